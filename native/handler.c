@@ -1,0 +1,119 @@
+/* The life of one call: frame_read checks it, the row's expression makes it, and whatever went wrong becomes an
+ * FFI error, which Python sees as an exception. Nothing here allocates.
+ */
+#include "handler.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "frame.h"
+#include "log.h"
+
+#define NOWHERE MPIXLA_NOWHERE
+#define EVERYWHERE MPIXLA_EVERYWHERE
+#define ON_ROOT MPIXLA_ON_ROOT
+#define OFF_ROOT MPIXLA_OFF_ROOT
+
+static atomic_int_least64_t in_flight;
+
+int64_t mpixla_calls_in_flight(void) {
+    return atomic_load(&in_flight);
+}
+
+static ffi_error *error_make(const ffi_api *api, ffi_error_code code, const char *message) {
+    ffi_error_create_args args = {.struct_size = sizeof args, .message = message, .code = (int)code};
+    return api->error_create(&args);
+}
+
+static ffi_error *error_of_frame(const ffi_call_frame *call) {
+    return error_make(call->api, FFI_FAILED_PRECONDITION, error_get());
+}
+
+static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code, int class) {
+    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 64];
+    frame_describe(f, 1, what, sizeof what);
+    if (code == MPI_NO_LARGE_COUNT)
+        snprintf(text, sizeof text,
+                 "this MPI has no large-count functions (MPI 4.0) and the count exceeds %lld; send the array in pieces",
+                 (long long)mpi_get()->count_limit);
+    else
+        mpi_error_describe(mpi_get(), code, text);
+    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
+             f->shape->mpi_name, class, text, what);
+    return error_make(call->api, FFI_INTERNAL, message);
+}
+
+/* The result keeps the template's values beyond what arrived. */
+static int template_keep(const frame *f) {
+    int64_t arrived = 0;
+    int code = mpi_get()->get_elements(f->status, f->type, &arrived);
+    if (code != 0 || arrived >= f->recv.count) return code;
+    if (arrived < 0) arrived = 0;
+    int64_t item = f->recv.dtype->row->itemsize;
+    memcpy((char *)f->recv.data + arrived * item, (const char *)f->template_.data + arrived * item,
+           (size_t)((f->recv.count - arrived) * item));
+    return 0;
+}
+
+static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*run)(const frame *f)) {
+    frame f;
+    log_call line;
+    if (call->extension_start && call->extension_start->type == FFI_EXTENSION_METADATA) {
+        ffi_metadata *metadata = ((ffi_metadata_extension *)call->extension_start)->metadata;
+        metadata->api_version.major_version = FFI_VERSION_MAJOR;
+        metadata->api_version.minor_version = FFI_VERSION_MINOR;
+        return NULL;
+    }
+    if (call->stage != FFI_STAGE_EXECUTE) return NULL;
+    if (frame_read(&f, shape, call)) return error_of_frame(call);
+
+    int logging = log_is_on(), class = 0;
+    if (logging) log_start(&line, &f);
+    atomic_fetch_add_explicit(&in_flight, 1, memory_order_relaxed);
+    int code = run(&f);
+    if (code == 0 && f.template_.dtype && f.recv.count > 0) code = template_keep(&f);
+    atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
+    /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
+    if (code != 0 && (code == MPI_NO_LARGE_COUNT || mpi_get()->error_class(code, &class) != 0)) class = code;
+    if (logging) log_end(&line, &f, class);
+    return code == 0 ? NULL : error_of_mpi(call, &f, code, class);
+}
+
+#define MPIXLA_OP(name, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call)          \
+    static int name##_run(const frame *c) {                                                                     \
+        const mpi_counted *mpi = c->mpi;                                                                        \
+        (void)mpi;                                                                                              \
+        return call;                                                                                            \
+    }                                                                                                           \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                       \
+        static const frame_shape shape = {.mpi_name = mpi_name_,                                                \
+                                          .send = send_,                                                        \
+                                          .template_ = template__,                                              \
+                                          .recv = recv_,                                                        \
+                                          .counts = counts_,                                                    \
+                                          .attributes = attributes_};                                           \
+        return handle(call_frame, &shape, name##_run);                                                          \
+    }
+#include "ops.def"
+#undef MPIXLA_OP
+
+/* A function pointer cannot be a constant void * in ISO C, so the table is filled on first use; filling it twice
+ * writes the same values. */
+const mpixla_op_row *mpixla_op_table(size_t *rows) {
+    static mpixla_op_row table[] = {
+#define MPIXLA_OP(op, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
+    {.name = #op, .mpi_name = mpi_name_, .send = send_, .template_ = template__, .recv = recv_, .attributes = attributes_},
+#include "ops.def"
+#undef MPIXLA_OP
+    };
+    static ffi_handler *const handlers[] = {
+#define MPIXLA_OP(op, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) host_handler,
+#include "ops.def"
+#undef MPIXLA_OP
+    };
+    *rows = sizeof table / sizeof table[0];
+    for (size_t i = 0; i < *rows; i++) table[i].host_handler = *(void *const *)&handlers[i];
+    return table;
+}

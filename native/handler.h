@@ -1,0 +1,13 @@
+/* The XLA FFI handlers: one for each row of ops.def. */
+#ifndef MPIXLA_NATIVE_HANDLER_H
+#define MPIXLA_NATIVE_HANDLER_H
+
+#include "mpixla.h"
+#include "xla_ffi.h"
+
+#define MPIXLA_OP(name, host_handler, mpi_name, send, template_, recv, counts, attributes, call) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
+#include "ops.def"
+#undef MPIXLA_OP
+
+#endif

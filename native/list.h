@@ -1,0 +1,31 @@
+/* A list that only grows, in chunks that never move: a reader needs no lock while a writer appends.
+ *
+ * Items are numbered from 0 in the order in which they are appended, and live as long as the process.
+ */
+#ifndef MPIXLA_NATIVE_LIST_H
+#define MPIXLA_NATIVE_LIST_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LIST_CHUNK = 256, LIST_CHUNKS = 4096 };
+
+/* Define one as `static list l = {.item_size = sizeof(item), .what = "items"};`. */
+typedef struct list {
+    size_t item_size; /* bytes */
+    const char *what; /* for messages, in the plural */
+    atomic_int_least64_t count;
+    _Atomic(char *) chunks[LIST_CHUNKS];
+} list;
+
+/* The item with this number, or NULL if there is none. */
+void *list_find(list *l, int64_t number);
+
+/* Appends a copy of the item and returns its number, or -1 with error_set. */
+int64_t list_append(list *l, const void *item);
+
+/* The number of the first item equal to this one byte by byte, appended if there is none; -1 as above. */
+int64_t list_number(list *l, const void *item);
+
+#endif

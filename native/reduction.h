@@ -1,0 +1,13 @@
+/* Reductions by number: the predefined ones first, one for each row of reductions.def, then user-made ones. */
+#ifndef MPIXLA_NATIVE_REDUCTION_H
+#define MPIXLA_NATIVE_REDUCTION_H
+
+#include "mpixla.h"
+
+/* The handle of the reduction with this number, or NULL with error_set. Takes no lock. */
+const mpixla_handle *reduction_find(int64_t id);
+
+/* Its name for messages. */
+const char *reduction_name(int64_t id);
+
+#endif

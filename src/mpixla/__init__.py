@@ -1,0 +1,71 @@
+"""mpixla: MPI communication of JAX arrays from inside ``jax.jit``.
+
+Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
+"""
+
+import os
+
+from . import _exit
+from ._comm import get_default_comm
+from ._native import set_logging
+from .ops import (
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    bcast,
+    gather,
+    recv,
+    reduce,
+    scan,
+    scatter,
+    send,
+    sendrecv,
+)
+
+__all__ = [
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "bcast",
+    "gather",
+    "get_default_comm",
+    "has_cuda_support",
+    "has_sycl_support",
+    "recv",
+    "reduce",
+    "scan",
+    "scatter",
+    "send",
+    "sendrecv",
+    "set_logging",
+]
+
+
+def has_cuda_support() -> bool:
+    """Returns whether arrays in the memory of an NVIDIA GPU can be communicated: not in this version.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.has_cuda_support()
+        False
+    """
+    return False
+
+
+def has_sycl_support() -> bool:
+    """Returns whether arrays in the memory of an Intel GPU can be communicated: not in this version.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.has_sycl_support()
+        False
+    """
+    return False
+
+
+get_default_comm()
+_exit.install()
+if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
+    set_logging(True)

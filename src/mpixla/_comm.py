@@ -1,0 +1,154 @@
+"""Communicators, reductions and status objects as a program carries them: by a small number.
+
+Each class stands for one MPI object. Instances are hashable and equal when they stand for the same object, so
+JAX finds the program that it compiled for them before.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpi4py import MPI
+
+from . import _native
+
+
+@dataclass(frozen=True)
+class Comm:
+    """A communicator, by its number in the C library."""
+
+    id: int
+    rank: int = field(compare=False)
+    size: int = field(compare=False)
+    name: str = field(compare=False)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A reduction: a predefined one by its row's number, or a user-made one."""
+
+    id: int
+    name: str = field(compare=False)
+    kinds: tuple[str, ...] | None = field(compare=False)  # None: the user's function decides
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Status:
+    """A status object that a receive fills, or none."""
+
+    id: int
+
+    def __repr__(self) -> str:
+        return "none" if self.id == _native.NO_STATUS else f"status {self.id}"
+
+
+NO_STATUS = Status(_native.NO_STATUS)
+
+# Handles by which users reach what is registered: kept, so that their addresses and handles stay theirs.
+_kept: dict[tuple[str, int], Any] = {}
+_comms: dict[int, Comm] = {}
+_default: MPI.Intracomm | None = None
+
+
+def get_default_comm() -> MPI.Intracomm:
+    """Returns the communicator that operations use when they are given none: a clone of ``MPI.COMM_WORLD``.
+
+    Being a clone, it keeps mpixla's messages apart from those that a program sends with mpi4py. It is made when
+    mpixla is imported, which is therefore a collective act: every process must import mpixla.
+
+    Returns:
+        An ``mpi4py.MPI.Intracomm`` of all processes.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.get_default_comm().Get_size() >= 1
+        True
+    """
+    global _default
+    if _default is None:
+        _default = MPI.COMM_WORLD.Clone()
+        _default.Set_name("mpixla default")
+    return _default
+
+
+def comm_of(comm: Any) -> Comm:
+    """The number of an mpi4py communicator, or of the default one for ``None``.
+
+    Raises:
+        TypeError: if it is no communicator, or an inter-communicator.
+        ValueError: if it was freed.
+    """
+    if comm is None:
+        comm = get_default_comm()
+    if not isinstance(comm, MPI.Comm):
+        raise TypeError(
+            f"comm must be an mpi4py communicator (mpi4py.MPI.COMM_WORLD, say) or None, but is a {_kind(comm)}."
+        )
+    if isinstance(comm, MPI.Intercomm):
+        raise TypeError(
+            "comm is an inter-communicator, which mpixla does not support. Merge it with comm.Merge() and pass the "
+            "result."
+        )
+    if comm == MPI.COMM_NULL:
+        raise ValueError(
+            "comm is MPI.COMM_NULL: the communicator was freed, or this rank is not a member of it. Call operations "
+            "only on ranks that are members, with a communicator that still exists."
+        )
+    name = comm.Get_name() or "unnamed communicator"
+    number = _native.check(_native.lib.mpixla_comm_register(_native._handle(comm), name.encode()))
+    known = _comms.get(number)
+    if known is None:
+        known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
+    return known
+
+
+_predefined: dict[int, Reduction] = {
+    _native._handle(_native._find_mpi(row.name)): Reduction(number, row.name.removeprefix("MPI_"), row.kinds)
+    for number, row in enumerate(_native.reductions)
+}
+
+
+def reduction_of(op: Any) -> Reduction:
+    """The number of an mpi4py reduction.
+
+    Raises:
+        TypeError: if it is no ``MPI.Op``.
+        ValueError: if it is one that mpixla cannot apply to arrays.
+    """
+    if not isinstance(op, MPI.Op):
+        raise TypeError(f"op must be an mpi4py reduction (mpi4py.MPI.SUM, say), but is a {_kind(op)}.")
+    handle = _native._handle(op)
+    if handle in _predefined:
+        return _predefined[handle]
+    if op == MPI.OP_NULL:
+        raise ValueError("op is MPI.OP_NULL: it was freed. Pass a reduction that still exists.")
+    if op.is_predefined:
+        names = ", ".join("MPI." + row.name for row in _predefined.values())
+        raise ValueError(f"op is a predefined reduction that does not apply to arrays. Use one of {names}.")
+    number = _native.check(_native.lib.mpixla_reduction_register(handle))
+    _kept["reduction", number] = op
+    return Reduction(number, f"user-made {number}", None)
+
+
+def status_of(status: Any) -> Status:
+    """The number of an mpi4py status object, or of none for ``None``.
+
+    Raises:
+        TypeError: if it is no ``MPI.Status``.
+    """
+    if status is None:
+        return NO_STATUS
+    if not isinstance(status, MPI.Status):
+        raise TypeError(f"status must be an mpi4py.MPI.Status or None, but is a {_kind(status)}.")
+    number = _native.check(_native.lib.mpixla_status_register(MPI._addressof(status)))
+    _kept["status", number] = status
+    return Status(number)
+
+
+def _kind(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

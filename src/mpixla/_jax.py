@@ -1,0 +1,63 @@
+"""Everything that mpixla takes from JAX beyond its documented API, in one place, with the reason for each.
+
+``jax.extend`` and ``jax.interpreters`` are public but less stable than ``jax`` itself; ``jax._src`` is private.
+"""
+
+from typing import Any
+
+# JAX's one token type, which jax.ffi recognizes by identity.
+from jax._src import core as _core
+
+# The set of tokens that JAX hands from one dispatch to the next; see RuntimeTokenSet below.
+from jax._src import dispatch as _dispatch
+
+# The registries of effect types: JAX has no public way to declare an ordered effect, and without one XLA may
+# reorder the communication inside a program.
+from jax._src import effects as _effects
+from jax.core import ShapedArray
+from jax.extend.core import Effect, Primitive
+from jax.interpreters import mlir
+
+__all__ = ["CommunicationEffect", "Primitive", "ShapedArray", "mlir", "ordered", "token_aval"]
+
+
+class CommunicationEffect(Effect):  # type: ignore[misc]
+    """Marks a computation that communicates: JAX keeps such computations, and keeps them in program order."""
+
+    def __repr__(self) -> str:
+        return "MPI"
+
+
+ordered = CommunicationEffect()
+
+# The type of the values that carry order.
+token_aval = _core.abstract_token
+
+for _registry in (
+    mlir.lowerable_effects,
+    _effects.ordered_effects,
+    # JAX itself would refuse an ordered effect on several devices with a message about its internals; our
+    # lowering rule refuses it with one about what to do.
+    _effects.shardable_ordered_effects,
+    _effects.control_flow_allowed_effects,
+    _effects.custom_derivatives_allowed_effects,
+    _effects.remat_allowed_effects,
+):
+    _registry.add_type(CommunicationEffect)
+
+
+_next_token = _dispatch.RuntimeTokenSet.get_token_input
+
+
+def _fresh_token(self: Any, effect: Effect, devices: list[Any]) -> Any:
+    """Gives each dispatch of a communicating program a new token instead of its predecessor's.
+
+    JAX would hand the token of a failed program to every later one and so fail them all. Nothing is lost:
+    dispatches from one thread to one device run in program order without it (ARCHITECTURE.md, "Order").
+    """
+    if isinstance(effect, CommunicationEffect):
+        self.current_tokens.pop(effect, None)
+    return _next_token(self, effect, devices)
+
+
+_dispatch.RuntimeTokenSet.get_token_input = _fresh_token

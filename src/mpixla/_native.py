@@ -1,0 +1,232 @@
+"""The C library: loading it, connecting it to the MPI that mpi4py has loaded, and its tables."""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from mpi4py import MPI
+
+# The numbers that programs carry for MPI's special ranks and tags (mpixla.h), equal under every MPI.
+ANY_SOURCE = -1
+PROC_NULL = -2
+ANY_TAG = -1
+NO_STATUS = -1
+
+# mpixla_where: which ranks pass a buffer.
+NOWHERE, EVERYWHERE, ON_ROOT, OFF_ROOT = range(4)
+
+
+class _Facts(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("library", c_char_p),
+        ("handle_size", c_int64),
+        ("status_size", c_int64),
+        ("any_source", c_int64),
+        ("any_tag", c_int64),
+        ("proc_null", c_int64),
+        ("undefined", c_int64),
+        ("max_error_string", c_int64),
+        ("comm_world", c_uint64),
+        ("comm_self", c_uint64),
+    )
+
+
+class _DtypeRow(ctypes.Structure):
+    _fields_ = (("name", c_char_p), ("mpi_name", c_char_p), ("kind", c_char_p), ("itemsize", c_int64))
+
+
+class _ReductionRow(ctypes.Structure):
+    _fields_ = (("name", c_char_p), ("kinds", c_char_p))
+
+
+class _OpRow(ctypes.Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("mpi_name", c_char_p),
+        ("host_handler", c_void_p),
+        ("send", c_int),
+        ("template", c_int),
+        ("recv", c_int),
+        ("attributes", c_uint32),
+    )
+
+
+class Dtype(NamedTuple):
+    """A row of native/dtypes.def."""
+
+    name: str
+    mpi_name: str
+    kind: str
+    itemsize: int
+
+
+class Reduction(NamedTuple):
+    """A row of native/reductions.def; its number is its place."""
+
+    name: str
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Op:
+    """A row of native/ops.def."""
+
+    name: str
+    mpi_name: str
+    target: str
+    send: int
+    template: int
+    recv: int
+    attributes: tuple[str, ...]
+
+
+def _load() -> ctypes.CDLL:
+    path = Path(__file__).with_name("libmpixla.so")
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as e:
+        raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
+    size = POINTER(c_size_t)
+    for name, result, arguments in (
+        ("mpixla_start", c_int, [POINTER(_Facts)]),
+        ("mpixla_last_error", c_char_p, []),
+        ("mpixla_dtype_table", POINTER(_DtypeRow), [size]),
+        ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
+        ("mpixla_reduction_table", POINTER(_ReductionRow), [size]),
+        ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),
+        ("mpixla_reduction_register", c_int64, [c_uint64]),
+        ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
+        ("mpixla_comm_is_alive", c_int, [c_int64]),
+        ("mpixla_status_register", c_int64, [c_void_p]),
+        ("mpixla_op_table", POINTER(_OpRow), [size]),
+        ("mpixla_attribute_table", POINTER(c_char_p), [size]),
+        ("mpixla_logging_set", c_int, [c_int]),
+        ("mpixla_calls_in_flight", c_int64, []),
+        ("mpixla_count_limit_set", c_int64, [c_int64]),
+    ):
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+lib = _load()
+
+
+def check(result: int) -> int:
+    """Passes a result of the C library on, or raises ``ValueError`` with the library's sentence."""
+    if result < 0:
+        raise ValueError(lib.mpixla_last_error().decode())
+    return result
+
+
+def _rows(table: Any) -> list[Any]:
+    count = c_size_t()
+    rows = table(ctypes.byref(count))
+    return rows[: count.value]
+
+
+def _handle(mpi_object: Any) -> int:
+    return int(MPI._handleof(mpi_object)) % 2**64
+
+
+def _find_mpi(mpi_name: str) -> Any:
+    """mpi4py's object with this MPI name."""
+    return getattr(MPI, mpi_name.removeprefix("MPI_"))
+
+
+def _refuse_unusable_mpi() -> None:
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        raise ImportError(
+            "mpixla needs MPI to be running: mpi4py has not initialized it (mpi4py.rc.initialize is False?) or has "
+            "finalized it already. Import mpixla after MPI.Init() or MPI.Init_thread() and before MPI.Finalize()."
+        )
+    names = {
+        MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE",
+        MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
+    }
+    level = MPI.Query_thread()
+    if level in names:
+        raise ImportError(
+            f"MPI was initialized with the thread level {names[level]}, but XLA calls MPI from threads of its own. "
+            "Ask for more before mpi4py starts MPI: mpi4py.rc.thread_level = 'multiple' (the default), or use an "
+            "MPI that was built with thread support."
+        )
+
+
+def _connect() -> None:
+    _refuse_unusable_mpi()
+    facts = _Facts(
+        struct_size=ctypes.sizeof(_Facts),
+        library=MPI.__spec__.origin.encode(),
+        handle_size=MPI._sizeof(MPI.Comm),
+        status_size=MPI._sizeof(MPI.Status),
+        any_source=MPI.ANY_SOURCE,
+        any_tag=MPI.ANY_TAG,
+        proc_null=MPI.PROC_NULL,
+        undefined=MPI.UNDEFINED,
+        max_error_string=MPI.MAX_ERROR_STRING,
+        comm_world=_handle(MPI.COMM_WORLD),
+        comm_self=_handle(MPI.COMM_SELF),
+    )
+    if lib.mpixla_start(ctypes.byref(facts)) != 0:
+        raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
+    for mpi_name in {row.mpi_name for row in dtypes.values()}:
+        check(lib.mpixla_datatype_bind(mpi_name.encode(), _handle(_find_mpi(mpi_name))))
+    for row in reductions:
+        check(lib.mpixla_reduction_bind(row.name.encode(), _handle(_find_mpi(row.name))))
+
+
+def _register() -> dict[str, Op]:
+    attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table)]
+    ops = {}
+    for row in _rows(lib.mpixla_op_table):
+        op = Op(
+            name=row.name.decode(),
+            mpi_name=row.mpi_name.decode(),
+            target="mpixla_" + row.name.decode(),
+            send=row.send,
+            template=row.template,
+            recv=row.recv,
+            attributes=tuple(name for i, name in enumerate(attributes) if row.attributes >> i & 1),
+        )
+        jax.ffi.register_ffi_target(op.target, jax.ffi.pycapsule(row.host_handler), platform="cpu")
+        ops[op.name] = op
+    return ops
+
+
+dtypes = {
+    row.name.decode(): Dtype(row.name.decode(), row.mpi_name.decode(), row.kind.decode(), row.itemsize)
+    for row in _rows(lib.mpixla_dtype_table)
+}
+reductions = [
+    Reduction(row.name.decode(), tuple(row.kinds.decode().split())) for row in _rows(lib.mpixla_reduction_table)
+]
+_connect()
+ops = _register()
+
+
+def set_logging(enabled: bool) -> bool:
+    """Turns the debug lines on or off, and returns the setting before.
+
+    With debug lines on, each communication call prints one line on standard error when it starts and one when
+    it ends, such as ``r0 | 9e37 | MPI_Allreduce with 3 items`` and
+    ``r0 | 9e37 | MPI_Allreduce done with code 0 (1.2e-05s)``: the rank in ``MPI.COMM_WORLD``, a mark that tells
+    the calls of a process apart, and the call. ``MPIXLA_DEBUG=1`` in the environment turns them on at import.
+
+    Args:
+        enabled: whether to print.
+
+    Returns:
+        Whether they were printed before.
+
+    Example:
+        >>> import mpixla
+        >>> before = mpixla.set_logging(False)
+        >>> mpixla.set_logging(before)
+        False
+    """
+    return bool(lib.mpixla_logging_set(int(bool(enabled))))

@@ -1,0 +1,160 @@
+"""The factory for primitives: from a row of native/ops.def to a JAX primitive with all its rules."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _native
+from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
+
+# What an operation's shape rule is: avals and parameters in, avals out.
+ShapeRule = Callable[..., Sequence[ShapedArray]]
+
+
+def make(name: str, shapes: ShapeRule) -> Primitive:
+    """Makes the primitive for the row ``name`` of native/ops.def.
+
+    Args:
+        name: the row's name.
+        shapes: from the operands' avals and the primitive's parameters (the row's attributes, as keywords) to
+            the results' avals.
+
+    Returns:
+        A primitive with multiple results that communicates in program order when traced, and through a compiled
+        program of its own when called with arrays.
+    """
+    row = _native.ops[name]
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+
+    def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+        return list(shapes(*operands, **params)), {ordered}
+
+    primitive.def_effectful_abstract_eval(abstract)
+    mlir.register_lowering(primitive, functools.partial(_lower, row))
+    primitive.def_impl(functools.partial(_call_eagerly, primitive))
+    return primitive
+
+
+# Lowering: from a traced call to XLA's custom call.
+
+
+def _is_here(where: int, params: dict[str, Any]) -> bool:
+    if where in (_native.NOWHERE, _native.EVERYWHERE):
+        return where == _native.EVERYWHERE
+    return (where == _native.ON_ROOT) == (params["comm"].rank == params["root"])
+
+
+def _number(value: Any) -> int:
+    return int(getattr(value, "id", value))
+
+
+def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+    """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
+    _refuse_several_devices(row, ctx.module_context)
+    passed = [0] if _is_here(row.send, params) else []
+    if _is_here(row.template, params):
+        passed.append(len(operands) - 1)
+    gives = _is_here(row.recv, params)
+    inner = ctx.replace(
+        avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
+        avals_out=[*(ctx.avals_out if gives else []), token_aval],
+    )
+    attributes = {name: np.int64(_number(params[name])) for name in row.attributes}
+    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True)
+    *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **attributes)
+    ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
+    return results if gives else operands[: len(ctx.avals_out)]
+
+
+def _refuse_several_devices(row: _native.Op, module: Any) -> None:
+    context = module.axis_context
+    devices = getattr(context, "num_devices", None)
+    if devices is None:
+        devices = context.mesh.size
+    if devices > 1:
+        raise NotImplementedError(
+            f"{row.name} was used in a program for {devices} local devices, but an MPI rank communicates for one "
+            "device. Start one process per device, and place the arrays of a process on one device (no sharding)."
+        )
+
+
+# Eager calls: a compiled program for each primitive and its parameters, without JAX effects, because JAX
+# dispatches a program with effects in Python and a program without them in C++.
+
+_sealed = Primitive("mpi_call")
+_sealed.multiple_results = True
+
+
+def _sealed_abstract(
+    *operands: ShapedArray, op: Primitive, params: tuple[tuple[str, Any], ...]
+) -> list[ShapedArray]:
+    results, _ = op.abstract_eval(*operands, **dict(params))
+    # JAX drops a computation without effects unless something uses its result.
+    return list(results) or [_DONE]
+
+
+_DONE = ShapedArray((0,), np.dtype(np.bool_))
+
+
+def _sealed_lower(
+    ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[str, Any], ...]
+) -> Sequence[Any]:
+    row = _native.ops[op.name]
+    has_results = ctx.avals_out != [_DONE]
+    inner = ctx.replace(
+        primitive=op,
+        avals_out=ctx.avals_out if has_results else [],
+        tokens_in=mlir.TokenSet.create([ordered]),
+        tokens_out=None,
+    )
+    results = _lower(row, inner, *operands, **dict(params))
+    return results if has_results else [mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
+
+
+_sealed.def_abstract_eval(_sealed_abstract)
+mlir.register_lowering(_sealed, _sealed_lower)
+
+
+@functools.lru_cache(maxsize=4096)
+def _program(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Callable[..., list[Any]]:
+    def call(*operands: Any) -> Any:
+        return _sealed.bind(*operands, op=primitive, params=params)
+
+    call.__name__ = call.__qualname__ = primitive.name
+    return jax.jit(call)
+
+
+def _call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
+    program = _program(primitive, tuple(params.items()))
+    if jax.config.jax_disable_jit:
+        with jax.disable_jit(False):
+            results = program(*operands)
+    else:
+        results = program(*operands)
+    if _native.ops[primitive.name].recv == _native.NOWHERE:
+        # Without a result nobody would see the call fail, or know when it is done.
+        jax.block_until_ready(results)
+        return []
+    return results
+
+
+def as_array(x: Any, what: str, name: str) -> jax.Array:
+    """The data argument ``what`` of the operation ``name`` as a JAX array.
+
+    Raises:
+        TypeError: if it is nothing that JAX makes an array of, or has a dtype that MPI cannot move.
+    """
+    if not isinstance(x, jax.Array):
+        try:
+            x = jnp.asarray(x)
+        except TypeError as e:
+            raise TypeError(f"{what} of {name} must be an array or a number, but is a {type(x).__name__}.") from e
+    if x.dtype.name not in _native.dtypes:
+        known = ", ".join(_native.dtypes)
+        raise TypeError(f"{name} cannot communicate {what} of dtype {x.dtype.name}. It takes {known}.")
+    return x
