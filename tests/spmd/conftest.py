@@ -4,10 +4,14 @@ A rank that fails would leave the others waiting in a communication call. So the
 its report and aborts the job, and a rank that is stuck does the same after a while (pytest-timeout, pyproject).
 """
 
+import os
 import sys
 
+import jax
 import pytest
 from mpi4py import MPI
+
+jax.config.update("jax_enable_x64", True)
 
 WORLD = MPI.COMM_WORLD
 
@@ -16,22 +20,62 @@ WORLD = MPI.COMM_WORLD
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed and WORLD.Get_size() > 1:
-        sys.__stderr__.write(
-            f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {item.nodeid} failed in {report.when}\n"
-            f"{report.longreprtext}\n{''.join(f'-- {name}\n{text}' for name, text in report.sections)}\n"
-        )
-        sys.__stderr__.flush()
+        captured = "".join(f"-- {name}\n{text}\n" for name, text in report.sections)
+        _say(f"{item.nodeid} failed in {report.when}\n{report.longreprtext}\n{captured}")
         WORLD.Abort(1)
     return report
 
 
+def pytest_collectreport(report):
+    if report.failed and WORLD.Get_size() > 1:
+        _say(f"{report.nodeid} cannot be collected\n{report.longreprtext}\n")
+        WORLD.Abort(1)
+
+
+def _say(text):
+    # pytest has redirected the file descriptors of standard output and error; the terminal is this one.
+    with os.fdopen(os.dup(_stderr), "w") as terminal:
+        terminal.write(f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {text}")
+
+
+_stderr = os.dup(sys.__stderr__.fileno())
+
+
+def pytest_report_header():
+    return f"MPI: {MPI.Get_library_version().splitlines()[0]}, {WORLD.Get_size()} rank(s)"
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    # Every rank runs the tests; one of them reports.
+    # Every rank runs the tests; the first one reports.
     if WORLD.Get_rank() > 0:
-        config.option.verbose = -2
-        config.pluginmanager.get_plugin("terminalreporter")._tw._file = open("/dev/null", "w")
+        config.pluginmanager.unregister(name="terminalreporter")
 
 
 @pytest.fixture
 def comm():
     return WORLD
+
+
+@pytest.fixture
+def rank():
+    return WORLD.Get_rank()
+
+
+@pytest.fixture
+def size():
+    return WORLD.Get_size()
+
+
+@pytest.fixture
+def compilations():
+    """A list that grows by one entry for each program that XLA compiles."""
+    seen = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield seen
+    jax.monitoring.unregister_event_duration_listener(listen)

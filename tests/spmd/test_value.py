@@ -1,11 +1,87 @@
+"""Values of every operation, against the oracle."""
+
+import jax
 import jax.numpy as jnp
-import mpixla
 import numpy as np
+import pytest
 from mpi4py import MPI
+from reference import DTYPES, ROWS, bits, expected, operands
+
+SIZE = MPI.COMM_WORLD.Get_size()
+CALLS = [pytest.param(row, variant, id=f"{row.name}-{variant}") for row in ROWS for variant in row.variants(SIZE)]
+HOW = pytest.mark.parametrize("how", ["eager", "jit"])
 
 
-def test_allreduce(comm):
-    x = jnp.arange(3.0) + comm.Get_rank()
-    np.testing.assert_array_equal(
-        mpixla.allreduce(x, op=MPI.SUM), sum(np.arange(3.0) + r for r in range(comm.Get_size()))
-    )
+def check(row, variant, dtype, shape, comm, how):
+    rank, size = comm.Get_rank(), comm.Get_size()
+    inputs = [jnp.asarray(x) for x in operands(row, dtype, shape, rank, size, **variant)]
+
+    def call(*inputs):
+        return row.call(*inputs, comm=comm, **variant)
+
+    got = (jax.jit(call) if how == "jit" else call)(*inputs)
+    want = expected(row, dtype, shape, rank, size, **variant)
+    if want is None:
+        assert got is None
+        return
+    assert isinstance(got, jax.Array)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    np.testing.assert_array_equal(bits(got), bits(want))
+
+
+@HOW
+@pytest.mark.parametrize(("row", "variant"), CALLS)
+def test_every_variant(row, variant, comm, how):
+    dtype = next(t for t in map(np.dtype, ("float32", "int32")) if row.takes(t, **variant))
+    check(row, variant, dtype, (2, 3), comm, how)
+
+
+@HOW
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2)], ids=str)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_shape(row, shape, comm, how):
+    check(row, row.variants(SIZE)[0], np.dtype("float32"), shape, comm, how)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.name)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_dtype(row, dtype, comm):
+    """All the reductions of a type at once: compiling is what takes the time."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    variants = [v for v in row.variants(SIZE) if row.takes(dtype, **v)]
+    if not variants:
+        with pytest.raises(TypeError, match=f"{row.name} cannot reduce dtype {dtype.name}"):
+            row.call(jnp.zeros(2, dtype), comm=comm, **row.variants(SIZE)[0])
+        return
+    inputs = [[jnp.asarray(x) for x in operands(row, dtype, (3,), rank, size, **v)] for v in variants]
+    got = jax.jit(lambda inputs: [row.call(*x, comm=comm, **v) for x, v in zip(inputs, variants, strict=True)])(inputs)
+    for result, variant in zip(got, variants, strict=True):
+        want = expected(row, dtype, (3,), rank, size, **variant)
+        if want is not None:
+            assert result.dtype == want.dtype
+            np.testing.assert_array_equal(bits(result), bits(want))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if "op" in row.variants(1)[0]], ids=lambda row: row.name)
+def test_refused_reductions(row, comm):
+    """What a reduction does not take is refused when tracing, with the ones that the type allows."""
+    for variant in row.variants(SIZE):
+        for dtype in DTYPES:
+            if not row.takes(dtype, **variant):
+                with pytest.raises(TypeError, match=rf"{row.name} cannot reduce dtype {dtype.name} with op"):
+                    jax.eval_shape(
+                        lambda x, variant=variant: row.call(x, comm=comm, **variant), jax.ShapeDtypeStruct((2,), dtype)
+                    )
+
+
+@HOW
+@pytest.mark.parametrize(("row", "variant"), [c for c in CALLS if c.values[1] == c.values[0].variants(SIZE)[0]])
+def test_split_communicators(row, variant, comm, how):
+    """Ranks are those of the communicator: reversed, and halved."""
+    backward = comm.Split(0, -comm.Get_rank())
+    check(row, variant, np.dtype("int32"), (2,), backward, how)
+    half = comm.Split(comm.Get_rank() % 2, comm.Get_rank())
+    for v in row.variants(half.Get_size())[:1]:
+        check(row, v, np.dtype("int32"), (2,), half, how)
+    backward.Free()
+    half.Free()

@@ -1,0 +1,222 @@
+"""The oracle: what each operation must give, in NumPy, from the inputs of all ranks.
+
+One row an operation. A row shares no code with mpixla: it says how to call the operation (`call`), which shapes its
+operands have on a rank (`shapes`), the variants of its static arguments (`variants`), and the result on a rank from
+the operands of all ranks (`model`; None where there is no result). Tests draw every suite from this table.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import ml_dtypes
+import mpixla
+import numpy as np
+from mpi4py import MPI
+
+# Reductions as NumPy functions of two arrays, and NumPy's kinds (dtype.kind) of the data types that they take.
+REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "SUM": (np.add, "iufc"),
+    "PROD": (np.multiply, "iufc"),
+    "MAX": (np.maximum, "iuf"),
+    "MIN": (np.minimum, "iuf"),
+    "LAND": (np.logical_and, "biu"),
+    "LOR": (np.logical_or, "biu"),
+    "LXOR": (np.logical_xor, "biu"),
+    "BAND": (operator.and_, "iu"),
+    "BOR": (operator.or_, "iu"),
+    "BXOR": (operator.xor, "iu"),
+}
+
+MPI_DTYPES = [
+    np.dtype(name)
+    for name in (
+        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128".split()
+    )
+]
+# Moved, but not reduced by MPI.
+MOVED_DTYPES = [
+    np.dtype(np.float16),
+    *(
+        np.dtype(getattr(ml_dtypes, name))
+        for name in (
+            "bfloat16 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz float8_e4m3fnuz float8_e4m3 "
+            "float8_e3m4 float8_e8m0fnu".split()
+        )
+    ),
+]
+DTYPES = [*MPI_DTYPES, *MOVED_DTYPES]
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operation; functions take `rank`, `size` and the variant's static arguments as keywords."""
+
+    name: str
+    call: Callable[..., Any]
+    model: Callable[..., Any]
+    shapes: Callable[..., list[Shape]] = lambda shape, **_: [shape]
+    variants: Callable[[int], list[dict[str, Any]]] = field(default=lambda size: [{}])
+    takes: Callable[..., bool] = lambda dtype, **_: True  # whether the variant takes this data type
+
+
+def _roots(size: int) -> list[dict[str, Any]]:
+    return [{"root": root} for root in sorted({0, size // 2, size - 1})]
+
+
+def _reductions(size: int) -> list[dict[str, Any]]:
+    return [{"op": op} for op in REDUCTIONS]
+
+
+def _rooted_reductions(size: int) -> list[dict[str, Any]]:
+    return [{"op": op, **root} for op in ("SUM", "MAX", "LAND") for root in _roots(size)] + [
+        {"op": op, "root": 0} for op in REDUCTIONS if op not in ("SUM", "MAX", "LAND")
+    ]
+
+
+def _takes(dtype: np.dtype, op: str, **_: Any) -> bool:
+    return dtype in MPI_DTYPES and dtype.kind in REDUCTIONS[op][1]
+
+
+def _fold(op: str, arrays: list[np.ndarray]) -> np.ndarray:
+    return reduce(REDUCTIONS[op][0], arrays).astype(arrays[0].dtype)
+
+
+def _first(inputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+    return [operands[0] for operands in inputs]
+
+
+def _ring(rank: int, size: int, step: int) -> tuple[int, int]:
+    return (rank - step) % size, (rank + step) % size
+
+
+def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
+    """Even ranks send first, odd ranks receive first; each works with the next rank up, without wrapping."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    below = rank - 1 if rank > 0 else MPI.PROC_NULL
+    above = rank + 1 if rank < size - 1 else MPI.PROC_NULL
+    if rank % 2 == 0:
+        mpixla.send(x, above, tag=step, comm=comm)
+        return mpixla.recv(x, below, tag=step, comm=comm)
+    y = mpixla.recv(x, below, tag=step, comm=comm)
+    mpixla.send(x, above, tag=step, comm=comm)
+    return y
+
+
+ROWS = [
+    Row(
+        "allgather",
+        call=lambda x, comm: mpixla.allgather(x, comm=comm),
+        model=lambda inputs, rank: np.stack(_first(inputs)),
+    ),
+    Row(
+        "allreduce",
+        call=lambda x, comm, op: mpixla.allreduce(x, getattr(MPI, op), comm=comm),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)),
+        variants=_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "alltoall",
+        call=lambda x, comm: mpixla.alltoall(x, comm=comm),
+        model=lambda inputs, rank: np.stack([x[rank] for x in _first(inputs)]),
+        shapes=lambda shape, size, **_: [(size, *shape)],
+    ),
+    Row(
+        "barrier",
+        call=lambda comm: mpixla.barrier(comm=comm),
+        model=lambda inputs, rank: None,
+        shapes=lambda shape, **_: [],
+    ),
+    Row(
+        "bcast",
+        call=lambda x, comm, root: mpixla.bcast(x, root, comm=comm),
+        model=lambda inputs, rank, root: inputs[root][0],
+        variants=_roots,
+    ),
+    Row(
+        "gather",
+        call=lambda x, comm, root: mpixla.gather(x, root, comm=comm),
+        model=lambda inputs, rank, root: np.stack(_first(inputs)) if rank == root else inputs[rank][0],
+        variants=_roots,
+    ),
+    Row(
+        "recv",
+        call=lambda x, comm, step: _send_then_recv(x, comm, step),
+        model=lambda inputs, rank, step: inputs[max(rank - 1, 0)][0],
+        variants=lambda size: [{"step": 7}],
+    ),
+    Row(
+        "reduce",
+        call=lambda x, comm, op, root: mpixla.reduce(x, getattr(MPI, op), root, comm=comm),
+        model=lambda inputs, rank, op, root: _fold(op, _first(inputs)) if rank == root else inputs[rank][0],
+        variants=_rooted_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "scan",
+        call=lambda x, comm, op: mpixla.scan(x, getattr(MPI, op), comm=comm),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)[: rank + 1]),
+        variants=_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "scatter",
+        call=lambda x, comm, root: mpixla.scatter(x, root, comm=comm),
+        model=lambda inputs, rank, root: inputs[root][0][rank],
+        shapes=lambda shape, rank, size, root: [(size, *shape) if rank == root else shape],
+        variants=_roots,
+    ),
+    Row(
+        "send",
+        call=lambda x, comm, step: mpixla.send(x, MPI.PROC_NULL, tag=step, comm=comm),
+        model=lambda inputs, rank, step: None,
+        variants=lambda size: [{"step": 0}],
+    ),
+    Row(
+        "sendrecv",
+        call=lambda x, y, comm, step: mpixla.sendrecv(
+            x, y, *_ring(comm.Get_rank(), comm.Get_size(), step), sendtag=step, recvtag=step, comm=comm
+        ),
+        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        shapes=lambda shape, **_: [shape, shape],
+        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
+    ),
+]
+
+ROW = {row.name: row for row in ROWS}
+
+
+def operands(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, **variant: Any) -> list[np.ndarray]:
+    """The operands of one rank: small random values, the same ones whichever rank asks."""
+    rng = np.random.default_rng([rank, sum(row.name.encode())])
+    return [_values(rng, dtype, s) for s in row.shapes(shape=shape, rank=rank, size=size, **variant)]
+
+
+def _values(rng: np.random.Generator, dtype: np.dtype, shape: Shape) -> np.ndarray:
+    whole = rng.integers(-3, 4, shape)
+    if dtype.kind == "b":
+        return np.asarray(whole > 0)
+    if dtype.kind == "u":
+        return np.asarray(abs(whole)).astype(dtype)
+    if dtype.kind == "c":
+        return (whole + 1j * rng.integers(-3, 4, shape)).astype(dtype)
+    if dtype.name == "float8_e8m0fnu":  # powers of two only
+        return np.asarray(2.0 ** abs(whole)).astype(dtype)
+    return np.asarray(whole * 0.5 if dtype.kind in "fV" else whole).astype(dtype)
+
+
+def expected(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, **variant: Any) -> Any:
+    """What the row's operation must give on one rank."""
+    inputs = [operands(row, dtype, shape, r, size, **variant) for r in range(size)]
+    return row.model(inputs, rank, **variant)
+
+
+def bits(x: Any) -> np.ndarray:
+    """An array's bytes, so that types that NumPy does not know are compared exactly."""
+    x = np.ascontiguousarray(x)
+    return np.frombuffer(x.tobytes(), np.uint8)
