@@ -4,7 +4,6 @@ A rank that fails would leave the others waiting in a communication call. So the
 its report and aborts the job, and a rank that is stuck does the same after a while (pytest-timeout, pyproject).
 """
 
-import os
 import sys
 
 import jax
@@ -16,29 +15,29 @@ jax.config.update("jax_enable_x64", True)
 WORLD = MPI.COMM_WORLD
 
 
+_capture = None  # pytest's capture manager: while tests run, file descriptors 1 and 2 are its own
+
+
+def _abort(text):
+    """Prints on the real standard error, and ends the job: other ranks may be waiting for this one."""
+    with _capture.global_and_fixture_disabled():
+        sys.stderr.write(f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {text}\n")
+        sys.stderr.flush()
+        WORLD.Abort(1)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.failed and WORLD.Get_size() > 1:
         captured = "".join(f"-- {name}\n{text}\n" for name, text in report.sections)
-        _say(f"{item.nodeid} failed in {report.when}\n{report.longreprtext}\n{captured}")
-        WORLD.Abort(1)
+        _abort(f"{item.nodeid} failed in {report.when}\n{report.longreprtext}\n{captured}")
     return report
 
 
 def pytest_collectreport(report):
     if report.failed and WORLD.Get_size() > 1:
-        _say(f"{report.nodeid} cannot be collected\n{report.longreprtext}\n")
-        WORLD.Abort(1)
-
-
-def _say(text):
-    # pytest has redirected the file descriptors of standard output and error; the terminal is this one.
-    with os.fdopen(os.dup(_stderr), "w") as terminal:
-        terminal.write(f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {text}")
-
-
-_stderr = os.dup(sys.__stderr__.fileno())
+        _abort(f"{report.nodeid} cannot be collected\n{report.longreprtext}")
 
 
 def pytest_report_header():
@@ -47,6 +46,8 @@ def pytest_report_header():
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
+    global _capture
+    _capture = config.pluginmanager.getplugin("capturemanager")
     # Every rank runs the tests; the first one reports.
     if WORLD.Get_rank() > 0:
         config.pluginmanager.unregister(name="terminalreporter")

@@ -1,0 +1,103 @@
+"""Communicators, reductions and status objects: identity, caching, and what a program carries of them."""
+
+import jax
+import jax.numpy as jnp
+import mpixla
+import numpy as np
+import pytest
+from mpi4py import MPI
+from mpixla._comm import comm_of, reduction_of, status_of
+from reference import ROWS, operands
+
+
+def test_default_communicator(comm):
+    default = mpixla.get_default_comm()
+    assert MPI.Comm.Compare(default, comm) == MPI.CONGRUENT
+    assert default is mpixla.get_default_comm()
+    assert comm_of(None) == comm_of(default) != comm_of(comm)
+
+
+def test_the_same_object_has_the_same_number(comm):
+    clone = comm.Clone()
+    again = MPI.Intracomm(clone)
+    assert comm_of(clone) == comm_of(again)
+    assert hash(comm_of(clone)) == hash(comm_of(again))
+    assert comm_of(clone) != comm_of(comm)
+    assert comm_of(clone) is comm_of(again)
+    clone.Free()
+
+
+def test_a_freed_communicators_number_is_not_used_again(comm):
+    """MPI reuses handles, programs must not find another communicator behind theirs."""
+    seen = set()
+    for _ in range(5):
+        clone = comm.Clone()
+        number = comm_of(clone).id
+        assert number not in seen
+        seen.add(number)
+        clone.Free()
+
+
+def test_reductions_and_status():
+    assert reduction_of(MPI.SUM) == reduction_of(MPI.Op(MPI.SUM)) != reduction_of(MPI.MAX)
+    one, other = MPI.Status(), MPI.Status()
+    assert status_of(one) == status_of(one) != status_of(other)
+    assert hash(status_of(one)) == hash(status_of(one))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_eager_calls_compile_once_for_a_shape(row, comm, rank, size, compilations):
+    variant = row.variants(size)[0]
+    inputs = [jnp.asarray(x) for x in operands(row, np.dtype("int32"), (5, 7), rank, size, **variant)]
+    row.call(*inputs, comm=comm, **variant)
+    compilations.clear()
+    for _ in range(3):
+        row.call(*inputs, comm=MPI.Intracomm(comm), **variant)
+    assert compilations == []
+    # The fixture does see a compilation.
+    jax.jit(lambda x: x * 17 + rank)(jnp.zeros((3, 1, 2)))
+    assert compilations
+
+
+def test_programs_lower_to_the_same_text(comm, rank):
+    """No addresses: tracing again, with other Python objects for the same communicator, gives the same program."""
+
+    def lower():
+        c = MPI.Intracomm(comm)
+
+        def program(x):
+            x = mpixla.allreduce(x, MPI.SUM, comm=c)
+            x = mpixla.sendrecv(x, x, rank, rank, comm=c)
+            return mpixla.bcast(x, 0, comm=c), mpixla.allgather(x, comm=c)
+
+        return jax.jit(program).lower(jnp.ones(3)).as_text()
+
+    text = lower()
+    assert text == lower()
+    assert "mpixla_bcast" in text
+    assert str(MPI._handleof(comm)) not in text
+
+
+def test_jaxprs_are_readable(size):
+    text = str(
+        jax.make_jaxpr(lambda x: mpixla.reduce(x, MPI.SUM, 0, comm=MPI.COMM_WORLD))(jnp.ones(3)).pretty_print(
+            use_color=False
+        )
+    )
+    for part in ("reduce[", "comm=MPI_COMM_WORLD", "op=SUM", "root=0"):
+        assert part in text
+
+
+def test_user_made_reduction(rank, size):
+    """MPI calls back into Python from inside a program, and on."""
+
+    def larger(a, b, datatype):
+        x, y = np.frombuffer(a, np.float32), np.frombuffer(b, np.float32)
+        y[:] = np.maximum(x, y)
+
+    op = MPI.Op.Create(larger, commute=True)
+    x = jnp.arange(3, dtype=jnp.float32) * (rank + 1)
+    np.testing.assert_array_equal(mpixla.allreduce(x, op), np.arange(3) * size)
+    op.Free()
+    with pytest.raises(ValueError, match="freed"):
+        mpixla.allreduce(x, op)

@@ -1,0 +1,139 @@
+"""Bad arguments are refused when tracing; what fails while running is an exception, and the next call works."""
+
+import jax
+import jax.numpy as jnp
+import mpixla
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+X = np.ones((3, 2), np.float32)
+SIZE = MPI.COMM_WORLD.Get_size()
+
+# (what, a call, the exception, what its sentence must have)
+BAD_CALLS = [
+    ("root too large", lambda: mpixla.bcast(X, SIZE), ValueError, rf"root of bcast is {SIZE}, .* are 0 to {SIZE - 1}"),
+    ("root negative", lambda: mpixla.gather(X, -1), ValueError, "root of gather is -1"),
+    ("root a float", lambda: mpixla.reduce(X, MPI.SUM, 0.5), TypeError, "root of reduce must be an integer"),
+    ("root a list", lambda: mpixla.scatter(X, [0]), TypeError, "root of scatter must be an integer"),
+    ("dest too large", lambda: mpixla.send(X, SIZE), ValueError, "dest of send"),
+    ("dest any source", lambda: mpixla.send(X, MPI.ANY_SOURCE), ValueError, "dest of send"),
+    ("source too large", lambda: mpixla.recv(X, SIZE), ValueError, "source of recv"),
+    ("source of sendrecv", lambda: mpixla.sendrecv(X, X, SIZE, 0), ValueError, "source of sendrecv"),
+    ("dest of sendrecv", lambda: mpixla.sendrecv(X, X, 0, SIZE), ValueError, "dest of sendrecv"),
+    ("tag negative", lambda: mpixla.send(X, 0, tag=-5), ValueError, "tag of send is -5, but this MPI's tags"),
+    ("tag of any", lambda: mpixla.send(X, 0, tag=MPI.ANY_TAG), ValueError, "tag of send"),
+    ("tag too large", lambda: mpixla.recv(X, 0, tag=2**40), ValueError, "tag of recv"),
+    ("op a string", lambda: mpixla.allreduce(X, "sum"), TypeError, "op must be an mpi4py reduction .* is a str"),
+    ("op MINLOC", lambda: mpixla.allreduce(X, MPI.MINLOC), ValueError, "does not apply to arrays"),
+    ("op null", lambda: mpixla.scan(X, MPI.OP_NULL), ValueError, "freed"),
+    ("op for the dtype", lambda: mpixla.allreduce(X, MPI.BAND), TypeError, "with op BAND.*SUM, PROD, MAX, MIN"),
+    ("comm an int", lambda: mpixla.barrier(comm=0), TypeError, "comm must be an mpi4py communicator"),
+    ("comm null", lambda: mpixla.barrier(comm=MPI.COMM_NULL), ValueError, "MPI.COMM_NULL"),
+    ("status an int", lambda: mpixla.recv(X, 0, status=1), TypeError, "status must be an mpi4py.MPI.Status"),
+    ("alltoall shape", lambda: mpixla.alltoall(np.ones(SIZE + 1)), ValueError, "one entry for each of the"),
+    ("alltoall scalar", lambda: mpixla.alltoall(1.0), ValueError, r"x has shape \(\)"),
+    ("scatter shape", lambda: mpixla.scatter(np.ones(SIZE + 1), MPI.COMM_WORLD.rank), ValueError, "one entry for"),
+    ("x a string", lambda: mpixla.allreduce("abc", MPI.SUM), TypeError, "x of allreduce must be an array"),
+    ("x an object", lambda: mpixla.bcast(object(), 0), TypeError, "x of bcast must be an array"),
+    ("x int4", lambda: mpixla.bcast(jnp.zeros(2, jnp.int4), 0), TypeError, "dtype int4"),
+]
+
+
+@pytest.mark.parametrize("how", ["eager", "jit"])
+@pytest.mark.parametrize(("call", "kind", "sentence"), [pytest.param(*c[1:], id=c[0]) for c in BAD_CALLS])
+def test_bad_arguments(call, kind, sentence, how):
+    with pytest.raises(kind, match=sentence) as raised:
+        (jax.jit(call) if how == "jit" else call)()
+    text = str(raised.value)
+    assert text[0].islower() or text[0].isalpha()
+    assert text.endswith(".")
+    assert "0x" not in text
+
+
+def test_traced_values_where_static_ones_are_needed():
+    for call in (
+        lambda x, i: mpixla.bcast(x, i),
+        lambda x, i: mpixla.send(x, i),
+        lambda x, i: mpixla.recv(x, 0, tag=i),
+    ):
+        with pytest.raises(TypeError, match="traced value .* static"):
+            jax.jit(call)(X, 0)
+
+
+def test_inter_communicator(comm, rank, size):
+    if size == 1:
+        pytest.skip("needs two groups")
+    half = comm.Split(rank % 2, rank)
+    inter = half.Create_intercomm(0, comm, 1 - rank % 2, 5)
+    with pytest.raises(TypeError, match="inter-communicator.*Merge"):
+        mpixla.allreduce(X, MPI.SUM, comm=inter)
+    inter.Free()
+    half.Free()
+
+
+def test_communicator_freed_before(comm):
+    clone = comm.Clone()
+    clone.Free()
+    with pytest.raises(ValueError, match="freed"):
+        mpixla.allreduce(X, MPI.SUM, comm=clone)
+
+
+def still_works(comm, size):
+    assert mpixla.allreduce(jnp.int32(1), MPI.SUM, comm=comm) == size
+    assert jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=comm) + 1)(jnp.int32(1)) == size + 1
+
+
+@pytest.mark.parametrize("how", ["handle", "another object"])
+def test_communicator_freed_after_compilation(comm, size, how):
+    """The program fails, in words, however the communicator was freed, and whatever took its handle since."""
+    clone = comm.Clone()
+    program = jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=clone))
+    assert program(jnp.int32(1)) == size
+    (clone if how == "handle" else MPI.Intracomm(clone)).Free()
+    successor = comm.Clone()
+    for _ in range(2):
+        with pytest.raises(Exception, match="freed after this program was traced"):
+            program(jnp.int32(1)).block_until_ready()
+    still_works(comm, size)
+    still_works(successor, size)
+    successor.Free()
+
+
+@pytest.mark.parametrize("how", ["eager", "jit", "long jit"])
+def test_truncated_message(comm, rank, size, how):
+    """MPI's error names the call, and later calls work: small programs, and long ones that run in the background."""
+    if size == 1:
+        pytest.skip("needs a partner")
+    # Open MPI 4 reports nothing for a message to oneself, so the ranks pair up.
+    if rank < 2:
+        if rank == 0:
+            mpixla.send(jnp.zeros(50), 1, tag=8, comm=comm)
+        else:
+
+            def receive(x):
+                if how == "long jit":
+                    x = jax.lax.fori_loop(0, 5, lambda i, x: x @ x, x)
+                return mpixla.recv(x[0, :3], 0, tag=8, comm=comm)
+
+            run = receive if how == "eager" else jax.jit(receive)
+            with pytest.raises(Exception, match=r"r1 \| MPI_Recv returned error code \d+: ") as raised:
+                run(jnp.zeros((600, 600))).block_until_ready()
+            for part in ("<- 0 with tag 8 and 3 items of float64", "rank 1 of", "'MPI_COMM_WORLD'"):
+                assert part in str(raised.value)
+    comm.Barrier()
+    still_works(comm, size)
+
+
+def test_error_inside_a_loop(comm, size):
+    clone = comm.Clone()
+
+    @jax.jit
+    def program(x):
+        return jax.lax.fori_loop(0, 3, lambda i, x: mpixla.allreduce(x, MPI.SUM, comm=clone), x)
+
+    program(jnp.float32(1)).block_until_ready()
+    clone.Free()
+    with pytest.raises(Exception, match="freed"):
+        program(jnp.float32(1)).block_until_ready()
+    still_works(comm, size)
