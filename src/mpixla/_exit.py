@@ -4,7 +4,6 @@ import atexit
 import os
 import sys
 import time
-import traceback
 from types import TracebackType
 
 import jax
@@ -12,8 +11,12 @@ import jax.numpy as jnp
 from mpi4py import MPI
 
 from . import _native
+from ._jax import jax_has_started
 
 _previous_hook = sys.excepthook
+
+# Seconds for mpirun to forward what was printed: it drops the rest when a job aborts.
+_FORWARDING = 0.3
 
 
 def install() -> None:
@@ -41,21 +44,20 @@ def _abort_job(kind: type[BaseException], value: BaseException, trace: Traceback
         )
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(_FORWARDING)
         MPI.COMM_WORLD.Abort(1)
 
 
 def _wait() -> None:
     """Waits for the programs that this process has dispatched, before MPI is finalized."""
-    if MPI.Is_finalized():
+    if MPI.Is_finalized() or not jax_has_started():
         return
     try:
         # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
         jax.block_until_ready(jax.jit(jnp.negative)(jnp.zeros(())))
         jax.effects_barrier()
     except Exception as error:
-        if sys.excepthook is _abort_job:
-            _abort_job(type(error), error, error.__traceback__)
-        traceback.print_exc()
+        sys.excepthook(type(error), error, error.__traceback__)
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
     while _native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)

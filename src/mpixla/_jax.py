@@ -14,11 +14,13 @@ from jax._src import dispatch as _dispatch
 # The registries of effect types: JAX has no public way to declare an ordered effect, and without one XLA may
 # reorder the communication inside a program.
 from jax._src import effects as _effects
+# Whether JAX has started: asking in public starts it.
+from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
 from jax.extend.core import Effect, Primitive
 from jax.interpreters import mlir
 
-__all__ = ["CommunicationEffect", "Primitive", "ShapedArray", "mlir", "ordered", "token_aval"]
+__all__ = ["CommunicationEffect", "Primitive", "ShapedArray", "jax_has_started", "mlir", "ordered", "token_aval"]
 
 
 class CommunicationEffect(Effect):  # type: ignore[misc]

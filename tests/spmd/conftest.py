@@ -5,6 +5,7 @@ its report and aborts the job, and a rank that is stuck does the same after a wh
 """
 
 import sys
+import time
 
 import jax
 import pytest
@@ -23,6 +24,7 @@ def _abort(text):
     with _capture.global_and_fixture_disabled():
         sys.stderr.write(f"\n== rank {WORLD.Get_rank()} of {WORLD.Get_size()}: {text}\n")
         sys.stderr.flush()
+        time.sleep(0.3)  # mpirun drops what it has not forwarded when a job aborts
         WORLD.Abort(1)
 
 

@@ -1,0 +1,47 @@
+"""These tests start MPI jobs of their own, as a user would, and look at what they print and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
+
+    A job that does not end in time is killed, and fails the test with what it printed.
+    """
+
+    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, **environment):
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(code))
+        command = [str(ROOT / "tools/mpirun"), "-n", str(n), sys.executable, str(script), *map(str, arguments)]
+        env = {**os.environ, **environment}
+        with subprocess.Popen(
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                out, err = process.communicate()
+                pytest.fail(f"the job did not end within {timeout} s\n-- stdout\n{out}\n-- stderr\n{err}")
+        if check and process.returncode != 0:
+            pytest.fail(f"the job ended with {process.returncode}\n-- stdout\n{out}\n-- stderr\n{err}")
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    return run

@@ -1,0 +1,139 @@
+"""What holds across processes: programs are the same text in every run, debug lines are whole, devices are single."""
+
+import re
+
+import pytest
+
+LOWER = """
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+halves = MPI.COMM_WORLD.Split(rank % 2, rank)
+status = MPI.Status()
+
+def program(x):
+    x = mpixla.allreduce(x, op=MPI.SUM)
+    x = mpixla.scan(x, op=MPI.MAX, comm=halves)
+    x = mpixla.bcast(x, 0)
+    x = mpixla.gather(x, size - 1)
+    x = jax.lax.fori_loop(0, 3, lambda i, x: mpixla.sendrecv(x, x, (rank - 1) % size, (rank + 1) % size), x)
+    mpixla.send(x, MPI.PROC_NULL)
+    return mpixla.recv(x, MPI.PROC_NULL, status=status), mpixla.barrier(comm=halves)
+
+text = jax.jit(program).lower(jnp.ones((2, 3))).as_text()
+open(f"{sys.argv[1]}-{rank}", "w").write(text)
+"""
+
+
+def test_two_runs_lower_to_the_same_text(job, tmp_path):
+    for run in ("first", "second"):
+        job(2, "import sys\n" + LOWER, tmp_path / run)
+    for rank in range(2):
+        first, second = (tmp_path / f"{run}-{rank}" for run in ("first", "second"))
+        assert "mpixla_allreduce" in first.read_text()
+        assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("how", ["environment", "set_logging"])
+def test_debug_lines(job, how):
+    done = job(
+        2,
+        f"""
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+{"mpixla.set_logging(True)" if how == "set_logging" else ""}
+x = mpixla.allreduce(jnp.arange(3), op=MPI.SUM)
+for _ in range(50):
+    x = mpixla.sendrecv(x, x, 1 - rank, 1 - rank, sendtag=7)
+x.block_until_ready()
+print(mpixla.set_logging(False))
+mpixla.barrier()
+""",
+        **({"MPIXLA_DEBUG": "1"} if how == "environment" else {}),
+    )
+    lines = done.stderr.splitlines()
+    number = r"r[01] \| [0-9a-f]{4} \| "
+    shapes = {
+        number + r"MPI_Allreduce with 3 items": 2,
+        number + r"MPI_Allreduce done with code 0 \(\d\.\de[+-]\d\ds\)": 2,
+        number + r"MPI_Sendrecv -> [01] with tag 7 and 3 items <- [01] with tag any and 3 items": 100,
+        number + r"MPI_Sendrecv done with code 0 \(\d\.\de[+-]\d\ds\)": 100,
+    }
+    for shape, count in shapes.items():
+        assert sum(bool(re.fullmatch(shape, line)) for line in lines) == count, shape
+    assert "MPI_Barrier" not in done.stderr
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_several_local_devices(job):
+    """More visible devices are fine; a program on more than one is refused in words."""
+    job(
+        1,
+        """
+import jax, jax.numpy as jnp, mpixla, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from mpi4py import MPI
+jax.config.update("jax_num_cpu_devices", 2)
+f = jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))
+assert f(jnp.ones(4)).sum() == 4
+assert mpixla.allreduce(jax.device_put(jnp.ones(4), jax.devices()[1]), op=MPI.SUM).sum() == 4
+sharded = jax.device_put(jnp.ones(4), NamedSharding(Mesh(np.array(jax.devices()), "i"), PartitionSpec("i")))
+for call in (f, lambda x: mpixla.allreduce(x, op=MPI.SUM)):
+    try:
+        call(sharded)
+    except NotImplementedError as e:
+        assert "2 local devices" in str(e), e
+    else:
+        raise AssertionError("not refused")
+assert f(jnp.ones(4)).sum() == 4
+""",
+    )
+
+
+def test_without_x64(job):
+    """Doubles from NumPy become floats, as everywhere in JAX."""
+    job(
+        2,
+        """
+import mpixla, numpy as np
+from mpi4py import MPI
+y = mpixla.allreduce(np.arange(3.0), op=MPI.SUM)
+assert y.dtype == np.float32 and list(y) == [0, 2, 4]
+""",
+    )
+
+
+def test_disable_jit(job):
+    job(
+        2,
+        """
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+with jax.disable_jit():
+    y = jax.jit(lambda x: mpixla.allreduce(x + 1, op=MPI.SUM))(jnp.ones(3))
+assert list(y) == [4, 4, 4]
+""",
+    )
+
+
+def test_threads(job):
+    """Each thread with a communicator of its own."""
+    job(
+        2,
+        """
+import jax, jax.numpy as jnp, mpixla, threading
+from mpi4py import MPI
+comms = [MPI.COMM_WORLD.Clone() for _ in range(4)]
+wrong = []
+def work(comm, i):
+    f = jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM, comm=comm))
+    for k in range(100):
+        if int(f(jnp.int32(k + i))) != 2 * (k + i):
+            wrong.append((i, k))
+threads = [threading.Thread(target=work, args=(c, i)) for i, c in enumerate(comms)]
+for t in threads: t.start()
+for t in threads: t.join()
+assert not wrong
+""",
+    )
