@@ -12,9 +12,10 @@ from functools import reduce
 from typing import Any
 
 import ml_dtypes
-import mpixla
 import numpy as np
 from mpi4py import MPI
+
+import mpixla
 
 # Reductions as NumPy functions of two arrays, and NumPy's kinds (dtype.kind) of the data types that they take.
 REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -30,22 +31,23 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "BXOR": (operator.xor, "iu"),
 }
 
-MPI_DTYPES = [
-    np.dtype(name)
-    for name in (
-        "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128".split()
-    )
-]
+MPI_DTYPES = [np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128)]
+MPI_DTYPES += [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 # Moved, but not reduced by MPI.
 MOVED_DTYPES = [
-    np.dtype(np.float16),
-    *(
-        np.dtype(getattr(ml_dtypes, name))
-        for name in (
-            "bfloat16 float8_e5m2 float8_e4m3fn float8_e4m3b11fnuz float8_e5m2fnuz float8_e4m3fnuz float8_e4m3 "
-            "float8_e3m4 float8_e8m0fnu".split()
-        )
-    ),
+    np.dtype(t)
+    for t in (
+        np.float16,
+        ml_dtypes.bfloat16,
+        ml_dtypes.float8_e3m4,
+        ml_dtypes.float8_e4m3,
+        ml_dtypes.float8_e4m3b11fnuz,
+        ml_dtypes.float8_e4m3fn,
+        ml_dtypes.float8_e4m3fnuz,
+        ml_dtypes.float8_e5m2,
+        ml_dtypes.float8_e5m2fnuz,
+        ml_dtypes.float8_e8m0fnu,
+    )
 ]
 DTYPES = [*MPI_DTYPES, *MOVED_DTYPES]
 

@@ -14,16 +14,25 @@ from jax._src import dispatch as _dispatch
 # The registries of effect types: JAX has no public way to declare an ordered effect, and without one XLA may
 # reorder the communication inside a program.
 from jax._src import effects as _effects
+
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
 from jax.extend.core import Effect, Primitive
 from jax.interpreters import mlir
 
-__all__ = ["CommunicationEffect", "Primitive", "ShapedArray", "jax_has_started", "mlir", "ordered", "token_aval"]
+__all__ = [
+    "CommunicationEffect",
+    "Primitive",
+    "ShapedArray",
+    "jax_has_started",
+    "mlir",
+    "ordered",
+    "token_aval",
+]
 
 
-class CommunicationEffect(Effect):  # type: ignore[misc]
+class CommunicationEffect(Effect):
     """Marks a computation that communicates: JAX keeps such computations, and keeps them in program order."""
 
     def __repr__(self) -> str:
@@ -62,4 +71,4 @@ def _fresh_token(self: Any, effect: Effect, devices: list[Any]) -> Any:
     return _next_token(self, effect, devices)
 
 
-_dispatch.RuntimeTokenSet.get_token_input = _fresh_token
+_dispatch.RuntimeTokenSet.get_token_input = _fresh_token  # type: ignore[assignment, method-assign]

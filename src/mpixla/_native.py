@@ -161,7 +161,7 @@ def _connect() -> None:
     _refuse_unusable_mpi()
     facts = _Facts(
         struct_size=ctypes.sizeof(_Facts),
-        library=MPI.__spec__.origin.encode(),
+        library=str(MPI.__file__).encode(),
         handle_size=MPI._sizeof(MPI.Comm),
         status_size=MPI._sizeof(MPI.Status),
         any_source=MPI.ANY_SOURCE,

@@ -90,9 +90,7 @@ _sealed = Primitive("mpi_call")
 _sealed.multiple_results = True
 
 
-def _sealed_abstract(
-    *operands: ShapedArray, op: Primitive, params: tuple[tuple[str, Any], ...]
-) -> list[ShapedArray]:
+def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: tuple[tuple[str, Any], ...]) -> list[ShapedArray]:
     results, _ = op.abstract_eval(*operands, **dict(params))
     # JAX drops a computation without effects unless something uses its result.
     return list(results) or [_DONE]
@@ -101,9 +99,7 @@ def _sealed_abstract(
 _DONE = ShapedArray((0,), np.dtype(np.bool_))
 
 
-def _sealed_lower(
-    ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[str, Any], ...]
-) -> Sequence[Any]:
+def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[str, Any], ...]) -> Sequence[Any]:
     row = _native.ops[op.name]
     has_results = ctx.avals_out != [_DONE]
     inner = ctx.replace(
@@ -131,7 +127,7 @@ def _program(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Calla
 
 def _call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
     program = _program(primitive, tuple(params.items()))
-    if jax.config.jax_disable_jit:
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         with jax.disable_jit(False):
             results = program(*operands)
     else:

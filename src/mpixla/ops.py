@@ -9,8 +9,9 @@ import jax
 from mpi4py import MPI
 
 from . import _native
-from ._comm import Comm, Reduction, Status, comm_of, reduction_of, status_of
-from ._primitive import ShapedArray, as_array, make
+from ._comm import Comm, Reduction, comm_of, reduction_of, status_of
+from ._jax import ShapedArray
+from ._primitive import as_array, make
 
 # Checks of arguments, all of which happen when tracing. Each returns the value that the program carries.
 
@@ -49,7 +50,7 @@ def _source(value: Any, what: str, name: str, comm: Comm) -> int:
 
 def _tag(value: Any, what: str, name: str, comm: Comm) -> int:
     tag = _integer(value, what, name)
-    bound = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    bound: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # type: ignore[assignment]
     if not 0 <= tag <= bound:
         raise ValueError(f"{what} of {name} is {tag}, but this MPI's tags are 0 to {bound}.")
     return tag
@@ -174,9 +175,9 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> jax.Array:
         >>> mpixla.alltoall(jnp.ones((size, 2))).shape == (size, 2)
         True
     """
-    x, comm = as_array(x, "x", "alltoall"), comm_of(comm)
-    _leading_size(x, "alltoall", comm)
-    return _alltoall.bind(x, comm=comm)[0]
+    x, c = as_array(x, "x", "alltoall"), comm_of(comm)
+    _leading_size(x, "alltoall", c)
+    return _alltoall.bind(x, comm=c)[0]
 
 
 # barrier
@@ -237,8 +238,8 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
         >>> float(mpixla.bcast(jnp.float32(rank + 1), root=0))
         1.0
     """
-    x, comm = as_array(x, "x", "bcast"), comm_of(comm)
-    return _bcast.bind(x, comm=comm, root=_rank(root, "root", "bcast", comm))[0]
+    x, c = as_array(x, "x", "bcast"), comm_of(comm)
+    return _bcast.bind(x, comm=c, root=_rank(root, "root", "bcast", c))[0]
 
 
 # gather
@@ -275,8 +276,8 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
         >>> y.shape == ((comm.Get_size(), 3) if comm.Get_rank() == 0 else (3,))
         True
     """
-    x, comm = as_array(x, "x", "gather"), comm_of(comm)
-    return _gather.bind(x, comm=comm, root=_rank(root, "root", "gather", comm))[0]
+    x, c = as_array(x, "x", "gather"), comm_of(comm)
+    return _gather.bind(x, comm=c, root=_rank(root, "root", "gather", c))[0]
 
 
 # recv
@@ -317,12 +318,12 @@ def recv(
         >>> mpixla.recv(jnp.arange(3), source=MPI.PROC_NULL)
         Array([0, 1, 2], dtype=int32)
     """
-    x, comm = as_array(x, "x", "recv"), comm_of(comm)
+    x, c = as_array(x, "x", "recv"), comm_of(comm)
     return _recv.bind(
         x,
-        comm=comm,
-        recvtag=_recvtag(tag, "tag", "recv", comm),
-        source=_source(source, "source", "recv", comm),
+        comm=c,
+        recvtag=_recvtag(tag, "tag", "recv", c),
+        source=_source(source, "source", "recv", c),
         status=status_of(status),
     )[0]
 
@@ -358,10 +359,8 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> ja
         >>> float(y) == (comm.Get_size() if comm.Get_rank() == 0 else 1)
         True
     """
-    x, comm = as_array(x, "x", "reduce"), comm_of(comm)
-    return _reduce.bind(
-        x, comm=comm, op=_reduction(op, x, "reduce"), root=_rank(root, "root", "reduce", comm)
-    )[0]
+    x, c = as_array(x, "x", "reduce"), comm_of(comm)
+    return _reduce.bind(x, comm=c, op=_reduction(op, x, "reduce"), root=_rank(root, "root", "reduce", c))[0]
 
 
 # scan
@@ -431,11 +430,11 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
         >>> mpixla.scatter(x, root=0)
         Array([1., 1., 1.], dtype=float32)
     """
-    x, comm = as_array(x, "x", "scatter"), comm_of(comm)
-    root = _rank(root, "root", "scatter", comm)
-    if comm.rank == root:
-        _leading_size(x, "scatter", comm)
-    return _scatter.bind(x, comm=comm, root=root)[0]
+    x, c = as_array(x, "x", "scatter"), comm_of(comm)
+    root = _rank(root, "root", "scatter", c)
+    if c.rank == root:
+        _leading_size(x, "scatter", c)
+    return _scatter.bind(x, comm=c, root=root)[0]
 
 
 # send
@@ -465,10 +464,8 @@ def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> No
         >>> import jax.numpy as jnp, mpixla
         >>> mpixla.send(jnp.ones(3), dest=MPI.PROC_NULL)
     """
-    x, comm = as_array(x, "x", "send"), comm_of(comm)
-    _send.bind(
-        x, comm=comm, dest=_dest(dest, "dest", "send", comm), sendtag=_tag(tag, "tag", "send", comm)
-    )
+    x, c = as_array(x, "x", "send"), comm_of(comm)
+    _send.bind(x, comm=c, dest=_dest(dest, "dest", "send", c), sendtag=_tag(tag, "tag", "send", c))
 
 
 # sendrecv
@@ -526,14 +523,14 @@ def sendrecv(
     """
     sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
-    comm = comm_of(comm)
+    c = comm_of(comm)
     return _sendrecv.bind(
         sendbuf,
         recvbuf,
-        comm=comm,
-        dest=_dest(dest, "dest", "sendrecv", comm),
-        recvtag=_recvtag(recvtag, "recvtag", "sendrecv", comm),
-        sendtag=_tag(sendtag, "sendtag", "sendrecv", comm),
-        source=_source(source, "source", "sendrecv", comm),
+        comm=c,
+        dest=_dest(dest, "dest", "sendrecv", c),
+        recvtag=_recvtag(recvtag, "recvtag", "sendrecv", c),
+        sendtag=_tag(sendtag, "sendtag", "sendrecv", c),
+        source=_source(source, "source", "sendrecv", c),
         status=status_of(status),
     )[0]

@@ -22,7 +22,14 @@ def job(tmp_path):
     def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, **environment):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(code))
-        command = [str(ROOT / "tools/mpirun"), "-n", str(n), sys.executable, str(script), *map(str, arguments)]
+        command = [
+            str(ROOT / "tools/mpirun"),
+            "-n",
+            str(n),
+            sys.executable,
+            str(script),
+            *map(str, arguments),
+        ]
         env = {**os.environ, **environment}
         with subprocess.Popen(
             command,

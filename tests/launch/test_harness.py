@@ -9,7 +9,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 BAD = {
-    "fails": ('assert rank != 1, "this rank is different"\n    mpixla.barrier()', "this rank is different", 60),
+    "fails": (
+        'assert rank != 1, "this rank is different"\n    mpixla.barrier()',
+        "this rank is different",
+        60,
+    ),
     "dies": ("if rank == 1:\n        os._exit(3)\n    mpixla.barrier()", "", 60),
     "is stuck": ("if rank == 1:\n        return\n    mpixla.barrier()", "Timeout", 60),
 }
@@ -20,9 +24,17 @@ def test_a_bad_rank_ends_the_run(tmp_path, how):
     body, report, seconds = BAD[how]
     (tmp_path / "conftest.py").write_text((ROOT / "tests/spmd/conftest.py").read_text())
     (tmp_path / "test_bad.py").write_text(f"import os, mpixla\n\ndef test_bad(rank):\n    {body}\n")
+    pytest_command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--timeout=5",
+        "--timeout-method=thread",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
-        [ROOT / "tools/mpirun", "-n", "2", sys.executable, "-m", "pytest", "--timeout=5", "--timeout-method=thread"]
-        + ["-p", "no:cacheprovider", tmp_path],
+        [ROOT / "tools/mpirun", "-n", "2", *pytest_command, tmp_path],
         capture_output=True,
         text=True,
         timeout=seconds,

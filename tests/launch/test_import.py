@@ -10,8 +10,7 @@ def python(code):
 
 def test_without_mpirun():
     done = python(
-        "import mpixla, jax.numpy as jnp; from mpi4py import MPI;"
-        "print(mpixla.allreduce(jnp.arange(3), op=MPI.SUM))"
+        "import mpixla, jax.numpy as jnp; from mpi4py import MPI;print(mpixla.allreduce(jnp.arange(3), op=MPI.SUM))"
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[0 1 2]"
@@ -19,9 +18,7 @@ def test_without_mpirun():
 
 def test_import_does_not_start_jax():
     """A program may still choose its platform and its number of devices after importing mpixla."""
-    done = python(
-        "import mpixla, jax; jax.config.update('jax_num_cpu_devices', 2); print(len(jax.devices()))"
-    )
+    done = python("import mpixla, jax; jax.config.update('jax_num_cpu_devices', 2); print(len(jax.devices()))")
     assert done.stdout.strip() == "2", done.stderr
 
 

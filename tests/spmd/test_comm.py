@@ -2,10 +2,11 @@
 
 import jax
 import jax.numpy as jnp
-import mpixla
 import numpy as np
 import pytest
 from mpi4py import MPI
+
+import mpixla
 from mpixla._comm import comm_of, reduction_of, status_of
 from reference import ROWS, operands
 

@@ -4,8 +4,9 @@ import doctest
 import inspect
 
 import jax
-import mpixla
 import pytest
+
+import mpixla
 
 
 @pytest.mark.parametrize("name", sorted(mpixla.__all__))

@@ -2,17 +2,23 @@
 
 import jax
 import jax.numpy as jnp
-import mpixla
 import numpy as np
 import pytest
 from mpi4py import MPI
+
+import mpixla
 
 X = np.ones((3, 2), np.float32)
 SIZE = MPI.COMM_WORLD.Get_size()
 
 # (what, a call, the exception, what its sentence must have)
 BAD_CALLS = [
-    ("root too large", lambda: mpixla.bcast(X, SIZE), ValueError, rf"root of bcast is {SIZE}, .* are 0 to {SIZE - 1}"),
+    (
+        "root too large",
+        lambda: mpixla.bcast(X, SIZE),
+        ValueError,
+        rf"root of bcast is {SIZE}, .* are 0 to {SIZE - 1}",
+    ),
     ("root negative", lambda: mpixla.gather(X, -1), ValueError, "root of gather is -1"),
     ("root a float", lambda: mpixla.reduce(X, MPI.SUM, 0.5), TypeError, "root of reduce must be an integer"),
     ("root a list", lambda: mpixla.scatter(X, [0]), TypeError, "root of scatter must be an integer"),
@@ -24,16 +30,31 @@ BAD_CALLS = [
     ("tag negative", lambda: mpixla.send(X, 0, tag=-5), ValueError, "tag of send is -5, but this MPI's tags"),
     ("tag of any", lambda: mpixla.send(X, 0, tag=MPI.ANY_TAG), ValueError, "tag of send"),
     ("tag too large", lambda: mpixla.recv(X, 0, tag=2**40), ValueError, "tag of recv"),
-    ("op a string", lambda: mpixla.allreduce(X, "sum"), TypeError, "op must be an mpi4py reduction .* is a str"),
+    (
+        "op a string",
+        lambda: mpixla.allreduce(X, "sum"),
+        TypeError,
+        "op must be an mpi4py reduction .* is a str",
+    ),
     ("op MINLOC", lambda: mpixla.allreduce(X, MPI.MINLOC), ValueError, "does not apply to arrays"),
     ("op null", lambda: mpixla.scan(X, MPI.OP_NULL), ValueError, "freed"),
-    ("op for the dtype", lambda: mpixla.allreduce(X, MPI.BAND), TypeError, "with op BAND.*SUM, PROD, MAX, MIN"),
+    (
+        "op for the dtype",
+        lambda: mpixla.allreduce(X, MPI.BAND),
+        TypeError,
+        "with op BAND.*SUM, PROD, MAX, MIN",
+    ),
     ("comm an int", lambda: mpixla.barrier(comm=0), TypeError, "comm must be an mpi4py communicator"),
     ("comm null", lambda: mpixla.barrier(comm=MPI.COMM_NULL), ValueError, "MPI.COMM_NULL"),
     ("status an int", lambda: mpixla.recv(X, 0, status=1), TypeError, "status must be an mpi4py.MPI.Status"),
     ("alltoall shape", lambda: mpixla.alltoall(np.ones(SIZE + 1)), ValueError, "one entry for each of the"),
     ("alltoall scalar", lambda: mpixla.alltoall(1.0), ValueError, r"x has shape \(\)"),
-    ("scatter shape", lambda: mpixla.scatter(np.ones(SIZE + 1), MPI.COMM_WORLD.rank), ValueError, "one entry for"),
+    (
+        "scatter shape",
+        lambda: mpixla.scatter(np.ones(SIZE + 1), MPI.COMM_WORLD.rank),
+        ValueError,
+        "one entry for",
+    ),
     ("x a string", lambda: mpixla.allreduce("abc", MPI.SUM), TypeError, "x of allreduce must be an array"),
     ("x an object", lambda: mpixla.bcast(object(), 0), TypeError, "x of bcast must be an array"),
     ("x int4", lambda: mpixla.bcast(jnp.zeros(2, jnp.int4), 0), TypeError, "dtype int4"),

@@ -2,11 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import mpixla
 import numpy as np
 import pytest
 from jax import lax
 from mpi4py import MPI
+
+import mpixla
 
 
 def neighbours(rank, size):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from mpi4py import MPI
+
 from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -70,7 +71,8 @@ def test_refused_reductions(row, comm):
             if not row.takes(dtype, **variant):
                 with pytest.raises(TypeError, match=rf"{row.name} cannot reduce dtype {dtype.name} with op"):
                     jax.eval_shape(
-                        lambda x, variant=variant: row.call(x, comm=comm, **variant), jax.ShapeDtypeStruct((2,), dtype)
+                        lambda x, variant=variant: row.call(x, comm=comm, **variant),
+                        jax.ShapeDtypeStruct((2,), dtype),
                     )
 
 
