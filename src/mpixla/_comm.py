@@ -7,9 +7,8 @@ JAX finds the program that it compiled for them before.
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpi4py import MPI
-
 from . import _native
+from ._mpi import MPI
 
 
 @dataclass(frozen=True)

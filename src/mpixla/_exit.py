@@ -8,10 +8,10 @@ from types import TracebackType
 
 import jax
 import jax.numpy as jnp
-from mpi4py import MPI
 
 from . import _native
 from ._jax import jax_has_started
+from ._mpi import MPI
 
 _previous_hook = sys.excepthook
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from mpi4py import MPI
+
+from ._mpi import MPI
 
 # The numbers that programs carry for MPI's special ranks and tags (mpixla.h), equal under every MPI.
 ANY_SOURCE = -1
@@ -138,27 +139,7 @@ def _find_mpi(mpi_name: str) -> Any:
     return getattr(MPI, mpi_name.removeprefix("MPI_"))
 
 
-def _refuse_unusable_mpi() -> None:
-    if not MPI.Is_initialized() or MPI.Is_finalized():
-        raise ImportError(
-            "mpixla needs MPI to be running: mpi4py has not initialized it (mpi4py.rc.initialize is False?) or has "
-            "finalized it already. Import mpixla after MPI.Init() or MPI.Init_thread() and before MPI.Finalize()."
-        )
-    names = {
-        MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE",
-        MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED",
-    }
-    level = MPI.Query_thread()
-    if level in names:
-        raise ImportError(
-            f"MPI was initialized with the thread level {names[level]}, but XLA calls MPI from threads of its own. "
-            "Ask for more before mpi4py starts MPI: mpi4py.rc.thread_level = 'multiple' (the default), or use an "
-            "MPI that was built with thread support."
-        )
-
-
 def _connect() -> None:
-    _refuse_unusable_mpi()
     facts = _Facts(
         struct_size=ctypes.sizeof(_Facts),
         library=str(MPI.__file__).encode(),

@@ -6,11 +6,11 @@ The rows that the blocks refer to are in native/ops.def; what they must give is 
 from typing import Any
 
 import jax
-from mpi4py import MPI
 
 from . import _native
 from ._comm import Comm, Reduction, comm_of, reduction_of, status_of
 from ._jax import ShapedArray
+from ._mpi import MPI
 from ._primitive import as_array, make
 
 # Checks of arguments, all of which happen when tracing. Each returns the value that the program carries.

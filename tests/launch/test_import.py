@@ -40,6 +40,12 @@ def test_mpi_not_initialized():
     assert "ImportError: mpixla needs MPI to be running" in done.stderr
 
 
+def test_no_mpi_library():
+    done = python("import os; os.environ['MPI4PY_LIBMPI'] = '/nowhere/libmpi.so'; import mpixla")
+    assert done.returncode != 0
+    assert "ImportError: mpixla found no MPI library that mpi4py can load. Install one" in done.stderr
+
+
 def test_after_finalize():
     """The C library knows that MPI is gone, whoever ended it."""
     done = python(

