@@ -15,6 +15,8 @@ VENV := .venv/$(MPI)
 BIN := $(VENV)/bin
 SOURCES := $(shell find native include src -type f -not -path '*/__pycache__/*') CMakeLists.txt pyproject.toml
 PACKAGE := $(filter-out system,$(MPI))
+C_BUILD := build/c-$(MPI)
+PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
 .PHONY: help demo test test-c test-python check format wheel prerequisites clean
@@ -47,22 +49,43 @@ demo: $(VENV)/installed
 
 test: test-c test-python
 
+# The C tests, as the package is built and under AddressSanitizer and UndefinedBehaviorSanitizer. They need no MPI,
+# but compare what the library assumes with the mpi.h of this MPI and the header of this jaxlib.
 test-c: $(VENV)/installed
-	@true
+	@mkdir -p build
+	@for kind in Release Sanitize; do \
+	    echo "== C tests, $$kind"; \
+	    $(BIN)/cmake -S . -B $(C_BUILD)/$$kind -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
+	        -DMPIXLA_TESTS=ON -DMPIXLA_WERROR=ON -DMPIXLA_SANITIZE=$$(test $$kind = Sanitize && echo ON || echo OFF) \
+	        -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')" \
+	        -DMPIXLA_MPI_INCLUDE="$(wildcard $(CURDIR)/$(VENV)/include/mpi.h $(CURDIR)/$(VENV)/include/mpi_abi.h)" \
+	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
+	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
+	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --output-on-failure || exit 1; \
+	done
 
 test-python: $(VENV)/installed
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
-	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m pytest tests/spmd || exit 1; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) tests/spmd || exit 1; \
 	done
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest tests/launch
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch
+
+C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
 
 check: $(VENV)/installed
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	@mkdir -p build
+	@$(BIN)/cmake -S . -B build/tidy -G 'Unix Makefiles' -DCMAKE_C_COMPILER=$(CC) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log || { cat build/tidy.log >&2; exit 1; }
+	$(BIN)/clang-tidy --quiet -p build/tidy native/*.c
+	$(BIN)/cppcheck --std=c11 --enable=warning,style,performance,portability --error-exitcode=1 --inline-suppr --quiet \
+	    --suppress=constParameterCallback --suppress=unknownMacro -I include -I native native/*.c
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 format: $(VENV)/installed
+	$(BIN)/clang-format -i $(C_FILES)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 

@@ -41,17 +41,17 @@ enum { MPIXLA_ANY_SOURCE = -1, MPIXLA_PROC_NULL = -2, MPIXLA_ANY_TAG = -1, MPIXL
 
 /* The MPI of this process, as the front end knows it. */
 typedef struct mpixla_mpi_facts {
-    size_t struct_size;        /* sizeof(mpixla_mpi_facts) of the caller */
-    const char *library;       /* file that is already loaded and through which dlsym finds MPI's functions */
-    int64_t handle_size;       /* sizeof(MPI_Comm) */
-    int64_t status_size;       /* sizeof(MPI_Status), bytes */
-    int64_t any_source;        /* MPI_ANY_SOURCE */
-    int64_t any_tag;           /* MPI_ANY_TAG */
-    int64_t proc_null;         /* MPI_PROC_NULL */
-    int64_t undefined;         /* MPI_UNDEFINED */
-    int64_t max_error_string;  /* MPI_MAX_ERROR_STRING */
-    mpixla_handle comm_world;  /* MPI_COMM_WORLD */
-    mpixla_handle comm_self;   /* MPI_COMM_SELF */
+    size_t struct_size;       /* sizeof(mpixla_mpi_facts) of the caller */
+    const char *library;      /* file that is already loaded and through which dlsym finds MPI's functions */
+    int64_t handle_size;      /* sizeof(MPI_Comm) */
+    int64_t status_size;      /* sizeof(MPI_Status), bytes */
+    int64_t any_source;       /* MPI_ANY_SOURCE */
+    int64_t any_tag;          /* MPI_ANY_TAG */
+    int64_t proc_null;        /* MPI_PROC_NULL */
+    int64_t undefined;        /* MPI_UNDEFINED */
+    int64_t max_error_string; /* MPI_MAX_ERROR_STRING */
+    mpixla_handle comm_world; /* MPI_COMM_WORLD */
+    mpixla_handle comm_self;  /* MPI_COMM_SELF */
 } mpixla_mpi_facts;
 
 /* Connects the library to the MPI of this process. Call it once, after MPI_Init. */
@@ -62,10 +62,10 @@ MPIXLA_API const char *mpixla_last_error(void);
 
 /* Data types: one row for each element type that XLA has. */
 typedef struct mpixla_dtype_row {
-    const char *name;      /* NumPy's name, "float32" */
-    const char *mpi_name;  /* the MPI datatype that moves it, "MPI_FLOAT" */
-    const char *kind;      /* "bool", "integer", "float", "complex", or "bytes": moved, never reduced */
-    int64_t itemsize;      /* bytes */
+    const char *name;     /* NumPy's name, "float32" */
+    const char *mpi_name; /* the MPI datatype that moves it, "MPI_FLOAT" */
+    const char *kind;     /* "bool", "integer", "float", "complex", or "bytes": moved, never reduced */
+    int64_t itemsize;     /* bytes */
 } mpixla_dtype_row;
 MPIXLA_API const mpixla_dtype_row *mpixla_dtype_table(size_t *rows);
 /* Gives the library the handle of an MPI datatype by its MPI name. Unknown names fail. */
@@ -73,8 +73,8 @@ MPIXLA_API int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle);
 
 /* Reductions: the predefined ones are numbered by their row. */
 typedef struct mpixla_reduction_row {
-    const char *name;   /* "MPI_SUM" */
-    const char *kinds;  /* the kinds of data type that it takes, separated by blanks */
+    const char *name;  /* "MPI_SUM" */
+    const char *kinds; /* the kinds of data type that it takes, separated by blanks */
 } mpixla_reduction_row;
 MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows);
 /* Gives the library the handle of a predefined reduction by its name. */
@@ -95,21 +95,24 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
 
 /* Operations: the handlers and how to call them. Which ranks pass which buffer: */
 typedef enum mpixla_where {
-    MPIXLA_NOWHERE = 0,  /* no rank has this buffer */
-    MPIXLA_EVERYWHERE,   /* every rank */
-    MPIXLA_ON_ROOT,      /* the root only */
-    MPIXLA_OFF_ROOT      /* every rank but the root */
+    MPIXLA_NOWHERE = 0, /* no rank has this buffer */
+    MPIXLA_EVERYWHERE,  /* every rank */
+    MPIXLA_ON_ROOT,     /* the root only */
+    MPIXLA_OFF_ROOT     /* every rank but the root */
 } mpixla_where;
 
+/* An XLA_FFI_Handler of XLA's c_api.h, without its types. */
+typedef void mpixla_handler(void);
+
 typedef struct mpixla_op_row {
-    const char *name;               /* "allreduce"; the FFI target is "mpixla_" and this */
-    const char *mpi_name;           /* "MPI_Allreduce" */
-    void *host_handler;             /* XLA_FFI_Handler * for buffers in host memory */
-    mpixla_where send;              /* who passes a send buffer: the first operand */
-    mpixla_where template_;         /* who passes a template: the operand after it; the result keeps its values
-                                       wherever no message arrived */
-    mpixla_where recv;              /* who passes a receive buffer: the result */
-    uint32_t attributes;            /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar */
+    const char *name;             /* "allreduce"; the FFI target is "mpixla_" and this */
+    const char *mpi_name;         /* "MPI_Allreduce" */
+    mpixla_handler *host_handler; /* for buffers in host memory */
+    mpixla_where send;            /* who passes a send buffer: the first operand */
+    mpixla_where template_;       /* who passes a template: the operand after it; the result keeps its values
+                                     wherever no message arrived */
+    mpixla_where recv;            /* who passes a receive buffer: the result */
+    uint32_t attributes;          /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar */
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
 /* The attributes' names, in alphabetical order. */

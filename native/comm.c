@@ -28,15 +28,19 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     if (mpi->comm_test_inter(handle, &inter) != 0)
         return error_set("MPI does not know this communicator: it was freed, or it belongs to another MPI");
     if (inter)
-        return error_set("inter-communicators are not supported: merge it with Merge() and pass the "
-                         "intra-communicator");
+        return error_set(
+            "inter-communicators are not supported: merge it with Merge() and pass the "
+            "intra-communicator");
     if (mpi->comm_rank(handle, &rank) != 0 || mpi->comm_size(handle, &size) != 0)
         return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
     comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
     snprintf(entry.name, sizeof entry.name, "%s", name ? name : "");
     int64_t id = list_append(&comms, &entry);
-    if (id >= 0 && mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0)
+    if (id < 0) return -1;
+    if (mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0) {
+        atomic_store(&((comm_entry *)list_find(&comms, id))->alive, 0);
         return error_set("MPI_Comm_set_attr failed on this communicator");
+    }
     return id;
 }
 
@@ -77,9 +81,10 @@ const comm_entry *comm_find(int64_t id) {
         return NULL;
     }
     if (!atomic_load(&entry->alive)) {
-        error_set("communicator '%s' was freed after this program was traced; trace the program again with a "
-                  "communicator that exists",
-                  entry->name);
+        error_set(
+            "communicator '%s' was freed after this program was traced; trace the program again with a "
+            "communicator that exists",
+            entry->name);
         return NULL;
     }
     return entry;

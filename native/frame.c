@@ -21,7 +21,7 @@ const char *const *mpixla_attribute_table(size_t *rows) {
 }
 
 static int has(const frame *f, int attribute) {
-    return (f->shape->attributes >> attribute) & 1;
+    return (int)((f->shape->attributes >> attribute) & 1U);
 }
 
 /* Attributes: both lists are sorted, so they are walked together. */
@@ -33,7 +33,8 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
         if (!has(f, i)) continue;
         const ffi_bytes *name = next < given->size ? given->names[next] : NULL;
         if (!name || name->len != strlen(names[i]) || memcmp(name->ptr, names[i], name->len) != 0)
-            return error_set("%s was called without its attribute '%s', or with one that it does not take", op, names[i]);
+            return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
+                             names[i]);
         const ffi_scalar *scalar = given->values[next];
         if (given->types[next] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
             return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
@@ -59,7 +60,8 @@ static int rank_check(const frame *f, int attribute, const int *also) {
 static int tag_check(const frame *f, int attribute, int any) {
     int64_t tag = f->attributes[attribute];
     if ((tag >= 0 && tag <= INT_MAX) || (any && tag == MPIXLA_ANY_TAG)) return 0;
-    return error_set("%s got %s = %lld, but tags are not negative", f->shape->mpi_name, names[attribute], (long long)tag);
+    return error_set("%s got %s = %lld, but tags are 0 to %d", f->shape->mpi_name, names[attribute], (long long)tag,
+                     INT_MAX);
 }
 
 static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
@@ -115,8 +117,10 @@ static int buffer_read(frame_buffer *b, const frame *f, const char *what, const 
     if (given->rank < 0 || (given->rank > 0 && !given->dims))
         return error_set("the %s of %s has no valid shape", what, op);
     b->count = 1;
-    for (int64_t i = 0; i < given->rank; i++) b->count *= given->dims[i];
-    if (b->count < 0) return error_set("the %s of %s has a negative dimension", what, op);
+    for (int64_t i = 0; i < given->rank; i++)
+        if (given->dims[i] < 0 || __builtin_mul_overflow(b->count, given->dims[i], &b->count))
+            return error_set("the %s of %s has a dimension of %lld items, which is no valid shape", what, op,
+                             (long long)given->dims[i]);
     if (!given->data && b->count > 0)
         return error_set("the %s of %s is a null pointer, but has %lld items", what, op, (long long)b->count);
     b->data = given->data;
@@ -137,7 +141,8 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
         found++;
     }
     if (found != expected)
-        return error_set("%s was called with %d %ss on this rank, but takes %d", f->shape->mpi_name, found, side, expected);
+        return error_set("%s was called with %d %ss on this rank, but takes %d", f->shape->mpi_name, found, side,
+                         expected);
     return 0;
 }
 
@@ -153,15 +158,17 @@ static int counts_check(frame *f) {
     if (f->shape->counts == DIVIDED) f->n = recv->count / f->size;
     if (f->shape->counts == FREE || !send->dtype || !recv->dtype) return 0;
     if (send->dtype != recv->dtype)
-        return error_set("%s was called with %s to send and %s to receive", op, send->dtype->row->name, recv->dtype->row->name);
+        return error_set("%s was called with %s to send and %s to receive", op, send->dtype->row->name,
+                         recv->dtype->row->name);
     int64_t size = f->size;
     if ((f->shape->counts == SAME && send->count != recv->count) ||
         (f->shape->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
         (f->shape->counts == GATHERED && recv->count != size * send->count) ||
         (f->shape->counts == SCATTERED && send->count != size * recv->count))
-        return error_set("%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
-                         "together",
-                         op, (long long)size, (long long)send->count, (long long)recv->count);
+        return error_set(
+            "%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
+            "together",
+            op, (long long)size, (long long)send->count, (long long)recv->count);
     return 0;
 }
 
@@ -174,7 +181,8 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->on_root = 0;
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
-    frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL, is_here(shape->template_, f) ? &f->template_ : NULL};
+    frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
+                          is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
         counts_check(f))
@@ -185,7 +193,8 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
 
 /* Text */
 
-__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format,
+                                                        ...) {
     if (used >= bytes) return used;
     va_list arguments;
     va_start(arguments, format);
@@ -222,6 +231,9 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
     if (!details) return;
     if (data->dtype) used = add(text, bytes, used, " of %s", data->dtype->row->name);
+    if (f->recv.dtype && f->recv.dtype != data->dtype)
+        used = add(text, bytes, used, " and %s", f->recv.dtype->row->name);
     if (has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
-    add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size, f->communicator->name);
+    add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
+        f->communicator->name);
 }

@@ -23,11 +23,11 @@ enum {
 
 /* How the number of elements in the send and the receive buffer go together. */
 typedef enum frame_counts {
-    FREE,      /* not at all */
-    SAME,      /* equal, and of one type */
-    DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
-    GATHERED,  /* one type; recv = size * send; MPI is told send's count */
-    SCATTERED  /* one type; send = size * recv; MPI is told recv's count */
+    FREE,     /* not at all */
+    SAME,     /* equal, and of one type */
+    DIVIDED,  /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
+    GATHERED, /* one type; recv = size * send; MPI is told send's count */
+    SCATTERED /* one type; send = size * recv; MPI is told recv's count */
 } frame_counts;
 
 /* What a frame is checked against. */

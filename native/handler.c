@@ -81,39 +81,37 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
     return code == 0 ? NULL : error_of_mpi(call, &f, code, class);
 }
 
-#define MPIXLA_OP(name, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call)          \
-    static int name##_run(const frame *c) {                                                                     \
-        const mpi_counted *mpi = c->mpi;                                                                        \
-        (void)mpi;                                                                                              \
-        return call;                                                                                            \
-    }                                                                                                           \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                       \
-        static const frame_shape shape = {.mpi_name = mpi_name_,                                                \
-                                          .send = send_,                                                        \
-                                          .template_ = template__,                                              \
-                                          .recv = recv_,                                                        \
-                                          .counts = counts_,                                                    \
-                                          .attributes = attributes_};                                           \
-        return handle(call_frame, &shape, name##_run);                                                          \
+#define MPIXLA_OP(name, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
+    static int name##_run(const frame *c) {                                                            \
+        const mpi_counted *mpi = c->mpi;                                                               \
+        (void)mpi;                                                                                     \
+        return call;                                                                                   \
+    }                                                                                                  \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                              \
+        static const frame_shape shape = {.mpi_name = mpi_name_,                                       \
+                                          .send = send_,                                               \
+                                          .template_ = template__,                                     \
+                                          .recv = recv_,                                               \
+                                          .counts = counts_,                                           \
+                                          .attributes = attributes_};                                  \
+        return handle(call_frame, &shape, name##_run);                                                 \
     }
 #include "ops.def"
 #undef MPIXLA_OP
 
-/* A function pointer cannot be a constant void * in ISO C, so the table is filled on first use; filling it twice
- * writes the same values. */
 const mpixla_op_row *mpixla_op_table(size_t *rows) {
-    static mpixla_op_row table[] = {
-#define MPIXLA_OP(op, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
-    {.name = #op, .mpi_name = mpi_name_, .send = send_, .template_ = template__, .recv = recv_, .attributes = attributes_},
-#include "ops.def"
-#undef MPIXLA_OP
-    };
-    static ffi_handler *const handlers[] = {
-#define MPIXLA_OP(op, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) host_handler,
+    static const mpixla_op_row table[] = {
+#define MPIXLA_OP(op, host_handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
+    {.name = #op,                                                                                     \
+     .mpi_name = mpi_name_,                                                                           \
+     .host_handler = (mpixla_handler *)host_handler_,                                                 \
+     .send = send_,                                                                                   \
+     .template_ = template__,                                                                         \
+     .recv = recv_,                                                                                   \
+     .attributes = attributes_},
 #include "ops.def"
 #undef MPIXLA_OP
     };
     *rows = sizeof table / sizeof table[0];
-    for (size_t i = 0; i < *rows; i++) table[i].host_handler = *(void *const *)&handlers[i];
     return table;
 }

@@ -34,7 +34,7 @@ static void write_line(char *line, int length) {
 void log_start(log_call *l, const frame *f) {
     char line[LINE_BYTES + 1], what[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
-    l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503u & 0xffffu;
+    l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503U & 0xffffU;
     frame_describe(f, 0, what, sizeof what);
     write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what));
     l->started = now();
@@ -43,6 +43,6 @@ void log_start(log_call *l, const frame *f) {
 void log_end(const log_call *l, const frame *f, int code) {
     char line[LINE_BYTES + 1];
     double seconds = now() - l->started;
-    write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank, l->id,
-                              f->shape->mpi_name, code, seconds));
+    write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
+                              l->id, f->shape->mpi_name, code, seconds));
 }

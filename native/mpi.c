@@ -14,7 +14,7 @@
 #include "comm.h"
 #include "error.h"
 
-static mpi_library library;
+static mpi_library library = {.count_limit = INT_MAX};
 static const mpi_library *connected;
 static void *loaded;
 
@@ -28,17 +28,20 @@ static void *find_loaded(const char *name) {
 
 static int facts_check(const mpixla_mpi_facts *facts) {
     if (facts->struct_size != sizeof *facts)
-        return error_set("mpixla_start was given facts of %zu bytes, this library expects %zu: the Python "
-                         "package and libmpixla are of different versions; install mpixla again",
-                         facts->struct_size, sizeof *facts);
+        return error_set(
+            "mpixla_start was given facts of %zu bytes, this library expects %zu: the Python "
+            "package and libmpixla are of different versions; install mpixla again",
+            facts->struct_size, sizeof *facts);
     if (facts->status_size > MPI_STATUS_BYTES)
-        return error_set("this MPI's MPI_Status has %lld bytes, more than the %d that libmpixla reserves; please "
-                         "report this MPI to mpixla",
-                         (long long)facts->status_size, MPI_STATUS_BYTES);
+        return error_set(
+            "this MPI's MPI_Status has %lld bytes, more than the %d that libmpixla reserves; please "
+            "report this MPI to mpixla",
+            (long long)facts->status_size, MPI_STATUS_BYTES);
     if (facts->max_error_string > MPI_ERROR_BYTES)
-        return error_set("this MPI's error texts have up to %lld bytes, more than the %d that libmpixla reserves; "
-                         "please report this MPI to mpixla",
-                         (long long)facts->max_error_string, MPI_ERROR_BYTES);
+        return error_set(
+            "this MPI's error texts have up to %lld bytes, more than the %d that libmpixla reserves; "
+            "please report this MPI to mpixla",
+            (long long)facts->max_error_string, MPI_ERROR_BYTES);
     return 0;
 }
 
@@ -46,20 +49,21 @@ int mpixla_start(const mpixla_mpi_facts *facts) {
     if (connected) return error_set("mpixla_start was called twice in one process");
     if (facts_check(facts)) return -1;
     loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
-    if (!loaded) return error_set("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
+    if (!loaded)
+        return error_set("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
     const char *missing;
     if (facts->handle_size == (int64_t)sizeof(int))
         missing = mpi_int_bind(&library, find_loaded);
     else if (facts->handle_size == (int64_t)sizeof(void *))
         missing = mpi_pointer_bind(&library, find_loaded);
     else
-        return error_set("this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
-                         "and %zu bytes (Open MPI, MPI-5 ABI)",
-                         (long long)facts->handle_size, sizeof(int), sizeof(void *));
+        return error_set(
+            "this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
+            "and %zu bytes (Open MPI, MPI-5 ABI)",
+            (long long)facts->handle_size, sizeof(int), sizeof(void *));
     if (missing) return error_set("the MPI loaded by %s has no function %s", facts->library, missing);
     library.facts = *facts;
     library.facts.library = NULL;
-    library.count_limit = INT_MAX;
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
         return error_set("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
     if (comm_start(&library)) return -1;

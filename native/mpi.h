@@ -32,12 +32,12 @@ typedef struct mpi_counted {
 #undef STATUS
 
 typedef struct mpi_library {
-    mpixla_mpi_facts facts;        /* `library` is NULL here */
-    const mpi_counted *small;      /* for counts up to count_limit */
-    const mpi_counted *large;      /* for greater ones */
-    _Atomic int64_t count_limit;   /* elements */
-    int world_rank;                /* this process in MPI_COMM_WORLD */
-    int keyval;                    /* marks communicators with their registry entry */
+    mpixla_mpi_facts facts;      /* `library` is NULL here */
+    const mpi_counted *small;    /* for counts up to count_limit */
+    const mpi_counted *large;    /* for greater ones */
+    _Atomic int64_t count_limit; /* elements */
+    int world_rank;              /* this process in MPI_COMM_WORLD */
+    int keyval;                  /* marks communicators with their registry entry */
 
     int (*barrier)(mpixla_handle comm);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
@@ -62,6 +62,6 @@ const char *mpi_int_bind(mpi_library *library, void *(*find)(const char *name));
 const char *mpi_pointer_bind(mpi_library *library, void *(*find)(const char *name));
 
 /* The text MPI has for an error code, into `text` of at least facts.max_error_string bytes. */
-void mpi_error_describe(const mpi_library *library, int code, char *text);
+void mpi_error_describe(const mpi_library *mpi, int code, char *text);
 
 #endif

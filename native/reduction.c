@@ -42,7 +42,7 @@ int64_t mpixla_reduction_register(mpixla_handle handle) {
 
 const mpixla_handle *reduction_find(int64_t id) {
     if (id >= 0 && id < ROWS && predefined[id].bound) return &predefined[id].handle;
-    const mpixla_handle *handle = list_find(&user_made, id - ROWS);
+    const mpixla_handle *handle = id >= ROWS ? list_find(&user_made, id - ROWS) : NULL;
     if (!handle) error_set("reduction number %lld is not registered in this process", (long long)id);
     return handle;
 }

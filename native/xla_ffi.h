@@ -41,11 +41,7 @@ typedef enum ffi_dtype {
     FFI_F8E8M0FNU = 33
 } ffi_dtype;
 
-typedef enum ffi_error_code {
-    FFI_INVALID_ARGUMENT = 3,
-    FFI_FAILED_PRECONDITION = 9,
-    FFI_INTERNAL = 13
-} ffi_error_code;
+typedef enum ffi_error_code { FFI_FAILED_PRECONDITION = 9, FFI_INTERNAL = 13 } ffi_error_code;
 
 enum { FFI_EXTENSION_METADATA = 1, FFI_STAGE_EXECUTE = 3, FFI_KIND_BUFFER = 1, FFI_ATTRIBUTE_SCALAR = 3 };
 

@@ -97,7 +97,7 @@ if rank == 1:
     )
     assert "ended 0" in done.stdout
     assert "ended 1" in done.stdout
-    assert "aborted" not in done.stderr
+    assert "the whole job is aborted" not in done.stderr
 
 
 @pytest.mark.parametrize("how", ["jit", "eager", "thread"])

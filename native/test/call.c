@@ -1,0 +1,188 @@
+#include "call.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NOWHERE MPIXLA_NOWHERE
+#define EVERYWHERE MPIXLA_EVERYWHERE
+#define ON_ROOT MPIXLA_ON_ROOT
+#define OFF_ROOT MPIXLA_OFF_ROOT
+
+struct ffi_error {
+    int code;
+    char message[CALL_MESSAGE];
+};
+
+/* As XLA's: the message is copied. One at a time in each thread, as call_run takes it at once. */
+static ffi_error *error_create(ffi_error_create_args *args) {
+    static _Thread_local ffi_error error;
+    error.code = args->code;
+    snprintf(error.message, sizeof error.message, "%s", args->message);
+    return args->struct_size == sizeof *args ? &error : NULL;
+}
+
+const frame_shape *call_shape(const char *op) {
+    static const struct {
+        const char *name;
+        frame_shape shape;
+    } rows[] = {
+#define MPIXLA_OP(name_, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_) \
+    {#name_,                                                                                         \
+     {.mpi_name = mpi_name_,                                                                         \
+      .send = send_,                                                                                 \
+      .template_ = template__,                                                                       \
+      .recv = recv_,                                                                                 \
+      .counts = counts_,                                                                             \
+      .attributes = attributes_}},
+#include "ops.def"
+#undef MPIXLA_OP
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i].name, op) == 0) return &rows[i].shape;
+    fprintf(stderr, "there is no operation %s\n", op);
+    exit(2);
+}
+
+static ffi_handler *handler_find(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_op_table(&rows);
+    for (size_t i = 0; i < rows; i++)
+        if (strcmp(table[i].name, op) == 0) return *(ffi_handler *const *)&table[i].host_handler;
+    return NULL;
+}
+
+void call_insert(call *c, int side, int position, int dtype, int64_t count, void *data) {
+    struct call_side *s = &c->sides[side];
+    ffi_buffers *buffers = side == CALL_OPERANDS ? &c->frame.args : &c->frame.rets;
+    for (int64_t i = buffers->size++; i > position; i--) {
+        s->buffers[i] = s->buffers[i - 1];
+        s->buffers[i].dims = s->dims[i];
+        s->dims[i][0] = s->dims[i - 1][0];
+    }
+    s->dims[position][0] = count;
+    s->buffers[position] = (ffi_buffer){
+        .struct_size = sizeof(ffi_buffer), .dtype = dtype, .data = data, .rank = 1, .dims = s->dims[position]};
+}
+
+void call_remove(call *c, int side, int position) {
+    struct call_side *s = &c->sides[side];
+    ffi_buffers *buffers = side == CALL_OPERANDS ? &c->frame.args : &c->frame.rets;
+    buffers->size--;
+    for (int64_t i = position; i < buffers->size; i++) {
+        s->buffers[i] = s->buffers[i + 1];
+        s->buffers[i].dims = s->dims[i];
+        s->dims[i][0] = s->dims[i + 1][0];
+    }
+}
+
+void call_count_set(call *c, int side, int position, int64_t count) {
+    c->sides[side].dims[position][0] = count;
+}
+
+void call_dtype_set(call *c, int side, int position, int dtype) {
+    c->sides[side].buffers[position].dtype = dtype;
+}
+
+static ffi_bytes bytes_of(const char *name) {
+    return (ffi_bytes){.ptr = name, .len = strlen(name)};
+}
+
+void call_attribute_insert(call *c, int position, const char *name, int64_t value) {
+    for (int64_t i = c->frame.attrs.size++; i > position; i--) {
+        c->attributes.names[i] = c->attributes.names[i - 1];
+        c->attributes.values[i] = c->attributes.values[i - 1];
+    }
+    c->attributes.names[position] = bytes_of(name);
+    c->attributes.values[position] = value;
+}
+
+void call_attribute_remove(call *c, int position) {
+    c->frame.attrs.size--;
+    for (int64_t i = position; i < c->frame.attrs.size; i++) {
+        c->attributes.names[i] = c->attributes.names[i + 1];
+        c->attributes.values[i] = c->attributes.values[i + 1];
+    }
+}
+
+void call_attribute_set(call *c, const char *name, int64_t value) {
+    for (int64_t i = 0; i < c->frame.attrs.size; i++)
+        if (strcmp(c->attributes.names[i].ptr, name) == 0) {
+            c->attributes.values[i] = value;
+            return;
+        }
+    fprintf(stderr, "the call has no attribute %s\n", name);
+    exit(2);
+}
+
+static void call_clear(call *c) {
+    memset(c, 0, sizeof *c);
+    c->api = (ffi_api){.struct_size = sizeof c->api, .error_create = error_create};
+    c->frame.struct_size = sizeof c->frame;
+    c->frame.api = &c->api;
+    c->frame.stage = FFI_STAGE_EXECUTE;
+    for (int i = 0; i < CALL_SLOTS; i++) {
+        for (int side = 0; side < 2; side++) {
+            c->sides[side].types[i] = FFI_KIND_BUFFER;
+            c->sides[side].pointers[i] = &c->sides[side].buffers[i];
+        }
+        c->attributes.types[i] = FFI_ATTRIBUTE_SCALAR;
+        c->attributes.scalars[i] = (ffi_scalar){.dtype = FFI_S64, .value = &c->attributes.values[i]};
+        c->attributes.name_pointers[i] = &c->attributes.names[i];
+        c->attributes.scalar_pointers[i] = &c->attributes.scalars[i];
+    }
+    c->frame.args =
+        (ffi_buffers){.struct_size = sizeof(ffi_buffers), .types = c->sides[0].types, .buffers = c->sides[0].pointers};
+    c->frame.rets =
+        (ffi_buffers){.struct_size = sizeof(ffi_buffers), .types = c->sides[1].types, .buffers = c->sides[1].pointers};
+    c->frame.attrs = (ffi_attributes){.struct_size = sizeof(ffi_attributes),
+                                      .types = c->attributes.types,
+                                      .names = c->attributes.name_pointers,
+                                      .values = c->attributes.scalar_pointers};
+}
+
+void call_make(call *c, const char *op, int64_t comm, int64_t root) {
+    static const int64_t values[ATTRIBUTES] = {[ATTRIBUTE_DEST] = 1,
+                                               [ATTRIBUTE_SENDTAG] = 7,
+                                               [ATTRIBUTE_SOURCE] = 2,
+                                               [ATTRIBUTE_RECVTAG] = 8,
+                                               [ATTRIBUTE_STATUS] = MPIXLA_NO_STATUS};
+    const frame_shape *shape = call_shape(op);
+    call_clear(c);
+    c->handler = handler_find(op);
+    size_t rows;
+    const char *const *names = mpixla_attribute_table(&rows);
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (shape->attributes >> i & 1)
+            call_attribute_insert(c, (int)c->frame.attrs.size, names[i],
+                                  i == ATTRIBUTE_COMM   ? comm
+                                  : i == ATTRIBUTE_ROOT ? root
+                                                        : values[i]);
+
+    const comm_entry *entry = comm_find(comm);
+    int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
+    int64_t divided = shape->counts == DIVIDED ? size * CALL_COUNT : CALL_COUNT;
+    const struct {
+        mpixla_where where;
+        int side;
+        int64_t count;
+        void *data;
+    } buffers[] = {
+        {shape->send, CALL_OPERANDS, shape->counts == SCATTERED ? size * CALL_COUNT : divided, c->send},
+        {shape->template_, CALL_OPERANDS, CALL_COUNT, c->template_},
+        {shape->recv, CALL_RESULTS, shape->counts == GATHERED ? size * CALL_COUNT : divided, c->recv},
+    };
+    for (int i = 0; i < 3; i++) {
+        int here = buffers[i].where == EVERYWHERE || (buffers[i].where == ON_ROOT && on_root) ||
+                   (buffers[i].where == OFF_ROOT && !on_root);
+        int side = buffers[i].side, last = (int)(side == CALL_OPERANDS ? c->frame.args.size : c->frame.rets.size);
+        if (here) call_insert(c, side, last, FFI_F32, buffers[i].count, buffers[i].data);
+    }
+}
+
+const char *call_run(call *c) {
+    const ffi_error *error = c->handler(&c->frame);
+    c->code = error ? error->code : 0;
+    snprintf(c->message, sizeof c->message, "%s", error ? error->message : "");
+    return c->message;
+}

@@ -1,0 +1,60 @@
+/* XLA's call frames, built by hand. A test makes a call that is right, changes one thing, and runs it. */
+#ifndef MPIXLA_TEST_CALL_H
+#define MPIXLA_TEST_CALL_H
+
+#include "frame.h"
+#include "mpixla.h"
+#include "xla_ffi.h"
+
+enum { CALL_SLOTS = 12, CALL_BYTES = 256, CALL_COUNT = 3, CALL_MESSAGE = 4096 };
+enum { CALL_OPERANDS = 0, CALL_RESULTS = 1 };
+
+/* Points into itself: not to be copied. */
+typedef struct call {
+    ffi_call_frame frame;
+    ffi_api api;
+    struct call_side {
+        ffi_buffer buffers[CALL_SLOTS];
+        int64_t dims[CALL_SLOTS][1];
+        int types[CALL_SLOTS];
+        void *pointers[CALL_SLOTS];
+    } sides[2]; /* operands, results */
+    struct {
+        ffi_bytes names[CALL_SLOTS];
+        ffi_scalar scalars[CALL_SLOTS];
+        int64_t values[CALL_SLOTS];
+        int types[CALL_SLOTS];
+        ffi_bytes *name_pointers[CALL_SLOTS];
+        void *scalar_pointers[CALL_SLOTS];
+    } attributes;
+    /* What the buffers of call_make hold. */
+    _Alignas(16) char send[CALL_BYTES], template_[CALL_BYTES], recv[CALL_BYTES];
+    ffi_handler *handler;
+    int code;                   /* of the error that the last run gave; 0: none */
+    char message[CALL_MESSAGE]; /* its message; "" */
+} call;
+
+/* What the operation's row in ops.def says. */
+const frame_shape *call_shape(const char *op);
+
+/* A call that is right: `op` on this communicator and with this root, where that is taken, with CALL_COUNT
+ * float32 items a rank, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no status object. */
+void call_make(call *c, const char *op, int64_t comm, int64_t root);
+
+/* Puts a buffer, or an attribute, before the one that has this position now. */
+void call_insert(call *c, int side, int position, int dtype, int64_t count, void *data);
+void call_attribute_insert(call *c, int position, const char *name, int64_t value);
+void call_remove(call *c, int side, int position);
+void call_attribute_remove(call *c, int position);
+
+/* Changes the attribute of this name. */
+void call_attribute_set(call *c, const char *name, int64_t value);
+
+/* Changes the number of items of a buffer, or its element type. */
+void call_count_set(call *c, int side, int position, int64_t count);
+void call_dtype_set(call *c, int side, int position, int dtype);
+
+/* Runs the operation's handler. Returns the error's message, or "". */
+const char *call_run(call *c);
+
+#endif

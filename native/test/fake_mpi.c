@@ -1,0 +1,275 @@
+/* See fake_mpi.h. Compiled once for each kind of MPI:
+ *
+ *   FAKE_POINTER_HANDLES   handles are pointers, else ints
+ *   FAKE_NO_LARGE_COUNTS   there are no large-count functions
+ */
+#include "fake_mpi.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bases for which a handle that is narrowed or widened wrongly does not survive: a negative int, as MPICH's
+ * are, and a pointer that does not fit into 32 bits. */
+#ifdef FAKE_POINTER_HANDLES
+typedef void *HANDLE;
+#define BASE INT64_C(0x7f5500000000)
+#else
+typedef int HANDLE;
+#define BASE INT64_C(-0x7bffff00)
+#endif
+
+enum { NUMBERS = 4096, COMMS = 1024, KEYVALS = 8, ERR_COMM = 5, ERR_KEYVAL = 48 };
+
+typedef int copy_function(HANDLE comm, int keyval, void *extra, void *in, void *out, int *flag);
+typedef int delete_function(HANDLE comm, int keyval, void *value, void *extra);
+
+static struct {
+    copy_function *copy;
+    delete_function *drop;
+    void *extra;
+} keyvals[KEYVALS];
+static int keyvals_used;
+
+static struct {
+    int alive, rank, size, inter;
+    int set[KEYVALS];
+    void *values[KEYVALS];
+} comms[COMMS] = {[FAKE_WORLD] = {.alive = 1, .size = 4}, [FAKE_SELF] = {.alive = 1, .size = 1}};
+
+static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t handle(int number) {
+    return (uint64_t)(BASE + number);
+}
+
+static HANDLE narrow(int number) {
+    return (HANDLE)(intptr_t)handle(number);
+}
+
+/* -1 for what is no handle. */
+static int number(HANDLE h) {
+    int64_t n = (int64_t)(intptr_t)h - BASE;
+    return n >= 0 && n < NUMBERS ? (int)n : -1;
+}
+
+static int comm_number(HANDLE comm) {
+    int n = number(comm);
+    return n >= 0 && n < COMMS && comms[n].alive ? n : -1;
+}
+
+static int comm_new(int rank, int size, int inter) {
+    for (int n = 0; n < COMMS; n++) {
+        if (comms[n].alive) continue;
+        memset(&comms[n], 0, sizeof comms[n]);
+        comms[n].alive = 1;
+        comms[n].rank = rank;
+        comms[n].size = size;
+        comms[n].inter = inter;
+        return n;
+    }
+    return -1;
+}
+
+static void attributes_delete(int n) {
+    for (int k = 0; k < keyvals_used; k++) {
+        if (comms[n].set[k]) keyvals[k].drop(narrow(n), k, comms[n].values[k], keyvals[k].extra);
+        comms[n].set[k] = 0;
+    }
+}
+
+int MPI_Comm_free(HANDLE *comm);
+int MPI_Comm_free(HANDLE *comm) {
+    int n = comm_number(*comm);
+    if (n < 0) return ERR_COMM;
+    attributes_delete(n);
+    comms[n].alive = 0;
+    *comm = 0;
+    return 0;
+}
+
+static int comm_free(int n) {
+    HANDLE comm = narrow(n);
+    return MPI_Comm_free(&comm);
+}
+
+static int comm_dup(int n) {
+    int copy = comm_new(comms[n].rank, comms[n].size, comms[n].inter);
+    for (int k = 0; k < keyvals_used; k++)
+        if (comms[n].set[k])
+            keyvals[k].copy(narrow(n), k, keyvals[k].extra, comms[n].values[k], &comms[copy].values[k],
+                            &comms[copy].set[k]);
+    return copy;
+}
+
+static void finalize(void) {
+    attributes_delete(FAKE_SELF);
+}
+
+extern fake_mpi fake;
+fake_mpi fake = {
+    .handle_size = sizeof(HANDLE),
+#ifndef FAKE_NO_LARGE_COUNTS
+    .has_large = 1,
+#endif
+    .handle = handle,
+    .comm_new = comm_new,
+    .comm_dup = comm_dup,
+    .comm_free = comm_free,
+    .finalize = finalize,
+};
+
+static int result(const char *function) {
+    for (int i = 0; i < 2; i++)
+        if (fake.failing[i] && strcmp(fake.failing[i], function) == 0) return fake.code;
+    return 0;
+}
+
+__attribute__((format(printf, 4, 5))) static int called(const char *function, const void *send, void *recv,
+                                                        const char *format, ...) {
+    va_list arguments;
+    pthread_mutex_lock(&recording);
+    fake.calls++;
+    fake.send = send;
+    fake.recv = recv;
+    int used = snprintf(fake.call, sizeof fake.call, "%s ", function);
+    va_start(arguments, format);
+    vsnprintf(fake.call + used, sizeof fake.call - (size_t)used, format, arguments);
+    va_end(arguments);
+    pthread_mutex_unlock(&recording);
+    if (fake.during) fake.during();
+    return result(function);
+}
+
+static int received(int code, void *buffer, int source, void *status) {
+    pthread_mutex_lock(&recording);
+    fake_status s = {.source = source, .elements = source == FAKE_PROC_NULL ? 0 : fake.arrived};
+    if (code == 0 && source != FAKE_PROC_NULL && fake.arrived_bytes > 0) memset(buffer, 0x7f, fake.arrived_bytes);
+    fake.status = status;
+    memcpy(status, &s, sizeof s);
+    pthread_mutex_unlock(&recording);
+    return code;
+}
+
+/* The functions that come with two kinds of counts. */
+#define I(h) number(h)
+#define L(n) (long long)(n)
+#define FUNCTIONS(COUNT, c)                                                                                          \
+    int MPI_Allgather##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, HANDLE comm) {            \
+        return called("MPI_Allgather" #c, s, r, "%lld t%d to %lld t%d c%d", L(sn), I(st), L(rn), I(rt), I(comm));    \
+    }                                                                                                                \
+    int MPI_Allreduce##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, HANDLE comm) {                        \
+        return called("MPI_Allreduce" #c, s, r, "%lld t%d op %d c%d", L(n), I(t), I(op), I(comm));                   \
+    }                                                                                                                \
+    int MPI_Alltoall##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, HANDLE comm) {             \
+        return called("MPI_Alltoall" #c, s, r, "%lld t%d to %lld t%d c%d", L(sn), I(st), L(rn), I(rt), I(comm));     \
+    }                                                                                                                \
+    int MPI_Bcast##c(void *b, COUNT n, HANDLE t, int root, HANDLE comm) {                                            \
+        return called("MPI_Bcast" #c, b, b, "%lld t%d root %d c%d", L(n), I(t), root, I(comm));                      \
+    }                                                                                                                \
+    int MPI_Gather##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, int root, HANDLE comm) {     \
+        return called("MPI_Gather" #c, s, r, "%lld t%d to %lld t%d root %d c%d", L(sn), I(st), L(rn), I(rt), root,   \
+                      I(comm));                                                                                      \
+    }                                                                                                                \
+    int MPI_Recv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, void *status) {                    \
+        int code = called("MPI_Recv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));    \
+        return received(code, b, source, status);                                                                    \
+    }                                                                                                                \
+    int MPI_Reduce##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, int root, HANDLE comm) {                 \
+        return called("MPI_Reduce" #c, s, r, "%lld t%d op %d root %d c%d", L(n), I(t), I(op), root, I(comm));        \
+    }                                                                                                                \
+    int MPI_Scan##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, HANDLE comm) {                             \
+        return called("MPI_Scan" #c, s, r, "%lld t%d op %d c%d", L(n), I(t), I(op), I(comm));                        \
+    }                                                                                                                \
+    int MPI_Scatter##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, int root, HANDLE comm) {    \
+        return called("MPI_Scatter" #c, s, r, "%lld t%d to %lld t%d root %d c%d", L(sn), I(st), L(rn), I(rt), root,  \
+                      I(comm));                                                                                      \
+    }                                                                                                                \
+    int MPI_Send##c(const void *b, COUNT n, HANDLE t, int dest, int tag, HANDLE comm) {                              \
+        return called("MPI_Send" #c, b, NULL, "%lld t%d -> %d tag %d c%d", L(n), I(t), dest, tag, I(comm));          \
+    }                                                                                                                \
+    int MPI_Sendrecv##c(const void *s, COUNT sn, HANDLE st, int dest, int sendtag, void *r, COUNT rn, HANDLE rt,     \
+                        int source, int recvtag, HANDLE comm, void *status) {                                        \
+        int code = called("MPI_Sendrecv" #c, s, r, "%lld t%d -> %d tag %d, %lld t%d <- %d tag %d c%d", L(sn), I(st), \
+                          dest, sendtag, L(rn), I(rt), source, recvtag, I(comm));                                    \
+        return received(code, r, source, status);                                                                    \
+    }
+
+FUNCTIONS(int, )
+#ifndef FAKE_NO_LARGE_COUNTS
+FUNCTIONS(int64_t, _c)
+#endif
+
+int MPI_Barrier(HANDLE comm) {
+    return called("MPI_Barrier", NULL, NULL, "c%d", number(comm));
+}
+
+int MPI_Get_elements_x(const void *status, HANDLE type, int64_t *n) {
+    fake_status s;
+    (void)type;
+    memcpy(&s, status, sizeof s);
+    *n = s.elements;
+    return result("MPI_Get_elements_x");
+}
+
+int MPI_Comm_rank(HANDLE comm, int *rank) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    *rank = n == FAKE_WORLD ? fake.world_rank : comms[n].rank;
+    return result("MPI_Comm_rank");
+}
+
+int MPI_Comm_size(HANDLE comm, int *size) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    *size = comms[n].size;
+    return result("MPI_Comm_size");
+}
+
+int MPI_Comm_test_inter(HANDLE comm, int *flag) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    *flag = comms[n].inter;
+    return result("MPI_Comm_test_inter");
+}
+
+int MPI_Comm_create_keyval(copy_function *copy, delete_function *drop, int *keyval, void *extra) {
+    if (result("MPI_Comm_create_keyval")) return fake.code;
+    if (keyvals_used == KEYVALS) return ERR_KEYVAL;
+    keyvals[keyvals_used].copy = copy;
+    keyvals[keyvals_used].drop = drop;
+    keyvals[keyvals_used].extra = extra;
+    *keyval = keyvals_used++;
+    return 0;
+}
+
+int MPI_Comm_set_attr(HANDLE comm, int keyval, void *value) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    if (result("MPI_Comm_set_attr")) return fake.code;
+    comms[n].values[keyval] = value;
+    comms[n].set[keyval] = 1;
+    return 0;
+}
+
+int MPI_Comm_get_attr(HANDLE comm, int keyval, void *value, int *flag) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    *flag = comms[n].set[keyval];
+    if (*flag) *(void **)value = comms[n].values[keyval];
+    /* Whoever registers without a lock shall be interrupted here. */
+    sched_yield();
+    return result("MPI_Comm_get_attr");
+}
+
+int MPI_Error_string(int code, char *text, int *length) {
+    *length = snprintf(text, FAKE_ERROR_STRING, "the fake MPI's text for error %d", code);
+    return result("MPI_Error_string");
+}
+
+int MPI_Error_class(int code, int *error_class) {
+    *error_class = code & 0xff;
+    return result("MPI_Error_class");
+}

@@ -1,0 +1,47 @@
+/* An MPI that moves nothing: it writes down how it was called. A test sets what it pretends and reads what it
+ * recorded through the one variable `fake` of the shared library.
+ *
+ * Communicators, data types and reductions are numbers; `handle` turns one into this MPI's handle, widened.
+ * MPI_COMM_WORLD is number 0 and MPI_COMM_SELF number 1. As in MPICH, a freed communicator's handle is used again.
+ */
+#ifndef MPIXLA_TEST_FAKE_MPI_H
+#define MPIXLA_TEST_FAKE_MPI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Unlike those of any MPI, and unlike what programs carry. */
+enum { FAKE_ANY_SOURCE = -11, FAKE_ANY_TAG = -12, FAKE_PROC_NULL = -13, FAKE_UNDEFINED = -14 };
+enum { FAKE_WORLD = 0, FAKE_SELF = 1, FAKE_ERROR_STRING = 64 };
+
+typedef struct fake_status {
+    int source, tag, error;
+    int64_t elements;
+} fake_status;
+
+typedef struct fake_mpi {
+    size_t handle_size;
+    int has_large; /* whether there are large-count functions */
+
+    /* What it pretends. */
+    int world_rank;
+    const char *failing[2]; /* these functions return `code`; NULL: none */
+    int code;               /* an error code; its low byte is the error class */
+    int64_t arrived;        /* elements of the next message that is received */
+    size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
+    void (*during)(void);   /* runs inside each call that moves data */
+
+    /* What it recorded. */
+    int calls;      /* how many calls of functions that move data, MPI_Barrier among them */
+    char call[128]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
+    const void *send;
+    void *recv, *status; /* its buffers and status */
+
+    uint64_t (*handle)(int number);
+    int (*comm_new)(int rank, int size, int inter); /* returns the number */
+    int (*comm_dup)(int number);                    /* MPI_Comm_dup; returns the new number */
+    int (*comm_free)(int number);                   /* MPI_Comm_free; returns MPI's code */
+    void (*finalize)(void);                         /* the part of MPI_Finalize that frees MPI_COMM_SELF */
+} fake_mpi;
+
+#endif

@@ -1,0 +1,149 @@
+#include <pthread.h>
+
+#include "check.h"
+#include "comm.h"
+#include "error.h"
+#include "fixture.h"
+
+enum { THREADS = 4, EACH = 150 };
+
+static int64_t comm_register(int number, const char *name) {
+    return mpixla_comm_register(fake->handle(number), name);
+}
+
+static void knows_none_before_the_start(void) {
+    CHECK_INT(mpixla_comm_register(1, "early"), -1);
+    CHECK_STR(error_get(), "mpixla_start has not been called");
+    CHECK(comm_find(0) == NULL);
+    CHECK_INT(mpixla_comm_is_alive(0), 0);
+}
+
+static void numbers_in_order(void) {
+    const comm_entry *self = comm_find(FIXTURE_SELF), *rank2 = comm_find(FIXTURE_RANK2);
+    CHECK(self && self->handle == fake->handle(FAKE_SELF) && self->size == 1 && self->rank == 0);
+    CHECK(rank2 && rank2->handle == fake->handle(FIXTURE_RANK2 + 1) && rank2->size == 4 && rank2->rank == 2);
+    if (!self || !rank2) return;
+    CHECK_STR(self->name, "MPI_COMM_SELF");
+    CHECK_STR(rank2->name, "rank2");
+    CHECK_INT(comm_register(FIXTURE_RANK2 + 1, "another name"), FIXTURE_RANK2);
+    CHECK_INT(comm_register(FAKE_SELF, NULL), FIXTURE_SELF);
+    CHECK_STR(rank2->name, "rank2");
+    CHECK_INT(mpixla_comm_is_alive(FIXTURE_RANK2), 1);
+    CHECK_INT(mpixla_comm_is_alive(FIXTURE_RANK2 + 1), 0);
+    CHECK_INT(mpixla_comm_is_alive(-1), 0);
+    CHECK(comm_find(FIXTURE_RANK2 + 1) == NULL);
+    CHECK_STR(error_get(), "communicator number 3 is not registered in this process");
+}
+
+static void takes_any_name(void) {
+    char name[2 * COMM_NAME_BYTES];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    int64_t named = comm_register(fake->comm_new(0, 1, 0), name),
+            nameless = comm_register(fake->comm_new(0, 1, 0), NULL);
+    CHECK(comm_find(named) && strlen(comm_find(named)->name) == COMM_NAME_BYTES - 1);
+    CHECK(comm_find(nameless) && comm_find(nameless)->name[0] == '\0');
+}
+
+static void forgets_a_freed_one(void) {
+    int number = fake->comm_new(1, 3, 0);
+    int64_t id = comm_register(number, "short-lived");
+    CHECK_INT(mpixla_comm_is_alive(id), 1);
+    CHECK_INT(fake->comm_free(number), 0);
+    CHECK_INT(mpixla_comm_is_alive(id), 0);
+    CHECK(comm_find(id) == NULL);
+    CHECK_STR(error_get(),
+              "communicator 'short-lived' was freed after this program was traced; trace the program again "
+              "with a communicator that exists");
+    CHECK_INT(comm_register(number, "short-lived"), -1);
+    CHECK_STR(error_get(), "MPI does not know this communicator: it was freed, or it belongs to another MPI");
+    /* MPI gives the handle to the next communicator, which is another one. */
+    CHECK_INT(fake->comm_new(0, 2, 0), number);
+    CHECK_INT(comm_register(number, "next"), id + 1);
+    CHECK_INT(mpixla_comm_is_alive(id), 0);
+    CHECK_INT(mpixla_comm_is_alive(id + 1), 1);
+}
+
+static void tells_a_duplicate_from_its_original(void) {
+    int copy = fake->comm_dup(FIXTURE_RANK2 + 1);
+    int64_t id = comm_register(copy, "copy");
+    CHECK(id > FIXTURE_RANK2);
+    CHECK_INT(fake->comm_free(copy), 0);
+    CHECK_INT(mpixla_comm_is_alive(id), 0);
+    CHECK_INT(mpixla_comm_is_alive(FIXTURE_RANK2), 1);
+}
+
+static void refuses(void) {
+    int inter = fake->comm_new(0, 2, 1), number = fake->comm_new(0, 2, 0);
+    CHECK_INT(comm_register(inter, "inter"), -1);
+    CHECK_STR(error_get(),
+              "inter-communicators are not supported: merge it with Merge() and pass the "
+              "intra-communicator");
+    static const char *const functions[][2] = {
+        {"MPI_Comm_get_attr", "MPI does not know this communicator"},
+        {"MPI_Comm_test_inter", "MPI does not know this communicator"},
+        {"MPI_Comm_rank", "MPI_Comm_rank or MPI_Comm_size failed"},
+        {"MPI_Comm_size", "MPI_Comm_rank or MPI_Comm_size failed"},
+        {"MPI_Comm_set_attr", "MPI_Comm_set_attr failed"},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        fixture_fail(functions[i][0], 5);
+        CHECK_INT(comm_register(number, "refused"), -1);
+        CHECK_IN(error_get(), functions[i][1]);
+    }
+    fixture_fail(NULL, 0);
+    CHECK(comm_register(number, "accepted") > 0); /* and no lock was kept */
+}
+
+/* All threads register the same communicators at once. */
+static int first_comm;
+static int64_t ids[THREADS][EACH];
+static pthread_barrier_t together;
+
+static void *register_all(void *argument) {
+    int thread = (int)(intptr_t)argument;
+    for (int i = 0; i < EACH; i++) {
+        pthread_barrier_wait(&together);
+        ids[thread][i] = comm_register(first_comm + i, "many");
+        CHECK(comm_find(ids[thread][i]) != NULL);
+    }
+    return NULL;
+}
+
+static void is_shared_by_threads(void) {
+    pthread_t threads[THREADS];
+    first_comm = fake->comm_new(0, 1, 0);
+    for (int i = 1; i < EACH; i++) CHECK_INT(fake->comm_new(0, 1, 0), first_comm + i);
+    pthread_barrier_init(&together, NULL, THREADS);
+    for (int t = 0; t < THREADS; t++) CHECK(pthread_create(&threads[t], NULL, register_all, (void *)(intptr_t)t) == 0);
+    for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+    pthread_barrier_destroy(&together);
+    for (int i = 0; i < EACH; i++) {
+        CHECK(ids[0][i] >= 0 && (i == 0 || ids[0][i] == ids[0][i - 1] + 1));
+        for (int t = 1; t < THREADS; t++) CHECK_INT(ids[t][i], ids[0][i]);
+    }
+}
+
+/* Last: nothing works after it. */
+static void refuses_after_finalize(void) {
+    fake->finalize();
+    CHECK_INT(mpixla_comm_is_alive(FIXTURE_SELF), 0);
+    CHECK_INT(mpixla_comm_is_alive(FIXTURE_RANK2), 0);
+    CHECK(comm_find(FIXTURE_RANK2) == NULL);
+    CHECK_STR(error_get(), "MPI is finalized, so communicator 'rank2' can no longer be used");
+    CHECK_INT(comm_register(FIXTURE_RANK2 + 1, "rank2"), -1);
+    CHECK_STR(error_get(), "MPI is finalized, so no communicator can be used any more");
+}
+
+int main(int argc, char **argv) {
+    knows_none_before_the_start();
+    fixture_start(argc, argv);
+    numbers_in_order();
+    takes_any_name();
+    forgets_a_freed_one();
+    tells_a_duplicate_from_its_original();
+    refuses();
+    is_shared_by_threads();
+    refuses_after_finalize();
+    return check_failures();
+}

@@ -1,0 +1,426 @@
+#include <limits.h>
+
+#include "call.h"
+#include "check.h"
+#include "error.h"
+#include "fixture.h"
+#include "frame.h"
+
+enum { LEFT = FIXTURE_RANK0, ON = 0, OFF = 1 }; /* on rank 0: a root that is us, and one that is not */
+
+static const char *const ops[] = {"allgather", "allreduce", "alltoall", "barrier", "bcast", "gather",
+                                  "recv",      "reduce",    "scan",     "scatter", "send",  "sendrecv"};
+enum { OPS = sizeof ops / sizeof ops[0] };
+
+static frame f;
+
+/* "" if the call is read, else the sentence. */
+static const char *read_call(const call *c, const char *op) {
+    return frame_read(&f, call_shape(op), &c->frame) == 0 ? "" : error_get();
+}
+
+static void needs_the_start(void) {
+    static call c;
+    call_make(&c, "send", 0, 0);
+    CHECK_STR(read_call(&c, "send"), "MPI_Send was called before mpixla_start");
+}
+
+static void knows_every_operation(void) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_op_table(&rows);
+    CHECK_INT(rows, OPS);
+    for (size_t i = 0; i < OPS && i < rows; i++) CHECK_STR(table[i].name, ops[i]);
+}
+
+/* Attributes */
+
+static void reads_every_operation(void) {
+    static call c;
+    for (int i = 0; i < OPS; i++)
+        for (int root = ON; root <= OFF; root++) {
+            call_make(&c, ops[i], LEFT, root);
+            CHECK_STR(read_call(&c, ops[i]), "");
+            CHECK_INT(f.size, FIXTURE_SIZE);
+            CHECK(f.comm == fake->handle(LEFT + 1));
+        }
+}
+
+/* Each attribute of each operation in turn is left out, misspelt or of another type, and each place gets one more. */
+static void refuses_wrong_attributes(void) {
+    static call c;
+    for (int i = 0; i < OPS; i++) {
+        call_make(&c, ops[i], LEFT, ON);
+        for (int64_t n = c.frame.attrs.size, a = 0; a <= n; a++) {
+            call_make(&c, ops[i], LEFT, ON);
+            call_attribute_insert(&c, (int)a, "bogus", 0);
+            CHECK_IN(read_call(&c, ops[i]), "does not take");
+            if (a == n) continue;
+
+            char name[32], part[128];
+            call_make(&c, ops[i], LEFT, ON);
+            snprintf(name, sizeof name, "%s", c.attributes.names[a].ptr);
+            call_attribute_remove(&c, (int)a);
+            snprintf(part, sizeof part, "%s was called without its attribute '%s'", call_shape(ops[i])->mpi_name, name);
+            CHECK_IN(read_call(&c, ops[i]), part);
+
+            call_make(&c, ops[i], LEFT, ON);
+            c.attributes.names[a].len--;
+            CHECK_IN(read_call(&c, ops[i]), part);
+            name[0] ^= 1;
+            c.attributes.names[a] = (ffi_bytes){.ptr = name, .len = strlen(name)};
+            CHECK_IN(read_call(&c, ops[i]), part);
+            name[0] ^= 1;
+
+            call_make(&c, ops[i], LEFT, ON);
+            c.attributes.scalars[a].dtype = FFI_S32;
+            snprintf(part, sizeof part, "attribute '%s' of %s must be a 64-bit integer", name,
+                     call_shape(ops[i])->mpi_name);
+            CHECK_STR(read_call(&c, ops[i]), part);
+            c.attributes.scalars[a].dtype = FFI_S64;
+            c.attributes.types[a] = 1; /* an array */
+            CHECK_STR(read_call(&c, ops[i]), part);
+        }
+    }
+}
+
+static void refuses_wrong_values(void) {
+    static const struct {
+        const char *op, *attribute;
+        int64_t value;
+        const char *sentence;
+    } rows[] = {
+        {"send", "comm", 99, "communicator number 99 is not registered in this process"},
+        {"scan", "op", INT64_MIN, "reduction number -9223372036854775808 is not registered in this process"},
+        {"send", "comm", -1, "communicator number -1 is not registered in this process"},
+        {"bcast", "root", 4, "MPI_Bcast got root = 4, but the ranks of communicator 'rank0' are 0 to 3"},
+        {"gather", "root", -1, "MPI_Gather got root = -1, but the ranks"},
+        {"reduce", "root", -2, "MPI_Reduce got root = -2, but the ranks"},
+        {"scatter", "root", INT64_C(1) << 32, "MPI_Scatter got root = 4294967296, but the ranks"},
+        {"send", "dest", 4, "MPI_Send got dest = 4, but the ranks"},
+        {"send", "dest", MPIXLA_ANY_SOURCE, "MPI_Send got dest = -1, but the ranks"},
+        {"send", "dest", FAKE_PROC_NULL, "MPI_Send got dest = -13, but the ranks"},
+        {"sendrecv", "dest", INT64_MIN, "MPI_Sendrecv got dest = -9223372036854775808, but the ranks"},
+        {"recv", "source", 4, "MPI_Recv got source = 4, but the ranks"},
+        {"recv", "source", -3, "MPI_Recv got source = -3, but the ranks"},
+        {"sendrecv", "source", FAKE_ANY_SOURCE, "MPI_Sendrecv got source = -11, but the ranks"},
+        {"send", "sendtag", MPIXLA_ANY_TAG, "MPI_Send got sendtag = -1, but tags"},
+        {"send", "sendtag", (int64_t)INT_MAX + 1, "MPI_Send got sendtag = 2147483648, but tags"},
+        {"sendrecv", "sendtag", -2, "MPI_Sendrecv got sendtag = -2, but tags"},
+        {"recv", "recvtag", -2, "MPI_Recv got recvtag = -2, but tags"},
+        {"recv", "recvtag", INT64_C(1) << 32, "MPI_Recv got recvtag = 4294967296, but tags"},
+        {"recv", "status", 5, "status object number 5 is not registered in this process"},
+        {"recv", "status", -2, "status object number -2 is not registered in this process"},
+        {"scan", "op", 99, "reduction number 99 is not registered in this process"},
+        {"allreduce", "op", -1, "reduction number -1 is not registered in this process"},
+    };
+    static call c;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, rows[i].op, LEFT, ON);
+        call_attribute_set(&c, rows[i].attribute, rows[i].value);
+        CHECK_IN(read_call(&c, rows[i].op), rows[i].sentence);
+    }
+}
+
+static void turns_values_into_those_of_mpi(void) {
+    static const struct {
+        const char *attribute;
+        int64_t value;
+        const int *field;
+        int expected;
+    } rows[] = {
+        {"dest", 0, &f.dest, 0},
+        {"dest", 3, &f.dest, 3},
+        {"dest", MPIXLA_PROC_NULL, &f.dest, FAKE_PROC_NULL},
+        {"source", 0, &f.source, 0},
+        {"source", 3, &f.source, 3},
+        {"source", MPIXLA_PROC_NULL, &f.source, FAKE_PROC_NULL},
+        {"source", MPIXLA_ANY_SOURCE, &f.source, FAKE_ANY_SOURCE},
+        {"sendtag", 0, &f.sendtag, 0},
+        {"sendtag", INT_MAX, &f.sendtag, INT_MAX},
+        {"recvtag", 0, &f.recvtag, 0},
+        {"recvtag", INT_MAX, &f.recvtag, INT_MAX},
+        {"recvtag", MPIXLA_ANY_TAG, &f.recvtag, FAKE_ANY_TAG},
+    };
+    static call c;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, "sendrecv", LEFT, ON);
+        call_attribute_set(&c, rows[i].attribute, rows[i].value);
+        CHECK_STR(read_call(&c, "sendrecv"), "");
+        CHECK_INT(*rows[i].field, rows[i].expected);
+    }
+    static char status[sizeof(fake_status)];
+    call_attribute_set(&c, "status", mpixla_status_register(status));
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    CHECK(f.status == status);
+    call_attribute_set(&c, "status", MPIXLA_NO_STATUS);
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    CHECK(f.status == f.scratch);
+    int64_t op = mpixla_reduction_register(4321);
+    call_make(&c, "allreduce", LEFT, ON);
+    call_attribute_set(&c, "op", op);
+    CHECK_STR(read_call(&c, "allreduce"), "");
+    CHECK_INT(f.op, 4321);
+}
+
+/* Buffers */
+
+static int64_t side_size(const call *c, int side) {
+    return side == CALL_OPERANDS ? c->frame.args.size : c->frame.rets.size;
+}
+
+static void passes_tokens_over(void) {
+    static call c;
+    for (int i = 0; i < OPS; i++)
+        for (int root = ON; root <= OFF; root++) {
+            call_make(&c, ops[i], LEFT, root);
+            for (int side = 0; side < 2; side++)
+                for (int64_t place = side_size(&c, side); place >= 0; place--)
+                    call_insert(&c, side, (int)place, FFI_TOKEN, 0, NULL);
+            CHECK_STR(read_call(&c, ops[i]), "");
+            CHECK(!f.send.dtype || f.send.data == c.send);
+            CHECK(!f.template_.dtype || f.template_.data == c.template_);
+            CHECK(!f.recv.dtype || f.recv.data == c.recv);
+        }
+}
+
+static void counts_buffers(void) {
+    static call c;
+    static const char *const what[] = {"operand", "result"};
+    for (int i = 0; i < OPS; i++)
+        for (int root = ON; root <= OFF; root++)
+            for (int side = 0; side < 2; side++) {
+                char sentence[128];
+                call_make(&c, ops[i], LEFT, root);
+                int64_t size = side_size(&c, side);
+                for (int64_t wrong = size + 2; wrong >= 0; wrong--) {
+                    if (wrong == size) continue;
+                    call_make(&c, ops[i], LEFT, root);
+                    while (side_size(&c, side) < wrong) call_insert(&c, side, 0, FFI_F32, CALL_COUNT, c.send);
+                    while (side_size(&c, side) > wrong) call_remove(&c, side, 0);
+                    snprintf(sentence, sizeof sentence, "%s was called with %lld %ss on this rank, but takes %lld",
+                             call_shape(ops[i])->mpi_name, (long long)wrong, what[side], (long long)size);
+                    CHECK_STR(read_call(&c, ops[i]), sentence);
+                }
+                for (int64_t place = 0; place < size; place++) {
+                    call_make(&c, ops[i], LEFT, root);
+                    c.sides[side].types[place] = 2;
+                    snprintf(sentence, sizeof sentence, "%s %lld of %s is not a buffer", what[side], (long long)place,
+                             call_shape(ops[i])->mpi_name);
+                    CHECK_STR(read_call(&c, ops[i]), sentence);
+                }
+            }
+}
+
+static void needs_data_only_for_items(void) {
+    static call c;
+    for (int i = 0; i < OPS; i++)
+        for (int root = ON; root <= OFF; root++) {
+            call_make(&c, ops[i], LEFT, root);
+            for (int side = 0; side < 2; side++)
+                for (int64_t place = 0; place < side_size(&c, side); place++) {
+                    void **data = &c.sides[side].buffers[place].data, *before = *data;
+                    *data = NULL;
+                    CHECK_IN(read_call(&c, ops[i]), " is a null pointer, but has ");
+                    *data = before;
+                }
+            for (int side = 0; side < 2; side++)
+                for (int64_t place = 0; place < side_size(&c, side); place++) {
+                    c.sides[side].buffers[place].data = NULL;
+                    call_count_set(&c, side, (int)place, 0);
+                }
+            CHECK_STR(read_call(&c, ops[i]), "");
+            CHECK_INT(f.n, 0);
+        }
+}
+
+static void names_the_buffer(void) {
+    static call c;
+    static const struct {
+        int side, place;
+        const char *sentence;
+    } rows[] = {
+        {CALL_OPERANDS, 0, "the send buffer of MPI_Sendrecv has a dimension of -1 items, which is no valid shape"},
+        {CALL_OPERANDS, 1, "the template of MPI_Sendrecv has a dimension of -1 items, which is no valid shape"},
+        {CALL_RESULTS, 0, "the receive buffer of MPI_Sendrecv has a dimension of -1 items, which is no valid shape"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, "sendrecv", LEFT, ON);
+        call_count_set(&c, rows[i].side, rows[i].place, -1);
+        CHECK_STR(read_call(&c, "sendrecv"), rows[i].sentence);
+        call_make(&c, "sendrecv", LEFT, ON);
+        call_dtype_set(&c, rows[i].side, rows[i].place, 0);
+        CHECK_STR(read_call(&c, "sendrecv"), "XLA's element type number 0 has no MPI datatype bound to it");
+    }
+    call_make(&c, "recv", LEFT, ON); /* its template is the first operand */
+    call_count_set(&c, CALL_OPERANDS, 0, -1);
+    CHECK_STR(read_call(&c, "recv"), "the template of MPI_Recv has a dimension of -1 items, which is no valid shape");
+}
+
+static void reads_shapes(void) {
+    static call c;
+    call_make(&c, "send", LEFT, ON);
+    ffi_buffer *buffer = &c.sides[CALL_OPERANDS].buffers[0];
+    int64_t dims[] = {2, 3, 4};
+    buffer->dims = dims;
+    buffer->rank = 3;
+    CHECK_STR(read_call(&c, "send"), "");
+    CHECK_INT(f.n, 24);
+    dims[0] = dims[1] = -2; /* a product that looks well */
+    CHECK_STR(read_call(&c, "send"),
+              "the send buffer of MPI_Send has a dimension of -2 items, which is no valid shape");
+    dims[0] = dims[1] = dims[2] = INT64_C(1) << 31; /* one that overflows */
+    CHECK_STR(read_call(&c, "send"),
+              "the send buffer of MPI_Send has a dimension of 2147483648 items, which is no valid shape");
+    buffer->dims = NULL;
+    CHECK_STR(read_call(&c, "send"), "the send buffer of MPI_Send has no valid shape");
+    buffer->rank = -1;
+    CHECK_STR(read_call(&c, "send"), "the send buffer of MPI_Send has no valid shape");
+    buffer->rank = 0; /* a scalar */
+    CHECK_STR(read_call(&c, "send"), "");
+    CHECK_INT(f.n, 1);
+}
+
+/* Counts and types */
+
+static void refuses_counts_that_do_not_go_together(void) {
+    static const struct {
+        const char *op;
+        int64_t operand, result; /* right: as many as ranks times CALL_COUNT, where not CALL_COUNT */
+    } rows[] = {
+        {"allreduce", 3, 4},  {"allreduce", 4, 3}, {"scan", 3, 2},     {"reduce", 3, 4},   {"allgather", 3, 11},
+        {"allgather", 3, 3},  {"gather", 3, 13},   {"gather", 12, 3},  {"scatter", 13, 3}, {"scatter", 3, 12},
+        {"alltoall", 12, 16}, {"alltoall", 8, 12}, {"alltoall", 6, 6},
+    };
+    static call c;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char sentence[160];
+        call_make(&c, rows[i].op, LEFT, ON);
+        call_count_set(&c, CALL_OPERANDS, 0, rows[i].operand);
+        call_count_set(&c, CALL_RESULTS, 0, rows[i].result);
+        snprintf(sentence, sizeof sentence,
+                 "%s on 4 ranks was called with %lld items to send and %lld to receive, which do not go together",
+                 call_shape(rows[i].op)->mpi_name, (long long)rows[i].operand, (long long)rows[i].result);
+        CHECK_STR(read_call(&c, rows[i].op), sentence);
+    }
+}
+
+static void refuses_types_that_do_not_go_together(void) {
+    static const char *const same[] = {"allgather", "allreduce", "alltoall", "gather", "reduce", "scan", "scatter"};
+    static call c;
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        call_make(&c, same[i], LEFT, ON);
+        call_dtype_set(&c, CALL_RESULTS, 0, FFI_S32); /* of the same size */
+        CHECK_IN(read_call(&c, same[i]), " was called with float32 to send and int32 to receive");
+    }
+    static const char *const templated[] = {"recv", "sendrecv"};
+    for (size_t i = 0; i < 2; i++) {
+        int place = i == 1;
+        call_make(&c, templated[i], LEFT, ON);
+        call_dtype_set(&c, CALL_OPERANDS, place, FFI_S32);
+        CHECK_IN(read_call(&c, templated[i]), "differs from its result in type or size");
+        call_dtype_set(&c, CALL_OPERANDS, place, FFI_F32);
+        call_count_set(&c, CALL_OPERANDS, place, CALL_COUNT - 1);
+        CHECK_IN(read_call(&c, templated[i]), "differs from its result in type or size");
+    }
+    /* The two messages of a sendrecv have nothing to do with each other. */
+    call_make(&c, "sendrecv", LEFT, ON);
+    call_dtype_set(&c, CALL_OPERANDS, 0, FFI_F64);
+    call_count_set(&c, CALL_OPERANDS, 0, 5);
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    CHECK(f.type == fake->handle(FFI_F32));
+}
+
+static void picks_the_calls_for_a_count(void) {
+    static call c;
+    const mpi_library *mpi = mpi_get();
+    int64_t before = mpixla_count_limit_set(CALL_COUNT);
+    for (int i = 0; i < OPS; i++)
+        for (int root = ON; root <= OFF; root++) {
+            call_make(&c, ops[i], LEFT, root);
+            CHECK_STR(read_call(&c, ops[i]), "");
+            CHECK(f.n <= CALL_COUNT && f.mpi == mpi->small);
+        }
+    for (int side = 0; side < 2; side++) { /* the greater of the two counts decides */
+        call_make(&c, "sendrecv", LEFT, ON);
+        call_count_set(&c, side, 0, CALL_COUNT + 1);
+        if (side == CALL_RESULTS) call_count_set(&c, CALL_OPERANDS, 1, CALL_COUNT + 1);
+        CHECK_STR(read_call(&c, "sendrecv"), "");
+        CHECK(f.mpi == mpi->large);
+    }
+    mpixla_count_limit_set(before);
+    call_make(&c, "send", LEFT, ON);
+    call_count_set(&c, CALL_OPERANDS, 0, INT_MAX);
+    CHECK_STR(read_call(&c, "send"), "");
+    CHECK(f.mpi == mpi->small);
+    call_count_set(&c, CALL_OPERANDS, 0, (int64_t)INT_MAX + 1);
+    CHECK_STR(read_call(&c, "send"), "");
+    CHECK(f.mpi == mpi->large && f.n == (int64_t)INT_MAX + 1);
+}
+
+/* Text */
+
+static void describes(void) {
+    static const struct {
+        const char *op;
+        int root;
+        const char *line, *details;
+    } rows[] = {
+        {"allgather", ON, "MPI_Allgather with 3 items", " of float32"},
+        {"allreduce", ON, "MPI_Allreduce with 3 items", " of float32, op MPI_SUM"},
+        {"alltoall", ON, "MPI_Alltoall with 12 items", " of float32"},
+        {"barrier", ON, "MPI_Barrier", ""},
+        {"bcast", ON, "MPI_Bcast with 3 items and root 0", " of float32"},
+        {"bcast", OFF, "MPI_Bcast with 3 items and root 1", " of float32"},
+        {"gather", OFF, "MPI_Gather with 3 items and root 1", " of float32"},
+        {"recv", ON, "MPI_Recv <- 2 with tag 8 and 3 items", " of float32"},
+        {"reduce", ON, "MPI_Reduce with 3 items and root 0", " of float32, op MPI_SUM"},
+        {"scan", ON, "MPI_Scan with 3 items", " of float32, op MPI_SUM"},
+        {"scatter", ON, "MPI_Scatter with 12 items and root 0", " of float32"},
+        {"send", ON, "MPI_Send -> 1 with tag 7 and 3 items", " of float32"},
+        {"sendrecv", ON, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- 2 with tag 8 and 3 items", " of float32"},
+    };
+    static call c;
+    char text[256], expected[256];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, rows[i].op, LEFT, rows[i].root);
+        CHECK_STR(read_call(&c, rows[i].op), "");
+        frame_describe(&f, 0, text, sizeof text);
+        CHECK_STR(text, rows[i].line);
+        frame_describe(&f, 1, text, sizeof text);
+        snprintf(expected, sizeof expected, "%s%s, on rank 0 of 4 of communicator 'rank0'", rows[i].line,
+                 rows[i].details);
+        CHECK_STR(text, expected);
+        /* A small room holds the beginning. */
+        char small[12];
+        frame_describe(&f, 1, small, sizeof small);
+        expected[sizeof small - 1] = '\0';
+        CHECK_STR(small, expected);
+    }
+    call_make(&c, "sendrecv", LEFT, ON);
+    call_attribute_set(&c, "dest", MPIXLA_PROC_NULL);
+    call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
+    call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    frame_describe(&f, 0, text, sizeof text);
+    CHECK_STR(text, "MPI_Sendrecv -> nobody with tag 7 and 3 items <- any with tag any and 3 items");
+}
+
+int main(int argc, char **argv) {
+    needs_the_start();
+    fixture_start(argc, argv);
+    knows_every_operation();
+    reads_every_operation();
+    refuses_wrong_attributes();
+    refuses_wrong_values();
+    turns_values_into_those_of_mpi();
+    passes_tokens_over();
+    counts_buffers();
+    needs_data_only_for_items();
+    names_the_buffer();
+    reads_shapes();
+    refuses_counts_that_do_not_go_together();
+    refuses_types_that_do_not_go_together();
+    picks_the_calls_for_a_count();
+    describes();
+    return check_failures();
+}

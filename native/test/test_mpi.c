@@ -1,0 +1,123 @@
+#include <dlfcn.h>
+#include <limits.h>
+
+#include "check.h"
+#include "comm.h"
+#include "error.h"
+#include "fixture.h"
+#include "mpi.h"
+
+static void start_refused(const mpixla_mpi_facts *facts, const char *sentence) {
+    CHECK_INT(mpixla_start(facts), -1);
+    CHECK_IN(mpixla_last_error(), sentence);
+    CHECK(mpi_get() == NULL);
+}
+
+static void refuses_wrong_facts(void) {
+    mpixla_mpi_facts facts = fixture_facts();
+    facts.struct_size -= 8;
+    start_refused(&facts, "are of different versions; install mpixla again");
+    facts = fixture_facts();
+    facts.status_size = MPI_STATUS_BYTES + 1;
+    start_refused(&facts, "MPI_Status has 129 bytes, more than the 128");
+    facts = fixture_facts();
+    facts.max_error_string = MPI_ERROR_BYTES + 1;
+    start_refused(&facts, "error texts have up to 2049 bytes, more than the 2048");
+    facts = fixture_facts();
+    facts.handle_size = 3;
+    start_refused(&facts, "communicator handles have 3 bytes; libmpixla knows handles of 4 (MPICH) and 8 bytes");
+}
+
+/* Loading an MPI would give the process a second one. */
+static void loads_nothing(const char *file) {
+    mpixla_mpi_facts facts = fixture_facts();
+    facts.library = "libmpi_of_nobody.so";
+    start_refused(&facts, "libmpi_of_nobody.so is not loaded in this process");
+    facts.library = file;
+    start_refused(&facts, "is not loaded in this process");
+}
+
+static void refuses_a_file_without_mpi(void) {
+    mpixla_mpi_facts facts = fixture_facts();
+    /* The C library is loaded, and has none of MPI's functions. */
+    facts.library = "libc.so.6";
+    if (dlopen(facts.library, RTLD_LAZY | RTLD_NOLOAD))
+        start_refused(&facts, "the MPI loaded by libc.so.6 has no function MPI_Allgather");
+}
+
+static void refuses_an_mpi_that_fails(void) {
+    static const char *const functions[][2] = {
+        {"MPI_Comm_rank", "MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?"},
+        {"MPI_Comm_create_keyval", "MPI_Comm_create_keyval failed"},
+        {"MPI_Comm_test_inter", "MPI does not know this communicator"},
+    };
+    mpixla_mpi_facts facts = fixture_facts();
+    for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+        fixture_fail(functions[i][0], 16);
+        start_refused(&facts, functions[i][1]);
+    }
+    fixture_fail(NULL, 0);
+}
+
+static void starts_once(void) {
+    mpixla_mpi_facts facts = fixture_facts();
+    fake->world_rank = 3;
+    CHECK(mpi_get() == NULL);
+    CHECK_INT(mpixla_start(&facts), 0);
+    const mpi_library *mpi = mpi_get();
+    CHECK(mpi != NULL);
+    if (!mpi) return;
+    CHECK_INT(mpi->world_rank, 3);
+    CHECK_INT(mpi->facts.proc_null, FAKE_PROC_NULL);
+    CHECK(mpi->facts.library == NULL);
+    CHECK(comm_find(0) != NULL);
+    CHECK_INT(mpixla_start(&facts), -1);
+    CHECK_STR(mpixla_last_error(), "mpixla_start was called twice in one process");
+}
+
+static void passes_arguments_on(void) {
+    const mpi_library *mpi = mpi_get();
+    char send, recv;
+    mpixla_handle type = fake->handle(11), comm = fake->handle(FAKE_WORLD), op = fake->handle(100);
+    CHECK_INT(mpi->small->reduce(&send, &recv, 5, type, op, 1, comm), 0);
+    CHECK_STR(fake->call, "MPI_Reduce 5 t11 op 100 root 1 c0");
+    CHECK(fake->send == &send && fake->recv == &recv);
+    int code = mpi->large->reduce(&send, &recv, INT64_C(5000000000), type, op, 1, comm);
+    CHECK_INT(code, fake->has_large ? 0 : MPI_NO_LARGE_COUNT);
+    CHECK_STR(fake->call,
+              fake->has_large ? "MPI_Reduce_c 5000000000 t11 op 100 root 1 c0" : "MPI_Reduce 5 t11 op 100 root 1 c0");
+    int size = 0;
+    CHECK_INT(mpi->comm_size(comm, &size), 0);
+    CHECK_INT(size, 4);
+}
+
+static void limits_counts(void) {
+    CHECK_INT(mpixla_count_limit_set(10), INT_MAX);
+    CHECK_INT(mpixla_count_limit_set(0), 10);
+    CHECK_INT(mpixla_count_limit_set(-5), 10);
+    CHECK_INT(mpixla_count_limit_set((int64_t)INT_MAX + 1), 10); /* no int can hold it */
+    CHECK_INT(mpixla_count_limit_set(INT_MAX), 10);
+}
+
+static void describes_errors(void) {
+    char text[MPI_ERROR_BYTES];
+    mpi_error_describe(mpi_get(), 19, text);
+    CHECK_STR(text, "the fake MPI's text for error 19");
+    fixture_fail("MPI_Error_string", 1);
+    mpi_error_describe(mpi_get(), 19, text);
+    CHECK_STR(text, "unknown error");
+    fixture_fail(NULL, 0);
+}
+
+int main(int argc, char **argv) {
+    fixture_load(argc, argv);
+    refuses_wrong_facts();
+    if (argc > 2) loads_nothing(argv[2]);
+    refuses_a_file_without_mpi();
+    refuses_an_mpi_that_fails();
+    starts_once();
+    passes_arguments_on();
+    limits_counts();
+    describes_errors();
+    return check_failures();
+}
