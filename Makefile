@@ -51,6 +51,8 @@ test: test-c test-python
 
 # The C tests, as the package is built and under AddressSanitizer and UndefinedBehaviorSanitizer. They need no MPI,
 # but compare what the library assumes with the mpi.h of this MPI and the header of this jaxlib.
+MPI_HEADERS = $(subst $() ,;,$(wildcard $(addprefix $(CURDIR)/$(VENV)/include/,mpi.h mpi_abi.h)))
+
 test-c: $(VENV)/installed
 	@mkdir -p build
 	@for kind in Release Sanitize; do \
@@ -58,7 +60,7 @@ test-c: $(VENV)/installed
 	    $(BIN)/cmake -S . -B $(C_BUILD)/$$kind -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
 	        -DMPIXLA_TESTS=ON -DMPIXLA_WERROR=ON -DMPIXLA_SANITIZE=$$(test $$kind = Sanitize && echo ON || echo OFF) \
 	        -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')" \
-	        -DMPIXLA_MPI_INCLUDE="$(wildcard $(CURDIR)/$(VENV)/include/mpi.h $(CURDIR)/$(VENV)/include/mpi_abi.h)" \
+	        -DMPIXLA_MPI_INCLUDE='$(MPI_HEADERS)' \
 	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --output-on-failure || exit 1; \

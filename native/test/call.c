@@ -48,7 +48,7 @@ static ffi_handler *handler_find(const char *op) {
     size_t rows;
     const mpixla_op_row *table = mpixla_op_table(&rows);
     for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, op) == 0) return *(ffi_handler *const *)&table[i].host_handler;
+        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
     return NULL;
 }
 
