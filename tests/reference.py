@@ -88,6 +88,19 @@ def _fold(op: str, arrays: list[np.ndarray]) -> np.ndarray:
     return reduce(REDUCTIONS[op][0], arrays).astype(arrays[0].dtype)
 
 
+def _neutral(op: str, like: np.ndarray) -> np.ndarray:
+    """An array that the reduction leaves anything unchanged by: found by trying, for this type."""
+    candidates = [0, 1, -np.inf, np.inf] if like.dtype.kind in "fc" else [0, 1]
+    if like.dtype.kind in "iu":
+        candidates += [np.iinfo(like.dtype).min, np.iinfo(like.dtype).max, ~like.dtype.type(0)]
+    probes = np.array([0, 1] if op[0] == "L" else [0, 1, 2, 3] if like.dtype.kind == "u" else [-3, -1, 0, 1, 2])
+    probes = probes.astype(like.dtype)
+    for candidate in candidates:
+        if (REDUCTIONS[op][0](np.full_like(probes, candidate), probes).astype(like.dtype) == probes).all():
+            return np.full_like(like, candidate)
+    raise AssertionError(f"{op} of {like.dtype} has no neutral element")
+
+
 def _first(inputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [operands[0] for operands in inputs]
 
@@ -139,6 +152,13 @@ ROWS = [
         call=lambda x, comm, root: mpixla.bcast(x, root, comm=comm),
         model=lambda inputs, rank, root: inputs[root][0],
         variants=_roots,
+    ),
+    Row(
+        "exscan",
+        call=lambda x, comm, op: mpixla.exscan(x, getattr(MPI, op), comm=comm),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)[:rank] or [_neutral(op, inputs[0][0])]),
+        variants=_reductions,
+        takes=_takes,
     ),
     Row(
         "gather",

@@ -6,6 +6,8 @@ The rows that the blocks refer to are in native/ops.def; what they must give is 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from . import _native
 from ._comm import Comm, Reduction, comm_of, reduction_of, status_of
@@ -240,6 +242,54 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
     """
     x, c = as_array(x, "x", "bcast"), comm_of(comm)
     return _bcast.bind(x, comm=c, root=_rank(root, "root", "bcast", c))[0]
+
+
+# exscan
+
+_exscan = make("exscan", _like)
+
+
+def _neutral(reduction: Reduction, dtype: Any) -> Any:
+    """What changes nothing when it is reduced with anything else; 0 for a user-made reduction."""
+    if reduction.name in ("MAX", "MIN"):
+        if dtype.kind == "f":
+            return -np.inf if reduction.name == "MAX" else np.inf
+        bounds = np.iinfo(dtype)
+        return bounds.min if reduction.name == "MAX" else bounds.max
+    if reduction.name == "BAND":
+        return np.array(-1).astype(dtype)
+    return 1 if reduction.name in ("PROD", "LAND") else 0
+
+
+def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> jax.Array:
+    """Reduces, on each rank, the arrays of the ranks before it.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank.
+        op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        An array like ``x``: the reduction over ranks ``0`` to the one before this. On rank 0 the reduction's neutral
+        element (0 for ``SUM``, 1 for ``PROD``, and so on; 0 for a user-made reduction).
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> rank = mpixla.get_default_comm().Get_rank()
+        >>> float(mpixla.exscan(jnp.float32(1), op=MPI.SUM)) == rank
+        True
+    """
+    x, c = as_array(x, "x", "exscan"), comm_of(comm)
+    reduction = _reduction(op, x, "exscan")
+    y = _exscan.bind(x, comm=c, op=reduction)[0]
+    # MPI leaves rank 0's buffer as it was, whatever that is.
+    return y if c.rank > 0 else jnp.full_like(x, _neutral(reduction, x.dtype))
 
 
 # gather
