@@ -4,6 +4,8 @@
 #   MPI=system                      the mpirun on PATH (or MPIRUN=...) and the library that mpi4py finds
 #   PYTHON=...                      the Python to use (3.11 or later)
 #   NP=...                          ranks of the demo
+#   DEMO='--days 2'                 further arguments of the demo
+#   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
 
 MPI ?= mpich
 PYTHON ?= python3
@@ -11,7 +13,9 @@ NP ?= 2
 RANKS ?= 1 2 3
 CC ?= cc
 
-VENV := .venv/$(MPI)
+# One environment for each MPI and Python.
+PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+VENV ?= .venv/$(MPI)-$(PYTHON_VERSION)
 BIN := $(VENV)/bin
 SOURCES := $(shell find native include src -type f -not -path '*/__pycache__/*') CMakeLists.txt pyproject.toml
 PACKAGE := $(filter-out system,$(MPI))
@@ -45,7 +49,8 @@ $(VENV)/installed: $(SOURCES) | prerequisites
 	@touch $@
 
 demo: $(VENV)/installed
-	$(LAUNCH) -n $(NP) $(CURDIR)/$(BIN)/python examples/shallow_water.py --save build/shallow_water.gif --save build/shallow_water.png
+	$(LAUNCH) -n $(NP) $(CURDIR)/$(BIN)/python examples/shallow_water.py $(DEMO) \
+	    --save build/shallow_water.gif --save build/shallow_water.png
 
 test: test-c test-python
 
