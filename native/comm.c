@@ -21,6 +21,8 @@ static void comm_drop(void *value) {
     if (!entry) return;
     atomic_store(&entry->alive, 0);
     if (entry->handle == mpi->facts.comm_self) atomic_store(&finalized, 1);
+    /* In MPI_Finalize there is no need to, and no other process that would join in. */
+    if (atomic_exchange(&entry->has_reversed, 0) && !atomic_load(&finalized)) (void)mpi->comm_free(entry->reversed);
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {
@@ -70,7 +72,7 @@ int mpixla_comm_is_alive(int64_t id) {
     return entry && atomic_load(&entry->alive) && !atomic_load(&finalized);
 }
 
-const comm_entry *comm_find(int64_t id) {
+comm_entry *comm_find(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
     if (!entry) {
         error_set("communicator number %lld is not registered in this process", (long long)id);
@@ -88,4 +90,16 @@ const comm_entry *comm_find(int64_t id) {
         return NULL;
     }
     return entry;
+}
+
+int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
+    if (!atomic_load(&entry->has_reversed)) {
+        mpixla_handle made = 0;
+        int code = mpi->comm_reverse(entry->handle, entry->rank, &made);
+        if (code != 0) return code;
+        entry->reversed = made;
+        atomic_store(&entry->has_reversed, 1);
+    }
+    *reversed = entry->reversed;
+    return 0;
 }

@@ -10,7 +10,9 @@ enum { COMM_NAME_BYTES = 64 };
 
 typedef struct comm_entry {
     mpixla_handle handle;
-    atomic_int alive; /* set to 0 by MPI when the communicator is freed */
+    atomic_int alive;               /* set to 0 by MPI when the communicator is freed */
+    _Atomic mpixla_handle reversed; /* see comm_reversed */
+    atomic_int has_reversed;
     int rank;
     int size;
     char name[COMM_NAME_BYTES];
@@ -21,6 +23,10 @@ int comm_start(mpi_library *library);
 
 /* The communicator with this number; it lives as long as the library. NULL with error_set if there is none, if
  * it was freed, or once MPI is finalized. Takes no lock. */
-const comm_entry *comm_find(int64_t id);
+comm_entry *comm_find(int64_t id);
+
+/* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
+ * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */
+int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
 
 #endif

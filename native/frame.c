@@ -81,6 +81,7 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
         if (!op) return -1;
         f->op = *op;
     }
+    f->reverse = has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
     if (has(f, ATTRIBUTE_ROOT)) {
         if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
         f->root = (int)a[ATTRIBUTE_ROOT];
@@ -229,6 +230,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
         used = add(text, bytes, used, " with %lld items", (long long)data->count);
     if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
+    if (f->reverse) used = add(text, bytes, used, " from the last rank");
     if (!details) return;
     if (data->dtype) used = add(text, bytes, used, " of %s", data->dtype->row->name);
     if (f->recv.dtype && f->recv.dtype != data->dtype)

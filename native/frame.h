@@ -51,10 +51,11 @@ typedef struct frame {
     int64_t n;          /* the count that MPI is told */
     mpixla_handle type; /* of the receive buffer, or of the send buffer where there is no other */
 
-    const comm_entry *communicator;
+    comm_entry *communicator;
     mpixla_handle comm;
     int size;
     int on_root;
+    int reverse; /* the ranks count from the last one */
     mpixla_handle op;
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch` */

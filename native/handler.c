@@ -72,7 +72,8 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
     int logging = log_is_on(), class = 0;
     if (logging) log_start(&line, &f);
     atomic_fetch_add_explicit(&in_flight, 1, memory_order_relaxed);
-    int code = run(&f);
+    int code = f.reverse ? comm_reversed(f.communicator, &f.comm) : 0;
+    if (code == 0) code = run(&f);
     if (code == 0 && f.template_.dtype && f.recv.count > 0) code = template_keep(&f);
     atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
     /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */

@@ -46,6 +46,9 @@ typedef struct mpi_library {
     int (*comm_test_inter)(mpixla_handle comm, int *flag);
     int (*comm_set_attr)(mpixla_handle comm, int keyval, void *value);
     int (*comm_get_attr)(mpixla_handle comm, int keyval, void *value, int *flag);
+    /* Makes a communicator of the same processes with their ranks in reverse order. All of them must call it. */
+    int (*comm_reverse)(mpixla_handle comm, int rank, mpixla_handle *reversed);
+    int (*comm_free)(mpixla_handle comm);
     /* Makes a keyval whose value is not copied to duplicates and whose `drop` runs when a communicator that
      * has it is freed. */
     int (*keyval_create)(void (*drop)(void *value), int *keyval);

@@ -31,6 +31,9 @@ REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "BXOR": (operator.xor, "iu"),
 }
 
+# Those that have a derivative.
+DIFFERENTIABLE = ("SUM", "PROD", "MAX", "MIN")
+
 MPI_DTYPES = [np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128)]
 MPI_DTYPES += [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 # Moved, but not reduced by MPI.
@@ -64,6 +67,17 @@ class Row:
     shapes: Callable[..., list[Shape]] = lambda shape, **_: [shape]
     variants: Callable[[int], list[dict[str, Any]]] = field(default=lambda size: [{}])
     takes: Callable[..., bool] = lambda dtype, **_: True  # whether the variant takes this data type
+    replicated: bool = False  # whether the result is the same on every rank and its cotangent counts once
+    reverse: bool = True  # whether there is a reverse mode
+
+    def differentiable(self, op: str = "SUM", **_: Any) -> bool:
+        return op in DIFFERENTIABLE and bool(self.shapes(shape=(), rank=0, size=1, **self.variants(1)[0]))
+
+    def linear(self, op: str = "SUM", **_: Any) -> bool:
+        return op == "SUM"
+
+    def counts_once(self, cotangent: str = "replicated", **_: Any) -> bool:
+        return self.replicated and cotangent == "replicated"
 
 
 def _roots(size: int) -> list[dict[str, Any]]:
@@ -125,15 +139,21 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
 ROWS = [
     Row(
         "allgather",
-        call=lambda x, comm: mpixla.allgather(x, comm=comm),
-        model=lambda inputs, rank: np.stack(_first(inputs)),
+        call=lambda x, comm, **kw: mpixla.allgather(x, comm=comm, **kw),
+        model=lambda inputs, rank, **_: np.stack(_first(inputs)),
+        variants=lambda size: [{}, {"cotangent": "varying"}],
+        replicated=True,
     ),
     Row(
         "allreduce",
-        call=lambda x, comm, op: mpixla.allreduce(x, getattr(MPI, op), comm=comm),
-        model=lambda inputs, rank, op: _fold(op, _first(inputs)),
-        variants=_reductions,
+        call=lambda x, comm, op, **kw: mpixla.allreduce(x, getattr(MPI, op), comm=comm, **kw),
+        model=lambda inputs, rank, op, **_: _fold(op, _first(inputs)),
+        variants=lambda size: [
+            *_reductions(size),
+            *({"op": op, "cotangent": "varying"} for op in DIFFERENTIABLE),
+        ],
         takes=_takes,
+        replicated=True,
     ),
     Row(
         "alltoall",
@@ -149,9 +169,10 @@ ROWS = [
     ),
     Row(
         "bcast",
-        call=lambda x, comm, root: mpixla.bcast(x, root, comm=comm),
-        model=lambda inputs, rank, root: inputs[root][0],
-        variants=_roots,
+        call=lambda x, comm, root, **kw: mpixla.bcast(x, root, comm=comm, **kw),
+        model=lambda inputs, rank, root, **_: inputs[root][0],
+        variants=lambda size: [*_roots(size), {"root": size // 2, "cotangent": "varying"}],
+        replicated=True,
     ),
     Row(
         "exscan",
@@ -167,16 +188,30 @@ ROWS = [
         variants=_roots,
     ),
     Row(
+        "pvary",
+        call=lambda x, comm: mpixla.pvary(x, comm=comm),
+        model=lambda inputs, rank: inputs[rank][0],
+    ),
+    Row(
         "recv",
         call=lambda x, comm, step: _send_then_recv(x, comm, step),
         model=lambda inputs, rank, step: inputs[max(rank - 1, 0)][0],
         variants=lambda size: [{"step": 7}],
+        reverse=False,
     ),
     Row(
         "reduce",
         call=lambda x, comm, op, root: mpixla.reduce(x, getattr(MPI, op), root, comm=comm),
         model=lambda inputs, rank, op, root: _fold(op, _first(inputs)) if rank == root else inputs[rank][0],
         variants=_rooted_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "reduce_scatter",
+        call=lambda x, comm, op: mpixla.reduce_scatter(x, getattr(MPI, op), comm=comm),
+        model=lambda inputs, rank, op: _fold(op, [x[rank] for x in _first(inputs)]),
+        shapes=lambda shape, size, **_: [(size, *shape)],
+        variants=_reductions,
         takes=_takes,
     ),
     Row(
@@ -198,6 +233,7 @@ ROWS = [
         call=lambda x, comm, step: mpixla.send(x, MPI.PROC_NULL, tag=step, comm=comm),
         model=lambda inputs, rank, step: None,
         variants=lambda size: [{"step": 0}],
+        reverse=False,
     ),
     Row(
         "sendrecv",
@@ -213,9 +249,11 @@ ROWS = [
 ROW = {row.name: row for row in ROWS}
 
 
-def operands(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, **variant: Any) -> list[np.ndarray]:
-    """The operands of one rank: small random values, the same ones whichever rank asks."""
-    rng = np.random.default_rng([rank, sum(row.name.encode())])
+def operands(
+    row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any
+) -> list[np.ndarray]:
+    """The operands of one rank: small random values, the same ones whichever rank asks; other ones for each draw."""
+    rng = np.random.default_rng([rank, sum(row.name.encode()), draw])
     return [_values(rng, dtype, s) for s in row.shapes(shape=shape, rank=rank, size=size, **variant)]
 
 
@@ -232,10 +270,29 @@ def _values(rng: np.random.Generator, dtype: np.dtype, shape: Shape) -> np.ndarr
     return np.asarray(whole * 0.5 if dtype.kind in "fV" else whole).astype(dtype)
 
 
-def expected(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, **variant: Any) -> Any:
+def expected(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any) -> Any:
     """What the row's operation must give on one rank."""
-    inputs = [operands(row, dtype, shape, r, size, **variant) for r in range(size)]
+    inputs = [operands(row, dtype, shape, r, size, draw, **variant) for r in range(size)]
     return row.model(inputs, rank, **variant)
+
+
+def normal(row: Row, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any) -> list[np.ndarray]:
+    """Operands of one rank as doubles that no two ranks share, for derivatives."""
+    rng = np.random.default_rng([rank, sum(row.name.encode()), draw, 1])
+    return [rng.normal(size=s) for s in row.shapes(shape=shape, rank=rank, size=size, **variant)]
+
+
+def difference(row: Row, inputs: list[Any], tangents: list[Any], rank: int, **variant: Any) -> np.ndarray:
+    """The derivative of the result on one rank along all ranks' tangents, by central differences of the model."""
+    step = 1e-6
+
+    def at(h: float) -> Any:
+        moved = [[x + h * t for x, t in zip(*pair, strict=True)] for pair in zip(inputs, tangents, strict=True)]
+        return np.asarray(row.model(moved, rank, **variant))
+
+    ahead, behind = at(step), at(-step)
+    # Where nothing changes the value may be infinite (the neutral element of MAX).
+    return np.subtract(ahead, behind, where=ahead != behind, out=np.zeros_like(ahead)) / (2 * step)
 
 
 def bits(x: Any) -> np.ndarray:

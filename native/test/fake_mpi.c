@@ -121,7 +121,7 @@ fake_mpi fake = {
     .finalize = finalize,
 };
 
-static int result(const char *function) {
+int fake_result(const char *function) {
     for (int i = 0; i < 2; i++)
         if (fake.failing[i] && strcmp(fake.failing[i], function) == 0) return fake.code;
     return 0;
@@ -140,7 +140,7 @@ __attribute__((format(printf, 4, 5))) static int called(const char *function, co
     va_end(arguments);
     pthread_mutex_unlock(&recording);
     if (fake.during) fake.during();
-    return result(function);
+    return fake_result(function);
 }
 
 static int received(int code, void *buffer, int source, void *status) {
@@ -211,32 +211,41 @@ int MPI_Get_elements_x(const void *status, HANDLE type, int64_t *n) {
     (void)type;
     memcpy(&s, status, sizeof s);
     *n = s.elements;
-    return result("MPI_Get_elements_x");
+    return fake_result("MPI_Get_elements_x");
 }
 
 int MPI_Comm_rank(HANDLE comm, int *rank) {
     int n = comm_number(comm);
     if (n < 0) return ERR_COMM;
     *rank = n == FAKE_WORLD ? fake.world_rank : comms[n].rank;
-    return result("MPI_Comm_rank");
+    return fake_result("MPI_Comm_rank");
 }
 
 int MPI_Comm_size(HANDLE comm, int *size) {
     int n = comm_number(comm);
     if (n < 0) return ERR_COMM;
     *size = comms[n].size;
-    return result("MPI_Comm_size");
+    return fake_result("MPI_Comm_size");
 }
 
 int MPI_Comm_test_inter(HANDLE comm, int *flag) {
     int n = comm_number(comm);
     if (n < 0) return ERR_COMM;
     *flag = comms[n].inter;
-    return result("MPI_Comm_test_inter");
+    return fake_result("MPI_Comm_test_inter");
+}
+
+int MPI_Comm_split(HANDLE comm, int color, int key, HANDLE *part) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    if (fake_result("MPI_Comm_split")) return fake.code;
+    /* Of the fake's pretended ranks there is one: its key decides whether it comes first or last. */
+    *part = narrow(comm_new(key < 0 ? comms[n].size - 1 + key : color, comms[n].size, 0));
+    return 0;
 }
 
 int MPI_Comm_create_keyval(copy_function *copy, delete_function *drop, int *keyval, void *extra) {
-    if (result("MPI_Comm_create_keyval")) return fake.code;
+    if (fake_result("MPI_Comm_create_keyval")) return fake.code;
     if (keyvals_used == KEYVALS) return ERR_KEYVAL;
     keyvals[keyvals_used].copy = copy;
     keyvals[keyvals_used].drop = drop;
@@ -248,7 +257,7 @@ int MPI_Comm_create_keyval(copy_function *copy, delete_function *drop, int *keyv
 int MPI_Comm_set_attr(HANDLE comm, int keyval, void *value) {
     int n = comm_number(comm);
     if (n < 0) return ERR_COMM;
-    if (result("MPI_Comm_set_attr")) return fake.code;
+    if (fake_result("MPI_Comm_set_attr")) return fake.code;
     comms[n].values[keyval] = value;
     comms[n].set[keyval] = 1;
     return 0;
@@ -261,15 +270,15 @@ int MPI_Comm_get_attr(HANDLE comm, int keyval, void *value, int *flag) {
     if (*flag) *(void **)value = comms[n].values[keyval];
     /* Whoever registers without a lock shall be interrupted here. */
     sched_yield();
-    return result("MPI_Comm_get_attr");
+    return fake_result("MPI_Comm_get_attr");
 }
 
 int MPI_Error_string(int code, char *text, int *length) {
     *length = snprintf(text, FAKE_ERROR_STRING, "the fake MPI's text for error %d", code);
-    return result("MPI_Error_string");
+    return fake_result("MPI_Error_string");
 }
 
 int MPI_Error_class(int code, int *error_class) {
     *error_class = code & 0xff;
-    return result("MPI_Error_class");
+    return fake_result("MPI_Error_class");
 }

@@ -44,4 +44,7 @@ typedef struct fake_mpi {
     void (*finalize)(void);                         /* the part of MPI_Finalize that frees MPI_COMM_SELF */
 } fake_mpi;
 
+/* What a function of the fake returns: `code` if it is to fail. Within the shared library only. */
+int fake_result(const char *function);
+
 #endif

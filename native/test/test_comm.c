@@ -95,6 +95,23 @@ static void refuses(void) {
     CHECK(comm_register(number, "accepted") > 0); /* and no lock was kept */
 }
 
+static void has_a_reverse(void) {
+    int number = fake->comm_new(1, 4, 0), other = 0;
+    comm_entry *entry = comm_find(comm_register(number, "forward"));
+    mpixla_handle reversed = 0, again = 0;
+    fake->failing[0] = "MPI_Comm_split";
+    fake->code = 16;
+    CHECK_INT(comm_reversed(entry, &reversed), 16);
+    fake->failing[0] = NULL;
+    CHECK_INT(comm_reversed(entry, &reversed), 0);
+    CHECK_INT(comm_reversed(entry, &again), 0);
+    CHECK(reversed == again && reversed != entry->handle);
+    /* It is freed with the communicator: then its handle is free for another. */
+    while (fake->handle(other) != reversed) other++;
+    CHECK_INT(fake->comm_free(number), 0);
+    CHECK(fake->comm_free(other) != 0);
+}
+
 /* All threads register the same communicators at once. */
 static int first_comm;
 static int64_t ids[THREADS][EACH];
@@ -143,6 +160,7 @@ int main(int argc, char **argv) {
     forgets_a_freed_one();
     tells_a_duplicate_from_its_original();
     refuses();
+    has_a_reverse();
     is_shared_by_threads();
     refuses_after_finalize();
     return check_failures();

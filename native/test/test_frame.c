@@ -8,8 +8,11 @@
 
 enum { LEFT = FIXTURE_RANK0, ON = 0, OFF = 1 }; /* on rank 0: a root that is us, and one that is not */
 
-static const char *const ops[] = {"allgather", "allreduce", "alltoall", "barrier", "bcast", "gather",
-                                  "recv",      "reduce",    "scan",     "scatter", "send",  "sendrecv"};
+static const char *const ops[] = {
+#define MPIXLA_OP(name, handler, mpi_name, send, template_, recv, counts, attributes, call) #name,
+#include "ops.def"
+#undef MPIXLA_OP
+};
 enum { OPS = sizeof ops / sizeof ops[0] };
 
 static frame f;

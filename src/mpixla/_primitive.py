@@ -1,4 +1,8 @@
-"""The factory for primitives: from a row of native/ops.def to a JAX primitive with all its rules."""
+"""The factory for primitives: from a row of native/ops.def, or a composition of rows, to a JAX primitive.
+
+A primitive has a shape rule, a lowering, and an implementation for eager calls (this file), and rules for derivatives
+and batches (_rules.py).
+"""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -11,32 +15,41 @@ import numpy as np
 from . import _native
 from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
 
-# What an operation's shape rule is: avals and parameters in, avals out.
+# An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
 def make(name: str, shapes: ShapeRule) -> Primitive:
     """Makes the primitive for the row ``name`` of native/ops.def.
 
-    Args:
-        name: the row's name.
-        shapes: from the operands' avals and the primitive's parameters (the row's attributes, as keywords) to
-            the results' avals.
-
-    Returns:
-        A primitive with multiple results that communicates in program order when traced, and through a compiled
-        program of its own when called with arrays.
+    It communicates in program order when traced, and through a compiled program of its own when called with arrays.
+    It has multiple results. Its parameters include the row's attributes.
     """
-    row = _native.ops[name]
+    return _define(name, shapes, functools.partial(_lower, _native.ops[name]), communicates=True)
+
+
+def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], *, communicates: bool = True) -> Primitive:
+    """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
+
+    Args:
+        name: what jaxprs call it.
+        shapes: the shape rule.
+        fun: from the operands, and the parameters as keywords, to the list of results.
+        communicates: whether ``fun`` uses a primitive that does.
+    """
+    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), communicates=communicates)
+
+
+def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], *, communicates: bool) -> Primitive:
     primitive = Primitive(name)
     primitive.multiple_results = True
 
     def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-        return list(shapes(*operands, **params)), {ordered}
+        return list(shapes(*operands, **params)), {ordered} if communicates else set()
 
     primitive.def_effectful_abstract_eval(abstract)
-    mlir.register_lowering(primitive, functools.partial(_lower, row))
-    primitive.def_impl(functools.partial(_call_eagerly, primitive))
+    mlir.register_lowering(primitive, lower)
+    primitive.def_impl(functools.partial(_call_eagerly, primitive, lower))
     return primitive
 
 
@@ -83,32 +96,33 @@ def _refuse_several_devices(row: _native.Op, module: Any) -> None:
         )
 
 
-# Eager calls: a compiled program for each primitive and its parameters, without JAX effects, because JAX
-# dispatches a program with effects in Python and a program without them in C++.
+# Eager calls: a compiled program for each primitive and its parameters, without JAX effects, because JAX dispatches a
+# program with effects in Python and a program without them in C++.
 
 _sealed = Primitive("mpi_call")
 _sealed.multiple_results = True
 
-
-def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: tuple[tuple[str, Any], ...]) -> list[ShapedArray]:
-    results, _ = op.abstract_eval(*operands, **dict(params))
-    # JAX drops a computation without effects unless something uses its result.
-    return list(results) or [_DONE]
-
-
+# What stands for the results of a call that has none: JAX drops a computation without effects unless something uses
+# its result.
 _DONE = ShapedArray((0,), np.dtype(np.bool_))
 
 
-def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[str, Any], ...]) -> Sequence[Any]:
-    row = _native.ops[op.name]
-    has_results = ctx.avals_out != [_DONE]
+def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: Any, **_: Any) -> list[ShapedArray]:
+    results, _effects = op.abstract_eval(*operands, **dict(params))
+    return list(results) or [_DONE]
+
+
+def _sealed_lower(
+    ctx: Any, *operands: Any, op: Primitive, lower: Callable[..., Any], params: tuple[tuple[str, Any], ...]
+) -> Sequence[Any]:
+    has_results = list(ctx.avals_out) != [_DONE]
     inner = ctx.replace(
         primitive=op,
         avals_out=ctx.avals_out if has_results else [],
         tokens_in=mlir.TokenSet.create([ordered]),
         tokens_out=None,
     )
-    results = _lower(row, inner, *operands, **dict(params))
+    results = lower(inner, *operands, **dict(params))
     return results if has_results else [mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
 
 
@@ -117,22 +131,24 @@ mlir.register_lowering(_sealed, _sealed_lower)
 
 
 @functools.lru_cache(maxsize=4096)
-def _program(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Callable[..., list[Any]]:
+def _program(
+    primitive: Primitive, lower: Callable[..., Any], params: tuple[tuple[str, Any], ...]
+) -> Callable[..., list[Any]]:
     def call(*operands: Any) -> Any:
-        return _sealed.bind(*operands, op=primitive, params=params)
+        return _sealed.bind(*operands, op=primitive, lower=lower, params=params)
 
     call.__name__ = call.__qualname__ = primitive.name
     return jax.jit(call)
 
 
-def _call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
-    program = _program(primitive, tuple(params.items()))
+def _call_eagerly(primitive: Primitive, lower: Callable[..., Any], *operands: Any, **params: Any) -> list[Any]:
+    program = _program(primitive, lower, tuple(params.items()))
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
         with jax.disable_jit(False):
             results = program(*operands)
     else:
         results = program(*operands)
-    if _native.ops[primitive.name].recv == _native.NOWHERE:
+    if results and results[0].aval == _DONE:
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
         return []

@@ -1,0 +1,80 @@
+"""The general forms of the derivative and batching rules; ops.py says which operation has which.
+
+Communication in a rule must not depend on what JAX knows about zeros on one rank: the others count on it. So rules
+that run at all make every call, with zeros where JAX has none.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad, batching
+
+from ._jax import Primitive
+
+# The primals, the tangents (arrays) and the parameters to the results' tangents.
+Jvp = Callable[..., Sequence[Any]]
+# The results' cotangents, the operands' types and the parameters to the operands' cotangents.
+Transpose = Callable[..., Sequence[Any]]
+# The parameters to the axes at which operands and results have their batch.
+BatchAxes = Callable[..., tuple[int, int]]
+
+
+def define_linear(primitive: Primitive, transpose: Transpose) -> None:
+    """The primitive is a linear function of its operands."""
+
+    def jvp(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
+        return primitive.bind(*tangents, **params)
+
+    define_jvp(primitive, jvp)
+    define_transpose(primitive, transpose)
+
+
+def define_jvp(primitive: Primitive, jvp: Jvp) -> None:
+    """Gives the primitive a rule for forward mode. The rule gets arrays for all tangents."""
+
+    def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        primals = [jnp.asarray(x) for x in primals]  # a Python number is none yet
+        results = primitive.bind(*primals, **params)
+        if results and not any(jnp.issubdtype(y.dtype, jnp.inexact) for y in results):
+            return results, [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
+        return results, jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
+
+    ad.primitive_jvps[primitive] = rule
+
+
+def _tangent(tangent: Any, primal: Any) -> Any:
+    # Integers have tangents of a type without values; the communication takes zeros of their own type.
+    if isinstance(tangent, ad.Zero) or jnp.result_type(tangent) == jax.dtypes.float0:
+        return jnp.zeros(primal.shape, primal.dtype)
+    return jnp.asarray(tangent)
+
+
+def define_transpose(primitive: Primitive, transpose: Transpose) -> None:
+    """Gives the primitive a rule for reverse mode. The rule gets arrays for all cotangents."""
+
+    def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
+        types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in operands]
+        results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **params)
+        return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(results, operands, strict=True)]
+
+    ad.primitive_transposes[primitive] = rule
+
+
+def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
+    """The primitive does the whole batch in one call, with the batch at these axes of its operands and results."""
+
+    def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+        before, after = axes(**params)
+        moved = [
+            jnp.broadcast_to(jnp.expand_dims(x, before), (*x.shape[:before], size, *x.shape[before:]))
+            if d is None
+            else jnp.moveaxis(x, d, before)
+            for x, d in zip(operands, dims, strict=True)
+        ]
+        results = primitive.bind(*moved, **params)
+        return results, [after] * len(results)
+
+    batching.primitive_batchers[primitive] = rule

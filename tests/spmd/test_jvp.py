@@ -1,0 +1,99 @@
+"""Forward mode of every operation, against differences of the oracle."""
+
+import jax
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from reference import ROWS, difference, normal
+
+SIZE = MPI.COMM_WORLD.Get_size()
+CASES = [
+    pytest.param(row, variant, id=f"{row.name}-{variant}")
+    for row in ROWS
+    for variant in row.variants(SIZE)
+    if row.differentiable(**variant)
+]
+
+
+@pytest.mark.parametrize("how", ["eager", "jit"])
+@pytest.mark.parametrize(("row", "variant"), CASES)
+def test_jvp(row, variant, comm, rank, size, how):
+    inputs, tangents = ([normal(row, (2, 3), r, size, draw, **variant) for r in range(size)] for draw in (0, 1))
+
+    def f(*operands):
+        return row.call(*operands, comm=comm, **variant)
+
+    def run(primals, tangents):
+        return jax.jvp(f, primals, tangents)
+
+    value, tangent = (jax.jit(run) if how == "jit" else run)(tuple(inputs[rank]), tuple(tangents[rank]))
+    want = row.model(inputs, rank, **variant)
+    if want is None:
+        assert tangent is None
+        return
+    np.testing.assert_allclose(value, want, rtol=1e-12)
+    np.testing.assert_allclose(tangent, difference(row, inputs, tangents, rank, **variant), rtol=1e-6, atol=1e-8)
+
+
+def test_no_derivative_of_user_made_reductions():
+    def first(a, b, datatype):
+        pass
+
+    op = MPI.Op.Create(first)
+    with pytest.raises(TypeError, match="allreduce with op user-made .* has no derivative"):
+        jax.jvp(lambda x: mpixla.allreduce(x, op), (1.0,), (1.0,))
+    op.Free()
+
+
+def test_integers_have_no_tangent():
+    """An integer that travels beside a float is no obstacle."""
+
+    def f(x):
+        return x * mpixla.allreduce(np.int32(2), MPI.SUM)
+
+    assert jax.jvp(f, (3.0,), (1.0,)) == (6.0 * SIZE, 2.0 * SIZE)
+    assert jax.grad(f)(3.0) == 2.0 * SIZE
+
+
+@pytest.mark.parametrize("mode", ["jvp", "vjp"])
+@pytest.mark.parametrize("op", [MPI.MAX, MPI.MIN], ids=["MAX", "MIN"])
+def test_ties_share_the_derivative(op, mode, rank, size):
+    x = np.array([1.0, float(rank), 1.0 if rank == size - 1 else -1.0])  # all hold it, one does, one does
+    winner = size - 1 if op == MPI.MAX else 0
+    losers = size if size == 1 else size - 1
+    share = np.array([1 / size, float(rank == winner), 0.0])
+    holds = (rank == size - 1) if op == MPI.MAX else (rank < size - 1 or size == 1)
+    share[2] = holds / (1 if op == MPI.MAX else losers)
+    if mode == "vjp":
+        np.testing.assert_allclose(jax.grad(lambda x: mpixla.allreduce(x, op).sum())(x), share)
+    else:
+        t = np.full(3, rank + 1.0)
+        want = sum_over_ranks(share * t)
+        np.testing.assert_allclose(jax.jvp(lambda x: mpixla.allreduce(x, op), (x,), (t,))[1], want)
+
+
+def sum_over_ranks(x):
+    return MPI.COMM_WORLD.allreduce(x)
+
+
+@pytest.mark.parametrize("how", ["allreduce", "scan", "exscan", "reduce_scatter"])
+def test_product_with_zeros(how, rank, size):
+    """One zero factor, and several: the derivative by a zero factor is the product of the others."""
+    x = np.array([0.0 if rank == 0 else rank + 1.0, 0.0 if rank < 2 else 2.0, rank + 1.0])
+    if how == "reduce_scatter":
+        x = np.stack([x] * size)
+
+    def f(x):
+        return getattr(mpixla, how)(x, MPI.PROD)
+
+    xs = MPI.COMM_WORLD.allgather(x)
+    t = np.ones_like(x) * (rank + 2)
+    ts = MPI.COMM_WORLD.allgather(t)
+    parts = [x_[rank] for x_ in xs] if how == "reduce_scatter" else xs
+    dirs = [t_[rank] for t_ in ts] if how == "reduce_scatter" else ts
+    ranks = {"scan": range(rank + 1), "exscan": range(rank)}.get(how, range(size))
+    others = [np.prod([parts[j] for j in ranks if j != k], axis=0) if len(ranks) > 1 else 1.0 for k in ranks]
+    want = sum((o * dirs[k] for o, k in zip(others, ranks, strict=True)), np.zeros(3))
+    np.testing.assert_allclose(jax.jvp(f, (x,), (t,))[1], want)

@@ -1,0 +1,154 @@
+"""Reverse mode of every operation: the dot-product identity, rank by rank, against differences of the oracle."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from reference import ROWS, difference, normal
+
+SIZE = MPI.COMM_WORLD.Get_size()
+CASES = [
+    pytest.param(row, variant, id=f"{row.name}-{variant}")
+    for row in ROWS
+    for variant in row.variants(SIZE)
+    if row.differentiable(**variant) and row.reverse and row.name != "pvary"
+]
+LINEAR = [case for case in CASES if case.values[0].linear(**case.values[1])]
+
+
+def cotangents(row, inputs, size, **variant):
+    """One for each rank's result: the same ones where they count once."""
+    results = [row.model(inputs, r, **variant) for r in range(size)]
+    once = row.counts_once(**variant)
+    return [np.random.default_rng(99 if once else r).normal(size=y.shape) for r, y in enumerate(results)]
+
+
+@pytest.mark.parametrize("how", ["eager", "jit", "jit of grad", "remat"])
+@pytest.mark.parametrize(("row", "variant"), CASES)
+def test_vjp(row, variant, comm, rank, size, how):
+    """By each rank's operands alone: sum of (cotangent of its operand) * tangent = sum of cotangents * tangents out."""
+    inputs = [normal(row, (2, 3), r, size, **variant) for r in range(size)]
+    weights = cotangents(row, inputs, size, **variant)
+
+    def f(*operands):
+        return row.call(*operands, comm=comm, **variant)
+
+    def pull_back(f, operands, ct):
+        return jax.vjp(f, *operands)[1](ct)
+
+    if how == "jit":
+        f = jax.jit(f)
+    if how == "remat":
+        f = jax.checkpoint(f)
+    run = jax.jit(pull_back, static_argnums=0) if how == "jit of grad" else pull_back
+    got = run(f, inputs[rank], weights[rank])
+    assert [x.shape for x in got] == [x.shape for x in inputs[rank]]
+
+    mine = normal(row, (2, 3), rank, size, 5, **variant)
+    only_mine = [mine if r == rank else [np.zeros_like(x) for x in inputs[r]] for r in range(size)]
+    out = [difference(row, inputs, only_mine, r, **variant) for r in range(size)]
+    counted = [0] if row.counts_once(**variant) else range(size)
+    want = sum(np.vdot(weights[r], out[r]) for r in counted)
+    np.testing.assert_allclose(sum(np.vdot(*pair) for pair in zip(got, mine, strict=True)), want, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("row", "variant"), LINEAR)
+def test_transposing_twice_gives_the_operation_back(row, variant, comm, rank, size):
+    x = tuple(normal(row, (2, 3), rank, size, **variant))
+
+    def f(*operands):
+        return row.call(*operands, comm=comm, **variant)
+
+    y = f(*x)
+    transpose = jax.linear_transpose(f, *x)
+    twice = jax.linear_transpose(lambda ct: transpose(ct), y)
+    np.testing.assert_allclose(twice(x)[0], y, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("row", "variant"), CASES)
+def test_second_derivatives(row, variant, comm, rank, size):
+    """Forward over reverse and reverse over reverse agree, jitted or not."""
+    x = tuple(normal(row, (2,), rank, size, **variant))
+
+    def loss(x):
+        return jnp.sum(jnp.sin(row.call(x, *x_rest, comm=comm, **variant)))
+
+    x, *x_rest = x
+    shapes = {tuple(map(np.shape, normal(row, (2,), r, size, **variant))) for r in range(size)}
+    if len(shapes) == 1:  # a Jacobian is a batch along all of an operand's entries: as many on every rank
+        forward = jax.jit(jax.jacfwd(jax.jacrev(loss)))(x)
+        assert forward.shape == (*x.shape, *x.shape)
+        if size == 1:  # on more ranks each counts the others' results in its own way
+            np.testing.assert_allclose(forward, jax.jit(jax.jacrev(jax.jacrev(loss)))(x), rtol=1e-10, atol=1e-12)
+    # Against differences of the gradient along the first direction, which all ranks take at once.
+    step = np.zeros_like(x)
+    step.flat[0] = 1e-6
+    slope = (jax.grad(loss)(x + step) - jax.grad(loss)(x - step)) / 2e-6
+    direction = np.zeros_like(x)
+    direction.flat[0] = 1.0
+    hvp = jax.jvp(jax.grad(loss), (x,), (direction,))[1]
+    np.testing.assert_allclose(hvp, slope, rtol=1e-5, atol=1e-7)
+
+
+def test_pvary(rank, size):
+    """The gradient of a loss that all ranks share, by a parameter that all ranks share."""
+    data = np.arange(4.0) + rank
+
+    def loss(w):
+        return mpixla.allreduce(jnp.sum((mpixla.pvary(w) * data) ** 2), MPI.SUM)
+
+    every = np.concatenate([np.arange(4.0) + r for r in range(size)])
+    np.testing.assert_allclose(jax.grad(loss)(3.0), 2 * 3.0 * np.sum(every**2))
+    np.testing.assert_allclose(jax.jit(jax.hessian(loss))(3.0), 2 * np.sum(every**2))
+    transpose = jax.linear_transpose(lambda x: mpixla.pvary(x), 1.0)
+    np.testing.assert_allclose(transpose(rank + 1.0)[0], size * (size + 1) / 2)
+
+
+def test_unused_results_still_take_part(rank, size):
+    """Off the root the result of reduce is dropped; the root's gradient must not wait for ever."""
+
+    def loss(x):
+        y = mpixla.reduce(x, MPI.SUM, 0)
+        return jnp.sum(y * 2) if rank == 0 else jnp.float64(0)
+
+    np.testing.assert_allclose(jax.grad(loss)(jnp.arange(3.0)), np.full(3, 2.0))
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(jnp.arange(3.0)), np.full(3, 2.0))
+
+
+def test_proc_null(rank, size):
+    """From nobody comes the template, with its derivative."""
+
+    def f(x, template):
+        above = rank + 1 if rank < size - 1 else MPI.PROC_NULL
+        below = rank - 1 if rank > 0 else MPI.PROC_NULL
+        return mpixla.sendrecv(x, template, below, above)
+
+    x, template, ct = np.arange(3.0) + rank, np.full(3, 10.0), np.full(3, rank + 1.0)
+    y, vjp = jax.vjp(f, x, template)
+    np.testing.assert_allclose(y, np.arange(3.0) + rank - 1 if rank > 0 else template)
+    x_bar, template_bar = vjp(ct)
+    np.testing.assert_allclose(x_bar, np.full(3, rank + 2.0 if rank < size - 1 else 0.0))
+    np.testing.assert_allclose(template_bar, ct if rank == 0 else np.zeros(3))
+
+
+def test_send_has_no_reverse_mode(rank, size):
+    def loss(x):
+        mpixla.send(x, MPI.PROC_NULL)
+        return jnp.sum(x)
+
+    for grad in (jax.grad(loss), jax.jit(jax.grad(loss)), jax.grad(jax.jit(loss))):
+        with pytest.raises(TypeError, match="send has no reverse mode"):
+            grad(jnp.ones(3))
+
+
+def test_any_source_has_no_reverse_mode(rank):
+    with pytest.raises(TypeError, match="sendrecv from MPI.ANY_SOURCE has no reverse mode"):
+        jax.grad(lambda x: mpixla.sendrecv(x, x, MPI.ANY_SOURCE, rank))(1.0)
+
+
+def test_cotangent_argument():
+    with pytest.raises(ValueError, match="cotangent of allreduce must be 'replicated' or 'varying', but is 'both'"):
+        mpixla.allreduce(1.0, MPI.SUM, cotangent="both")

@@ -1,0 +1,72 @@
+"""Batches of every operation, against the oracle one by one."""
+
+import jax
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from reference import ROWS, bits, expected, operands
+
+SIZE = MPI.COMM_WORLD.Get_size()
+BATCH = 3
+CASES = [
+    pytest.param(row, variant, id=f"{row.name}-{variant}")
+    for row in ROWS
+    for variant in row.variants(SIZE)
+    if row.shapes(shape=(), rank=0, size=1, **row.variants(1)[0])
+]
+
+
+def float_or_int(row, variant):
+    return next(t for t in map(np.dtype, ("float32", "int32")) if row.takes(t, **variant))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(("row", "variant"), CASES)
+def test_vmap(row, variant, comm, rank, size, axis):
+    dtype, shape = float_or_int(row, variant), (2, 4)
+    draws = [operands(row, dtype, shape, rank, size, draw, **variant) for draw in range(BATCH)]
+    batch = [np.stack(same, axis) for same in zip(*draws, strict=True)]
+
+    def f(*operands):
+        return row.call(*operands, comm=comm, **variant)
+
+    f_batch = jax.vmap(f, in_axes=axis, out_axes=axis)
+    got = jax.jit(f_batch)(*batch)
+    want = [expected(row, dtype, shape, rank, size, draw, **variant) for draw in range(BATCH)]
+    if want[0] is None:
+        assert got is None
+    else:
+        np.testing.assert_array_equal(bits(got), bits(np.stack(want, axis)))
+    # The whole batch is one call of MPI.
+    calls = f"mpixla_{row.name}("
+    assert jax.jit(f_batch).lower(*batch).as_text().count(calls) == jax.jit(f).lower(*draws[0]).as_text().count(calls)
+
+
+@pytest.mark.parametrize("batched", [0, 1])
+def test_vmap_of_one_operand_of_two(comm, rank, size, batched):
+    row = next(row for row in ROWS if row.name == "sendrecv")
+    dtype, shape, variant = np.dtype("float32"), (2,), {"step": 1}
+    draws = [operands(row, dtype, shape, rank, size, draw, **variant) for draw in range(BATCH)]
+    stacked = np.stack([draw[batched] for draw in draws])
+    given = [stacked, draws[0][1]] if batched == 0 else [draws[0][0], stacked]
+    got = jax.vmap(lambda x, y: row.call(x, y, comm=comm, **variant), in_axes=(0, None) if batched == 0 else (None, 0))(
+        *given
+    )
+    source_draws = [
+        expected(row, dtype, shape, rank, size, draw if batched == 0 else 0, **variant) for draw in range(3)
+    ]
+    np.testing.assert_array_equal(got, np.stack(source_draws))
+
+
+@pytest.mark.parametrize(("row", "variant"), CASES)
+def test_vmap_of_vmap(row, variant, comm, rank, size):
+    dtype = float_or_int(row, variant)
+    draws = [[operands(row, dtype, (2,), rank, size, 2 * i + j, **variant) for j in range(2)] for i in range(2)]
+    batch = [
+        np.stack([np.stack([draws[i][j][k] for j in range(2)]) for i in range(2)]) for k in range(len(draws[0][0]))
+    ]
+    got = jax.vmap(jax.vmap(lambda *x: row.call(*x, comm=comm, **variant)))(*batch)
+    want = [[expected(row, dtype, (2,), rank, size, 2 * i + j, **variant) for j in range(2)] for i in range(2)]
+    if want[0][0] is not None:
+        np.testing.assert_array_equal(bits(got), bits(np.array(want)))
