@@ -1,0 +1,112 @@
+"""Every operation under JAX's control flow and its custom and saved derivatives: the same values and gradients."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from mpi4py import MPI
+from reference import ROWS, normal
+
+SIZE = MPI.COMM_WORLD.Get_size()
+
+
+def variant_of(row):
+    """One variant of a row: the sum, and a root that is not the first."""
+    variants = row.variants(SIZE)
+    return next((v for v in variants if v.get("root", SIZE - 1) == SIZE - 1), variants[0])
+
+
+CASES = [pytest.param(row, id=row.name) for row in ROWS if row.differentiable(**variant_of(row))]
+REVERSE = [case for case in CASES if case.values[0].reverse]
+
+
+def function(row, comm, size):
+    """The operation as a function of one array to an array of the same shape, with a scalar that differs by rank."""
+    variant = variant_of(row)
+    x, *rest = normal(row, (3,), comm.Get_rank(), size, **variant)
+
+    def f(x):
+        y = row.call(x, *rest, comm=comm, **variant)
+        return jnp.sin(x) if y is None else x * 0.5 + jnp.mean(y)
+
+    return f, x
+
+
+WRAPPERS = {
+    "scan": lambda f: lambda x: lax.scan(lambda c, _: (f(c), jnp.sum(c)), x, None, length=3)[0],
+    "fori_loop": lambda f: lambda x: lax.fori_loop(0, 3, lambda i, c: f(c), x),
+    "cond": lambda f: lambda x: lax.cond(jnp.sum(x) > -1e9, lambda x: f(f(f(x))), lambda x: x, x),
+    "switch": lambda f: lambda x: lax.switch(jnp.int32(1), [lambda x: x, lambda x: f(f(f(x)))], x),
+    "remat": lambda f: lambda x: jax.checkpoint(f)(jax.checkpoint(f)(f(x))),
+    "remat policy": lambda f: jax.checkpoint(
+        lambda x: f(f(f(x))), policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    ),
+    "remat everything saved": lambda f: jax.checkpoint(
+        lambda x: f(f(f(x))), policy=jax.checkpoint_policies.everything_saveable
+    ),
+    "jit in jit": lambda f: jax.jit(lambda x: jax.jit(f)(jax.jit(f)(f(x)))),
+}
+
+
+def three_times(f):
+    return lambda x: f(f(f(x)))
+
+
+@pytest.mark.parametrize("how", WRAPPERS)
+@pytest.mark.parametrize("row", CASES)
+def test_values(row, how, comm, size):
+    f, x = function(row, comm, size)
+    np.testing.assert_allclose(jax.jit(WRAPPERS[how](f))(x), three_times(f)(x), rtol=1e-12)
+
+
+@pytest.mark.parametrize("how", [how for how in WRAPPERS if how != "fori_loop"])
+@pytest.mark.parametrize("row", REVERSE)
+def test_gradients(row, how, comm, size):
+    f, x = function(row, comm, size)
+    want = jax.grad(lambda x: jnp.sum(three_times(f)(x) ** 2))(x)
+    loss = lambda x: jnp.sum(WRAPPERS[how](f)(x) ** 2)  # noqa: E731
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(jax.grad(loss)(x), want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_forward_mode_of_while_loop(row, comm, size):
+    f, x = function(row, comm, size)
+    loop = lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1])), (0, x))[1]  # noqa: E731
+    value, tangent = jax.jit(lambda x, t: jax.jvp(loop, (x,), (t,)))(x, np.ones_like(x))
+    want = jax.jvp(three_times(f), (x,), (np.ones_like(x),))
+    np.testing.assert_allclose(value, want[0], rtol=1e-12)
+    np.testing.assert_allclose(tangent, want[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("row", REVERSE)
+def test_custom_vjp(row, comm, size):
+    """Communication inside a user's own rule, forward and backward."""
+    f, x = function(row, comm, size)
+    g = jax.custom_vjp(f)
+    g.defvjp(lambda x: (f(x), x), lambda x, ct: jax.vjp(f, x)[1](ct))
+    for wrap in (lambda h: h, jax.jit):
+        got = wrap(jax.grad(lambda x: jnp.sum(g(x) ** 2)))(x)
+        np.testing.assert_allclose(got, jax.grad(lambda x: jnp.sum(f(x) ** 2))(x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_custom_jvp(row, comm, size):
+    f, x = function(row, comm, size)
+    g = jax.custom_jvp(f)
+    g.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
+    t = np.ones_like(x)
+    np.testing.assert_allclose(
+        jax.jit(lambda x: jax.jvp(g, (x,), (t,))[1])(x), jax.jvp(f, (x,), (t,))[1], rtol=1e-10, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("row", CASES)
+def test_vmap_in_scan(row, comm, size):
+    f, x = function(row, comm, size)
+    xs = np.stack([x, x + 1])
+    got = jax.jit(lambda xs: lax.scan(lambda c, _: (jax.vmap(f)(c), None), xs, None, length=2)[0])(xs)
+    np.testing.assert_allclose(got, np.stack([f(f(x)) for x in xs]), rtol=1e-12)
+    got = jax.jit(jax.vmap(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]))(xs)
+    np.testing.assert_allclose(got, np.stack([f(f(x)) for x in xs]), rtol=1e-12)
