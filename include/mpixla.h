@@ -64,7 +64,7 @@ MPIXLA_API const char *mpixla_last_error(void);
 typedef struct mpixla_dtype_row {
     const char *name;     /* NumPy's name, "float32" */
     const char *mpi_name; /* the MPI datatype that moves it, "MPI_FLOAT" */
-    const char *kind;     /* "bool", "integer", "float", "complex", or "bytes": moved, never reduced */
+    const char *kind;     /* "bool", "integer", "float" or "complex" */
     int64_t itemsize;     /* bytes */
 } mpixla_dtype_row;
 MPIXLA_API const mpixla_dtype_row *mpixla_dtype_table(size_t *rows);

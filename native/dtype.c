@@ -31,7 +31,7 @@ int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle) {
     int matches = 0;
     for (size_t i = 0; i < ROWS; i++) {
         if (strcmp(rows[i].mpi_name, mpi_name) != 0) continue;
-        entries[numbers[i]] = (dtype_entry){.row = &rows[i], .handle = handle, .bound = 1};
+        entries[numbers[i]] = (dtype_entry){.row = &rows[i], .handle = handle, .number = numbers[i], .bound = 1};
         matches++;
     }
     return matches ? 0 : error_set("no row of native/dtypes.def uses the MPI datatype %s", mpi_name);

@@ -7,6 +7,7 @@
 typedef struct dtype_entry {
     const mpixla_dtype_row *row;
     mpixla_handle handle; /* of the MPI datatype; valid once `bound` */
+    int number;           /* XLA's */
     int bound;
 } dtype_entry;
 

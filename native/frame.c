@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "float_reduce.h"
 #include "reduction.h"
 #include "status.h"
 
@@ -76,11 +77,6 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
     if (!f->communicator) return -1;
     f->comm = f->communicator->handle;
     f->size = f->communicator->size;
-    if (has(f, ATTRIBUTE_OP)) {
-        const mpixla_handle *op = reduction_find(a[ATTRIBUTE_OP]);
-        if (!op) return -1;
-        f->op = *op;
-    }
     f->reverse = has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
     if (has(f, ATTRIBUTE_ROOT)) {
         if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
@@ -173,6 +169,19 @@ static int counts_check(frame *f) {
     return 0;
 }
 
+/* Which operation of MPI's reduces depends on the element type. */
+static int reduction_resolve(frame *f) {
+    if (!has(f, ATTRIBUTE_OP)) return 0;
+    int64_t number = f->attributes[ATTRIBUTE_OP];
+    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
+    if (!dtype) return error_set("%s was called without a buffer to reduce", f->shape->mpi_name);
+    const mpixla_handle *op = float_reduce_find(dtype->number, number);
+    if (!op) op = reduction_find(number);
+    if (!op) return -1;
+    f->op = *op;
+    return 0;
+}
+
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", ""};
     const mpi_library *mpi = mpi_get();
@@ -186,7 +195,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
-        counts_check(f))
+        counts_check(f) || reduction_resolve(f))
         return -1;
     f->mpi = f->n <= mpi->count_limit ? mpi->small : mpi->large;
     return 0;

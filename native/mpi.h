@@ -31,6 +31,9 @@ typedef struct mpi_counted {
 #undef COMM
 #undef STATUS
 
+/* Reduces `*length` items of `in` into `inout`. */
+typedef void mpi_combine(void *in, void *inout, int *length, void *type);
+
 typedef struct mpi_library {
     mpixla_mpi_facts facts;      /* `library` is NULL here */
     const mpi_counted *small;    /* for counts up to count_limit */
@@ -46,6 +49,8 @@ typedef struct mpi_library {
     int (*comm_test_inter)(mpixla_handle comm, int *flag);
     int (*comm_set_attr)(mpixla_handle comm, int keyval, void *value);
     int (*comm_get_attr)(mpixla_handle comm, int keyval, void *value, int *flag);
+    /* Makes a commutative reduction. */
+    int (*op_create)(mpi_combine *combine, mpixla_handle *op);
     /* Makes a communicator of the same processes with their ranks in reverse order. All of them must call it. */
     int (*comm_reverse)(mpixla_handle comm, int rank, mpixla_handle *reversed);
     int (*comm_free)(mpixla_handle comm);

@@ -36,8 +36,8 @@ DIFFERENTIABLE = ("SUM", "PROD", "MAX", "MIN")
 
 MPI_DTYPES = [np.dtype(t) for t in (bool, np.float32, np.float64, np.complex64, np.complex128)]
 MPI_DTYPES += [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
-# Moved, but not reduced by MPI.
-MOVED_DTYPES = [
+# Reduced by operations of our own.
+SHORT_DTYPES = [
     np.dtype(t)
     for t in (
         np.float16,
@@ -52,7 +52,7 @@ MOVED_DTYPES = [
         ml_dtypes.float8_e8m0fnu,
     )
 ]
-DTYPES = [*MPI_DTYPES, *MOVED_DTYPES]
+DTYPES = [*MPI_DTYPES, *SHORT_DTYPES]
 
 Shape = tuple[int, ...]
 
@@ -95,7 +95,9 @@ def _rooted_reductions(size: int) -> list[dict[str, Any]]:
 
 
 def _takes(dtype: np.dtype, op: str, **_: Any) -> bool:
-    return dtype in MPI_DTYPES and dtype.kind in REDUCTIONS[op][1]
+    if dtype.name == "float8_e8m0fnu":  # powers of two only: their sums depend on the order
+        return op in ("PROD", "MAX", "MIN")
+    return (dtype.kind if dtype in MPI_DTYPES else "f") in REDUCTIONS[op][1]
 
 
 def _fold(op: str, arrays: list[np.ndarray]) -> np.ndarray:
@@ -104,10 +106,15 @@ def _fold(op: str, arrays: list[np.ndarray]) -> np.ndarray:
 
 def _neutral(op: str, like: np.ndarray) -> np.ndarray:
     """An array that the reduction leaves anything unchanged by: found by trying, for this type."""
-    candidates = [0, 1, -np.inf, np.inf] if like.dtype.kind in "fc" else [0, 1]
+    candidates = [0, 1] if like.dtype.kind in "biu" else [0, 1, -np.inf, np.inf]
+    if like.dtype in SHORT_DTYPES:
+        limits = ml_dtypes.finfo(like.dtype)
+        candidates = [0, 1] + [x for x in (-np.inf, np.inf) if np.isinf(like.dtype.type(x))] + [limits.min, limits.max]
     if like.dtype.kind in "iu":
         candidates += [np.iinfo(like.dtype).min, np.iinfo(like.dtype).max, ~like.dtype.type(0)]
     probes = np.array([0, 1] if op[0] == "L" else [0, 1, 2, 3] if like.dtype.kind == "u" else [-3, -1, 0, 1, 2])
+    if like.dtype.name == "float8_e8m0fnu":
+        probes = np.array([0.5, 1, 2])
     probes = probes.astype(like.dtype)
     for candidate in candidates:
         if (REDUCTIONS[op][0](np.full_like(probes, candidate), probes).astype(like.dtype) == probes).all():
@@ -267,6 +274,8 @@ def _values(rng: np.random.Generator, dtype: np.dtype, shape: Shape) -> np.ndarr
         return (whole + 1j * rng.integers(-3, 4, shape)).astype(dtype)
     if dtype.name == "float8_e8m0fnu":  # powers of two only
         return np.asarray(2.0 ** abs(whole)).astype(dtype)
+    if dtype.itemsize == 1 and dtype.kind in "fV":  # few enough bits that only such sums and products are exact
+        return np.asarray(rng.choice([-1, 0, 0.5, 1], shape)).astype(dtype)
     return np.asarray(whole * 0.5 if dtype.kind in "fV" else whole).astype(dtype)
 
 

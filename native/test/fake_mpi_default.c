@@ -18,6 +18,8 @@ typedef int HANDLE;
 #define OP HANDLE
 #define COMM HANDLE
 #define COMM_OUT HANDLE *
+#define OP_OUT HANDLE *
+#define COMBINE void *
 #define STATUS void *
 #define CONST_STATUS const void *
 #define LARGE int64_t

@@ -43,9 +43,10 @@ void fixture_start(int argc, char **argv) {
     fixture_load(argc, argv);
     mpixla_mpi_facts facts = fixture_facts();
     require(mpixla_start(&facts) == 0, "mpixla_start");
-    /* Rows whose elements are moved as bytes share the MPI datatype of an integer row. */
+    /* The short floats share the MPI datatype of an integer row: that one's number counts. */
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) \
-    if (strcmp(kind, "bytes") != 0) require(mpixla_datatype_bind(mpi_name, fake->handle(ffi)) == 0, mpi_name);
+    if (strcmp(kind, "float") != 0 || itemsize > 2)       \
+        require(mpixla_datatype_bind(mpi_name, fake->handle(ffi)) == 0, mpi_name);
 #include "dtypes.def"
 #undef MPIXLA_DTYPE
     size_t rows;

@@ -476,9 +476,11 @@ _define_scan(_exscan, inclusive=False)
 def _neutral(reduction: Reduction, dtype: Any) -> Any:
     """What changes nothing when it is reduced with anything else; 0 for a user-made reduction."""
     if reduction.name in ("MAX", "MIN"):
-        if dtype.kind == "f":
-            return -np.inf if reduction.name == "MAX" else np.inf
-        bounds = np.iinfo(dtype)
+        floating = jnp.issubdtype(dtype, jnp.floating)
+        bounds = jnp.finfo(dtype) if floating else jnp.iinfo(dtype)
+        infinity = np.asarray(np.inf if floating else 0).astype(dtype)
+        if np.isinf(infinity):
+            return -infinity if reduction.name == "MAX" else infinity
         return bounds.min if reduction.name == "MAX" else bounds.max
     if reduction.name == "BAND":
         return np.array(-1).astype(dtype)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 from mpi4py import MPI
+
 from reference import ROWS, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()

