@@ -16,6 +16,7 @@ from ._jax import Primitive, ShapedArray, primitive_linearizations
 from ._mpi import MPI
 from ._primitive import as_array, compose, make
 from ._rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
+from ._tree import joins, moves
 
 # Checks of arguments, all of which happen when tracing. Each returns the value that the program carries.
 
@@ -216,11 +217,12 @@ define_batching(_allgather, _batch_behind_stack)
 define_batching(_allgather_transpose, _batch_from_behind_stack)
 
 
-def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> jax.Array:
+@moves()
+def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> Any:
     """Gathers the arrays of all ranks on every rank.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
             they are the same on every rank too and count once; or "varying", they differ and are added up.
@@ -269,11 +271,12 @@ define_batching(_allreduce, _batch_in_front)
 define_batching(_pvary, _batch_in_front)
 
 
-def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> jax.Array:
+@joins(reduces=True)
+def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
@@ -304,7 +307,8 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: st
     return _allreduce.bind(x, comm=comm_of(comm), op=reduction, cotangent=convention)[0]
 
 
-def pvary(x: Any, *, comm: MPI.Comm | None = None) -> jax.Array:
+@moves()
+def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Returns ``x``, marked as the same on every rank and about to be used differently on each.
 
     Where a value that is the same on every rank (parameters of a model, the result of an ``allreduce``) enters work
@@ -312,7 +316,7 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> jax.Array:
     cotangents of all ranks are summed with an ``allreduce``.
 
     Args:
-        x: an array that is the same on every rank.
+        x: an array that is the same on every rank, or a pytree of such arrays.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -345,7 +349,8 @@ define_linear(_alltoall, lambda ct, *, types, comm: _alltoall.bind(ct, comm=comm
 define_batching(_alltoall, lambda **params: (1, 1))
 
 
-def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> jax.Array:
+@moves()
+def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of this rank's array to each rank, and receives one from each.
 
     Args:
@@ -422,7 +427,8 @@ define_batching(_bcast, _batch_in_front)
 define_batching(_bcast_transpose, _batch_in_front)
 
 
-def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> jax.Array:
+@joins(reduces=False)
+def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> Any:
     """Sends the root's array to every rank.
 
     Args:
@@ -487,11 +493,12 @@ def _neutral(reduction: Reduction, dtype: Any) -> Any:
     return 1 if reduction.name in ("PROD", "LAND") else 0
 
 
-def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> jax.Array:
+@joins(reduces=True)
+def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks before it.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -537,11 +544,12 @@ define_batching(_gather, _batch_behind_stack)
 define_batching(_gather_transpose, _batch_from_behind_stack)
 
 
-def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
+@moves()
+def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gathers the arrays of all ranks on the root.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         root: the rank that receives.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -598,6 +606,7 @@ define_batching(_recv, _batch_in_front)
 define_batching(_recv_transpose, _batch_in_front)
 
 
+@moves()
 def recv(
     x: Any,
     source: int = MPI.ANY_SOURCE,
@@ -605,7 +614,7 @@ def recv(
     tag: int = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
-) -> jax.Array:
+) -> Any:
     """Receives an array from another rank.
 
     Args:
@@ -681,11 +690,12 @@ define_batching(_reduce_transpose, _batch_in_front)
 define_batching(_sum_on_root, _batch_in_front)
 
 
-def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
+@joins(reduces=True)
+def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on the root.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
         root: the rank that has the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
@@ -732,7 +742,8 @@ _define_reduction(
 define_batching(_reduce_scatter, _batch_from_behind_stack)
 
 
-def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> jax.Array:
+@joins(reduces=True, kept_axes=1)
+def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
@@ -770,11 +781,12 @@ _scan = make("scan", _like)
 _define_scan(_scan, inclusive=True)
 
 
-def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> jax.Array:
+@joins(reduces=True)
+def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks up to and including itself.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -820,7 +832,8 @@ define_batching(_scatter, _batch_from_behind_stack)
 define_batching(_scatter_transpose, _batch_behind_stack)
 
 
-def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
+@moves()
+def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of the root's array to each rank.
 
     Args:
@@ -869,13 +882,14 @@ primitive_linearizations[_send] = _refuse_reverse_mode
 define_batching(_send, _batch_in_front)
 
 
+@moves()
 def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> None:
     """Sends an array to another rank.
 
     Called eagerly it returns when ``x`` was handed to MPI, which may be only when the other rank receives it.
 
     Args:
-        x: the array.
+        x: the array, or a pytree of arrays, which is sent leaf by leaf.
         dest: the rank that receives, or ``MPI.PROC_NULL``.
         tag: the message's tag.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
@@ -928,6 +942,7 @@ define_linear(_sendrecv, _sendrecv_transpose)
 define_batching(_sendrecv, _batch_in_front)
 
 
+@moves(2)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -938,7 +953,7 @@ def sendrecv(
     recvtag: int = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
-) -> jax.Array:
+) -> Any:
     """Sends an array to one rank and receives one from another, at the same time.
 
     Args:

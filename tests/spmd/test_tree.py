@@ -1,0 +1,127 @@
+"""Pytrees and PRNG keys in data arguments."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from reference import ROWS, bits, expected, operands
+
+SIZE = MPI.COMM_WORLD.Get_size()
+
+
+class Pair(NamedTuple):
+    a: object
+    b: object
+
+
+def leaves_of(row, dtype, rank, size, **variant):
+    """Four draws of different shapes, two of them of another type."""
+    return [
+        operands(row, t, shape, rank, size, draw, **variant)
+        for draw, (shape, t) in enumerate([((2,), dtype), ((), np.dtype("int32")), ((2, 3), dtype), ((0, 2), dtype)])
+    ]
+
+
+@pytest.mark.parametrize("how", ["eager", "jit"])
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name not in ("barrier", "recv")], ids=lambda row: row.name)
+def test_every_operation(row, comm, rank, size, how):
+    variant = next(v for v in row.variants(size) if v.get("op", "SUM") == "SUM")
+    dtype = np.dtype("float32")
+    shapes = [((2,), dtype), ((), np.dtype("int32")), ((2, 3), dtype), ((0, 2), dtype)]
+    leaves = leaves_of(row, dtype, rank, size, **variant)
+    wants = [expected(row, t, shape, rank, size, draw, **variant) for draw, (shape, t) in enumerate(shapes)]
+
+    def tree(leaves):
+        return {"x": leaves[0], "y": [leaves[1], Pair(leaves[2], None)], "z": (leaves[3],)}
+
+    columns = [tree(column) for column in zip(*leaves, strict=True)]
+
+    def f(*columns):
+        return row.call(*columns, comm=comm, **variant)
+
+    got = (jax.jit(f) if how == "jit" else f)(*columns)
+    if wants[0] is None:
+        assert got is None
+        return
+    assert jax.tree.structure(got) == jax.tree.structure(columns[0])
+    for got_leaf, want in zip(jax.tree.leaves(got), jax.tree.leaves(tree(wants)), strict=True):
+        assert (got_leaf.shape, got_leaf.dtype) == (want.shape, want.dtype)
+        np.testing.assert_array_equal(bits(got_leaf), bits(want))
+
+
+@pytest.mark.parametrize("name", ["allreduce", "reduce", "scan", "exscan", "bcast", "reduce_scatter"])
+def test_one_call_for_each_dtype(name, comm, size):
+    row = next(row for row in ROWS if row.name == name)
+    variant = next(v for v in row.variants(size) if v.get("op", "SUM") == "SUM")
+    tree = {
+        str(i): operands(row, np.dtype(t), (i,), comm.rank, size, **variant)[0] for i in range(1, 9) for t in ["f4"]
+    }
+    tree["i"] = operands(row, np.dtype("i4"), (3,), comm.rank, size, **variant)[0]
+    text = jax.jit(lambda x: row.call(x, comm=comm, **variant)).lower(tree).as_text()
+    assert text.count(f"stablehlo.custom_call @mpixla_{name}(") == 2
+
+
+def test_send_and_recv(rank, size):
+    tree = {"a": jnp.arange(3) + rank, "b": [jnp.float32(rank), jnp.ones((2, 2)) * rank]}
+
+    @jax.jit
+    def shift(tree):
+        if rank < size - 1:
+            mpixla.send(tree, rank + 1)
+        return mpixla.recv(tree, rank - 1) if rank > 0 else tree
+
+    got = shift(tree)
+    np.testing.assert_array_equal(got["a"], np.arange(3) + max(rank - 1, 0))
+    np.testing.assert_array_equal(got["b"][1], np.ones((2, 2)) * max(rank - 1, 0))
+
+
+def test_gradient_of_parameters(rank, size):
+    """Data-parallel training: one call for all parameters' gradients."""
+    params = {"w": jnp.ones(3), "b": jnp.float64(2.0)}
+
+    def loss(params):
+        p = mpixla.pvary(params)
+        return mpixla.allreduce(jnp.sum(p["w"] * (rank + 1)) + p["b"] ** 2, MPI.SUM)
+
+    grad = jax.jit(jax.grad(loss))(params)
+    np.testing.assert_allclose(grad["w"], np.full(3, size * (size + 1) / 2))
+    np.testing.assert_allclose(grad["b"], 4.0 * size)
+
+
+def test_empty_tree_and_keywords(size):
+    assert mpixla.allreduce({}, MPI.SUM) == {}
+    assert mpixla.bcast(x=(), root=0) == ()
+    np.testing.assert_array_equal(mpixla.allreduce(x=[np.int32(1)], op=MPI.SUM)[0], size)
+
+
+@pytest.mark.parametrize("how", ["eager", "jit"])
+def test_prng_keys(rank, size, how):
+    wrap = jax.jit if how == "jit" else lambda f: f
+    key = jax.random.key(rank + 3)
+    keys = jax.random.split(key, 4)
+    got = wrap(lambda k: mpixla.bcast(k, size - 1))(keys)
+    want = jax.random.split(jax.random.key(size + 2), 4)
+    assert got.dtype == key.dtype
+    np.testing.assert_array_equal(jax.random.key_data(got), jax.random.key_data(want))
+    every = wrap(mpixla.allgather)(key)
+    assert every.shape == (size,)
+    np.testing.assert_array_equal(jax.random.uniform(every[0]), jax.random.uniform(jax.random.key(3)))
+    both = wrap(lambda t: mpixla.bcast(t, 0))({"key": key, "data": jnp.float32(rank)})
+    np.testing.assert_array_equal(jax.random.key_data(both["key"]), jax.random.key_data(jax.random.key(3)))
+    for reduce in (mpixla.allreduce, mpixla.scan):
+        with pytest.raises(TypeError, match="cannot reduce PRNG keys"):
+            reduce(key, MPI.SUM)
+
+
+def test_errors_name_the_leaf():
+    with pytest.raises(ValueError, match=r"reduce_scatter needs .* but x has shape"):
+        mpixla.reduce_scatter([np.ones((SIZE, 2)), np.ones(SIZE + 1)], MPI.SUM)
+    with pytest.raises(TypeError, match="x of allreduce must be an array"):
+        mpixla.allreduce([1.0, "abc"], MPI.SUM)
+    with pytest.raises(TypeError, match="allreduce cannot reduce dtype bool"):
+        mpixla.allreduce({"a": np.ones(2), "b": np.ones(2, bool)}, MPI.SUM)
