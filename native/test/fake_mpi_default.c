@@ -19,6 +19,9 @@ typedef int HANDLE;
 #define COMM HANDLE
 #define COMM_OUT HANDLE *
 #define OP_OUT HANDLE *
+#define TYPE_OUT HANDLE *
+#define TYPES HANDLE const *
+#define BYTES intptr_t
 #define COMBINE void *
 #define STATUS void *
 #define CONST_STATUS const void *

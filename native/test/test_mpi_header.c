@@ -31,6 +31,9 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define COMM MPI_Comm
 #define COMM_OUT MPI_Comm *
 #define OP_OUT MPI_Op *
+#define TYPE_OUT MPI_Datatype *
+#define TYPES MPI_Datatype const *
+#define BYTES MPI_Aint
 #define COMBINE MPI_User_function *
 #define STATUS MPI_Status *
 #define CONST_STATUS const MPI_Status *

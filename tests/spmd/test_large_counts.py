@@ -1,0 +1,27 @@
+"""Counts beyond MPI's int, with a lowered limit: the large-count functions where MPI has them, else what stands in."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from mpi4py import MPI
+from test_value import check
+
+from mpixla import _native
+from reference import ROWS
+
+SIZE = MPI.COMM_WORLD.Get_size()
+
+
+@pytest.fixture(params=[1, 4, 7])
+def limit(request):
+    before = _native.lib.mpixla_count_limit_set(request.param)
+    yield request.param
+    _native.lib.mpixla_count_limit_set(before)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.int8, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_operation(row, dtype, limit, comm):
+    dtype = np.dtype(dtype)
+    for variant in [v for v in row.variants(SIZE) if row.takes(dtype, **v)][:1]:
+        check(row, variant, dtype, (5, 3), comm, "eager")
