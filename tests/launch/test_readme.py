@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import mpixla
@@ -34,3 +36,9 @@ def test_every_operation_is_exported():
 def test_every_environment_variable_is_explained():
     source = "".join(path.read_text() for path in Path(mpixla.__file__).parent.glob("**/*.py"))
     assert set(re.findall(r"MPIXLA_\w+", source)) == set(re.findall(r"`(MPIXLA_\w+)=", README))
+
+
+def test_matrix_is_up_to_date():
+    tests = Path(__file__).parents[1]
+    printed = subprocess.run([sys.executable, tests / "matrix.py"], capture_output=True, text=True, check=True).stdout
+    assert (tests.parent / "docs/matrix.md").read_text() == printed, "run: python tests/matrix.py > docs/matrix.md"
