@@ -16,6 +16,14 @@ static const char *const names[] = {
 #undef MPIXLA_ATTRIBUTE
 };
 
+static const uint32_t are_arrays = 0
+#define MPIXLA_ATTRIBUTE(NAME, name)
+#define MPIXLA_ATTRIBUTE_ARRAY(NAME, name) | NAME
+#include "attributes.def"
+#undef MPIXLA_ATTRIBUTE
+#undef MPIXLA_ATTRIBUTE_ARRAY
+    ;
+
 const char *const *mpixla_attribute_table(size_t *rows) {
     *rows = ATTRIBUTES;
     return names;
@@ -36,6 +44,14 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
         if (!name || name->len != strlen(names[i]) || memcmp(name->ptr, names[i], name->len) != 0)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
+        if (are_arrays >> i & 1U) {
+            const ffi_array *array = given->values[next];
+            if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64)
+                return error_set("attribute '%s' of %s must be an array of 64-bit integers", names[i], op);
+            f->arrays[i] = array;
+            next++;
+            continue;
+        }
         const ffi_scalar *scalar = given->values[next];
         if (given->types[next] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
             return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
@@ -121,6 +137,8 @@ static int buffer_read(frame_buffer *b, const frame *f, const char *what, const 
     if (!given->data && b->count > 0)
         return error_set("the %s of %s is a null pointer, but has %lld items", what, op, (long long)b->count);
     b->data = given->data;
+    b->rank = given->rank;
+    b->dims = given->dims;
     return 0;
 }
 
@@ -182,6 +200,84 @@ static int reduction_resolve(frame *f) {
     return 0;
 }
 
+/* Parts by rows */
+
+static int has_rows(const frame *f) {
+    return f->shape->counts == GATHERED_ROWS || f->shape->counts == SCATTERED_ROWS ||
+           f->shape->counts == EXCHANGED_ROWS;
+}
+
+static int attribute_of(const frame *f, int slot) {
+    if (f->shape->counts != EXCHANGED_ROWS) return ATTRIBUTE_COUNTS;
+    return slot == PARTS_SENT ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
+}
+
+static const int64_t *rows_of(const frame *f, int slot) {
+    return f->arrays[attribute_of(f, slot)]->data;
+}
+
+/* All rows of an array attribute, or -1. */
+static int64_t rows_add_up(const frame *f, int attribute) {
+    const char *op = f->shape->mpi_name, *name = names[attribute];
+    const ffi_array *array = f->arrays[attribute];
+    const int64_t *rows = array->data;
+    int64_t sum = 0;
+    if (array->size != (size_t)f->size)
+        return error_set("%s got %zu %s, but communicator '%s' has %d ranks", op, array->size, name,
+                         f->communicator->name, f->size);
+    for (int i = 0; i < f->size; i++) {
+        if (rows[i] < 0) return error_set("%s got %s[%d] = %lld, which is negative", op, name, i, (long long)rows[i]);
+        if (__builtin_add_overflow(sum, rows[i], &sum))
+            return error_set("%s got %s that add up to more than a 64-bit integer holds", op, name);
+    }
+    return sum;
+}
+
+/* The items of each of the buffer's rows, of which there must be as many as are given; or -1. */
+static int64_t row_measure(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
+    const char *op = f->shape->mpi_name;
+    int64_t items = 1;
+    if (b->rank == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
+    if (b->dims[0] != rows)
+        return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
+                         (long long)rows);
+    for (int64_t i = 1; i < b->rank; i++)
+        if (__builtin_mul_overflow(items, b->dims[i], &items))
+            return error_set("a row of the %s of %s has more items than a 64-bit integer holds", what, op);
+    return items;
+}
+
+/* Compares the buffers with the rows of all ranks, and finds the items of a row and the greatest count. */
+static int rows_check(frame *f) {
+    int64_t whole_sent = rows_add_up(f, attribute_of(f, PARTS_SENT));
+    int64_t whole_received = whole_sent < 0 ? -1 : rows_add_up(f, attribute_of(f, PARTS_RECEIVED));
+    if (whole_received < 0) return -1;
+    int rank = f->communicator->rank;
+    int64_t sent = f->shape->counts == GATHERED_ROWS ? rows_of(f, PARTS_SENT)[rank] : whole_sent;
+    int64_t received = f->shape->counts == SCATTERED_ROWS ? rows_of(f, PARTS_RECEIVED)[rank] : whole_received;
+    int64_t items_sent = f->send.dtype ? row_measure(f, &f->send, "send buffer", sent) : 0;
+    if (items_sent < 0) return -1;
+    int64_t items_received = f->recv.dtype ? row_measure(f, &f->recv, "receive buffer", received) : items_sent;
+    if (items_received < 0) return -1;
+    if (f->send.dtype && items_sent != items_received)
+        return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->shape->mpi_name,
+                         (long long)items_sent, (long long)items_received);
+    f->row_items = items_received;
+    if (__builtin_mul_overflow(whole_sent > whole_received ? whole_sent : whole_received, f->row_items, &f->n))
+        return error_set("%s got counts of more items than a 64-bit integer holds", f->shape->mpi_name);
+    return 0;
+}
+
+static int parts_fill(frame *f, int large) {
+    int sends_parts = f->shape->counts != GATHERED_ROWS && f->send.dtype;
+    int receives_parts = f->shape->counts != SCATTERED_ROWS && f->recv.dtype;
+    if (sends_parts && parts_make(&f->sent, PARTS_SENT, rows_of(f, PARTS_SENT), f->size, f->row_items, large))
+        return -1;
+    return receives_parts
+               ? parts_make(&f->received, PARTS_RECEIVED, rows_of(f, PARTS_RECEIVED), f->size, f->row_items, large)
+               : 0;
+}
+
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", ""};
     const mpi_library *mpi = mpi_get();
@@ -189,16 +285,18 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     /* Field by field: clearing the whole would touch the scratch status on every call. */
     f->shape = shape;
     f->send = f->template_ = f->recv = (frame_buffer){0};
+    f->sent = f->received = (parts){0};
     f->on_root = 0;
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
-        counts_check(f) || reduction_resolve(f))
+        counts_check(f) || reduction_resolve(f) || (has_rows(f) && rows_check(f)))
         return -1;
-    f->mpi = f->n <= mpi->count_limit ? mpi->small : mpi->large;
-    return 0;
+    int large = f->n > mpi->count_limit;
+    f->mpi = large ? mpi->large : mpi->small;
+    return has_rows(f) ? parts_fill(f, large) : 0;
 }
 
 /* Text */

@@ -5,6 +5,7 @@
 #include "comm.h"
 #include "dtype.h"
 #include "mpi.h"
+#include "parts.h"
 #include "xla_ffi.h"
 
 enum {
@@ -23,11 +24,15 @@ enum {
 
 /* How the number of elements in the send and the receive buffer go together. */
 typedef enum frame_counts {
-    FREE,     /* not at all */
-    SAME,     /* equal, and of one type */
-    DIVIDED,  /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
-    GATHERED, /* one type; recv = size * send; MPI is told send's count */
-    SCATTERED /* one type; send = size * recv; MPI is told recv's count */
+    FREE,      /* not at all */
+    SAME,      /* equal, and of one type */
+    DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
+    GATHERED,  /* one type; recv = size * send; MPI is told send's count */
+    SCATTERED, /* one type; send = size * recv; MPI is told recv's count */
+    /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. */
+    GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
+    SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
+    EXCHANGED_ROWS  /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
 } frame_counts;
 
 /* What a frame is checked against. */
@@ -42,14 +47,18 @@ typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
     int64_t count;            /* elements */
     const dtype_entry *dtype; /* NULL as data */
+    int64_t rank;             /* axes */
+    const int64_t *dims;      /* `rank` of them */
 } frame_buffer;
 
 typedef struct frame {
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
-    int64_t n;          /* the count that MPI is told */
-    mpixla_handle type; /* of the receive buffer, or of the send buffer where there is no other */
+    int64_t row_items;    /* of a row, where parts are by rows */
+    parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
+    int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
+    mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */
 
     comm_entry *communicator;
     mpixla_handle comm;
@@ -60,6 +69,7 @@ typedef struct frame {
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
+    const ffi_array *arrays[ATTRIBUTES];      /* those that are arrays, of one int64_t for each rank */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 

@@ -14,8 +14,11 @@ enum { MPI_NO_LARGE_COUNT = -1 };
 /* Room for any MPI's MPI_Status and error text, bytes; mpixla_start checks that it is enough. */
 enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
 
-/* The calls, as the rest of the library sees them. Each returns MPI's error code. */
+/* The calls, as the rest of the library sees them. Each returns MPI's error code. Counts and displacements of several
+ * parts (parts.h) are ints for the small calls and int64_ts for the large ones. */
 #define COUNT int64_t
+#define COUNTS const void *
+#define DISPLS const void *
 #define DATATYPE mpixla_handle
 #define OP mpixla_handle
 #define COMM mpixla_handle
@@ -26,6 +29,8 @@ typedef struct mpi_counted {
 #undef MPIXLA_MPI_COUNTED
 } mpi_counted;
 #undef COUNT
+#undef COUNTS
+#undef DISPLS
 #undef DATATYPE
 #undef OP
 #undef COMM

@@ -143,12 +143,43 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
     return y
 
 
+def _counts(size: int, shift: int) -> list[int]:
+    """Rows for each rank: 2, 1, 0, 3 and so on, from another place for another shift; 0 on rank 0 for shift 2."""
+    return [(3 * (rank + shift) + 2) % 4 for rank in range(size)]
+
+
+def _part(x: np.ndarray, counts: list[int], rank: int) -> np.ndarray:
+    return np.split(x, np.cumsum(counts)[:-1])[rank]
+
+
+def _shifts(size: int) -> list[dict[str, Any]]:
+    return [{"shift": shift} for shift in (0, 2)]
+
+
+def _rooted_shifts(size: int) -> list[dict[str, Any]]:
+    return [{"shift": 0, **root} for root in _roots(size)] + [{"shift": 2, "root": 0}]
+
+
+def _exchanged(rank: int, size: int, shift: int) -> tuple[list[int], list[int]]:
+    """Rows that a rank sends to each rank, and receives from each."""
+    rows = [[(i + 2 * j + 2 + shift) % 4 for j in range(size)] for i in range(size)]
+    return rows[rank], [sent[rank] for sent in rows]
+
+
 ROWS = [
     Row(
         "allgather",
         call=lambda x, comm, **kw: mpixla.allgather(x, comm=comm, **kw),
         model=lambda inputs, rank, **_: np.stack(_first(inputs)),
         variants=lambda size: [{}, {"cotangent": "varying"}],
+        replicated=True,
+    ),
+    Row(
+        "allgatherv",
+        call=lambda x, comm, shift, **kw: mpixla.allgatherv(x, _counts(comm.Get_size(), shift), comm=comm, **kw),
+        model=lambda inputs, rank, **_: np.concatenate(_first(inputs)),
+        shapes=lambda shape, rank, size, shift, **_: [(_counts(size, shift)[rank], *shape)],
+        variants=lambda size: [*_shifts(size), {"shift": 0, "cotangent": "varying"}],
         replicated=True,
     ),
     Row(
@@ -167,6 +198,17 @@ ROWS = [
         call=lambda x, comm: mpixla.alltoall(x, comm=comm),
         model=lambda inputs, rank: np.stack([x[rank] for x in _first(inputs)]),
         shapes=lambda shape, size, **_: [(size, *shape)],
+    ),
+    Row(
+        "alltoallv",
+        call=lambda x, comm, shift: mpixla.alltoallv(
+            x, *_exchanged(comm.Get_rank(), comm.Get_size(), shift), comm=comm
+        ),
+        model=lambda inputs, rank, shift: np.concatenate(
+            [_part(x, _exchanged(r, len(inputs), shift)[0], rank) for r, x in enumerate(_first(inputs))]
+        ),
+        shapes=lambda shape, rank, size, shift: [(sum(_exchanged(rank, size, shift)[0]), *shape)],
+        variants=_shifts,
     ),
     Row(
         "barrier",
@@ -193,6 +235,13 @@ ROWS = [
         call=lambda x, comm, root: mpixla.gather(x, root, comm=comm),
         model=lambda inputs, rank, root: np.stack(_first(inputs)) if rank == root else inputs[rank][0],
         variants=_roots,
+    ),
+    Row(
+        "gatherv",
+        call=lambda x, comm, shift, root: mpixla.gatherv(x, _counts(comm.Get_size(), shift), root, comm=comm),
+        model=lambda inputs, rank, shift, root: np.concatenate(_first(inputs)) if rank == root else inputs[rank][0],
+        shapes=lambda shape, rank, size, shift, root: [(_counts(size, shift)[rank], *shape)],
+        variants=_rooted_shifts,
     ),
     Row(
         "pvary",
@@ -234,6 +283,15 @@ ROWS = [
         model=lambda inputs, rank, root: inputs[root][0][rank],
         shapes=lambda shape, rank, size, root: [(size, *shape) if rank == root else shape],
         variants=_roots,
+    ),
+    Row(
+        "scatterv",
+        call=lambda x, comm, shift, root: mpixla.scatterv(x, _counts(comm.Get_size(), shift), root, comm=comm),
+        model=lambda inputs, rank, shift, root: _part(inputs[root][0], _counts(len(inputs), shift), rank),
+        shapes=lambda shape, rank, size, shift, root: [
+            (sum(_counts(size, shift)) if rank == root else _counts(size, shift)[rank], *shape)
+        ],
+        variants=_rooted_shifts,
     ),
     Row(
         "send",

@@ -38,14 +38,20 @@ typedef int HANDLE;
         return fake_result(#function);             \
     }
 #define COUNT int
+#define COUNTS const int *
+#define DISPLS const int *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) FAKE(function, prototype)
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) FAKE(function, prototype)
 #include "../mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
 #undef COUNT
+#undef COUNTS
+#undef DISPLS
 #ifndef FAKE_NO_LARGE_COUNTS
 #define COUNT int64_t
+#define COUNTS const int64_t *
+#define DISPLS const int64_t *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) FAKE(function_c, prototype)
 #include "../mpi_functions.def"
 #endif

@@ -44,15 +44,21 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
     _Static_assert(_Generic(&function, int(*) prototype: 1, default: 0), #function " has another prototype");
 
 #define COUNT int
+#define COUNTS const int *
+#define DISPLS const int *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) SAME_FUNCTION(function, prototype)
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) SAME_FUNCTION(function, prototype)
 #include "../mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
 #undef COUNT
+#undef COUNTS
+#undef DISPLS
 
 #if MPI_VERSION >= 4
 #define COUNT MPI_Count
+#define COUNTS const MPI_Count *
+#define DISPLS const MPI_Aint *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) SAME_FUNCTION(function_c, prototype)
 #include "../mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED

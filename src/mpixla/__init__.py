@@ -8,6 +8,7 @@ import os
 from . import _exit
 from ._comm import get_default_comm
 from ._native import set_logging
+from ._vector import allgatherv, alltoallv, gatherv, scatterv
 from .ops import (
     allgather,
     allreduce,
@@ -28,12 +29,15 @@ from .ops import (
 
 __all__ = [
     "allgather",
+    "allgatherv",
     "allreduce",
     "alltoall",
+    "alltoallv",
     "barrier",
     "bcast",
     "exscan",
     "gather",
+    "gatherv",
     "get_default_comm",
     "has_cuda_support",
     "has_sycl_support",
@@ -43,6 +47,7 @@ __all__ = [
     "reduce_scatter",
     "scan",
     "scatter",
+    "scatterv",
     "send",
     "sendrecv",
     "set_logging",

@@ -77,9 +77,11 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],
     )
-    attributes = {name: np.int64(_number(params[name])) for name in row.attributes}
-    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True)
-    *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **attributes)
+    scalars = {name: np.int64(_number(params[name])) for name in row.attributes if not isinstance(params[name], tuple)}
+    # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
+    arrays = {name: mlir.dense_int_array(params[name]) for name in row.attributes if name not in scalars}
+    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, backend_config=arrays)
+    *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **scalars)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results if gives else operands[: len(ctx.avals_out)]
 
