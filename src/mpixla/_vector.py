@@ -16,6 +16,7 @@ from ._jax import ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, make
 from ._rules import define_batching, define_linear
+from ._tree import moves
 from .ops import _SUM, REPLICATED, VARYING, _allreduce, _convention, _integer, _rank
 
 # Checks of arguments.
@@ -119,6 +120,7 @@ for _primitive in (_allgatherv, _allgatherv_transpose, _sum_of_rows):
     define_batching(_primitive, _batch_behind_rows)
 
 
+@moves()
 def allgatherv(
     x: Any, counts: Sequence[int], *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED
 ) -> jax.Array:
@@ -177,6 +179,7 @@ define_linear(
 define_batching(_alltoallv, _batch_behind_rows)
 
 
+@moves()
 def alltoallv(
     x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Comm | None = None
 ) -> jax.Array:
@@ -247,6 +250,7 @@ for _primitive in (_gatherv, _gatherv_transpose, _scatterv, _scatterv_transpose)
     define_batching(_primitive, _batch_behind_rows)
 
 
+@moves()
 def gatherv(x: Any, counts: Sequence[int], root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
@@ -286,6 +290,7 @@ def gatherv(x: Any, counts: Sequence[int], root: int, *, comm: MPI.Comm | None =
     return _gatherv.bind(x, comm=c, counts=rows, root=root)[0]
 
 
+@moves()
 def scatterv(x: Any, counts: Sequence[int], root: int, *, comm: MPI.Comm | None = None) -> jax.Array:
     """Sends some rows of the root's array to each rank.
 
