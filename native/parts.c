@@ -32,8 +32,9 @@ static int64_t *memory_get(memory *m, int64_t capacity) {
     if (no_key || pthread_setspecific(key, kept) != 0) return NULL;
     int64_t *numbers = realloc(m->numbers, (size_t)capacity * sizeof *numbers);
     if (!numbers) return NULL;
+    m->numbers = numbers;
     m->capacity = capacity;
-    return m->numbers = numbers;
+    return numbers;
 }
 
 int parts_make(parts *p, int slot, const int64_t *rows, int64_t n, int64_t row_items, int large) {

@@ -88,21 +88,25 @@ static ffi_bytes bytes_of(const char *name) {
     return (ffi_bytes){.ptr = name, .len = strlen(name)};
 }
 
+static void attribute_move(call *c, int64_t from, int64_t to) {
+    int type = c->attributes.types[to] = c->attributes.types[from];
+    c->attributes.names[to] = c->attributes.names[from];
+    c->attributes.values[to] = c->attributes.values[from];
+    c->attributes.value_pointers[to] =
+        type == FFI_ATTRIBUTE_ARRAY ? c->attributes.value_pointers[from] : &c->attributes.scalars[to];
+}
+
 void call_attribute_insert(call *c, int position, const char *name, int64_t value) {
-    for (int64_t i = c->frame.attrs.size++; i > position; i--) {
-        c->attributes.names[i] = c->attributes.names[i - 1];
-        c->attributes.values[i] = c->attributes.values[i - 1];
-    }
+    for (int64_t i = c->frame.attrs.size++; i > position; i--) attribute_move(c, i - 1, i);
     c->attributes.names[position] = bytes_of(name);
     c->attributes.values[position] = value;
+    c->attributes.types[position] = FFI_ATTRIBUTE_SCALAR;
+    c->attributes.value_pointers[position] = &c->attributes.scalars[position];
 }
 
 void call_attribute_remove(call *c, int position) {
     c->frame.attrs.size--;
-    for (int64_t i = position; i < c->frame.attrs.size; i++) {
-        c->attributes.names[i] = c->attributes.names[i + 1];
-        c->attributes.values[i] = c->attributes.values[i + 1];
-    }
+    for (int64_t i = position; i < c->frame.attrs.size; i++) attribute_move(c, i + 1, i);
 }
 
 void call_attribute_set(call *c, const char *name, int64_t value) {
@@ -113,6 +117,22 @@ void call_attribute_set(call *c, const char *name, int64_t value) {
         }
     fprintf(stderr, "the call has no attribute %s\n", name);
     exit(2);
+}
+
+void call_array_set(call *c, int attribute, size_t size, const int64_t *elements) {
+    c->attributes.arrays[attribute] =
+        (ffi_array){.dtype = FFI_S64, .size = size, .data = c->attributes.elements[attribute]};
+    memcpy(c->attributes.elements[attribute], elements, size * sizeof *elements);
+}
+
+/* As many rows for each rank. */
+static void array_append(call *c, int attribute, const char *name, int size) {
+    static const int64_t rows[CALL_RANKS] = {CALL_COUNT, CALL_COUNT, CALL_COUNT, CALL_COUNT};
+    int last = (int)c->frame.attrs.size;
+    call_attribute_insert(c, last, name, 0);
+    c->attributes.types[last] = FFI_ATTRIBUTE_ARRAY;
+    c->attributes.value_pointers[last] = &c->attributes.arrays[attribute];
+    call_array_set(c, attribute, (size_t)size, rows);
 }
 
 static void call_clear(call *c) {
@@ -129,7 +149,7 @@ static void call_clear(call *c) {
         c->attributes.types[i] = FFI_ATTRIBUTE_SCALAR;
         c->attributes.scalars[i] = (ffi_scalar){.dtype = FFI_S64, .value = &c->attributes.values[i]};
         c->attributes.name_pointers[i] = &c->attributes.names[i];
-        c->attributes.scalar_pointers[i] = &c->attributes.scalars[i];
+        c->attributes.value_pointers[i] = &c->attributes.scalars[i];
     }
     c->frame.args =
         (ffi_buffers){.struct_size = sizeof(ffi_buffers), .types = c->sides[0].types, .buffers = c->sides[0].pointers};
@@ -138,7 +158,7 @@ static void call_clear(call *c) {
     c->frame.attrs = (ffi_attributes){.struct_size = sizeof(ffi_attributes),
                                       .types = c->attributes.types,
                                       .names = c->attributes.name_pointers,
-                                      .values = c->attributes.scalar_pointers};
+                                      .values = c->attributes.value_pointers};
 }
 
 void call_make(call *c, const char *op, int64_t comm, int64_t root) {
@@ -152,25 +172,30 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     c->handler = handler_find(op);
     size_t rows;
     const char *const *names = mpixla_attribute_table(&rows);
+    const comm_entry *entry = comm_find(comm);
+    int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
-        if (shape->attributes >> i & 1)
+        if (1 << i & (COUNTS | RECVCOUNTS | SENDCOUNTS) & shape->attributes)
+            array_append(c, i, names[i], size);
+        else if (shape->attributes >> i & 1)
             call_attribute_insert(c, (int)c->frame.attrs.size, names[i],
                                   i == ATTRIBUTE_COMM   ? comm
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
 
-    const comm_entry *entry = comm_find(comm);
-    int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
-    int64_t divided = shape->counts == DIVIDED ? size * CALL_COUNT : CALL_COUNT;
+    frame_counts counts = shape->counts;
+    int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;
+    int64_t scattered = counts == SCATTERED || counts == SCATTERED_ROWS ? size * CALL_COUNT : divided;
+    int64_t gathered = counts == GATHERED || counts == GATHERED_ROWS ? size * CALL_COUNT : divided;
     const struct {
         mpixla_where where;
         int side;
         int64_t count;
         void *data;
     } buffers[] = {
-        {shape->send, CALL_OPERANDS, shape->counts == SCATTERED ? size * CALL_COUNT : divided, c->send},
+        {shape->send, CALL_OPERANDS, scattered, c->send},
         {shape->template_, CALL_OPERANDS, CALL_COUNT, c->template_},
-        {shape->recv, CALL_RESULTS, shape->counts == GATHERED ? size * CALL_COUNT : divided, c->recv},
+        {shape->recv, CALL_RESULTS, gathered, c->recv},
     };
     for (int i = 0; i < 3; i++) {
         int here = buffers[i].where == EVERYWHERE || (buffers[i].where == ON_ROOT && on_root) ||

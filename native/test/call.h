@@ -6,7 +6,7 @@
 #include "mpixla.h"
 #include "xla_ffi.h"
 
-enum { CALL_SLOTS = 12, CALL_BYTES = 256, CALL_COUNT = 3, CALL_MESSAGE = 4096 };
+enum { CALL_SLOTS = 12, CALL_BYTES = 256, CALL_COUNT = 3, CALL_MESSAGE = 4096, CALL_RANKS = 8 };
 enum { CALL_OPERANDS = 0, CALL_RESULTS = 1 };
 
 /* Points into itself: not to be copied. */
@@ -24,8 +24,10 @@ typedef struct call {
         ffi_scalar scalars[CALL_SLOTS];
         int64_t values[CALL_SLOTS];
         int types[CALL_SLOTS];
+        ffi_array arrays[ATTRIBUTES]; /* by attribute, wherever it stands */
+        int64_t elements[ATTRIBUTES][CALL_RANKS];
         ffi_bytes *name_pointers[CALL_SLOTS];
-        void *scalar_pointers[CALL_SLOTS];
+        void *value_pointers[CALL_SLOTS];
     } attributes;
     /* What the buffers of call_make hold. */
     _Alignas(16) char send[CALL_BYTES], template_[CALL_BYTES], recv[CALL_BYTES];
@@ -38,7 +40,8 @@ typedef struct call {
 const frame_shape *call_shape(const char *op);
 
 /* A call that is right: `op` on this communicator and with this root, where that is taken, with CALL_COUNT
- * float32 items a rank, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no status object. */
+ * float32 items a rank, or as many rows of one item, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no
+ * status object. */
 void call_make(call *c, const char *op, int64_t comm, int64_t root);
 
 /* Puts a buffer, or an attribute, before the one that has this position now. */
@@ -49,6 +52,9 @@ void call_attribute_remove(call *c, int position);
 
 /* Changes the attribute of this name. */
 void call_attribute_set(call *c, const char *name, int64_t value);
+
+/* Changes an attribute that is an array: the elements, of which there are `size`. */
+void call_array_set(call *c, int attribute, size_t size, const int64_t *elements);
 
 /* Changes the number of items of a buffer, or its element type. */
 void call_count_set(call *c, int side, int position, int64_t count);

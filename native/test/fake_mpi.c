@@ -153,6 +153,18 @@ static int received(int code, void *buffer, int source, void *status) {
     return code;
 }
 
+/* "(1 2 0 3 @ 0 1 3 3)": the counts and displacements of four parts. */
+enum { PARTS_TEXT = 192 };
+#define WRITE_PARTS(name, COUNT)                                                                         \
+    static const char *name(char text[PARTS_TEXT], const COUNT *counts, const COUNT *displs) {           \
+        if (!counts || !displs) return "(none)";                                                         \
+        snprintf(text, PARTS_TEXT, "(%lld %lld %lld %lld @ %lld %lld %lld %lld)", (long long)counts[0],  \
+                 (long long)counts[1], (long long)counts[2], (long long)counts[3], (long long)displs[0], \
+                 (long long)displs[1], (long long)displs[2], (long long)displs[3]);                      \
+        return text;                                                                                     \
+    }
+WRITE_PARTS(parts_of, int)
+
 /* The functions that come with two kinds of counts. */
 #define I(h) number(h)
 #define L(n) (long long)(n)
@@ -197,9 +209,38 @@ static int received(int code, void *buffer, int source, void *status) {
         return received(code, r, source, status);                                                                    \
     }
 
+#define FUNCTIONS_OF_PARTS(COUNT, c)                                                                                \
+    int MPI_Allgatherv##c(const void *s, COUNT sn, HANDLE st, void *r, const COUNT *rn, const COUNT *rd, HANDLE rt, \
+                          HANDLE comm) {                                                                            \
+        char text[PARTS_TEXT];                                                                                      \
+        return called("MPI_Allgatherv" #c, s, r, "%lld t%d to %s t%d c%d", L(sn), I(st), parts_of##c(text, rn, rd), \
+                      I(rt), I(comm));                                                                              \
+    }                                                                                                               \
+    int MPI_Alltoallv##c(const void *s, const COUNT *sn, const COUNT *sd, HANDLE st, void *r, const COUNT *rn,      \
+                         const COUNT *rd, HANDLE rt, HANDLE comm) {                                                 \
+        char text[2][PARTS_TEXT];                                                                                   \
+        return called("MPI_Alltoallv" #c, s, r, "%s t%d to %s t%d c%d", parts_of##c(text[0], sn, sd), I(st),        \
+                      parts_of##c(text[1], rn, rd), I(rt), I(comm));                                                \
+    }                                                                                                               \
+    int MPI_Gatherv##c(const void *s, COUNT sn, HANDLE st, void *r, const COUNT *rn, const COUNT *rd, HANDLE rt,    \
+                       int root, HANDLE comm) {                                                                     \
+        char text[PARTS_TEXT];                                                                                      \
+        return called("MPI_Gatherv" #c, s, r, "%lld t%d to %s t%d root %d c%d", L(sn), I(st),                       \
+                      parts_of##c(text, rn, rd), I(rt), root, I(comm));                                             \
+    }                                                                                                               \
+    int MPI_Scatterv##c(const void *s, const COUNT *sn, const COUNT *sd, HANDLE st, void *r, COUNT rn, HANDLE rt,   \
+                        int root, HANDLE comm) {                                                                    \
+        char text[PARTS_TEXT];                                                                                      \
+        return called("MPI_Scatterv" #c, s, r, "%s t%d to %lld t%d root %d c%d", parts_of##c(text, sn, sd), I(st),  \
+                      L(rn), I(rt), root, I(comm));                                                                 \
+    }
+
 FUNCTIONS(int, )
+FUNCTIONS_OF_PARTS(int, )
 #ifndef FAKE_NO_LARGE_COUNTS
+WRITE_PARTS(parts_of_c, int64_t)
 FUNCTIONS(int64_t, _c)
+FUNCTIONS_OF_PARTS(int64_t, _c)
 #endif
 
 int MPI_Barrier(HANDLE comm) {

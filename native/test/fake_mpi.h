@@ -34,7 +34,7 @@ typedef struct fake_mpi {
     /* What it recorded. */
     int types;      /* derived types made and not freed */
     int calls;      /* how many calls of functions that move data, MPI_Barrier among them */
-    char call[128]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
+    char call[512]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
     const void *send;
     void *recv, *status; /* its buffers and status */
 

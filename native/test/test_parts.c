@@ -1,0 +1,347 @@
+/* The operations whose parts differ in size, from XLA's frame to what MPI is told. */
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "call.h"
+#include "check.h"
+#include "error.h"
+#include "fixture.h"
+#include "parts.h"
+
+static call c;
+
+static const struct {
+    const char *op;
+    int64_t sent[4], received[4]; /* `sent` is COUNTS where there is one array */
+    int64_t root;
+    int64_t rows[2]; /* of the send and the receive buffer; -1: not here */
+    const char *call, *large;
+} rows[] = {
+    /* this process is rank 2 of 4 */
+    {"allgatherv",
+     {1, 2, 0, 3},
+     {0},
+     0,
+     {0, 6},
+     "MPI_Allgatherv 0 t11 to (5 10 0 15 @ 0 5 15 15) t11 c3",
+     "MPI_Allgatherv_c 0 t11 to (5 10 0 15 @ 0 5 15 15) t11 c3"},
+    {"allgatherv",
+     {0, 0, 4, 1},
+     {0},
+     0,
+     {4, 5},
+     "MPI_Allgatherv 20 t11 to (0 0 20 5 @ 0 0 0 20) t11 c3",
+     "MPI_Allgatherv_c 20 t11 to (0 0 20 5 @ 0 0 0 20) t11 c3"},
+    {"alltoallv",
+     {1, 0, 2, 3},
+     {2, 1, 2, 0},
+     0,
+     {6, 5},
+     "MPI_Alltoallv (5 0 10 15 @ 0 5 5 15) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3",
+     "MPI_Alltoallv_c (5 0 10 15 @ 0 5 5 15) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3"},
+    {"gatherv",
+     {1, 2, 3, 0},
+     {0},
+     2,
+     {3, 6},
+     "MPI_Gatherv 15 t11 to (5 10 15 0 @ 0 5 15 30) t11 root 2 c3",
+     "MPI_Gatherv_c 15 t11 to (5 10 15 0 @ 0 5 15 30) t11 root 2 c3"},
+    {"gatherv",
+     {1, 2, 3, 0},
+     {0},
+     1,
+     {3, -1},
+     "MPI_Gatherv 15 t11 to (none) t11 root 1 c3",
+     "MPI_Gatherv_c 15 t11 to (none) t11 root 1 c3"},
+    {"scatterv",
+     {1, 2, 3, 0},
+     {0},
+     2,
+     {6, 3},
+     "MPI_Scatterv (5 10 15 0 @ 0 5 15 30) t11 to 15 t11 root 2 c3",
+     "MPI_Scatterv_c (5 10 15 0 @ 0 5 15 30) t11 to 15 t11 root 2 c3"},
+    {"scatterv",
+     {1, 2, 3, 0},
+     {0},
+     1,
+     {-1, 3},
+     "MPI_Scatterv (none) t11 to 15 t11 root 1 c3",
+     "MPI_Scatterv_c (none) t11 to 15 t11 root 1 c3"},
+    {"alltoallv",
+     {0, 0, 0, 0},
+     {0, 0, 0, 0},
+     0,
+     {0, 0},
+     "MPI_Alltoallv (0 0 0 0 @ 0 0 0 0) t11 to (0 0 0 0 @ 0 0 0 0) t11 c3",
+     "MPI_Alltoallv (0 0 0 0 @ 0 0 0 0) t11 to (0 0 0 0 @ 0 0 0 0) t11 c3"},
+};
+enum { ROWS = sizeof rows / sizeof rows[0], ITEMS = 5 };
+static int64_t dims[2][3];
+
+/* Rows of ITEMS items, in three axes. */
+static void make(size_t i) {
+    call_make(&c, rows[i].op, FIXTURE_RANK2, rows[i].root);
+    int exchanged = call_shape(rows[i].op)->counts == EXCHANGED_ROWS;
+    call_array_set(&c, exchanged ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_COUNTS, 4, rows[i].sent);
+    if (exchanged) call_array_set(&c, ATTRIBUTE_RECVCOUNTS, 4, rows[i].received);
+    for (int side = 0; side < 2; side++) {
+        if (rows[i].rows[side] < 0) continue;
+        dims[side][0] = rows[i].rows[side];
+        dims[side][1] = 1;
+        dims[side][2] = ITEMS;
+        c.sides[side].buffers[0].dims = dims[side];
+        c.sides[side].buffers[0].rank = 3;
+    }
+}
+
+static void tells_mpi_the_parts(void) {
+    for (size_t i = 0; i < ROWS; i++) {
+        make(i);
+        CHECK_STR(call_run(&c), "");
+        CHECK_STR(fake->call, rows[i].call);
+        CHECK(fake->send == (rows[i].rows[0] < 0 ? NULL : c.send));
+        CHECK(fake->recv == (rows[i].rows[1] < 0 ? NULL : c.recv));
+    }
+}
+
+/* The items of all ranks decide, so that all of them choose alike, whatever their own part. */
+static void uses_large_counts(void) {
+    for (size_t i = 0; i < ROWS; i++) {
+        int64_t most = 0, received = 0;
+        for (int r = 0; r < 4; r++) {
+            most += rows[i].sent[r];
+            received += rows[i].received[r];
+        }
+        if (received > most) most = received;
+        make(i);
+        if (most > 0) {
+            mpixla_count_limit_set(most * ITEMS);
+            CHECK_STR(call_run(&c), "");
+            CHECK_STR(fake->call, rows[i].call);
+            mpixla_count_limit_set(most * ITEMS - 1);
+        }
+        if (fake->has_large || most == 0) {
+            CHECK_STR(call_run(&c), "");
+            CHECK_STR(fake->call, rows[i].large);
+        } else
+            CHECK_IN(call_run(&c), "this MPI has no large-count functions (MPI 4.0)");
+    }
+    mpixla_count_limit_set(INT_MAX);
+    /* Displacements beyond 32 bits: nothing is read or written, since this is a fake. */
+    static const int64_t great[] = {INT64_C(3000000000), 1, 2, 3};
+    make(0);
+    call_array_set(&c, ATTRIBUTE_COUNTS, 4, great);
+    dims[0][0] = 2;
+    dims[1][0] = INT64_C(3000000006);
+    call_run(&c);
+    if (fake->has_large)
+        CHECK_STR(fake->call,
+                  "MPI_Allgatherv_c 10 t11 to (15000000000 5 10 15 @ 0 15000000000 15000000005 15000000015) t11 c3");
+    else
+        CHECK_IN(c.message, "the count exceeds 2147483647");
+}
+
+static void refuses_wrong_counts(void) {
+    static const struct {
+        const char *op;
+        int attribute;
+        size_t size;
+        int64_t elements[5];
+        const char *sentence;
+    } wrong[] = {
+        {"allgatherv",
+         ATTRIBUTE_COUNTS,
+         3,
+         {3, 3, 3},
+         "MPI_Allgatherv got 3 counts, but communicator 'rank2' has 4 ranks"},
+        {"gatherv",
+         ATTRIBUTE_COUNTS,
+         5,
+         {3, 3, 3, 3, 0},
+         "MPI_Gatherv got 5 counts, but communicator 'rank2' has 4 ranks"},
+        {"scatterv", ATTRIBUTE_COUNTS, 0, {0}, "MPI_Scatterv got 0 counts, but communicator 'rank2' has 4 ranks"},
+        {"alltoallv",
+         ATTRIBUTE_SENDCOUNTS,
+         3,
+         {3, 3, 3},
+         "MPI_Alltoallv got 3 sendcounts, but communicator 'rank2' has 4 ranks"},
+        {"alltoallv",
+         ATTRIBUTE_RECVCOUNTS,
+         1,
+         {3},
+         "MPI_Alltoallv got 1 recvcounts, but communicator 'rank2' has 4 ranks"},
+        {"allgatherv", ATTRIBUTE_COUNTS, 4, {9, 3, 3, -3}, "MPI_Allgatherv got counts[3] = -3, which is negative"},
+        {"alltoallv",
+         ATTRIBUTE_RECVCOUNTS,
+         4,
+         {-1, 3, 3, 3},
+         "MPI_Alltoallv got recvcounts[0] = -1, which is negative"},
+        {"gatherv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {INT64_MAX, 1, 3, 3},
+         "MPI_Gatherv got counts that add up to more than a 64-bit integer holds"},
+        {"allgatherv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {3, 3, 2, 4},
+         "the send buffer of MPI_Allgatherv has 3 rows, but its counts say 2"},
+        {"allgatherv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {3, 3, 3, 4},
+         "the receive buffer of MPI_Allgatherv has 12 rows, but its counts say 13"},
+        {"gatherv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {3, 2, 4, 3},
+         "the send buffer of MPI_Gatherv has 3 rows, but its counts say 4"},
+        {"gatherv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {3, 2, 3, 3},
+         "the receive buffer of MPI_Gatherv has 12 rows, but its counts say 11"},
+        {"scatterv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {3, 2, 3, 3},
+         "the send buffer of MPI_Scatterv has 12 rows, but its counts say 11"},
+        {"scatterv",
+         ATTRIBUTE_COUNTS,
+         4,
+         {2, 3, 4, 3},
+         "the receive buffer of MPI_Scatterv has 3 rows, but its counts say 4"},
+        {"alltoallv",
+         ATTRIBUTE_SENDCOUNTS,
+         4,
+         {3, 3, 3, 2},
+         "the send buffer of MPI_Alltoallv has 12 rows, but its counts say 11"},
+        {"alltoallv",
+         ATTRIBUTE_RECVCOUNTS,
+         4,
+         {3, 3, 3, 2},
+         "the receive buffer of MPI_Alltoallv has 12 rows, but its counts say 11"},
+    };
+    int before = fake->calls;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        call_make(&c, wrong[i].op, FIXTURE_RANK2, 2);
+        call_array_set(&c, wrong[i].attribute, wrong[i].size, wrong[i].elements);
+        CHECK_STR(call_run(&c), wrong[i].sentence);
+        CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    }
+    CHECK_INT(fake->calls, before);
+}
+
+static void refuses_wrong_rows(void) {
+    static const char *const ops[] = {"allgatherv", "alltoallv", "gatherv", "scatterv"};
+    static const char *const what[] = {"send", "receive"};
+    char sentence[128];
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+        for (int side = 0; side < 2; side++) {
+            const char *name = call_shape(ops[i])->mpi_name;
+            call_make(&c, ops[i], FIXTURE_RANK2, 2);
+            c.sides[side].buffers[0].rank = 0;
+            snprintf(sentence, sizeof sentence, "the %s buffer of %s is a scalar, which has no rows", what[side], name);
+            CHECK_STR(call_run(&c), sentence);
+
+            call_make(&c, ops[i], FIXTURE_RANK2, 2);
+            int64_t wide[] = {c.sides[side].dims[0][0], 2};
+            c.sides[side].buffers[0].dims = wide;
+            c.sides[side].buffers[0].rank = 2;
+            snprintf(sentence, sizeof sentence, "%s was called with rows of %d items to send and of %d to receive",
+                     name, side == 0 ? 2 : 1, side == 0 ? 1 : 2);
+            CHECK_STR(call_run(&c), sentence);
+
+            call_make(&c, ops[i], FIXTURE_RANK2, 2);
+            call_dtype_set(&c, side, 0, FFI_S32);
+            CHECK_IN(call_run(&c), " was called with ");
+        }
+    /* Without rows a shape may have more items than there are numbers for. */
+    static const int64_t none[4] = {0};
+    int64_t huge[] = {0, INT64_C(1) << 40, INT64_C(1) << 40};
+    call_make(&c, "allgatherv", FIXTURE_RANK2, 0);
+    call_array_set(&c, ATTRIBUTE_COUNTS, 4, none);
+    for (int side = 0; side < 2; side++) {
+        c.sides[side].buffers[0].dims = huge;
+        c.sides[side].buffers[0].rank = 3;
+    }
+    CHECK_STR(call_run(&c), "a row of the send buffer of MPI_Allgatherv has more items than a 64-bit integer holds");
+    /* And other ranks may have more rows than there are numbers for items. */
+    static const int64_t much[] = {INT64_C(1) << 62, 0, 1, 0};
+    int64_t one[] = {1, 4};
+    call_make(&c, "gatherv", FIXTURE_RANK2, 0);
+    call_array_set(&c, ATTRIBUTE_COUNTS, 4, much);
+    c.sides[0].buffers[0].dims = one;
+    c.sides[0].buffers[0].rank = 2;
+    CHECK_STR(call_run(&c), "MPI_Gatherv got counts of more items than a 64-bit integer holds");
+}
+
+/* Memory: it grows, each side has its own, and so has each thread. */
+
+enum { MANY = 10000 };
+
+static void *fill(void *unused) {
+    (void)unused;
+    int64_t *numbers = malloc(MANY * sizeof *numbers);
+    for (int64_t i = 0; i < MANY; i++) numbers[i] = i % 3;
+    parts sent, received;
+    for (int64_t n = 1; n <= MANY; n *= 10)
+        for (int large = 0; large < 2; large++) {
+            CHECK_INT(parts_make(&sent, PARTS_SENT, numbers, n, 7, large), 0);
+            CHECK_INT(parts_make(&received, PARTS_RECEIVED, numbers, n, 11, !large), 0);
+            int64_t next = 0;
+            for (int64_t i = 0; i < n; i++) {
+                const parts *wide = large ? &sent : &received, *narrow = large ? &received : &sent;
+                int64_t items[] = {large ? 7 : 11, large ? 11 : 7};
+                if (((const int64_t *)wide->counts)[i] != numbers[i] * items[0] ||
+                    ((const int64_t *)wide->displs)[i] != next * items[0] ||
+                    ((const int *)narrow->counts)[i] != numbers[i] * items[1] ||
+                    ((const int *)narrow->displs)[i] != next * items[1]) {
+                    CHECK_INT(i, -1);
+                    break;
+                }
+                next += numbers[i];
+            }
+            const void *kept = sent.counts;
+            CHECK_INT(parts_make(&sent, PARTS_SENT, numbers, 1, 7, large), 0);
+            CHECK(sent.counts == kept);
+        }
+    free(numbers);
+    return NULL;
+}
+
+static void keeps_memory_for_each_thread(void) {
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) CHECK_INT(pthread_create(&threads[i], NULL, fill, NULL), 0);
+    fill(NULL);
+    for (int i = 0; i < 4; i++) CHECK_INT(pthread_join(threads[i], NULL), 0);
+}
+
+/* The sanitizers' malloc ends the program where the ordinary one returns NULL, unless told otherwise. */
+#define MALLOC_MAY_FAIL(options)                                      \
+    __attribute__((visibility("default"))) const char *options(void); \
+    const char *options(void) {                                       \
+        return "allocator_may_return_null=1";                         \
+    }
+MALLOC_MAY_FAIL(__asan_default_options)
+MALLOC_MAY_FAIL(__msan_default_options)
+MALLOC_MAY_FAIL(__tsan_default_options)
+
+static void needs_memory(void) {
+    int64_t one = 1;
+    parts p;
+    CHECK_INT(parts_make(&p, PARTS_SENT, &one, INT64_C(1) << 56, 1, 1), -1);
+    CHECK_STR(error_get(), "there is no memory for the counts of 72057594037927936 ranks");
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    tells_mpi_the_parts();
+    uses_large_counts();
+    refuses_wrong_counts();
+    refuses_wrong_rows();
+    keeps_memory_for_each_thread();
+    needs_memory();
+    return check_failures();
+}

@@ -1,0 +1,176 @@
+"""The operations whose parts differ in size between ranks, beyond what the oracle's table covers."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from mpixla import _native
+from reference import ROW, expected, operands
+
+NAMES = ("allgatherv", "alltoallv", "gatherv", "scatterv")
+RANK, SIZE = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+ONES = [1] * SIZE
+X = np.ones((1, 2), np.float32)
+
+CALLS = {
+    "allgatherv": lambda x, counts: mpixla.allgatherv(x, counts),
+    "alltoallv": lambda x, counts: mpixla.alltoallv(x, counts, ONES),
+    "alltoallv recvcounts": lambda x, counts: mpixla.alltoallv(np.ones((SIZE, 2)), ONES, counts),
+    "gatherv": lambda x, counts: mpixla.gatherv(x, counts, 0),
+    "scatterv": lambda x, counts: mpixla.scatterv(x, counts, 0),
+}
+WHAT = {name: name.split()[-1] if " " in name else "sendcounts" if name == "alltoallv" else "counts" for name in CALLS}
+
+
+def check_sentence(raised):
+    assert str(raised.value).endswith(".")
+    assert "0x" not in str(raised.value)
+
+
+@pytest.mark.parametrize("how", ["eager", "jit"])
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("counts", "kind", "sentence"),
+    [
+        (3, TypeError, f"must be a sequence of integers, one for each of the {SIZE} ranks .*, but is 3"),
+        ("1" * SIZE, TypeError, "must be a sequence of integers"),
+        (np.ones((SIZE, 1), int), TypeError, "must be a sequence of integers"),
+        (None, TypeError, "must be a sequence of integers"),
+        ([0.5] * SIZE, TypeError, r"\[0\] of \w+ must be an integer, but is 0.5"),
+        ([1] * (SIZE + 1), ValueError, f"one entry for each of the {SIZE} ranks .* has {SIZE + 1}: "),
+        ([], ValueError, r"one entry for each of the .* has 0: \(\)"),
+        ([*ONES[1:], -1], ValueError, rf"\[{SIZE - 1}\] of \w+ is -1, but a number of rows is not negative"),
+        ([*ONES[1:], 2**63], ValueError, r"rows, but an array has less than 2\*\*63"),
+    ],
+    ids=["int", "string", "matrix", "none", "floats", "too many", "too few", "negative", "huge"],
+)
+def test_bad_counts(name, counts, kind, sentence, how):
+    def call(x):
+        return CALLS[name](x, counts)
+
+    with pytest.raises(kind, match=sentence) as raised:
+        (jax.jit(call) if how == "jit" else call)(X)
+    assert re.match(rf"{WHAT[name]}(\[\d\])? of {name.split()[0]} ", str(raised.value))
+    check_sentence(raised)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_traced_counts(name):
+    for counts, what in ((jnp.ones(SIZE, int), WHAT[name]), (ONES, WHAT[name] + r"\[0\]")):
+        with pytest.raises(TypeError, match=f"{what} of {name.split()[0]} is a traced value .* static"):
+            jax.jit(lambda counts: CALLS[name](X, counts))(counts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_rows(name):
+    with pytest.raises(ValueError, match=f"^{name} communicates rows, .* but x is a scalar") as raised:
+        CALLS[name](1.0, ONES)
+    check_sentence(raised)
+    whole = name == "alltoallv" or (name == "scatterv" and RANK == 0)
+    meaning = {"alltoallv": "the sum of sendcounts", "scatterv": "the sum of counts, since it is the root"}
+    meaning = meaning[name] if whole else rf"which is counts\[{RANK}\]"
+    rows = SIZE if whole else 1
+    with pytest.raises(ValueError, match=rf"^{name} needs an x with {rows} rows on this rank, {meaning}, .*") as raised:
+        CALLS[name](np.ones((rows + 1, 2)), ONES)
+    assert f"but x has shape ({rows + 1}, 2)" in str(raised.value)
+    check_sentence(raised)
+
+
+def test_bad_roots_and_conventions():
+    for call in (lambda: mpixla.gatherv(X, ONES, SIZE), lambda: mpixla.scatterv(X, ONES, SIZE)):
+        with pytest.raises(ValueError, match=f"root of (gatherv|scatterv) is {SIZE}"):
+            call()
+    with pytest.raises(ValueError, match="cotangent of allgatherv must be"):
+        mpixla.allgatherv(X, ONES, cotangent="both")
+
+
+@pytest.mark.parametrize("counts", [tuple(ONES), np.array(ONES), np.array(ONES, np.uint8), jnp.ones(SIZE, int)])
+def test_sequences_of_counts(counts, rank):
+    """Whatever holds them, the program is the same."""
+    got = mpixla.allgatherv(np.full((1,), rank), counts)
+    np.testing.assert_array_equal(got, np.arange(SIZE))
+
+
+def test_counts_are_readable_in_programs(rank, size):
+    counts = [r + 1 for r in range(size)]
+    text = jax.jit(lambda x: mpixla.allgatherv(x, counts)).lower(np.ones(rank + 1)).as_text()
+    assert f"counts = array<i64: {', '.join(map(str, counts))}>" in text
+    sendcounts, recvcounts = [r + 2 for r in range(size)], [rank + 2] * size
+    program = jax.jit(lambda x: mpixla.alltoallv(x, sendcounts, recvcounts))
+    text = program.lower(np.ones(sum(sendcounts))).as_text()
+    assert f"recvcounts = array<i64: {', '.join(map(str, recvcounts))}>" in text
+    assert f"sendcounts = array<i64: {', '.join(map(str, sendcounts))}>" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_counts(name, comm, rank, size):
+    """Above the limit of int counts, which is lowered, and at it."""
+    row, dtype, shape = ROW[name], np.dtype("float32"), (5,)
+    variant = row.variants(size)[0]
+    (x,) = operands(row, dtype, shape, rank, size, **variant)
+    every = [np.prod(row.shapes(shape=shape, rank=r, size=size, **variant)[0]) for r in range(size)]
+    comm.Barrier()
+    before = _native.lib.mpixla_count_limit_set(1)
+    try:
+        if MPI.Get_version() >= (4, 0):
+            got = row.call(x, comm=comm, **variant).block_until_ready()
+            np.testing.assert_array_equal(got, expected(row, dtype, shape, rank, size, **variant))
+        elif min(every) > 1:
+            with pytest.raises(Exception, match="this MPI has no large-count functions"):
+                row.call(x, comm=comm, **variant).block_until_ready()
+    finally:
+        comm.Barrier()
+        _native.lib.mpixla_count_limit_set(before)
+    got = row.call(x, comm=comm, **variant)
+    np.testing.assert_array_equal(got, expected(row, dtype, shape, rank, size, **variant))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_rows_at_all(name, comm, rank, size):
+    counts = [0] * size
+    x = jnp.zeros((0, 3), jnp.bfloat16)
+    call = {
+        "alltoallv": lambda x: mpixla.alltoallv(x, counts, counts, comm=comm),
+        "allgatherv": lambda x: mpixla.allgatherv(x, counts, comm=comm),
+    }.get(name, lambda x: getattr(mpixla, name)(x, counts, size - 1, comm=comm))
+    for y in (call(x), jax.jit(call)(x)):
+        assert (y.shape, y.dtype) == ((0, 3), jnp.bfloat16)
+
+
+def test_one_compilation_for_each_shape(compilations, rank, size):
+    """Counts are compared by value: the same ones in another list find the same program."""
+    for _ in range(3):
+        mpixla.allgatherv(np.ones((rank, 7)), list(range(size))).block_until_ready()
+    seen = len(compilations)
+    mpixla.allgatherv(np.ones((rank, 7)), np.arange(size)).block_until_ready()
+    assert len(compilations) == seen
+
+
+def test_in_control_flow_and_custom_derivatives(comm, rank, size):
+    """A ragged sum, in a loop of which only the carry is differentiated."""
+    counts = [(r + 1) % 3 for r in range(size)]
+
+    def loss(x):
+        def step(total, i):
+            whole = mpixla.allgatherv(jnp.sin(x) * i, counts, comm=comm, cotangent="varying")
+            return total + jnp.sum(whole * (rank + 1.0)), None
+
+        return jax.lax.scan(jax.checkpoint(step), 0.0, jnp.arange(3.0))[0]
+
+    x = np.arange(float(counts[rank]))
+    # Every rank weighs all rows by its number, in steps 0 + 1 + 2.
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), np.cos(x) * 3 * size * (size + 1) / 2)
+
+
+def test_exchange_and_back(comm, rank, size):
+    """A transposed exchange is the inverse one."""
+    sendcounts = [(rank + 2 * r) % 3 for r in range(size)]
+    recvcounts = [(r + 2 * rank) % 3 for r in range(size)]
+    x = np.random.default_rng(rank).normal(size=(sum(sendcounts), 2))
+    y, pull_back = jax.vjp(lambda x: mpixla.alltoallv(x, sendcounts, recvcounts, comm=comm), x)
+    np.testing.assert_array_equal(pull_back(y)[0], x)
