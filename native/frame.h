@@ -21,6 +21,9 @@ enum {
 #undef MPIXLA_ATTRIBUTE
 };
 
+/* Those that are arrays. */
+enum { ARRAYS = DESTS | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS | SOURCES };
+
 /* How the number of elements in the send and the receive buffer go together. */
 typedef enum frame_counts {
     FREE,     /* not at all */
@@ -38,11 +41,27 @@ typedef struct frame_shape {
     uint32_t attributes;
 } frame_shape;
 
+/* What a row's call returns for a failure that is not MPI's: error_set has been called. */
+enum { FRAME_REFUSED = -2 };
+
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
     int64_t count;            /* elements */
     const dtype_entry *dtype; /* NULL as data */
 } frame_buffer;
+
+/* Items of an array attribute. */
+typedef struct frame_array {
+    const int64_t *items;
+    int64_t size;
+} frame_array;
+
+/* Which of a call's messages failed, and in which function of MPI. */
+typedef struct frame_fault {
+    const char *function; /* NULL: the call's own, or none failed */
+    int sending;
+    int64_t slot; /* negative: no message, but what comes before them */
+} frame_fault;
 
 typedef struct frame {
     const frame_shape *shape;
@@ -60,6 +79,8 @@ typedef struct frame {
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
+    frame_array arrays[ATTRIBUTES];           /* likewise */
+    frame_fault fault;
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 

@@ -84,6 +84,16 @@ void call_dtype_set(call *c, int side, int position, int dtype) {
     c->sides[side].buffers[position].dtype = dtype;
 }
 
+/* After attributes have moved. */
+static void attributes_point(call *c) {
+    for (int i = 0; i < CALL_SLOTS; i++) {
+        int is_array = c->attributes.arrays[i].data != NULL;
+        c->attributes.types[i] = is_array ? FFI_ATTRIBUTE_ARRAY : FFI_ATTRIBUTE_SCALAR;
+        c->attributes.scalar_pointers[i] =
+            is_array ? (void *)&c->attributes.arrays[i] : (void *)&c->attributes.scalars[i];
+    }
+}
+
 static ffi_bytes bytes_of(const char *name) {
     return (ffi_bytes){.ptr = name, .len = strlen(name)};
 }
@@ -92,9 +102,12 @@ void call_attribute_insert(call *c, int position, const char *name, int64_t valu
     for (int64_t i = c->frame.attrs.size++; i > position; i--) {
         c->attributes.names[i] = c->attributes.names[i - 1];
         c->attributes.values[i] = c->attributes.values[i - 1];
+        c->attributes.arrays[i] = c->attributes.arrays[i - 1];
     }
     c->attributes.names[position] = bytes_of(name);
     c->attributes.values[position] = value;
+    c->attributes.arrays[position] = (ffi_array){.dtype = FFI_S64};
+    attributes_point(c);
 }
 
 void call_attribute_remove(call *c, int position) {
@@ -102,13 +115,26 @@ void call_attribute_remove(call *c, int position) {
     for (int64_t i = position; i < c->frame.attrs.size; i++) {
         c->attributes.names[i] = c->attributes.names[i + 1];
         c->attributes.values[i] = c->attributes.values[i + 1];
+        c->attributes.arrays[i] = c->attributes.arrays[i + 1];
     }
+    attributes_point(c);
 }
 
 void call_attribute_set(call *c, const char *name, int64_t value) {
     for (int64_t i = 0; i < c->frame.attrs.size; i++)
         if (strcmp(c->attributes.names[i].ptr, name) == 0) {
             c->attributes.values[i] = value;
+            return;
+        }
+    fprintf(stderr, "the call has no attribute %s\n", name);
+    exit(2);
+}
+
+void call_array_set(call *c, const char *name, const int64_t *items, size_t size) {
+    for (int64_t i = 0; i < c->frame.attrs.size; i++)
+        if (strcmp(c->attributes.names[i].ptr, name) == 0) {
+            c->attributes.arrays[i] = (ffi_array){.dtype = FFI_S64, .size = size, .data = (void *)(uintptr_t)items};
+            attributes_point(c);
             return;
         }
     fprintf(stderr, "the call has no attribute %s\n", name);
@@ -126,11 +152,10 @@ static void call_clear(call *c) {
             c->sides[side].types[i] = FFI_KIND_BUFFER;
             c->sides[side].pointers[i] = &c->sides[side].buffers[i];
         }
-        c->attributes.types[i] = FFI_ATTRIBUTE_SCALAR;
         c->attributes.scalars[i] = (ffi_scalar){.dtype = FFI_S64, .value = &c->attributes.values[i]};
         c->attributes.name_pointers[i] = &c->attributes.names[i];
-        c->attributes.scalar_pointers[i] = &c->attributes.scalars[i];
     }
+    attributes_point(c);
     c->frame.args =
         (ffi_buffers){.struct_size = sizeof(ffi_buffers), .types = c->sides[0].types, .buffers = c->sides[0].pointers};
     c->frame.rets =
@@ -158,6 +183,13 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                   i == ATTRIBUTE_COMM   ? comm
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
+
+    static const int64_t lists[ATTRIBUTES][2] = {[ATTRIBUTE_DESTS] = {1, 2},      [ATTRIBUTE_SENDTAGS] = {3, 4},
+                                                 [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_SOURCES] = {2, 1},
+                                                 [ATTRIBUTE_RECVTAGS] = {5, 6},   [ATTRIBUTE_RECVCOUNTS] = {2, 1},
+                                                 [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (shape->attributes & ARRAYS & 1U << i) call_array_set(c, names[i], lists[i], 2);
 
     const comm_entry *entry = comm_find(comm);
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;

@@ -23,6 +23,7 @@ typedef struct call {
         ffi_bytes names[CALL_SLOTS];
         ffi_scalar scalars[CALL_SLOTS];
         int64_t values[CALL_SLOTS];
+        ffi_array arrays[CALL_SLOTS]; /* `data` is NULL where the attribute is a scalar */
         int types[CALL_SLOTS];
         ffi_bytes *name_pointers[CALL_SLOTS];
         void *scalar_pointers[CALL_SLOTS];
@@ -38,7 +39,9 @@ typedef struct call {
 const frame_shape *call_shape(const char *op);
 
 /* A call that is right: `op` on this communicator and with this root, where that is taken, with CALL_COUNT
- * float32 items a rank, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no status object. */
+ * float32 items a rank, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no status object. An exchange
+ * sends 1 item to rank 1 and 2 to rank 2 under the tags 3 and 4, and receives 2 from rank 2 and 1 from rank 1 under the
+ * tags 5 and 6. */
 void call_make(call *c, const char *op, int64_t comm, int64_t root);
 
 /* Puts a buffer, or an attribute, before the one that has this position now. */
@@ -49,6 +52,8 @@ void call_attribute_remove(call *c, int position);
 
 /* Changes the attribute of this name. */
 void call_attribute_set(call *c, const char *name, int64_t value);
+/* Likewise one that is an array; the items are not copied. */
+void call_array_set(call *c, const char *name, const int64_t *items, size_t size);
 
 /* Changes the number of items of a buffer, or its element type. */
 void call_count_set(call *c, int side, int position, int64_t count);

@@ -18,6 +18,7 @@ typedef int HANDLE;
 #define OP HANDLE
 #define COMM HANDLE
 #define COMM_OUT HANDLE *
+#define REQUEST HANDLE *
 #define STATUS void *
 #define CONST_STATUS const void *
 #define LARGE int64_t

@@ -75,12 +75,13 @@ static void refuses_wrong_attributes(void) {
             name[0] ^= 1;
 
             call_make(&c, ops[i], LEFT, ON);
-            c.attributes.scalars[a].dtype = FFI_S32;
-            snprintf(part, sizeof part, "attribute '%s' of %s must be a 64-bit integer", name,
-                     call_shape(ops[i])->mpi_name);
+            int is_array = c.attributes.types[a] == FFI_ATTRIBUTE_ARRAY;
+            c.attributes.scalars[a].dtype = c.attributes.arrays[a].dtype = FFI_S32;
+            snprintf(part, sizeof part, "attribute '%s' of %s must be %s", name, call_shape(ops[i])->mpi_name,
+                     is_array ? "an array of 64-bit integers" : "a 64-bit integer");
             CHECK_STR(read_call(&c, ops[i]), part);
-            c.attributes.scalars[a].dtype = FFI_S64;
-            c.attributes.types[a] = 1; /* an array */
+            c.attributes.scalars[a].dtype = c.attributes.arrays[a].dtype = FFI_S64;
+            c.attributes.types[a] = is_array ? FFI_ATTRIBUTE_SCALAR : FFI_ATTRIBUTE_ARRAY;
             CHECK_STR(read_call(&c, ops[i]), part);
         }
     }
@@ -374,6 +375,7 @@ static void describes(void) {
         {"barrier", ON, "MPI_Barrier", ""},
         {"bcast", ON, "MPI_Bcast with 3 items and root 0", " of float32"},
         {"bcast", OFF, "MPI_Bcast with 3 items and root 1", " of float32"},
+        {"exchange", ON, "MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items", " of float32"},
         {"gather", OFF, "MPI_Gather with 3 items and root 1", " of float32"},
         {"recv", ON, "MPI_Recv <- 2 with tag 8 and 3 items", " of float32"},
         {"reduce", ON, "MPI_Reduce with 3 items and root 0", " of float32, op MPI_SUM"},

@@ -62,8 +62,11 @@ def _is_here(where: int, params: dict[str, Any]) -> bool:
     return (where == _native.ON_ROOT) == (params["comm"].rank == params["root"])
 
 
-def _number(value: Any) -> int:
-    return int(getattr(value, "id", value))
+def _number(value: Any) -> Any:
+    """An attribute: a 64-bit integer, or an array of them for a tuple."""
+    if isinstance(value, tuple):
+        return np.array(value, np.int64).ravel()
+    return np.int64(getattr(value, "id", value))
 
 
 def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
@@ -77,7 +80,7 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],
     )
-    attributes = {name: np.int64(_number(params[name])) for name in row.attributes}
+    attributes = {name: _number(params[name]) for name in row.attributes}
     rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **attributes)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
