@@ -8,6 +8,7 @@ import os
 from . import _exit
 from ._comm import get_default_comm
 from ._native import set_logging
+from .neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops import (
     allgather,
     allreduce,
@@ -37,6 +38,9 @@ __all__ = [
     "get_default_comm",
     "has_cuda_support",
     "has_sycl_support",
+    "neighbor_allgather",
+    "neighbor_alltoall",
+    "neighbor_alltoallv",
     "pvary",
     "recv",
     "reduce",
