@@ -112,9 +112,8 @@ typedef struct mpixla_op_row {
     mpixla_where template_;       /* who passes a template: the operand after it; the result keeps its values
                                      wherever no message arrived */
     mpixla_where recv;            /* who passes a receive buffer: the result */
-    uint32_t attributes;          /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar,
-                                     or for "counts", "recvcounts" and "sendcounts" an int64 array with one
-                                     entry for each rank */
+    uint32_t attributes;          /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar
+                                     or an array of them */
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
 /* The attributes' names, in alphabetical order. */

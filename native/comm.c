@@ -22,7 +22,9 @@ static void comm_drop(void *value) {
     atomic_store(&entry->alive, 0);
     if (entry->handle == mpi->facts.comm_self) atomic_store(&finalized, 1);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
-    if (atomic_exchange(&entry->has_reversed, 0) && !atomic_load(&finalized)) (void)mpi->comm_free(entry->reversed);
+    for (int i = 0; i < COMM_DERIVED; i++)
+        if (atomic_exchange(&entry->derived[i].made, 0) && !atomic_load(&finalized))
+            (void)mpi->comm_free(entry->derived[i].handle);
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {
@@ -92,14 +94,23 @@ comm_entry *comm_find(int64_t id) {
     return entry;
 }
 
-int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
-    if (!atomic_load(&entry->has_reversed)) {
+static int comm_derive(comm_entry *entry, int which, mpixla_handle *derived) {
+    if (!atomic_load(&entry->derived[which].made)) {
         mpixla_handle made = 0;
-        int code = mpi->comm_reverse(entry->handle, entry->rank, &made);
+        int code = which == COMM_REVERSED ? mpi->comm_reverse(entry->handle, entry->rank, &made)
+                                          : mpi->comm_duplicate(entry->handle, &made);
         if (code != 0) return code;
-        entry->reversed = made;
-        atomic_store(&entry->has_reversed, 1);
+        entry->derived[which].handle = made;
+        atomic_store(&entry->derived[which].made, 1);
     }
-    *reversed = entry->reversed;
+    *derived = entry->derived[which].handle;
     return 0;
+}
+
+int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
+    return comm_derive(entry, COMM_REVERSED, reversed);
+}
+
+int comm_private(comm_entry *entry, mpixla_handle *private) {
+    return comm_derive(entry, COMM_PRIVATE, private);
 }

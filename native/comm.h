@@ -8,11 +8,16 @@
 
 enum { COMM_NAME_BYTES = 64 };
 
+/* Communicators that the library makes of another: see comm_reversed and comm_private. */
+enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
+
 typedef struct comm_entry {
     mpixla_handle handle;
-    atomic_int alive;               /* set to 0 by MPI when the communicator is freed */
-    _Atomic mpixla_handle reversed; /* see comm_reversed */
-    atomic_int has_reversed;
+    atomic_int alive; /* set to 0 by MPI when the communicator is freed */
+    struct {
+        _Atomic mpixla_handle handle;
+        atomic_int made;
+    } derived[COMM_DERIVED]; /* made of this one, and freed with it */
     int rank;
     int size;
     char name[COMM_NAME_BYTES];
@@ -28,5 +33,8 @@ comm_entry *comm_find(int64_t id);
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
  * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */
 int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
+
+/* A duplicate, on which the library's messages do not meet those of the program: made and freed in the same way. */
+int comm_private(comm_entry *entry, mpixla_handle *private);
 
 #endif

@@ -46,9 +46,9 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
                              names[i]);
         if (are_arrays >> i & 1U) {
             const ffi_array *array = given->values[next];
-            if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64)
+            if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX)
                 return error_set("attribute '%s' of %s must be an array of 64-bit integers", names[i], op);
-            f->arrays[i] = array;
+            f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
             next++;
             continue;
         }
@@ -213,17 +213,17 @@ static int attribute_of(const frame *f, int slot) {
 }
 
 static const int64_t *rows_of(const frame *f, int slot) {
-    return f->arrays[attribute_of(f, slot)]->data;
+    return f->arrays[attribute_of(f, slot)].items;
 }
 
 /* All rows of an array attribute, or -1. */
 static int64_t rows_add_up(const frame *f, int attribute) {
     const char *op = f->shape->mpi_name, *name = names[attribute];
-    const ffi_array *array = f->arrays[attribute];
-    const int64_t *rows = array->data;
+    const frame_array *array = &f->arrays[attribute];
+    const int64_t *rows = array->items;
     int64_t sum = 0;
-    if (array->size != (size_t)f->size)
-        return error_set("%s got %zu %s, but communicator '%s' has %d ranks", op, array->size, name,
+    if (array->size != f->size)
+        return error_set("%s got %lld %s, but communicator '%s' has %d ranks", op, (long long)array->size, name,
                          f->communicator->name, f->size);
     for (int i = 0; i < f->size; i++) {
         if (rows[i] < 0) return error_set("%s got %s[%d] = %lld, which is negative", op, name, i, (long long)rows[i]);
@@ -287,6 +287,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->sent = f->received = (parts){0};
     f->on_root = 0;
+    f->fault = (frame_fault){0};
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
@@ -326,6 +327,31 @@ static size_t add_message(char *text, size_t bytes, size_t used, const char *arr
                (long long)b->count);
 }
 
+/* The neighbours on one side of an exchange, and the items that go to them or come from them. */
+static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *arrow, const frame_array *peers,
+                             const frame_array *counts) {
+    int64_t neighbours = 0, items = 0;
+    for (int64_t i = 0; i < peers->size && i < counts->size; i++) {
+        if (peers->items[i] == MPIXLA_PROC_NULL) continue;
+        neighbours++;
+        items += counts->items[i];
+    }
+    return add(text, bytes, used, " %s %lld neighbours with %lld items", arrow, (long long)neighbours,
+               (long long)items);
+}
+
+static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
+    const frame_array *a = f->arrays;
+    int sending = f->fault.sending;
+    int64_t i = f->fault.slot;
+    char number[24];
+    return add(text, bytes, used, ", in %s slot %lld %s %s with tag %lld and %lld items",
+               sending ? "destination" : "source", (long long)i, sending ? "->" : "<-",
+               peer_name(a[sending ? ATTRIBUTE_DESTS : ATTRIBUTE_SOURCES].items[i], number),
+               (long long)a[sending ? ATTRIBUTE_SENDTAGS : ATTRIBUTE_RECVTAGS].items[i],
+               (long long)a[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
+}
+
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
@@ -334,7 +360,10 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (has(f, ATTRIBUTE_SOURCE))
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
-    else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
+    else if (has(f, ATTRIBUTE_DESTS)) {
+        used = add_neighbours(text, bytes, used, "->", &f->arrays[ATTRIBUTE_DESTS], &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        used = add_neighbours(text, bytes, used, "<-", &f->arrays[ATTRIBUTE_SOURCES], &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+    } else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
         used = add(text, bytes, used, " with %lld items", (long long)data->count);
     if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
     if (f->reverse) used = add(text, bytes, used, " from the last rank");
@@ -343,6 +372,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     if (f->recv.dtype && f->recv.dtype != data->dtype)
         used = add(text, bytes, used, " and %s", f->recv.dtype->row->name);
     if (has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
+    if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
     add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
         f->communicator->name);
 }

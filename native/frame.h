@@ -43,6 +43,9 @@ typedef struct frame_shape {
     uint32_t attributes;
 } frame_shape;
 
+/* What a row's call returns for a failure that is not MPI's: error_set has been called. */
+enum { FRAME_REFUSED = -2 };
+
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
     int64_t count;            /* elements */
@@ -50,6 +53,19 @@ typedef struct frame_buffer {
     int64_t rank;             /* axes */
     const int64_t *dims;      /* `rank` of them */
 } frame_buffer;
+
+/* Items of an array attribute. */
+typedef struct frame_array {
+    const int64_t *items;
+    int64_t size;
+} frame_array;
+
+/* Which of a call's messages failed, and in which function of MPI. */
+typedef struct frame_fault {
+    const char *function; /* NULL: the call's own, or none failed */
+    int sending;
+    int64_t slot; /* negative: no message, but what comes before them */
+} frame_fault;
 
 typedef struct frame {
     const frame_shape *shape;
@@ -69,7 +85,8 @@ typedef struct frame {
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
-    const ffi_array *arrays[ATTRIBUTES];      /* those that are arrays, of one int64_t for each rank */
+    frame_array arrays[ATTRIBUTES];           /* likewise */
+    frame_fault fault;
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "exchange.h"
 #include "frame.h"
 #include "log.h"
 
@@ -41,7 +42,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
     else
         mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
-             f->shape->mpi_name, class, text, what);
+             f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what);
     return error_make(call->api, FFI_INTERNAL, message);
 }
 
@@ -57,7 +58,7 @@ static int template_keep(const frame *f) {
     return 0;
 }
 
-static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*run)(const frame *f)) {
+static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*run)(frame *f)) {
     frame f;
     log_call line;
     if (call->extension_start && call->extension_start->type == FFI_EXTENSION_METADATA) {
@@ -77,13 +78,15 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
     if (code == 0 && f.template_.dtype && f.recv.count > 0) code = template_keep(&f);
     atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
     /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
-    if (code != 0 && (code == MPI_NO_LARGE_COUNT || mpi_get()->error_class(code, &class) != 0)) class = code;
+    if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == FRAME_REFUSED || mpi_get()->error_class(code, &class) != 0))
+        class = code;
     if (logging) log_end(&line, &f, class);
+    if (code == FRAME_REFUSED) return error_of_frame(call);
     return code == 0 ? NULL : error_of_mpi(call, &f, code, class);
 }
 
 #define MPIXLA_OP(name, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
-    static int name##_run(const frame *c) {                                                            \
+    static int name##_run(frame *c) {                                                                  \
         const mpi_counted *mpi = c->mpi;                                                               \
         (void)mpi;                                                                                     \
         return call;                                                                                   \

@@ -14,6 +14,9 @@ enum { MPI_NO_LARGE_COUNT = -1 };
 /* Room for any MPI's MPI_Status and error text, bytes; mpixla_start checks that it is enough. */
 enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
 
+/* Room for a handle of either kind. */
+enum { MPI_REQUEST_BYTES = 8 };
+
 /* The calls, as the rest of the library sees them. Each returns MPI's error code. Counts and displacements of several
  * parts (parts.h) are ints for the small calls and int64_ts for the large ones. */
 #define COUNT int64_t
@@ -23,6 +26,8 @@ enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
 #define OP mpixla_handle
 #define COMM mpixla_handle
 #define STATUS void *
+/* The address of MPI_REQUEST_BYTES: MPI keeps its handle there. */
+#define REQUEST void *
 typedef struct mpi_counted {
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) int(*name) prototype;
 #include "mpi_functions.def"
@@ -35,6 +40,7 @@ typedef struct mpi_counted {
 #undef OP
 #undef COMM
 #undef STATUS
+#undef REQUEST
 
 /* Reduces `*length` items of `in` into `inout`. */
 typedef void mpi_combine(void *in, void *inout, int *length, void *type);
@@ -48,6 +54,7 @@ typedef struct mpi_library {
     int keyval;                  /* marks communicators with their registry entry */
 
     int (*barrier)(mpixla_handle comm);
+    int (*wait)(void *request, void *status);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
     int (*comm_rank)(mpixla_handle comm, int *rank);
     int (*comm_size)(mpixla_handle comm, int *size);
@@ -58,6 +65,8 @@ typedef struct mpi_library {
     int (*op_create)(mpi_combine *combine, mpixla_handle *op);
     /* Makes a communicator of the same processes with their ranks in reverse order. All of them must call it. */
     int (*comm_reverse)(mpixla_handle comm, int rank, mpixla_handle *reversed);
+    /* MPI_Comm_dup: all its processes must call it. */
+    int (*comm_duplicate)(mpixla_handle comm, mpixla_handle *copy);
     int (*comm_free)(mpixla_handle comm);
     /* Makes a keyval whose value is not copied to duplicates and whose `drop` runs when a communicator that
      * has it is freed. */

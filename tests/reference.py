@@ -166,6 +166,33 @@ def _exchanged(rank: int, size: int, shift: int) -> tuple[list[int], list[int]]:
     return rows[rank], [sent[rank] for sent in rows]
 
 
+_RING = MPI.Comm.Create_keyval()
+
+
+def _line(comm: MPI.Comm, periodic: bool) -> MPI.Cartcomm:
+    """The ranks of the communicator in a row, or in a ring: made once for each."""
+    made = comm.Get_attr(_RING)
+    if made is None:
+        size = comm.Get_size()
+        made = {p: MPI.Intracomm(comm).Create_cart([size], periods=[p], reorder=False) for p in (False, True)}
+        comm.Set_attr(_RING, made)
+    return made[periodic]
+
+
+def _from_neighbors(inputs: list[np.ndarray], rank: int, periodic: bool) -> list[np.ndarray]:
+    """What the rank below has, and the one above; zeros where there is none."""
+    size = len(inputs)
+    below, above = inputs[(rank - 1) % size], inputs[(rank + 1) % size]
+    return [
+        below if periodic or rank > 0 else np.zeros_like(below),
+        above if periodic or rank < size - 1 else np.zeros_like(above),
+    ]
+
+
+def _lines(size: int) -> list[dict[str, Any]]:
+    return [{"periodic": False}, {"periodic": True}]
+
+
 ROWS = [
     Row(
         "allgather",
@@ -242,6 +269,30 @@ ROWS = [
         model=lambda inputs, rank, shift, root: np.concatenate(_first(inputs)) if rank == root else inputs[rank][0],
         shapes=lambda shape, rank, size, shift, root: [(_counts(size, shift)[rank], *shape)],
         variants=_rooted_shifts,
+    ),
+    Row(
+        "neighbor_allgather",
+        call=lambda x, comm, periodic: mpixla.neighbor_allgather(x, comm=_line(comm, periodic)),
+        model=lambda inputs, rank, periodic: np.stack(_from_neighbors(_first(inputs), rank, periodic)),
+        variants=_lines,
+    ),
+    Row(
+        "neighbor_alltoall",
+        call=lambda x, comm, periodic: mpixla.neighbor_alltoall(x, comm=_line(comm, periodic)),
+        model=lambda inputs, rank, periodic: np.stack(
+            [x[1 - i] for i, x in enumerate(_from_neighbors(_first(inputs), rank, periodic))]
+        ),
+        shapes=lambda shape, **_: [(2, *shape)],
+        variants=_lines,
+    ),
+    Row(  # one row down, two up
+        "neighbor_alltoallv",
+        call=lambda x, comm, periodic: mpixla.neighbor_alltoallv(x, (1, 2), (2, 1), comm=_line(comm, periodic)),
+        model=lambda inputs, rank, periodic: np.concatenate(
+            [x[1:] if i == 0 else x[:1] for i, x in enumerate(_from_neighbors(_first(inputs), rank, periodic))]
+        ),
+        shapes=lambda shape, **_: [(3, *shape)],
+        variants=_lines,
     ),
     Row(
         "pvary",

@@ -125,6 +125,17 @@ void call_array_set(call *c, int attribute, size_t size, const int64_t *elements
     memcpy(c->attributes.elements[attribute], elements, size * sizeof *elements);
 }
 
+void call_list_set(call *c, const char *name, const int64_t *items, size_t size) {
+    for (int64_t i = 0; i < c->frame.attrs.size; i++)
+        if (strcmp(c->attributes.names[i].ptr, name) == 0) {
+            *(ffi_array *)c->attributes.value_pointers[i] =
+                (ffi_array){.dtype = FFI_S64, .size = size, .data = (void *)(uintptr_t)items};
+            return;
+        }
+    fprintf(stderr, "the call has no attribute %s\n", name);
+    exit(2);
+}
+
 /* As many rows for each rank. */
 static void array_append(call *c, int attribute, const char *name, int size) {
     static const int64_t rows[CALL_RANKS] = {CALL_COUNT, CALL_COUNT, CALL_COUNT, CALL_COUNT};
@@ -175,13 +186,21 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     const comm_entry *entry = comm_find(comm);
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
-        if (1 << i & (COUNTS | RECVCOUNTS | SENDCOUNTS) & shape->attributes)
+        if (1 << i & (COUNTS | DESTS | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS | SOURCES) &
+            shape->attributes)
             array_append(c, i, names[i], size);
         else if (shape->attributes >> i & 1)
             call_attribute_insert(c, (int)c->frame.attrs.size, names[i],
                                   i == ATTRIBUTE_COMM   ? comm
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
+
+    static const int64_t lists[ATTRIBUTES][2] = {[ATTRIBUTE_DESTS] = {1, 2},      [ATTRIBUTE_SENDTAGS] = {3, 4},
+                                                 [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_SOURCES] = {2, 1},
+                                                 [ATTRIBUTE_RECVTAGS] = {5, 6},   [ATTRIBUTE_RECVCOUNTS] = {2, 1},
+                                                 [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (shape->attributes & DESTS && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
 
     frame_counts counts = shape->counts;
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;

@@ -19,6 +19,16 @@ typedef struct fake_status {
     int64_t elements;
 } fake_status;
 
+/* A message that was posted, and whether it was waited for. */
+typedef struct fake_message {
+    const char *function;
+    const void *buffer;
+    int64_t n;
+    int type, peer, tag, comm, waited;
+} fake_message;
+
+enum { FAKE_MESSAGES = 16 };
+
 typedef struct fake_mpi {
     size_t handle_size;
     int has_large; /* whether there are large-count functions */
@@ -26,9 +36,11 @@ typedef struct fake_mpi {
     /* What it pretends. */
     int world_rank;
     const char *failing[2]; /* these functions return `code`; NULL: none */
+    int spared;             /* but so many calls of them succeed first */
     int code;               /* an error code; its low byte is the error class */
     int64_t arrived;        /* elements of the next message that is received */
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
+    int64_t missing;        /* items that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
 
     /* What it recorded. */
@@ -37,6 +49,9 @@ typedef struct fake_mpi {
     char call[512]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
     const void *send;
     void *recv, *status; /* its buffers and status */
+
+    int posted; /* non-blocking messages since all before them were waited for */
+    fake_message messages[FAKE_MESSAGES];
 
     uint64_t (*handle)(int number);
     int (*comm_new)(int rank, int size, int inter); /* returns the number */

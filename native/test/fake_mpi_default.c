@@ -23,6 +23,7 @@ typedef int HANDLE;
 #define TYPES HANDLE const *
 #define BYTES intptr_t
 #define COMBINE void *
+#define REQUEST HANDLE *
 #define STATUS void *
 #define CONST_STATUS const void *
 #define LARGE int64_t

@@ -62,5 +62,6 @@ void fixture_start(int argc, char **argv) {
 void fixture_fail(const char *function, int code) {
     fake->failing[0] = function;
     fake->failing[1] = NULL;
+    fake->spared = 0;
     fake->code = code;
 }

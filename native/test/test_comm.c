@@ -95,19 +95,23 @@ static void refuses(void) {
     CHECK(comm_register(number, "accepted") > 0); /* and no lock was kept */
 }
 
-static void has_a_reverse(void) {
+/* The communicators that are made of another: each on first use, and freed with it. */
+static void has_derived_ones(int (*derive)(comm_entry *, mpixla_handle *), const char *function) {
     int number = fake->comm_new(1, 4, 0), other = 0;
     comm_entry *entry = comm_find(comm_register(number, "forward"));
-    mpixla_handle reversed = 0, again = 0;
-    fake->failing[0] = "MPI_Comm_split";
+    mpixla_handle derived = 0, again = 0, reversed = 0, private = 0;
+    fake->failing[0] = function;
     fake->code = 16;
-    CHECK_INT(comm_reversed(entry, &reversed), 16);
+    CHECK_INT(derive(entry, &derived), 16);
     fake->failing[0] = NULL;
+    CHECK_INT(derive(entry, &derived), 0);
+    CHECK_INT(derive(entry, &again), 0);
+    CHECK(derived == again && derived != entry->handle);
     CHECK_INT(comm_reversed(entry, &reversed), 0);
-    CHECK_INT(comm_reversed(entry, &again), 0);
-    CHECK(reversed == again && reversed != entry->handle);
+    CHECK_INT(comm_private(entry, &private), 0);
+    CHECK(reversed != private);
     /* It is freed with the communicator: then its handle is free for another. */
-    while (fake->handle(other) != reversed) other++;
+    while (fake->handle(other) != derived) other++;
     CHECK_INT(fake->comm_free(number), 0);
     CHECK(fake->comm_free(other) != 0);
 }
@@ -160,7 +164,8 @@ int main(int argc, char **argv) {
     forgets_a_freed_one();
     tells_a_duplicate_from_its_original();
     refuses();
-    has_a_reverse();
+    has_derived_ones(comm_reversed, "MPI_Comm_split");
+    has_derived_ones(comm_private, "MPI_Comm_dup");
     is_shared_by_threads();
     refuses_after_finalize();
     return check_failures();

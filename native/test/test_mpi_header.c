@@ -21,6 +21,7 @@ _Static_assert(MPI_SUCCESS == 0, "success is not 0");
 IS_HANDLE(MPI_Comm);
 IS_HANDLE(MPI_Datatype);
 IS_HANDLE(MPI_Op);
+IS_HANDLE(MPI_Request);
 
 _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) == sizeof(int)),
                "the size of a handle does not tell its kind");
@@ -35,6 +36,7 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define TYPES MPI_Datatype const *
 #define BYTES MPI_Aint
 #define COMBINE MPI_User_function *
+#define REQUEST MPI_Request *
 #define STATUS MPI_Status *
 #define CONST_STATUS const MPI_Status *
 #define LARGE MPI_Count

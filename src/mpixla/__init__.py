@@ -9,6 +9,7 @@ from . import _exit
 from ._comm import get_default_comm
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
+from .neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops import (
     allgather,
     allreduce,
@@ -41,6 +42,9 @@ __all__ = [
     "get_default_comm",
     "has_cuda_support",
     "has_sycl_support",
+    "neighbor_allgather",
+    "neighbor_alltoall",
+    "neighbor_alltoallv",
     "pvary",
     "recv",
     "reduce",

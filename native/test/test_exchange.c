@@ -1,0 +1,253 @@
+#include <limits.h>
+#include <pthread.h>
+
+#include "call.h"
+#include "check.h"
+#include "exchange.h"
+#include "fixture.h"
+
+#define NOBODY MPIXLA_PROC_NULL
+#define LIST(...) (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
+
+static call c;
+
+static void check_message(int place, const char *function, const void *buffer, int64_t n, int peer, int tag) {
+    const fake_message *m = &fake->messages[place];
+    CHECK_STR(m->function, function);
+    CHECK(m->buffer == buffer);
+    CHECK_INT(m->n, n);
+    CHECK_INT(m->type, FFI_F32);
+    CHECK_INT(m->peer, peer);
+    CHECK_INT(m->tag, tag);
+    CHECK_INT(m->waited, 1);
+}
+
+/* Receives are posted before sends, so that nothing has to be kept by MPI. */
+static void posts_and_waits(void) {
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(fake->posted, 4);
+    check_message(0, "MPI_Irecv", c.recv, 2, 2, 5);
+    check_message(1, "MPI_Irecv", c.recv + 2 * sizeof(float), 1, 1, 6);
+    check_message(2, "MPI_Isend", c.send, 1, 1, 3);
+    check_message(3, "MPI_Isend", c.send + sizeof(float), 2, 2, 4);
+    /* On a communicator of its own, always the same. */
+    int private = fake->messages[0].comm;
+    CHECK(private != FIXTURE_RANK0 + 1);
+    for (int i = 0; i < 4; i++) CHECK_INT(fake->messages[i].comm, private);
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(fake->messages[3].comm, private);
+    call_make(&c, "exchange", FIXTURE_RANK2, 0);
+    CHECK_STR(call_run(&c), "");
+    CHECK(fake->messages[0].comm != private && fake->messages[0].comm != FIXTURE_RANK2 + 1);
+}
+
+static void sends_the_same_items_to_several(void) {
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_list_set(&c, "sendcounts", LIST(3, 3));
+    call_list_set(&c, "sendoffsets", LIST(0, 0));
+    CHECK_STR(call_run(&c), "");
+    check_message(2, "MPI_Isend", c.send, 3, 1, 3);
+    check_message(3, "MPI_Isend", c.send, 3, 2, 4);
+}
+
+/* A neighbour that is not there: nothing is sent, zeros are received, and the rest is left to MPI. */
+static void fills_with_zeros(void) {
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_list_set(&c, "dests", LIST(NOBODY, 2));
+    call_list_set(&c, "sources", LIST(2, NOBODY));
+    memset(c.recv, 0x55, sizeof c.recv);
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(fake->posted, 2);
+    check_message(0, "MPI_Irecv", c.recv, 2, 2, 5);
+    check_message(1, "MPI_Isend", c.send + sizeof(float), 2, 2, 4);
+    for (size_t i = 0; i < sizeof c.recv; i++) CHECK_INT(c.recv[i], i / sizeof(float) == 2 ? 0 : 0x55);
+    frame f;
+    char text[128];
+    CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame), 0);
+    frame_describe(&f, 0, text, sizeof text);
+    CHECK_STR(text, "MPI_Isend -> 1 neighbours with 2 items <- 1 neighbours with 2 items");
+}
+
+/* Without neighbours, and with buffers that XLA gives no memory. */
+static void works_without_items(void) {
+    static const int64_t none[1];
+    static const char *const lists[] = {"dests",       "recvcounts", "recvtags", "sendcounts",
+                                        "sendoffsets", "sendtags",   "sources"};
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_list_set(&c, "sendcounts", LIST(0, 0));
+    call_list_set(&c, "recvcounts", LIST(0, 0));
+    call_list_set(&c, "sendoffsets", LIST(0, 0));
+    call_list_set(&c, "sources", LIST(NOBODY, 3));
+    for (int side = 0; side < 2; side++) {
+        call_count_set(&c, side, 0, 0);
+        c.sides[side].buffers[0].data = NULL;
+    }
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(fake->posted, 3);
+    check_message(0, "MPI_Irecv", NULL, 0, 3, 6);
+    int before = fake->calls;
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) call_list_set(&c, lists[i], none, 0);
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(fake->calls, before);
+}
+
+/* More messages than this thread ever had at once, and then fewer. */
+static void *have_many(void *argument) {
+    enum { MANY = FAKE_MESSAGES / 2 };
+    static const int64_t zeros[MANY];
+    static _Thread_local call many;
+    (void)argument;
+    call_make(&many, "exchange", FIXTURE_RANK0, 0);
+    CHECK_STR(call_run(&many), "");
+    call_count_set(&many, CALL_RESULTS, 0, 0);
+    call_list_set(&many, "dests", zeros, MANY);
+    call_list_set(&many, "sources", zeros, MANY);
+    call_list_set(&many, "sendtags", zeros, MANY);
+    call_list_set(&many, "recvtags", zeros, MANY);
+    call_list_set(&many, "sendcounts", zeros, MANY);
+    call_list_set(&many, "recvcounts", zeros, MANY);
+    call_list_set(&many, "sendoffsets", zeros, MANY);
+    CHECK_STR(call_run(&many), "");
+    CHECK_INT(fake->posted, FAKE_MESSAGES);
+    for (int i = 0; i < FAKE_MESSAGES; i++) CHECK_INT(fake->messages[i].waited, 1);
+    call_make(&many, "exchange", FIXTURE_RANK0, 0);
+    CHECK_STR(call_run(&many), "");
+    CHECK_INT(fake->posted, 4);
+    return NULL;
+}
+
+static void keeps_requests_for_each_thread(void) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, have_many, NULL) == 0);
+    pthread_join(thread, NULL);
+    have_many(NULL);
+}
+
+/* Every function that fails is named, with the slot and its partner, and nothing stays posted. */
+static void tells_which_message_failed(void) {
+    static const struct {
+        const char *function;
+        int spared;
+        const char *where;
+        int posted;
+    } rows[] = {
+        {"MPI_Irecv", 0, ", in source slot 0 <- 2 with tag 5 and 2 items, on rank 0", 3},
+        {"MPI_Irecv", 1, ", in source slot 1 <- 1 with tag 6 and 1 items, on rank 0", 3},
+        {"MPI_Isend", 0, ", in destination slot 0 -> 1 with tag 3 and 1 items, on rank 0", 3},
+        {"MPI_Isend", 1, ", in destination slot 1 -> 2 with tag 4 and 2 items, on rank 0", 3},
+        {"MPI_Wait", 0, ", in source slot 0 <- 2 with tag 5 and 2 items, on rank 0", 4},
+        {"MPI_Wait", 1, ", in source slot 1 <- 1 with tag 6 and 1 items, on rank 0", 4},
+        {"MPI_Wait", 3, ", in destination slot 1 -> 2 with tag 4 and 2 items, on rank 0", 4},
+        {"MPI_Get_elements_x", 1, ", in source slot 1 <- 1 with tag 6 and 1 items, on rank 0", 4},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char start[80];
+        call_make(&c, "exchange", FIXTURE_RANK0, 0);
+        fixture_fail(rows[i].function, 6);
+        fake->spared = rows[i].spared;
+        snprintf(start, sizeof start, "r0 | %s returned error code 6: ", rows[i].function);
+        CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);
+        CHECK_IN(c.message, "(MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items of float32, in ");
+        CHECK_IN(c.message, rows[i].where);
+        CHECK_INT(c.code, FFI_INTERNAL);
+        /* Where the first one is to fail, all of its kind do. */
+        if (rows[i].spared > 0) CHECK_INT(fake->posted, rows[i].posted);
+        for (int m = 0; m < fake->posted; m++) CHECK_INT(fake->messages[m].waited, 1);
+        fixture_fail(NULL, 0);
+        CHECK_STR(call_run(&c), "");
+    }
+    int number = fake->comm_new(0, FIXTURE_SIZE, 0);
+    call_make(&c, "exchange", mpixla_comm_register(fake->handle(number), "new"), 0);
+    fixture_fail("MPI_Comm_dup", 16);
+    CHECK_IN(call_run(&c), "r0 | MPI_Comm_dup returned error code 16: ");
+    CHECK(strstr(c.message, "slot") == NULL);
+    fixture_fail(NULL, 0);
+    CHECK_STR(call_run(&c), "");
+}
+
+static void tells_of_short_messages(void) {
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    fake->missing = 1;
+    CHECK_STR(call_run(&c),
+              "r0 | a message of 1 items came from rank 2, but source slot 0 was to receive 2: the two ranks disagree "
+              "on what goes between them (MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items of "
+              "float32, on rank 0 of 4 of communicator 'rank0')");
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    for (int m = 0; m < 4; m++) CHECK_INT(fake->messages[m].waited, 1);
+    fake->missing = 0;
+    CHECK_STR(call_run(&c), "");
+}
+
+static void refuses(void) {
+    static const struct {
+        const char *list;
+        int64_t items[3];
+        size_t size;
+        const char *sentence;
+    } rows[] = {
+        {"dests", {1, 4}, 2, "destination 1 of an exchange is 4, but the ranks of communicator 'rank0' are 0 to 3"},
+        {"dests", {-1, 1}, 2, "destination 0 of an exchange is -1, but the ranks"},
+        {"sources", {1, INT64_C(1) << 32}, 2, "source 1 of an exchange is 4294967296, but the ranks"},
+        {"dests", {1, 2, 3}, 3, "an exchange has 3 destinations, but 2 tags and 2 counts for them"},
+        {"sendtags", {1}, 1, "an exchange has 2 destinations, but 1 tags and 2 counts for them"},
+        {"recvcounts", {1, 1, 1}, 3, "an exchange has 2 sources, but 2 tags and 3 counts for them"},
+        {"sendoffsets", {0}, 1, "an exchange has 2 destinations, but 1 offsets for them"},
+        {"sendtags", {0, -1}, 2, "the tag for destination 1 of an exchange is -1, but tags are 0 to 2147483647"},
+        {"recvtags", {(int64_t)INT_MAX + 1, 0}, 2, "the tag for source 0 of an exchange is 2147483648, but tags"},
+        {"sendcounts", {1, 3}, 2, "destination 1 of an exchange has 3 items from item 1 on, but the buffer has 3"},
+        {"sendcounts", {-1, 1}, 2, "destination 0 of an exchange has -1 items from item 0 on"},
+        {"sendoffsets", {-1, 1}, 2, "destination 0 of an exchange has 1 items from item -1 on"},
+        {"sendoffsets", {INT64_MAX, 1}, 2, "destination 0 of an exchange has 1 items from item 9223372036854775807"},
+        {"recvcounts", {2, 2}, 2, "source 1 of an exchange has 2 items from item 2 on, but the buffer has 3 items"},
+        {"recvcounts", {4, -1}, 2, "source 0 of an exchange has 4 items from item 0 on, but the buffer has 3 items"},
+        {"recvcounts", {1, 1}, 2, "the sources of an exchange have 2 items in all, but its receive buffer has 3"},
+    };
+    int before = fake->calls;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, "exchange", FIXTURE_RANK0, 0);
+        call_list_set(&c, rows[i].list, rows[i].items, rows[i].size);
+        CHECK_IN(call_run(&c), rows[i].sentence);
+        CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    }
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_dtype_set(&c, CALL_RESULTS, 0, FFI_S32);
+    CHECK_STR(call_run(&c), "an exchange was called with float32 to send and int32 to receive");
+    CHECK_INT(fake->calls, before);
+    CHECK_INT(mpixla_calls_in_flight(), 0);
+}
+
+/* Each message by its own count: its other end has the same one. */
+static void uses_large_counts(void) {
+    CHECK_INT(mpixla_count_limit_set(1), INT_MAX);
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_run(&c);
+    if (fake->has_large) {
+        CHECK_STR(c.message, "");
+        check_message(0, "MPI_Irecv_c", c.recv, 2, 2, 5);
+        check_message(1, "MPI_Irecv", c.recv + 2 * sizeof(float), 1, 1, 6);
+        check_message(2, "MPI_Isend", c.send, 1, 1, 3);
+        check_message(3, "MPI_Isend_c", c.send + sizeof(float), 2, 2, 4);
+    } else {
+        CHECK_IN(c.message, "r0 | MPI_Irecv returned error code -1: this MPI has no large-count functions (MPI 4.0)");
+        CHECK_IN(c.message, "in source slot 0 <- 2 ");
+        CHECK_INT(fake->posted, 2);
+        check_message(0, "MPI_Irecv", c.recv + 2 * sizeof(float), 1, 1, 6);
+        check_message(1, "MPI_Isend", c.send, 1, 1, 3);
+    }
+    CHECK_INT(mpixla_count_limit_set(INT_MAX), 1);
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    posts_and_waits();
+    sends_the_same_items_to_several();
+    fills_with_zeros();
+    works_without_items();
+    keeps_requests_for_each_thread();
+    tells_which_message_failed();
+    tells_of_short_messages();
+    refuses();
+    uses_large_counts();
+    return check_failures();
+}

@@ -1,0 +1,323 @@
+"""Communication between neighbours on communicators with a topology: Cartesian ones and graphs.
+
+All three operations are one exchange of messages (native/exchange.h). MPI's own neighbourhood collectives are not used:
+MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from . import _native
+from ._comm import Comm, comm_of
+from ._jax import Primitive, ShapedArray
+from ._mpi import MPI
+from ._primitive import as_array, compose, make
+from ._rules import define_batching, define_linear
+from ._tree import moves
+from .ops import _integer
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where this rank's messages go and come from, slot by slot, as programs carry ranks; and their tags."""
+
+    dests: tuple[int, ...]
+    sendtags: tuple[int, ...]
+    sources: tuple[int, ...]
+    recvtags: tuple[int, ...]
+
+    def swapped(self) -> "Slots":
+        """The same edges in the other direction."""
+        return Slots(self.sources, self.recvtags, self.dests, self.sendtags)
+
+
+# Topologies
+
+_known: dict[Comm, Slots] = {}  # a communicator's topology never changes, nor is its number used again
+
+
+def _slots_of(comm: Any, name: str) -> tuple[Comm, Slots]:
+    number = comm_of(comm)
+    if number not in _known:
+        topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
+        if topology == MPI.CART:
+            slots = _cartesian(MPI.Cartcomm(comm))
+        elif topology == MPI.GRAPH:
+            slots = _graph(MPI.Graphcomm(comm), number, name)
+        elif topology == MPI.DIST_GRAPH:
+            sources, dests, _ = MPI.Distgraphcomm(comm).Get_dist_neighbors()
+            slots = _edges(dests, sources)
+        else:
+            raise ValueError(
+                f"{name} needs a communicator with a topology, which says who is whose neighbour, but '{number.name}' "
+                "has none. Make one with comm.Create_cart(dims, periods) or comm.Create_dist_graph_adjacent(sources, "
+                "destinations), and pass that."
+            )
+        _known[number] = slots
+    return number, _known[number]
+
+
+def _cartesian(comm: MPI.Cartcomm) -> Slots:
+    """Down and up in each dimension. What goes down arrives from above, so a message has the tag of the slot that it is
+    sent from; this tells the two apart where one rank is both."""
+    ranks = [
+        _native.PROC_NULL if rank == MPI.PROC_NULL else rank
+        for axis in range(comm.Get_dim())
+        for rank in comm.Shift(axis, 1)
+    ]
+    slots = range(len(ranks))
+    return Slots(tuple(ranks), tuple(slots), tuple(ranks), tuple(slot ^ 1 for slot in slots))
+
+
+def _graph(comm: MPI.Graphcomm, number: Comm, name: str) -> Slots:
+    index, edges = comm.Get_topo()
+    starts = [0, *index]
+    counts = Counter((rank, edge) for rank in range(number.size) for edge in edges[starts[rank] : starts[rank + 1]])
+    for (rank, edge), count in sorted(counts.items()):
+        if counts[edge, rank] != count:
+            raise ValueError(
+                f"{name} needs a graph in which each edge goes both ways, but that of '{number.name}' has {count} "
+                f"from rank {rank} to rank {edge} and {counts[edge, rank]} back. For edges of one direction make the "
+                "communicator with Create_dist_graph_adjacent(sources, destinations)."
+            )
+    return _edges(comm.Get_neighbors(number.rank), comm.Get_neighbors(number.rank))
+
+
+def _edges(dests: Sequence[int], sources: Sequence[int]) -> Slots:
+    """Several edges between the same two ranks have one tag, and match in order."""
+    return Slots(tuple(dests), (0,) * len(dests), tuple(sources), (0,) * len(sources))
+
+
+# The exchange. Its row in native/ops.def takes flat arrays, and counts items.
+
+
+def _flat(x: ShapedArray, *, recvcounts: tuple[int, ...], **params: Any) -> list[ShapedArray]:
+    return [x.update(shape=(sum(recvcounts),))]
+
+
+_row = make("exchange", _flat)
+
+
+def _call(
+    x: Any, comm: Comm, slots: Slots, sendcounts: Sequence[int], sendoffsets: Sequence[int], recvcounts: Sequence[int]
+) -> Any:
+    return _row.bind(
+        x.reshape(-1),
+        comm=comm,
+        dests=slots.dests,
+        recvcounts=tuple(recvcounts),
+        recvtags=slots.recvtags,
+        sendcounts=tuple(sendcounts),
+        sendoffsets=tuple(sendoffsets),
+        sendtags=slots.sendtags,
+        sources=slots.sources,
+    )[0]
+
+
+# Of slots behind each other, each with a number of rows of the first axis. The transpose goes the other way.
+
+
+def _rows(
+    x: ShapedArray, *, comm: Comm, slots: Slots, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
+) -> list[ShapedArray]:
+    return [x.update(shape=(sum(recvcounts), *x.shape[1:]))]
+
+
+def _exchange_fun(
+    x: Any, *, comm: Comm, slots: Slots, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
+) -> list[Any]:
+    row = math.prod(x.shape[1:])
+    send = [row * count for count in sendcounts]
+    offsets = [end - count for end, count in zip(accumulate(send), send, strict=True)]
+    y = _call(x, comm, slots, send, offsets, [row * count for count in recvcounts])
+    return [y.reshape(sum(recvcounts), *x.shape[1:])]
+
+
+_exchange: Primitive = compose("neighbor_exchange", _rows, _exchange_fun)
+
+define_linear(
+    _exchange,
+    lambda ct, *, types, comm, slots, sendcounts, recvcounts: _exchange.bind(
+        ct, comm=comm, slots=slots.swapped(), sendcounts=recvcounts, recvcounts=sendcounts
+    ),
+)
+define_batching(_exchange, lambda **params: (1, 1))
+
+
+# Of one array that goes to all destinations, straight from where it lies. Its transpose adds up what comes back.
+
+
+def _stacked(x: ShapedArray, *, comm: Comm, slots: Slots) -> list[ShapedArray]:
+    return [x.update(shape=(len(slots.sources), *x.shape))]
+
+
+def _unstacked(x: ShapedArray, **params: Any) -> list[ShapedArray]:
+    return [x.update(shape=x.shape[1:])]
+
+
+def _gather_fun(x: Any, *, comm: Comm, slots: Slots) -> list[Any]:
+    outdegree, indegree = len(slots.dests), len(slots.sources)
+    y = _call(x, comm, slots, (x.size,) * outdegree, (0,) * outdegree, (x.size,) * indegree)
+    return [y.reshape(indegree, *x.shape)]
+
+
+def _gather_transpose_fun(ct: Any, *, comm: Comm, slots: Slots) -> list[Any]:
+    ones = {"sendcounts": (1,) * len(slots.sources), "recvcounts": (1,) * len(slots.dests)}
+    (parts,) = _exchange.bind(ct, comm=comm, slots=slots.swapped(), **ones)
+    return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
+
+
+_gather = compose("neighbor_allgather", _stacked, _gather_fun)
+_gather_transpose = compose("neighbor_allgather_transpose", _unstacked, _gather_transpose_fun)
+
+define_linear(_gather, lambda ct, *, types, **params: _gather_transpose.bind(ct, **params))
+define_linear(_gather_transpose, lambda ct, *, types, **params: _gather.bind(ct, **params))
+define_batching(_gather, lambda **params: (0, 1))
+define_batching(_gather_transpose, lambda **params: (1, 0))
+
+
+# The operations
+
+
+def _counts(counts: Any, what: str, name: str, degree: int) -> tuple[int, ...]:
+    try:
+        values = tuple(_integer(count, f"each of {what}", name) for count in counts)
+    except TypeError as e:
+        if "must be an integer" in str(e) or "traced value" in str(e):
+            raise
+        raise TypeError(f"{what} of {name} must be a sequence of integers, but is {counts!r}.") from None
+    if len(values) != degree or min(values, default=0) < 0:
+        raise ValueError(
+            f"{what} of {name} must be one number of rows, 0 or more, for each of this rank's {degree} slots, but is "
+            f"{values}."
+        )
+    return values
+
+
+@moves()
+def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
+    """Sends this rank's array to all its neighbours, and receives theirs.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on all ranks.
+        comm: a communicator with a topology. On one from ``Create_cart`` the slots are, for each dimension, the
+            neighbour below and the one above; on a graph they are the edges: those that come in for what is received,
+            those that go out for what is sent.
+
+    Returns:
+        An array of shape ``(slots, *x.shape)`` with what each neighbour sent, in the order of the slots. Zeros where a
+        Cartesian communicator that is not periodic has no neighbour.
+
+    Derivative:
+        Linear. Reverse mode: each neighbour's cotangent goes back to it, and this rank's are added up.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator without a topology or with a graph whose edges go one way only
+            (``Create_graph``), or one that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> size = MPI.COMM_WORLD.Get_size()
+        >>> ring = MPI.COMM_WORLD.Create_cart([size], periods=[True])
+        >>> below, above = mpixla.neighbor_allgather(jnp.float32(ring.Get_rank()), comm=ring)
+        >>> (float(below), float(above)) == ((ring.Get_rank() - 1) % size, (ring.Get_rank() + 1) % size)
+        True
+        >>> ring.Free()
+    """
+    x = as_array(x, "x", "neighbor_allgather")
+    c, slots = _slots_of(comm, "neighbor_allgather")
+    return _gather.bind(x, comm=c, slots=slots)[0]
+
+
+@moves()
+def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
+    """Sends a slice of this rank's array to each of its neighbours, and receives one from each.
+
+    Args:
+        x: this rank's array of shape ``(slots, ...)`` with what goes to each neighbour. Slices have the same shape
+            and dtype on all ranks.
+        comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
+
+    Returns:
+        An array of shape ``(slots, ...)`` with what each neighbour sent. What was sent down in a dimension of a
+        Cartesian communicator arrives from above, also where one rank is both. Zeros where there is no neighbour.
+
+    Derivative:
+        Linear. Reverse mode: the ``neighbor_alltoall`` along the same edges in the other direction.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a first axis that has not one entry for each slot, for a communicator without a topology or
+            with a graph whose edges go one way only (``Create_graph``), or one that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> mpixla.neighbor_alltoall(jnp.array([-1, 1]), comm=ring)  # what comes from below was sent up
+        Array([ 1, -1], dtype=int32)
+        >>> ring.Free()
+    """
+    x = as_array(x, "x", "neighbor_alltoall")
+    c, slots = _slots_of(comm, "neighbor_alltoall")
+    outdegree, indegree = len(slots.dests), len(slots.sources)
+    if x.ndim == 0 or x.shape[0] != outdegree:
+        raise ValueError(
+            f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {outdegree} "
+            f"destinations on communicator '{c.name}', but x has shape {x.shape}."
+        )
+    return _exchange.bind(x, comm=c, slots=slots, sendcounts=(1,) * outdegree, recvcounts=(1,) * indegree)[0]
+
+
+@moves()
+def neighbor_alltoallv(
+    x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Topocomm
+) -> jax.Array:
+    """Sends some rows of this rank's array to each of its neighbours, and receives some from each.
+
+    Args:
+        x: this rank's array; its rows, the entries of the first axis, are for one slot after the other.
+        sendcounts: for each slot, how many rows go there. Static.
+        recvcounts: for each slot, how many rows come from there, as its other end sends. Static.
+        comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
+
+    Returns:
+        An array of ``sum(recvcounts)`` rows, from one slot after the other. Zeros where there is no neighbour.
+
+    Derivative:
+        Linear. Reverse mode: the ``neighbor_alltoallv`` along the same edges in the other direction.
+
+    Raises:
+        TypeError: for counts that are not static integers, a ``comm`` that is no intra-communicator, or a dtype that
+            MPI cannot move.
+        ValueError: for counts that are not one for each slot, or whose sum is not the number of ``x``'s rows, for a
+            communicator without a topology or with a graph whose edges go one way only (``Create_graph``), or one
+            that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> mpixla.neighbor_alltoallv(jnp.array([-1, 1, 2]), sendcounts=[1, 2], recvcounts=[2, 1], comm=ring)
+        Array([ 1,  2, -1], dtype=int32)
+        >>> ring.Free()
+    """
+    x = as_array(x, "x", "neighbor_alltoallv")
+    c, slots = _slots_of(comm, "neighbor_alltoallv")
+    send = _counts(sendcounts, "sendcounts", "neighbor_alltoallv", len(slots.dests))
+    receive = _counts(recvcounts, "recvcounts", "neighbor_alltoallv", len(slots.sources))
+    if x.ndim == 0 or x.shape[0] != sum(send):
+        raise ValueError(
+            f"neighbor_alltoallv needs an array with as many rows as sendcounts has in all, {sum(send)}, but x has "
+            f"shape {x.shape}."
+        )
+    return _exchange.bind(x, comm=c, slots=slots, sendcounts=send, recvcounts=receive)[0]
