@@ -13,6 +13,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 from mpi4py import MPI
 
 import mpixla
@@ -411,6 +412,14 @@ def difference(row: Row, inputs: list[Any], tangents: list[Any], rank: int, **va
     ahead, behind = at(step), at(-step)
     # Where nothing changes the value may be infinite (the neutral element of MAX).
     return np.subtract(ahead, behind, where=ahead != behind, out=np.zeros_like(ahead)) / (2 * step)
+
+
+def in_turn(cases: list[Any], choices: list[Any]) -> list[Any]:
+    """Each case with one of the choices, in turn: all pairs would take too long, and say little more."""
+    return [
+        pytest.param(*case.values, choices[i % len(choices)], id=f"{case.id}-{choices[i % len(choices)]}")
+        for i, case in enumerate(cases)
+    ]
 
 
 def bits(x: Any) -> np.ndarray:

@@ -55,6 +55,13 @@ def pytest_configure(config):
         config.pluginmanager.unregister(name="terminalreporter")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Thousands of compiled programs take gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def comm():
     return WORLD

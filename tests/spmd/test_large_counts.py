@@ -15,14 +15,14 @@ HAS_LARGE_COUNTS = hasattr(ctypes.CDLL(MPI.__file__), "MPI_Allgatherv_c")
 SIZE = MPI.COMM_WORLD.Get_size()
 
 
-@pytest.fixture(params=[1, 4, 7])
+@pytest.fixture(params=[1, 7])
 def limit(request):
     before = _native.lib.mpixla_count_limit_set(request.param)
     yield request.param
     _native.lib.mpixla_count_limit_set(before)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.complex128, np.int8, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_operation(row, dtype, limit, comm):
     dtype = np.dtype(dtype)
