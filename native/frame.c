@@ -358,13 +358,14 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     size_t used = add(text, bytes, 0, "%s", f->shape->mpi_name);
     if (has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
-    if (has(f, ATTRIBUTE_SOURCE))
+    if (has(f, ATTRIBUTE_SOURCE)) {
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
-    else if (has(f, ATTRIBUTE_DESTS)) {
+    } else if (has(f, ATTRIBUTE_DESTS)) {
         used = add_neighbours(text, bytes, used, "->", &f->arrays[ATTRIBUTE_DESTS], &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         used = add_neighbours(text, bytes, used, "<-", &f->arrays[ATTRIBUTE_SOURCES], &f->arrays[ATTRIBUTE_RECVCOUNTS]);
-    } else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
+    } else if (!has(f, ATTRIBUTE_DEST) && data->dtype) {
         used = add(text, bytes, used, " with %lld items", (long long)data->count);
+    }
     if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
     if (f->reverse) used = add(text, bytes, used, " from the last rank");
     if (!details) return;
