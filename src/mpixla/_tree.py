@@ -26,6 +26,15 @@ def _is_key(x: Any) -> bool:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
+def _data_of(x: Any) -> Any:
+    return jax.random.key_data(x) if _is_key(x) else x
+
+
+def _as_keys_like(data: Any, x: Any) -> Any:
+    """Makes ``data`` keys again where ``x``, whose place it takes, is one."""
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x)) if _is_key(x) else data
+
+
 def moves(arguments: int = 1) -> Callable[[F], F]:
     """Lets the first arguments of a function that moves arrays be pytrees of one structure, with PRNG keys as leaves.
 
@@ -53,11 +62,8 @@ def moves(arguments: int = 1) -> Callable[[F], F]:
 
 
 def _move(function: Callable[..., Any], leaves: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    data = [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
-    result = function(*data, *args, **kwargs)
-    if result is not None and _is_key(leaves[-1]):
-        return jax.random.wrap_key_data(result, impl=jax.random.key_impl(leaves[-1]))
-    return result
+    result = function(*map(_data_of, leaves), *args, **kwargs)
+    return None if result is None else _as_keys_like(result, leaves[-1])
 
 
 def joins(*, reduces: bool, kept_axes: int = 0) -> Callable[[F], F]:
@@ -79,7 +85,7 @@ def joins(*, reduces: bool, kept_axes: int = 0) -> Callable[[F], F]:
             if reduces and any(map(_is_key, leaves)):
                 raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
             results: list[Any] = [None] * len(leaves)
-            data = [as_array(jax.random.key_data(y) if _is_key(y) else y, "x", name) for y in leaves]
+            data = [as_array(_data_of(y), "x", name) for y in leaves]
             for leaf in data:
                 if leaf.shape[:kept_axes] != data[0].shape[:kept_axes] or leaf.ndim < kept_axes:
                     function(leaf, *args, **kwargs)  # says what is wrong with this leaf
@@ -89,9 +95,7 @@ def joins(*, reduces: bool, kept_axes: int = 0) -> Callable[[F], F]:
                 joined = function(_join(group, kept_axes), *args, **kwargs)
                 parts = _cut(joined, tuple(y.shape[kept_axes:] for y in group))
                 for i, part in zip(places, parts, strict=True):
-                    key = leaves[i]
-                    is_key = _is_key(key)
-                    results[i] = jax.random.wrap_key_data(part, impl=jax.random.key_impl(key)) if is_key else part
+                    results[i] = _as_keys_like(part, leaves[i])
             return jax.tree.unflatten(structure, results)
 
         return on_tree  # type: ignore[return-value]
