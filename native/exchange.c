@@ -116,8 +116,6 @@ static void *item(const frame_buffer *b, int64_t offset) {
     return b->data ? (char *)b->data + offset * b->dtype->row->itemsize : NULL;
 }
 
-/* Both sides of a message have the same count, so where an MPI has no large counts both are told so, and neither waits
- * for the other. */
 static const mpi_counted *calls_for(const mpi_library *mpi, int64_t count) {
     return count <= mpi->count_limit ? mpi->small : mpi->large;
 }

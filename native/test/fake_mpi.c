@@ -164,6 +164,26 @@ enum { PARTS_TEXT = 192 };
         return text;                                                                                     \
     }
 WRITE_PARTS(parts_of, int)
+/* Derived types: structs are numbered from STRUCTS on, others from DERIVED on. */
+enum { STRUCTS = 300, DERIVED = 340, DERIVED_END = 380 };
+static struct {
+    int alive;
+    int64_t items;
+} derived[DERIVED_END];
+
+static HANDLE derived_new(int first, int64_t items) {
+    while (first < DERIVED_END - 1 && derived[first].alive) first++;
+    derived[first].alive = 1;
+    derived[first].items = items;
+    fake.types++;
+    return narrow(first);
+}
+
+static int64_t items_of(HANDLE type) {
+    int n = number(type);
+    return n >= STRUCTS && n < DERIVED_END ? derived[n].items : 1;
+}
+
 /* As in an MPI, a request that could not be made is no request. */
 static int posted(int code, fake_message message, HANDLE *request) {
     int waited = 0;
@@ -197,11 +217,13 @@ static int posted(int code, fake_message message, HANDLE *request) {
     }                                                                                                                \
     int MPI_Irecv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, HANDLE *request) {                \
         int code = called("MPI_Irecv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));   \
-        return posted(code, (fake_message){"MPI_Irecv" #c, b, n, I(t), source, tag, I(comm), 0}, request);           \
+        return posted(code, (fake_message){"MPI_Irecv" #c, b, n, I(t), source, tag, I(comm), n * items_of(t), 0},    \
+                      request);                                                                                      \
     }                                                                                                                \
     int MPI_Isend##c(const void *b, COUNT n, HANDLE t, int dest, int tag, HANDLE comm, HANDLE *request) {            \
         int code = called("MPI_Isend" #c, b, NULL, "%lld t%d -> %d tag %d c%d", L(n), I(t), dest, tag, I(comm));     \
-        return posted(code, (fake_message){"MPI_Isend" #c, b, n, I(t), dest, tag, I(comm), 0}, request);             \
+        return posted(code, (fake_message){"MPI_Isend" #c, b, n, I(t), dest, tag, I(comm), n * items_of(t), 0},      \
+                      request);                                                                                      \
     }                                                                                                                \
     int MPI_Recv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, void *status) {                    \
         int code = called("MPI_Recv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));    \
@@ -266,7 +288,7 @@ int MPI_Wait(HANDLE *request, void *status) {
     if (n < 0 || n >= fake.posted || fake.messages[n].waited) return ERR_REQUEST;
     fake.messages[n].waited = 1;
     *request = narrow(REQUESTS + FAKE_MESSAGES);
-    fake_status s = {.source = fake.messages[n].peer, .elements = fake.messages[n].n - fake.missing};
+    fake_status s = {.source = fake.messages[n].peer, .elements = fake.messages[n].items - fake.missing};
     memcpy(status, &s, sizeof s);
     return fake_result("MPI_Wait");
 }
@@ -311,25 +333,21 @@ int MPI_Type_size(HANDLE type, int *bytes) {
 }
 
 int MPI_Type_contiguous(int n, HANDLE type, HANDLE *made) {
-    (void)n;
-    (void)type;
-    fake.types++;
-    *made = narrow(299);
+    *made = derived_new(DERIVED, n * items_of(type));
     return fake_result("MPI_Type_contiguous");
 }
 
 int MPI_Type_create_struct(int n, const int lengths[], const intptr_t places[], HANDLE const *types, HANDLE *made) {
-    (void)lengths;
-    (void)types;
+    int64_t items = 0;
+    for (int i = 0; i < n; i++) items += lengths[i] * items_of(types[i]);
     /* Two pieces, the second behind the first. */
     if (n != 2 || places[0] != 0 || places[1] <= 0) return ERR_COMM;
-    fake.types++;
-    *made = narrow(300);
+    *made = derived_new(STRUCTS, items);
     return fake_result("MPI_Type_create_struct");
 }
 
 int MPI_Type_free(HANDLE *type) {
-    (void)type;
+    derived[number(*type)].alive = 0;
     fake.types--;
     return 0;
 }

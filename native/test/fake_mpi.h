@@ -24,7 +24,9 @@ typedef struct fake_message {
     const char *function;
     const void *buffer;
     int64_t n;
-    int type, peer, tag, comm, waited;
+    int type, peer, tag, comm;
+    int64_t items;
+    int waited;
 } fake_message;
 
 enum { FAKE_MESSAGES = 16 };

@@ -9,6 +9,8 @@
 #define NOBODY MPIXLA_PROC_NULL
 #define LIST(...) (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
 
+enum { BIG_TYPE = 300 }; /* the fake's, of several items */
+
 static call c;
 
 static void check_message(int place, const char *function, const void *buffer, int64_t n, int peer, int tag) {
@@ -16,7 +18,7 @@ static void check_message(int place, const char *function, const void *buffer, i
     CHECK_STR(m->function, function);
     CHECK(m->buffer == buffer);
     CHECK_INT(m->n, n);
-    CHECK_INT(m->type, FFI_F32);
+    CHECK_INT(m->type, m->items == n ? FFI_F32 : BIG_TYPE);
     CHECK_INT(m->peer, peer);
     CHECK_INT(m->tag, tag);
     CHECK_INT(m->waited, 1);
@@ -229,11 +231,11 @@ static void uses_large_counts(void) {
         check_message(2, "MPI_Isend", c.send, 1, 1, 3);
         check_message(3, "MPI_Isend_c", c.send + sizeof(float), 2, 2, 4);
     } else {
-        CHECK_IN(c.message, "r0 | MPI_Irecv returned error code -1: this MPI has no large-count functions (MPI 4.0)");
-        CHECK_IN(c.message, "in source slot 0 <- 2 ");
-        CHECK_INT(fake->posted, 2);
-        check_message(0, "MPI_Irecv", c.recv + 2 * sizeof(float), 1, 1, 6);
-        check_message(1, "MPI_Isend", c.send, 1, 1, 3);
+        CHECK_STR(c.message, "");
+        check_message(0, "MPI_Irecv", c.recv, 1, 2, 5);
+        check_message(1, "MPI_Irecv", c.recv + 2 * sizeof(float), 1, 1, 6);
+        check_message(2, "MPI_Isend", c.send, 1, 1, 3);
+        check_message(3, "MPI_Isend", c.send + sizeof(float), 1, 2, 4);
     }
     CHECK_INT(mpixla_count_limit_set(INT_MAX), 1);
 }

@@ -231,7 +231,7 @@ static void uses_large_counts(void) {
         "MPI_Scan 1 t11 op 100 c2",
         "MPI_Scatter 1 t300 to 1 t300 root 0 c2",
         "MPI_Send 1 t300 -> 1 tag 7 c2",
-        "MPI_Sendrecv 1 t300 -> 1 tag 7, 1 t300 <- 2 tag 8 c2",
+        "MPI_Sendrecv 1 t301 -> 1 tag 7, 1 t300 <- 2 tag 8 c2",
     };
     CHECK_INT(mpixla_count_limit_set(CALL_COUNT), INT_MAX);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {

@@ -25,27 +25,28 @@ def make(name: str, shapes: ShapeRule) -> Primitive:
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     It has multiple results. Its parameters include the row's attributes.
     """
-    return _define(name, shapes, functools.partial(_lower, _native.ops[name]), communicates=True)
+    return _define(name, shapes, functools.partial(_lower, _native.ops[name]))
 
 
-def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], *, communicates: bool = True) -> Primitive:
+def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]]) -> Primitive:
     """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
+
+    Its ``fun`` need not communicate: its transpose will, and JAX must not drop that on a rank that ignores the result.
 
     Args:
         name: what jaxprs call it.
         shapes: the shape rule.
         fun: from the operands, and the parameters as keywords, to the list of results.
-        communicates: whether ``fun`` uses a primitive that does.
     """
-    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), communicates=communicates)
+    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True))
 
 
-def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], *, communicates: bool) -> Primitive:
+def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitive:
     primitive = Primitive(name)
     primitive.multiple_results = True
 
     def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-        return list(shapes(*operands, **params)), {ordered} if communicates else set()
+        return list(shapes(*operands, **params)), {ordered}
 
     primitive.def_effectful_abstract_eval(abstract)
     mlir.register_lowering(primitive, lower)

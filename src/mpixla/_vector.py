@@ -91,7 +91,7 @@ def _batch_behind_rows(**params: Any) -> tuple[int, int]:
 _allgatherv = make("allgatherv", _all_rows)
 # Its transpose: this rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ.
 _allgatherv_transpose = compose(
-    "allgatherv_transpose", _own_rows, lambda ct, *, comm, counts: [_slice(ct, comm, counts)], communicates=False
+    "allgatherv_transpose", _own_rows, lambda ct, *, comm, counts: [_slice(ct, comm, counts)]
 )
 
 

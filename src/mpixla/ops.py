@@ -200,9 +200,7 @@ def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
 
 _allgather = make("allgather", _stacked)
 # Its transpose: this rank's slice of a cotangent that is the same on every rank.
-_allgather_transpose = compose(
-    "allgather_transpose", _unstacked, lambda ct, *, comm: [ct[comm.rank]], communicates=False
-)
+_allgather_transpose = compose("allgather_transpose", _unstacked, lambda ct, *, comm: [ct[comm.rank]])
 
 define_linear(
     _allgather,
@@ -252,7 +250,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: str = REPLICAT
 
 _allreduce = make("allreduce", _like)
 # The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
-_pvary = compose("pvary", _like, lambda x, *, comm: [x], communicates=False)
+_pvary = compose("pvary", _like, lambda x, *, comm: [x])
 
 
 def _allreduce_tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
@@ -411,7 +409,6 @@ _bcast_transpose = compose(
     "bcast_transpose",
     _like,
     lambda ct, *, comm, root: [ct if comm.rank == root else jnp.zeros_like(ct)],
-    communicates=False,
 )
 
 define_linear(

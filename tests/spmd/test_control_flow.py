@@ -70,6 +70,21 @@ def test_gradients(row, how, comm, size):
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("how", ["scan", "cond", "remat", "remat policy", "remat everything saved", "jit in jit"])
+@pytest.mark.parametrize("row", REVERSE)
+def test_gradients_where_a_rank_ignores_the_result(row, how, comm, rank, size):
+    """The rank takes part all the same, forward and backward: the others count on it."""
+    f, x = function(row, comm, size)
+
+    def g(x):
+        y = f(x)
+        return x * 2 if rank == 0 else y
+
+    want = jax.grad(lambda x: jnp.sum(three_times(g)(x) ** 2))(x)
+    loss = lambda x: jnp.sum(WRAPPERS[how](g)(x) ** 2)  # noqa: E731
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), want, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("row", CASES)
 def test_forward_mode_of_while_loop(row, comm, size):
     f, x = function(row, comm, size)
