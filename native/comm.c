@@ -23,6 +23,7 @@ static void comm_drop(void *value) {
     if (entry->handle == mpi->facts.comm_self) atomic_store(&finalized, 1);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     if (atomic_exchange(&entry->has_reversed, 0) && !atomic_load(&finalized)) (void)mpi->comm_free(entry->reversed);
+    if (atomic_exchange(&entry->has_private, 0) && !atomic_load(&finalized)) (void)mpi->comm_free(entry->private);
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {
@@ -101,5 +102,17 @@ int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
         atomic_store(&entry->has_reversed, 1);
     }
     *reversed = entry->reversed;
+    return 0;
+}
+
+int comm_private(comm_entry *entry, mpixla_handle *private) {
+    if (!atomic_load(&entry->has_private)) {
+        mpixla_handle made = 0;
+        int code = mpi->comm_duplicate(entry->handle, &made);
+        if (code != 0) return code;
+        entry->private = made;
+        atomic_store(&entry->has_private, 1);
+    }
+    *private = entry->private;
     return 0;
 }

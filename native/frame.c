@@ -35,6 +35,14 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
         if (!name || name->len != strlen(names[i]) || memcmp(name->ptr, names[i], name->len) != 0)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
+        if ((ARRAYS >> i) & 1) {
+            const ffi_array *array = given->values[next];
+            if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX)
+                return error_set("attribute '%s' of %s must be an array of 64-bit integers", names[i], op);
+            f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
+            next++;
+            continue;
+        }
         const ffi_scalar *scalar = given->values[next];
         if (given->types[next] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
             return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
@@ -147,6 +155,51 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
     return 0;
 }
 
+int64_t frame_next(const ffi_buffers *given, int64_t i) {
+    while (i < given->size && given->types[i] == FFI_KIND_BUFFER &&
+           ((const ffi_buffer *)given->buffers[i])->dtype == FFI_TOKEN)
+        i++;
+    return i;
+}
+
+static int shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
+    int differ = a->dtype != b->dtype || a->rank != b->rank;
+    for (int64_t i = 0; !differ && i < a->rank; i++) differ = a->dims[i] != b->dims[i];
+    return differ;
+}
+
+/* The pairs of MANY. `send` and `recv` are the first pair, with the items of all of them. */
+static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *results) {
+    const char *op = f->shape->mpi_name;
+    int64_t items = 0, pairs = 0, i = 0, j = 0;
+    for (;; i++, j++, pairs++) {
+        frame_buffer in = {0}, out = {0};
+        i = frame_next(operands, i);
+        j = frame_next(results, j);
+        if (i == operands->size || j == results->size) break;
+        if (operands->types[i] != FFI_KIND_BUFFER)
+            return error_set("operand %lld of %s is not a buffer", (long long)i, op);
+        if (results->types[j] != FFI_KIND_BUFFER)
+            return error_set("result %lld of %s is not a buffer", (long long)j, op);
+        const ffi_buffer *operand = operands->buffers[i], *result = results->buffers[j];
+        if (buffer_read(&in, f, "send buffer", operand) || buffer_read(&out, f, "receive buffer", result)) return -1;
+        if (shapes_differ(operand, result))
+            return error_set("operand %lld of %s differs from its result in type or shape", (long long)i, op);
+        items += out.count;
+        if (pairs > 0) continue;
+        f->send = in;
+        f->recv = out;
+    }
+    if (pairs == 0 || i < operands->size || j < results->size)
+        return error_set("%s takes at least one operand, and as many operands as results", op);
+    f->send.count = f->recv.count = f->n = items;
+    f->type = f->recv.dtype->handle;
+    f->operands = operands;
+    f->results = results;
+    f->status = f->scratch;
+    return 0;
+}
+
 static int counts_check(frame *f) {
     const frame_buffer *send = &f->send, *recv = &f->recv;
     const char *op = f->shape->mpi_name;
@@ -182,6 +235,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->on_root = 0;
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
+    if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
@@ -229,6 +283,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
     else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
         used = add(text, bytes, used, " with %lld items", (long long)data->count);
+    if (has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " in blocks with halos");
     if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
     if (f->reverse) used = add(text, bytes, used, " from the last rank");
     if (!details) return;

@@ -21,13 +21,17 @@ enum {
 #undef MPIXLA_ATTRIBUTE
 };
 
+/* Those that are arrays. */
+enum { ARRAYS = AXES | HIGH | LOW | WIDTH };
+
 /* How the number of elements in the send and the receive buffer go together. */
 typedef enum frame_counts {
-    FREE,     /* not at all */
-    SAME,     /* equal, and of one type */
-    DIVIDED,  /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
-    GATHERED, /* one type; recv = size * send; MPI is told send's count */
-    SCATTERED /* one type; send = size * recv; MPI is told recv's count */
+    FREE,      /* not at all */
+    SAME,      /* equal, and of one type */
+    DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
+    GATHERED,  /* one type; recv = size * send; MPI is told send's count */
+    SCATTERED, /* one type; send = size * recv; MPI is told recv's count */
+    MANY       /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
 } frame_counts;
 
 /* What a frame is checked against. */
@@ -38,11 +42,20 @@ typedef struct frame_shape {
     uint32_t attributes;
 } frame_shape;
 
+/* What a row's call returns for a failure that is not MPI's: error_set has been called. */
+enum { FRAME_REFUSED = -2 };
+
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
     int64_t count;            /* elements */
     const dtype_entry *dtype; /* NULL as data */
 } frame_buffer;
+
+/* Items of an array attribute. */
+typedef struct frame_array {
+    const int64_t *items;
+    int64_t size;
+} frame_array;
 
 typedef struct frame {
     const frame_shape *shape;
@@ -60,11 +73,16 @@ typedef struct frame {
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
+    frame_array arrays[ATTRIBUTES];           /* likewise */
+    const ffi_buffers *operands, *results;    /* of MANY, tokens among them */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 
 /* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
+
+/* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
+int64_t frame_next(const ffi_buffers *given, int64_t i);
 
 /* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data
  * type, the reduction and the communicator. */

@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "frame.h"
+#include "halo.h"
 #include "log.h"
 
 #define NOWHERE MPIXLA_NOWHERE
@@ -77,8 +78,10 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
     if (code == 0 && f.template_.dtype && f.recv.count > 0) code = template_keep(&f);
     atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
     /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
-    if (code != 0 && (code == MPI_NO_LARGE_COUNT || mpi_get()->error_class(code, &class) != 0)) class = code;
+    if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == FRAME_REFUSED || mpi_get()->error_class(code, &class) != 0))
+        class = code;
     if (logging) log_end(&line, &f, class);
+    if (code == FRAME_REFUSED) return error_of_frame(call);
     return code == 0 ? NULL : error_of_mpi(call, &f, code, class);
 }
 

@@ -48,6 +48,8 @@ typedef struct mpi_library {
     int (*comm_get_attr)(mpixla_handle comm, int keyval, void *value, int *flag);
     /* Makes a communicator of the same processes with their ranks in reverse order. All of them must call it. */
     int (*comm_reverse)(mpixla_handle comm, int rank, mpixla_handle *reversed);
+    /* MPI_Comm_dup: all its processes must call it. */
+    int (*comm_duplicate)(mpixla_handle comm, mpixla_handle *copy);
     int (*comm_free)(mpixla_handle comm);
     /* Makes a keyval whose value is not copied to duplicates and whose `drop` runs when a communicator that
      * has it is freed. */

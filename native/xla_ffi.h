@@ -43,7 +43,13 @@ typedef enum ffi_dtype {
 
 typedef enum ffi_error_code { FFI_FAILED_PRECONDITION = 9, FFI_INTERNAL = 13 } ffi_error_code;
 
-enum { FFI_EXTENSION_METADATA = 1, FFI_STAGE_EXECUTE = 3, FFI_KIND_BUFFER = 1, FFI_ATTRIBUTE_SCALAR = 3 };
+enum {
+    FFI_EXTENSION_METADATA = 1,
+    FFI_STAGE_EXECUTE = 3,
+    FFI_KIND_BUFFER = 1,
+    FFI_ATTRIBUTE_ARRAY = 1,
+    FFI_ATTRIBUTE_SCALAR = 3
+};
 
 typedef struct ffi_error ffi_error; /* XLA's own; whoever receives one destroys it */
 
@@ -93,6 +99,12 @@ typedef struct ffi_scalar {
     int dtype;
     void *value;
 } ffi_scalar;
+
+typedef struct ffi_array {
+    int dtype;
+    size_t size; /* items */
+    void *data;
+} ffi_array;
 
 typedef struct ffi_buffers { /* operands, and in the same layout results */
     size_t struct_size;

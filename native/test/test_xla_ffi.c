@@ -46,6 +46,7 @@ SAME(FFI_EXTENSION_METADATA, XLA_FFI_Extension_Metadata);
 SAME(FFI_STAGE_EXECUTE, XLA_FFI_ExecutionStage_EXECUTE);
 SAME(FFI_KIND_BUFFER, XLA_FFI_ArgType_BUFFER);
 SAME(FFI_KIND_BUFFER, XLA_FFI_RetType_BUFFER);
+SAME(FFI_ATTRIBUTE_ARRAY, XLA_FFI_AttrType_ARRAY);
 SAME(FFI_ATTRIBUTE_SCALAR, XLA_FFI_AttrType_SCALAR);
 
 /* The extension's type has two names, but is the first member here in both. */
@@ -84,6 +85,9 @@ SAME_FIELD(ffi_bytes, ptr, XLA_FFI_ByteSpan, ptr);
 SAME_FIELD(ffi_bytes, len, XLA_FFI_ByteSpan, len);
 SAME_FIELD(ffi_scalar, dtype, XLA_FFI_Scalar, dtype);
 SAME_FIELD(ffi_scalar, value, XLA_FFI_Scalar, value);
+SAME_FIELD(ffi_array, dtype, XLA_FFI_Array, dtype);
+SAME_FIELD(ffi_array, size, XLA_FFI_Array, size);
+SAME_FIELD(ffi_array, data, XLA_FFI_Array, data);
 
 SAME_HEAD(ffi_buffers, XLA_FFI_Args);
 SAME_FIELD(ffi_buffers, size, XLA_FFI_Args, size);

@@ -8,6 +8,7 @@ import os
 from . import _exit
 from ._comm import get_default_comm
 from ._native import set_logging
+from .halo import halo_exchange
 from .ops import (
     allgather,
     allreduce,
@@ -35,6 +36,7 @@ __all__ = [
     "exscan",
     "gather",
     "get_default_comm",
+    "halo_exchange",
     "has_cuda_support",
     "has_sycl_support",
     "pvary",

@@ -19,13 +19,15 @@ from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
-def make(name: str, shapes: ShapeRule) -> Primitive:
+def make(name: str, shapes: ShapeRule, *, in_place: bool = False) -> Primitive:
     """Makes the primitive for the row ``name`` of native/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    It has multiple results. Its parameters include the row's attributes.
+    It has multiple results. Its parameters include the row's attributes. With ``in_place`` there are as many results
+    as operands, each in its operand's memory, which XLA copies before if it is still needed.
     """
-    return _define(name, shapes, functools.partial(_lower, _native.ops[name]), communicates=True)
+    lower = functools.partial(_lower, _native.ops[name], in_place)
+    return _define(name, shapes, lower, communicates=True)
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], *, communicates: bool = True) -> Primitive:
@@ -62,23 +64,29 @@ def _is_here(where: int, params: dict[str, Any]) -> bool:
     return (where == _native.ON_ROOT) == (params["comm"].rank == params["root"])
 
 
-def _number(value: Any) -> int:
-    return int(getattr(value, "id", value))
+def _number(value: Any) -> Any:
+    """An attribute: a 64-bit integer, or an array of them for a tuple."""
+    if isinstance(value, tuple):
+        return np.array(value, np.int64).ravel()
+    return np.int64(getattr(value, "id", value))
 
 
-def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def _lower(row: _native.Op, in_place: bool, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     _refuse_several_devices(row, ctx.module_context)
     passed = [0] if _is_here(row.send, params) else []
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
+    if in_place:
+        passed = [*range(len(operands))]
     gives = _is_here(row.recv, params)
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],
     )
-    attributes = {name: np.int64(_number(params[name])) for name in row.attributes}
-    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True)
+    attributes = {name: _number(params[name]) for name in row.attributes}
+    aliases = {i: i for i in passed} if in_place else None
+    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, operand_output_aliases=aliases)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **attributes)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results if gives else operands[: len(ctx.avals_out)]
