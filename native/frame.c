@@ -277,13 +277,13 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
     size_t used = add(text, bytes, 0, "%s", f->shape->mpi_name);
+    if (has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
     if (has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (has(f, ATTRIBUTE_SOURCE))
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
     else if (!has(f, ATTRIBUTE_DEST) && data->dtype)
         used = add(text, bytes, used, " with %lld items", (long long)data->count);
-    if (has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " in blocks with halos");
     if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
     if (f->reverse) used = add(text, bytes, used, " from the last rank");
     if (!details) return;

@@ -16,6 +16,7 @@ import numpy as np
 from mpi4py import MPI
 
 import mpixla
+from halo_model import Grid
 
 # Reductions as NumPy functions of two arrays, and NumPy's kinds (dtype.kind) of the data types that they take.
 REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -136,6 +137,21 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
     return y
 
 
+def _chain(size: int, periodic: bool) -> Grid:
+    return Grid((size,), (periodic,), (1,), (0,), 1)
+
+
+_chains: dict[tuple[int, bool], Any] = {}
+
+
+def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
+    """One for each communicator, as making one is collective and not free."""
+    key = MPI._handleof(comm), periodic
+    if key not in _chains:
+        _chains[key] = comm.Create_cart([comm.Get_size()], [periodic])
+    return _chains[key]
+
+
 ROWS = [
     Row(
         "allgather",
@@ -186,6 +202,13 @@ ROWS = [
         call=lambda x, comm, root: mpixla.gather(x, root, comm=comm),
         model=lambda inputs, rank, root: np.stack(_first(inputs)) if rank == root else inputs[rank][0],
         variants=_roots,
+    ),
+    Row(
+        "halo_exchange",
+        call=lambda x, comm, periodic: mpixla.halo_exchange(x, _chain_of(comm, periodic)),
+        model=lambda inputs, rank, periodic: _chain(len(inputs), periodic).exchanged(_first(inputs), rank),
+        shapes=lambda shape, rank, size, periodic: [(*_chain(size, periodic).shape(rank), *shape)],
+        variants=lambda size: [{"periodic": True}, {"periodic": False}],
     ),
     Row(
         "pvary",

@@ -88,13 +88,22 @@ static ffi_bytes bytes_of(const char *name) {
     return (ffi_bytes){.ptr = name, .len = strlen(name)};
 }
 
+static void attribute_put(call *c, int place, int type, ffi_array array) {
+    c->attributes.types[place] = type;
+    c->attributes.arrays[place] = array;
+    c->attributes.scalar_pointers[place] =
+        type == FFI_ATTRIBUTE_ARRAY ? (void *)&c->attributes.arrays[place] : &c->attributes.scalars[place];
+}
+
 void call_attribute_insert(call *c, int position, const char *name, int64_t value) {
     for (int64_t i = c->frame.attrs.size++; i > position; i--) {
         c->attributes.names[i] = c->attributes.names[i - 1];
         c->attributes.values[i] = c->attributes.values[i - 1];
+        attribute_put(c, (int)i, c->attributes.types[i - 1], c->attributes.arrays[i - 1]);
     }
     c->attributes.names[position] = bytes_of(name);
     c->attributes.values[position] = value;
+    attribute_put(c, position, FFI_ATTRIBUTE_SCALAR, (ffi_array){0});
 }
 
 void call_attribute_remove(call *c, int position) {
@@ -102,17 +111,24 @@ void call_attribute_remove(call *c, int position) {
     for (int64_t i = position; i < c->frame.attrs.size; i++) {
         c->attributes.names[i] = c->attributes.names[i + 1];
         c->attributes.values[i] = c->attributes.values[i + 1];
+        attribute_put(c, (int)i, c->attributes.types[i + 1], c->attributes.arrays[i + 1]);
     }
 }
 
-void call_attribute_set(call *c, const char *name, int64_t value) {
+static int attribute_place(const call *c, const char *name) {
     for (int64_t i = 0; i < c->frame.attrs.size; i++)
-        if (strcmp(c->attributes.names[i].ptr, name) == 0) {
-            c->attributes.values[i] = value;
-            return;
-        }
+        if (strcmp(c->attributes.names[i].ptr, name) == 0) return (int)i;
     fprintf(stderr, "the call has no attribute %s\n", name);
     exit(2);
+}
+
+void call_attribute_set(call *c, const char *name, int64_t value) {
+    c->attributes.values[attribute_place(c, name)] = value;
+}
+
+void call_array_set(call *c, const char *name, const int64_t *items, int64_t size) {
+    ffi_array array = {.dtype = FFI_S64, .size = (size_t)size, .data = (void *)(uintptr_t)items};
+    attribute_put(c, attribute_place(c, name), FFI_ATTRIBUTE_ARRAY, array);
 }
 
 static void call_clear(call *c) {
@@ -158,6 +174,9 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                   i == ATTRIBUTE_COMM   ? comm
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
+    static const int64_t arrays[ATTRIBUTES] = {[ATTRIBUTE_LOW] = 1, [ATTRIBUTE_HIGH] = 2, [ATTRIBUTE_WIDTH] = 1};
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if ((shape->attributes & ARRAYS) >> i & 1) call_array_set(c, names[i], &arrays[i], 1);
 
     const comm_entry *entry = comm_find(comm);
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;

@@ -22,6 +22,7 @@ typedef struct call {
     struct {
         ffi_bytes names[CALL_SLOTS];
         ffi_scalar scalars[CALL_SLOTS];
+        ffi_array arrays[CALL_SLOTS];
         int64_t values[CALL_SLOTS];
         int types[CALL_SLOTS];
         ffi_bytes *name_pointers[CALL_SLOTS];
@@ -38,7 +39,8 @@ typedef struct call {
 const frame_shape *call_shape(const char *op);
 
 /* A call that is right: `op` on this communicator and with this root, where that is taken, with CALL_COUNT
- * float32 items a rank, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no status object. */
+ * float32 items a rank, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0, no status object, and a
+ * halo of width 1 between ranks 1 and 2. */
 void call_make(call *c, const char *op, int64_t comm, int64_t root);
 
 /* Puts a buffer, or an attribute, before the one that has this position now. */
@@ -47,8 +49,9 @@ void call_attribute_insert(call *c, int position, const char *name, int64_t valu
 void call_remove(call *c, int side, int position);
 void call_attribute_remove(call *c, int position);
 
-/* Changes the attribute of this name. */
+/* Changes the attribute of this name: a number, or an array, which is not copied. */
 void call_attribute_set(call *c, const char *name, int64_t value);
+void call_array_set(call *c, const char *name, const int64_t *items, int64_t size);
 
 /* Changes the number of items of a buffer, or its element type. */
 void call_count_set(call *c, int side, int position, int64_t count);

@@ -244,6 +244,14 @@ int MPI_Comm_split(HANDLE comm, int color, int key, HANDLE *part) {
     return 0;
 }
 
+int MPI_Comm_dup(HANDLE comm, HANDLE *copy) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    if (fake_result("MPI_Comm_dup")) return fake.code;
+    *copy = narrow(comm_dup(n));
+    return 0;
+}
+
 int MPI_Comm_create_keyval(copy_function *copy, delete_function *drop, int *keyval, void *extra) {
     if (fake_result("MPI_Comm_create_keyval")) return fake.code;
     if (keyvals_used == KEYVALS) return ERR_KEYVAL;

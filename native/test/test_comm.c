@@ -112,6 +112,21 @@ static void has_a_reverse(void) {
     CHECK(fake->comm_free(other) != 0);
 }
 
+static void has_a_duplicate_of_its_own(void) {
+    int number = fake->comm_new(1, 4, 0), other = 0;
+    comm_entry *entry = comm_find(comm_register(number, "public"));
+    mpixla_handle private = 0, again = 0;
+    fixture_fail("MPI_Comm_dup", 16);
+    CHECK_INT(comm_private(entry, &private), 16);
+    fixture_fail(NULL, 0);
+    CHECK_INT(comm_private(entry, &private), 0);
+    CHECK_INT(comm_private(entry, &again), 0);
+    CHECK(private == again && private != entry->handle);
+    while (fake->handle(other) != private) other++;
+    CHECK_INT(fake->comm_free(number), 0);
+    CHECK(fake->comm_free(other) != 0);
+}
+
 /* All threads register the same communicators at once. */
 static int first_comm;
 static int64_t ids[THREADS][EACH];
@@ -161,6 +176,7 @@ int main(int argc, char **argv) {
     tells_a_duplicate_from_its_original();
     refuses();
     has_a_reverse();
+    has_a_duplicate_of_its_own();
     is_shared_by_threads();
     refuses_after_finalize();
     return check_failures();

@@ -90,7 +90,7 @@ def _one_for_each(values: Any, what: str, dimensions: int) -> tuple[int, ...]:
     """Integers, one for each dimension."""
     if isinstance(values, jax.core.Tracer):
         _integer(values, what, "halo_exchange")
-    values = list(values)
+    values = list(values) if hasattr(values, "__len__") else [values]
     if len(values) != dimensions:
         raise ValueError(
             f"{what} of halo_exchange has {len(values)} entries, but the communicator has {dimensions} dimension(s). "
@@ -149,7 +149,7 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
         comm: a Cartesian communicator (``comm.Create_cart(dims, periods)``), which says where there are walls.
         width: the width of the ghost zones: an integer, or one for each dimension of the communicator; 0 for none.
         axes: which axis of ``x`` each dimension of the communicator is; by default the first ones. Negative ones
-            count from the last.
+            count from the last. An integer will do for one dimension.
 
     Returns:
         ``x`` with its ghost zones filled. Inside ``jit`` that is done in the memory of ``x``, if nothing else uses it.
@@ -176,7 +176,9 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
         >>> ring.Free()
     """
     if comm is None:
-        raise TypeError("halo_exchange needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
+        raise TypeError(
+            "halo_exchange needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives."
+        )
     c = comm_of(comm)
     low, high = _neighbours_of(comm, c)
     dimensions = len(low)
