@@ -94,7 +94,8 @@ static int unpack(pieces p, char *message) {
     return 0;
 }
 
-static int clear(pieces p, char *message) { // NOLINT(readability-non-const-parameter): an action
+/* Of the type of every action. */
+static int clear(pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
     (void)message;
     for (int64_t i = 0; i < p.number; i++) memset(p.first + i * p.distance, 0, (size_t)p.size);
     return 0;
