@@ -99,7 +99,7 @@ def decompose(comm: MPI.Intracomm, ny: int, nx: int) -> Block:
 
 
 def fill_halo(block: Block, fields: Fields) -> Fields:
-    """Fills the halo: from the neighbours, and at the walls with eta and u unchanged (free slip) and a v that vanishes."""
+    """Fills the halo: from the neighbours; at walls eta and u go on unchanged (free slip), and v vanishes."""
     fields = mpixla.halo_exchange(fields, block.cart)
     south, north = block.cart.Shift(0, 1)
     for wall, halo, first in ((south, 0, 1), (north, -1, -2)):

@@ -141,15 +141,14 @@ def _chain(size: int, periodic: bool) -> Grid:
     return Grid((size,), (periodic,), (1,), (0,), 1)
 
 
-_chains: dict[tuple[int, bool], Any] = {}
+_CHAINS = {periodic: MPI.Comm.Create_keyval() for periodic in (False, True)}
 
 
 def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
-    """One for each communicator, as making one is collective and not free."""
-    key = MPI._handleof(comm), periodic
-    if key not in _chains:
-        _chains[key] = comm.Create_cart([comm.Get_size()], [periodic])
-    return _chains[key]
+    """One for each communicator, which keeps it."""
+    if comm.Get_attr(_CHAINS[periodic]) is None:
+        comm.Set_attr(_CHAINS[periodic], comm.Create_cart([comm.Get_size()], [periodic]))
+    return comm.Get_attr(_CHAINS[periodic])
 
 
 ROWS = [
