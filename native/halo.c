@@ -276,8 +276,8 @@ static int check(const frame *c) {
     return 0;
 }
 
-/* Each dimension acts on one axis, so they can go in any order, in the transpose too. */
-static int run(const frame *c, int (*one)(dimension *d)) {
+/* The parameter of the transpose is that it goes through the dimensions backwards. */
+static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
     if (check(c)) return FRAME_REFUSED;
     dimension d = {.c = c};
     int code = comm_private(c->communicator, &d.comm);
@@ -295,7 +295,7 @@ static int run(const frame *c, int (*one)(dimension *d)) {
     d.scratch = atomic_exchange(&kept, NULL);
     int dimensions = (int)c->arrays[ATTRIBUTE_WIDTH].size;
     for (int i = 0; i < dimensions && code == 0; i++) {
-        d.number = i;
+        d.number = backwards ? dimensions - 1 - i : i;
         d.width = item(c, ATTRIBUTE_WIDTH, d.number);
         if (rank_of(c, ATTRIBUTE_LOW, d.number, &d.low) || rank_of(c, ATTRIBUTE_HIGH, d.number, &d.high)) {
             code = FRAME_REFUSED;
@@ -309,9 +309,9 @@ static int run(const frame *c, int (*one)(dimension *d)) {
 }
 
 int halo_exchange(const frame *c) {
-    return run(c, exchange);
+    return run(c, 0, exchange);
 }
 
 int halo_transpose(const frame *c) {
-    return run(c, give_back);
+    return run(c, 1, give_back);
 }
