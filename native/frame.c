@@ -161,6 +161,51 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
     return 0;
 }
 
+int64_t frame_next(const ffi_buffers *given, int64_t i) {
+    while (i < given->size && given->types[i] == FFI_KIND_BUFFER &&
+           ((const ffi_buffer *)given->buffers[i])->dtype == FFI_TOKEN)
+        i++;
+    return i;
+}
+
+static int shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
+    int differ = a->dtype != b->dtype || a->rank != b->rank;
+    for (int64_t i = 0; !differ && i < a->rank; i++) differ = a->dims[i] != b->dims[i];
+    return differ;
+}
+
+/* The pairs of MANY. `send` and `recv` are the first pair, with the items of all of them. */
+static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *results) {
+    const char *op = f->shape->mpi_name;
+    int64_t items = 0, pairs = 0, i = 0, j = 0;
+    for (;; i++, j++, pairs++) {
+        frame_buffer in = {0}, out = {0};
+        i = frame_next(operands, i);
+        j = frame_next(results, j);
+        if (i == operands->size || j == results->size) break;
+        if (operands->types[i] != FFI_KIND_BUFFER)
+            return error_set("operand %lld of %s is not a buffer", (long long)i, op);
+        if (results->types[j] != FFI_KIND_BUFFER)
+            return error_set("result %lld of %s is not a buffer", (long long)j, op);
+        const ffi_buffer *operand = operands->buffers[i], *result = results->buffers[j];
+        if (buffer_read(&in, f, "send buffer", operand) || buffer_read(&out, f, "receive buffer", result)) return -1;
+        if (shapes_differ(operand, result))
+            return error_set("operand %lld of %s differs from its result in type or shape", (long long)i, op);
+        items += out.count;
+        if (pairs > 0) continue;
+        f->send = in;
+        f->recv = out;
+    }
+    if (pairs == 0 || i < operands->size || j < results->size)
+        return error_set("%s takes at least one operand, and as many operands as results", op);
+    f->send.count = f->recv.count = f->n = items;
+    f->type = f->recv.dtype->handle;
+    f->operands = operands;
+    f->results = results;
+    f->status = f->scratch;
+    return 0;
+}
+
 static int counts_check(frame *f) {
     const frame_buffer *send = &f->send, *recv = &f->recv;
     const char *op = f->shape->mpi_name;
@@ -289,6 +334,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->on_root = 0;
     f->fault = (frame_fault){0};
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
+    if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
@@ -356,6 +402,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
     size_t used = add(text, bytes, 0, "%s", f->shape->mpi_name);
+    if (has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
     if (has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (has(f, ATTRIBUTE_SOURCE)) {

@@ -32,7 +32,8 @@ typedef enum frame_counts {
     /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. */
     GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
     SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
-    EXCHANGED_ROWS  /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
+    EXCHANGED_ROWS, /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
+    MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
 } frame_counts;
 
 /* What a frame is checked against. */
@@ -87,11 +88,15 @@ typedef struct frame {
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
     frame_array arrays[ATTRIBUTES];           /* likewise */
     frame_fault fault;
+    const ffi_buffers *operands, *results; /* of MANY, tokens among them */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 
 /* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
+
+/* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
+int64_t frame_next(const ffi_buffers *given, int64_t i);
 
 /* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data
  * type, the reduction and the communicator. */

@@ -10,6 +10,7 @@
 #include "error.h"
 #include "exchange.h"
 #include "frame.h"
+#include "halo.h"
 #include "log.h"
 
 #define NOWHERE MPIXLA_NOWHERE

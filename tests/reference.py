@@ -17,6 +17,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from halo_model import Grid
 
 # Reductions as NumPy functions of two arrays, and NumPy's kinds (dtype.kind) of the data types that they take.
 REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -194,6 +195,20 @@ def _lines(size: int) -> list[dict[str, Any]]:
     return [{"periodic": False}, {"periodic": True}]
 
 
+def _chain(size: int, periodic: bool) -> Grid:
+    return Grid((size,), (periodic,), (1,), (0,), 1)
+
+
+_CHAINS = {periodic: MPI.Comm.Create_keyval() for periodic in (False, True)}
+
+
+def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
+    """One for each communicator, which keeps it."""
+    if comm.Get_attr(_CHAINS[periodic]) is None:
+        comm.Set_attr(_CHAINS[periodic], comm.Create_cart([comm.Get_size()], [periodic]))
+    return comm.Get_attr(_CHAINS[periodic])
+
+
 ROWS = [
     Row(
         "allgather",
@@ -294,6 +309,13 @@ ROWS = [
         ),
         shapes=lambda shape, **_: [(3, *shape)],
         variants=_lines,
+    ),
+    Row(
+        "halo_exchange",
+        call=lambda x, comm, periodic: mpixla.halo_exchange(x, _chain_of(comm, periodic)),
+        model=lambda inputs, rank, periodic: _chain(len(inputs), periodic).exchanged(_first(inputs), rank),
+        shapes=lambda shape, rank, size, periodic: [(*_chain(size, periodic).shape(rank), *shape)],
+        variants=lambda size: [{"periodic": True}, {"periodic": False}],
     ),
     Row(
         "pvary",

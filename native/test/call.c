@@ -186,7 +186,9 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     const comm_entry *entry = comm_find(comm);
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
-        if (1 << i & (COUNTS | DESTS | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS | SOURCES) &
+        if (1 << i &
+            (AXES | COUNTS | DESTS | HIGH | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS |
+             SOURCES | WIDTH) &
             shape->attributes)
             array_append(c, i, names[i], size);
         else if (shape->attributes >> i & 1)
@@ -201,6 +203,10 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                                  [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
     for (int i = 0; i < ATTRIBUTES; i++)
         if (shape->attributes & DESTS && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
+
+    static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_LOW] = 1, [ATTRIBUTE_HIGH] = 2, [ATTRIBUTE_WIDTH] = 1};
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (shape->attributes & AXES && c->attributes.arrays[i].data) call_array_set(c, i, 1, &halo[i]);
 
     frame_counts counts = shape->counts;
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;

@@ -42,7 +42,7 @@ const frame_shape *call_shape(const char *op);
 /* A call that is right: `op` on this communicator and with this root, where that is taken, with CALL_COUNT
  * float32 items a rank, or as many rows of one item, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no
  * status object. An exchange sends 1 item to rank 1 and 2 to rank 2 under the tags 3 and 4, and receives 2 from rank 2
- * and 1 from rank 1 under the tags 5 and 6. */
+ * and 1 from rank 1 under the tags 5 and 6. A halo has width 1 and is between ranks 1 and 2. */
 void call_make(call *c, const char *op, int64_t comm, int64_t root);
 
 /* Puts a buffer, or an attribute, before the one that has this position now. */

@@ -286,14 +286,14 @@ static void refuses_wrong_rows(void) {
 
 /* Memory: it grows, each side has its own, and so has each thread. */
 
-enum { MANY = 10000 };
+enum { LOTS = 10000 };
 
 static void *fill(void *unused) {
     (void)unused;
-    int64_t *numbers = malloc(MANY * sizeof *numbers);
-    for (int64_t i = 0; i < MANY; i++) numbers[i] = i % 3;
+    int64_t *numbers = malloc(LOTS * sizeof *numbers);
+    for (int64_t i = 0; i < LOTS; i++) numbers[i] = i % 3;
     parts sent, received;
-    for (int64_t n = 1; n <= MANY; n *= 10)
+    for (int64_t n = 1; n <= LOTS; n *= 10)
         for (int large = 0; large < 2; large++) {
             CHECK_INT(parts_make(&sent, PARTS_SENT, numbers, n, 7, large), 0);
             CHECK_INT(parts_make(&received, PARTS_RECEIVED, numbers, n, 11, !large), 0);

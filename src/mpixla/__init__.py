@@ -9,6 +9,7 @@ from . import _exit
 from ._comm import get_default_comm
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
+from .halo import halo_exchange
 from .neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops import (
     allgather,
@@ -40,6 +41,7 @@ __all__ = [
     "gather",
     "gatherv",
     "get_default_comm",
+    "halo_exchange",
     "has_cuda_support",
     "has_sycl_support",
     "neighbor_allgather",

@@ -19,13 +19,14 @@ from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
-def make(name: str, shapes: ShapeRule) -> Primitive:
+def make(name: str, shapes: ShapeRule, *, in_place: bool = False) -> Primitive:
     """Makes the primitive for the row ``name`` of native/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    It has multiple results. Its parameters include the row's attributes.
+    It has multiple results. Its parameters include the row's attributes. With ``in_place`` there are as many results
+    as operands, each in its operand's memory, which XLA copies before if it is still needed.
     """
-    return _define(name, shapes, functools.partial(_lower, _native.ops[name]))
+    return _define(name, shapes, functools.partial(_lower, _native.ops[name], in_place))
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]]) -> Primitive:
@@ -67,12 +68,14 @@ def _number(value: Any) -> int:
     return int(getattr(value, "id", value))
 
 
-def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def _lower(row: _native.Op, in_place: bool, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     _refuse_several_devices(row, ctx.module_context)
     passed = [0] if _is_here(row.send, params) else []
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
+    if in_place:
+        passed = [*range(len(operands))]
     gives = _is_here(row.recv, params)
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
@@ -81,7 +84,8 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
     scalars = {name: np.int64(_number(params[name])) for name in row.attributes if not isinstance(params[name], tuple)}
     # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
     arrays = {name: mlir.dense_int_array(params[name]) for name in row.attributes if name not in scalars}
-    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, backend_config=arrays)
+    aliases = {i: i for i in passed} if in_place else None
+    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, operand_output_aliases=aliases, backend_config=arrays)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **scalars)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results if gives else operands[: len(ctx.avals_out)]

@@ -13,7 +13,10 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 # Rows of native/ops.def that are no operation of their own, and the operations that are made of them.
-SHARED = {"exchange": {"neighbor_allgather", "neighbor_alltoall", "neighbor_alltoallv"}}
+SHARED = {
+    "exchange": {"neighbor_allgather", "neighbor_alltoall", "neighbor_alltoallv"},
+    "halo_transpose": set(),
+}
 OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in _native.ops))
 
 

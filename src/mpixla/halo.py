@@ -1,0 +1,192 @@
+"""Ghost zones of blocks on a Cartesian communicator."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import ad, batching
+from mpi4py import MPI
+
+from . import _native
+from ._comm import Comm, comm_of
+from ._jax import Primitive, ShapedArray
+from ._primitive import as_array, make
+from ._rules import define_jvp, define_transpose
+from .ops import _integer
+
+Tree = TypeVar("Tree")
+# For each array, which of its axes each Cartesian dimension is.
+Axes = tuple[tuple[int, ...], ...]
+
+
+def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
+    return arrays
+
+
+_exchange = make("halo_exchange", _like, in_place=True)
+# Its transpose, whose transpose is the exchange.
+_transposed = make("halo_transpose", _like, in_place=True)
+
+
+def _define_rules(primitive: Primitive, transposed: Primitive) -> None:
+    def jvp(primals: Any, tangents: Any, *, axes: Axes, **params: Any) -> Sequence[Any]:
+        """Arrays of integers have no tangents, whatever they travel with."""
+        results: list[Any] = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in primals]
+        moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
+        exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
+        for i, tangent in zip(moved, exchanged, strict=True):
+            results[i] = tangent
+        return results
+
+    def transpose(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
+        # The C library adds floats of 32 bits and more.
+        wide = [ct.astype(jnp.float32) if _is_narrow(ct.dtype) else ct for ct in cotangents]
+        added = transposed.bind(*wide, **params)
+        return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
+
+    def batch(arrays: Any, dims: Any, *, axes: Axes, **params: Any) -> tuple[Any, Any]:
+        """The batch stays where it is; the axes behind it are one further."""
+        shifted = tuple(
+            own if d is None else tuple(axis + (axis >= d) for axis in own) for own, d in zip(axes, dims, strict=True)
+        )
+        return primitive.bind(*arrays, axes=shifted, **params), list(dims)
+
+    define_jvp(primitive, jvp)
+    define_transpose(primitive, transpose)
+    batching.primitive_batchers[primitive] = batch
+
+
+def _is_narrow(dtype: Any) -> bool:
+    return jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
+
+
+_define_rules(_exchange, _transposed)
+_define_rules(_transposed, _exchange)
+
+
+# The ranks below and above in each dimension of a Cartesian communicator; MPI.PROC_NULL at a wall.
+_neighbours: dict[Comm, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+
+
+def _neighbours_of(comm: Any, c: Comm) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if c not in _neighbours:
+        if comm.Get_topology() != MPI.CART:
+            raise TypeError(
+                f"halo_exchange needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
+                "comm.Create_cart(dims, periods)."
+            )
+        cart = MPI.Cartcomm(comm)
+        pairs = [cart.Shift(dimension, 1) for dimension in range(cart.Get_dim())]
+        low, high = (
+            tuple(_native.PROC_NULL if rank == MPI.PROC_NULL else rank for rank in side)
+            for side in (zip(*pairs, strict=True) if pairs else ((), ()))
+        )
+        _neighbours[c] = low, high
+    return _neighbours[c]
+
+
+def _one_for_each(values: Any, what: str, dimensions: int) -> tuple[int, ...]:
+    """Integers, one for each dimension."""
+    if isinstance(values, jax.core.Tracer):
+        _integer(values, what, "halo_exchange")
+    values = list(values) if hasattr(values, "__len__") else [values]
+    if len(values) != dimensions:
+        raise ValueError(
+            f"{what} of halo_exchange has {len(values)} entries, but the communicator has {dimensions} dimension(s). "
+            "Give one for each."
+        )
+    return tuple(_integer(value, f"{what}[{i}]", "halo_exchange") for i, value in enumerate(values))
+
+
+def _widths(width: Any, dimensions: int) -> tuple[int, ...]:
+    if hasattr(width, "__len__") and getattr(width, "ndim", 1) == 1:
+        widths = _one_for_each(width, "width", dimensions)
+    else:
+        widths = (_integer(width, "width", "halo_exchange"),) * dimensions
+    if any(w < 0 for w in widths):
+        raise ValueError(f"width of halo_exchange is {width}, but a ghost zone cannot be negative. Pass 0 for none.")
+    return widths
+
+
+def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes, counted from the front, of one array that has room for the ghosts."""
+    for axis in axes:
+        if not -x.ndim <= axis < x.ndim:
+            raise ValueError(
+                f"halo_exchange was to exchange along axis {axis}, but an array of shape {x.shape} has {x.ndim} axes. "
+                "Pass axes=, the axis of x that each dimension of the communicator is."
+            )
+    own = tuple(axis % x.ndim for axis in axes)
+    if len(set(own)) < len(own):
+        raise ValueError(
+            f"axes of halo_exchange are {axes}, which names an axis twice for an array of shape {x.shape}. Each "
+            "dimension of the communicator needs an axis of its own."
+        )
+    for axis, width in zip(own, widths, strict=True):
+        inner = x.shape[axis] - 2 * width
+        if width > 0 and inner < width:
+            raise ValueError(
+                f"halo_exchange of width {width} along axis {axis} needs at least {3 * width} items there, a ghost "
+                f"zone on each side and as many items between them, but x has shape {x.shape}. Use larger blocks on "
+                "fewer ranks, or a smaller width."
+            )
+    return own
+
+
+def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Tree:
+    """Fills the ghost zones of a block with what the neighbouring blocks have there.
+
+    The ranks of a Cartesian communicator share a domain: each has a block, with ``width`` lines of ghost items around
+    it on both sides of each dimension. They become copies of the neighbours' own items, corners and edges included.
+    At a wall (the end of a dimension that is not periodic) a ghost zone stays as it was; where it goes on around the
+    corner, between a wall and a neighbour, it becomes the neighbour's.
+
+    Args:
+        x: this rank's block with its ghosts, or a pytree of several. Along the exchanged axes blocks may differ in
+            size; the block without ghosts is at least ``width`` long. All arrays of a pytree travel in one message
+            to each neighbour.
+        comm: a Cartesian communicator (``comm.Create_cart(dims, periods)``), which says where there are walls.
+        width: the width of the ghost zones: an integer, or one for each dimension of the communicator; 0 for none.
+        axes: which axis of ``x`` each dimension of the communicator is; by default the first ones. Negative ones
+            count from the last. An integer will do for one dimension.
+
+    Returns:
+        ``x`` with its ghost zones filled. Inside ``jit`` that is done in the memory of ``x``, if nothing else uses it.
+
+    Derivative:
+        Linear. Reverse mode: cotangents of ghosts are added to those of the items that they are copies of, and become
+        zero; at a wall they stay.
+
+    Raises:
+        TypeError: for a ``comm`` that is not Cartesian, a width or axis that is no static integer, or a dtype
+            that MPI cannot move.
+        ValueError: for a negative width, axes that ``x`` does not have or that are named twice, not one for each
+            dimension, a block that is too small, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> x = jnp.array([0, 1, 2, 0]) + 10 * ring.Get_rank()  # two items, with a ghost on each side
+        >>> y = mpixla.halo_exchange(x, ring)
+        >>> below, above = ring.Shift(0, 1)
+        >>> [int(y[0]), int(y[-1])] == [10 * below + 2, 10 * above + 1]
+        True
+        >>> ring.Free()
+    """
+    if comm is None:
+        raise TypeError(
+            "halo_exchange needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives."
+        )
+    c = comm_of(comm)
+    low, high = _neighbours_of(comm, c)
+    dimensions = len(low)
+    widths = _widths(width, dimensions)
+    given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions)
+    leaves, tree = jax.tree.flatten(x)
+    arrays = [as_array(leaf, "x", "halo_exchange") for leaf in leaves]
+    own = tuple(_axes_of(array, given, widths) for array in arrays)
+    if arrays and any(widths):
+        arrays = _exchange.bind(*arrays, axes=own, comm=c, high=high, low=low, width=widths)
+    return jax.tree.unflatten(tree, arrays)
