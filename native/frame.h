@@ -30,12 +30,16 @@ typedef enum frame_counts {
     SCATTERED /* one type; send = size * recv; MPI is told recv's count */
 } frame_counts;
 
+/* Whether a call completes, or starts or waits for a request (request.h). */
+typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_request;
+
 /* What a frame is checked against. */
 typedef struct frame_shape {
     const char *mpi_name;
     mpixla_where send, template_, recv;
     frame_counts counts;
     uint32_t attributes;
+    frame_request request;
 } frame_shape;
 
 typedef struct frame_buffer {
@@ -48,6 +52,8 @@ typedef struct frame {
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
+    frame_buffer id;    /* of a request, where the call starts or waits for one; `recv` is then what it gives */
+    struct request *request;
     int64_t n;          /* the count that MPI is told */
     mpixla_handle type; /* of the receive buffer, or of the send buffer where there is no other */
 

@@ -20,6 +20,7 @@ enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
 #define OP mpixla_handle
 #define COMM mpixla_handle
 #define STATUS void *
+#define REQUEST void *
 typedef struct mpi_counted {
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) int(*name) prototype;
 #include "mpi_functions.def"
@@ -30,6 +31,7 @@ typedef struct mpi_counted {
 #undef OP
 #undef COMM
 #undef STATUS
+#undef REQUEST
 
 typedef struct mpi_library {
     mpixla_mpi_facts facts;      /* `library` is NULL here */
@@ -39,6 +41,11 @@ typedef struct mpi_library {
     int world_rank;              /* this process in MPI_COMM_WORLD */
     int keyval;                  /* marks communicators with their registry entry */
 
+    /* Requests by their address, at which there is room for an int and for a pointer. */
+    int (*cancel)(void *request);
+    int (*request_free)(void *request);
+    int (*test)(void *request, int *done, void *status);
+    int (*wait)(void *request, void *status);
     int (*barrier)(mpixla_handle comm);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
     int (*comm_rank)(mpixla_handle comm, int *rank);

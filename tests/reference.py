@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from mpi4py import MPI
@@ -136,6 +137,14 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
     return y
 
 
+def _both_ways(x: Any, y: Any, comm: MPI.Comm, step: int) -> tuple[Any, Any]:
+    """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
+    below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
+    receiving = mpixla.irecv(y, below, tag=step, comm=comm)
+    sending = mpixla.isend(x, above, tag=step, comm=comm)
+    return tuple(mpixla.waitall([sending, receiving]))
+
+
 ROWS = [
     Row(
         "allgather",
@@ -186,6 +195,66 @@ ROWS = [
         call=lambda x, comm, root: mpixla.gather(x, root, comm=comm),
         model=lambda inputs, rank, root: np.stack(_first(inputs)) if rank == root else inputs[rank][0],
         variants=_roots,
+    ),
+    Row(
+        "iallgather",
+        call=lambda x, comm: mpixla.wait(mpixla.iallgather(x, comm=comm)),
+        model=lambda inputs, rank: np.stack(_first(inputs)),
+        replicated=True,
+    ),
+    Row(
+        "iallreduce",
+        call=lambda x, comm, op: mpixla.wait(mpixla.iallreduce(x, getattr(MPI, op), comm=comm)),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)),
+        variants=_reductions,
+        takes=_takes,
+        replicated=True,
+    ),
+    Row(
+        "ialltoall",
+        call=lambda x, comm: mpixla.wait(mpixla.ialltoall(x, comm=comm)),
+        model=lambda inputs, rank: np.stack([x[rank] for x in _first(inputs)]),
+        shapes=lambda shape, size, **_: [(size, *shape)],
+    ),
+    Row(
+        "ibcast",
+        call=lambda x, comm, root: mpixla.wait(mpixla.ibcast(x, root, comm=comm)),
+        model=lambda inputs, rank, root: inputs[root][0],
+        variants=_roots,
+        replicated=True,
+    ),
+    Row(
+        "irecv",
+        call=lambda x, y, comm, step: _both_ways(x, y, comm, step)[1],
+        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        shapes=lambda shape, **_: [shape, shape],
+        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
+    ),
+    Row(
+        "ireduce_scatter",
+        call=lambda x, comm, op: mpixla.wait(mpixla.ireduce_scatter(x, getattr(MPI, op), comm=comm)),
+        model=lambda inputs, rank, op: _fold(op, [x[rank] for x in _first(inputs)]),
+        shapes=lambda shape, size, **_: [(size, *shape)],
+        variants=_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "isend",
+        call=lambda x, y, comm, step: jnp.stack(_both_ways(x, y, comm, step)),
+        model=lambda inputs, rank, step: np.stack([inputs[rank][0], inputs[_ring(rank, len(inputs), step)[0]][0]]),
+        shapes=lambda shape, **_: [shape, shape],
+        variants=lambda size: [{"step": 1}],
+    ),
+    Row(
+        "isendrecv",
+        call=lambda x, y, comm, step: mpixla.wait(
+            mpixla.isendrecv(
+                x, y, *_ring(comm.Get_rank(), comm.Get_size(), step), sendtag=step, recvtag=step, comm=comm
+            )
+        ),
+        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        shapes=lambda shape, **_: [shape, shape],
+        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
     ),
     Row(
         "pvary",

@@ -20,6 +20,7 @@ typedef int HANDLE;
 #define COMM_OUT HANDLE *
 #define STATUS void *
 #define CONST_STATUS const void *
+#define REQUEST HANDLE *
 #define LARGE int64_t
 #define KEYVAL_COPY void *
 #define KEYVAL_DELETE void *

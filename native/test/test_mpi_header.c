@@ -21,6 +21,7 @@ _Static_assert(MPI_SUCCESS == 0, "success is not 0");
 IS_HANDLE(MPI_Comm);
 IS_HANDLE(MPI_Datatype);
 IS_HANDLE(MPI_Op);
+IS_HANDLE(MPI_Request);
 
 _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) == sizeof(int)),
                "the size of a handle does not tell its kind");
@@ -32,6 +33,7 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define COMM_OUT MPI_Comm *
 #define STATUS MPI_Status *
 #define CONST_STATUS const MPI_Status *
+#define REQUEST MPI_Request *
 #define LARGE MPI_Count
 #define KEYVAL_COPY MPI_Comm_copy_attr_function *
 #define KEYVAL_DELETE MPI_Comm_delete_attr_function *

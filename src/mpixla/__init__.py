@@ -25,8 +25,22 @@ from .ops import (
     send,
     sendrecv,
 )
+from .requests import (
+    Request,
+    iallgather,
+    iallreduce,
+    ialltoall,
+    ibcast,
+    irecv,
+    ireduce_scatter,
+    isend,
+    isendrecv,
+    wait,
+    waitall,
+)
 
 __all__ = [
+    "Request",
     "allgather",
     "allreduce",
     "alltoall",
@@ -37,6 +51,14 @@ __all__ = [
     "get_default_comm",
     "has_cuda_support",
     "has_sycl_support",
+    "iallgather",
+    "iallreduce",
+    "ialltoall",
+    "ibcast",
+    "irecv",
+    "ireduce_scatter",
+    "isend",
+    "isendrecv",
     "pvary",
     "recv",
     "reduce",
@@ -46,6 +68,8 @@ __all__ = [
     "send",
     "sendrecv",
     "set_logging",
+    "wait",
+    "waitall",
 ]
 
 

@@ -19,13 +19,15 @@ from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
-def make(name: str, shapes: ShapeRule) -> Primitive:
-    """Makes the primitive for the row ``name`` of native/ops.def.
+def make(
+    name: str, shapes: ShapeRule, row: _native.Op | None = None, lower: Callable[..., Any] | None = None
+) -> Primitive:
+    """Makes the primitive for the row ``name`` of native/ops.def, or for another row.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     It has multiple results. Its parameters include the row's attributes.
     """
-    return _define(name, shapes, functools.partial(_lower, _native.ops[name]), communicates=True)
+    return _define(name, shapes, functools.partial(lower or _lower, row or _native.ops[name]), communicates=True)
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], *, communicates: bool = True) -> Primitive:
@@ -73,6 +75,14 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
     gives = _is_here(row.recv, params)
+    results = call_handler(row, ctx, operands, passed, gives, params)
+    return results if gives else operands[: len(ctx.avals_out)]
+
+
+def call_handler(
+    row: _native.Op, ctx: Any, operands: Sequence[Any], passed: Sequence[int], gives: bool, params: dict[str, Any]
+) -> Sequence[Any]:
+    """The custom call of a row with these operands, in program order. Returns what the handler gives."""
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],
@@ -81,7 +91,7 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
     rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **attributes)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
-    return results if gives else operands[: len(ctx.avals_out)]
+    return results
 
 
 def _refuse_several_devices(row: _native.Op, module: Any) -> None:
