@@ -137,12 +137,23 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
     return y
 
 
-def _both_ways(x: Any, y: Any, comm: MPI.Comm, step: int) -> tuple[Any, Any]:
+def _both_ways(x: Any, y: Any, comm: MPI.Comm, step: int) -> Any:
     """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
     below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
     receiving = mpixla.irecv(y, below, tag=step, comm=comm)
     sending = mpixla.isend(x, above, tag=step, comm=comm)
-    return tuple(mpixla.waitall([sending, receiving]))
+    return jnp.stack(mpixla.waitall([sending, receiving]))
+
+
+def _isend_then_recv(x: Any, y: Any, comm: MPI.Comm, step: int) -> Any:
+    below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
+    sending = mpixla.isend(x, above, tag=step, comm=comm)
+    received = mpixla.recv(y, below, tag=step, comm=comm)
+    return jnp.stack([mpixla.wait(sending), received])
+
+
+def _sent_and_received(inputs: list[list[np.ndarray]], rank: int, step: int) -> np.ndarray:
+    return np.stack([inputs[rank][0], inputs[_ring(rank, len(inputs), step)[0]][0]])
 
 
 ROWS = [
@@ -225,8 +236,8 @@ ROWS = [
     ),
     Row(
         "irecv",
-        call=lambda x, y, comm, step: _both_ways(x, y, comm, step)[1],
-        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        call=lambda x, y, comm, step: _both_ways(x, y, comm, step),
+        model=_sent_and_received,
         shapes=lambda shape, **_: [shape, shape],
         variants=lambda size: [{"step": step} for step in (0, 1, 2)],
     ),
@@ -240,8 +251,8 @@ ROWS = [
     ),
     Row(
         "isend",
-        call=lambda x, y, comm, step: jnp.stack(_both_ways(x, y, comm, step)),
-        model=lambda inputs, rank, step: np.stack([inputs[rank][0], inputs[_ring(rank, len(inputs), step)[0]][0]]),
+        call=lambda x, y, comm, step: _isend_then_recv(x, y, comm, step),
+        model=_sent_and_received,
         shapes=lambda shape, **_: [shape, shape],
         variants=lambda size: [{"step": 1}],
     ),

@@ -57,6 +57,8 @@ for _registry in (
     _effects.control_flow_allowed_effects,
     _effects.custom_derivatives_allowed_effects,
     _effects.remat_allowed_effects,
+    # Else reverse mode drops, inside remat, what leads to no result on this rank: the other ranks would wait for it.
+    _effects.partial_eval_kept_effects,
 ):
     _registry.add_type(CommunicationEffect)
 

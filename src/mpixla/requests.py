@@ -194,7 +194,8 @@ def _reversed(call: _Call) -> _Call:
         return replace(back, name="iallgather", op=None, cotangent=VARYING)
     if call.cotangent == VARYING:
         return replace(back, name="ireduce_scatter", op=_SUM, cotangent=REPLICATED)
-    return replace(back, transposed=not call.transposed)
+    # The tangent of any reduction is a sum.
+    return replace(back, transposed=not call.transposed, op=call.op and _SUM)
 
 
 def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
@@ -204,11 +205,6 @@ def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
 def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[Any]:
     if call.op is None or call.op == _SUM:
         return _start.bind(*tangents, call=call, batch=batch)
-    if call.op.name not in ("PROD", "MAX", "MIN"):
-        raise TypeError(
-            f"{call.name} with op {call.op.name} has no derivative. SUM, PROD, MAX and MIN have one; "
-            "jax.lax.stop_gradient keeps others out of a derivative."
-        )
     weighted = _shares(primals[0], call.comm, call.op) * tangents[0]
     return _start.bind(weighted, call=replace(call, op=_SUM), batch=batch)
 
@@ -246,6 +242,20 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
 
 define_jvp(_start, _start_jvp)
 define_jvp(_wait, _wait_jvp)
+_start_jvp_rule = ad.primitive_jvps[_start]
+
+
+def _start_jvp_checked(primals: Any, tangents: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
+    """Refuses before anything is started: nobody would wait for it."""
+    if call.op is not None and call.op.name not in ("SUM", "PROD", "MAX", "MIN"):
+        raise TypeError(
+            f"{call.name} with op {call.op.name} has no derivative. SUM, PROD, MAX and MIN have one; "
+            "jax.lax.stop_gradient keeps others out of a derivative."
+        )
+    return _start_jvp_rule(primals, tangents, call=call, batch=batch)
+
+
+ad.primitive_jvps[_start] = _start_jvp_checked
 ad.primitive_transposes[_start] = _start_transpose
 ad.primitive_transposes[_wait] = _wait_transpose
 

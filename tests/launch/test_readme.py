@@ -20,8 +20,9 @@ def test_example_prints_what_the_readme_says(job):
 def test_table_of_operations():
     """One row an operation, with the signature that it has."""
     table = README.split("## Operations")[1].split("## Environment")[0]
+    started = set(_native.request_ops) - {"wait", "wait_recv", "wait_send"}
     rows = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", table, re.MULTILINE))
-    assert set(rows) == set(_native.ops)
+    assert set(rows) == set(_native.ops) | started | {"wait", "waitall"}
     for name, arguments in rows.items():
         signature = inspect.signature(getattr(mpixla, name))
         assert [p.split("=")[0] for p in arguments.split(", ") if p != "*"] == list(signature.parameters)
