@@ -129,8 +129,8 @@ static int buffer_read(frame_buffer *b, const frame *f, const char *what, const 
     return 0;
 }
 
-/* The data buffers of one side of the call, in the order of the two slots; a slot that is NULL is not there. A call that
- * waits may have further operands, whose values do not matter. */
+/* The data buffers of one side of the call, in the order of the two slots; a slot that is NULL is not there. A call
+ * that waits may have further operands, whose values do not matter. */
 static int buffers_read(frame *f, const ffi_buffers *given, const char *side, frame_buffer *slots[2],
                         const char *const what[2]) {
     int expected = (slots[0] != NULL) + (slots[1] != NULL), found = 0;

@@ -52,7 +52,7 @@ typedef struct frame {
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
-    frame_buffer id;    /* of a request, where the call starts or waits for one; `recv` is then what it gives */
+    frame_buffer id; /* of a request, where the call starts or waits for one; `recv` is then what it gives */
     struct request *request;
     int64_t n;          /* the count that MPI is told */
     mpixla_handle type; /* of the receive buffer, or of the send buffer where there is no other */

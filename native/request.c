@@ -1,5 +1,5 @@
-/* One table of requests, and for each power of two a list of the free ones with that much memory. A lock that is held for
- * a few instructions keeps them together; MPI is called, and data is copied, without it.
+/* One table of requests, and for each power of two a list of the free ones with that much memory. A lock that is held
+ * for a few instructions keeps them together; MPI is called, and data is copied, without it.
  */
 #include "request.h"
 
@@ -22,8 +22,10 @@ static int has(const frame *f, int attribute) {
     return (int)((f->shape->attributes >> attribute) & 1U);
 }
 
-static int64_t bytes_of(const frame_buffer *b) {
-    return b->dtype ? b->count * b->dtype->row->itemsize : 0;
+/* Returns whether there are too many to count. */
+static int bytes_of(const frame_buffer *b, int64_t *bytes) {
+    *bytes = 0;
+    return b->dtype && __builtin_mul_overflow(b->count, b->dtype->row->itemsize, bytes);
 }
 
 /* Starting */
@@ -71,12 +73,15 @@ static void request_close(request *r) {
 }
 
 static int take_started(frame *f) {
-    int64_t sent = bytes_of(&f->send), received = bytes_of(&f->recv), ahead = 0, bytes = 0;
-    /* A bcast's root has one buffer for both. */
-    if (!f->on_root && (__builtin_add_overflow(sent, LINE - 1, &ahead) ||
-                        __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes)))
-        return error_set("%s has more bytes than there are", f->shape->mpi_name);
-    if (f->on_root) bytes = sent;
+    int64_t sent, received, ahead, bytes;
+    int too_many = bytes_of(&f->send, &sent) || bytes_of(&f->recv, &received) ||
+                   __builtin_add_overflow(sent, LINE - 1, &ahead) ||
+                   __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes);
+    if (too_many) return error_set("%s has more bytes than there are", f->shape->mpi_name);
+    if (f->on_root) { /* a bcast's root has one buffer for both */
+        ahead = 0;
+        bytes = sent;
+    }
     request *r = request_open(bytes);
     if (!r) return -1;
     r->send = r->memory;
@@ -175,8 +180,7 @@ void request_settle(frame *f, int code) {
 int request_exchange(const frame *f) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     request *r = f->request;
-    int code =
-        f->mpi->irecv(r->recv, f->recv.count, f->type, f->source, f->recvtag, f->comm, &r->receiving);
+    int code = f->mpi->irecv(r->recv, f->recv.count, f->type, f->source, f->recvtag, f->comm, &r->receiving);
     if (code != 0) return code;
     code = f->mpi->isend(r->send, f->send.count, f->send.dtype->handle, f->dest, f->sendtag, f->comm, &r->sending);
     /* The memory is free after a failure, so nothing may arrive in it any more. */

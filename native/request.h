@@ -4,8 +4,8 @@
  * and what is received is copied out of it. The memory is kept for the next request of its size: nothing is allocated
  * on the steady path.
  *
- * In a program a request is its id: two float32 numbers, a place in the table, from 1, and how often the place was used,
- * both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
+ * In a program a request is its id: two float32 numbers, a place in the table, from 1, and how often the place was
+ * used, both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
  * (ARCHITECTURE.md, "Requests"); zeros stand for no request, which gives zeros, or the template, at once.
  */
 #ifndef MPIXLA_NATIVE_REQUEST_H
@@ -46,8 +46,8 @@ typedef struct request {
  * Returns 0, or -1 with error_set. */
 int request_take(frame *f);
 
-/* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back. `code` is
- * MPI's. */
+/* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back. `code`
+ * is MPI's. */
 void request_settle(frame *f, int code);
 
 /* Parts of the rows of requests.def; each returns MPI's code. The receive and the send of an isendrecv: */

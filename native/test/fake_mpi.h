@@ -30,12 +30,14 @@ typedef struct fake_mpi {
     int64_t arrived;        /* elements of the next message that is received */
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
     void (*during)(void);   /* runs inside each call that moves data */
+    int done;               /* whether MPI_Test finds a request completed */
 
     /* What it recorded. */
     int calls;      /* how many calls of functions that move data, MPI_Barrier among them */
     char call[128]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
     const void *send;
-    void *recv, *status; /* its buffers and status */
+    void *recv, *status;  /* its buffers and status */
+    int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
 
     uint64_t (*handle)(int number);
     int (*comm_new)(int rank, int size, int inter); /* returns the number */
