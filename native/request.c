@@ -110,7 +110,8 @@ static int request_claim(int number, int generation, request **claimed) {
     pthread_mutex_lock(&table);
     if (generation == r->generation && r->state == REQUEST_STARTED)
         r->state = REQUEST_WAITING;
-    else if (generation == 0 || generation > r->generation || r->state == REQUEST_STARTING)
+    else if (generation == 0 || generation > r->generation ||
+             (generation == r->generation && r->state == REQUEST_STARTING))
         code = error_set("a request was waited for that was never started in this process");
     else
         code = error_set(

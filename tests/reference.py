@@ -137,18 +137,18 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
     return y
 
 
-def _both_ways(x: Any, y: Any, comm: MPI.Comm, step: int) -> Any:
+def _both_ways(x: Any, comm: MPI.Comm, step: int) -> Any:
     """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
     below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
-    receiving = mpixla.irecv(y, below, tag=step, comm=comm)
+    receiving = mpixla.irecv(x, below, tag=step, comm=comm)
     sending = mpixla.isend(x, above, tag=step, comm=comm)
     return jnp.stack(mpixla.waitall([sending, receiving]))
 
 
-def _isend_then_recv(x: Any, y: Any, comm: MPI.Comm, step: int) -> Any:
+def _isend_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
     below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
     sending = mpixla.isend(x, above, tag=step, comm=comm)
-    received = mpixla.recv(y, below, tag=step, comm=comm)
+    received = mpixla.recv(x, below, tag=step, comm=comm)
     return jnp.stack([mpixla.wait(sending), received])
 
 
@@ -236,9 +236,8 @@ ROWS = [
     ),
     Row(
         "irecv",
-        call=lambda x, y, comm, step: _both_ways(x, y, comm, step),
+        call=lambda x, comm, step: _both_ways(x, comm, step),
         model=_sent_and_received,
-        shapes=lambda shape, **_: [shape, shape],
         variants=lambda size: [{"step": step} for step in (0, 1, 2)],
     ),
     Row(
@@ -251,9 +250,8 @@ ROWS = [
     ),
     Row(
         "isend",
-        call=lambda x, y, comm, step: _isend_then_recv(x, y, comm, step),
+        call=lambda x, comm, step: _isend_then_recv(x, comm, step),
         model=_sent_and_received,
-        shapes=lambda shape, **_: [shape, shape],
         variants=lambda size: [{"step": 1}],
     ),
     Row(

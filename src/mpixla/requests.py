@@ -472,8 +472,9 @@ def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm:
         ``MPI.PROC_NULL``, the template's values remain.
 
     Derivative:
-        Linear in the message and the template, so differentiate by the template where the message alone depends on a
-        parameter. Reverse mode sends the cotangent back to ``source``, which must not be ``MPI.ANY_SOURCE``, under the
+        Linear in the message and the template. JAX sees this rank's operands only, so where the message has a
+        derivative give a template that has one too: an array that depends on the parameters, such as what is sent,
+        and not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be ``MPI.ANY_SOURCE``, under the
         same tag (0 for ``MPI.ANY_TAG``).
 
     Raises:
