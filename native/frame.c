@@ -245,14 +245,15 @@ static size_t add_message(char *text, size_t bytes, size_t used, const char *arr
 }
 
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
+    size_t used = 0;
+    if (f->shape->request == FRAME_WAITS) {
+        used = add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->request ? "" : "no request");
+        if (!f->request || used >= bytes) return;
+        f = &f->request->call;
+    }
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    size_t used = add(text, bytes, 0, "%s", f->shape->mpi_name);
-    if (f->shape->request == FRAME_WAITS) {
-        used = add(text, bytes, used, f->request ? " for " : " for no request");
-        if (f->request && used < bytes) frame_describe(&f->request->call, details, text + used, bytes - used);
-        return;
-    }
+    used = add(text, bytes, used, "%s", f->shape->mpi_name);
     if (has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (has(f, ATTRIBUTE_SOURCE))
