@@ -116,6 +116,13 @@ typedef struct mpixla_op_row {
                                      or an array of them */
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
+/* The same for operations that start something and for those that wait for it: the first give, and the second take
+ * as their first operand, the id of a request, two float32 numbers. Operands beyond those of its row do nothing but
+ * make the wait come after them. */
+MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
+/* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
+ * finalized. Returns how many there were. Call it when no handler runs. */
+MPIXLA_API int64_t mpixla_requests_end(void);
 /* The attributes' names, in alphabetical order. */
 MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 

@@ -71,7 +71,7 @@ static int exchange_check(const frame *f) {
 /* Requests: as many as this thread has needed so far, kept for its next call and freed when it ends. */
 
 typedef struct message {
-    _Alignas(8) char request[MPI_REQUEST_BYTES];
+    mpi_request request;
     int posted;
 } message;
 
@@ -130,7 +130,7 @@ static int receive(const frame *f, const mpi_library *mpi, mpixla_handle comm, i
         return 0;
     }
     int code =
-        calls_for(mpi, n)->irecv(data, n, f->type, (int)in.peers->items[i], (int)in.tags->items[i], comm, m->request);
+        calls_for(mpi, n)->irecv(data, n, f->type, (int)in.peers->items[i], (int)in.tags->items[i], comm, &m->request);
     m->posted = code == 0;
     return code;
 }
@@ -141,7 +141,7 @@ static int send(const frame *f, const mpi_library *mpi, mpixla_handle comm, int6
     m->posted = 0;
     if (out.peers->items[i] == MPIXLA_PROC_NULL) return 0;
     int code = calls_for(mpi, n)->isend(item(out.buffer, f->arrays[ATTRIBUTE_SENDOFFSETS].items[i]), n, f->type,
-                                        (int)out.peers->items[i], (int)out.tags->items[i], comm, m->request);
+                                        (int)out.peers->items[i], (int)out.tags->items[i], comm, &m->request);
     m->posted = code == 0;
     return code;
 }
@@ -178,11 +178,11 @@ int exchange(frame *f) {
     for (int64_t i = 0; i < dests; i++) fail(f, &first, send(f, mpi, comm, i, &m[sources + i]), "MPI_Isend", 1, i);
     for (int64_t i = 0; i < sources; i++) {
         if (!m[i].posted) continue;
-        int code = mpi->wait(m[i].request, f->scratch);
+        int code = mpi->wait(&m[i].request, f->scratch);
         fail(f, &first, code, "MPI_Wait", 0, i);
         if (code == 0 && first == 0) fail(f, &first, arrival_check(f, mpi, i), "MPI_Get_elements_x", 0, i);
     }
     for (int64_t i = 0; i < dests; i++)
-        if (m[sources + i].posted) fail(f, &first, mpi->wait(m[sources + i].request, f->scratch), "MPI_Wait", 1, i);
+        if (m[sources + i].posted) fail(f, &first, mpi->wait(&m[sources + i].request, f->scratch), "MPI_Wait", 1, i);
     return first;
 }

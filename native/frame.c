@@ -8,6 +8,7 @@
 #include "error.h"
 #include "float_reduce.h"
 #include "reduction.h"
+#include "request.h"
 #include "status.h"
 
 static const char *const names[] = {
@@ -142,7 +143,8 @@ static int buffer_read(frame_buffer *b, const frame *f, const char *what, const 
     return 0;
 }
 
-/* The data buffers of one side of the call, in the order of the two slots; a slot that is NULL is not there. */
+/* The data buffers of one side of the call, in the order of the two slots; a slot that is NULL is not there. A call
+ * that waits may have further operands, whose values do not matter. */
 static int buffers_read(frame *f, const ffi_buffers *given, const char *side, frame_buffer *slots[2],
                         const char *const what[2]) {
     int expected = (slots[0] != NULL) + (slots[1] != NULL), found = 0;
@@ -155,7 +157,8 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
         if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return -1;
         found++;
     }
-    if (found != expected)
+    int more = f->shape->request == FRAME_WAITS && slots[0] == &f->id;
+    if (more ? found < expected : found != expected)
         return error_set("%s was called with %d %ss on this rank, but takes %d", f->shape->mpi_name, found, side,
                          expected);
     return 0;
@@ -323,6 +326,26 @@ static int parts_fill(frame *f, int large) {
                : 0;
 }
 
+/* Requests */
+
+/* What a call that starts will receive. */
+static int started_read(frame *f) {
+    const char *op = f->shape->mpi_name;
+    f->recv = f->template_.dtype ? f->template_ : f->send;
+    f->recv.data = NULL;
+    if (!has(f, ATTRIBUTE_SOURCE) && has(f, ATTRIBUTE_DEST)) f->recv = (frame_buffer){0};
+    if (f->shape->counts == GATHERED && __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
+        return error_set("%s gives more items than there are", op);
+    if (f->shape->counts == SCATTERED) f->recv.count = f->send.count / f->size;
+    return 0;
+}
+
+static int id_check(const frame *f) {
+    if (strcmp(f->id.dtype->row->name, "float32") == 0 && f->id.count >= 2 && f->id.count % 2 == 0) return 0;
+    return error_set("the id of a request is two float32 numbers, but %s was called with %lld of %s",
+                     f->shape->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
+}
+
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", ""};
     const mpi_library *mpi = mpi_get();
@@ -331,6 +354,8 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->shape = shape;
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->sent = f->received = (parts){0};
+    f->id = (frame_buffer){0};
+    f->request = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
@@ -338,8 +363,11 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
+    if (shape->request == FRAME_STARTS) out[0] = &f->id;
+    if (shape->request == FRAME_WAITS) in[0] = &f->id;
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
-        counts_check(f) || reduction_resolve(f) || (has_rows(f) && rows_check(f)))
+        (f->id.dtype && id_check(f)) || (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) ||
+        reduction_resolve(f) || (has_rows(f) && rows_check(f)))
         return -1;
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
@@ -399,9 +427,15 @@ static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
 }
 
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
+    size_t used = 0;
+    if (f->shape->request == FRAME_WAITS) {
+        used = add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->request ? "" : "no request");
+        if (!f->request || used >= bytes) return;
+        f = &f->request->call;
+    }
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    size_t used = add(text, bytes, 0, "%s", f->shape->mpi_name);
+    used = add(text, bytes, used, "%s", f->shape->mpi_name);
     if (has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
     if (has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);

@@ -36,12 +36,16 @@ typedef enum frame_counts {
     MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
 } frame_counts;
 
+/* Whether a call completes, or starts or waits for a request (request.h). */
+typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_request;
+
 /* What a frame is checked against. */
 typedef struct frame_shape {
     const char *mpi_name;
     mpixla_where send, template_, recv;
     frame_counts counts;
     uint32_t attributes;
+    frame_request request;
 } frame_shape;
 
 /* What a row's call returns for a failure that is not MPI's: error_set has been called. */
@@ -72,6 +76,8 @@ typedef struct frame {
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
+    frame_buffer id; /* of a request, where the call starts or waits for one; `recv` is then what it gives */
+    struct request *request;
     int64_t row_items;    /* of a row, where parts are by rows */
     parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
     int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */

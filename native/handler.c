@@ -12,6 +12,7 @@
 #include "frame.h"
 #include "halo.h"
 #include "log.h"
+#include "request.h"
 
 #define NOWHERE MPIXLA_NOWHERE
 #define EVERYWHERE MPIXLA_EVERYWHERE
@@ -70,20 +71,24 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
     }
     if (call->stage != FFI_STAGE_EXECUTE) return NULL;
     if (frame_read(&f, shape, call)) return error_of_frame(call);
+    if (f.id.dtype && request_take(&f)) return error_of_frame(call);
 
     int logging = log_is_on(), class = 0;
     if (logging) log_start(&line, &f);
     atomic_fetch_add_explicit(&in_flight, 1, memory_order_relaxed);
     int code = f.reverse ? comm_reversed(f.communicator, &f.comm) : 0;
     if (code == 0) code = run(&f);
-    if (code == 0 && f.template_.dtype && f.recv.count > 0) code = template_keep(&f);
+    if (code == 0 && f.template_.dtype && f.recv.count > 0 && !f.id.dtype) code = template_keep(&f);
     atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
     /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
     if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == FRAME_REFUSED || mpi_get()->error_class(code, &class) != 0))
         class = code;
     if (logging) log_end(&line, &f, class);
-    if (code == FRAME_REFUSED) return error_of_frame(call);
-    return code == 0 ? NULL : error_of_mpi(call, &f, code, class);
+    ffi_error *error = code == 0               ? NULL
+                       : code == FRAME_REFUSED ? error_of_frame(call)
+                                               : error_of_mpi(call, &f, code, class);
+    if (f.id.dtype) request_settle(&f, code);
+    return error;
 }
 
 #define MPIXLA_OP(name, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
@@ -116,6 +121,64 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
      .attributes = attributes_},
 #include "ops.def"
 #undef MPIXLA_OP
+    };
+    *rows = sizeof table / sizeof table[0];
+    return table;
+}
+
+#define MPIXLA_START(name, host_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
+    static int name##_run(frame *c) {                                                              \
+        const mpi_counted *mpi = c->mpi;                                                           \
+        (void)mpi;                                                                                 \
+        return call;                                                                               \
+    }                                                                                              \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                          \
+        static const frame_shape shape = {.mpi_name = mpi_name_,                                   \
+                                          .send = send_,                                           \
+                                          .template_ = template__,                                 \
+                                          .counts = counts_,                                       \
+                                          .attributes = attributes_,                               \
+                                          .request = FRAME_STARTS};                                \
+        return handle(call_frame, &shape, name##_run);                                             \
+    }
+#define MPIXLA_WAIT(name, host_handler, mpi_name_, template__, recv_, attributes_, call) \
+    static int name##_run(frame *c) {                                                    \
+        return call;                                                                     \
+    }                                                                                    \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                \
+        static const frame_shape shape = {.mpi_name = mpi_name_,                         \
+                                          .template_ = template__,                       \
+                                          .recv = recv_,                                 \
+                                          .counts = FREE,                                \
+                                          .attributes = attributes_,                     \
+                                          .request = FRAME_WAITS};                       \
+        return handle(call_frame, &shape, name##_run);                                   \
+    }
+#include "requests.def"
+#undef MPIXLA_START
+#undef MPIXLA_WAIT
+
+const mpixla_op_row *mpixla_request_op_table(size_t *rows) {
+    static const mpixla_op_row table[] = {
+#define MPIXLA_START(op, host_handler_, mpi_name_, send_, template__, counts_, attributes_, call) \
+    {.name = #op,                                                                                 \
+     .mpi_name = mpi_name_,                                                                       \
+     .host_handler = (mpixla_handler *)host_handler_,                                             \
+     .send = send_,                                                                               \
+     .template_ = template__,                                                                     \
+     .recv = EVERYWHERE,                                                                          \
+     .attributes = attributes_},
+#define MPIXLA_WAIT(op, host_handler_, mpi_name_, template__, recv_, attributes_, call) \
+    {.name = #op,                                                                       \
+     .mpi_name = mpi_name_,                                                             \
+     .host_handler = (mpixla_handler *)host_handler_,                                   \
+     .send = EVERYWHERE,                                                                \
+     .template_ = template__,                                                           \
+     .recv = recv_,                                                                     \
+     .attributes = attributes_},
+#include "requests.def"
+#undef MPIXLA_START
+#undef MPIXLA_WAIT
     };
     *rows = sizeof table / sizeof table[0];
     return table;

@@ -1,4 +1,4 @@
-/* The XLA FFI handlers: one for each row of ops.def. */
+/* The XLA FFI handlers: one for each row of ops.def and requests.def. */
 #ifndef MPIXLA_NATIVE_HANDLER_H
 #define MPIXLA_NATIVE_HANDLER_H
 
@@ -9,5 +9,13 @@
     MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
 #include "ops.def"
 #undef MPIXLA_OP
+
+#define MPIXLA_START(name, host_handler, mpi_name, send, template_, counts, attributes, call) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
+#define MPIXLA_WAIT(name, host_handler, mpi_name, template_, recv, attributes, call) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
+#include "requests.def"
+#undef MPIXLA_START
+#undef MPIXLA_WAIT
 
 #endif

@@ -14,8 +14,11 @@ enum { MPI_NO_LARGE_COUNT = -1 };
 /* Room for any MPI's MPI_Status and error text, bytes; mpixla_start checks that it is enough. */
 enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
 
-/* Room for a handle of either kind. */
-enum { MPI_REQUEST_BYTES = 8 };
+/* An MPI_Request of either kind, which only MPI reads. */
+typedef union mpi_request {
+    int number;
+    void *pointer;
+} mpi_request;
 
 /* The calls, as the rest of the library sees them. Each returns MPI's error code. Counts and displacements of several
  * parts (parts.h) are ints for the small calls and int64_ts for the large ones. */
@@ -26,7 +29,7 @@ enum { MPI_REQUEST_BYTES = 8 };
 #define OP mpixla_handle
 #define COMM mpixla_handle
 #define STATUS void *
-/* The address of MPI_REQUEST_BYTES: MPI keeps its handle there. */
+/* The address of an mpi_request. */
 #define REQUEST void *
 typedef struct mpi_counted {
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) int(*name) prototype;
@@ -53,8 +56,12 @@ typedef struct mpi_library {
     int world_rank;              /* this process in MPI_COMM_WORLD */
     int keyval;                  /* marks communicators with their registry entry */
 
-    int (*barrier)(mpixla_handle comm);
+    /* Each takes the address of an mpi_request. */
+    int (*cancel)(void *request);
+    int (*request_free)(void *request);
+    int (*test)(void *request, int *done, void *status);
     int (*wait)(void *request, void *status);
+    int (*barrier)(mpixla_handle comm);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
     int (*comm_rank)(mpixla_handle comm, int *rank);
     int (*comm_size)(mpixla_handle comm, int *size);

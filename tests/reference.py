@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -209,6 +210,25 @@ def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
     return comm.Get_attr(_CHAINS[periodic])
 
 
+def _both_ways(x: Any, comm: MPI.Comm, step: int) -> Any:
+    """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
+    below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
+    receiving = mpixla.irecv(x, below, tag=step, comm=comm)
+    sending = mpixla.isend(x, above, tag=step, comm=comm)
+    return jnp.stack(mpixla.waitall([sending, receiving]))
+
+
+def _isend_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
+    below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
+    sending = mpixla.isend(x, above, tag=step, comm=comm)
+    received = mpixla.recv(x, below, tag=step, comm=comm)
+    return jnp.stack([mpixla.wait(sending), received])
+
+
+def _sent_and_received(inputs: list[list[np.ndarray]], rank: int, step: int) -> np.ndarray:
+    return np.stack([inputs[rank][0], inputs[_ring(rank, len(inputs), step)[0]][0]])
+
+
 ROWS = [
     Row(
         "allgather",
@@ -316,6 +336,64 @@ ROWS = [
         model=lambda inputs, rank, periodic: _chain(len(inputs), periodic).exchanged(_first(inputs), rank),
         shapes=lambda shape, rank, size, periodic: [(*_chain(size, periodic).shape(rank), *shape)],
         variants=lambda size: [{"periodic": True}, {"periodic": False}],
+    ),
+    Row(
+        "iallgather",
+        call=lambda x, comm: mpixla.wait(mpixla.iallgather(x, comm=comm)),
+        model=lambda inputs, rank: np.stack(_first(inputs)),
+        replicated=True,
+    ),
+    Row(
+        "iallreduce",
+        call=lambda x, comm, op: mpixla.wait(mpixla.iallreduce(x, getattr(MPI, op), comm=comm)),
+        model=lambda inputs, rank, op: _fold(op, _first(inputs)),
+        variants=_reductions,
+        takes=_takes,
+        replicated=True,
+    ),
+    Row(
+        "ialltoall",
+        call=lambda x, comm: mpixla.wait(mpixla.ialltoall(x, comm=comm)),
+        model=lambda inputs, rank: np.stack([x[rank] for x in _first(inputs)]),
+        shapes=lambda shape, size, **_: [(size, *shape)],
+    ),
+    Row(
+        "ibcast",
+        call=lambda x, comm, root: mpixla.wait(mpixla.ibcast(x, root, comm=comm)),
+        model=lambda inputs, rank, root: inputs[root][0],
+        variants=_roots,
+        replicated=True,
+    ),
+    Row(
+        "irecv",
+        call=lambda x, comm, step: _both_ways(x, comm, step),
+        model=_sent_and_received,
+        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
+    ),
+    Row(
+        "ireduce_scatter",
+        call=lambda x, comm, op: mpixla.wait(mpixla.ireduce_scatter(x, getattr(MPI, op), comm=comm)),
+        model=lambda inputs, rank, op: _fold(op, [x[rank] for x in _first(inputs)]),
+        shapes=lambda shape, size, **_: [(size, *shape)],
+        variants=_reductions,
+        takes=_takes,
+    ),
+    Row(
+        "isend",
+        call=lambda x, comm, step: _isend_then_recv(x, comm, step),
+        model=_sent_and_received,
+        variants=lambda size: [{"step": 1}],
+    ),
+    Row(
+        "isendrecv",
+        call=lambda x, y, comm, step: mpixla.wait(
+            mpixla.isendrecv(
+                x, y, *_ring(comm.Get_rank(), comm.Get_size(), step), sendtag=step, recvtag=step, comm=comm
+            )
+        ),
+        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        shapes=lambda shape, **_: [shape, shape],
+        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
     ),
     Row(
         "pvary",

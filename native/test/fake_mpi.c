@@ -21,7 +21,7 @@ typedef int HANDLE;
 #define BASE INT64_C(-0x7bffff00)
 #endif
 
-enum { NUMBERS = 4096, COMMS = 1024, REQUESTS = 2048, KEYVALS = 8, ERR_COMM = 5, ERR_REQUEST = 7, ERR_KEYVAL = 48 };
+enum { NUMBERS = 4096, COMMS = 1024, KEYVALS = 8, ERR_COMM = 5, ERR_KEYVAL = 48 };
 
 typedef int copy_function(HANDLE comm, int keyval, void *extra, void *in, void *out, int *flag);
 typedef int delete_function(HANDLE comm, int keyval, void *value, void *extra);
@@ -184,17 +184,6 @@ static int64_t items_of(HANDLE type) {
     return n >= STRUCTS && n < DERIVED_END ? derived[n].items : 1;
 }
 
-/* As in an MPI, a request that could not be made is no request. */
-static int posted(int code, fake_message message, HANDLE *request) {
-    int waited = 0;
-    while (waited < fake.posted && fake.messages[waited].waited) waited++;
-    if (waited == fake.posted) fake.posted = 0;
-    if (fake.posted == FAKE_MESSAGES) code = ERR_REQUEST;
-    *request = narrow(REQUESTS + (code ? FAKE_MESSAGES : fake.posted));
-    if (code == 0) fake.messages[fake.posted++] = message;
-    return code;
-}
-
 /* The functions that come with two kinds of counts. */
 #define I(h) number(h)
 #define L(n) (long long)(n)
@@ -214,16 +203,6 @@ static int posted(int code, fake_message message, HANDLE *request) {
     int MPI_Gather##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, int root, HANDLE comm) {     \
         return called("MPI_Gather" #c, s, r, "%lld t%d to %lld t%d root %d c%d", L(sn), I(st), L(rn), I(rt), root,   \
                       I(comm));                                                                                      \
-    }                                                                                                                \
-    int MPI_Irecv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, HANDLE *request) {                \
-        int code = called("MPI_Irecv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));   \
-        return posted(code, (fake_message){"MPI_Irecv" #c, b, n, I(t), source, tag, I(comm), n * items_of(t), 0},    \
-                      request);                                                                                      \
-    }                                                                                                                \
-    int MPI_Isend##c(const void *b, COUNT n, HANDLE t, int dest, int tag, HANDLE comm, HANDLE *request) {            \
-        int code = called("MPI_Isend" #c, b, NULL, "%lld t%d -> %d tag %d c%d", L(n), I(t), dest, tag, I(comm));     \
-        return posted(code, (fake_message){"MPI_Isend" #c, b, n, I(t), dest, tag, I(comm), n * items_of(t), 0},      \
-                      request);                                                                                      \
     }                                                                                                                \
     int MPI_Recv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, void *status) {                    \
         int code = called("MPI_Recv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));    \
@@ -283,15 +262,7 @@ FUNCTIONS(int64_t, _c)
 FUNCTIONS_OF_PARTS(int64_t, _c)
 #endif
 
-int MPI_Wait(HANDLE *request, void *status) {
-    int n = number(*request) - REQUESTS;
-    if (n < 0 || n >= fake.posted || fake.messages[n].waited) return ERR_REQUEST;
-    fake.messages[n].waited = 1;
-    *request = narrow(REQUESTS + FAKE_MESSAGES);
-    fake_status s = {.source = fake.messages[n].peer, .elements = fake.messages[n].items - fake.missing};
-    memcpy(status, &s, sizeof s);
-    return fake_result("MPI_Wait");
-}
+#include "fake_mpi_requests.inc"
 
 int MPI_Barrier(HANDLE comm) {
     return called("MPI_Barrier", NULL, NULL, "c%d", number(comm));

@@ -26,6 +26,7 @@ typedef struct fake_message {
     int64_t n;
     int type, peer, tag, comm;
     int64_t items;
+    void *to; /* where what arrives goes */
     int waited;
 } fake_message;
 
@@ -44,13 +45,15 @@ typedef struct fake_mpi {
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
     int64_t missing;        /* items that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
+    int done;               /* whether MPI_Test finds a request completed */
 
     /* What it recorded. */
     int types;      /* derived types made and not freed */
     int calls;      /* how many calls of functions that move data, MPI_Barrier among them */
     char call[512]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
     const void *send;
-    void *recv, *status; /* its buffers and status */
+    void *recv, *status;  /* its buffers and status */
+    int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
 
     int posted; /* non-blocking messages since all before them were waited for */
     fake_message messages[FAKE_MESSAGES];

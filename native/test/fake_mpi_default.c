@@ -23,9 +23,9 @@ typedef int HANDLE;
 #define TYPES HANDLE const *
 #define BYTES intptr_t
 #define COMBINE void *
-#define REQUEST HANDLE *
 #define STATUS void *
 #define CONST_STATUS const void *
+#define REQUEST HANDLE *
 #define LARGE int64_t
 #define KEYVAL_COPY void *
 #define KEYVAL_DELETE void *

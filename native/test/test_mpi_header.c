@@ -39,6 +39,7 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define REQUEST MPI_Request *
 #define STATUS MPI_Status *
 #define CONST_STATUS const MPI_Status *
+#define REQUEST MPI_Request *
 #define LARGE MPI_Count
 #define KEYVAL_COPY MPI_Comm_copy_attr_function *
 #define KEYVAL_DELETE MPI_Comm_delete_attr_function *

@@ -28,8 +28,22 @@ from .ops import (
     send,
     sendrecv,
 )
+from .requests import (
+    Request,
+    iallgather,
+    iallreduce,
+    ialltoall,
+    ibcast,
+    irecv,
+    ireduce_scatter,
+    isend,
+    isendrecv,
+    wait,
+    waitall,
+)
 
 __all__ = [
+    "Request",
     "allgather",
     "allgatherv",
     "allreduce",
@@ -44,6 +58,14 @@ __all__ = [
     "halo_exchange",
     "has_cuda_support",
     "has_sycl_support",
+    "iallgather",
+    "iallreduce",
+    "ialltoall",
+    "ibcast",
+    "irecv",
+    "ireduce_scatter",
+    "isend",
+    "isendrecv",
     "neighbor_allgather",
     "neighbor_alltoall",
     "neighbor_alltoallv",
@@ -57,6 +79,8 @@ __all__ = [
     "send",
     "sendrecv",
     "set_logging",
+    "wait",
+    "waitall",
 ]
 
 

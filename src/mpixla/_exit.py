@@ -61,3 +61,4 @@ def _wait() -> None:
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
     while _native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
+    _native.lib.mpixla_requests_end()

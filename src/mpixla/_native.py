@@ -104,6 +104,8 @@ def _load() -> ctypes.CDLL:
         ("mpixla_comm_is_alive", c_int, [c_int64]),
         ("mpixla_status_register", c_int64, [c_void_p]),
         ("mpixla_op_table", POINTER(_OpRow), [size]),
+        ("mpixla_request_op_table", POINTER(_OpRow), [size]),
+        ("mpixla_requests_end", c_int64, []),
         ("mpixla_attribute_table", POINTER(c_char_p), [size]),
         ("mpixla_logging_set", c_int, [c_int]),
         ("mpixla_calls_in_flight", c_int64, []),
@@ -161,10 +163,10 @@ def _connect() -> None:
         check(lib.mpixla_reduction_bind(row.name.encode(), _handle(_find_mpi(row.name))))
 
 
-def _register() -> dict[str, Op]:
+def _register(table: Any) -> dict[str, Op]:
     attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table)]
     ops = {}
-    for row in _rows(lib.mpixla_op_table):
+    for row in _rows(table):
         op = Op(
             name=row.name.decode(),
             mpi_name=row.mpi_name.decode(),
@@ -187,7 +189,9 @@ reductions = [
     Reduction(row.name.decode(), tuple(row.kinds.decode().split())) for row in _rows(lib.mpixla_reduction_table)
 ]
 _connect()
-ops = _register()
+ops = _register(lib.mpixla_op_table)
+# Those of native/requests.def: operations that start something, and those that wait for it.
+request_ops = _register(lib.mpixla_request_op_table)
 
 
 def set_logging(enabled: bool) -> bool:

@@ -19,14 +19,20 @@ from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
-def make(name: str, shapes: ShapeRule, *, in_place: bool = False) -> Primitive:
-    """Makes the primitive for the row ``name`` of native/ops.def.
+def make(
+    name: str,
+    shapes: ShapeRule,
+    *,
+    row: _native.Op | None = None,
+    lower: Callable[..., Any] | None = None,
+) -> Primitive:
+    """Makes the primitive for the row ``name`` of native/ops.def, or for another row.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    It has multiple results. Its parameters include the row's attributes. With ``in_place`` there are as many results
-    as operands, each in its operand's memory, which XLA copies before if it is still needed.
+    It has multiple results. Its parameters include the row's attributes. ``lower`` is one of the lowering rules below,
+    by default the one for rows that have a send buffer, a template and a receive buffer at most.
     """
-    return _define(name, shapes, functools.partial(_lower, _native.ops[name], in_place))
+    return _define(name, shapes, functools.partial(lower or _lower, row or _native.ops[name]))
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]]) -> Primitive:
@@ -68,15 +74,40 @@ def _number(value: Any) -> int:
     return int(getattr(value, "id", value))
 
 
-def _lower(row: _native.Op, in_place: bool, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     _refuse_several_devices(row, ctx.module_context)
     passed = [0] if _is_here(row.send, params) else []
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
-    if in_place:
-        passed = [*range(len(operands))]
     gives = _is_here(row.recv, params)
+    results = _call_handler(row, ctx, operands, passed, gives, params)
+    return results if gives else operands[: len(ctx.avals_out)]
+
+
+def lower_all(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+    """Passes the handler all operands, and takes all results from it."""
+    _refuse_several_devices(row, ctx.module_context)
+    return _call_handler(row, ctx, operands, range(len(operands)), bool(ctx.avals_out), params)
+
+
+def lower_in_place(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+    """As many results as operands, each in its operand's memory, which XLA copies before if it is still needed."""
+    _refuse_several_devices(row, ctx.module_context)
+    return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
+
+
+def _call_handler(
+    row: _native.Op,
+    ctx: Any,
+    operands: Sequence[Any],
+    passed: Sequence[int],
+    gives: bool,
+    params: dict[str, Any],
+    *,
+    in_place: bool = False,
+) -> Sequence[Any]:
+    """The custom call of a row with these operands, in program order. Returns what the handler gives."""
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],
@@ -88,7 +119,7 @@ def _lower(row: _native.Op, in_place: bool, ctx: Any, *operands: Any, **params: 
     rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, operand_output_aliases=aliases, backend_config=arrays)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **scalars)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
-    return results if gives else operands[: len(ctx.avals_out)]
+    return results
 
 
 def _refuse_several_devices(row: _native.Op, module: Any) -> None:

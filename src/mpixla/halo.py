@@ -11,7 +11,7 @@ from mpi4py import MPI
 from . import _native
 from ._comm import Comm, comm_of
 from ._jax import Primitive, ShapedArray
-from ._primitive import as_array, make
+from ._primitive import as_array, lower_in_place, make
 from ._rules import define_jvp, define_transpose
 from .ops import _integer
 
@@ -24,9 +24,9 @@ def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
     return arrays
 
 
-_exchange = make("halo_exchange", _like, in_place=True)
+_exchange = make("halo_exchange", _like, lower=lower_in_place)
 # Its transpose, whose transpose is the exchange.
-_transposed = make("halo_transpose", _like, in_place=True)
+_transposed = make("halo_transpose", _like, lower=lower_in_place)
 
 
 def _define_rules(primitive: Primitive, transposed: Primitive) -> None:

@@ -628,7 +628,7 @@ def recv(
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent is sent back to ``source``, which must not
         be ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``). A sender that used ``send`` does not wait
-        for it: use ``sendrecv`` where gradients are to flow.
+        for it: where gradients are to flow use ``sendrecv``, or ``wait(isend(x, dest))`` in the place of ``send``.
 
     Raises:
         TypeError: for a source or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
@@ -871,7 +871,10 @@ _send = make("send", _nothing)
 
 
 def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
-    raise TypeError("send has no reverse mode, because it has no result whose cotangent could come back. Use sendrecv.")
+    raise TypeError(
+        "send has no reverse mode, because it has no result whose cotangent could come back. Use sendrecv, or "
+        "x = wait(isend(x, dest))."
+    )
 
 
 define_linear(_send, _refuse_reverse_mode)
@@ -892,7 +895,8 @@ def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> No
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Derivative:
-        Forward mode sends the tangent. There is no reverse mode, since there is no result: use ``sendrecv``.
+        Forward mode sends the tangent. There is no reverse mode, since there is no result: use ``sendrecv``, or
+        ``wait(isend(x, dest))``, which is ``x`` and takes its cotangent back.
 
     Raises:
         TypeError: for a destination or tag that is not a static integer, a ``comm`` that is no intra-communicator,

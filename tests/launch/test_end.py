@@ -135,3 +135,30 @@ print(end._can_abort())
 """,
     )
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("start", "line"),
+    [
+        ("mpixla.irecv(x, 1 - rank, tag=4)", "MPI_Irecv <- {other} with tag 4 and 4 items of float32"),
+        ("mpixla.isend(x, 1 - rank, tag=4)", "MPI_Isend -> {other} with tag 4 and 4 items of float32"),
+        (
+            "jax.jit(lambda x: mpixla.isend(x, 1 - rank))(jnp.ones(10**6))",
+            "MPI_Isend -> {other} with tag 0 and 1000000",
+        ),
+        ("mpixla.iallreduce(x, MPI.SUM)", "MPI_Iallreduce with 4 items of float32, op MPI_SUM"),
+        ("rank == 1 or mpixla.irecv(x, 1)", "MPI_Irecv <- {other} with tag any"),
+        ("mpixla.wait(mpixla.iallreduce(x, MPI.SUM))", None),
+    ],
+)
+def test_requests_that_nobody_waits_for_are_named(job, start, line):
+    """The job ends well, whatever is still under way."""
+    done = job(2, f"{PREAMBLE}\nx = jnp.ones(4)\nrequest = {start}\nprint('ended', rank, flush=True)\n")
+    assert "ended 0" in done.stdout
+    assert "ended 1" in done.stdout
+    named = re.findall(r"^mpixla: r(\d) \| (.*) was started, but never waited for$", done.stderr, re.MULTILINE)
+    ranks = [] if line is None else [0] if start.startswith("rank") else [0, 1]
+    assert sorted(int(rank) for rank, _ in named) == ranks
+    for rank, what in named:
+        assert what.startswith(line.format(other=1 - int(rank)))
+        assert f"on rank {rank} of 2 of communicator 'mpixla default'" in what

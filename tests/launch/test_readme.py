@@ -16,8 +16,11 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 SHARED = {
     "exchange": {"neighbor_allgather", "neighbor_alltoall", "neighbor_alltoallv"},
     "halo_transpose": set(),
+    "wait": {"wait", "waitall"},
+    "wait_recv": set(),
+    "wait_send": set(),
 }
-OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in _native.ops))
+OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in (*_native.ops, *_native.request_ops)))
 
 
 def test_example_prints_what_the_readme_says(job):

@@ -1,0 +1,336 @@
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "call.h"
+#include "check.h"
+#include "fixture.h"
+#include "handler.h"
+#include "request.h"
+
+/* Under AddressSanitizer too, what does not fit into memory is NULL. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+
+static call c;
+static float id[4];
+
+static ffi_handler *request_handler(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_request_op_table(&rows);
+    for (size_t i = 0; i < rows; i++)
+        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
+    return NULL;
+}
+
+/* A start is a call of the blocking operation that gives an id in the place of its result. */
+static void start_make(call *s, const char *op, int64_t comm, int64_t root, float *to) {
+    call_make(s, op + 1, comm, root);
+    s->handler = request_handler(op);
+    while (s->frame.rets.size > 0) call_remove(s, CALL_RESULTS, 0);
+    call_insert(s, CALL_RESULTS, 0, FFI_F32, 2, to);
+    for (int i = 0; i < s->frame.attrs.size; i++)
+        if (strcmp(s->attributes.names[i].ptr, "status") == 0) call_attribute_remove(s, i);
+    if (strcmp(op, "ibcast") == 0 && s->frame.args.size == 0)
+        call_insert(s, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT, s->template_);
+}
+
+static void wait_make(call *w, const char *op, float *from, int64_t count) {
+    call_make(w, "barrier", FIXTURE_RANK0, 0);
+    w->handler = request_handler(op);
+    call_insert(w, CALL_OPERANDS, 0, FFI_F32, 2, from);
+    if (strcmp(op, "wait_recv") == 0) call_insert(w, CALL_OPERANDS, 1, FFI_F32, count, w->template_);
+    if (strcmp(op, "wait_send") != 0) call_insert(w, CALL_RESULTS, 0, FFI_F32, count, w->recv);
+}
+
+static const char *start(const char *op) {
+    start_make(&c, op, FIXTURE_RANK0, 0, id);
+    return call_run(&c);
+}
+
+static const char *wait_for(const char *op, int64_t count) {
+    wait_make(&c, op, id, count);
+    memset(c.template_, 0x11, sizeof c.template_);
+    return call_run(&c);
+}
+
+static const char *waits_of(const char *op) {
+    return strcmp(op, "isend") == 0                                   ? "wait_send"
+           : strcmp(op, "irecv") == 0 || strcmp(op, "isendrecv") == 0 ? "wait_recv"
+                                                                      : "wait";
+}
+
+/* MPI's functions and all their arguments, on copies of the data, which are copied out in the end. */
+static void starts_and_waits(void) {
+    static const struct {
+        const char *op;
+        int64_t comm, root;
+        const char *call;
+        int64_t sent, received; /* items */
+    } rows[] = {
+        {"iallgather", FIXTURE_RANK0, 0, "MPI_Iallgather 3 t11 to 3 t11 c2", 3, 12},
+        {"iallreduce", FIXTURE_RANK2, 0, "MPI_Iallreduce 3 t11 op 100 c3", 3, 3},
+        {"ialltoall", FIXTURE_RANK0, 0, "MPI_Ialltoall 3 t11 to 3 t11 c2", 12, 12},
+        {"ibcast", FIXTURE_RANK0, 0, "MPI_Ibcast 3 t11 root 0 c2", 3, 3},
+        {"ibcast", FIXTURE_RANK2, 0, "MPI_Ibcast 3 t11 root 0 c3", 0, 3},
+        {"irecv", FIXTURE_RANK0, 0, "MPI_Irecv 3 t11 <- 2 tag 8 c2", 0, 3},
+        {"ireduce_scatter", FIXTURE_RANK0, 0, "MPI_Ireduce_scatter_block 3 t11 op 100 c2", 12, 3},
+        {"isend", FIXTURE_RANK0, 0, "MPI_Isend 3 t11 -> 1 tag 7 c2", 3, 0},
+        {"isendrecv", FIXTURE_RANK0, 0, "MPI_Isend 3 t11 -> 1 tag 7 c2", 3, 3},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int both = strcmp(rows[i].op, "isendrecv") == 0, before = fake->calls;
+        start_make(&c, rows[i].op, rows[i].comm, rows[i].root, id);
+        memset(c.send, 0x22, sizeof c.send);
+        CHECK_STR(call_run(&c), "");
+        CHECK_INT(fake->calls, before + 1 + both);
+        CHECK_STR(fake->call, rows[i].call);
+        CHECK(id[0] >= 1 && id[1] >= 1);
+        /* What MPI reads is a copy, and not XLA's. */
+        CHECK(fake->send != c.send && fake->recv != c.recv && fake->recv != c.template_);
+        if (rows[i].sent > 0) {
+            CHECK(fake->send != NULL && memcmp(fake->send, c.send, (size_t)rows[i].sent * 4) == 0);
+            memset(c.send, 0x33, sizeof c.send);
+            CHECK_INT(*(const char *)fake->send, 0x22);
+        }
+        fake->arrived_bytes = (size_t)rows[i].received * 4;
+        CHECK_STR(wait_for(waits_of(rows[i].op), rows[i].received), "");
+        CHECK_INT(fake->calls, before + 1 + both);
+        for (int64_t b = 0; b < rows[i].received * 4; b++) CHECK_INT(c.recv[b], 0x7f);
+        CHECK_INT(c.recv[rows[i].received * 4], 0);
+    }
+    fake->arrived_bytes = 0;
+}
+
+static void keeps_the_template(void) {
+    for (int64_t arrived = 0; arrived <= CALL_COUNT; arrived++) {
+        CHECK_STR(start("irecv"), "");
+        fake->missing = CALL_COUNT - arrived;
+        fake->arrived_bytes = (size_t)arrived * 4;
+        CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+        for (int64_t b = 0; b < CALL_COUNT * 4; b++) CHECK_INT(c.recv[b], b < arrived * 4 ? 0x7f : 0x11);
+    }
+    fake->missing = CALL_COUNT - FAKE_UNDEFINED;
+    fake->arrived_bytes = 0;
+    CHECK_STR(start("irecv"), "");
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+    CHECK_INT(c.recv[0], 0x11);
+    fake->missing = 0;
+}
+
+/* Zeros stand for none: the template, or zeros, without a call. */
+static void waits_for_no_request(void) {
+    int before = fake->calls;
+    id[0] = id[1] = 0;
+    wait_make(&c, "wait", id, CALL_COUNT);
+    memset(c.recv, 0x44, sizeof c.recv);
+    CHECK_STR(call_run(&c), "");
+    for (int b = 0; b < CALL_BYTES; b++) CHECK_INT(c.recv[b], b < CALL_COUNT * 4 ? 0 : 0x44);
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+    CHECK_INT(c.recv[0], 0x11);
+    CHECK_STR(wait_for("wait_send", 0), "");
+    CHECK_INT(fake->calls, before);
+}
+
+static void waits_once(void) {
+    static const char twice[] =
+        "a request was already waited for: each is waited for once. Keep its result, or start another request";
+    static const char never[] = "a request was waited for that was never started in this process";
+    CHECK_STR(start("iallreduce"), "");
+    float first[2] = {id[0], id[1]};
+    CHECK_STR(wait_for("wait", CALL_COUNT), "");
+    CHECK_STR(wait_for("wait", CALL_COUNT), twice);
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_STR(start("iallreduce"), ""); /* in the same place */
+    CHECK(id[0] == first[0] && id[1] == first[1] + 1);
+    float second[2] = {id[0], id[1]};
+    memcpy(id, first, sizeof first);
+    CHECK_STR(wait_for("wait", CALL_COUNT), twice);
+    id[1] = second[1] + 1;
+    CHECK_STR(wait_for("wait", CALL_COUNT), never);
+    id[0] = (float)REQUEST_LIMIT + 5;
+    CHECK_STR(wait_for("wait", CALL_COUNT), never);
+    id[0] = 0;
+    CHECK_STR(wait_for("wait", CALL_COUNT), never);
+    static const float wrong[][2] = {{1.5F, 1}, {-1, 1}, {1, 0.5F}, {3e38F, 1}, {1, -1}, {1, 1e10F}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        memcpy(id, wrong[i], sizeof wrong[i]);
+        CHECK_IN(wait_for("wait", CALL_COUNT), "what was waited for is no request");
+    }
+    memcpy(id, second, sizeof second);
+    CHECK_STR(wait_for("wait", CALL_COUNT), "");
+}
+
+static void refuses_what_does_not_fit(void) {
+    CHECK_STR(start("iallreduce"), "");
+    CHECK_STR(wait_for("wait", CALL_COUNT + 1),
+              "a request that gives 3 items of float32 was waited for as one that gives 4 of float32");
+    wait_make(&c, "wait", id, CALL_COUNT);
+    call_dtype_set(&c, CALL_RESULTS, 0, FFI_S32);
+    CHECK_IN(call_run(&c), "3 items of float32 was waited for as one that gives 3 of int32");
+    CHECK_IN(wait_for("wait_send", 0), "as one that gives 0 of nothing");
+    CHECK_STR(wait_for("wait", CALL_COUNT), ""); /* it is still there */
+    start_make(&c, "isend", FIXTURE_RANK0, 0, id);
+    call_count_set(&c, CALL_RESULTS, 0, 1);
+    CHECK_STR(call_run(&c), "the id of a request is two float32 numbers, but MPI_Isend was called with 1 of float32");
+    call_count_set(&c, CALL_RESULTS, 0, 2);
+    call_dtype_set(&c, CALL_RESULTS, 0, FFI_S32);
+    CHECK_IN(call_run(&c), "but MPI_Isend was called with 2 of int32");
+    start_make(&c, "ialltoall", FIXTURE_RANK0, 0, id);
+    call_count_set(&c, CALL_OPERANDS, 0, 10);
+    CHECK_IN(call_run(&c), "which do not go together");
+    wait_make(&c, "wait_recv", id, CALL_COUNT);
+    call_remove(&c, CALL_OPERANDS, 1);
+    CHECK_IN(call_run(&c), "MPI_Wait was called with 1 operands on this rank, but takes 2");
+}
+
+/* A batch has one request, whose id each of its parts has; what a wait comes after may be anything. */
+static void takes_batches_and_more_operands(void) {
+    start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
+    call_count_set(&c, CALL_RESULTS, 0, 4);
+    CHECK_STR(call_run(&c), "");
+    CHECK(id[0] == id[2] && id[1] == id[3] && id[0] >= 1);
+    wait_make(&c, "wait", id, CALL_COUNT);
+    call_count_set(&c, CALL_OPERANDS, 0, 4);
+    call_insert(&c, CALL_OPERANDS, 1, FFI_C64, 5, NULL);
+    call_insert(&c, CALL_OPERANDS, 2, 63, 0, NULL); /* a type without a row */
+    CHECK_STR(call_run(&c), "");
+}
+
+static void tells_of_errors_of_mpi(void) {
+    static const char *const ops[] = {"iallgather", "iallreduce", "ialltoall",       "ibcast",
+                                      "irecv",      "isend",      "ireduce_scatter", "isendrecv"};
+    static const char *const functions[] = {"MPI_Iallgather",
+                                            "MPI_Iallreduce",
+                                            "MPI_Ialltoall",
+                                            "MPI_Ibcast",
+                                            "MPI_Irecv",
+                                            "MPI_Isend",
+                                            "MPI_Ireduce_scatter_block",
+                                            "MPI_Isend"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        int cancelled = fake->cancelled;
+        fixture_fail(functions[i], 0xabc06);
+        CHECK_IN(start(ops[i]), " returned error code 6: the fake MPI's text for error 703494 (MPI_I");
+        CHECK_INT(c.code, FFI_INTERNAL);
+        CHECK_INT(fake->cancelled, cancelled + (strcmp(ops[i], "isendrecv") == 0)); /* its receive was started */
+        fixture_fail(NULL, 0);
+    }
+    CHECK_STR(start("irecv"), "");
+    fixture_fail("MPI_Wait", 6);
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT),
+              "r0 | MPI_Wait returned error code 6: the fake MPI's text for error 6 (MPI_Wait for MPI_Irecv <- 2 with "
+              "tag 8 and 3 items of float32, on rank 0 of 4 of communicator 'rank0')");
+    fixture_fail(NULL, 0);
+    CHECK_IN(wait_for("wait_recv", CALL_COUNT), "already waited for");
+    CHECK_STR(start("irecv"), "");
+    fixture_fail("MPI_Get_elements_x", 3);
+    CHECK_IN(wait_for("wait_recv", CALL_COUNT), "r0 | MPI_Wait returned error code 3: ");
+    fixture_fail(NULL, 0);
+    CHECK_STR(start("isendrecv"), "");
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+}
+
+/* The memory of requests that are over is used again, and each size has its own. */
+static void keeps_memory(void) {
+    const void *first[3];
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 3; i++) {
+            static _Alignas(16) char data[4 * (10 << 8)];
+            start_make(&c, "isend", FIXTURE_RANK0, 0, id);
+            c.sides[CALL_OPERANDS].buffers[0].data = data;
+            call_count_set(&c, CALL_OPERANDS, 0, 10LL << (4 * i));
+            CHECK_STR(call_run(&c), "");
+            if (i == 2) CHECK_INT((intptr_t)fake->send % 64, 0);
+            if (round == 0) first[i] = fake->send;
+            CHECK(fake->send == first[i]);
+            CHECK_STR(wait_for("wait_send", 0), "");
+        }
+    CHECK(first[0] != first[1] && first[1] != first[2]);
+    start_make(&c, "isend", FIXTURE_RANK0, 0, id);
+    call_count_set(&c, CALL_OPERANDS, 0, INT64_MAX / 2);
+    CHECK_IN(call_run(&c), "MPI_Isend has more bytes than there are");
+    call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 59);
+    CHECK_IN(call_run(&c), "out of memory for a request of 2305843009213693952 bytes");
+}
+
+static void *start_and_wait(void *unused) {
+    static _Thread_local call mine;
+    float own[2];
+    for (int i = 0; i < 200; i++) {
+        start_make(&mine, "iallreduce", FIXTURE_RANK0, 0, own);
+        CHECK_STR(call_run(&mine), "");
+        wait_make(&mine, "wait", own, CALL_COUNT);
+        CHECK_STR(call_run(&mine), "");
+        CHECK_IN(call_run(&mine), "already waited for");
+    }
+    return unused;
+}
+
+static void works_from_several_threads(void) {
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, start_and_wait, NULL);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+}
+
+/* Runs the end with standard error in a file, and returns what was written. */
+static const char *end(int64_t found) {
+    static char text[2048];
+    FILE *file = tmpfile();
+    fflush(stderr);
+    int before = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    CHECK_INT(mpixla_requests_end(), found);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static void names_what_was_never_waited_for(void) {
+    CHECK_STR(end(0), "");
+    fake->done = 0;
+    CHECK_STR(start("isendrecv"), "");
+    CHECK_STR(end(1),
+              "mpixla: r0 | MPI_Irecv and MPI_Isend -> 1 with tag 7 and 3 items <- 2 with tag 8 and 3 items of "
+              "float32, on rank 0 of 4 of communicator 'rank0' was started, but never waited for\n");
+    int cancelled = fake->cancelled, freed = fake->freed;
+    CHECK_INT(freed, 1);
+    CHECK_STR(start("iallreduce"), "");
+    fake->done = 1;
+    CHECK_IN(end(1), "mpixla: r0 | MPI_Iallreduce with 3 items of float32, op MPI_SUM, on rank");
+    CHECK_STR(start("irecv"), "");
+    CHECK_IN(end(1), "MPI_Irecv <- 2");
+    CHECK_INT(fake->cancelled, cancelled);
+    CHECK_INT(fake->freed, freed);
+    CHECK_STR(end(0), "");
+}
+
+/* Last: it leaves them under way. */
+static void refuses_too_many(void) {
+    int started = 0;
+    while (started <= REQUEST_LIMIT && strcmp(start("isend"), "") == 0) started++;
+    CHECK_STR(c.message, "65536 requests were started and not waited for; wait for each of them");
+    CHECK_STR(wait_for("wait_send", 0), "");
+    CHECK_STR(start("isend"), "");
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    starts_and_waits();
+    keeps_the_template();
+    waits_for_no_request();
+    waits_once();
+    refuses_what_does_not_fit();
+    takes_batches_and_more_operands();
+    tells_of_errors_of_mpi();
+    keeps_memory();
+    works_from_several_threads();
+    names_what_was_never_waited_for();
+    refuses_too_many();
+    return check_failures();
+}

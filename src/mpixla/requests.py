@@ -1,0 +1,710 @@
+"""Non-blocking operations: each starts a communication and gives a request, which ``wait`` turns into the result.
+
+The rows that they refer to are in native/requests.def. ARCHITECTURE.md, "Requests", says why they are as they are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import ad, batching
+
+from . import _native
+from ._comm import Comm, Reduction, comm_of
+from ._jax import Primitive, ShapedArray
+from ._mpi import MPI
+from ._primitive import as_array, compose, lower_all, make
+from ._rules import define_jvp
+from .ops import (
+    _SUM,
+    REPLICATED,
+    VARYING,
+    _dest,
+    _leading_size,
+    _rank,
+    _recvtag,
+    _reduction,
+    _refuse_any_source,
+    _shares,
+    _source,
+    _tag,
+)
+
+
+class _Type(NamedTuple):
+    """Shape and dtype of an array, without the axes of a batch."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What was started: a row of native/requests.def, its arguments, and the types of what it takes and gives.
+
+    ``transposed`` marks the transpose of a result that is the same on every rank. It only hands ``x`` on, but must
+    take the way from start to wait as all others do; it is a message of the rank to itself.
+    """
+
+    name: str
+    comm: Comm
+    takes: _Type  # what is sent, or for irecv the template
+    gives: _Type
+    op: Reduction | None = None
+    root: int | None = None
+    dest: int | None = None
+    sendtag: int = 0
+    source: int | None = None
+    recvtag: int = 0
+    cotangent: str = REPLICATED
+    transposed: bool = False
+
+    def __repr__(self) -> str:
+        parts = [self.name + ("_transpose" if self.transposed else "")]
+        if self.dest is not None:
+            parts.append(f"-> {self.dest} with tag {self.sendtag}")
+        if self.source is not None:
+            parts.append(f"<- {self.source} with tag {self.recvtag}")
+        if self.op is not None:
+            parts.append(f"op {self.op}")
+        if self.root is not None:
+            parts.append(f"root {self.root}")
+        return " ".join(parts)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the request keeps an array: what was sent, or the template of what is received."""
+        return self.name in ("isend", "irecv", "isendrecv")
+
+    @property
+    def stacked(self) -> bool:
+        """Whether MPI takes one part for each rank, along the first axis."""
+        return self.name in ("ialltoall", "ireduce_scatter") and not self.transposed
+
+    @property
+    def gives_stacked(self) -> bool:
+        """Whether MPI gives one part for each rank, along the first axis."""
+        return self.name in ("ialltoall", "iallgather") and not self.transposed
+
+
+# An id is two float32 numbers (native/request.h). A batch of requests is one request of MPI's; each of its ids is the
+# same.
+_ID = 2
+
+
+# The rows. Their operands have the batch where MPI takes it: behind the axis of the ranks.
+
+
+def _row_id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
+    return [ShapedArray((*batch, _ID), np.dtype(np.float32))]
+
+
+def _row_result_shape(*operands: ShapedArray, gives: _Type | None, **params: Any) -> list[ShapedArray]:
+    return [ShapedArray(*gives)] if gives else []
+
+
+# A wait takes all operands, those that are to be computed before it as well.
+_WAITS = ("wait", "wait_recv", "wait_send")
+_rows: dict[str, Primitive] = {
+    name: make(name, _row_result_shape, row=row, lower=lower_all)
+    if name in _WAITS
+    else make(name, _row_id_shape, row=row)
+    for name, row in _native.request_ops.items()
+}
+
+
+# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front.
+
+
+def _start_shapes(*operands: ShapedArray, call: _Call, batch: int) -> list[ShapedArray]:
+    return [ShapedArray((*operands[0].shape[:batch], _ID), np.dtype(np.float32))]
+
+
+def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
+    x = operands[0]
+    sizes = x.shape[:batch]
+    if call.transposed:
+        if call.name == "iallgather":
+            x = jax.lax.index_in_dim(x, call.comm.rank, batch, keepdims=False)
+        if call.name == "ibcast" and call.comm.rank != call.root:
+            x = jnp.zeros_like(x)
+        self_comm = comm_of(MPI.COMM_SELF)
+        return _rows["isendrecv"].bind(x, x, comm=self_comm, dest=0, source=0, sendtag=0, recvtag=0, batch=sizes)
+    if call.stacked:
+        x = jnp.moveaxis(x, batch, 0)
+    row = _native.request_ops[call.name]
+    attributes = {name: getattr(call, name) for name in row.attributes}
+    return _rows[call.name].bind(x, *operands[1:], batch=sizes, **attributes)
+
+
+def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
+    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
+
+
+def _wait_fun(request_id: Any, *operands: Any, call: _Call) -> list[Any]:
+    batch = request_id.shape[:-1]
+    comm = comm_of(MPI.COMM_SELF) if call.transposed else call.comm
+    if call.name == "isend":
+        _rows["wait_send"].bind(request_id, *operands[1:], comm=comm, gives=None)
+        return [operands[0]]
+    shape = call.gives.shape
+    if not call.gives_stacked:
+        gives = _Type((*batch, *shape), call.gives.dtype)
+        return _rows["wait_recv" if call.keeps else "wait"].bind(request_id, *operands, comm=comm, gives=gives)
+    gives = _Type((shape[0], *batch, *shape[1:]), call.gives.dtype)
+    (y,) = _rows["wait"].bind(request_id, *operands, comm=comm, gives=gives)
+    return [jnp.moveaxis(y, 0, len(batch))]
+
+
+_start = compose("start", _start_shapes, _start_fun)
+_wait = compose("wait", _wait_shapes, _wait_fun)
+
+
+# Derivatives. An id is a float, so it has a tangent and a cotangent: ids of further requests, for the communication of
+# the tangents and of the cotangents. So start and wait are linear, and start and wait of the reverse communication are
+# the transposes of wait and start.
+
+
+def _reversed(call: _Call) -> _Call:
+    """The communication of the cotangents."""
+    back = replace(call, takes=call.gives, gives=call.takes)
+    if call.source is not None:
+        _refuse_any_source(call.source, call.name)
+    if call.name == "isend":
+        return replace(back, name="irecv", dest=None, source=call.dest, recvtag=call.sendtag)
+    if call.name == "irecv":
+        return replace(back, name="isend", source=None, dest=call.source, sendtag=max(call.recvtag, 0))
+    if call.name == "isendrecv":
+        any_tag = call.recvtag == _native.ANY_TAG
+        return replace(
+            back,
+            dest=call.source,
+            source=call.dest,
+            sendtag=call.sendtag if any_tag else call.recvtag,
+            recvtag=_native.ANY_TAG if any_tag else call.sendtag,
+        )
+    if call.name == "ialltoall":
+        return back
+    if call.name == "ireduce_scatter":
+        return replace(back, name="iallgather", op=None, cotangent=VARYING)
+    if call.cotangent == VARYING:
+        return replace(back, name="ireduce_scatter", op=_SUM, cotangent=REPLICATED)
+    # The tangent of any reduction is a sum.
+    return replace(back, transposed=not call.transposed, op=call.op and _SUM)
+
+
+def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
+    return jnp.zeros((*batch, *kind.shape), kind.dtype)
+
+
+def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[Any]:
+    if call.op is None or call.op == _SUM:
+        return _start.bind(*tangents, call=call, batch=batch)
+    weighted = _shares(primals[0], call.comm, call.op) * tangents[0]
+    return _start.bind(weighted, call=replace(call, op=_SUM), batch=batch)
+
+
+def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -> list[Any]:
+    (request_id,) = map(ad.instantiate_zeros, cotangents)
+    back, sizes = _reversed(call), request_id.shape[:-1]
+    keeps = [_zeros(back.gives, sizes)] if back.keeps else []
+    (x_bar,) = _wait.bind(request_id, *keeps, call=back)
+    template_bar = [_zeros(call.gives, sizes)] if call.name == "isendrecv" else []
+    results = [x_bar, *template_bar]
+    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(results, operands, strict=True)]
+
+
+def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
+    return _wait.bind(*tangents, call=call)
+
+
+def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
+    (ct,) = map(ad.instantiate_zeros, cotangents)
+    results: list[Any] = []
+    if ad.is_undefined_primal(request_id):
+        back, batch = _reversed(call), request_id.aval.ndim - 1
+        template = [_zeros(back.gives, ct.shape[:batch])] if call.name == "isendrecv" else []
+        results += _start.bind(ct, *template, call=back, batch=batch)
+    else:
+        results.append(None)
+    kept = call.name == "isend" or call.source == _native.PROC_NULL  # whether the result is the array that was kept
+    if call.keeps:
+        results.append(ct if kept else jnp.zeros_like(ct))
+    for x in operands[len(results) - 1 :]:  # came before, but did not matter
+        results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
+    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(results, (request_id, *operands), strict=True)]
+
+
+define_jvp(_start, _start_jvp)
+define_jvp(_wait, _wait_jvp)
+_start_jvp_rule = ad.primitive_jvps[_start]
+
+
+def _start_jvp_checked(primals: Any, tangents: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
+    """Refuses before anything is started: nobody would wait for it."""
+    if call.op is not None and call.op.name not in ("SUM", "PROD", "MAX", "MIN"):
+        raise TypeError(
+            f"{call.name} with op {call.op.name} has no derivative. SUM, PROD, MAX and MIN have one; "
+            "jax.lax.stop_gradient keeps others out of a derivative."
+        )
+    return _start_jvp_rule(primals, tangents, call=call, batch=batch)
+
+
+ad.primitive_jvps[_start] = _start_jvp_checked
+ad.primitive_transposes[_start] = _start_transpose
+ad.primitive_transposes[_wait] = _wait_transpose
+
+
+# Batches: one request of MPI's for all of it.
+
+
+def _in_front(x: Any, dim: int | None, size: int) -> Any:
+    return jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
+
+
+def _batch_size(operands: Any, dims: Any) -> int:
+    return next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+
+
+def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
+    size = _batch_size(operands, dims)
+    moved = [_in_front(x, d, size) for x, d in zip(operands, dims, strict=True)]
+    return _start.bind(*moved, call=call, batch=batch + 1), [0]
+
+
+def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
+    own = 2 if call.keeps else 1  # the others come before, whatever their batch
+    if all(d is None for d in dims[:own]):
+        return _wait.bind(*operands, call=call), [None]
+    size = _batch_size(operands[:own], dims[:own])
+    if dims[0] is None:
+        raise TypeError(
+            f"the request of {call.name} was started outside of a vmap, but is waited for inside with an array of the "
+            "batch. Start and wait under the same vmap."
+        )
+    moved = [_in_front(x, d, size) for x, d in zip(operands[:own], dims[:own], strict=True)]
+    return _wait.bind(*moved, *operands[own:], call=call), [0]
+
+
+batching.primitive_batchers[_start] = _start_batch
+batching.primitive_batchers[_wait] = _wait_batch
+
+
+# What users see.
+
+
+@jax.tree_util.register_pytree_node_class
+class Request:
+    """A communication that was started: what the operations with ``i`` in front return, and ``wait`` takes.
+
+    A request is a pytree, so it can be returned from a jitted function, carried through ``jax.lax.scan``, or be part of
+    a larger pytree. Wait for each one exactly once. Under ``jax.vmap`` its batch is at axis 0.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> start = jax.jit(lambda x: mpixla.iallreduce(x, op=MPI.SUM))
+        >>> request = start(jnp.ones(3))
+        >>> isinstance(request, mpixla.Request)
+        True
+        >>> y = jax.jit(mpixla.wait)(request)
+        >>> bool((y == mpixla.get_default_comm().Get_size()).all())
+        True
+    """
+
+    __slots__ = ("_call", "_id", "_kept")
+    _call: _Call
+    _id: Any
+    _kept: Any
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], _Call]:
+        """The id and the array that the request keeps, and what was started."""
+        return (self._id, self._kept), self._call
+
+    @classmethod
+    def tree_unflatten(cls, call: _Call, leaves: Any) -> "Request":
+        """A request of these parts."""
+        request = object.__new__(cls)
+        request._call = call
+        request._id, request._kept = leaves
+        return request
+
+    def __repr__(self) -> str:
+        """What was started, for messages."""
+        return f"Request({self._call})"
+
+
+def _type(x: Any) -> _Type:
+    return _Type(tuple(x.shape), np.dtype(x.dtype))
+
+
+def _started(call: _Call, *operands: Any, keeps: Any = None) -> Request:
+    (request_id,) = _start.bind(*operands, call=call, batch=0)
+    return Request.tree_unflatten(call, (request_id, keeps))
+
+
+def wait(request: Request, *, after: Any = None) -> jax.Array:
+    """Waits for a request, and returns the result of its operation.
+
+    Args:
+        request: what an operation such as ``isend`` or ``iallreduce`` returned.
+        after: arrays (a pytree of them) that are to be computed before the wait: the work that the communication
+            overlaps with. They are not changed.
+
+    Returns:
+        What the blocking operation returns; for ``isend`` the array that was sent.
+
+    Derivative:
+        Linear. Reverse mode starts the communication of the cotangents here, and waits for it where the request was
+        started. ``after`` matters in forward mode only. The ranks must wait for the requests between them in the same
+        order.
+
+    Raises:
+        TypeError: for what is no request.
+        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> @jax.jit
+        ... def step(x):
+        ...     request = mpixla.iallreduce(x, op=MPI.SUM)
+        ...     work = jnp.sin(x) * 2
+        ...     return mpixla.wait(request, after=work), work
+        >>> total, work = step(jnp.ones(3))
+        >>> bool((total == mpixla.get_default_comm().Get_size()).all())
+        True
+    """
+    if not isinstance(request, Request):
+        raise TypeError(
+            f"wait needs a Request, which isend, irecv and the other non-blocking operations return, but got a "
+            f"{type(request).__name__}."
+        )
+    kept = [] if request._kept is None else [request._kept]
+    before = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
+    return _wait.bind(request._id, *kept, *before, call=request._call)[0]
+
+
+def waitall(requests: Sequence[Request], *, after: Any = None) -> list[jax.Array]:
+    """Waits for all of these requests.
+
+    Args:
+        requests: the requests.
+        after: arrays (a pytree of them) that are to be computed before the first wait.
+
+    Returns:
+        The results in the order of the requests.
+
+    Derivative:
+        As for ``wait``.
+
+    Raises:
+        TypeError: for what is no request.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> x = jnp.float32(rank)
+        >>> requests = [mpixla.irecv(x, (rank - 1) % size), mpixla.isend(x, (rank + 1) % size)]
+        >>> received, sent = mpixla.waitall(requests)
+        >>> float(received) == (rank - 1) % size, float(sent) == rank
+        (True, True)
+    """
+    return [wait(request, after=after) for request in requests]
+
+
+def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> Request:
+    """Starts to send an array to another rank.
+
+    Args:
+        x: the array.
+        dest: the rank that receives, or ``MPI.PROC_NULL``.
+        tag: the message's tag.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives ``x``.
+
+    Derivative:
+        Linear. Forward mode sends the tangent. Reverse mode receives from ``dest``, under the same tag, the cotangent
+        of what was received there, and adds it to that of the wait's result. The receiver may have used ``irecv`` or
+        ``recv``, with this rank and tag named.
+
+    Raises:
+        TypeError: for a destination or tag that is not a static integer, a ``comm`` that is no intra-communicator,
+            or a dtype that MPI cannot move.
+        ValueError: for a destination that is not a rank of the communicator, a tag out of range, or a communicator
+            that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> request = mpixla.isend(jnp.float32(rank), dest=(rank + 1) % size)
+        >>> y = mpixla.recv(jnp.float32(0), source=(rank - 1) % size)
+        >>> float(mpixla.wait(request)) == rank
+        True
+    """
+    x, c = as_array(x, "x", "isend"), comm_of(comm)
+    call = _Call(
+        "isend", c, _type(x), _type(x), dest=_dest(dest, "dest", "isend", c), sendtag=_tag(tag, "tag", "isend", c)
+    )
+    return _started(call, x, keeps=x)
+
+
+def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm: MPI.Comm | None = None) -> Request:
+    """Starts to receive an array from another rank.
+
+    Args:
+        x: a template: the result has its shape and dtype. ``x`` is not modified.
+        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
+        tag: the message's tag, or ``MPI.ANY_TAG``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the array that was received. Where the message is shorter than the template, and from
+        ``MPI.PROC_NULL``, the template's values remain.
+
+    Derivative:
+        Linear in the message and the template. JAX sees this rank's operands only, so where the message has a
+        derivative give a template that has one too: an array that depends on the parameters, such as what is sent,
+        and not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
+        ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``).
+
+    Raises:
+        TypeError: for a source or tag that is not a static integer, a ``comm`` that is no intra-communicator, or a
+            dtype that MPI cannot move.
+        ValueError: for a source that is not a rank of the communicator, a tag out of range, or a communicator
+            that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> request = mpixla.irecv(jnp.float32(0), source=(rank - 1) % size)
+        >>> mpixla.send(jnp.float32(rank), dest=(rank + 1) % size)
+        >>> float(mpixla.wait(request)) == (rank - 1) % size
+        True
+    """
+    x, c = as_array(x, "x", "irecv"), comm_of(comm)
+    call = _Call(
+        "irecv",
+        c,
+        _type(x),
+        _type(x),
+        source=_source(source, "source", "irecv", c),
+        recvtag=_recvtag(tag, "tag", "irecv", c),
+    )
+    return _started(call, x, keeps=x)
+
+
+def isendrecv(
+    sendbuf: Any,
+    recvbuf: Any,
+    source: int,
+    dest: int,
+    *,
+    sendtag: int = 0,
+    recvtag: int = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+) -> Request:
+    """Starts to send an array to one rank and to receive one from another.
+
+    Args:
+        sendbuf: the array to send.
+        recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
+            is not modified.
+        source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
+        dest: the rank to send to, or ``MPI.PROC_NULL``.
+        sendtag: the tag of the message that is sent.
+        recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the array that was received. Where the message is shorter than the template, and from
+        ``MPI.PROC_NULL``, the template's values remain.
+
+    Derivative:
+        As for ``sendrecv``.
+
+    Raises:
+        TypeError: for a rank or tag that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
+            that MPI cannot move.
+        ValueError: for a source or destination that is not a rank of the communicator, a tag out of range, or a
+            communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> x = jnp.float32(rank)
+        >>> request = mpixla.isendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
+        >>> float(mpixla.wait(request)) == (rank - 1) % size
+        True
+    """
+    sendbuf = as_array(sendbuf, "sendbuf", "isendrecv")
+    recvbuf = as_array(recvbuf, "recvbuf", "isendrecv")
+    c = comm_of(comm)
+    call = _Call(
+        "isendrecv",
+        c,
+        _type(sendbuf),
+        _type(recvbuf),
+        dest=_dest(dest, "dest", "isendrecv", c),
+        sendtag=_tag(sendtag, "sendtag", "isendrecv", c),
+        source=_source(source, "source", "isendrecv", c),
+        recvtag=_recvtag(recvtag, "recvtag", "isendrecv", c),
+    )
+    return _started(call, sendbuf, recvbuf, keeps=recvbuf)
+
+
+def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
+    """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank.
+        op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array like ``x``, the same on every rank.
+
+    Derivative:
+        As for ``allreduce``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> request = mpixla.iallreduce(jnp.ones(3), op=MPI.SUM)
+        >>> bool((mpixla.wait(request) == mpixla.get_default_comm().Get_size()).all())
+        True
+    """
+    x = as_array(x, "x", "iallreduce")
+    return _started(_Call("iallreduce", comm_of(comm), _type(x), _type(x), op=_reduction(op, x, "iallreduce")), x)
+
+
+def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
+    """Starts to send the root's array to every rank.
+
+    Args:
+        x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not
+            matter.
+        root: the rank that sends.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the root's array, the same on every rank.
+
+    Derivative:
+        As for ``bcast``.
+
+    Raises:
+        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
+            that MPI cannot move.
+        ValueError: for a root that is not a rank of the communicator, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> rank = mpixla.get_default_comm().Get_rank()
+        >>> float(mpixla.wait(mpixla.ibcast(jnp.float32(rank + 1), root=0)))
+        1.0
+    """
+    x, c = as_array(x, "x", "ibcast"), comm_of(comm)
+    return _started(_Call("ibcast", c, _type(x), _type(x), root=_rank(root, "root", "ibcast", c)), x)
+
+
+def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
+    """Starts to gather the arrays of all ranks on every rank.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the
+        same on every rank.
+
+    Derivative:
+        As for ``allgather``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> size = mpixla.get_default_comm().Get_size()
+        >>> mpixla.wait(mpixla.iallgather(jnp.ones(3))).shape == (size, 3)
+        True
+    """
+    x, c = as_array(x, "x", "iallgather"), comm_of(comm)
+    return _started(_Call("iallgather", c, _type(x), _Type((c.size, *x.shape), np.dtype(x.dtype))), x)
+
+
+def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
+    """Starts to send a slice of this rank's array to each rank, and to receive one from each.
+
+    Args:
+        x: this rank's array of shape ``(size, ...)``; ``x[i]`` goes to rank ``i``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array like ``x`` with what rank ``i`` sent at index ``i``.
+
+    Derivative:
+        Linear. Reverse mode: ``ialltoall``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a first axis that has not ``size`` entries, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> size = mpixla.get_default_comm().Get_size()
+        >>> mpixla.wait(mpixla.ialltoall(jnp.ones((size, 2)))).shape == (size, 2)
+        True
+    """
+    x, c = as_array(x, "x", "ialltoall"), comm_of(comm)
+    _leading_size(x, "ialltoall", c)
+    return _started(_Call("ialltoall", c, _type(x), _type(x)), x)
+
+
+def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
+    """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
+
+    Args:
+        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank.
+        op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the reduction over the ranks' ``x[rank]``, of shape ``(...)``.
+
+    Derivative:
+        As for ``reduce_scatter``; reverse mode of ``SUM`` is ``iallgather``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a first axis that has not ``size`` entries, or a communicator or reduction that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> size = mpixla.get_default_comm().Get_size()
+        >>> float(mpixla.wait(mpixla.ireduce_scatter(jnp.ones(size), op=MPI.SUM))) == size
+        True
+    """
+    x, c = as_array(x, "x", "ireduce_scatter"), comm_of(comm)
+    _leading_size(x, "ireduce_scatter", c)
+    gives = _Type(tuple(x.shape[1:]), np.dtype(x.dtype))
+    return _started(_Call("ireduce_scatter", c, _type(x), gives, op=_reduction(op, x, "ireduce_scatter")), x)

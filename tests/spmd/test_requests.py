@@ -1,0 +1,385 @@
+"""Requests: where they may go between start and wait, and what happens to one that is waited for twice or never.
+
+That each operation gives what it must, with its derivatives and batches, is tested with all others (reference.py).
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from mpi4py import MPI
+
+import mpixla
+
+HOW = pytest.mark.parametrize("how", ["eager", "jit"])
+
+
+def neighbours(rank, size):
+    return (rank - 1) % size, (rank + 1) % size
+
+
+def run(how, fun):
+    return jax.jit(fun) if how == "jit" else fun
+
+
+def start_all(x, comm):
+    """One request of each operation."""
+    rank, size = comm.Get_rank(), comm.Get_size()
+    below, above = neighbours(rank, size)
+    stacked = jnp.stack([x] * size)
+    return [
+        mpixla.irecv(x, below, tag=1, comm=comm),
+        mpixla.isend(x, above, tag=1, comm=comm),
+        mpixla.isendrecv(x, x, below, above, sendtag=2, recvtag=2, comm=comm),
+        mpixla.iallreduce(x, MPI.SUM, comm=comm),
+        mpixla.ibcast(x, size - 1, comm=comm),
+        mpixla.iallgather(x, comm=comm),
+        mpixla.ialltoall(stacked, comm=comm),
+        mpixla.ireduce_scatter(stacked, MPI.MAX, comm=comm),
+    ]
+
+
+def results_of_all(every, rank):
+    """What they give, from the ranks' arrays."""
+    size = len(every)
+    below = every[(rank - 1) % size]
+    stack = np.stack(every)
+    return [below, every[rank], below, stack.sum(0), every[-1], stack, stack, stack.max(0)]
+
+
+def check_all(results, every, rank):
+    for got, want in zip(results, results_of_all(every, rank), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("where", ["eager to eager", "jit to jit", "jit to eager", "eager to jit"])
+def test_several_in_flight_waited_for_in_another_order(comm, rank, size, where):
+    every = [10 * r + np.arange(5.0) for r in range(size)]
+
+    def start(x):
+        return start_all(x, comm)
+
+    def finish(requests):
+        return [mpixla.wait(request) for request in requests[::-1]][::-1]
+
+    before, after = where.split(" to ")
+    for _ in range(3):
+        requests = run(before, start)(every[rank])
+        assert all(isinstance(request, mpixla.Request) for request in requests)
+        check_all(run(after, finish)(requests), every, rank)
+
+
+@HOW
+def test_waitall_keeps_the_order(comm, rank, size, how):
+    every = [10 * r + np.arange(3.0) for r in range(size)]
+    check_all(run(how, lambda x: mpixla.waitall(start_all(x, comm)))(every[rank]), every, rank)
+
+
+def test_carried_through_scan(rank, size):
+    """Each step waits for what the step before started, all the way round and home."""
+    below, above = neighbours(rank, size)
+
+    def step(request, shift):
+        x = mpixla.wait(request) + shift
+        return mpixla.isendrecv(x, x, below, above), x
+
+    @jax.jit
+    def go_round(x, shifts):
+        last, seen = lax.scan(step, mpixla.isendrecv(x, x, below, above), shifts)
+        return mpixla.wait(last), seen
+
+    shifts = np.arange(2.0 * size)
+    last, seen = go_round(jnp.full(3, rank + 1.0), shifts)
+    for i, row in enumerate(seen):
+        np.testing.assert_array_equal(row, np.full(3, (rank - i - 1) % size + 1 + shifts[: i + 1].sum()))
+    np.testing.assert_array_equal(last, np.full(3, (rank - 1) % size + 1 + shifts.sum()))
+
+
+def test_carried_through_while_loop_and_cond(rank, size):
+    below, above = neighbours(rank, size)
+
+    def exchange(x):
+        return mpixla.irecv(x, below), mpixla.isend(x, above)
+
+    def step(i, requests):
+        received, sent = mpixla.waitall(requests)
+        return lax.cond(i % 2 == 0, exchange, lambda x: exchange(x * 10), received + 0 * sent)
+
+    @jax.jit
+    def go_round(x):
+        return mpixla.waitall(lax.fori_loop(0, size, step, exchange(x)))[0]
+
+    want = ((rank - 1) % size + 1) * 10 ** (size // 2)
+    np.testing.assert_array_equal(go_round(jnp.full(2, rank + 1.0)), np.full(2, want))
+
+
+def test_after(rank, size, capfd):
+    """The custom call that waits takes what it comes after; values do not change."""
+    below, above = neighbours(rank, size)
+
+    def step(x):
+        request = mpixla.isendrecv(x, x, below, above)
+        work = {"a": jnp.sin(x), "b": [jnp.int8(3), x > 1]}
+        return mpixla.wait(request, after=work), work
+
+    x = jnp.arange(3.0) + rank
+    lines = jax.jit(step).lower(x).as_text().splitlines()
+    (wait,) = [line for line in lines if "@mpixla_wait_recv" in line]
+    sine = next(line.split()[0] for line in lines if "stablehlo.sine" in line)
+    assert f"{sine}," in wait
+    for how in ("eager", "jit"):
+        y, work = run(how, step)(x)
+        np.testing.assert_array_equal(y, np.arange(3.0) + below)
+        np.testing.assert_allclose(work["a"], np.sin(x))
+        assert mpixla.wait(mpixla.iallreduce(x, MPI.SUM), after=jnp.zeros(2)).shape == (3,)
+    primal, tangent = jax.jvp(lambda x: step(x)[0], (x,), (x * 2,))
+    np.testing.assert_allclose(tangent, 2 * primal)
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.vdot(step(x)[0], x * 0 + rank))(x), np.full(3, above))
+    both = jax.vmap(lambda x, w: mpixla.wait(mpixla.isendrecv(x, x, below, above), after=w), in_axes=(None, 0))
+    np.testing.assert_array_equal(both(x, jnp.ones((2, 4))), np.stack([np.arange(3.0) + below] * 2))
+
+
+@HOW
+def test_template_remains(rank, size, how):
+    """From nobody the template, and behind a short message its rest."""
+    x = jnp.arange(4.0)
+    np.testing.assert_array_equal(run(how, lambda x: mpixla.wait(mpixla.irecv(x, MPI.PROC_NULL)))(x), x)
+
+    def short(x):
+        return mpixla.wait(mpixla.isendrecv(x[:2] + 10, x, rank, rank))
+
+    np.testing.assert_array_equal(run(how, short)(x), [10, 11, 2, 3])
+
+
+def test_waited_for_twice(rank, size):
+    x = jnp.arange(3.0)
+    request = mpixla.iallreduce(x, MPI.SUM)
+    np.testing.assert_array_equal(mpixla.wait(request), x * size)
+    for how in ("eager", "jit", "eager"):
+        with pytest.raises(Exception, match="a request was already waited for: each is waited for once"):
+            jax.block_until_ready(run(how, mpixla.wait)(request))
+        # Its place is another's now.
+        other = mpixla.iallreduce(x + 1, MPI.SUM)
+        with pytest.raises(Exception, match="a request was already waited for"):
+            jax.block_until_ready(run(how, mpixla.wait)(request))
+        np.testing.assert_array_equal(mpixla.wait(other), (x + 1) * size)
+
+
+def test_what_is_no_request(rank):
+    x = jnp.arange(3.0)
+    with pytest.raises(TypeError, match="wait needs a Request, .* but got a list"):
+        mpixla.wait([mpixla])
+    with pytest.raises(TypeError, match="wait needs a Request"):
+        mpixla.waitall([x])
+    request = mpixla.isend(x, MPI.PROC_NULL)
+    for wrong, sentence in (
+        (lambda i: i + jnp.array([1000.0, 0.0], i.dtype), "that was never started"),
+        (lambda i: i + jnp.array([0.0, 1.0], i.dtype), "that was never started"),
+        (lambda i: i * jnp.nan, "is no request"),
+        (lambda i: i - 0.5, "is no request"),
+    ):
+        strayed = jax.tree.map(lambda leaf, wrong=wrong: wrong(leaf) if leaf.dtype == np.float32 else leaf, request)
+        with pytest.raises(Exception, match=sentence):
+            jax.block_until_ready(mpixla.wait(strayed))
+    np.testing.assert_array_equal(mpixla.wait(request), x)
+
+
+def test_truncated_message(comm, rank, size):
+    """MPI's error names what was waited for, and later calls work."""
+    if size == 1:
+        pytest.skip("needs a partner")
+    if rank == 0:
+        mpixla.wait(mpixla.isend(jnp.zeros(50), 1, tag=8, comm=comm))
+    if rank == 1:
+        receive = jax.jit(lambda x: mpixla.wait(mpixla.irecv(x, 0, tag=8, comm=comm)))
+        with pytest.raises(Exception, match=r"r1 \| MPI_(Wait|Irecv) returned error code \d+: ") as raised:
+            receive(jnp.zeros(3)).block_until_ready()
+        for part in ("MPI_Irecv <- 0 with tag 8 and 3 items of float64", "'MPI_COMM_WORLD'"):
+            assert part in str(raised.value)
+    comm.Barrier()
+    np.testing.assert_array_equal(mpixla.wait(mpixla.iallreduce(jnp.ones(2), MPI.SUM, comm=comm)), [size, size])
+
+
+def test_memory_is_kept(rank, size):
+    """XLA may use the buffer again while the message is under way: what arrives is what was sent."""
+    below, above = neighbours(rank, size)
+
+    @jax.jit
+    def program(x):
+        requests = []
+        for i in range(8):
+            requests.append(mpixla.irecv(x, below, tag=i))
+        for i in range(8):
+            x = x + 1  # in place of the buffer before
+            requests.append(mpixla.isend(x, above, tag=i))
+        return mpixla.waitall(requests)[:8]
+
+    for i, y in enumerate(program(jnp.full(100_000, 100.0 * rank))):
+        np.testing.assert_array_equal(y, np.full(100_000, 100.0 * below + i + 1))
+
+
+def test_repr_and_pytree():
+    request = mpixla.isend(jnp.ones(3), MPI.PROC_NULL, tag=3)
+    assert repr(request) == "Request(isend -> -2 with tag 3)"
+    leaves, tree = jax.tree.flatten(request)
+    assert [leaf.shape for leaf in leaves] == [(2,), (3,)]
+    mpixla.wait(jax.tree.unflatten(tree, leaves))
+
+
+# Derivatives
+
+
+def dot_product_identity(f, x, rank, size):
+    """Over all ranks: <ct, J t> = <J^T ct, t>."""
+    rng = np.random.default_rng(rank)
+    t = rng.normal(size=x.shape)
+    y, y_t = jax.jvp(f, (x,), (t,))
+    ct = rng.normal(size=y.shape)
+    for g in (f, jax.jit(f), jax.checkpoint(f)):
+        for pull_back in (
+            lambda g, ct: jax.vjp(g, x)[1](ct)[0],
+            jax.jit(lambda g, ct: jax.vjp(g, x)[1](ct)[0], static_argnums=0),
+        ):
+            x_bar = pull_back(g, ct)
+            forward, backward = (MPI.COMM_WORLD.allreduce(float(np.vdot(*p))) for p in ((ct, y_t), (x_bar, t)))
+            np.testing.assert_allclose(forward, backward, rtol=1e-10)
+    return y
+
+
+def test_exchange_both_ways(rank, size):
+    """Two messages each way, of which nobody uses what the sends give."""
+    below, above = neighbours(rank, size)
+
+    def f(x):
+        requests = [
+            mpixla.irecv(x, below, tag=1),
+            mpixla.irecv(x, above, tag=2),
+            mpixla.isend(jnp.sin(x), above, tag=1),
+            mpixla.isend(jnp.cos(x), below, tag=2),
+        ]
+        up, down, *_ = mpixla.waitall(requests)
+        return up * down + 2 * x
+
+    dot_product_identity(f, np.linspace(0, 1, 4) + rank, rank, size)
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_carried_through_scan_reversed(rank, size, unused):
+    """The request that a step starts is waited for one step later; so is, backward, that of the cotangents."""
+    below, above = neighbours(rank, size)
+
+    def f(x):
+        def step(carry, w):
+            x, receiving, sending = carry
+            arrived, sent = mpixla.waitall([receiving, sending])
+            x = x + (0 if unused else jnp.sin(sent)) + arrived * w
+            return (x, mpixla.irecv(x, below), mpixla.isend(jnp.tanh(x), above)), x.sum()
+
+        first = (x, mpixla.irecv(x, below), mpixla.isend(x, above))
+        (x, *requests), sums = lax.scan(step, first, jnp.linspace(0.5, 1, 4))
+        return jnp.concatenate([x, mpixla.wait(requests[0]), mpixla.wait(requests[1]), sums])
+
+    dot_product_identity(f, np.linspace(0, 1, 3) + rank, rank, size)
+
+
+def test_across_jit_boundaries_reversed(rank, size):
+    below, above = neighbours(rank, size)
+    start = jax.jit(lambda x: (mpixla.isendrecv(x * 2, x, below, above), mpixla.ialltoall(jnp.stack([x] * size))))
+    finish = jax.jit(lambda requests: sum(jnp.sum(jnp.sin(y)) for y in mpixla.waitall(requests)))
+    dot_product_identity(lambda x: finish(start(x)), np.linspace(0, 1, 3) + rank, rank, size)
+
+
+def test_blocking_recv_gets_what_isend_takes_back(rank, size):
+    """A pipeline from rank to rank: the receiver's cotangent comes back to the sender."""
+
+    def f(x):
+        y = mpixla.recv(x, rank - 1, tag=5) if rank > 0 else x
+        z = y * (rank + 2.0)
+        return mpixla.wait(mpixla.isend(z, rank + 1, tag=5)) if rank < size - 1 else z
+
+    x = np.arange(3.0) + 1
+    y, vjp = jax.vjp(f, x)
+    np.testing.assert_allclose(y, x * np.prod(np.arange(rank + 1) + 2.0))
+    (x_bar,) = vjp(np.ones(3))
+    # On rank 0 the derivative of the sum of all ranks' results; the others' x is a template.
+    want = sum(np.prod(np.arange(r + 1) + 2.0) for r in range(size)) if rank == 0 else 0.0
+    np.testing.assert_allclose(x_bar, np.full(3, want))
+
+
+def test_wait_of_isend_counts_both_cotangents(rank, size):
+    below, above = neighbours(rank, size)
+
+    def f(x):
+        receiving, sending = mpixla.irecv(x, below), mpixla.isend(x, above)
+        received, sent = mpixla.waitall([receiving, sending])
+        return jnp.stack([sent, received])
+
+    ct = np.array([[1.0, 2.0], [10.0, 20.0]]) * (rank + 1)
+    np.testing.assert_allclose(jax.vjp(f, jnp.ones(2))[1](ct)[0], ct[0] + np.array([10.0, 20.0]) * (above + 1))
+
+
+def test_proc_null_reversed(rank, size):
+    """At an open end the template is the result, and has its cotangent."""
+    below = rank - 1 if rank > 0 else MPI.PROC_NULL
+    above = rank + 1 if rank < size - 1 else MPI.PROC_NULL
+
+    def f(x, template):
+        receiving, sending = mpixla.irecv(template, below), mpixla.isend(x, above)
+        return mpixla.waitall([receiving, sending])[0]
+
+    ct = np.full(3, rank + 1.0)
+    x_bar, template_bar = jax.vjp(f, jnp.ones(3), jnp.zeros(3))[1](ct)
+    np.testing.assert_allclose(x_bar, np.full(3, rank + 2.0 if rank < size - 1 else 0.0))
+    np.testing.assert_allclose(template_bar, ct if rank == 0 else np.zeros(3))
+
+
+def test_what_has_no_derivative(rank):
+    with pytest.raises(TypeError, match="irecv from MPI.ANY_SOURCE has no reverse mode"):
+        jax.linear_transpose(lambda x: mpixla.wait(mpixla.irecv(x)), jnp.ones(3))(jnp.ones(3))
+    op = MPI.Op.Create(lambda a, b, datatype: None)
+    with pytest.raises(TypeError, match="iallreduce with op user-made .* has no derivative"):
+        jax.jvp(lambda x: mpixla.wait(mpixla.iallreduce(x, op)), (1.0,), (1.0,))
+
+
+def test_integers_among_floats(rank, size):
+    """What has no derivative is started and waited for all the same."""
+    below, above = neighbours(rank, size)
+
+    def f(x):
+        number = mpixla.isendrecv(jnp.int32(rank), jnp.int32(0), below, above)
+        return x * mpixla.wait(number, after=x)
+
+    assert jax.grad(f)(2.0) == below
+    assert jax.jit(jax.grad(f))(2.0) == below
+
+
+# Batches
+
+
+def test_vmap_of_start_and_vmap_of_wait(comm, rank, size):
+    """A batch of requests crosses from one vmap to another, or to none, with its batch in front."""
+    every = [100 * r + np.arange(6.0).reshape(3, 2) for r in range(size)]
+
+    def start(x):
+        return start_all(x, comm)
+
+    by_row = [results_of_all([y[i] for y in every], rank) for i in range(3)]
+    want = [np.stack(rows) for rows in zip(*by_row, strict=True)]
+    for finish in (jax.vmap(mpixla.waitall), mpixla.waitall):
+        for got, expected in zip(finish(jax.vmap(start)(every[rank])), want, strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_vmap_of_derivatives(rank, size):
+    below, above = neighbours(rank, size)
+
+    def f(x):
+        return mpixla.wait(mpixla.isendrecv(jnp.sin(x), x, below, above))
+
+    x = jnp.arange(3.0) + rank
+    np.testing.assert_allclose(jax.jacfwd(f)(x), np.diag(np.cos(np.arange(3.0) + below)))
+    np.testing.assert_allclose(jax.jacrev(f)(x), np.diag(np.cos(x)))
+    inside = jax.vmap(lambda r, x: mpixla.wait(r) + x, in_axes=(None, 0))
+    requests = mpixla.isendrecv(x, x, below, above)
+    np.testing.assert_array_equal(inside(requests, jnp.zeros((2, 1))), np.stack([np.arange(3.0) + below] * 2))
