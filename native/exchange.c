@@ -1,11 +1,10 @@
 #include "exchange.h"
 
 #include <limits.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
+#include "scratch.h"
 
 /* One side of the exchange: what frame.h calls sending or not. */
 typedef struct side {
@@ -68,40 +67,10 @@ static int exchange_check(const frame *f) {
     return 0;
 }
 
-/* Requests: as many as this thread has needed so far, kept for its next call and freed when it ends. */
-
 typedef struct message {
     mpi_request request;
     int posted;
 } message;
-
-typedef struct messages {
-    int64_t room;
-    message items[];
-} messages;
-
-static pthread_key_t kept;
-static int has_key;
-
-static void key_make(void) {
-    has_key = pthread_key_create(&kept, free) == 0;
-}
-
-static message *messages_get(int64_t count) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, key_make);
-    messages *before = has_key ? pthread_getspecific(kept) : NULL;
-    if (before && before->room >= count) return before->items;
-    messages *more = has_key ? malloc(sizeof *more + (size_t)count * sizeof(message)) : NULL;
-    if (!more || pthread_setspecific(kept, more) != 0) {
-        free(more);
-        (void)error_set("out of memory for the %lld requests of an exchange", (long long)count);
-        return NULL;
-    }
-    free(before);
-    more->room = count;
-    return more->items;
-}
 
 /* The call */
 
@@ -158,15 +127,15 @@ static int arrival_check(frame *f, const mpi_library *mpi, int64_t i) {
         "r%d | a message of %lld items came from rank %lld, but source slot %lld was to receive %lld: the two ranks "
         "disagree on what goes between them (%s)",
         mpi->world_rank, (long long)arrived, (long long)in.peers->items[i], (long long)i, (long long)expected, what);
-    return FRAME_REFUSED;
+    return MPI_REFUSED;
 }
 
 int exchange(frame *f) {
     const mpi_library *mpi = mpi_get();
-    if (exchange_check(f)) return FRAME_REFUSED;
+    if (exchange_check(f)) return MPI_REFUSED;
     int64_t sources = f->arrays[ATTRIBUTE_SOURCES].size, dests = f->arrays[ATTRIBUTE_DESTS].size;
-    message *m = messages_get(sources + dests);
-    if (!m) return FRAME_REFUSED;
+    message *m = scratch_get(SCRATCH_MESSAGES, (size_t)(sources + dests) * sizeof *m);
+    if (!m) return MPI_REFUSED;
     mpixla_handle comm = 0;
     int first = 0;
     fail(f, &first, comm_private(f->communicator, &comm), "MPI_Comm_dup", 0, -1);

@@ -11,7 +11,7 @@
  *
  * All ranks of the communicator must call it. Messages of the program on the same communicator are not met.
  *
- * Returns MPI's error code, with f->fault saying what failed, or FRAME_REFUSED. Whatever fails, no request is left. */
+ * Returns MPI's error code, with f->fault saying what failed, or MPI_REFUSED. Whatever fails, no request is left. */
 int exchange(frame *f);
 
 #endif

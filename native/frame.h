@@ -48,9 +48,6 @@ typedef struct frame_shape {
     frame_request request;
 } frame_shape;
 
-/* What a row's call returns for a failure that is not MPI's: error_set has been called. */
-enum { FRAME_REFUSED = -2 };
-
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
     int64_t count;            /* elements */

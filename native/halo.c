@@ -2,9 +2,8 @@
  * come right without messages to diagonal neighbours, and a message is a few equal pieces of each array, at equal
  * distances.
  *
- * All arrays' pieces are one message. It is sent and received where it lies if it is one piece; else it is packed here:
- * MPI's derived types were never faster than this for several arrays (and in one message they need a new type whenever
- * XLA moves an array), nor for many small pieces. A rank that is its own neighbour copies.
+ * All arrays' pieces are one message. It is sent and received where it lies if it is one piece; else it is packed here, as
+ * a derived type of MPI's for several arrays would have to be made again whenever XLA moves one of them. A rank that is its own neighbour copies.
  */
 #include "halo.h"
 
@@ -134,7 +133,7 @@ static int add(pieces p, char *message) {
     if (size == sizeof(float) && strcmp(row->kind, "bytes") != 0) return add_float(p, message);
     if (size == sizeof(double) && strcmp(row->kind, "bytes") != 0) return add_double(p, message);
     error_set("the transpose of a halo exchange cannot add items of type %s", row->name);
-    return FRAME_REFUSED;
+    return MPI_REFUSED;
 }
 
 /* One dimension */
@@ -199,7 +198,7 @@ static int arrived_check(const frame *c, const message *m, int64_t items, int so
         "a halo exchange on rank %d of communicator '%s' got %lld items from rank %d, but expected %lld; neighbours "
         "must pass arrays of the same types that differ in size only along the axis between them",
         c->communicator->rank, c->communicator->name, (long long)arrived, source, (long long)items);
-    return FRAME_REFUSED;
+    return MPI_REFUSED;
 }
 
 /* Sends what is at `from`, and does the action with what comes in, at `to`. */
@@ -207,13 +206,13 @@ static int transfer(dimension *d, int64_t from, int dest, int source, int64_t to
     const frame *c = d->c;
     const mpi_library *mpi = mpi_get();
     message out = message_of(d, from), in = message_of(d, to);
-    if (!out.type) return FRAME_REFUSED;
+    if (!out.type) return MPI_REFUSED;
     char *sent = out.place, *received = act == unpack ? in.place : NULL;
     if (!sent || !received) {
         char *room = scratch_get(&d->scratch, 2 * out.bytes);
         if (!room) {
             error_set("out of memory for a message of %lld bytes of a halo exchange", (long long)out.bytes);
-            return FRAME_REFUSED;
+            return MPI_REFUSED;
         }
         if (!sent) {
             sent = room;
@@ -278,7 +277,7 @@ static int check(const frame *c) {
 
 /* The parameter of the transpose is that it goes through the dimensions backwards. */
 static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
-    if (check(c)) return FRAME_REFUSED;
+    if (check(c)) return MPI_REFUSED;
     dimension d = {.c = c};
     int code = comm_private(c->communicator, &d.comm);
     if (code != 0) return code;
@@ -298,7 +297,7 @@ static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
         d.number = backwards ? dimensions - 1 - i : i;
         d.width = item(c, ATTRIBUTE_WIDTH, d.number);
         if (rank_of(c, ATTRIBUTE_LOW, d.number, &d.low) || rank_of(c, ATTRIBUTE_HIGH, d.number, &d.high)) {
-            code = FRAME_REFUSED;
+            code = MPI_REFUSED;
             break;
         }
         d.itself = d.low == c->communicator->rank && d.high == d.low;

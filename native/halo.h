@@ -1,5 +1,5 @@
 /* Halo exchange: the ghost zones of blocks on a Cartesian grid of ranks. Both work on the pairs of a frame of MANY, in
- * place where operand and result are one buffer, and return MPI's error code, or FRAME_REFUSED with error_set.
+ * place where operand and result are one buffer, and return MPI's error code, or MPI_REFUSED with error_set.
  *
  * For each dimension the attributes say which rank is below (`low`) and above (`high`), how many items wide the
  * ghost zones are (`width`), and, array by array, which axis it is (`axes`).

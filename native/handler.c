@@ -81,12 +81,12 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
     if (code == 0 && f.template_.dtype && f.recv.count > 0 && !f.id.dtype) code = template_keep(&f);
     atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
     /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
-    if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == FRAME_REFUSED || mpi_get()->error_class(code, &class) != 0))
+    if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == MPI_REFUSED || mpi_get()->error_class(code, &class) != 0))
         class = code;
     if (logging) log_end(&line, &f, class);
-    ffi_error *error = code == 0               ? NULL
-                       : code == FRAME_REFUSED ? error_of_frame(call)
-                                               : error_of_mpi(call, &f, code, class);
+    ffi_error *error = code == 0             ? NULL
+                       : code == MPI_REFUSED ? error_of_frame(call)
+                                             : error_of_mpi(call, &f, code, class);
     if (f.id.dtype) request_settle(&f, code);
     return error;
 }

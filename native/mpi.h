@@ -11,6 +11,9 @@
 /* Returned by a large-count call where the MPI has no such function: no MPI uses a negative error code. */
 enum { MPI_NO_LARGE_COUNT = -1 };
 
+/* Returned for a failure that is not MPI's: error_set has been called. */
+enum { MPI_REFUSED = -2 };
+
 /* Room for any MPI's MPI_Status and error text, bytes; mpixla_start checks that it is enough. */
 enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
 

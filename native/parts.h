@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { PARTS_SENT = 0, PARTS_RECEIVED = 1, PARTS_SLOTS = 2 };
+enum { PARTS_SENT, PARTS_RECEIVED };
 
 typedef struct parts {
     const void *counts, *displs; /* in items: ints, or int64_ts for MPI's large-count functions */

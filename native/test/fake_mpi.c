@@ -169,6 +169,7 @@ enum { STRUCTS = 300, DERIVED = 340, DERIVED_END = 380 };
 static struct {
     int alive;
     int64_t items;
+    intptr_t place; /* of the first, in bytes */
 } derived[DERIVED_END];
 
 static HANDLE derived_new(int first, int64_t items) {
@@ -254,6 +255,27 @@ static int64_t items_of(HANDLE type) {
                       L(rn), I(rt), root, I(comm));                                                                 \
     }
 
+/* "(5@0 [10@20] 0@60 5@60)": the items of four parts and the bytes at which they are, in brackets if a derived type
+ * says so. */
+static const char *typed_parts_of(char text[PARTS_TEXT], const int *counts, const int *displs, HANDLE const *types) {
+    int used = 0;
+    for (int i = 0; i < 4; i++) {
+        int n = number(types[i]), is_derived = n >= STRUCTS && n < DERIVED_END;
+        used += snprintf(text + used, PARTS_TEXT - (size_t)used, is_derived ? "%c[%lld@%lld]" : "%c%lld@%lld",
+                         i == 0 ? '(' : ' ', (long long)(counts[i] * items_of(types[i])),
+                         (long long)(displs[i] + (is_derived ? derived[n].place : 0)));
+    }
+    snprintf(text + used, PARTS_TEXT - (size_t)used, ")");
+    return text;
+}
+
+int MPI_Alltoallw(const void *s, const int sn[], const int sd[], HANDLE const *st, void *r, const int rn[],
+                  const int rd[], HANDLE const *rt, HANDLE comm) {
+    char text[2][PARTS_TEXT];
+    return called("MPI_Alltoallw", s, r, "%s to %s c%d", typed_parts_of(text[0], sn, sd, st),
+                  typed_parts_of(text[1], rn, rd, rt), I(comm));
+}
+
 FUNCTIONS(int, )
 FUNCTIONS_OF_PARTS(int, )
 #ifndef FAKE_NO_LARGE_COUNTS
@@ -299,7 +321,7 @@ int MPI_Comm_test_inter(HANDLE comm, int *flag) {
 
 int MPI_Type_size(HANDLE type, int *bytes) {
     (void)type;
-    *bytes = 4;
+    *bytes = FAKE_ITEM;
     return fake_result("MPI_Type_size");
 }
 
@@ -312,8 +334,10 @@ int MPI_Type_create_struct(int n, const int lengths[], const intptr_t places[], 
     int64_t items = 0;
     for (int i = 0; i < n; i++) items += lengths[i] * items_of(types[i]);
     /* Two pieces, the second behind the first. */
-    if (n != 2 || places[0] != 0 || places[1] <= 0) return ERR_COMM;
+    if (n != 2 || places[0] < 0 || places[1] != places[0] + lengths[0] * items_of(types[0]) * FAKE_ITEM)
+        return ERR_COMM;
     *made = derived_new(STRUCTS, items);
+    derived[number(*made)].place = places[0];
     return fake_result("MPI_Type_create_struct");
 }
 

@@ -139,7 +139,8 @@ static void tells_of_errors_of_mpi(void) {
         char start[80];
         fake->arrived = 1; /* item of a halo */
         call_make(&c, table[i].name, FIXTURE_RANK0, 0);
-        fixture_fail(table[i].mpi_name, 0xabc06);
+        int stands_in = strcmp(table[i].name, "alltoallv") == 0 && !fake->has_large;
+        fixture_fail(stands_in ? "MPI_Alltoallw" : table[i].mpi_name, 0xabc06);
         snprintf(start, sizeof start, "r0 | %s returned error code 6: the fake MPI's text for error 703494 (%s",
                  table[i].mpi_name, table[i].mpi_name);
         CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);

@@ -83,6 +83,18 @@ static const struct {
      "MPI_Alltoallv (0 0 0 0 @ 0 0 0 0) t11 to (0 0 0 0 @ 0 0 0 0) t11 c3",
      "MPI_Alltoallv (0 0 0 0 @ 0 0 0 0) t11 to (0 0 0 0 @ 0 0 0 0) t11 c3"},
 };
+/* The same where MPI has no large-count functions: parts of more than 5 items have types of their own. */
+static const char *const stand_ins[] = {
+    "MPI_Alltoallw (0@0 0@0 0@0 0@0) to (5@0 [10@20] 0@0 [15@60]) c3",
+    "MPI_Alltoallw ([20@0] [20@0] [20@0] [20@0]) to (0@0 0@0 [20@0] 5@80) c3",
+    "MPI_Alltoallw (5@0 0@0 [10@20] [15@60]) to ([10@0] 5@40 [10@60] 0@0) c3",
+    "MPI_Alltoallw (5@0 0@0 0@0 0@0) to ([10@0] 5@40 [10@60] 0@0) c3",
+    "MPI_Alltoallw (0@0 0@0 [15@0] 0@0) to (5@0 [10@20] [15@60] 0@0) c3",
+    "MPI_Alltoallw (0@0 [15@0] 0@0 0@0) to (0@0 0@0 0@0 0@0) c3",
+    "MPI_Alltoallw (5@0 [10@20] [15@60] 0@0) to (0@0 0@0 [15@0] 0@0) c3",
+    "MPI_Alltoallw (0@0 0@0 0@0 0@0) to (0@0 [15@0] 0@0 0@0) c3",
+    "MPI_Alltoallw (0@0 0@0 0@0 0@0) to (0@0 0@0 0@0 0@0) c3",
+};
 enum { ROWS = sizeof rows / sizeof rows[0], ITEMS = 5 };
 static int64_t dims[2][3];
 
@@ -106,7 +118,7 @@ static void tells_mpi_the_parts(void) {
     for (size_t i = 0; i < ROWS; i++) {
         make(i);
         CHECK_STR(call_run(&c), "");
-        CHECK_STR(fake->call, rows[i].call);
+        if (fake->has_large || strcmp(rows[i].op, "alltoallv") != 0) CHECK_STR(fake->call, rows[i].call);
         CHECK(fake->send == (rows[i].rows[0] < 0 ? NULL : c.send));
         CHECK(fake->recv == (rows[i].rows[1] < 0 ? NULL : c.recv));
     }
@@ -125,14 +137,12 @@ static void uses_large_counts(void) {
         if (most > 0) {
             mpixla_count_limit_set(most * ITEMS);
             CHECK_STR(call_run(&c), "");
-            CHECK_STR(fake->call, rows[i].call);
-            mpixla_count_limit_set(most * ITEMS - 1);
+            if (fake->has_large || strcmp(rows[i].op, "alltoallv") != 0) CHECK_STR(fake->call, rows[i].call);
+            mpixla_count_limit_set(fake->has_large ? most * ITEMS - 1 : ITEMS);
         }
-        if (fake->has_large || most == 0) {
-            CHECK_STR(call_run(&c), "");
-            CHECK_STR(fake->call, rows[i].large);
-        } else
-            CHECK_IN(call_run(&c), "this MPI has no large-count functions (MPI 4.0)");
+        CHECK_STR(call_run(&c), "");
+        CHECK_STR(fake->call, fake->has_large ? rows[i].large : stand_ins[i]);
+        CHECK_INT(fake->types, 0);
     }
     mpixla_count_limit_set(INT_MAX);
     /* Displacements beyond 32 bits: nothing is read or written, since this is a fake. */
@@ -146,7 +156,10 @@ static void uses_large_counts(void) {
         CHECK_STR(fake->call,
                   "MPI_Allgatherv_c 10 t11 to (15000000000 5 10 15 @ 0 15000000000 15000000005 15000000015) t11 c3");
     else
-        CHECK_IN(c.message, "the count exceeds 2147483647");
+        CHECK_STR(fake->call,
+                  "MPI_Alltoallw (10@0 10@0 10@0 10@0) to ([15000000000@0] [5@60000000000] [10@60000000020] "
+                  "[15@60000000060]) c3");
+    CHECK_INT(fake->types, 0);
 }
 
 static void refuses_wrong_counts(void) {
@@ -339,7 +352,7 @@ static void needs_memory(void) {
     int64_t one = 1;
     parts p;
     CHECK_INT(parts_make(&p, PARTS_SENT, &one, INT64_C(1) << 56, 1, 1), -1);
-    CHECK_STR(error_get(), "there is no memory for the counts of 72057594037927936 ranks");
+    CHECK_STR(error_get(), "there is no memory for 1152921504606846976 bytes that a call needs while it runs");
 }
 
 int main(int argc, char **argv) {

@@ -1,0 +1,21 @@
+/* Small memory that calls need while they run: each thread keeps what it has needed so far, so that a call allocates
+ * nothing. It is freed when the thread ends.
+ */
+#ifndef MPIXLA_NATIVE_SCRATCH_H
+#define MPIXLA_NATIVE_SCRATCH_H
+
+#include <stddef.h>
+
+typedef enum scratch_use {
+    SCRATCH_SENT,     /* counts and displacements (parts.h) */
+    SCRATCH_RECEIVED, /* likewise */
+    SCRATCH_MESSAGES, /* the requests of an exchange */
+    SCRATCH_TYPES,    /* counts, displacements and data types of large parts (mpi_large.inc) */
+    SCRATCH_USES
+} scratch_use;
+
+/* At least `bytes` bytes, aligned for anything; the contents are lost when this thread asks for the same use again. On
+ * failure NULL, with error_set. */
+void *scratch_get(scratch_use use, size_t bytes);
+
+#endif
