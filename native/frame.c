@@ -7,6 +7,7 @@
 
 #include "error.h"
 #include "float_reduce.h"
+#include "pair_reduce.h"
 #include "reduction.h"
 #include "request.h"
 #include "status.h"
@@ -235,12 +236,28 @@ static int counts_check(frame *f) {
     return 0;
 }
 
+/* Pairs of a value and a place are bytes along the last axis, and MPI is told of the pairs. */
+static int pairs_resolve(frame *f, const mpi_library *mpi) {
+    const frame_buffer *b = f->send.dtype ? &f->send : &f->recv;
+    if (b->dtype->number != FFI_U8 || b->rank == 0 || (f->recv.dtype && f->recv.dtype != b->dtype))
+        return error_set("%s with op %s takes pairs as uint8 with the bytes of a pair along the last axis",
+                         f->shape->mpi_name, reduction_name(f->attributes[ATTRIBUTE_OP]));
+    int64_t bytes = b->dims[b->rank - 1];
+    const pair_reduction *pair = pair_reduce_find(mpi, bytes, b->dtype->handle);
+    if (!pair) return -1;
+    f->op = pair->op;
+    f->type = pair->type;
+    f->n /= bytes;
+    return 0;
+}
+
 /* Which operation of MPI's reduces depends on the element type. */
-static int reduction_resolve(frame *f) {
+static int reduction_resolve(frame *f, const mpi_library *mpi) {
     if (!has(f, ATTRIBUTE_OP)) return 0;
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     if (!dtype) return error_set("%s was called without a buffer to reduce", f->shape->mpi_name);
+    if (reduction_is_of_pairs(number)) return pairs_resolve(f, mpi);
     const mpixla_handle *op = float_reduce_find(dtype->number, number);
     if (!op) op = reduction_find(number);
     if (!op) return -1;
@@ -367,7 +384,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     if (shape->request == FRAME_WAITS) in[0] = &f->id;
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
         (f->id.dtype && id_check(f)) || (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) ||
-        reduction_resolve(f) || (has_rows(f) && rows_check(f)))
+        reduction_resolve(f, mpi) || (has_rows(f) && rows_check(f)))
         return -1;
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;

@@ -2,8 +2,9 @@
  * come right without messages to diagonal neighbours, and a message is a few equal pieces of each array, at equal
  * distances.
  *
- * All arrays' pieces are one message. It is sent and received where it lies if it is one piece; else it is packed here, as
- * a derived type of MPI's for several arrays would have to be made again whenever XLA moves one of them. A rank that is its own neighbour copies.
+ * All arrays' pieces are one message. It is sent and received where it lies if it is one piece; else it is packed here,
+ * as a derived type of MPI's for several arrays would have to be made again whenever XLA moves one of them. A rank that
+ * is its own neighbour copies.
  */
 #include "halo.h"
 
@@ -15,18 +16,18 @@
 
 /* The memory for packed messages is kept from call to call. Threads that communicate at once each have one; the last
  * that is done leaves it here. Nothing frees it before the process ends. */
-typedef struct scratch {
+typedef struct packing {
     size_t bytes;
     _Alignas(16) char data[];
-} scratch;
+} packing;
 
-static _Atomic(scratch *) kept;
+static _Atomic(packing *) kept;
 
-static void scratch_keep(scratch *s) {
+static void packing_keep(packing *s) {
     free(atomic_exchange(&kept, s));
 }
 
-static char *scratch_get(scratch **s, int64_t bytes) {
+static char *packing_get(packing **s, int64_t bytes) {
     if (!*s || (*s)->bytes < (size_t)bytes) {
         free(*s);
         *s = malloc(sizeof **s + (size_t)bytes);
@@ -145,7 +146,7 @@ typedef struct dimension {
     int64_t width;
     int low, high; /* ranks, as this MPI numbers them */
     int itself;    /* whether they are both this rank */
-    scratch *scratch;
+    packing *packing;
 } dimension;
 
 static int64_t item(const frame *c, int attribute, int i) {
@@ -209,7 +210,7 @@ static int transfer(dimension *d, int64_t from, int dest, int source, int64_t to
     if (!out.type) return MPI_REFUSED;
     char *sent = out.place, *received = act == unpack ? in.place : NULL;
     if (!sent || !received) {
-        char *room = scratch_get(&d->scratch, 2 * out.bytes);
+        char *room = packing_get(&d->packing, 2 * out.bytes);
         if (!room) {
             error_set("out of memory for a message of %lld bytes of a halo exchange", (long long)out.bytes);
             return MPI_REFUSED;
@@ -291,7 +292,7 @@ static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
         for (int64_t k = 0; k < out->rank; k++) bytes *= out->dims[k];
         if (bytes > 0) memcpy(out->data, in->data, (size_t)bytes);
     }
-    d.scratch = atomic_exchange(&kept, NULL);
+    d.packing = atomic_exchange(&kept, NULL);
     int dimensions = (int)c->arrays[ATTRIBUTE_WIDTH].size;
     for (int i = 0; i < dimensions && code == 0; i++) {
         d.number = backwards ? dimensions - 1 - i : i;
@@ -303,7 +304,7 @@ static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
         d.itself = d.low == c->communicator->rank && d.high == d.low;
         if (d.width > 0) code = one(&d);
     }
-    scratch_keep(d.scratch);
+    packing_keep(d.packing);
     return code;
 }
 

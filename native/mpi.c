@@ -14,6 +14,7 @@
 #include "comm.h"
 #include "error.h"
 #include "float_reduce.h"
+#include "pair_reduce.h"
 
 static mpi_library library = {.count_limit = INT_MAX};
 static const mpi_library *connected;
@@ -67,7 +68,7 @@ int mpixla_start(const mpixla_mpi_facts *facts) {
     library.facts.library = NULL;
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
         return error_set("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
-    if (comm_start(&library) || float_reduce_start(&library)) return -1;
+    if (comm_start(&library) || float_reduce_start(&library) || pair_reduce_start(&library)) return -1;
     connected = &library;
     return 0;
 }

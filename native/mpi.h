@@ -73,6 +73,8 @@ typedef struct mpi_library {
     int (*comm_get_attr)(mpixla_handle comm, int keyval, void *value, int *flag);
     /* Makes a commutative reduction. */
     int (*op_create)(mpi_combine *combine, mpixla_handle *op);
+    /* Makes and commits a type of `n` elements of `type`. */
+    int (*type_repeat)(int n, mpixla_handle type, mpixla_handle *repeated);
     /* Makes a communicator of the same processes with their ranks in reverse order. All of them must call it. */
     int (*comm_reverse)(mpixla_handle comm, int rank, mpixla_handle *reversed);
     /* MPI_Comm_dup: all its processes must call it. */

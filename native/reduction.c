@@ -47,6 +47,10 @@ const mpixla_handle *reduction_find(int64_t id) {
     return handle;
 }
 
+int reduction_is_of_pairs(int64_t id) {
+    return id >= 0 && id < ROWS && strcmp(rows[id].kinds, "pair") == 0;
+}
+
 const char *reduction_name(int64_t id) {
     return id >= 0 && id < ROWS ? rows[id].name : "a user-made reduction";
 }

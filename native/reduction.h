@@ -7,6 +7,9 @@
 /* The handle of the reduction with this number, or NULL with error_set. Takes no lock. */
 const mpixla_handle *reduction_find(int64_t id);
 
+/* Whether it reduces pairs of a value and a place (pair_reduce.h). */
+int reduction_is_of_pairs(int64_t id);
+
 /* Its name for messages. */
 const char *reduction_name(int64_t id);
 

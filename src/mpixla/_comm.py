@@ -4,8 +4,11 @@ Each class stands for one MPI object. Instances are hashable and equal when they
 JAX finds the program that it compiled for them before.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
 
 from . import _native
 from ._mpi import MPI
@@ -32,8 +35,28 @@ class Reduction:
     name: str = field(compare=False)
     kinds: tuple[str, ...] | None = field(compare=False)  # None: the user's function decides
 
+    def neutral(self, dtype: Any) -> Any:
+        """What changes nothing when it is reduced with anything else; 0 for a user-made reduction."""
+        if self.name in ("MAX", "MIN"):
+            floating = jnp.issubdtype(dtype, jnp.floating)
+            bounds = jnp.finfo(dtype) if floating else jnp.iinfo(dtype)
+            infinity = np.asarray(np.inf if floating else 0).astype(dtype)
+            if np.isinf(infinity):
+                return -infinity if self.name == "MAX" else infinity
+            return bounds.min if self.name == "MAX" else bounds.max
+        if self.name == "BAND":
+            return np.array(-1).astype(dtype)
+        return 1 if self.name in ("PROD", "LAND") else 0
+
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class PairOp:
+    """A reduction of pairs, for operands that are encoded already (_pairs.py)."""
+
+    op: MPI.Op
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,8 @@ def reduction_of(op: Any) -> Reduction:
         TypeError: if it is no ``MPI.Op``.
         ValueError: if it is one that mpixla cannot apply to arrays.
     """
+    if isinstance(op, PairOp):
+        return replace(reduction_of(op.op), kinds=None)
     if not isinstance(op, MPI.Op):
         raise TypeError(f"op must be an mpi4py reduction (mpi4py.MPI.SUM, say), but is a {_kind(op)}.")
     handle = _native._handle(op)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._pairs import is_of_pairs, reduce_pair
 from ._primitive import as_array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,6 +80,9 @@ def joins(*, reduces: bool, kept_axes: int = 0) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def on_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
+            op, rest = (args[0], args[1:]) if args else (kwargs.get("op"), ())
+            if reduces and is_of_pairs(op):
+                return reduce_pair(function, x, op, *rest, **{k: v for k, v in kwargs.items() if k != "op"})
             if _is_leaf(x) and not _is_key(x):
                 return function(x, *args, **kwargs)
             leaves, structure = jax.tree.flatten(x)

@@ -70,6 +70,11 @@ def _reduction(op: Any, x: jax.Array, name: str) -> Reduction:
     reduction = reduction_of(op)
     kind = _native.dtypes[x.dtype.name].kind
     if reduction.kinds is not None and kind not in reduction.kinds:
+        if reduction.kinds == ("pair",):
+            raise TypeError(
+                f"{name} cannot reduce with op {reduction.name}, which is for pairs of values and places; allreduce, "
+                "reduce, scan, exscan and reduce_scatter take these."
+            )
         allowed = [row.name.removeprefix("MPI_") for row in _native.reductions if kind in row.kinds]
         way_out = f"It can be reduced with {', '.join(allowed)}." if allowed else "Convert it to float32 before."
         raise TypeError(f"{name} cannot reduce dtype {x.dtype.name} with op {reduction.name}. {way_out}")
@@ -275,7 +280,8 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: st
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``.
+        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
+            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
             they are the same on every rank too and count once; or "varying", they differ and are added up.
@@ -468,26 +474,12 @@ def _exscan_fill(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[An
     """MPI leaves the first rank's buffer as it was, whatever that is."""
     y = _exscan_row.bind(x, comm=comm, op=op, reverse=reverse)
     is_first = comm.rank == (comm.size - 1 if reverse else 0)
-    return [jnp.full_like(x, _neutral(op, x.dtype))] if is_first else y
+    return [jnp.full_like(x, op.neutral(x.dtype))] if is_first else y
 
 
 _exscan = compose("exscan", _like, _exscan_fill)
 
 _define_scan(_exscan, inclusive=False)
-
-
-def _neutral(reduction: Reduction, dtype: Any) -> Any:
-    """What changes nothing when it is reduced with anything else; 0 for a user-made reduction."""
-    if reduction.name in ("MAX", "MIN"):
-        floating = jnp.issubdtype(dtype, jnp.floating)
-        bounds = jnp.finfo(dtype) if floating else jnp.iinfo(dtype)
-        infinity = np.asarray(np.inf if floating else 0).astype(dtype)
-        if np.isinf(infinity):
-            return -infinity if reduction.name == "MAX" else infinity
-        return bounds.min if reduction.name == "MAX" else bounds.max
-    if reduction.name == "BAND":
-        return np.array(-1).astype(dtype)
-    return 1 if reduction.name in ("PROD", "LAND") else 0
 
 
 @joins(reduces=True)
@@ -496,7 +488,8 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``.
+        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
+            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -693,7 +686,8 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``.
+        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
+            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
         root: the rank that has the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -745,7 +739,8 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank.
-        op: the reduction, such as ``MPI.SUM``.
+        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
+            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -784,7 +779,8 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``.
+        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
+            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:

@@ -1,0 +1,130 @@
+"""``MAXLOC`` and ``MINLOC``: reductions of pairs, an array of values and an array of places.
+
+MPI has these for a few C types. Here a pair becomes bytes of which the greatest, compared byte by byte, is the one to
+keep (native/pair_reduce.h), so that all types of values and places work, in one call.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _native
+from ._comm import PairOp, reduction_of
+from ._mpi import MPI
+
+# The reductions of pairs, and of the values alone.
+_VALUES_OP = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}
+
+
+def is_of_pairs(op: Any) -> bool:
+    """Whether this is ``MPI.MAXLOC`` or ``MPI.MINLOC``."""
+    return isinstance(op, MPI.Op) and op in (MPI.MAXLOC, MPI.MINLOC)
+
+
+def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """Calls ``function(array, op, *args, **kwargs)``, a reduction of arrays, for a pair of arrays.
+
+    Raises:
+        TypeError: if ``pair`` is no pair of arrays of one shape, values that can be ordered and integer places.
+    """
+    values, places = _arrays(pair, function.__name__, reduction_of(op).name)
+    largest = op == MPI.MAXLOC
+
+    def reduce(values: jax.Array, places: jax.Array) -> tuple[jax.Array, jax.Array]:
+        encoded = _encode(values, places, largest)
+        return _decode(function(encoded, PairOp(op), *args, **kwargs), values.dtype, places.dtype, largest)
+
+    if not jnp.issubdtype(values.dtype, jnp.inexact):
+        return reduce(values, places)
+    differentiable = jax.custom_jvp(reduce)
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        values_op = _VALUES_OP[reduction_of(op).name]
+        results = reduce(*primals)
+        _, tangent = jax.jvp(lambda v: function(v, values_op, *args, **kwargs), primals[:1], tangents[:1])
+        return results, (tangent, np.zeros(results[1].shape, jax.dtypes.float0))
+
+    differentiable.defjvp(jvp)
+    return differentiable(values, places)  # type: ignore[no-any-return]
+
+
+def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
+    rule = f"{name} with op {op} takes a pair of arrays of one shape, the values and their places"
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise TypeError(f"{rule}, but x is a {type(pair).__name__}.")
+    values, places = map(jnp.asarray, pair)
+    if values.shape != places.shape:
+        raise TypeError(f"{rule}, but the values have shape {values.shape} and the places {places.shape}.")
+    row = _native.dtypes.get(values.dtype.name)
+    if row is None or row.kind not in ("integer", "float"):
+        raise TypeError(f"{rule}. Values are integers or floats, but these are {values.dtype.name}.")
+    if not jnp.issubdtype(places.dtype, jnp.integer) or places.dtype.name not in _native.dtypes:
+        raise TypeError(f"{rule}. Places are integers, but these are {places.dtype.name}.")
+    return values, places
+
+
+# Keys: unsigned integers in the order of what they stand for. NaN, which is neither, is more than all others for both
+# reductions, as in NumPy.
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    return np.dtype(f"uint{8 * dtype.itemsize}")
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """What a type is compared as: the 16- and 8-bit floats as float32, which holds them exactly."""
+    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
+
+
+def _key_of(x: jax.Array) -> jax.Array:
+    x = jax.lax.stop_gradient(x).astype(_wide(x.dtype))
+    unsigned = _unsigned(x.dtype)
+    sign = unsigned.type(1 << (8 * x.dtype.itemsize - 1))
+    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        return x
+    if jnp.issubdtype(x.dtype, jnp.signedinteger):
+        return x.astype(unsigned) ^ sign
+    bits = jax.lax.bitcast_convert_type(jnp.where(x == 0, 0, x), unsigned)  # -0 and 0 are equal
+    return jnp.where(bits & sign != 0, ~bits, bits | sign)
+
+
+def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
+    wide = _wide(dtype)
+    sign = key.dtype.type(1 << (8 * wide.itemsize - 1))
+    if jnp.issubdtype(wide, jnp.unsignedinteger):
+        return key
+    if jnp.issubdtype(wide, jnp.signedinteger):
+        return (key ^ sign).astype(wide)
+    return jax.lax.bitcast_convert_type(jnp.where(key & sign != 0, key ^ sign, ~key), wide).astype(dtype)
+
+
+def _bytes(key: jax.Array) -> jax.Array:
+    """The bytes of a key, the most significant first, along a new last axis."""
+    octets = jax.lax.bitcast_convert_type(key, np.uint8)
+    return octets[..., None] if key.dtype.itemsize == 1 else jnp.flip(octets, -1)
+
+
+def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
+    return octets[..., 0] if dtype.itemsize == 1 else jax.lax.bitcast_convert_type(jnp.flip(octets, -1), dtype)
+
+
+def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
+    key = _key_of(values)
+    key = key if largest else ~key
+    if jnp.issubdtype(values.dtype, jnp.floating):
+        key = jnp.where(values != values, ~key.dtype.type(0), key)
+    return jnp.concatenate([_bytes(key), _bytes(~_key_of(places))], -1)  # of equal values the first place is kept
+
+
+def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
+    width = _wide(value).itemsize
+    key = _of_bytes(encoded[..., :width], _unsigned(_wide(value)))
+    places = _of_key(~_of_bytes(encoded[..., width:], _unsigned(place)), place)
+    is_nan = key == ~key.dtype.type(0)
+    # Zeros, which exscan gives on the first rank, are less than every pair: there the value is the least.
+    low, high = (_key_of(jnp.asarray(reduction_of(op).neutral(value), value)) for op in (MPI.MAX, MPI.MIN))
+    values = _of_key(jnp.clip(key if largest else ~key, low, high), value)
+    return jnp.where(is_nan, jnp.nan, values) if jnp.issubdtype(value, jnp.floating) else values, places
