@@ -280,8 +280,8 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: st
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
-            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
             they are the same on every rank too and count once; or "varying", they differ and are added up.
@@ -488,8 +488,8 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
-            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -686,8 +686,8 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
-            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         root: the rank that has the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -739,8 +739,8 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank.
-        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
-            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -779,8 +779,8 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. With ``MPI.MAXLOC`` and ``MPI.MINLOC``, ``x`` is a pair of arrays of one
-            shape, values and their places, and so is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
