@@ -114,7 +114,9 @@ def _call_handler(
     )
     scalars = {name: np.int64(_number(params[name])) for name in row.attributes if not isinstance(params[name], tuple)}
     # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
-    arrays = {name: mlir.dense_int_array(params[name]) for name in row.attributes if name not in scalars}
+    arrays = {
+        name: mlir.dense_int_array(np.ravel(params[name]).tolist()) for name in row.attributes if name not in scalars
+    }
     aliases = {i: i for i in passed} if in_place else None
     rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, operand_output_aliases=aliases, backend_config=arrays)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **scalars)
