@@ -7,6 +7,7 @@ import os
 
 from . import _exit
 from ._comm import get_default_comm
+from ._jit import jit
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
 from .halo import halo_exchange
@@ -66,6 +67,7 @@ __all__ = [
     "ireduce_scatter",
     "isend",
     "isendrecv",
+    "jit",
     "neighbor_allgather",
     "neighbor_alltoall",
     "neighbor_alltoallv",

@@ -144,18 +144,18 @@ _sealed.multiple_results = True
 
 # What stands for the results of a call that has none: JAX drops a computation without effects unless something uses
 # its result.
-_DONE = ShapedArray((0,), np.dtype(np.bool_))
+DONE = ShapedArray((0,), np.dtype(np.bool_))
 
 
 def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: Any, **_: Any) -> list[ShapedArray]:
     results, _effects = op.abstract_eval(*operands, **dict(params))
-    return list(results) or [_DONE]
+    return list(results) or [DONE]
 
 
 def _sealed_lower(
     ctx: Any, *operands: Any, op: Primitive, lower: Callable[..., Any], params: tuple[tuple[str, Any], ...]
 ) -> Sequence[Any]:
-    has_results = list(ctx.avals_out) != [_DONE]
+    has_results = list(ctx.avals_out) != [DONE]
     inner = ctx.replace(
         primitive=op,
         avals_out=ctx.avals_out if has_results else [],
@@ -163,7 +163,7 @@ def _sealed_lower(
         tokens_out=None,
     )
     results = lower(inner, *operands, **dict(params))
-    return results if has_results else [mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
+    return results if has_results else [mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))]
 
 
 _sealed.def_abstract_eval(_sealed_abstract)
@@ -188,7 +188,7 @@ def _call_eagerly(primitive: Primitive, lower: Callable[..., Any], *operands: An
             results = program(*operands)
     else:
         results = program(*operands)
-    if results and results[0].aval == _DONE:
+    if results and results[0].aval == DONE:
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
         return []
