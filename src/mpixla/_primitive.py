@@ -14,6 +14,7 @@ import numpy as np
 
 from . import _native
 from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
+from ._repeat import Program, recorder
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
@@ -191,7 +192,9 @@ def _call_eagerly(primitive: Primitive, lower: Callable[..., Any], *operands: An
     if results and results[0].aval == DONE:
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
-        return []
+        results = []
+    if recorder.programs is not None:
+        recorder.programs.append(Program(program, operands, results, getattr(params.get("comm"), "id", None)))
     return results
 
 
