@@ -57,7 +57,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
         return list(shapes(*operands, **params)), {ordered}
 
     primitive.def_effectful_abstract_eval(abstract)
-    mlir.register_lowering(primitive, lower)
+    mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(_call_eagerly, primitive, lower))
     return primitive
 
@@ -82,8 +82,19 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
     gives = _is_here(row.recv, params)
-    results = _call_handler(row, ctx, operands, passed, gives, params)
+    # A program's own argument is not overwritten: XLA would copy it before, where MPI only reads it.
+    in_place = row.in_place and gives and not _is_argument(operands[0])
+    results = _call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, in_place=in_place)
     return results if gives else operands[: len(ctx.avals_out)]
+
+
+def _is_argument(value: Any) -> bool:
+    """Whether an MLIR value is an argument of the whole program."""
+    block = value.owner
+    if not isinstance(block, mlir.ir.Block):
+        return False
+    function = block.owner
+    return "sym_name" in function.attributes and mlir.ir.StringAttr(function.attributes["sym_name"]).value == "main"
 
 
 def lower_all(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
