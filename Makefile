@@ -23,12 +23,13 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python check format wheel prerequisites clean
+.PHONY: help demo test test-c test-python test-large check format wheel prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
+	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl'
 	@echo 'make clean                             remove everything that was built'
@@ -77,6 +78,10 @@ test-python: $(VENV)/installed
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) tests/spmd || exit 1; \
 	done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch
+
+# More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
+test-large: $(VENV)/installed
+	$(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
 
 C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
 
