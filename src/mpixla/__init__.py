@@ -6,7 +6,7 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 import os
 
 from . import _exit
-from ._comm import get_default_comm
+from ._comm import comm_of, get_default_comm
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
 from .halo import halo_exchange
@@ -106,7 +106,8 @@ def has_sycl_support() -> bool:
     return False
 
 
-get_default_comm()
+# Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
+comm_of(get_default_comm())
 _exit.install()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
     set_logging(True)
