@@ -107,6 +107,7 @@ def _load() -> ctypes.CDLL:
     size = POINTER(c_size_t)
     for name, result, arguments in (
         ("mpixla_start", c_int, [POINTER(_Facts)]),
+        ("mpixla_mpi_file", c_char_p, []),
         ("mpixla_last_error", c_char_p, []),
         ("mpixla_dtype_table", POINTER(_DtypeRow), [size]),
         ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
