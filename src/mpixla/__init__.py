@@ -5,10 +5,12 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 
 import os
 
-from . import _exit
+from . import _exit, _versions
 from ._comm import comm_of, get_default_comm
+from ._export import export_checks
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
+from ._versions import JaxVersionWarning as JaxVersionWarning
 from .halo import halo_exchange
 from .neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops import (
@@ -51,6 +53,7 @@ __all__ = [
     "alltoallv",
     "barrier",
     "bcast",
+    "export_checks",
     "exscan",
     "gather",
     "gatherv",
@@ -109,5 +112,6 @@ def has_sycl_support() -> bool:
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
 _exit.install()
+_versions.notice()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
     set_logging(True)
