@@ -8,6 +8,7 @@ import os
 from . import _exit, _versions
 from ._comm import comm_of, get_default_comm
 from ._export import export_checks
+from ._jit import jit
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
 from ._versions import JaxVersionWarning as JaxVersionWarning
@@ -69,6 +70,7 @@ __all__ = [
     "ireduce_scatter",
     "isend",
     "isendrecv",
+    "jit",
     "neighbor_allgather",
     "neighbor_alltoall",
     "neighbor_alltoallv",

@@ -5,7 +5,7 @@
 
 from typing import Any
 
-# JAX's one token type, which jax.ffi recognizes by identity.
+# JAX's one token type, which jax.ffi recognizes by identity; and whether nothing is being traced or transformed.
 from jax._src import core as _core
 
 # The set of tokens that JAX hands from one dispatch to the next; see RuntimeTokenSet below.
@@ -33,6 +33,7 @@ __all__ = [
     "ordered",
     "primitive_linearizations",
     "token_aval",
+    "trace_state_clean",
 ]
 
 
@@ -55,6 +56,8 @@ ordered = CommunicationEffect()
 
 # The type of the values that carry order.
 token_aval = _core.abstract_token
+
+trace_state_clean = _core.trace_state_clean
 
 for _registry in (
     mlir.lowerable_effects,

@@ -114,7 +114,9 @@ def _call_handler(
     )
     scalars = {name: np.int64(_number(params[name])) for name in row.attributes if not isinstance(params[name], tuple)}
     # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
-    arrays = {name: mlir.dense_int_array(params[name]) for name in row.attributes if name not in scalars}
+    arrays = {
+        name: mlir.dense_int_array(np.ravel(params[name]).tolist()) for name in row.attributes if name not in scalars
+    }
     aliases = {i: i for i in passed} if in_place else None
     rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, operand_output_aliases=aliases, backend_config=arrays)
     *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **scalars)
@@ -142,16 +144,16 @@ _sealed.multiple_results = True
 
 # What stands for the results of a call that has none: JAX drops a computation without effects unless something uses
 # its result.
-_DONE = ShapedArray((0,), np.dtype(np.bool_))
+DONE = ShapedArray((0,), np.dtype(np.bool_))
 
 
 def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: Any) -> list[ShapedArray]:
     results, _effects = op.abstract_eval(*operands, **dict(params))
-    return list(results) or [_DONE]
+    return list(results) or [DONE]
 
 
 def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[str, Any], ...]) -> Sequence[Any]:
-    has_results = list(ctx.avals_out) != [_DONE]
+    has_results = list(ctx.avals_out) != [DONE]
     inner = ctx.replace(
         primitive=op,
         avals_out=ctx.avals_out if has_results else [],
@@ -161,7 +163,7 @@ def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[s
     # Through JAX, not by the lowering rule itself: profilers then show the primitive's name.
     fun = mlir.lower_fun(lambda *xs: op.bind(*xs, **dict(params)), multiple_results=True)
     results = fun(inner, *operands)
-    return results if has_results else [mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
+    return results if has_results else [mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))]
 
 
 _sealed.def_abstract_eval(_sealed_abstract)
@@ -184,7 +186,7 @@ def _call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[A
             results = program(*operands)
     else:
         results = program(*operands)
-    if results and results[0].aval == _DONE:
+    if results and results[0].aval == DONE:
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
         return []

@@ -7,6 +7,7 @@ the result is cut apart again, both compiled by XLA. Everything else is one call
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
@@ -27,16 +28,45 @@ def _is_key(x: Any) -> bool:
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
+def _is_array(x: Any) -> bool:
+    return _is_leaf(x) and not _is_key(x)
+
+
 def _data_of(x: Any) -> Any:
     return jax.random.key_data(x) if _is_key(x) else x
 
 
-def _as_keys_like(data: Any, x: Any) -> Any:
-    """Makes ``data`` keys again where ``x``, whose place it takes, is one."""
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(x)) if _is_key(x) else data
+@dataclass(frozen=True)
+class Plan:
+    """How the leaves of a pytree travel, and how the results become a pytree again. Equal plans do the same."""
+
+    structure: Any
+    key_impls: tuple[Any, ...]  # of each leaf; None where it is no array of keys
+    groups: tuple[tuple[int, ...], ...]  # the places of the leaves that travel together
+    shapes: tuple[tuple[int, ...], ...] | None = None  # of each leaf's part of its group's result; None: all of it
+
+    def tree_of(self, results: Sequence[Any]) -> Any:
+        """The pytree of the groups' results; None if they have none, as ``send``."""
+        if results and all(y is None for y in results):
+            return None
+        leaves: list[Any] = [None] * len(self.key_impls)
+        for places, result in zip(self.groups, results, strict=True):
+            parts = _cut(result, tuple(self.shapes[i] for i in places)) if self.shapes is not None else [result]
+            for i, part in zip(places, parts, strict=True):
+                impl = self.key_impls[i]
+                leaves[i] = part if impl is None else jax.random.wrap_key_data(part, impl=impl)
+        return jax.tree.unflatten(self.structure, leaves)
 
 
-def moves(arguments: int = 1) -> Callable[[F], F]:
+def _impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(jax.random.key_impl(x) if _is_key(x) else None for x in leaves)
+
+
+# From a plan and the results of its groups to what a function returns for a pytree.
+Collect = Callable[[Plan, Sequence[Any]], Any]
+
+
+def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
     """Lets the first arguments of a function that moves arrays be pytrees of one structure, with PRNG keys as leaves.
 
     The result has the structure of the last of these arguments.
@@ -49,30 +79,25 @@ def moves(arguments: int = 1) -> Callable[[F], F]:
         def on_trees(*args: Any, **kwargs: Any) -> Any:
             trees = [*args[:arguments], *(kwargs.pop(name) for name in names[len(args) :] if name in kwargs)]
             rest = args[arguments:]
-            if len(trees) < arguments or all(_is_leaf(x) and not _is_key(x) for x in trees):
+            if len(trees) < arguments or all(map(_is_array, trees)):
                 return function(*trees, *rest, **kwargs)
-            structure = jax.tree.structure(trees[-1])
-            columns = [structure.flatten_up_to(x) for x in trees]  # type: ignore[attr-defined]
-            results = [_move(function, leaf, *rest, **kwargs) for leaf in zip(*columns, strict=True)]
-            # A function without a result (send) has none for a pytree either.
-            return None if results and all(y is None for y in results) else jax.tree.unflatten(structure, results)
+            leaves, structure = jax.tree.flatten(trees[-1])
+            columns = [structure.flatten_up_to(x) for x in trees]
+            plan = Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
+            return collect(plan, [function(*map(_data_of, x), *rest, **kwargs) for x in zip(*columns, strict=True)])
 
         return on_trees  # type: ignore[return-value]
 
     return decorate
 
 
-def _move(function: Callable[..., Any], leaves: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-    result = function(*map(_data_of, leaves), *args, **kwargs)
-    return None if result is None else _as_keys_like(result, leaves[-1])
-
-
-def joins(*, reduces: bool, kept_axes: int = 0) -> Callable[[F], F]:
+def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
     """Lets the first argument of a function that works entry by entry be a pytree, with one call for each data type.
 
     Args:
         reduces: whether it computes with the entries, which PRNG keys do not allow.
         kept_axes: how many leading axes of each leaf are not entries; the function's result is without them.
+        collect: makes the result.
     """
 
     def decorate(function: F) -> F:
@@ -81,26 +106,22 @@ def joins(*, reduces: bool, kept_axes: int = 0) -> Callable[[F], F]:
         @functools.wraps(function)
         def on_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
             op, rest = (args[0], args[1:]) if args else (kwargs.get("op"), ())
-            if reduces and is_of_pairs(op):
+            if reduces and collect is Plan.tree_of and is_of_pairs(op):
                 return reduce_pair(function, x, op, *rest, **{k: v for k, v in kwargs.items() if k != "op"})
-            if _is_leaf(x) and not _is_key(x):
+            if _is_array(x):
                 return function(x, *args, **kwargs)
             leaves, structure = jax.tree.flatten(x)
             if reduces and any(map(_is_key, leaves)):
                 raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
-            results: list[Any] = [None] * len(leaves)
             data = [as_array(_data_of(y), "x", name) for y in leaves]
             for leaf in data:
                 if leaf.shape[:kept_axes] != data[0].shape[:kept_axes] or leaf.ndim < kept_axes:
                     function(leaf, *args, **kwargs)  # says what is wrong with this leaf
-            for dtype in dict.fromkeys(y.dtype for y in data):
-                places = [i for i, y in enumerate(data) if y.dtype == dtype]
-                group = [data[i] for i in places]
-                joined = function(_join(group, kept_axes), *args, **kwargs)
-                parts = _cut(joined, tuple(y.shape[kept_axes:] for y in group))
-                for i, part in zip(places, parts, strict=True):
-                    results[i] = _as_keys_like(part, leaves[i])
-            return jax.tree.unflatten(structure, results)
+            dtypes = dict.fromkeys(y.dtype for y in data)
+            groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
+            plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))
+            joined = [_join([data[i] for i in places], kept_axes) for places in groups]
+            return collect(plan, [function(y, *args, **kwargs) for y in joined])
 
         return on_tree  # type: ignore[return-value]
 

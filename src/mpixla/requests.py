@@ -18,6 +18,7 @@ from ._jax import Primitive, ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, lower_all, make
 from ._rules import define_jvp
+from ._tree import Plan, joins, moves
 from .ops import (
     _SUM,
     REPLICATED,
@@ -337,6 +338,27 @@ class Request:
         return f"Request({self._call})"
 
 
+@jax.tree_util.register_pytree_node_class
+class _RequestOfTree(Request):
+    """Several requests, whose results make up a pytree."""
+
+    __slots__ = ("_plan", "_requests")
+    _plan: Plan
+    _requests: list[Request]
+
+    def tree_flatten(self) -> tuple[list[Request], Plan]:  # type: ignore[override]
+        return self._requests, self._plan
+
+    @classmethod
+    def tree_unflatten(cls, plan: Plan, requests: Any) -> "Request":  # type: ignore[override]
+        request = object.__new__(cls)
+        request._plan, request._requests = plan, list(requests)
+        return request
+
+    def __repr__(self) -> str:
+        return f"Request({', '.join(map(repr, self._requests))})"
+
+
 def _type(x: Any) -> _Type:
     return _Type(tuple(x.shape), np.dtype(x.dtype))
 
@@ -346,7 +368,10 @@ def _started(call: _Call, *operands: Any, keeps: Any = None) -> Request:
     return Request.tree_unflatten(call, (request_id, keeps))
 
 
-def wait(request: Request, *, after: Any = None) -> jax.Array:
+_of_tree = _RequestOfTree.tree_unflatten
+
+
+def wait(request: Request, *, after: Any = None) -> Any:
     """Waits for a request, and returns the result of its operation.
 
     Args:
@@ -383,12 +408,14 @@ def wait(request: Request, *, after: Any = None) -> jax.Array:
             f"wait needs a Request, which isend, irecv and the other non-blocking operations return, but got a "
             f"{type(request).__name__}."
         )
+    if isinstance(request, _RequestOfTree):
+        return request._plan.tree_of(waitall(request._requests, after=after))
     kept = [] if request._kept is None else [request._kept]
     before = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
     return _wait.bind(request._id, *kept, *before, call=request._call)[0]
 
 
-def waitall(requests: Sequence[Request], *, after: Any = None) -> list[jax.Array]:
+def waitall(requests: Sequence[Request], *, after: Any = None) -> list[Any]:
     """Waits for all of these requests.
 
     Args:
@@ -417,11 +444,12 @@ def waitall(requests: Sequence[Request], *, after: Any = None) -> list[jax.Array
     return [wait(request, after=after) for request in requests]
 
 
+@moves(collect=_of_tree)
 def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> Request:
     """Starts to send an array to another rank.
 
     Args:
-        x: the array.
+        x: the array, or a pytree of arrays.
         dest: the rank that receives, or ``MPI.PROC_NULL``.
         tag: the message's tag.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
@@ -456,6 +484,7 @@ def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> R
     return _started(call, x, keeps=x)
 
 
+@moves(collect=_of_tree)
 def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm: MPI.Comm | None = None) -> Request:
     """Starts to receive an array from another rank.
 
@@ -502,6 +531,7 @@ def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm:
     return _started(call, x, keeps=x)
 
 
+@moves(2, collect=_of_tree)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -562,11 +592,12 @@ def isendrecv(
     return _started(call, sendbuf, recvbuf, keeps=recvbuf)
 
 
+@joins(reduces=True, collect=_of_tree)
 def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -592,6 +623,7 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
     return _started(_Call("iallreduce", comm_of(comm), _type(x), _type(x), op=_reduction(op, x, "iallreduce")), x)
 
 
+@joins(reduces=False, collect=_of_tree)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to send the root's array to every rank.
 
@@ -622,11 +654,12 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
     return _started(_Call("ibcast", c, _type(x), _type(x), root=_rank(root, "root", "ibcast", c)), x)
 
 
+@moves(collect=_of_tree)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to gather the arrays of all ranks on every rank.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank.
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -650,11 +683,12 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
     return _started(_Call("iallgather", c, _type(x), _Type((c.size, *x.shape), np.dtype(x.dtype))), x)
 
 
+@moves(collect=_of_tree)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to send a slice of this rank's array to each rank, and to receive one from each.
 
     Args:
-        x: this rank's array of shape ``(size, ...)``; ``x[i]`` goes to rank ``i``.
+        x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -678,11 +712,13 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
     return _started(_Call("ialltoall", c, _type(x), _type(x)), x)
 
 
+@joins(reduces=True, kept_axes=1, collect=_of_tree)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
-        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank.
+        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
+            arrays.
         op: the reduction, such as ``MPI.SUM``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 

@@ -13,6 +13,8 @@ from reference import ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
+NOT_OF_TREES = ("barrier", "recv", "irecv", "isend")  # or their rows do more than the operation
+
 
 class Pair(NamedTuple):
     a: object
@@ -28,7 +30,7 @@ def leaves_of(row, dtype, rank, size, **variant):
 
 
 @pytest.mark.parametrize("how", ["eager", "jit"])
-@pytest.mark.parametrize("row", [row for row in ROWS if row.name not in ("barrier", "recv")], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name not in NOT_OF_TREES], ids=lambda row: row.name)
 def test_every_operation(row, comm, rank, size, how):
     variant = next(v for v in row.variants(size) if v.get("op", "SUM") == "SUM")
     dtype = np.dtype("float32")
@@ -125,3 +127,24 @@ def test_errors_name_the_leaf():
         mpixla.allreduce([1.0, "abc"], MPI.SUM)
     with pytest.raises(TypeError, match="allreduce cannot reduce dtype bool"):
         mpixla.allreduce({"a": np.ones(2), "b": np.ones(2, bool)}, MPI.SUM)
+
+
+def test_messages_that_are_under_way(rank, size):
+    """A request of a pytree is one pytree more, across jit; keys stay keys."""
+    tree = {"x": jnp.float32(rank), "keys": jax.random.split(jax.random.key(rank), 2)}
+    start = jax.jit(lambda tree: (mpixla.irecv(tree, (rank - 1) % size), mpixla.isend(tree, (rank + 1) % size)))
+    requests = start(tree)
+    assert all(isinstance(request, mpixla.Request) for request in requests)
+    received, sent = jax.jit(mpixla.waitall)(requests)
+    assert float(sent["x"]) == rank
+    assert float(received["x"]) == (rank - 1) % size
+    want = jax.random.key_data(jax.random.split(jax.random.key((rank - 1) % size), 2))
+    np.testing.assert_array_equal(jax.random.key_data(received["keys"]), want)
+
+
+def test_started_reduction_is_one_call_for_each_dtype():
+    tree = [np.ones(3, np.float32), np.ones((2, 2), np.float32), np.ones(2, np.int32)]
+    f = jax.jit(lambda tree: mpixla.wait(mpixla.iallreduce(tree, MPI.SUM)))
+    assert f.lower(tree).as_text().count("@mpixla_iallreduce(") == 2
+    for got, x in zip(f(tree), tree, strict=True):
+        np.testing.assert_array_equal(got, x * SIZE)

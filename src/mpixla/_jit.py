@@ -1,0 +1,137 @@
+"""``mpixla.jit``: ``jax.jit`` for functions that communicate, with the dispatch of functions that do not.
+
+JAX dispatches a program with effects in Python and one without in C++, which is many times faster. The effect only has
+to keep the order within the program, so it can be sealed in: the outer program consists of one primitive without
+effects, whose lowering makes the token that threads through the communication inside.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+
+from ._jax import Primitive, ShapedArray, mlir, ordered, trace_state_clean
+from ._primitive import DONE
+
+_program = Primitive("mpi_program")
+_program.multiple_results = True
+
+
+@_program.def_effectful_abstract_eval
+def _program_abstract(*operands: ShapedArray, jaxpr: Any) -> tuple[list[ShapedArray], set[Any]]:
+    return [*jaxpr.out_avals, DONE], {effect for effect in jaxpr.effects if effect is not ordered}
+
+
+def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
+    inner = ctx.replace(
+        avals_out=jaxpr.out_avals,
+        tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
+        tokens_out=None,
+    )
+    results = mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)(inner, *operands)
+    if dict(ctx.tokens_in.items()):
+        tokens = dict(inner.tokens_out.items())
+        ctx.set_tokens_out(mlir.TokenSet({effect: t for effect, t in tokens.items() if effect is not ordered}))
+    return [*results, mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))]
+
+
+mlir.register_lowering(_program, _program_lower)
+
+
+@jax.tree_util.register_pytree_node_class
+class _Silent:
+    """What a sealed function returns whose results do not come from its communication, such as None."""
+
+    def __init__(self, tree: Any, done: Any) -> None:
+        self.tree, self.done = tree, done
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
+        return (self.tree, self.done), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: Any) -> "_Silent":
+        return cls(*children)
+
+
+def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Calls ``fun`` within a jit, with its communication sealed in. Arguments that are no tracers are static."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
+
+    def flat(*operands: Any) -> Any:
+        filled = list(leaves)
+        for i, x in zip(places, operands, strict=True):
+            filled[i] = x
+        args, kwargs = jax.tree.unflatten(structure, filled)
+        return fun(*args, **kwargs)
+
+    operands = [leaves[i] for i in places]
+    jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
+    tree = jax.tree.structure(shapes)
+    if ordered not in jaxpr.effects:
+        return jax.tree.unflatten(tree, jaxpr_as_fun(jaxpr)(*operands))
+    # An operand that is a result need not go through the program, which would copy it.
+    given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
+    *results, done = _program.bind(*operands, jaxpr=jaxpr)
+    passed_on = [given.get(id(v)) for v in jaxpr.jaxpr.outvars]
+    results = [y if x is None else x for x, y in zip(passed_on, results, strict=True)]
+    result = jax.tree.unflatten(tree, results)
+    return _Silent(result, done) if all(x is not None for x in passed_on) else result
+
+
+def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Compiles a function that communicates as ``jax.jit`` does, and makes it as light to call as one that does not.
+
+    Results, order and errors are those of ``jax.jit``. Where JAX transforms or traces the function (under ``jax.grad``,
+    ``jax.vmap``, or inside another jitted function) it is ``jax.jit``, and so are its methods ``lower`` and ``trace``.
+
+    Args:
+        fun: the function; left out, ``jit`` returns a decorator.
+        options: those of ``jax.jit``: ``static_argnums``, ``donate_argnums`` and so on.
+
+    Returns:
+        The compiled function, with the methods ``lower``, ``trace``, ``eval_shape`` and ``clear_cache``. One that
+        returns no result of its communication (None, say) returns when its communication is done.
+
+    Raises:
+        TypeError: as ``jax.jit``, for options or arguments that it does not take.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> @mpixla.jit
+        ... def mean(x):
+        ...     return mpixla.allreduce(x, op=MPI.SUM) / mpixla.get_default_comm().Get_size()
+        >>> mean(jnp.ones(3)).tolist()
+        [1.0, 1.0, 1.0]
+    """
+    if fun is None:
+        return functools.partial(jit, **options)
+    plain = jax.jit(fun, **options)
+
+    @functools.wraps(fun)
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return _seal(fun, args, kwargs)
+
+    sealed = jax.jit(program, **options)
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return plain(*args, **kwargs)
+        result = sealed(*args, **kwargs)
+        if type(result) is _Silent:
+            jax.block_until_ready(result.done)
+            return result.tree
+        return result
+
+    def clear_cache() -> None:
+        plain.clear_cache()
+        sealed.clear_cache()
+
+    call.lower, call.trace, call.eval_shape = plain.lower, plain.trace, plain.eval_shape  # type: ignore[attr-defined]
+    call.clear_cache = clear_cache  # type: ignore[attr-defined]
+    return call
