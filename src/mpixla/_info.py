@@ -32,8 +32,9 @@ def wrong_launcher() -> str | None:
         if started.isdigit() and int(started) > 1:
             return (
                 f"{variable}={started}: {started} processes were started by {launcher}, but each is an MPI job of its "
-                "own. The launcher and the MPI that mpi4py has loaded (above) do not belong together: use this MPI's "
-                "own launcher, point MPI4PY_LIBMPI at the other MPI, or tell srun which to speak (srun --mpi=list)."
+                f"own. The launcher and the MPI that mpi4py has loaded ({mpi_name()}) do not belong together: use this "
+                "MPI's own launcher, point MPI4PY_LIBMPI at the other MPI, or tell srun which one to speak "
+                "(srun --mpi=list)."
             )
     return None
 

@@ -15,9 +15,6 @@ from jax._src import dispatch as _dispatch
 # reorder the communication inside a program.
 from jax._src import effects as _effects
 
-# Rules for reverse mode alone: JAX differentiates a call without results in forward mode, and drops it in reverse mode.
-from jax._src.interpreters.ad import primitive_linearizations
-
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
@@ -31,7 +28,6 @@ __all__ = [
     "jax_has_started",
     "mlir",
     "ordered",
-    "primitive_linearizations",
     "token_aval",
     "trace_state_clean",
 ]

@@ -191,7 +191,7 @@ CHECKS = [
     ),
     Check("isend, irecv and waitall", _requests, lambda w, xs: np.stack([xs[w.below], xs[w.rank]])),
     Check(
-        "isendrecv",
+        "isendrecv and wait",
         lambda w, x: requests.wait(requests.isendrecv(x, x, w.below, w.above, comm=w.comm)),
         _from_below,
     ),

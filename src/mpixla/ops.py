@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _native
 from ._comm import NO_STATUS, Comm, Reduction, Status, comm_of, reduction_of, status_of
-from ._jax import Primitive, ShapedArray, primitive_linearizations
+from ._jax import Primitive, ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, make
 from ._rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
@@ -874,7 +874,6 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
 
 
 define_linear(_send, _refuse_reverse_mode)
-primitive_linearizations[_send] = _refuse_reverse_mode
 define_batching(_send, _batch_in_front)
 
 
