@@ -15,6 +15,9 @@ from jax._src import dispatch as _dispatch
 # reorder the communication inside a program.
 from jax._src import effects as _effects
 
+# Executables that were compiled ahead of time; see _dispatch_in_python below.
+from jax._src.interpreters import pxla as _pxla
+
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
@@ -85,3 +88,20 @@ def _fresh_token(self: Any, effect: Effect, devices: list[Any]) -> Any:
 
 
 _dispatch.RuntimeTokenSet.get_token_input = _fresh_token  # type: ignore[assignment, method-assign]
+
+
+_dispatch_in_cpp = _pxla.MeshExecutable.create_cpp_call
+
+
+def _dispatch_in_python(self: Any, params: Any) -> Any:
+    """Keeps what ``jit(f).lower(x).compile()`` returns from JAX's C++ dispatch, if it communicates.
+
+    That dispatch hands no tokens over. JAX asks for ordered effects before it takes it for a jitted function, but not
+    for one that was compiled ahead of time, whose second call would fail.
+    """
+    if ordered in getattr(self.unsafe_call, "ordered_effects", ()):
+        return None
+    return _dispatch_in_cpp(self, params)
+
+
+_pxla.MeshExecutable.create_cpp_call = _dispatch_in_python  # type: ignore[method-assign]
