@@ -64,7 +64,7 @@ def report(places: list[tuple[str, list[int]]]) -> dict[str, str]:
         "Python": f"{platform.python_version()} in {sys.prefix}",
         "MPI": mpi_name(),
         "MPI standard": ".".join(map(str, MPI.Get_version())),
-        "MPI library": _native.lib.mpixla_mpi_file().decode() or "unknown",
+        "MPI library": _mpi_file(),
         "MPI handles": handle_kind(),
         "thread level": _THREAD_LEVELS[MPI.Query_thread()],
         "ranks": _ranks(places),
@@ -77,6 +77,15 @@ def mpi_name() -> str:
     """The first line of MPI's own description, which may be long."""
     text = MPI.Get_library_version().replace("\0", "").strip()
     return " ".join(text.splitlines()[0].split()) if text else "unknown"
+
+
+def _mpi_file() -> str:
+    """The name by which the file was loaded, and the file that this is."""
+    name = _native.lib.mpixla_mpi_file().decode()
+    if not name:
+        return "unknown"
+    file = str(Path(name).resolve())
+    return name if name == file else f"{name}, which is {file}"
 
 
 def handle_kind() -> str:
