@@ -14,6 +14,8 @@ from ._mpi import MPI
 class _Named(int):
     """A number that programs print by its name."""
 
+    _name: str
+
     def __new__(cls, value: int, name: str) -> "_Named":
         self = super().__new__(cls, value)
         self._name = name
