@@ -48,7 +48,7 @@ typedef struct mpixla_mpi_facts {
     int64_t any_source;       /* MPI_ANY_SOURCE */
     int64_t any_tag;          /* MPI_ANY_TAG */
     int64_t proc_null;        /* MPI_PROC_NULL */
-    int64_t undefined;        /* MPI_UNDEFINED */
+    int64_t in_place;         /* the address MPI_IN_PLACE */
     int64_t max_error_string; /* MPI_MAX_ERROR_STRING */
     mpixla_handle comm_world; /* MPI_COMM_WORLD */
     mpixla_handle comm_self;  /* MPI_COMM_SELF */
@@ -117,6 +117,8 @@ typedef struct mpixla_op_row {
     mpixla_where recv;            /* who passes a receive buffer: the result */
     uint32_t attributes;          /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar
                                      or an array of them */
+    int in_place;                 /* 1: the receive buffer may be the first operand's memory; a rank without a send
+                                     buffer may then pass that memory as its first operand */
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
 /* The same for operations that start something and for those that wait for it: the first give, and the second take

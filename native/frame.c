@@ -363,6 +363,14 @@ static int id_check(const frame *f) {
                      f->shape->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
 }
 
+/* Whether the one operand is the result's memory, which a rank passes that sends nothing. */
+static int passes_memory(const ffi_call_frame *call) {
+    int64_t i = frame_next(&call->args, 0), j = frame_next(&call->rets, 0);
+    return i < call->args.size && j < call->rets.size && frame_next(&call->args, i + 1) == call->args.size &&
+           call->args.types[i] == FFI_KIND_BUFFER && call->rets.types[j] == FFI_KIND_BUFFER &&
+           ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
+}
+
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", ""};
     const mpi_library *mpi = mpi_get();
@@ -382,10 +390,15 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
     if (shape->request == FRAME_STARTS) out[0] = &f->id;
     if (shape->request == FRAME_WAITS) in[0] = &f->id;
+    frame_buffer memory = {0}; /* of the result */
+    if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && passes_memory(call)) in[0] = &memory;
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
         (f->id.dtype && id_check(f)) || (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) ||
         reduction_resolve(f, mpi) || (has_rows(f) && rows_check(f)))
         return -1;
+    int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
+    f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place
+                          : f->send.data; /* NOLINT(performance-no-int-to-ptr) */
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
     return has_rows(f) ? parts_fill(f, large) : 0;

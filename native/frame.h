@@ -15,11 +15,12 @@ enum {
     ATTRIBUTES
 };
 
-/* Sets of attributes, as ops.def writes them. */
+/* Sets of attributes, as ops.def writes them, and what else a row says of itself. */
 enum {
 #define MPIXLA_ATTRIBUTE(NAME, name) NAME = 1 << ATTRIBUTE_##NAME,
 #include "attributes.def"
 #undef MPIXLA_ATTRIBUTE
+    IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
 };
 
 /* How the number of elements in the send and the receive buffer go together. */
@@ -75,7 +76,8 @@ typedef struct frame {
     frame_buffer send, template_, recv;
     frame_buffer id; /* of a request, where the call starts or waits for one; `recv` is then what it gives */
     struct request *request;
-    int64_t row_items;    /* of a row, where parts are by rows */
+    const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
+    int64_t row_items; /* of a row, where parts are by rows */
     parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
     int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
     mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */

@@ -118,7 +118,8 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
      .send = send_,                                                                                   \
      .template_ = template__,                                                                         \
      .recv = recv_,                                                                                   \
-     .attributes = attributes_},
+     .attributes = (attributes_) & ~IN_PLACE,                                                         \
+     .in_place = ((attributes_) & IN_PLACE) != 0},
 #include "ops.def"
 #undef MPIXLA_OP
     };

@@ -33,7 +33,7 @@ mpixla_mpi_facts fixture_facts(void) {
                               .any_source = FAKE_ANY_SOURCE,
                               .any_tag = FAKE_ANY_TAG,
                               .proc_null = FAKE_PROC_NULL,
-                              .undefined = FAKE_UNDEFINED,
+                              .in_place = FAKE_IN_PLACE,
                               .max_error_string = FAKE_ERROR_STRING,
                               .comm_world = fake->handle(FAKE_WORLD),
                               .comm_self = fake->handle(FAKE_SELF)};

@@ -207,6 +207,29 @@ static void keeps_the_template(void) {
     fake->arrived = fake->arrived_bytes = 0;
 }
 
+/* A result in its operand's memory; a rank that sends nothing may pass the memory of its result. */
+static void works_in_place(void) {
+    static const char *const ops[] = {"allreduce", "reduce", "scan"};
+    const void *in_place = (const void *)(intptr_t)FAKE_IN_PLACE;
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+        for (int limit = 1; limit <= CALL_COUNT; limit += CALL_COUNT - 1) {
+            mpixla_count_limit_set(limit);
+            call_make(&c, ops[i], FIXTURE_RANK0, 0);
+            c.sides[CALL_OPERANDS].buffers[0].data = c.recv;
+            CHECK_STR(call_run(&c), "");
+            CHECK(fake->send == in_place);
+            CHECK(fake->recv == c.recv + (limit == 1 && !fake->has_large ? 2 * FAKE_ITEM : 0));
+        }
+    mpixla_count_limit_set(INT_MAX);
+    call_make(&c, "bcast", FIXTURE_RANK2, 0);
+    call_insert(&c, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT, c.recv);
+    CHECK_STR(call_run(&c), "");
+    CHECK(fake->recv == c.recv);
+    call_make(&c, "bcast", FIXTURE_RANK2, 0);
+    call_insert(&c, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT, c.send);
+    CHECK_IN(call_run(&c), "MPI_Bcast was called with 1 operands on this rank, but takes 0");
+}
+
 /* Every function that has a count has a large one. */
 static void uses_large_counts(void) {
     static const char *const calls[][2] = {
@@ -299,6 +322,7 @@ int main(int argc, char **argv) {
     answers_without_calling();
     refuses_a_wrong_call();
     tells_of_errors_of_mpi();
+    works_in_place();
     keeps_the_template();
     uses_large_counts();
     counts_calls_in_flight();

@@ -44,7 +44,7 @@ class _Facts(ctypes.Structure):
         ("any_source", c_int64),
         ("any_tag", c_int64),
         ("proc_null", c_int64),
-        ("undefined", c_int64),
+        ("in_place", c_int64),
         ("max_error_string", c_int64),
         ("comm_world", c_uint64),
         ("comm_self", c_uint64),
@@ -68,6 +68,7 @@ class _OpRow(ctypes.Structure):
         ("template", c_int),
         ("recv", c_int),
         ("attributes", c_uint32),
+        ("in_place", c_int),
     )
 
 
@@ -98,6 +99,7 @@ class Op:
     template: int
     recv: int
     attributes: tuple[str, ...]
+    in_place: bool = False
 
 
 def _load() -> ctypes.CDLL:
@@ -166,7 +168,7 @@ def _connect() -> None:
         any_source=MPI.ANY_SOURCE,
         any_tag=MPI.ANY_TAG,
         proc_null=MPI.PROC_NULL,
-        undefined=MPI.UNDEFINED,
+        in_place=int(MPI.IN_PLACE),
         max_error_string=MPI.MAX_ERROR_STRING,
         comm_world=_handle(MPI.COMM_WORLD),
         comm_self=_handle(MPI.COMM_SELF),
@@ -191,6 +193,7 @@ def _register(table: Any) -> dict[str, Op]:
             template=row.template,
             recv=row.recv,
             attributes=tuple(name for i, name in enumerate(attributes) if row.attributes >> i & 1),
+            in_place=bool(row.in_place),
         )
         jax.ffi.register_ffi_target(op.target, jax.ffi.pycapsule(row.host_handler), platform="cpu")
         ops[op.name] = op

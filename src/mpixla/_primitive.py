@@ -14,6 +14,7 @@ import numpy as np
 
 from . import _native
 from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
+from ._repeat import Program, recorder
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
@@ -56,7 +57,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
         return list(shapes(*operands, **params)), {ordered}
 
     primitive.def_effectful_abstract_eval(abstract)
-    mlir.register_lowering(primitive, lower)
+    mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(_call_eagerly, primitive))
     return primitive
 
@@ -81,8 +82,19 @@ def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
     gives = _is_here(row.recv, params)
-    results = _call_handler(row, ctx, operands, passed, gives, params)
+    # A program's own argument is not overwritten: XLA would copy it before, where MPI only reads it.
+    in_place = row.in_place and gives and not _is_argument(operands[0])
+    results = _call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, in_place=in_place)
     return results if gives else operands[: len(ctx.avals_out)]
+
+
+def _is_argument(value: Any) -> bool:
+    """Whether an MLIR value is an argument of the whole program."""
+    block = value.owner
+    if not isinstance(block, mlir.ir.Block):
+        return False
+    function = block.owner
+    return "sym_name" in function.attributes and mlir.ir.StringAttr(function.attributes["sym_name"]).value == "main"
 
 
 def lower_all(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
@@ -167,7 +179,7 @@ def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[s
 
 
 _sealed.def_abstract_eval(_sealed_abstract)
-mlir.register_lowering(_sealed, _sealed_lower)
+mlir.register_lowering(_sealed, _sealed_lower, cacheable=False)  # for _is_argument
 
 
 @functools.lru_cache(maxsize=4096)
@@ -189,7 +201,9 @@ def _call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[A
     if results and results[0].aval == DONE:
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
-        return []
+        results = []
+    if recorder.programs is not None:
+        recorder.programs.append(Program(program, operands, results, getattr(params.get("comm"), "id", None)))
     return results
 
 

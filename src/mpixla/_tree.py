@@ -16,6 +16,7 @@ import numpy as np
 
 from ._pairs import is_of_pairs, reduce_pair
 from ._primitive import as_array
+from ._repeat import remembers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,7 +87,7 @@ def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F
             plan = Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
             return collect(plan, [function(*map(_data_of, x), *rest, **kwargs) for x in zip(*columns, strict=True)])
 
-        return on_trees  # type: ignore[return-value]
+        return remembers(arguments)(on_trees)  # type: ignore[return-value]
 
     return decorate
 
@@ -123,7 +124,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             joined = [_join([data[i] for i in places], kept_axes) for places in groups]
             return collect(plan, [function(y, *args, **kwargs) for y in joined])
 
-        return on_tree  # type: ignore[return-value]
+        return remembers(1)(on_tree)  # type: ignore[return-value]
 
     return decorate
 

@@ -15,6 +15,7 @@ from ._comm import NO_STATUS, Comm, Reduction, Status, comm_of, reduction_of, st
 from ._jax import Primitive, ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, make
+from ._repeat import remembers
 from ._rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
 from ._tree import joins, moves
 
@@ -387,6 +388,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 _barrier = make("barrier", _nothing)
 
 
+@remembers(0)
 def barrier(*, comm: MPI.Comm | None = None) -> None:
     """Waits until every rank has come here.
 

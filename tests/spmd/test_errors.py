@@ -36,7 +36,7 @@ BAD_CALLS = [
         TypeError,
         "op must be an mpi4py reduction .* is a str",
     ),
-    ("op MINLOC", lambda: mpixla.allreduce(X, MPI.MINLOC), ValueError, "does not apply to arrays"),
+    ("op REPLACE", lambda: mpixla.allreduce(X, MPI.REPLACE), ValueError, "does not apply to arrays"),
     ("op null", lambda: mpixla.scan(X, MPI.OP_NULL), ValueError, "freed"),
     (
         "op for the dtype",

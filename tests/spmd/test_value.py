@@ -10,6 +10,7 @@ from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 CALLS = [pytest.param(row, variant, id=f"{row.name}-{variant}") for row in ROWS for variant in row.variants(SIZE)]
+ONE_OF_EACH_KIND = [t for t in DTYPES if t.name in ("bool", "int32", "float32", "complex64", "bfloat16")]
 HOW = pytest.mark.parametrize("how", ["eager", "jit"])
 
 
@@ -48,7 +49,7 @@ def test_every_shape(row, shape, comm, how):
     check(row, row.variants(SIZE)[0], np.dtype("float32"), shape, comm, how)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.name)
+@pytest.mark.parametrize("dtype", DTYPES if SIZE == 2 else ONE_OF_EACH_KIND, ids=lambda t: t.name)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_dtype(row, dtype, comm):
     """All the reductions of a type at once: compiling is what takes the time."""

@@ -1,0 +1,81 @@
+"""Operations whose result may take its operand's memory: not a program's own arguments, and nobody's values suffer."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from mpi4py import MPI
+
+import mpixla
+from mpixla import _jit, _primitive
+from mpixla._comm import comm_of, reduction_of
+from mpixla.ops import _allreduce
+
+SIZE = MPI.COMM_WORLD.Get_size()
+ROOT = SIZE - 1
+
+OPS = {
+    "allreduce": lambda x: mpixla.allreduce(x, MPI.SUM),
+    "bcast": lambda x: mpixla.bcast(x, ROOT),
+    "exscan": lambda x: mpixla.exscan(x, MPI.SUM),
+    "reduce": lambda x: mpixla.reduce(x, MPI.SUM, ROOT),
+    "scan": lambda x: mpixla.scan(x, MPI.SUM),
+}
+MODELS = {
+    "allreduce": lambda x: np.tile(x.sum(0), (SIZE, 1)),
+    "bcast": lambda x: np.tile(x[ROOT], (SIZE, 1)),
+    "exscan": lambda x: np.cumsum(x, 0) - x,
+    "reduce": lambda x: np.concatenate([x[:-1], x.sum(0, keepdims=True)]),
+    "scan": lambda x: np.cumsum(x, 0),
+}
+
+
+def in_place(name, f, x):
+    """For each call in the program, whether its result takes the operand's memory."""
+    calls = [line for line in jax.jit(f).lower(x).as_text().splitlines() if f"@mpixla_{name}(" in line]
+    return ["output_operand_alias<" in line for line in calls]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_where(name, rank):
+    op, x = OPS[name], jnp.ones(4)
+    gives = {"bcast": rank != ROOT, "reduce": rank == ROOT}.get(name, True)
+    assert in_place(name, op, x) == [False]
+    assert in_place(name, lambda x: op(op(x)), x) == [False, gives]
+    assert in_place(name, lambda x: lax.fori_loop(0, 3, lambda i, c: op(c), x), x) == [gives]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_operand_that_is_used_again(name, rank):
+    op, model = OPS[name], MODELS[name]
+    x = np.stack([np.arange(5.0) + 10 * r for r in range(SIZE)])
+
+    def f(x):
+        y = x * 2
+        z = op(y)
+        c = lax.fori_loop(0, 2, lambda i, c: c + op(c), x)
+        constant = op(jnp.arange(3.0))
+        return y, z, op(z) + z, c, constant, op(x), x
+
+    def want(x):
+        y = x * 2
+        z = model(y)
+        c = x + model(x)
+        constants = np.tile(np.arange(3.0), (SIZE, 1))
+        return y, z, model(z) + z, c + model(c), model(constants), model(x), x
+
+    for _ in range(2):
+        for got, w in zip(jax.jit(f)(x[rank]), want(x), strict=True):
+            np.testing.assert_array_equal(got, w[rank])
+
+
+def test_arguments_of_sealed_programs():
+    """What is called eagerly or through mpixla.jit is a program of its own, with arguments of its own."""
+    params = (("comm", comm_of(None)), ("cotangent", "replicated"), ("op", reduction_of(MPI.SUM)))
+    eager = _primitive._program(_allreduce, params)
+    sealed = jax.jit(lambda x: _jit._seal(OPS["allreduce"], (x,), {}))
+    for program in (eager, sealed):
+        text = program.lower(jnp.ones(4)).as_text()
+        assert "@mpixla_allreduce(" in text
+        assert "output_operand_alias<" not in text

@@ -1,0 +1,108 @@
+"""Eager calls like one before go straight to its program, and to no other."""
+
+import gc
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from mpixla import ops
+
+SIZE = MPI.COMM_WORLD.Get_size()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A list that grows by one entry for each call that is checked."""
+    calls = []
+    comm_of = ops.comm_of
+    monkeypatch.setattr(ops, "comm_of", lambda comm: calls.append(comm) or comm_of(comm))
+    return calls
+
+
+def test_second_call_is_direct(slow, comm, rank, compilations):
+    x, y = jnp.full((3, 5), float(rank)), jnp.arange(7) + rank
+    before = (rank - 1) % SIZE, (rank + 1) % SIZE
+    calls = [
+        lambda x: mpixla.allreduce(x, MPI.SUM),
+        lambda x: mpixla.allreduce(x, op=MPI.MAX, comm=comm),
+        lambda x: mpixla.bcast(x, 0),
+        lambda x: mpixla.bcast(x, root=SIZE - 1),
+        lambda x: mpixla.scan(x, MPI.SUM),
+        lambda x: mpixla.exscan(x, MPI.SUM),
+        lambda x: mpixla.sendrecv(x, x, before[0], before[1], sendtag=3),
+        lambda x: mpixla.allgather(x),
+        lambda _: mpixla.barrier(),
+    ]
+    first = [(f(x), f(y)) for f in calls]
+    checked, compiled = len(slow), len(compilations)
+    for _ in range(2):
+        for f, (of_x, of_y) in zip(calls, first, strict=True):
+            for got, want in ((f(x), of_x), (f(y), of_y)):
+                assert (got is None) == (want is None)
+                if got is not None:
+                    assert got.dtype == want.dtype
+                    np.testing.assert_array_equal(got, want)
+    assert (len(slow), len(compilations)) == (checked, compiled)
+
+
+def test_other_arguments_are_checked(slow):
+    x = jnp.ones(2)
+    mpixla.bcast(x, 0)
+    with pytest.raises(TypeError, match="must be an integer"):
+        mpixla.bcast(x, 0.0)
+    with pytest.raises(ValueError, match="root of bcast is"):
+        mpixla.bcast(x, SIZE)
+    mpixla.allreduce(x, MPI.SUM)
+    with pytest.raises(TypeError, match="cannot reduce dtype float"):
+        mpixla.allreduce(x, MPI.BAND)
+    with pytest.raises(TypeError, match="op must be"):
+        mpixla.allreduce(x, MPI._handleof(MPI.SUM))
+
+
+def test_communicator_in_the_place_of_a_freed_one(comm):
+    x = jnp.ones(2)
+    for color in (0, 1, 0):
+        part = comm.Split(color if comm.Get_rank() else 0, 0)
+        assert float(mpixla.allreduce(x, MPI.SUM, comm=part)[0]) == part.Get_size()
+        part.Free()
+        with pytest.raises(ValueError, match="COMM_NULL"):
+            mpixla.allreduce(x, MPI.SUM, comm=part)
+
+
+def test_inside_other_programs(rank):
+    """The array is known, but the call belongs to the program that is traced."""
+    x = jnp.full(2, float(rank))
+    mpixla.allreduce(x, MPI.SUM)
+    program = jax.make_jaxpr(lambda: mpixla.allreduce(x, MPI.SUM))()
+    assert [e.primitive.name for e in program.eqns] == ["allreduce"]
+    np.testing.assert_array_equal(
+        jax.grad(lambda t: (t * mpixla.allreduce(x, MPI.SUM)).sum())(1.0), x.size * sum(range(SIZE))
+    )
+    with jax.disable_jit():
+        np.testing.assert_array_equal(mpixla.allreduce(x, MPI.SUM), np.full(2, sum(range(SIZE))))
+
+
+def test_memory_does_not_grow():
+    x = jnp.ones(2)
+    for _ in range(100):
+        mpixla.allreduce(x, MPI.SUM)
+    gc.collect()
+    tracemalloc.start()
+    for _ in range(5000):
+        mpixla.allreduce(x, MPI.SUM)
+    gc.collect()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 100_000
+
+
+def test_each_request_is_a_new_one():
+    x = jnp.ones((2, 2))
+    mpixla.allreduce(x, MPI.SUM)
+    requests = mpixla.iallreduce(x, MPI.SUM), mpixla.iallreduce(x, MPI.SUM)
+    assert all(float(y[0, 0]) == SIZE for y in mpixla.waitall(requests))
