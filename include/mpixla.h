@@ -57,6 +57,9 @@ typedef struct mpixla_mpi_facts {
 /* Connects the library to the MPI of this process. Call it once, after MPI_Init. */
 MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
 
+/* The file that MPI's functions were found in, "" before mpixla_start. */
+MPIXLA_API const char *mpixla_mpi_file(void);
+
 /* The sentence for the last failure of a call in this thread; "" if there was none. */
 MPIXLA_API const char *mpixla_last_error(void);
 

@@ -4,6 +4,7 @@
  * dlsym on it also searches its dependencies, so the MPI that is found is the one that the front end uses, and
  * the library needs neither MPI's headers nor its file name.
  */
+#define _GNU_SOURCE /* dladdr; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include "mpi.h"
 
 #include <dlfcn.h>
@@ -71,6 +72,14 @@ int mpixla_start(const mpixla_mpi_facts *facts) {
     if (comm_start(&library) || float_reduce_start(&library) || pair_reduce_start(&library)) return -1;
     connected = &library;
     return 0;
+}
+
+const char *mpixla_mpi_file(void) {
+    /* Any function of MPI's tells. It is found as all others are, so a tool that was preloaded in front of MPI is
+     * named in its place. */
+    Dl_info info;
+    void *function = connected ? find_loaded("MPI_Comm_rank") : NULL;
+    return function && dladdr(function, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
 int64_t mpixla_count_limit_set(int64_t limit) {

@@ -59,6 +59,10 @@ static void refuses_an_mpi_that_fails(void) {
     fixture_fail(NULL, 0);
 }
 
+static void names_the_file(const char *file) {
+    CHECK_STR(mpixla_mpi_file(), file);
+}
+
 static void starts_once(void) {
     mpixla_mpi_facts facts = fixture_facts();
     fake->world_rank = 3;
@@ -115,7 +119,9 @@ int main(int argc, char **argv) {
     if (argc > 2) loads_nothing(argv[2]);
     refuses_a_file_without_mpi();
     refuses_an_mpi_that_fails();
+    names_the_file("");
     starts_once();
+    names_the_file(argv[1]);
     passes_arguments_on();
     limits_counts();
     describes_errors();

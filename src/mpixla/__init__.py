@@ -5,11 +5,13 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 
 import os
 
-from . import _exit
-from ._comm import get_default_comm
+from . import _exit, _versions
+from ._comm import comm_of, get_default_comm
+from ._export import export_checks
 from ._jit import jit
 from ._native import set_logging
 from ._vector import allgatherv, alltoallv, gatherv, scatterv
+from ._versions import JaxVersionWarning as JaxVersionWarning
 from .halo import halo_exchange
 from .neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops import (
@@ -52,6 +54,7 @@ __all__ = [
     "alltoallv",
     "barrier",
     "bcast",
+    "export_checks",
     "exscan",
     "gather",
     "gatherv",
@@ -108,7 +111,9 @@ def has_sycl_support() -> bool:
     return False
 
 
-get_default_comm()
+# Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
+comm_of(get_default_comm())
 _exit.install()
+_versions.notice()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
     set_logging(True)

@@ -15,8 +15,8 @@ from jax._src import dispatch as _dispatch
 # reorder the communication inside a program.
 from jax._src import effects as _effects
 
-# Rules for reverse mode alone: JAX differentiates a call without results in forward mode, and drops it in reverse mode.
-from jax._src.interpreters.ad import primitive_linearizations
+# Executables that were compiled ahead of time; see _dispatch_in_python below.
+from jax._src.interpreters import pxla as _pxla
 
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
@@ -31,7 +31,6 @@ __all__ = [
     "jax_has_started",
     "mlir",
     "ordered",
-    "primitive_linearizations",
     "token_aval",
     "trace_state_clean",
 ]
@@ -42,6 +41,14 @@ class CommunicationEffect(Effect):
 
     def __repr__(self) -> str:
         return "MPI"
+
+    # There is one such effect: jax.export writes its type, and makes an equal one where the program is loaded.
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
 
 
 ordered = CommunicationEffect()
@@ -81,3 +88,20 @@ def _fresh_token(self: Any, effect: Effect, devices: list[Any]) -> Any:
 
 
 _dispatch.RuntimeTokenSet.get_token_input = _fresh_token  # type: ignore[assignment, method-assign]
+
+
+_dispatch_in_cpp = _pxla.MeshExecutable.create_cpp_call
+
+
+def _dispatch_in_python(self: Any, params: Any) -> Any:
+    """Keeps what ``jit(f).lower(x).compile()`` returns from JAX's C++ dispatch, if it communicates.
+
+    That dispatch hands no tokens over. JAX asks for ordered effects before it takes it for a jitted function, but not
+    for one that was compiled ahead of time, whose second call would fail.
+    """
+    if ordered in getattr(self.unsafe_call, "ordered_effects", ()):
+        return None
+    return _dispatch_in_cpp(self, params)
+
+
+_pxla.MeshExecutable.create_cpp_call = _dispatch_in_python  # type: ignore[method-assign]

@@ -38,7 +38,7 @@ def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
     return [*results, mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))]
 
 
-mlir.register_lowering(_program, _program_lower)
+mlir.register_lowering(_program, _program_lower, cacheable=False)  # for _primitive._is_argument
 
 
 @jax.tree_util.register_pytree_node_class

@@ -10,10 +10,25 @@ import jax
 
 from ._mpi import MPI
 
+
+class _Named(int):
+    """A number that programs print by its name."""
+
+    _name: str
+
+    def __new__(cls, value: int, name: str) -> "_Named":
+        self = super().__new__(cls, value)
+        self._name = name
+        return self
+
+    def __repr__(self) -> str:
+        return self._name
+
+
 # The numbers that programs carry for MPI's special ranks and tags (mpixla.h), equal under every MPI.
-ANY_SOURCE = -1
-PROC_NULL = -2
-ANY_TAG = -1
+ANY_SOURCE = _Named(-1, "ANY_SOURCE")
+PROC_NULL = _Named(-2, "PROC_NULL")
+ANY_TAG = _Named(-1, "ANY_TAG")
 NO_STATUS = -1
 
 # mpixla_where: which ranks pass a buffer.
@@ -96,6 +111,7 @@ def _load() -> ctypes.CDLL:
     size = POINTER(c_size_t)
     for name, result, arguments in (
         ("mpixla_start", c_int, [POINTER(_Facts)]),
+        ("mpixla_mpi_file", c_char_p, []),
         ("mpixla_last_error", c_char_p, []),
         ("mpixla_dtype_table", POINTER(_DtypeRow), [size]),
         ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _native
 from ._comm import NO_STATUS, Comm, Reduction, Status, comm_of, reduction_of, status_of
-from ._jax import Primitive, ShapedArray, primitive_linearizations
+from ._jax import Primitive, ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, make
 from ._repeat import remembers
@@ -876,7 +876,6 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
 
 
 define_linear(_send, _refuse_reverse_mode)
-primitive_linearizations[_send] = _refuse_reverse_mode
 define_batching(_send, _batch_in_front)
 
 

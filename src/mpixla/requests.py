@@ -66,14 +66,14 @@ class _Call:
     def __repr__(self) -> str:
         parts = [self.name + ("_transpose" if self.transposed else "")]
         if self.dest is not None:
-            parts.append(f"-> {self.dest} with tag {self.sendtag}")
+            parts.append(f"-> {self.dest!r} with tag {self.sendtag!r}")
         if self.source is not None:
-            parts.append(f"<- {self.source} with tag {self.recvtag}")
+            parts.append(f"<- {self.source!r} with tag {self.recvtag!r}")
         if self.op is not None:
             parts.append(f"op {self.op}")
         if self.root is not None:
             parts.append(f"root {self.root}")
-        return " ".join(parts)
+        return " ".join([*parts, f"on {self.comm}"])
 
     @property
     def keeps(self) -> bool:

@@ -8,6 +8,9 @@ from jax import lax
 from mpi4py import MPI
 
 import mpixla
+from mpixla import _jit, _primitive
+from mpixla._comm import comm_of, reduction_of
+from mpixla.ops import _allreduce
 
 SIZE = MPI.COMM_WORLD.Get_size()
 ROOT = SIZE - 1
@@ -65,3 +68,14 @@ def test_operand_that_is_used_again(name, rank):
     for _ in range(2):
         for got, w in zip(jax.jit(f)(x[rank]), want(x), strict=True):
             np.testing.assert_array_equal(got, w[rank])
+
+
+def test_arguments_of_sealed_programs():
+    """What is called eagerly or through mpixla.jit is a program of its own, with arguments of its own."""
+    params = (("comm", comm_of(None)), ("cotangent", "replicated"), ("op", reduction_of(MPI.SUM)))
+    eager = _primitive._program(_allreduce, params)
+    sealed = jax.jit(lambda x: _jit._seal(OPS["allreduce"], (x,), {}))
+    for program in (eager, sealed):
+        text = program.lower(jnp.ones(4)).as_text()
+        assert "@mpixla_allreduce(" in text
+        assert "output_operand_alias<" not in text

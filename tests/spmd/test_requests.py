@@ -221,7 +221,7 @@ def test_memory_is_kept(rank, size):
 
 def test_repr_and_pytree():
     request = mpixla.isend(jnp.ones(3), MPI.PROC_NULL, tag=3)
-    assert repr(request) == "Request(isend -> -2 with tag 3)"
+    assert repr(request) == "Request(isend -> PROC_NULL with tag 3 on mpixla default)"
     leaves, tree = jax.tree.flatten(request)
     assert [leaf.shape for leaf in leaves] == [(2,), (3,)]
     mpixla.wait(jax.tree.unflatten(tree, leaves))

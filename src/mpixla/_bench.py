@@ -1,0 +1,67 @@
+"""python -m mpixla bench: what a message between ranks costs, for a first look at an installation."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from . import _info, ops
+from ._mpi import MPI
+
+SIZES = (4, 1 << 10, 1 << 15, 1 << 20, 1 << 24)  # bytes
+
+# Seconds that one measurement should take, and how many of them there are; the best one counts.
+_SECONDS = 0.1
+_REPEATS = 3
+
+
+def run() -> int:
+    """Prints a table on rank 0, and returns the exit status. All ranks must call it."""
+    comm = MPI.COMM_WORLD.Clone()
+    rank, size = comm.Get_rank(), comm.Get_size()
+    wrong_launcher = _info.wrong_launcher()
+    if wrong_launcher:
+        print(wrong_launcher, flush=True)
+        return 1
+    hosts = len(set(comm.allgather(MPI.Get_processor_name())))
+    say: Callable[[str], None] = (lambda text: print(text, flush=True)) if rank == 0 else (lambda text: None)
+    say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {hosts} host{'s' * (hosts > 1)}, {_info.mpi_name()}")
+    say("Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring; MB/s in one direction.")
+    if size == 1:
+        say("There is one rank, which sends to itself: start more with mpirun.")
+    say(f"{'bytes':>10}{'sendrecv us':>15}{'MB/s':>10}{'allreduce us':>15}{'MB/s':>10}")
+    below, above = (rank - 1) % size, (rank + 1) % size
+    calls: tuple[Callable[[Any], Any], ...] = (
+        lambda x: ops.sendrecv(x, x, below, above),
+        lambda x: ops.allreduce(x, MPI.SUM),
+    )
+    for nbytes in SIZES:
+        row = f"{nbytes:>10}"
+        for call in calls:
+            seconds = _measure(call, jnp.zeros(nbytes // 4, jnp.float32), comm)
+            row += f"{seconds * 1e6:>15.2f}{nbytes / seconds / 1e6:>10.1f}"
+        say(row)
+    return 0
+
+
+def _measure(call: Callable[[Any], Any], x: jax.Array, comm: MPI.Intracomm) -> float:
+    """Seconds of one call, on the rank where it takes longest."""
+
+    @jax.jit
+    def loop(n: Any, x: Any) -> Any:
+        return jax.lax.fori_loop(0, n, lambda i, x: call(x), x)
+
+    def seconds(n: int) -> float:
+        comm.Barrier()
+        start = time.perf_counter()
+        jax.block_until_ready(loop(n, x))
+        return comm.allreduce(time.perf_counter() - start, MPI.MAX)
+
+    seconds(1)  # compiles
+    n = 1
+    while (taken := seconds(n)) < _SECONDS / 4:
+        n *= 4
+    n = max(1, round(n * _SECONDS / taken))
+    return min(seconds(n) for _ in range(_REPEATS)) / n

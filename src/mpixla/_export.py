@@ -1,0 +1,30 @@
+"""What jax.export needs to know of us."""
+
+from typing import Any
+
+from . import _native
+
+
+def export_checks() -> list[Any]:
+    """Returns the ``disabled_checks`` with which ``jax.export.export`` accepts programs that communicate.
+
+    JAX writes programs to files only with custom calls that it knows to stay as they are, and asks for a word about all
+    others. Those of mpixla stay as they are within a version. The process that loads the program imports mpixla before.
+    docs/jax.md says more.
+
+    Returns:
+        A list of ``jax.export.DisabledSafetyCheck``, one for each custom call of mpixla.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from jax import export
+        >>> from mpi4py import MPI
+        >>> program = jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))
+        >>> exported = export.export(program, disabled_checks=mpixla.export_checks())(jnp.ones(3))
+        >>> exported.call(jnp.ones(3)).shape
+        (3,)
+    """
+    from jax import export  # takes a while to import, and few programs need it
+
+    targets = [op.target for op in (*_native.ops.values(), *_native.request_ops.values())]
+    return [export.DisabledSafetyCheck.custom_call(target) for target in targets]

@@ -1,0 +1,112 @@
+"""python -m mpixla: what is installed and in use."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections import Counter
+from pathlib import Path
+
+from . import _native, _versions
+from ._mpi import MPI
+
+_THREAD_LEVELS = {
+    getattr(MPI, name): "MPI_" + name
+    for name in ("THREAD_SINGLE", "THREAD_FUNNELED", "THREAD_SERIALIZED", "THREAD_MULTIPLE")
+}
+
+# Where launchers say how many processes they have started.
+_LAUNCHERS = {
+    "OMPI_COMM_WORLD_SIZE": "Open MPI's mpirun",
+    "PMI_SIZE": "an mpirun or srun that speaks PMI (MPICH, Intel MPI, Cray, Slurm)",
+    "SLURM_STEP_NUM_TASKS": "Slurm's srun",
+}
+
+
+def wrong_launcher() -> str | None:
+    """A sentence about processes that were started together and do not know each other, or None."""
+    if MPI.COMM_WORLD.Get_size() > 1:
+        return None
+    for variable, launcher in _LAUNCHERS.items():
+        started = os.environ.get(variable, "")
+        if started.isdigit() and int(started) > 1:
+            return (
+                f"{variable}={started}: {started} processes were started by {launcher}, but each is an MPI job of its "
+                f"own. The launcher and the MPI that mpi4py has loaded ({mpi_name()}) do not belong together: use this "
+                "MPI's own launcher, point MPI4PY_LIBMPI at the other MPI, or tell srun which one to speak "
+                "(srun --mpi=list)."
+            )
+    return None
+
+
+def run() -> int:
+    """Prints the report on rank 0. Returns the exit status."""
+    comm = MPI.COMM_WORLD
+    places = comm.gather((MPI.Get_processor_name(), sorted(os.sched_getaffinity(0))))
+    if places is not None:
+        width = max(map(len, rows := report(places)))
+        for title, text in rows.items():
+            print(f"{title:{width}}  {text}")
+    wrong = wrong_launcher()
+    if wrong:
+        print(f"\n{wrong}", file=sys.stderr)
+    return int(wrong is not None)
+
+
+def report(places: list[tuple[str, list[int]]]) -> dict[str, str]:
+    """Titles and texts of the report, for ranks on these hosts with these CPUs."""
+    version = importlib.metadata.version
+    return {
+        "mpixla": f"{version('mpixla')} in {Path(__file__).parent}",
+        "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {_versions.NEWEST_TESTED})",
+        "NumPy": version("numpy"),
+        "mpi4py": version("mpi4py"),
+        "Python": f"{platform.python_version()} in {sys.prefix}",
+        "MPI": mpi_name(),
+        "MPI standard": ".".join(map(str, MPI.Get_version())),
+        "MPI library": _mpi_file(),
+        "MPI handles": handle_kind(),
+        "thread level": _THREAD_LEVELS[MPI.Query_thread()],
+        "ranks": _ranks(places),
+        "CPUs": _cpus(places),
+        "GPU transport": "none: CPU only. This version communicates arrays in host memory, not in a GPU's.",
+    }
+
+
+def mpi_name() -> str:
+    """The first line of MPI's own description, which may be long."""
+    text = MPI.Get_library_version().replace("\0", "").strip()
+    return " ".join(text.splitlines()[0].split()) if text else "unknown"
+
+
+def _mpi_file() -> str:
+    """The name by which the file was loaded, and the file that this is."""
+    name = _native.lib.mpixla_mpi_file().decode()
+    if not name:
+        return "unknown"
+    file = str(Path(name).resolve())
+    return name if name == file else f"{name}, which is {file}"
+
+
+def handle_kind() -> str:
+    """The binary interface of the MPI in use, as far as it matters to a caller."""
+    size = MPI._sizeof(MPI.Comm)
+    if size == 4:
+        return "int, as in MPICH and its family"
+    standard = "abi" in Path(str(MPI.__file__)).name.split(".")[1:2]
+    return "pointer, as in the MPI-5 standard ABI" if standard else "pointer, as in Open MPI"
+
+
+def _ranks(places: list[tuple[str, list[int]]]) -> str:
+    hosts = Counter(host for host, _ in places)
+    shown = ", ".join(f"{n} on {host}" for host, n in list(hosts.items())[:8])
+    more = f", and {len(hosts) - 8} more hosts" if len(hosts) > 8 else ""
+    return f"{len(places)} ({shown}{more})"
+
+
+def _cpus(places: list[tuple[str, list[int]]]) -> str:
+    counts = sorted({len(cpus) for _, cpus in places})
+    each = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    taken = Counter((host, cpu) for host, cpus in places for cpu in cpus)
+    shared = "shared with other ranks (not pinned)" if max(taken.values()) > 1 else "of its own"
+    return f"{each} for each rank, {shared}"

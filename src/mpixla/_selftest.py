@@ -1,0 +1,304 @@
+"""python -m mpixla test: every operation once, compared with NumPy, on any number of ranks.
+
+It checks an installation; what the operations promise is checked by the test suite. Whatever happens, it ends: a rank
+on which a check fails says so, and ends the job if the others do not come back from that check.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import _info, _vector, halo, neighbor, ops, requests
+from ._mpi import MPI
+
+# Seconds that a check may take, and that a rank on which one failed waits for the others.
+TIMEOUT = 60.0
+_PATIENCE = 10.0
+
+
+class World:
+    """The ranks, in a row and in a ring."""
+
+    def __init__(self) -> None:
+        self.comm = MPI.COMM_WORLD.Clone()
+        self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
+        self.below, self.above = (self.rank - 1) % self.size, (self.rank + 1) % self.size
+        self.last = self.size - 1
+        self.ring = self.comm.Create_cart([self.size], periods=[True])
+        # Rows for operations with parts of different sizes: of each rank, and from one rank to another.
+        self.counts = [1 - r % 2 for r in range(self.size)]
+
+    def rows(self, rank: int) -> list[int]:
+        """How many rows a rank sends to each, and gets from each."""
+        return [(rank + r + 1) % 2 for r in range(self.size)]
+
+    def input(self, rank: int, dtype: Any) -> np.ndarray:
+        """The operand of a rank: small whole numbers, so that every order of summation gives the same."""
+        values = np.arange(3 * self.size).reshape(self.size, 3) % 5 + rank % 3
+        return (values % 2 if dtype == np.bool_ else values).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Check:
+    """An operation, and what it must give on a rank from the operands of all ranks."""
+
+    name: str
+    call: Callable[[World, Any], Any]
+    expected: Callable[[World, list[np.ndarray]], Any]
+    dtype: Any = np.float32
+    jit: bool = True
+
+
+def _chain(w: World, x: Any) -> Any:
+    """Each rank hands its operand to the rank above."""
+    y = ops.recv(x, w.rank - 1, tag=1, comm=w.comm) if w.rank > 0 else x
+    if w.rank < w.last:
+        ops.send(x, w.rank + 1, tag=1, comm=w.comm)
+    return y
+
+
+def _requests(w: World, x: Any) -> Any:
+    receive = requests.irecv(x, w.below, comm=w.comm)
+    send = requests.isend(x, w.above, comm=w.comm)
+    return jnp.stack(requests.waitall([receive, send]))
+
+
+def _ring(w: World, x: Any) -> Any:
+    return ops.sendrecv(x, x, w.below, w.above, comm=w.comm)
+
+
+# Half precision counts to few: the sum of eight ranks is exact.
+def _eight(w: World, x: Any) -> Any:
+    return ops.allreduce(x if w.rank < 8 else jnp.zeros_like(x), MPI.SUM, comm=w.comm)
+
+
+def _from_rows(w: World, xs: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.split(x, np.cumsum(w.rows(r)))[w.rank] for r, x in enumerate(xs)])
+
+
+def _own(w: World, xs: list[np.ndarray]) -> np.ndarray:
+    return xs[w.rank]
+
+
+def _total(w: World, xs: list[np.ndarray]) -> np.ndarray:
+    return sum(xs[1:], xs[0])
+
+
+def _stacked(w: World, xs: list[np.ndarray]) -> np.ndarray:
+    return np.stack(xs)
+
+
+def _from_below(w: World, xs: list[np.ndarray]) -> np.ndarray:
+    return xs[w.below]
+
+
+_LARGE = 2**18  # elements: too many for MPI to send them unasked
+
+CHECKS = [
+    Check("barrier", lambda w, x: ops.barrier(comm=w.comm), lambda w, xs: None),
+    Check("bcast", lambda w, x: ops.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
+    Check("allreduce", lambda w, x: ops.allreduce(x, MPI.SUM, comm=w.comm), _total),
+    Check("allreduce, eager", lambda w, x: ops.allreduce(x, MPI.SUM, comm=w.comm), _total, jit=False),
+    Check(
+        "allreduce of int32", lambda w, x: ops.allreduce(x, MPI.MAX, comm=w.comm), lambda w, xs: np.max(xs, 0), np.int32
+    ),
+    Check(
+        "allreduce of bool", lambda w, x: ops.allreduce(x, MPI.LAND, comm=w.comm), lambda w, xs: np.all(xs, 0), np.bool_
+    ),
+    Check("allreduce of complex64", lambda w, x: ops.allreduce(x, MPI.SUM, comm=w.comm), _total, np.complex64),
+    Check("allreduce of float16", _eight, lambda w, xs: _total(w, xs[:8]), np.float16),
+    Check("allreduce of bfloat16", _eight, lambda w, xs: _total(w, xs[:8]), jnp.bfloat16),
+    Check(
+        "allreduce of pairs",
+        lambda w, x: jnp.stack(ops.allreduce((x, jnp.full_like(x, w.rank)), MPI.MAXLOC, comm=w.comm)),
+        lambda w, xs: np.stack([np.max(xs, 0), np.argmax(xs, 0)]),
+        np.int32,
+    ),
+    Check(
+        "reduce", lambda w, x: ops.reduce(x, MPI.SUM, 0, comm=w.comm), lambda w, xs: _own(w, [_total(w, xs), *xs[1:]])
+    ),
+    Check(
+        "reduce_scatter", lambda w, x: ops.reduce_scatter(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs)[w.rank]
+    ),
+    Check("scan", lambda w, x: ops.scan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs[: w.rank + 1])),
+    Check(
+        "exscan", lambda w, x: ops.exscan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, [0 * xs[0], *xs[: w.rank]])
+    ),
+    Check("allgather", lambda w, x: ops.allgather(x, comm=w.comm), _stacked),
+    Check("alltoall", lambda w, x: ops.alltoall(x, comm=w.comm), lambda w, xs: np.stack(xs)[:, w.rank]),
+    Check("gather", lambda w, x: ops.gather(x, 0, comm=w.comm), lambda w, xs: xs[w.rank] if w.rank else np.stack(xs)),
+    Check("scatter", lambda w, x: ops.scatter(x if w.rank == 0 else x[0], 0, comm=w.comm), lambda w, xs: xs[0][w.rank]),
+    Check(
+        "allgatherv",
+        lambda w, x: _vector.allgatherv(x[: w.counts[w.rank]], w.counts, comm=w.comm),
+        lambda w, xs: np.concatenate([x[:n] for x, n in zip(xs, w.counts, strict=True)]),
+    ),
+    Check(
+        "alltoallv",
+        lambda w, x: _vector.alltoallv(x[: sum(w.rows(w.rank))], w.rows(w.rank), w.rows(w.rank), comm=w.comm),
+        _from_rows,
+    ),
+    Check(
+        "gatherv",
+        lambda w, x: _vector.gatherv(x[: w.counts[w.rank]], w.counts, 0, comm=w.comm),
+        lambda w, xs: (
+            xs[w.rank][: w.counts[w.rank]]
+            if w.rank
+            else np.concatenate([x[:n] for x, n in zip(xs, w.counts, strict=True)])
+        ),
+    ),
+    Check(
+        "scatterv",
+        lambda w, x: _vector.scatterv(x[: w.counts[w.rank] if w.rank else sum(w.counts)], w.counts, 0, comm=w.comm),
+        lambda w, xs: np.split(xs[0], np.cumsum(w.counts))[w.rank],
+    ),
+    Check("pvary", lambda w, x: ops.pvary(x, comm=w.comm), _own),
+    Check("send and recv", _chain, lambda w, xs: xs[max(w.rank - 1, 0)]),
+    Check("sendrecv", _ring, _from_below),
+    Check(
+        "sendrecv of 1 MiB",
+        lambda w, x: _ring(w, jnp.full(_LARGE, x[0, 1])),
+        lambda w, xs: np.full(_LARGE, xs[w.below][0, 1]),
+    ),
+    Check("sendrecv in a loop", lambda w, x: jax.lax.fori_loop(0, w.size, lambda i, x: _ring(w, x), x), _own),
+    Check(
+        "halo_exchange",
+        lambda w, x: halo.halo_exchange(jnp.pad(x[0], 1), w.ring),
+        lambda w, xs: np.concatenate([xs[w.below][0, -1:], xs[w.rank][0], xs[w.above][0, :1]]),
+    ),
+    Check(
+        "neighbor_allgather",
+        lambda w, x: neighbor.neighbor_allgather(x, comm=w.ring),
+        lambda w, xs: np.stack([xs[w.below], xs[w.above]]),
+    ),
+    Check(
+        "neighbor_alltoall",
+        lambda w, x: neighbor.neighbor_alltoall(jnp.stack([x, 2 * x]), comm=w.ring),
+        lambda w, xs: np.stack([2 * xs[w.below], xs[w.above]]),
+    ),
+    Check(
+        "neighbor_alltoallv",
+        lambda w, x: neighbor.neighbor_alltoallv(jnp.stack([x[0], 2 * x[0], 3 * x[0]]), (1, 2), (2, 1), comm=w.ring),
+        lambda w, xs: np.stack([2 * xs[w.below][0], 3 * xs[w.below][0], xs[w.above][0]]),
+    ),
+    Check("isend, irecv and waitall", _requests, lambda w, xs: np.stack([xs[w.below], xs[w.rank]])),
+    Check(
+        "isendrecv and wait",
+        lambda w, x: requests.wait(requests.isendrecv(x, x, w.below, w.above, comm=w.comm)),
+        _from_below,
+    ),
+    Check("iallgather", lambda w, x: requests.wait(requests.iallgather(x, comm=w.comm)), _stacked),
+    Check("iallreduce", lambda w, x: requests.wait(requests.iallreduce(x, MPI.SUM, comm=w.comm)), _total),
+    Check(
+        "ialltoall",
+        lambda w, x: requests.wait(requests.ialltoall(x, comm=w.comm)),
+        lambda w, xs: np.stack(xs)[:, w.rank],
+    ),
+    Check("ibcast", lambda w, x: requests.wait(requests.ibcast(x, 0, comm=w.comm)), lambda w, xs: xs[0]),
+    Check(
+        "ireduce_scatter",
+        lambda w, x: requests.wait(requests.ireduce_scatter(x, MPI.SUM, comm=w.comm)),
+        lambda w, xs: _total(w, xs)[w.rank],
+    ),
+    Check("sendrecv of a batch", lambda w, x: jax.vmap(lambda x: _ring(w, x))(x), _from_below),
+    Check(
+        "derivative of allreduce",
+        lambda w, x: jax.grad(lambda x: (ops.allreduce(x, MPI.SUM, comm=w.comm) ** 2).sum())(x),
+        lambda w, xs: 2 * _total(w, xs),
+    ),
+    Check(
+        "derivative of sendrecv",
+        lambda w, x: jax.grad(lambda y: (_ring(w, y) * x).sum())(x),
+        lambda w, xs: xs[w.above],
+    ),
+]
+
+
+def run(timeout: float = TIMEOUT) -> int:
+    """Runs the checks, prints a line for each on rank 0, and returns the exit status. All ranks must call it."""
+    wrong_launcher = _info.wrong_launcher()
+    if wrong_launcher:
+        print(f"mpixla does NOT work here: {wrong_launcher}", flush=True)
+        return 1
+    world = World()
+    say: Callable[[str], None] = (lambda text: print(text, flush=True)) if world.rank == 0 else (lambda text: None)
+    ranks = f"{world.size} rank{'s' if world.size > 1 else ''}"
+    say(f"mpixla test: {len(CHECKS)} checks on {ranks}, {_info.mpi_name()}")
+    failed = []
+    for check in CHECKS:
+        reports = _on_all_ranks(check, world, timeout)
+        say(f"{'FAILED' if reports else 'ok':6}  {check.name}")
+        for text in reports:
+            say(f"        {text}")
+        if reports:
+            failed.append(check.name)
+    if failed:
+        say(f"mpixla does NOT work here: {len(failed)} of {len(CHECKS)} checks failed: {'; '.join(failed)}.")
+    else:
+        say(f"mpixla works here: all {len(CHECKS)} checks passed on {ranks}.")
+    world.comm.Barrier()
+    return int(bool(failed))
+
+
+def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
+    """Does a check, and returns what was wrong on which rank: the same on every rank."""
+    watch = threading.Timer(timeout, _give_up, [check, world, f"did not end within {timeout:g} s"])
+    watch.daemon = True
+    watch.start()
+    wrong = _attempt(check, world)
+    # A failed rank may have left the others in the middle of the operation, so waiting for them must have an end.
+    count = np.zeros(1, np.int64)
+    agreed = world.comm.Iallreduce(np.array([wrong is not None], np.int64), count)
+    deadline = time.monotonic() + (timeout if wrong is None else min(timeout, _PATIENCE))
+    while not agreed.Test():
+        if time.monotonic() > deadline:
+            _give_up(check, world, wrong or "went well, but another rank did not come back from it")
+        time.sleep(0)
+    watch.cancel()
+    if not count[0]:
+        return []
+    return [f"rank {rank}: {text}" for rank, text in enumerate(world.comm.allgather(wrong)) if text is not None]
+
+
+def _attempt(check: Check, world: World) -> str | None:
+    """Does a check on this rank, and returns what is wrong, or None."""
+    inputs = [world.input(rank, check.dtype) for rank in range(world.size)]
+
+    def call(x: Any) -> Any:
+        return check.call(world, x)
+
+    try:
+        result = jax.block_until_ready((jax.jit(call) if check.jit else call)(jnp.asarray(inputs[world.rank])))
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    expected = check.expected(world, inputs)
+    if expected is None or (result.shape == expected.shape and (np.asarray(result) == expected).all()):
+        return None
+    return f"expected {_brief(expected)}, got {_brief(np.asarray(result))}"
+
+
+def _brief(x: np.ndarray) -> str:
+    shown = np.array2string(x.ravel()[:6], separator=" ")
+    return f"{x.dtype}{list(x.shape)} {shown}{' and more' if x.size > 6 else ''}"
+
+
+def _give_up(check: Check, world: World, why: str) -> None:
+    sys.stdout.flush()
+    print(
+        f"FAILED  {check.name}\n        rank {world.rank}: {why}\n"
+        f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted.",
+        file=sys.stderr,
+        flush=True,
+    )
+    time.sleep(0.3)  # mpirun drops what it has not forwarded when a job aborts
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        MPI.COMM_WORLD.Abort(1)
+    os._exit(1)

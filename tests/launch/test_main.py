@@ -1,0 +1,170 @@
+"""python -m mpixla: what it says is so, its self-test notices what is wrong and always ends, its benchmark measures."""
+
+import importlib.metadata
+import re
+from pathlib import Path
+
+import jax.numpy as jnp
+import pytest
+from mpi4py import MPI
+from test_readme import OPERATIONS
+
+import mpixla
+from mpixla import __main__, _info, _native, _selftest
+
+MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
+
+
+def test_info(job):
+    lines = job(2, MAIN).stdout.splitlines()
+    said = dict(re.split(r"  +", line, maxsplit=1) for line in lines)
+    assert len(said) == len(lines), "rank 0 alone prints"
+    for title, package in {"mpixla": "mpixla", "JAX": "jax", "NumPy": "numpy", "mpi4py": "mpi4py"}.items():
+        assert re.split("[ ,]", said[title])[0] == importlib.metadata.version(package)
+    first = " ".join(MPI.Get_library_version().replace("\0", "").splitlines()[0].split())
+    assert said["MPI"] == first
+    assert said["MPI standard"] == "{}.{}".format(*MPI.Get_version())
+    assert said["MPI handles"].startswith("int" if "MPICH" in first or "Intel" in first else "pointer")
+    assert said["thread level"] == "MPI_THREAD_MULTIPLE"
+    assert said["ranks"].startswith("2 (")
+    assert "CPU only" in said["GPU transport"]
+    assert not mpixla.has_cuda_support()
+    # The file is one that this process has in its memory.
+    library = Path(said["MPI library"].split(", which is ")[-1])
+    assert re.search(rf" {re.escape(str(library))}$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+    assert library == Path(_native.lib.mpixla_mpi_file().decode()).resolve()
+
+
+PLACES = [
+    ([("a", [0, 1])], "1 (1 on a)", "2 for each rank, of its own"),
+    ([("a", [0]), ("a", [1]), ("b", [0])], "3 (2 on a, 1 on b)", "1 for each rank, of its own"),
+    ([("a", [0, 1]), ("a", [1])], "2 (2 on a)", "1 to 2 for each rank, shared with other ranks (not pinned)"),
+    (
+        [(f"n{i}", [0]) for i in range(10)],
+        f"10 ({', '.join(f'1 on n{i}' for i in range(8))}, and 2 more hosts)",
+        "1 for each rank, of its own",
+    ),
+]
+
+
+@pytest.mark.parametrize(("places", "ranks", "cpus"), PLACES)
+def test_ranks_and_their_cpus(places, ranks, cpus):
+    rows = _info.report(places)
+    assert rows["ranks"] == ranks
+    assert rows["CPUs"] == cpus
+
+
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_launcher_of_another_mpi(monkeypatch, capsys, variable):
+    """Each process is alone then, and everything would work, but for nobody."""
+    for known in _info._LAUNCHERS:
+        monkeypatch.delenv(known, raising=False)
+    assert _info.wrong_launcher() is None
+    monkeypatch.setenv(variable, "1")
+    assert _info.wrong_launcher() is None
+    monkeypatch.setenv(variable, "4")
+    assert f"{variable}=4: 4 processes were started" in _info.wrong_launcher()
+    assert _selftest.run() == 1
+    assert capsys.readouterr().out.startswith("mpixla does NOT work here: ")
+
+
+def test_selftest(job):
+    lines = job(2, MAIN, "test").stdout.splitlines()
+    assert re.fullmatch(rf"mpixla test: {len(_selftest.CHECKS)} checks on 2 ranks, .+", lines[0])
+    assert lines[1:-1] == [f"ok      {check.name}" for check in _selftest.CHECKS]
+    assert lines[-1] == f"mpixla works here: all {len(_selftest.CHECKS)} checks passed on 2 ranks."
+
+
+def test_selftest_alone(capsys):
+    assert _selftest.run() == 0
+    assert f"all {len(_selftest.CHECKS)} checks passed on 1 rank." in capsys.readouterr().out
+
+
+def test_selftest_tries_every_operation():
+    tried = set(re.findall(r"\w+", " ".join(check.name for check in _selftest.CHECKS)))
+    assert tried >= OPERATIONS
+
+
+@pytest.mark.parametrize(
+    "check", [check for check in _selftest.CHECKS if check.name != "barrier"], ids=lambda check: check.name
+)
+def test_every_check_can_fail(check):
+    """A result that differs in one item, or in its shape, is noticed."""
+    world = _selftest.World()
+
+    right = check.expected(world, [world.input(0, check.dtype)])
+    spoiled = right.copy()
+    spoiled.flat[0] = not spoiled.flat[0] if right.dtype == bool else spoiled.flat[0] + 1
+    for other in (spoiled, right[None]):
+        bad = _selftest.Check(check.name, lambda w, x, y=other: jnp.asarray(y), check.expected, check.dtype)
+        assert re.match("expected .*, got ", _selftest._attempt(bad, world))
+
+
+BREAK = """
+import sys, time
+from dataclasses import replace
+import mpixla
+from mpixla import _selftest, __main__
+rank = mpixla.get_default_comm().Get_rank()
+_selftest._PATIENCE = 1
+checks = _selftest.CHECKS[:5]
+i = [check.name for check in checks].index("allreduce")
+right = checks[i].call
+def call(w, x):
+    {body}
+checks[i] = replace(checks[i], call=call, jit={jit})
+_selftest.CHECKS[:] = checks
+sys.exit(__main__.main(["test", "--timeout", "3"]))
+"""
+# What happens on rank 1, and whether the others can go on.
+BROKEN = {
+    "a wrong result": ("return right(w, x) + rank", True, "rank 1: expected float32[2, 3]", True),
+    "an exception before the call": ("return right(w, x) if rank == 0 else 1 / 0", True, "ZeroDivisionError", False),
+    "a rank that is stuck": ("rank and time.sleep(60)\n    return right(w, x)", False, "did not end within 3 s", False),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_selftest_that_fails(job, what):
+    body, jit, report, goes_on = BROKEN[what]
+    done = job(2, BREAK.format(body=body, jit=jit), check=False, timeout=30)
+    assert done.returncode != 0
+    assert report in done.stdout + done.stderr
+    if goes_on:
+        lines = done.stdout.splitlines()
+        assert [line[:6].strip() for line in lines if line.startswith(("ok", "FAILED"))] == [
+            "ok",
+            "ok",
+            "FAILED",
+            "ok",
+            "ok",
+        ]
+        assert lines[-1] == "mpixla does NOT work here: 1 of 5 checks failed: allreduce."
+    else:
+        assert (
+            "mpixla does NOT work here: the ranks cannot go on after 'allreduce', so the job is aborted." in done.stderr
+        )
+
+
+def test_bench(job):
+    """The command as it is but for the time that it takes."""
+    lines = job(2, f"from mpixla import _bench; _bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
+    assert re.match("mpixla bench: 2 ranks on 1 host, ", lines[0])
+    assert lines[2].split() == ["bytes", "sendrecv", "us", "MB/s", "allreduce", "us", "MB/s"]
+    sizes = []
+    for line in lines[3:]:
+        nbytes, *numbers = map(float, line.split())
+        assert len(numbers) == 4
+        assert min(numbers) >= 0
+        for time, rate in (numbers[:2], numbers[2:]):
+            assert time > 0
+            assert rate == pytest.approx(nbytes / time, rel=0.1, abs=0.1)  # bytes in a microsecond are MB in a second
+        sizes.append(nbytes)
+    assert sizes == sorted(sizes)
+    assert len(sizes) == 5
+
+
+def test_unknown_command(capsys):
+    with pytest.raises(SystemExit):
+        __main__.main(["tset"])
+    assert "invalid choice: 'tset'" in capsys.readouterr().err

@@ -1,0 +1,240 @@
+"""What comes from inside JAX: in one module, each name with a test that it is needed and does its job."""
+
+import ast
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from mpixla import _jax, _versions
+
+PACKAGE = Path(mpixla.__file__).parent
+X = jnp.ones(3)
+
+
+def private_names(path: Path) -> list[str]:
+    """What a module imports from jax._src, and what it uses of the modules that it imports from there."""
+    tree = ast.parse(path.read_text())
+    names, modules = [], {}
+    packages = ("jax._src", "jax._src.interpreters")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names if "_src" in alias.name.split(".")]
+        if isinstance(node, ast.ImportFrom) and "_src" in (node.module or "").split("."):
+            for alias in node.names:
+                if node.module in packages:
+                    modules[alias.asname or alias.name] = alias.name
+                else:
+                    names.append(alias.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            names.append(f"{modules[node.value.id]}.{node.attr}")
+        if isinstance(node, ast.Attribute) and node.attr == "_src":
+            names.append("an attribute _src")
+    return sorted(set(names))
+
+
+def test_one_module_imports_from_inside_jax():
+    files = list(PACKAGE.glob("**/*.py"))
+    assert len(files) > 10
+    assert {path.name for path in files if private_names(path)} == {"_jax.py"}
+
+
+def add(x):
+    return mpixla.allreduce(x, op=MPI.SUM)
+
+
+def loop(x):
+    return jax.lax.fori_loop(0, 2, lambda i, x: add(x), x)
+
+
+def lowers(fun: Callable) -> Callable:
+    return lambda: "mpixla_allreduce" in jax.jit(lambda x: fun(x)).lower(X).as_text()
+
+
+@jax.custom_vjp
+def custom(x):
+    return add(x)
+
+
+custom.defvjp(lambda x: (add(x), None), lambda _, ct: (ct,), optimize_remat=True)
+
+
+def keeps_ignored() -> bool:
+    """Reverse mode of a checkpoint communicates what leads to no result here."""
+
+    @jax.checkpoint
+    def ignores(x):
+        return jnp.sin(x), jnp.sin(add(x))
+
+    return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: ignores(x)[0].sum()))(X))
+
+
+def survives_failure() -> bool:
+    """The failing program takes a while, so that it fails after its dispatch."""
+    comm = MPI.COMM_WORLD.Clone()
+
+    @jax.jit
+    def failing(x):
+        x = jax.lax.fori_loop(0, 10, lambda i, x: x @ x, x)
+        return mpixla.allreduce(x, op=MPI.SUM, comm=comm)
+
+    large = jnp.zeros((300, 300))
+    failing(large).block_until_ready()
+    comm.Free()
+    with pytest.raises(Exception, match="was freed"):
+        failing(large).block_until_ready()
+    return list(jax.jit(add)(X)) == [1, 1, 1]
+
+
+def runs_twice_ahead_of_time() -> bool:
+    compiled = jax.jit(add).lower(X).compile()
+    return [compiled(X).sum() for _ in range(2)] == [3, 3]
+
+
+def in_new_process(code: str) -> bool:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return done.returncode == 0
+
+
+TWO_DEVICES = """
+import jax, jax.numpy as jnp, mpixla, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from mpi4py import MPI
+from mpixla import _jax
+jax.config.update("jax_num_cpu_devices", 2)
+{take}
+x = jax.device_put(jnp.ones(4), NamedSharding(Mesh(np.array(jax.devices()), "i"), PartitionSpec("i")))
+try:
+    jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))(x)
+except NotImplementedError as e:
+    assert "2 local devices" in str(e)
+else:
+    raise AssertionError("not refused")
+"""
+HAS_STARTED = """
+import jax, mpixla
+from mpixla._jax import jax_has_started
+assert not jax_has_started()
+jax.numpy.ones(1)
+assert jax_has_started()
+"""
+
+
+def refuses_devices_in_words() -> bool:
+    """In a process of its own, since JAX must not have started; without the registration JAX has words of its own."""
+    without = TWO_DEVICES.format(take="_jax._effects.shardable_ordered_effects._effect_types.clear()")
+    return in_new_process(TWO_DEVICES.format(take="")) and not in_new_process(without)
+
+
+def sees_traces() -> bool:
+    seen = []
+    jax.jit(lambda x: seen.append(_jax.trace_state_clean()) or x)(X)
+    return _jax.trace_state_clean() and seen == [False]
+
+
+def without_effect(registry: str) -> Callable:
+    """Takes away that the effect is registered there."""
+
+    def take(monkeypatch):
+        types = getattr(_jax._effects, registry)
+        assert _jax.CommunicationEffect in types._effect_types
+        monkeypatch.setattr(types, "_effect_types", types._effect_types - {_jax.CommunicationEffect})
+
+    return take
+
+
+def without_dispatch_in_python(monkeypatch):
+    monkeypatch.setattr(_jax._pxla.MeshExecutable, "create_cpp_call", _jax._dispatch_in_cpp)
+
+
+def without_fresh_tokens(monkeypatch):
+    monkeypatch.setattr(_jax._dispatch.RuntimeTokenSet, "get_token_input", _jax._next_token)
+
+
+# Each name: what works thanks to it, and how to take it away, by which that must stop working.
+NEEDED = {
+    "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
+    "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),
+    "core.trace_state_clean": (sees_traces, None),
+    # Its method, replaced.
+    "dispatch.RuntimeTokenSet": (survives_failure, without_fresh_tokens),
+    "effects.control_flow_allowed_effects": (lowers(loop), without_effect("control_flow_allowed_effects")),
+    "effects.custom_derivatives_allowed_effects": (
+        lowers(jax.grad(lambda x: custom(x).sum())),
+        without_effect("custom_derivatives_allowed_effects"),
+    ),
+    "effects.ordered_effects": (lowers(add), without_effect("ordered_effects")),
+    "effects.partial_eval_kept_effects": (keeps_ignored, without_effect("partial_eval_kept_effects")),
+    "effects.remat_allowed_effects": (
+        lowers(jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum()))),
+        without_effect("remat_allowed_effects"),
+    ),
+    "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
+    "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
+}
+
+
+def test_every_name_is_in_the_table():
+    assert private_names(PACKAGE / "_jax.py") == sorted(NEEDED)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_does_its_job(name, monkeypatch):
+    works, take = NEEDED[name]
+    assert works()
+    if take is not None:
+        take(monkeypatch)
+        jax.clear_caches()
+        try:
+            still = works()
+        except (Exception, pytest.fail.Exception):
+            still = False
+        finally:
+            monkeypatch.undo()
+            jax.clear_caches()
+            jax.jit(add)(X).block_until_ready()  # a failed program's token would fail the exit
+        assert not still, f"this JAX does not need {name} any more: take it out of _jax.py"
+
+
+# A JAX newer than tested.
+
+IMPORT = (
+    "import sys, jax; jax.__version__ = sys.argv[1]; import mpixla; mpixla.barrier(); sys.stdout.write('imported\\n')"
+)
+
+
+@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (_versions.NEWEST_TESTED, 0)])
+def test_notice_for_a_newer_jax(job, version, notices):
+    """One, on one rank, that says since when; and everything goes on."""
+    done = job(2, IMPORT, version)
+    assert done.stdout.split() == ["imported", "imported"]
+    assert done.stderr.count("JaxVersionWarning: mpixla was tested with JAX up to") == notices
+    if notices:
+        assert f"up to {_versions.NEWEST_TESTED} ({_versions.TESTED_IN}), and this is JAX {version}." in done.stderr
+
+
+def test_notice_can_be_turned_off(monkeypatch):
+    monkeypatch.setattr(jax, "__version__", "999.0")
+    with pytest.warns(mpixla.JaxVersionWarning, match="mpixla was tested") as seen:
+        _versions.notice()
+    assert len(seen) == 1
+    assert 'filterwarnings("ignore", "mpixla was tested")' in str(seen[0].message)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.filterwarnings("ignore", "mpixla was tested")
+        _versions.notice()
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"), [("0.12.0", "0.12.0.1"), ("0.9.2", "0.10.0"), ("0.12.0.1", "0.13.0.dev20261101+abc")]
+)
+def test_order_of_versions(older, newer):
+    assert _versions._parts(older) < _versions._parts(newer)
