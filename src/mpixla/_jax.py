@@ -18,21 +18,28 @@ from jax._src import effects as _effects
 # Rules for reverse mode alone: JAX differentiates a call without results in forward mode, and drops it in reverse mode.
 from jax._src.interpreters.ad import primitive_linearizations
 
+# What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
+from jax._src.interpreters.partial_eval import dce_rules
+
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
 from jax.extend.core import Effect, Primitive
+from jax.extend.core.primitives import while_p
 from jax.interpreters import mlir
 
 __all__ = [
     "CommunicationEffect",
     "Primitive",
     "ShapedArray",
+    "dce_rules",
+    "is_tracing",
     "jax_has_started",
     "mlir",
     "ordered",
     "primitive_linearizations",
     "token_aval",
+    "while_p",
 ]
 
 
@@ -47,6 +54,12 @@ ordered = CommunicationEffect()
 
 # The type of the values that carry order.
 token_aval = _core.abstract_token
+
+
+def is_tracing() -> bool:
+    """Whether what is called now is traced or transformed, rather than run at once."""
+    return not _core.trace_state_clean()
+
 
 for _registry in (
     mlir.lowerable_effects,
