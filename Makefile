@@ -23,12 +23,13 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python check format wheel prerequisites clean
+.PHONY: help demo test test-c test-python test-clients check format wheel prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
+	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl'
 	@echo 'make clean                             remove everything that was built'
@@ -77,6 +78,32 @@ test-python: $(VENV)/installed
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) tests/spmd || exit 1; \
 	done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch
+
+# Programs that PyPI serves and that were written for mpi4jax: the ocean model Veros, for its API without tokens (the
+# newest) and with tokens (1.5). Each must give on CLIENT_RANKS ranks what it gives on one, where Veros does not
+# communicate. Veros itself asks for versions of its own, so it is installed beside its needs.
+CLIENT_RANKS ?= 2
+CLIENT_STEPS ?= 3
+CLIENTS := build/clients-$(MPI)-$(PYTHON_VERSION)
+CLIENT_NEEDS := click cython entrypoints h5netcdf h5py loguru pillow requests scipy setuptools tqdm wheel
+
+$(CLIENTS)/%/installed: | $(VENV)/installed
+	@echo "installing $* into $(@D)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CLIENT_NEEDS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-build-isolation \
+	    --no-binary :all: --target $(@D) $*
+	@touch $@
+
+test-clients: test-client-veros test-client-veros==1.5.0
+test-client-veros: API = mpi4jax
+test-client-veros==1.5.0: API = mpi4jax-tokens
+test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
+	@for n in 1 $(CLIENT_RANKS); do \
+	    echo "== $* on $$n rank(s), MPI=$(MPI)"; \
+	    PYTHONPATH=$(CURDIR)/$(<D) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.compat $(API) \
+	        tests/clients/veros_model.py $(CLIENT_STEPS) $(CURDIR)/$(<D)/$$n.npz || exit 1; \
+	done
+	$(BIN)/python tests/clients/compare.py $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
 
 C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
 

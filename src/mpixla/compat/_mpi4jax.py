@@ -16,7 +16,7 @@ from .._comm import get_default_comm
 from .._mpi import MPI
 from ._errors import check_ranks
 from ._modules import make_module
-from ._tokens import check_token, order_by_effect, thread
+from ._tokens import always_order_by_effect, check_token, order_by_effect, thread
 
 # The operations, and which of their arguments are data.
 _DATA = {
@@ -157,6 +157,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "unpack_hashable": unpack_hashable,
         **support,
     }
+    logging = {"set_logging": _set_logging, "get_logging": _get_logging}
     version = _VERSION_WITH_TOKENS if tokens else _VERSION
     contents: dict[str, dict[str, Any]] = {
         "mpi4jax": {**ops, **support, "__version__": version, "__all__": [*ops, *support]},
@@ -164,12 +165,15 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "mpi4jax._src.comm": {"get_default_comm": get_default_comm},
         "mpi4jax._src.flush": {"flush": _flush},
         "mpi4jax._src.utils": utils,
-        "mpi4jax._src.xla_bridge": {"set_logging": _set_logging, "get_logging": _get_logging},
+        "mpi4jax._src.xla_bridge": logging,
+        "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
     }
     if tokens:
         without = {name: _without_token(name) for name in _DATA}
         contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
+        if _is_truthy("MPI4JAX_PREFER_NOTOKEN"):
+            always_order_by_effect()
     if _is_truthy("MPI4JAX_DEBUG"):
         _native.set_logging(True)
     return {name: make_module(name, names) for name, names in contents.items()}

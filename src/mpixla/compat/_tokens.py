@@ -54,6 +54,7 @@ def _is_jax_token(token: Any) -> bool:
     return isinstance(token, Token) or getattr(token, "aval", None) is token_aval
 
 
+_always_by_effect = False
 _by_effect = contextvars.ContextVar("mpixla.compat: order by effect", default=False)
 
 
@@ -65,6 +66,12 @@ def order_by_effect() -> Iterator[None]:
         yield
     finally:
         _by_effect.reset(before)
+
+
+def always_order_by_effect() -> None:
+    """From now on all calls are made in program order, in every thread."""
+    global _always_by_effect
+    _always_by_effect = True
 
 
 def thread(token: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
@@ -82,7 +89,7 @@ def thread(token: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
         token = _array_of.bind(token)
     if not is_tracing():  # dispatches from one thread run in order
         return fun(*args), new_token() if token is None else token
-    if token is None or _by_effect.get():
+    if token is None or _always_by_effect or _by_effect.get():
         before = new_token() if token is None else _sync(token)
         return fun(*args), _sync(before)
     closed, shapes = jax.make_jaxpr(fun, return_shape=True)(*args)
