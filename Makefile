@@ -79,31 +79,36 @@ test-python: $(VENV)/installed
 	done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch
 
-# Programs that PyPI serves and that were written for mpi4jax: the ocean model Veros, for its API without tokens (the
-# newest) and with tokens (1.5). Each must give on CLIENT_RANKS ranks what it gives on one, where Veros does not
-# communicate. Veros itself asks for versions of its own, so it is installed beside its needs.
+# Programs that PyPI serves and that were written for mpi4jax: the ocean model Veros, the newest for the API without
+# tokens, 1.5 for the one with tokens. Each must give on CLIENT_RANKS ranks what it gives on one, where Veros does not
+# communicate. Veros asks for other versions of what we test with, so it is installed beside its needs.
 CLIENT_RANKS ?= 2
 CLIENT_STEPS ?= 3
 CLIENTS := build/clients-$(MPI)-$(PYTHON_VERSION)
 CLIENT_NEEDS := click cython entrypoints h5netcdf h5py loguru pillow requests scipy setuptools tqdm wheel
+veros_PACKAGE := veros
+veros_API := mpi4jax
+veros-tokens_PACKAGE := veros==1.5.0
+veros-tokens_API := mpi4jax-tokens
+
+test-clients: test-client-veros test-client-veros-tokens
 
 $(CLIENTS)/%/installed: | $(VENV)/installed
-	@echo "installing $* into $(@D)"
+	@echo "installing $($*_PACKAGE) into $(@D)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CLIENT_NEEDS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-build-isolation \
-	    --no-binary :all: --target $(@D) $*
+	    --no-binary $(firstword $(subst ==, ,$($*_PACKAGE))) --target $(@D) $($*_PACKAGE)
 	@touch $@
 
-test-clients: test-client-veros test-client-veros==1.5.0
-test-client-veros: API = mpi4jax
-test-client-veros==1.5.0: API = mpi4jax-tokens
 test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 	@for n in 1 $(CLIENT_RANKS); do \
-	    echo "== $* on $$n rank(s), MPI=$(MPI)"; \
-	    PYTHONPATH=$(CURDIR)/$(<D) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.compat $(API) \
+	    echo "== $($*_PACKAGE) on $$n rank(s), MPI=$(MPI)"; \
+	    PYTHONPATH=$(CURDIR)/$(<D) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.compat $($*_API) \
 	        tests/clients/veros_model.py $(CLIENT_STEPS) $(CURDIR)/$(<D)/$$n.npz || exit 1; \
 	done
 	$(BIN)/python tests/clients/compare.py $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
+
+.PRECIOUS: $(CLIENTS)/%/installed
 
 C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
 
