@@ -7,8 +7,7 @@
 #include "xla_ffi.h"
 
 static ffi_error *error_make(const ffi_api *api) {
-    ffi_error_create_args args = {
-        .struct_size = sizeof args, .message = error_get(), .code = FFI_FAILED_PRECONDITION};
+    ffi_error_create_args args = {.struct_size = sizeof args, .message = error_get(), .code = FFI_FAILED_PRECONDITION};
     return api->error_create(&args);
 }
 

@@ -45,7 +45,7 @@ def check_ranks(name: str, arguments: Mapping[str, Any]) -> None:
         ValueError: for such a rank.
     """
     for what, (code, others) in _RANKS.items():
-        rank = arguments.get(what)
+        rank: Any = arguments.get(what)
         if not hasattr(rank, "__index__") or isinstance(rank, jax.core.Tracer) or rank in others:
             continue
         comm = comm_of(arguments.get("comm"))

@@ -151,7 +151,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "has_hip_support": has_hip_support,
         "has_sycl_support": mpixla.has_sycl_support,
     }
-    utils = {
+    utils: dict[str, Any] = {
         "HashableMPIType": HashableMPIType,
         "wrap_as_hashable": wrap_as_hashable,
         "unpack_hashable": unpack_hashable,
