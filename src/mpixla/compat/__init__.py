@@ -5,7 +5,6 @@ docs/migration.md says what each call becomes and what differs.
 """
 
 import functools
-import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -70,12 +69,3 @@ def install(name: str) -> None:
     if not _installed:
         _errors.install()
     _installed.add(name)
-    _follow_environment()
-
-
-def _follow_environment() -> None:
-    """Translates mpi4jax's choice between the MPI's own GPU transport and copies through the host."""
-    given = [os.environ[v] for v in ("MPI4JAX_USE_CUDA_MPI", "MPI4JAX_USE_SYCL_MPI") if v in os.environ]
-    if given:
-        direct = any(value.lower() in ("true", "1", "on") for value in given)
-        os.environ.setdefault("MPIXLA_GPU_TRANSPORT", "mpi" if direct else "host")
