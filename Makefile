@@ -23,13 +23,14 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python test-large test-dist check format wheel sdist prerequisites clean
+.PHONY: help demo test test-c test-python test-large test-clients test-dist check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
+	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
@@ -84,6 +85,37 @@ test-python: $(VENV)/installed
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
 test-large: $(VENV)/installed
 	$(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
+
+# Programs that PyPI serves and that were written for mpi4jax: the ocean model Veros, the newest for the API without
+# tokens, 1.5 for the one with tokens. Each must give on CLIENT_RANKS ranks what it gives on one, where Veros does not
+# communicate. Veros asks for other versions of what we test with, so it is installed beside its needs.
+CLIENT_RANKS ?= 2
+CLIENT_STEPS ?= 3
+CLIENTS := build/clients-$(MPI)-$(PYTHON_VERSION)
+CLIENT_NEEDS := click cython entrypoints h5netcdf h5py loguru pillow requests scipy setuptools tqdm wheel
+veros_PACKAGE := veros
+veros_API := mpi4jax
+veros-tokens_PACKAGE := veros==1.5.0
+veros-tokens_API := mpi4jax-tokens
+
+test-clients: test-client-veros test-client-veros-tokens
+
+$(CLIENTS)/%/installed: | $(VENV)/installed
+	@echo "installing $($*_PACKAGE) into $(@D)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CLIENT_NEEDS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-build-isolation \
+	    --no-binary $(firstword $(subst ==, ,$($*_PACKAGE))) --target $(@D) $($*_PACKAGE)
+	@touch $@
+
+test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
+	@for n in 1 $(CLIENT_RANKS); do \
+	    echo "== $($*_PACKAGE) on $$n rank(s), MPI=$(MPI)"; \
+	    PYTHONPATH=$(CURDIR)/$(<D) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.compat $($*_API) \
+	        tests/clients/veros_model.py $(CLIENT_STEPS) $(CURDIR)/$(<D)/$$n.npz || exit 1; \
+	done
+	$(BIN)/python tests/clients/compare.py $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
+
+.PRECIOUS: $(CLIENTS)/%/installed
 
 C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
 

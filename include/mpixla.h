@@ -125,6 +125,10 @@ MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
  * as their first operand, the id of a request, two float32 numbers. Operands beyond those of its row do nothing but
  * make the wait come after them. */
 MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
+/* The handler of the target "mpixla_order", which calls nothing and works on every device: of an array it makes a
+ * token, and of a token, with the array as a second operand and result in one memory, the array. So values that a
+ * program carries put its calls in order. */
+MPIXLA_API mpixla_handler *mpixla_order_handler(void);
 /* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
  * finalized. Returns how many there were. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);

@@ -121,6 +121,31 @@ static void answers_without_calling(void) {
     CHECK_INT(fake->calls, before + 1);
 }
 
+/* The handler that passes arrays on as tokens calls nothing, and an array stays in its memory. */
+static void orders_without_calling(void) {
+    int before = fake->calls;
+    ffi_handler *order = (ffi_handler *)mpixla_order_handler();
+    ffi_metadata metadata = {.struct_size = sizeof metadata, .api_version = {.major_version = -1}};
+    ffi_metadata_extension extension = {.base = {.struct_size = sizeof extension, .type = FFI_EXTENSION_METADATA},
+                                        .metadata = &metadata};
+    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+    c.handler = order;
+    CHECK_STR(call_run(&c), "the array that a token was made of must be passed on in its own memory, but XLA moved it");
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    c.sides[CALL_RESULTS].buffers[0].data = c.sides[CALL_OPERANDS].buffers[0].data;
+    CHECK_STR(call_run(&c), "");
+    call_insert(&c, CALL_OPERANDS, 0, FFI_TOKEN, 0, NULL);
+    call_insert(&c, CALL_RESULTS, 1, FFI_TOKEN, 0, NULL);
+    CHECK_STR(call_run(&c), "");
+    call_remove(&c, CALL_RESULTS, 0); /* the token alone is left */
+    CHECK_STR(call_run(&c), "");
+    c.frame.extension_start = &extension.base;
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(metadata.api_version.major_version, FFI_VERSION_MAJOR);
+    CHECK_INT(metadata.api_version.minor_version, FFI_VERSION_MINOR);
+    CHECK_INT(fake->calls, before);
+}
+
 static void refuses_a_wrong_call(void) {
     int before = fake->calls;
     call_make(&c, "send", FIXTURE_RANK0, 0);
@@ -320,6 +345,7 @@ int main(int argc, char **argv) {
     passes_special_values();
     calls_mpi_for_no_items();
     answers_without_calling();
+    orders_without_calling();
     refuses_a_wrong_call();
     tells_of_errors_of_mpi();
     works_in_place();

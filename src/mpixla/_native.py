@@ -124,6 +124,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_op_table", POINTER(_OpRow), [size]),
         ("mpixla_request_op_table", POINTER(_OpRow), [size]),
         ("mpixla_requests_end", c_int64, []),
+        ("mpixla_order_handler", c_void_p, []),
         ("mpixla_attribute_table", POINTER(c_char_p), [size]),
         ("mpixla_logging_set", c_int, [c_int]),
         ("mpixla_calls_in_flight", c_int64, []),
@@ -211,6 +212,9 @@ _connect()
 ops = _register(lib.mpixla_op_table)
 # Those of native/requests.def: operations that start something, and those that wait for it.
 request_ops = _register(lib.mpixla_request_op_table)
+# Makes tokens of arrays and arrays of tokens.
+ORDER_TARGET = "mpixla_order"
+jax.ffi.register_ffi_target(ORDER_TARGET, jax.ffi.pycapsule(lib.mpixla_order_handler()), platform="cpu")
 
 
 def set_logging(enabled: bool) -> bool:

@@ -1,0 +1,71 @@
+"""Programs written for mpi4jax and for JPI, unmodified, on mpixla.
+
+``python -m mpixla.compat NAME script.py arguments`` runs one; ``install(NAME)`` does the same from inside a program.
+docs/migration.md says what each call becomes and what differs.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import jax
+
+from . import _errors, _jpi, _mpi4jax
+from ._tokens import new_token
+
+__all__ = ["NAMES", "install"]
+
+_MAKERS: dict[str, Callable[[], dict[str, ModuleType]]] = {
+    "mpi4jax": functools.partial(_mpi4jax.make, tokens=False),
+    "mpi4jax-tokens": functools.partial(_mpi4jax.make, tokens=True),
+    "jpi": _jpi.make,
+}
+
+NAMES = tuple(_MAKERS)
+"""What ``install`` takes: "mpi4jax" is mpi4jax 0.8 and later, "mpi4jax-tokens" is mpi4jax before 0.8, "jpi" is JPI."""
+
+_installed: set[str] = set()
+
+
+def install(name: str) -> None:
+    """Makes ``import mpi4jax`` or ``import jpi`` import an interface to mpixla, whether the library is there or not.
+
+    Call it before the library's modules are imported, on every rank.
+
+    Args:
+        name: one of ``NAMES``.
+
+    Raises:
+        ValueError: if there is no such name.
+        RuntimeError: if the library itself, or another version of its interface, was imported before.
+
+    Example:
+        >>> import mpixla.compat
+        >>> mpixla.compat.install("mpi4jax")
+        >>> import mpi4jax
+        >>> mpi4jax.has_cuda_support() == mpixla.has_cuda_support()
+        True
+    """
+    if name not in _MAKERS:
+        raise ValueError(f"mpixla.compat has no interface named {name!r}. The names are {', '.join(NAMES)}.")
+    if name in _installed:
+        return
+    package = name.partition("-")[0]
+    if package in sys.modules:
+        raise RuntimeError(
+            f"mpixla.compat.install({name!r}) came too late: {package} was imported before. Call it first, or start "
+            f"the program as python -m mpixla.compat {name} script.py."
+        )
+    modules = _MAKERS[name]()
+    sys.modules.update(modules)
+    for full_name, module in modules.items():
+        parent, _, child = full_name.rpartition(".")
+        if parent and not hasattr(modules[parent], child):
+            setattr(modules[parent], child, module)
+    if name == "mpi4jax-tokens":
+        # JAX's own tokens keep functions that return them from the fast dispatch; arrays do not.
+        jax.lax.create_token = lambda _=None: new_token()
+    if not _installed:
+        _errors.install()
+    _installed.add(name)

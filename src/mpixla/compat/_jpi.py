@@ -1,0 +1,113 @@
+"""JPI: its functions in terms of mpixla's. Each takes a token and gives one."""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import mpixla
+
+from .._comm import comm_of, get_default_comm
+from .._mpi import MPI
+from ._errors import check_ranks
+from ._modules import make_module
+from ._tokens import check_token, thread
+
+_Result = tuple[jax.Array, Any]
+
+
+def gen_token() -> jax.Array:
+    """A token that nothing comes before."""
+    return jnp.zeros((), jnp.float32)
+
+
+def _after(token: Any, fun: Any, x: Any, **arguments: Any) -> Any:
+    name = fun.__name__
+    if token is None:
+        raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
+    check_token(token, name)
+    check_ranks(name, arguments)
+    result, token = thread(token, lambda x: fun(x, **arguments), x)
+    return result, token
+
+
+def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:
+    """The arrays of all ranks, stacked."""
+    return _after(token, mpixla.allgather, x, comm=comm)
+
+
+def allreduce(x: Any, token: Any, op: MPI.Op, comm: MPI.Comm | None = None) -> _Result:
+    """The reduction over all ranks."""
+    return _after(token, mpixla.allreduce, x, op=op, comm=comm)
+
+
+def barrier(token: Any, comm: MPI.Comm | None = None) -> Any:
+    """The token, after all ranks have come here."""
+
+    def barrier(x: None, **arguments: Any) -> None:
+        mpixla.barrier(**arguments)
+
+    return _after(token, barrier, None, comm=comm)[1]
+
+
+def bcast(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
+    """The root's array."""
+    return _after(token, mpixla.bcast, x, root=root, comm=comm)
+
+
+def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
+    """On the root the arrays of all ranks, stacked; elsewhere zeros of that shape."""
+
+    def gather(x: Any, **arguments: Any) -> jax.Array:
+        result = mpixla.gather(x, **arguments)
+        c = comm_of(comm)
+        return result if c.rank == root else jnp.zeros((c.size, *result.shape), result.dtype)
+
+    return _after(token, gather, x, root=root, comm=comm)
+
+
+def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
+    """This rank's part of the root's array, whose first axis is cut into as many parts as there are ranks.
+
+    A part of one entry comes without the first axis.
+    """
+
+    def scatter(x: Any, **arguments: Any) -> jax.Array:
+        x, c = jnp.asarray(x), comm_of(comm)
+        if x.ndim == 0 or x.shape[0] % c.size != 0:
+            raise ValueError(
+                f"scatter cuts the first axis into {c.size} equal parts, one for each rank of communicator '{c.name}', "
+                f"but x has shape {x.shape}."
+            )
+        parts = x.reshape(c.size, x.shape[0] // c.size, *x.shape[1:])
+        part = mpixla.scatter(parts if c.rank == root else parts[0], **arguments)
+        return part[0] if part.shape[0] == 1 else part
+
+    return _after(token, scatter, x, root=root, comm=comm)
+
+
+def recv(x: Any, token: Any, source: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
+    """The array that ``source`` sends, like the template ``x``."""
+    return _after(token, mpixla.recv, x, source=source, tag=tag, comm=comm)
+
+
+def send(x: Any, token: Any, dest: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
+    """``x``, after it was sent."""
+
+    def send(x: Any, **arguments: Any) -> jax.Array:
+        return mpixla.wait(mpixla.isend(x, **arguments))
+
+    return _after(token, send, x, dest=dest, tag=tag, comm=comm)
+
+
+def make() -> dict[str, ModuleType]:
+    """JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
+    jax.config.update("jax_enable_x64", True)
+    ops = {f.__name__: f for f in (allgather, allreduce, barrier, bcast, gather, recv, scatter, send)}
+    return {
+        "jpi": make_module("jpi", {**ops, "gen_token": gen_token, "__all__": [*ops, "gen_token"]}),
+        "jpi.comm": make_module("jpi.comm", {"Comm": MPI.Comm, "get_default_comm": get_default_comm}),
+        "jpi.op": make_module("jpi.op", {"Op": MPI.Op}),
+        "jpi.token": make_module("jpi.token", {"Token": jax.Array, "gen_token": gen_token}),
+    }

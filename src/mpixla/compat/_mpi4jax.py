@@ -1,0 +1,179 @@
+"""mpi4jax: its functions, those with tokens (before 0.8) and those without, in terms of mpixla's."""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jax
+
+import mpixla
+
+from .. import _native
+from .._comm import get_default_comm
+from .._mpi import MPI
+from ._errors import check_ranks
+from ._modules import make_module
+from ._tokens import always_order_by_effect, check_token, order_by_effect, thread
+
+# The operations, and which of their arguments are data.
+_DATA = {
+    "allgather": ("x",),
+    "allreduce": ("x",),
+    "alltoall": ("x",),
+    "barrier": (),
+    "bcast": ("x",),
+    "gather": ("x",),
+    "recv": ("x",),
+    "reduce": ("x",),
+    "scan": ("x",),
+    "scatter": ("x",),
+    "send": ("x",),
+    "sendrecv": ("sendbuf", "recvbuf"),
+}
+
+# The newest version of each API.
+_VERSION, _VERSION_WITH_TOKENS = "0.9.1", "0.7.2"
+
+
+class HashableMPIType:
+    """An MPI object that jax.jit accepts as a static argument, and every operation in place of the object."""
+
+    def __init__(self, obj: Any) -> None:
+        """Wraps a communicator, reduction or status object."""
+        self.wrapped = obj
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashableMPIType) and self._key() == other._key()
+
+    def _key(self) -> tuple[type, int]:
+        # A status object is the memory that it fills; of the others MPI's handle says which one it is.
+        is_status = isinstance(self.wrapped, MPI.Status)
+        return type(self.wrapped), (MPI._addressof if is_status else MPI._handleof)(self.wrapped)
+
+
+def wrap_as_hashable(obj: Any) -> HashableMPIType:
+    """The object in a ``HashableMPIType``, unless it is one."""
+    return obj if isinstance(obj, HashableMPIType) else HashableMPIType(obj)
+
+
+def unpack_hashable(obj: Any) -> Any:
+    """What a ``HashableMPIType`` holds; anything else as it is."""
+    return obj.wrapped if isinstance(obj, HashableMPIType) else obj
+
+
+def _arguments(name: str, args: Any, kwargs: Any) -> dict[str, Any]:
+    function = getattr(mpixla, name)
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as e:
+        raise TypeError(f"{name}() {e}.") from None
+    arguments = {what: unpack_hashable(value) for what, value in bound.arguments.items()}
+    check_ranks(name, arguments)
+    return arguments
+
+
+def _without_token(name: str) -> Callable[..., Any]:
+    function = getattr(mpixla, name)
+
+    @functools.wraps(function)
+    def op(*args: Any, **kwargs: Any) -> Any:
+        if "token" in kwargs:
+            raise TypeError(
+                f"{name}() takes no token: this is mpi4jax 0.8 or later, which orders calls by itself. For programs "
+                "with tokens there is mpixla.compat's 'mpi4jax-tokens'."
+            )
+        return function(**_arguments(name, args, kwargs))
+
+    return op
+
+
+def _with_token(name: str) -> Callable[..., Any]:
+    function = getattr(mpixla, name)
+
+    @functools.wraps(function)
+    def op(*args: Any, token: Any = None, **kwargs: Any) -> Any:
+        check_token(token, name)
+        arguments = _arguments(name, args, kwargs)
+        data = {what: arguments.pop(what) for what in _DATA[name]}
+        result, token = thread(token, lambda data: function(**data, **arguments), data)
+        return token if name in ("barrier", "send") else (result, token)
+
+    return op
+
+
+def _auto_tokenize(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function whose calls are in program order, whatever their tokens."""
+
+    @functools.wraps(f)
+    def ordered_f(*args: Any, **kwargs: Any) -> Any:
+        with order_by_effect():
+            return f(*args, **kwargs)
+
+    return ordered_f
+
+
+def has_hip_support() -> bool:
+    """Whether arrays in the memory of an AMD GPU can be communicated: not in this version."""
+    return False
+
+
+def _is_truthy(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("true", "1", "on")
+
+
+def _set_logging(enable: bool) -> None:
+    _native.set_logging(bool(enable))
+
+
+def _get_logging() -> bool:
+    enabled = _native.set_logging(False)
+    _native.set_logging(enabled)
+    return enabled
+
+
+def _flush(platform: str = "cpu") -> None:
+    """Waits for everything that was dispatched."""
+    jax.block_until_ready(jax.jit(lambda: jax.numpy.zeros(()))())
+    jax.effects_barrier()
+
+
+def make(*, tokens: bool) -> dict[str, ModuleType]:
+    """The modules of one of the two APIs, by name, with what the environment asks for done."""
+    ops = {name: (_with_token if tokens else _without_token)(name) for name in _DATA}
+    support = {
+        "has_cuda_support": mpixla.has_cuda_support,
+        "has_hip_support": has_hip_support,
+        "has_sycl_support": mpixla.has_sycl_support,
+    }
+    utils: dict[str, Any] = {
+        "HashableMPIType": HashableMPIType,
+        "wrap_as_hashable": wrap_as_hashable,
+        "unpack_hashable": unpack_hashable,
+        **support,
+    }
+    logging = {"set_logging": _set_logging, "get_logging": _get_logging}
+    version = _VERSION_WITH_TOKENS if tokens else _VERSION
+    contents: dict[str, dict[str, Any]] = {
+        "mpi4jax": {**ops, **support, "__version__": version, "__all__": [*ops, *support]},
+        "mpi4jax._src": {**ops, **support},
+        "mpi4jax._src.comm": {"get_default_comm": get_default_comm},
+        "mpi4jax._src.flush": {"flush": _flush},
+        "mpi4jax._src.utils": utils,
+        "mpi4jax._src.xla_bridge": logging,
+        "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
+    }
+    if tokens:
+        without = {name: _without_token(name) for name in _DATA}
+        contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
+        contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
+        if _is_truthy("MPI4JAX_PREFER_NOTOKEN"):
+            always_order_by_effect()
+    if _is_truthy("MPI4JAX_DEBUG"):
+        _native.set_logging(True)
+    return {name: make_module(name, names) for name, names in contents.items()}

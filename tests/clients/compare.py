@@ -1,0 +1,16 @@
+"""Compares the fields that veros_model.py saved: python compare.py FILE.npz FILE.npz..."""
+
+import sys
+
+import numpy as np
+
+first, *others = sys.argv[1:]
+expected = np.load(first)
+for file in others:
+    found = np.load(file)
+    for name in expected.files:
+        scale = np.abs(expected[name]).max()
+        assert scale > 0, f"{name} of {first} is zero everywhere"
+        difference = np.abs(found[name] - expected[name]).max() / scale
+        assert difference < 1e-6, f"{name} of {file} differs from {first} by {difference:.1e} of its largest value"
+        print(f"{file} {name}: as in {first} up to {difference:.1e}")

@@ -1,0 +1,411 @@
+"""Programs written for mpi4jax and JPI run unmodified, started as their users would start them."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from mpixla.compat import NAMES
+
+PREAMBLE = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank, size = comm.Get_rank(), comm.Get_size()
+right, left = (rank + 1) % size, (rank - 1) % size
+"""
+
+
+@pytest.fixture
+def program(job, tmp_path):
+    """Runs a program under mpixla.compat: program(n, name, code, *arguments)."""
+
+    def run(n, name, code, *arguments, **options):
+        (tmp_path / "program.py").write_text(PREAMBLE + code)
+        # The job starts a script; this one starts the program as the command line would.
+        starter = f"""
+            import runpy, sys
+            sys.argv[:] = ["mpixla.compat", {name!r}, *sys.argv[1:]]
+            runpy.run_module("mpixla.compat", run_name="__main__", alter_sys=True)
+        """
+        return job(n, starter, *(arguments or (tmp_path / "program.py",)), **options)
+
+    return run
+
+
+TOKENLESS = """
+import mpi4jax
+from mpi4jax._src.utils import HashableMPIType, unpack_hashable, wrap_as_hashable
+
+@jax.jit
+def step(x):
+    y = mpi4jax.sendrecv(x, jnp.empty_like(x), source=left, dest=right, comm=comm)
+    mpi4jax.barrier()
+    return mpi4jax.allreduce(y, op=MPI.SUM) + y
+
+x = jnp.arange(3.0) + rank
+total = sum(np.arange(3.0) + r for r in range(size))
+np.testing.assert_allclose(step(x), total + np.arange(3.0) + left)
+np.testing.assert_allclose(jax.grad(lambda x: step(x).sum())(x), 2.0)
+
+# What jit takes as a static argument
+@jax.jit
+def plain(x):
+    return mpi4jax.bcast(x, 0, comm=wrap_as_hashable(comm))
+shared = jax.jit(lambda x, c: mpi4jax.allreduce(x, op=HashableMPIType(MPI.MAX), comm=c), static_argnums=1)
+np.testing.assert_allclose(plain(x), np.arange(3.0))
+np.testing.assert_allclose(shared(x, HashableMPIType(comm)), np.arange(3.0) + size - 1)
+shared(x, HashableMPIType(comm))
+assert shared._cache_size() == 1
+assert unpack_hashable(HashableMPIType(comm)) is comm and wrap_as_hashable(wrap_as_hashable(comm)).wrapped is comm
+
+status = MPI.Status()
+if rank == 0:
+    mpi4jax.send(x, dest=size - 1, tag=5)
+if rank == size - 1:
+    mpi4jax.recv(x, tag=5, status=status).block_until_ready()
+    assert status.Get_tag() == 5
+
+assert tuple(map(int, mpi4jax.__version__.split("."))) >= (0, 8, 0)
+assert isinstance(mpi4jax.has_cuda_support(), bool) and isinstance(mpi4jax.has_sycl_support(), bool)
+assert jnp.ones(1, float).dtype == jnp.float32
+try:
+    mpi4jax.allreduce(x, op=MPI.SUM, token=None)
+except TypeError as e:
+    assert "mpi4jax-tokens" in str(e)
+else:
+    raise AssertionError("a token was taken")
+print("ok", rank)
+"""
+
+
+def test_mpi4jax(program):
+    assert program(2, "mpi4jax", TOKENLESS).stdout.count("ok") == 2
+
+
+TOKENS = """
+import mpi4jax
+assert tuple(map(int, mpi4jax.__version__.split("."))) < (0, 8, 0)
+
+def ring(x, token):
+    y, token = mpi4jax.sendrecv(x, x, source=left, dest=right, comm=comm, token=token)
+    z, token = mpi4jax.allreduce(y, op=MPI.SUM, comm=comm, token=token)
+    return y + z, token
+
+@jax.jit
+def f(x):
+    token = jax.lax.create_token()
+    x, token = ring(x, token)
+    x, token = jax.lax.fori_loop(0, 2, lambda i, c: ring(*c), (x, token))
+    x, token = jax.lax.cond(x[0] > -1, ring, lambda *c: c, x, token)
+    x, token = jax.lax.scan(lambda c, _: (ring(*c), None), (x, token), length=2)[0]
+    token = mpi4jax.barrier(comm=comm, token=token)
+    return x
+
+def expected(xs):
+    for _ in range(6):
+        xs = [sum(xs) + xs[r - 1] for r in range(size)]
+    return xs[rank]
+
+x = jnp.arange(3.0) + rank
+np.testing.assert_allclose(f(x), expected([np.arange(3.0) + r for r in range(size)]))
+batch = jnp.stack([x, 2 * x], 1)
+np.testing.assert_allclose(jax.vmap(f, 1, 1)(batch), np.stack([f(x), 2 * f(x)], 1))
+
+# No effects, so JAX dispatches in C++: no line of Python runs in the call, of JAX or ours.
+assert not jax.make_jaxpr(f)(x).effects
+assert not jax.make_jaxpr(jax.vmap(f, 1, 1))(batch).effects
+calls = []
+sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+y = f(x)
+sys.setprofile(None)
+assert calls == [], calls
+
+# Derivatives in both modes, as those of the functions without tokens
+import mpixla
+
+def plain(x):
+    for _ in range(6):
+        y = mpixla.sendrecv(x, x, source=left, dest=right, comm=comm)
+        x = y + mpixla.allreduce(y, op=MPI.SUM, comm=comm)
+    return x
+
+def loss(fun, x):
+    return (fun(x) * jnp.arange(3.0)).sum() * (rank + 1)
+
+gradient = jax.grad(lambda x: loss(plain, x))(x)
+np.testing.assert_allclose(jax.grad(lambda x: loss(f, x))(x), gradient)
+np.testing.assert_allclose(jax.jit(jax.grad(lambda x: loss(f, x)))(x), gradient)
+np.testing.assert_allclose(jax.grad(lambda x: loss(jax.checkpoint(f), x))(x), gradient)
+np.testing.assert_allclose(jax.jit(lambda x: jax.jvp(f, (x,), (x,)))(x)[1], f(x))
+def twice(x):
+    return ring(*ring(x, jax.lax.create_token()))[0]
+np.testing.assert_allclose(jax.linear_transpose(twice, x)(jnp.ones(3))[0], jax.grad(lambda x: twice(x).sum())(x))
+
+# What each operation returns, eagerly and traced
+a = jnp.ones((size, 2)) * rank
+for jit in (lambda f: f, jax.jit):
+    t = jax.lax.create_token()
+    (g, t1), (s, _) = jit(lambda a, t: (mpi4jax.allgather(a[0], token=t), mpi4jax.scan(a, MPI.SUM)))(a, t)
+    np.testing.assert_allclose(g[:, 0], np.arange(size))
+    np.testing.assert_allclose(s[0], sum(range(rank + 1)))
+    (s, _) = jit(lambda a, t: mpi4jax.scatter(a if rank == 0 else a[0], 0))(a, t)
+    (r, _) = jit(lambda a, t: mpi4jax.reduce(a, MPI.SUM, 0, token=t))(a, t)
+    np.testing.assert_allclose(s, 0.0)
+    np.testing.assert_allclose(r[0], sum(range(size)) if rank == 0 else rank)
+    (g, _), (b, _) = jit(lambda a, t: (mpi4jax.gather(a, 0, token=t), mpi4jax.bcast(a, 0, token=t)))(a, t)
+    assert g.shape == ((size, size, 2) if rank == 0 else (size, 2))
+    np.testing.assert_allclose(b, 0.0)
+    (s, _) = jit(lambda a, t: mpi4jax.alltoall(a, token=t))(a, t)
+    np.testing.assert_allclose(s[:, 0], np.arange(size))
+    token = jit(lambda a, t: mpi4jax.send(a, MPI.PROC_NULL, token=t))(a, t)
+    assert isinstance(token, jax.Array), token
+
+# JAX's own token, and whatever array comes along
+for t in (jax.lax.create_token_p.bind(), jnp.empty((1,)), np.int32(3) * np.ones(2, int)):
+    y, t = jax.jit(ring)(x, t)
+    y, t = jax.jit(ring)(y, t)
+    assert isinstance(t, jax.Array)
+for wrong in (jnp.zeros(0), "token"):
+    try:
+        ring(x, wrong)
+    except TypeError as e:
+        assert "token of sendrecv" in str(e)
+    else:
+        raise AssertionError(wrong)
+print("ok", rank)
+"""
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_tokens(program, n):
+    assert program(n, "mpi4jax-tokens", TOKENS).stdout.count("ok") == n
+
+
+ORDER = """
+import mpi4jax
+from mpi4jax.experimental import auto_tokenize
+from mpi4jax.experimental.notoken import allreduce
+other = 1 - rank
+
+# Messages of one tag arrive in the order of the tokens, though nothing else says which comes first.
+@jax.jit
+def many(x):
+    token = jax.lax.create_token()
+    ys = []
+    for i in range(20):
+        if rank == 0:
+            token = mpi4jax.send(x + i, dest=1, comm=comm, token=token)
+            y, token = mpi4jax.recv(x, source=1, comm=comm, token=token)
+        else:
+            y, token = mpi4jax.recv(x, source=0, comm=comm, token=token)
+            token = mpi4jax.send(x * i, dest=0, comm=comm, token=token)
+        ys.append(y)
+    return ys
+assert not jax.make_jaxpr(many)(jnp.ones(2)).effects
+for i, y in enumerate(many(jnp.full(2, 2.0))):
+    np.testing.assert_allclose(y, 2 + i if rank == 1 else 2 * i)
+
+# A call that nothing depends on is made, wherever it is.
+def straight(x, token):
+    mpi4jax.send(x, dest=other, token=token)
+@jax.jit
+def nested(x, token):
+    straight(x, token)
+def in_loop(x, token):
+    jax.lax.fori_loop(0, 1, lambda i, t: mpi4jax.send(x, dest=other, token=t), token)
+def in_while(x, token):
+    step = lambda c: (c[0] + 1, mpi4jax.send(x, dest=other, token=c[1]))
+    jax.lax.while_loop(lambda c: c[0] < 1, step, (0, token))
+def in_cond(x, token):
+    jax.lax.cond(x[0] > 0, lambda t: mpi4jax.send(x, dest=other, token=t), lambda t: t, token)
+def in_remat(x, token):
+    jax.checkpoint(straight)(x, token)
+for notify in (straight, nested, in_loop, in_while, in_cond, in_remat):
+    @jax.jit
+    def f(x):
+        token = jax.lax.create_token()
+        if rank == 1:
+            return mpi4jax.recv(x, source=other, token=token)[0]
+        notify(x, token)
+        return x
+    np.testing.assert_allclose(f(jnp.full(2, 1.0 + rank)), 1.0)
+    assert not jax.make_jaxpr(f)(jnp.ones(2)).effects
+
+# Without tokens, and across jitted functions, the order is the program's.
+@jax.jit
+def receive_and_answer(x):
+    y, _ = mpi4jax.recv(x, source=other)
+    mpi4jax.send(x * 3, dest=other)
+    return y
+@jax.jit
+def unthreaded(x):
+    if rank == 0:
+        mpi4jax.send(x, dest=1)
+        token = mpi4jax.send(x * 2, dest=1)
+        return mpi4jax.recv(x, source=1, token=token)[0]
+    mpi4jax.barrier(comm=MPI.COMM_SELF)
+    return receive_and_answer(x) + 10 * mpi4jax.recv(x, source=0)[0]
+np.testing.assert_allclose(unthreaded(jnp.full(2, 1.0 + rank)), 6.0 if rank == 0 else 21.0)
+
+# auto_tokenize: tokens that would allow any order do not.
+@jax.jit
+@auto_tokenize
+def crossed(x):
+    token = jax.lax.create_token()
+    if rank == 0:
+        mpi4jax.send(x, dest=1, token=token)
+        y, _ = mpi4jax.recv(x, source=1, token=token)
+        return y + mpi4jax.recv(x, source=1, token=token)[0]
+    y, _ = mpi4jax.recv(x, source=0, token=token)
+    mpi4jax.send(y + 1, dest=0, token=token)
+    mpi4jax.send(y * 5, dest=0, token=token)
+    return y
+np.testing.assert_allclose(crossed(jnp.ones(2)), 7.0 if rank == 0 else 1.0)
+np.testing.assert_allclose(allreduce(jnp.ones(2), op=MPI.SUM), size)
+
+# Backward, each rank hears from the other in the reverse order of its calls, also where it ignores what it received.
+def there_and_back(x, ignore):
+    token = jax.lax.create_token()
+    y, token = mpi4jax.sendrecv(x, x, source=other, dest=other, sendtag=1, recvtag=1, token=token)
+    z, token = mpi4jax.sendrecv(3 * x, x, source=other, dest=other, sendtag=1, recvtag=1, token=token)
+    return x.sum() if ignore else (y * 2 + z * 5).sum()
+for ignored in (None, 0, 1):
+    gradient = jax.jit(jax.grad(lambda x: there_and_back(x, rank == ignored)))(jnp.ones(2))
+    np.testing.assert_allclose(gradient, (1.0 if rank == ignored else 0.0) + (0.0 if other == ignored else 17.0))
+print("ok", rank)
+"""
+
+
+def test_order(program):
+    assert program(2, "mpi4jax-tokens", ORDER).stdout.count("ok") == 2
+
+
+JPI = """
+from jpi import allgather, allreduce, barrier, bcast, gather, gen_token, recv, scatter, send
+
+x = jnp.arange(3 * size, dtype=jnp.float32) if rank == 0 else jnp.zeros(3 * size, dtype=jnp.float32)
+
+def weighted(x):
+    token = gen_token()
+    part, token = scatter(x, token, root=0, comm=comm)
+    total, token = allreduce(part * (rank + 1), token, op=MPI.SUM, comm=comm)
+    return jnp.sum(total)
+
+print(f"rank {rank}: {jax.jit(weighted)(x)} {jax.grad(weighted)(x)}")
+assert not jax.make_jaxpr(weighted)(x).effects
+assert jnp.ones(1).dtype == jnp.float64  # as with JPI
+
+def loss(fun):
+    return jax.value_and_grad(lambda x: fun(x, gen_token())[0].sum())
+mine = jnp.ones(2) * (rank + 1)
+value, gradient = loss(lambda x, t: gather(x, t, 0, comm))(mine)
+assert gather(mine, gen_token(), 0)[0].shape == (size, 2)
+np.testing.assert_allclose([value, *gradient], [size * (size + 1) if rank == 0 else 0, 1, 1])
+value, gradient = loss(lambda x, t: allgather(x, t))(mine)
+np.testing.assert_allclose([value, *gradient], [size * (size + 1), 1, 1])
+value, gradient = loss(lambda x, t: bcast(x, t, 0))(mine)
+np.testing.assert_allclose([value, *gradient], [2, *[float(rank == 0)] * 2])
+single, token = scatter(jnp.arange(size) * 2, barrier(gen_token()), 0)
+assert single.shape == () and single == 2 * rank
+if size > 1:
+    def through(x, t):
+        return send(x, t, size - 1) if rank == 0 else recv(x, t, 0) if rank == size - 1 else (x, t)
+    value, gradient = jax.value_and_grad(lambda x: through(x, gen_token())[0].sum() * rank)(mine)
+    np.testing.assert_allclose(value, 2 * rank * (1 if rank == size - 1 else rank + 1))
+    np.testing.assert_allclose(gradient, size - 1 if rank == 0 else 0 if rank == size - 1 else rank)
+"""
+
+
+def test_jpi(program):
+    lines = sorted(program(4, "jpi", JPI).stdout.splitlines())
+    assert lines == [
+        # 0 to 11 in four parts, times 1 to 4: 3 + 24 + 63 + 120
+        "rank 0: 210.0 [1. 1. 1. 2. 2. 2. 3. 3. 3. 4. 4. 4.]",
+        *(f"rank {rank}: 210.0 [0. 0. 0. 0. 0. 0. 0. 0. 0. 0. 0. 0.]" for rank in (1, 2, 3)),
+    ]
+
+
+@pytest.mark.parametrize("code", ["mpi4jax.send(jnp.ones(2), dest=size)", "jax.jit(lambda x: f(x, size))(jnp.ones(2))"])
+@pytest.mark.parametrize("name", ["mpi4jax", "mpi4jax-tokens"])
+def test_a_wrong_rank_is_an_error_of_mpi(program, name, code):
+    setting = "import mpi4jax\ndef f(x, dest):\n    mpi4jax.send(x, dest=dest)\n"
+    result = program(1, name, setting + code, check=False)
+    assert result.returncode != 0
+    assert re.search(r"^r0 \| MPI_Send returned error code 6: ", result.stderr, re.MULTILINE)
+
+
+def test_an_error_of_mpi_is_a_line(program):
+    """The receiver's buffer is too short, which MPI finds."""
+    code = """
+import mpi4jax
+x = jnp.ones(4)
+if rank == 0:
+    jax.block_until_ready(jax.jit(lambda x: mpi4jax.recv(x[:1], source=1))(x))
+else:
+    mpi4jax.send(x, dest=0)
+"""
+    result = program(2, "mpi4jax", code, check=False)
+    assert result.returncode != 0
+    assert re.search(r"^r0 \| MPI_Recv returned error code \d+: ", result.stderr, re.MULTILINE)
+
+
+def test_debug_lines(program):
+    code = "import mpi4jax\nmpi4jax.allreduce(jnp.ones(3), op=MPI.SUM)\n"
+    line = r"^r0 \| \w+ \| MPI_Allreduce with 3 items$"
+    assert re.search(line, program(1, "mpi4jax", code, MPI4JAX_DEBUG="1").stderr, re.MULTILINE)
+    assert not re.search(line, program(1, "mpi4jax", code, MPI4JAX_DEBUG="0").stderr, re.MULTILINE)
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, env=os.environ
+    )
+
+
+def test_command_line(tmp_path):
+    """A module, code, and what goes wrong; arguments and paths are what the program would have without us."""
+    shows = "import sys, mpi4jax; print(__name__, sys.argv[1:], repr(sys.path[0]), mpi4jax.__name__)"
+    (tmp_path / "shows.py").write_text(shows)
+    (tmp_path / "elsewhere").mkdir()
+    compat = ("-m", "mpixla.compat", "mpi4jax")
+    script = run(*compat, "../shows.py", "-m", "1", cwd=tmp_path / "elsewhere")
+    module = run(*compat, "-m", "shows", "a", "b", cwd=tmp_path)
+    code = run(*compat, "-c", shows, "a", cwd=tmp_path)
+    assert script.stdout == f"__main__ ['-m', '1'] {str(tmp_path)!r} mpi4jax\n", script.stderr
+    assert module.stdout == f"__main__ ['a', 'b'] {str(tmp_path)!r} mpi4jax\n", module.stderr
+    assert code.stdout == "__main__ ['a'] '' mpi4jax\n", code.stderr
+    for wrong in ((), ("mpi5jax", "shows.py"), ("jpi",), ("jpi", "-c")):
+        result = run("-m", "mpixla.compat", *wrong)
+        assert result.returncode == 2
+        assert all(name in result.stderr for name in NAMES)
+
+
+def test_install():
+    code = """
+import sys
+from types import ModuleType
+import mpixla.compat as compat
+for name, kind, word in (("mpi5jax", ValueError, "jpi"), ("mpi4jax", RuntimeError, "too late")):
+    sys.modules["mpi4jax"] = ModuleType("mpi4jax")
+    try:
+        compat.install(name)
+    except kind as e:
+        assert word in str(e), e
+    else:
+        raise AssertionError(name)
+    del sys.modules["mpi4jax"]
+compat.install("mpi4jax")
+compat.install("mpi4jax")
+import mpi4jax
+assert mpi4jax.allreduce(1.0, op=__import__("mpi4py.MPI").MPI.SUM) == 1
+try:
+    compat.install("mpi4jax-tokens")
+except RuntimeError:
+    print("ok")
+"""
+    result = run("-c", code)
+    assert result.stdout == "ok\n", result.stderr
