@@ -74,9 +74,15 @@ static const struct {
     const char *name;
     void (*call)(chain *c);
 } ops[] = {
-    {"allgather", chain_allgather}, {"allreduce", chain_allreduce}, {"allreduce_in_place", chain_allreduce_in_place},
-    {"alltoall", chain_alltoall},   {"bcast", chain_bcast},         {"reduce", chain_reduce},
-    {"scan", chain_scan},           {"scan_in_place", chain_scan_in_place}, {"sendrecv", chain_sendrecv},
+    {"allgather", chain_allgather},
+    {"allreduce", chain_allreduce},
+    {"allreduce_in_place", chain_allreduce_in_place},
+    {"alltoall", chain_alltoall},
+    {"bcast", chain_bcast},
+    {"reduce", chain_reduce},
+    {"scan", chain_scan},
+    {"scan_in_place", chain_scan_in_place},
+    {"sendrecv", chain_sendrecv},
 };
 
 static void (*op_find(const char *name))(chain *c) {
