@@ -7,6 +7,7 @@ import functools
 import importlib
 import importlib.metadata
 import platform
+import re
 import resource
 import sys
 from collections.abc import Callable
@@ -197,7 +198,8 @@ def advance(name: str, ny: int, nx: int, chunk: int, count: int, file: str | Non
 def about() -> dict[str, Any]:
     packages = ("jax", "jaxlib", "mpi4py", sys.argv[2])
     versions = {name: importlib.metadata.version(name) for name in packages}
-    return {"MPI": MPI.Get_library_version().split("\n")[0].strip(), "Python": platform.python_version(), **versions}
+    mpi = re.split(r"[,\n\0]", MPI.Get_library_version())[0]  # behind it are options of the build and names of machines
+    return {"MPI": " ".join(mpi.split()), "Python": platform.python_version(), **versions}
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ def result_of(row: Row, figures: Mapping[Measurement, Figures], measured: Measur
         if isinstance(given, str):
             return Result(None, why_not=given)
     both = [(a[row.figure], b[0]) for a, b in zip(ours, theirs, strict=True)]
+    if row.kind in ("ratio", "speed") and any(statistics.median(side) <= 0 for side in zip(*both, strict=True)):
+        return Result(None, why_not="noise: a longer chain took no longer than a shorter one")
     values = sorted(_compare(row.kind, float(a), float(b)) for a, b in both)
     quartiles = statistics.quantiles(values, method="inclusive") if len(values) > 1 else [values[0]] * 3
     return Result(statistics.median(values), quartiles[0], quartiles[2])

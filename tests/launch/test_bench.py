@@ -69,6 +69,13 @@ def test_what_is_missing_is_said():
     ]
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [(-1.0, 2.0), (1.0, 0.0), (-1.0, -1.0)])
+def test_a_ratio_of_noise_is_none(ours, theirs):
+    result = report.result_of(row(target=1.0), {OURS: [[ours]], THEIRS: [[theirs]]})
+    assert result.value is None
+    assert "noise" in result.why_not
+
+
 def test_tables():
     assert report.table(["a", "b"], [["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
     numbers = [
