@@ -5,6 +5,7 @@
 #   PYTHON=...                      the Python to use (3.11 or later)
 #   NP=...                          ranks of the demo
 #   DEMO='--days 2'                 further arguments of the demo
+#   QUICK=1                         benchmarks in two minutes, to see that they work
 #   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
 
 MPI ?= mpich
@@ -23,7 +24,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python test-large test-clients test-dist check format wheel sdist prerequisites clean
+.PHONY: help demo test test-c test-python test-large test-clients test-dist bench check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -31,6 +32,7 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
+	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
@@ -118,6 +120,46 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 .PRECIOUS: $(CLIENTS)/%/installed
 
 C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
+
+# The benchmarks. mpi4jax has an environment of its own, with the same versions of what both need. It is built from
+# source, with this MPI's compiler; pip must not take a build for another MPI from its cache. Where that fails, the
+# benchmarks say why, and measure the rest.
+BENCH := .venv/bench-$(MPI)-$(PYTHON_VERSION)
+PEER := $(BENCH)-mpi4jax
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+MPICC ?= $(if $(PACKAGE),$(BENCH)/bin/mpicc,mpicc)
+
+$(BENCH)/installed: $(SOURCES) | prerequisites
+	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	@echo "installing mpixla, matplotlib and $(or $(PACKAGE),nothing for MPI) into $(BENCH)"
+	@$(BENCH)/bin/python $(PIP_INSTALL) . matplotlib $(PACKAGE)
+	@$(BENCH)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
+	@touch $@
+
+$(PEER)/tried: $(BENCH)/installed
+	@rm -rf $(PEER) && $(PYTHON) -m venv $(PEER)
+	@echo "building mpi4jax in $(PEER)"
+	@$(BENCH)/bin/python -m pip freeze | grep -E '^(jax|jaxlib|mpi4py|numpy|$(or $(PACKAGE),-))==' >$(PEER)/versions
+	@{ $(PEER)/bin/python $(PIP_INSTALL) --upgrade pip 'setuptools>=82' wheel nanobind -r $(PEER)/versions && \
+	    PATH="$(abspath $(dir $(MPICC))):$$PATH" $(PEER)/bin/python -m pip download --quiet --no-deps \
+	        --no-build-isolation --no-binary mpi4jax --dest $(PEER)/source mpi4jax && \
+	    MPI4JAX_BUILD_MPICC=$(abspath $(MPICC)) $(PEER)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation \
+	        --no-cache-dir $(PEER)/source/mpi4jax-*.tar.gz; } >$(PEER)/log 2>&1 && \
+	    ln -sf python $(PEER)/bin/python-with-mpi4jax || \
+	    { grep -iE 'error' $(PEER)/log | tail -n 1 >$(PEER)/why-not; echo "mpi4jax was not built: see $(PEER)/log" >&2; }
+	@touch $@
+
+build/bench/raw-$(MPI): bench/raw.c $(BENCH)/installed
+	@mkdir -p build/bench
+	$(MPICC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Wpedantic -Werror bench/raw.c -o $@
+
+bench: $(PEER)/tried build/bench/raw-$(MPI)
+	PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BENCH)/bin/python bench/run.py --name $(MPI) $(if $(QUICK),--quick) \
+	    --raw build/bench/raw-$(MPI) --out $(if $(QUICK),build/bench,docs/bench) \
+	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
+	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
+
+C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c bench/*.c)
 
 check: $(VENV)/installed
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)

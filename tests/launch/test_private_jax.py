@@ -128,6 +128,23 @@ assert jax_has_started()
 """
 
 
+TOKENS = """
+import jax, jax.numpy as jnp
+from mpixla import _jax, compat
+compat.install("mpi4jax-tokens")
+import mpi4jax
+{take}
+def f(x):
+    mpi4jax.send(x, 0, token=jax.lax.create_token())
+    return x
+assert "@mpixla_send(" in jax.jit(lambda x: jax.jit(f)(x)).lower(jnp.ones(2)).as_text()
+"""
+
+
+def keeps_a_trailing_send() -> bool:
+    return in_new_process(TOKENS.format(take="")) and not in_new_process(TOKENS.format(take="_jax.dce_rules.clear()"))
+
+
 def refuses_devices_in_words() -> bool:
     """In a process of its own, since JAX must not have started; without the registration JAX has words of its own."""
     without = TWO_DEVICES.format(take="_jax._effects.shardable_ordered_effects._effect_types.clear()")
@@ -178,6 +195,7 @@ NEEDED = {
         without_effect("remat_allowed_effects"),
     ),
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
+    "partial_eval.dce_rules": (keeps_a_trailing_send, None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
 }
 

@@ -1,0 +1,219 @@
+"""The contenders mpixla and mpi4jax: one program for both, since their functions have the same signatures.
+
+python bench/jax_worker.py SOCKET mpixla|mpi4jax [EXAMPLE], under mpirun. EXAMPLE is mpi4jax's shallow-water model.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+import platform
+import re
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from mpi4py import MPI
+
+import hlo
+import models
+from worker import repeat, serve
+
+library = importlib.import_module(sys.argv[2])
+comm = MPI.COMM_WORLD.Dup()  # of the barriers, so that they never meet the library's messages
+rank, size = comm.rank, comm.size
+DTYPES = {"f32": jnp.float32, "f16": jnp.float16, "bf16": jnp.bfloat16}
+
+
+def allgather(x: Any) -> Any:
+    """The result is larger than the operand: the next one depends on it without a slice, which would be a copy."""
+    return lax.optimization_barrier((x, library.allgather(x)))[0]
+
+
+def sendrecv(x: Any) -> Any:
+    return library.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
+
+
+# From one operand to the next, which has its shape.
+OPS: dict[str, Callable[[Any], Any]] = {
+    "allgather": allgather,
+    "allreduce": lambda x: library.allreduce(x, op=MPI.SUM),
+    "alltoall": lambda x: library.alltoall(x),
+    "bcast": lambda x: library.bcast(x, 0),
+    "reduce": lambda x: library.reduce(x, MPI.SUM, 0),
+    "scan": lambda x: library.scan(x, MPI.SUM),
+    "sendrecv": sendrecv,
+    # A pytree of 100 equal leaves. Without the barrier XLA sees that joining what was just cut apart changes nothing.
+    "tree": lambda x: lax.optimization_barrier(library.allreduce(x, op=MPI.SUM)),
+}
+
+
+def operand(op: str, dtype: str, size_in_bytes: int) -> Any:
+    """Ones, in memory that was written, of this size (an alltoall has at least one number for each rank)."""
+    count = max(1, size_in_bytes // np.dtype(DTYPES[dtype]).itemsize)
+    if op == "tree":
+        return [jnp.full(count // 100, 1, DTYPES[dtype]) + 0 for _ in range(100)]
+    shape = (size, max(1, count // size)) if op == "alltoall" else (count,)
+    return jax.block_until_ready(jnp.full(shape, 1, DTYPES[dtype]) + 0)
+
+
+def run(program: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    return lambda: jax.block_until_ready(program(*args))
+
+
+@functools.cache
+def chain_program(op: str, dtype: str, size_in_bytes: int, length: int) -> tuple[Any, Any]:
+    """A compiled program of ``length`` operations, each of the last one's result, and its operand."""
+
+    def chain(x: Any) -> Any:
+        for _ in range(length):
+            x = OPS[op](x)
+        return x
+
+    x = operand(op, dtype, size_in_bytes)
+    program = jax.jit(chain).lower(x).compile()
+    calls = len(hlo.communications(program.as_text()))
+    if calls != length:
+        raise RuntimeError(f"XLA made {calls} calls of {length} operations {op}")
+    return jax.jit(chain), x
+
+
+def chain(op: str, dtype: str, size_in_bytes: int, long: int, short: int, times: int) -> list[list[float]]:
+    programs = [chain_program(op, dtype, size_in_bytes, length) for length in (long, short)]
+    return repeat([run(program, x) for program, x in programs], times, comm.Barrier)
+
+
+@functools.cache
+def loop_program(op: str, size_in_bytes: int) -> tuple[Any, Any]:
+    step = OPS[op]
+    program = jax.jit(lambda x, n: lax.fori_loop(0, n, lambda _, x: step(x), x))
+    return program, operand(op, "f32", size_in_bytes)
+
+
+def loop(op: str, size_in_bytes: int, long: int, short: int, times: int) -> list[list[float]]:
+    program, x = loop_program(op, size_in_bytes)
+    return repeat([run(program, x, length) for length in (long, short)], times, comm.Barrier)
+
+
+def copies(op: str, size_in_bytes: int) -> list[list[int]]:
+    length = 8
+    program, x = chain_program(op, "f32", size_in_bytes, length)
+    lines = hlo.copies(program.lower(x).compile().as_text(), size_in_bytes)
+    program, x = loop_program(op, size_in_bytes)
+    body = hlo.copies(hlo.loop_body(program.lower(x, 1).compile().as_text()), size_in_bytes)
+    return [[len(lines) // length, len(body)]]
+
+
+@functools.cache
+def callee(name: str) -> Callable[[], Any]:
+    """What is called: without an argument, since that is what is compared."""
+    x, tree = operand("allreduce", "f32", 4), operand("tree", "f32", 100 << 10)
+    flat = operand("allreduce", "f32", 100 << 10)
+    total = functools.partial(library.allreduce, op=MPI.SUM)
+
+    def sealed(argument: Any) -> Callable[[], Any]:
+        program = library.jit(lambda x: library.allreduce(x, op=MPI.SUM))
+        return lambda: program(argument)
+
+    def compiled(fun: Callable[[Any], Any], argument: Any = x) -> Callable[[], Any]:
+        program = jax.jit(fun)
+        return lambda: program(argument)
+
+    makers: dict[str, Callable[[], Callable[[], Any]]] = {
+        "plain": lambda: compiled(lambda x: x + 1),
+        "jit": lambda: compiled(total),
+        "sealed": lambda: sealed(x),
+        "sealed_flat": lambda: sealed(flat),
+        "sealed_tree": lambda: sealed(tree),
+        "eager_allreduce": lambda: lambda: library.allreduce(x, op=MPI.SUM),
+        "eager_bcast": lambda: lambda: library.bcast(x, 0),
+        "eager_sendrecv": lambda: lambda: sendrecv(x),
+    }
+    return makers[name]()
+
+
+def calls_of(call_one: Callable[[], Any], calls: int) -> Callable[[], None]:
+    def many() -> None:
+        for _ in range(calls - 1):
+            call_one()
+        jax.block_until_ready(call_one())
+
+    return many
+
+
+def call(name: str, calls: int, times: int) -> list[list[float]]:
+    many = calls_of(callee(name), calls)
+    return [[t / calls for t in one] for one in repeat([many], times, comm.Barrier)]
+
+
+compiled_programs = 0
+
+
+def count_compilation(event: str, _seconds: float, **_: Any) -> None:
+    global compiled_programs
+    compiled_programs += event == "/jax/core/compile/backend_compile_duration"
+
+
+jax.monitoring.register_event_duration_secs_listener(count_compilation)
+
+
+def resident() -> int:
+    """Bytes of memory that the process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def grow(op: str, calls: int) -> list[list[int]]:
+    call_one = callee(f"eager_{op}")
+    calls_of(call_one, max(3, calls // 10))()  # what is allocated once is there now
+    memory, programs = resident(), compiled_programs
+    calls_of(call_one, calls)()
+    return [[resident() - memory, compiled_programs - programs]]
+
+
+@functools.cache
+def model_of(name: str, ny: int, nx: int, chunk: int) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
+    return models.make(name, library, Path(sys.argv[3]) if len(sys.argv) > 3 else None, ny, nx, chunk)
+
+
+def advance(name: str, ny: int, nx: int, chunk: int, count: int, file: str | None) -> list[list[float]]:
+    advance, start = model_of(name, ny, nx, chunk)
+    state = start()
+    box = [state]
+
+    def steps() -> None:
+        for _ in range(count):
+            box[0] = jax.block_until_ready(advance(box[0]))
+
+    times = repeat([steps], 1, comm.Barrier)
+    if file:
+        np.save(f"{file}.{rank}.npy", np.stack([np.asarray(f) for f in jax.tree.leaves(box[0])[:3]]))
+    return times
+
+
+def about() -> dict[str, Any]:
+    packages = ("jax", "jaxlib", "mpi4py", sys.argv[2])
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    mpi = re.split(r"[,\n\0]", MPI.Get_library_version())[0]  # behind it are options of the build and names of machines
+    return {"MPI": " ".join(mpi.split()), "Python": platform.python_version(), **versions}
+
+
+if __name__ == "__main__":
+    serve(
+        sys.argv[1],
+        rank,
+        {
+            "about": about,
+            "call": call,
+            "chain": chain,
+            "copies": copies,
+            "grow": grow,
+            "loop": loop,
+            "model": lambda *words: advance(*words, file=None),
+            "save": advance,
+        },
+    )

@@ -1,0 +1,183 @@
+"""From answers to figures, from figures to tables and plots."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rows import OPS, Measurement, Row
+
+# What a contender gave for a measurement: a figure for each round, or one sentence that says why there is none.
+Figures = Sequence[Sequence[float]] | str
+
+
+class Result(NamedTuple):
+    """What a row came to: the median over the rounds and the quartiles, or why there is none."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    why_not: str = ""
+
+
+def slowest(answers: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
+    """Of the answers of all ranks, repetition by repetition and number by number, the largest."""
+    return [[max(numbers) for numbers in zip(*ranks, strict=True)] for ranks in zip(*answers, strict=True)]
+
+
+def figure_of(line: str, repetitions: Sequence[Sequence[float]]) -> list[float]:
+    """The figures of one round: the median over its repetitions, for a chain or loop for one operation."""
+    verb, *words = line.split()
+    if verb in ("chain", "loop"):
+        long, short = map(int, words[-3:-1])
+        return [statistics.median((a - b) / (long - short) for a, b in repetitions)]
+    return [statistics.median(column) for column in zip(*repetitions, strict=True)]
+
+
+def result_of(row: Row, figures: Mapping[Measurement, Figures], measured: Measurement | None = None) -> Result:
+    """A row's result, or its peer's where ``measured`` is that: round by round, and the median over the rounds."""
+    ours = figures[measured or row.measured]
+    theirs = figures[row.against] if row.against else [[1.0]] * len(ours)
+    for given in (ours, theirs):
+        if isinstance(given, str):
+            return Result(None, why_not=given)
+    both = [(a[row.figure], b[0]) for a, b in zip(ours, theirs, strict=True)]
+    if row.kind in ("ratio", "speed") and any(statistics.median(side) <= 0 for side in zip(*both, strict=True)):
+        return Result(None, why_not="noise: a longer chain took no longer than a shorter one")
+    values = sorted(_compare(row.kind, float(a), float(b)) for a, b in both)
+    quartiles = statistics.quantiles(values, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return Result(statistics.median(values), quartiles[0], quartiles[2])
+
+
+def _compare(kind: str, a: float, b: float) -> float:
+    match kind:
+        case "difference":
+            return (a - b) * 1e6
+        case "number":
+            return a
+        case "speed":
+            a, b = b, a
+    return a / b if b else float("nan")
+
+
+def reached(row: Row, result: Result) -> str:
+    """Whether the target was reached, in one word."""
+    if row.target is None:
+        return ""
+    if result.value is None:
+        return "not measured"
+    good = result.value >= row.target if row.at_least else result.value <= row.target
+    return "yes" if good else "**no**"
+
+
+def number(value: float | None, kind: str = "ratio") -> str:
+    """A figure, short."""
+    if value is None:
+        return "-"
+    unit = " us" if kind == "difference" else ""
+    digits = f"{value:,.0f}" if abs(value) >= 100 or kind == "number" else f"{value:.2f}"
+    return digits + unit
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    rule = ["---"] * len(head)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (head, rule, *lines)
+    )
+
+
+def rows_table(rows: Iterable[Row], figures: Mapping[Measurement, Figures]) -> str:
+    """The rows of one section as a table."""
+    lines = []
+    for row in rows:
+        result = result_of(row, figures)
+        peer = result_of(row, figures, row.peer) if row.peer else Result(None)
+        spread = f"{number(result.low, row.kind)} to {number(result.high, row.kind)}" if result.low is not None else ""
+        sign = ">=" if row.at_least else "<="
+        lines.append(
+            [
+                row.what,
+                row.over,
+                f"{sign} {number(row.target, row.kind)}" if row.target is not None else "",
+                number(result.value, row.kind) if result.value is not None else f"not available: {result.why_not}",
+                spread,
+                reached(row, result),
+                number(peer.value, row.kind) if peer.value is not None or not row.peer else "not available",
+            ]
+        )
+    return table(["measured", "over", "to reach", "median", "quartiles", "reached", "mpi4jax"], lines)
+
+
+def document(
+    title: str,
+    about: Mapping[str, str],
+    rows: Sequence[Row],
+    figures: Mapping[Measurement, Figures],
+    remarks: Sequence[str],
+) -> str:
+    """One run as Markdown."""
+    parts = [f"# {title}", table(["", ""], [[name, str(value)] for name, value in about.items()])]
+    for section in dict.fromkeys(row.section for row in rows):
+        parts += [f"## {section}", rows_table([row for row in rows if row.section == section], figures)]
+    times = [
+        [m.contender, m.line, f"{1e6 * statistics.median(f[0] for f in figures[m]):,.2f}"]
+        for m in dict.fromkeys(m for row in rows for m in row.measurements())
+        if not isinstance(figures[m], str) and not m.line.startswith("grow")
+    ]
+    parts += ["## Remarks", "\n".join(f"- {remark}" for remark in remarks), "## Times in microseconds"]
+    parts += ["Those of this machine, of which the ratios were made. For a chain or a loop: of one operation."]
+    return "\n\n".join([*parts, table(["contender", "asked", "median"], times), ""])
+
+
+def draw(rows: Sequence[Row], figures: Mapping[Measurement, Figures], folder: Path, name: str) -> list[Path]:
+    """Draws the chains, the calls and the models. Returns the files."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "mpixla"  # the same figures give the same file
+    from matplotlib import pyplot
+
+    def save(figure: Any, what: str) -> Path:
+        file = folder / f"{name}-{what}.svg"
+        figure.savefig(file, metadata={"Date": None})
+        pyplot.close(figure)
+        return file
+
+    def time_of(measurement: Measurement) -> float:
+        given = figures.get(measurement, "")
+        return float("nan") if isinstance(given, str) else 1e6 * statistics.median(f[0] for f in given)
+
+    chains = [row for row in rows if row.section == "One operation in a chain of them"]
+    figure, panels = pyplot.subplots(1, len(OPS), figsize=(2.1 * len(OPS), 3), sharey=True, layout="constrained")
+    for op, axes in zip(OPS, panels, strict=True):
+        mine = [row for row in chains if row.what.startswith(f"{op},")]
+        sizes = [int(row.measured.line.split()[3]) for row in mine]
+        for label, colour in (("mpixla", "C0"), ("mpi4jax", "C1")):
+            ratios = []
+            for row in mine:
+                asked = row.measured if label == "mpixla" else row.peer
+                assert asked is not None
+                assert row.against is not None
+                ratios.append(time_of(asked) / time_of(row.against))
+            axes.loglog(sizes, ratios, "o-", color=colour, label=label, base=2)
+        axes.axhline(1, color="0.6", lw=0.8)
+        axes.set(title=op, xlabel="bytes")
+    panels[0].set_ylabel("time over raw C's")
+    panels[0].legend(frameon=False)
+    files = [save(figure, "chains")]
+
+    for section, what in (("Calls from Python", "calls"), ("Shallow-water model", "models")):
+        mine = [row for row in rows if row.section == section and row.kind in ("ratio", "speed")]
+        labels = [f"{row.what}\nover {row.over}" for row in mine]
+        values = [result_of(row, figures).value or float("nan") for row in mine]
+        figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(mine) + 1), layout="constrained")
+        places = list(range(len(mine)))
+        axes.barh(places, values, height=0.6)
+        axes.plot([row.target or float("nan") for row in mine], places, "k|", ms=16, label="to reach")
+        axes.set(yticks=places, yticklabels=labels)
+        axes.invert_yaxis()
+        axes.legend(frameon=False)
+        axes.bar_label(axes.containers[0], labels=[number(v) for v in values], padding=3)
+        files.append(save(figure, what))
+    return files

@@ -1,0 +1,215 @@
+"""What is measured, and what is compared with what: the rows of the tables.
+
+A measurement is what one contender is asked (bench/worker.py). A row is one measurement over another, or minus it,
+and what is to be reached.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+OPS = ("allgather", "allreduce", "alltoall", "bcast", "reduce", "scan", "sendrecv")
+IN_PLACE_OPS = ("allreduce", "bcast", "scan")
+KIB, MIB = 1 << 10, 1 << 20
+
+
+class Measurement(NamedTuple):
+    """A line that a contender is asked, or for "import" a statement."""
+
+    contender: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    Attributes:
+        section: the table.
+        what: what is measured.
+        over: what it is compared with.
+        measured: mpixla's figure, or what it is.
+        against: the other figure; None where the figure itself is what counts.
+        kind: "ratio", measured / against; "difference", their difference in microseconds; "speed", against / measured;
+            "number", the figure itself.
+        target: what is to be reached, if anything is.
+        at_least: whether more is better.
+        peer: mpi4jax's figure for the same, compared with the same.
+        figure: which of the numbers of an answer, for those that are not times.
+    """
+
+    section: str
+    what: str
+    over: str
+    measured: Measurement
+    against: Measurement | None = None
+    kind: str = "ratio"
+    target: float | None = None
+    at_least: bool = False
+    peer: Measurement | None = None
+    figure: int = 0
+
+    def measurements(self) -> Iterator[Measurement]:
+        """All that must be measured for this row."""
+        yield from (m for m in (self.measured, self.against, self.peer) if m)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is done: all of it, or what fits in two minutes.
+
+    Attributes:
+        rounds: how often everything is measured, after a first time that does not count.
+        times: repetitions in a round.
+        sizes: bytes of messages, each with the lengths of the longer and the shorter chain.
+        calls: calls in a row.
+        slow_calls: the same for what takes milliseconds.
+        grow_calls: calls over which memory must not grow.
+        models: sizes of the shallow-water model, with time steps in a chunk, and chunks.
+    """
+
+    rounds: int
+    times: int
+    sizes: dict[int, tuple[int, int]]
+    calls: int
+    slow_calls: int
+    grow_calls: int
+    models: dict[tuple[int, int], tuple[int, int]]
+
+
+# A chain of SHORT has used the memory that one of LONG uses.
+SIZES = {4: (136, 8), KIB: (136, 8), 64 * KIB: (36, 4), MIB: (20, 4), 16 * MIB: (12, 4)}
+FULL = Effort(9, 11, SIZES, 2000, 20, 100_000, {(180, 360): (100, 20), (1800, 3600): (10, 2)})
+QUICK = Effort(1, 3, {4: (24, 8), MIB: (8, 4)}, 300, 2, 1000, {(180, 360): (50, 1)})
+
+
+def size_name(size: int) -> str:
+    """A number of bytes as people write it."""
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def rows(effort: Effort) -> list[Row]:
+    """All rows, table by table."""
+    return [*_calls(effort), *_chains(effort), *_loops(effort), *_models(effort), *_others(effort)]
+
+
+def _calls(effort: Effort) -> Iterator[Row]:
+    def ask(contender: str, name: str) -> Measurement:
+        slow = contender == "mpi4jax" and name.startswith("eager")
+        calls, times = (effort.slow_calls, 1) if slow else (effort.calls, effort.times)
+        return Measurement(contender, f"call {name} {calls} {times}")
+
+    section, plain = "Calls from Python", ask("mpixla", "plain")
+    over = "jax.jit(x + 1)"
+    jit = ask("mpi4jax", "jit")
+    yield Row(section, "mpixla.jit, one 4-byte allreduce", over, ask("mpixla", "sealed"), plain, target=1.5, peer=jit)
+    yield Row(section, "jax.jit, one 4-byte allreduce", "mpi4jax's", ask("mpixla", "jit"), jit, target=0.6)
+    yield Row(section, "jax.jit, one 4-byte allreduce", over, ask("mpixla", "jit"), plain, peer=jit)
+    for op in ("allreduce", "sendrecv", "bcast"):
+        name = f"eager_{op}"
+        peer = ask("mpi4jax", name)
+        yield Row(section, f"eager {op} of 4 bytes", over, ask("mpixla", name), plain, target=3, peer=peer)
+    for op in ("allreduce", "sendrecv", "bcast"):
+        grown = Measurement("mpixla", f"grow {op} {effort.grow_calls}")
+        what = f"{effort.grow_calls:,} eager calls of {op}"
+        yield Row(section, f"{what}: bytes of growth", "", grown, kind="number", target=MIB)
+        yield Row(section, f"{what}: programs compiled", "", grown, kind="number", target=0, figure=1)
+
+
+def _chain(contender: str, op: str, size: int, effort: Effort, dtype: str = "f32", verb: str = "chain") -> Measurement:
+    long, short = effort.sizes[size]
+    kind = "" if verb == "loop" else f"{dtype} "
+    return Measurement(contender, f"{verb} {op} {kind}{size} {long} {short} {effort.times}")
+
+
+def _chains(effort: Effort) -> Iterator[Row]:
+    for op in OPS:
+        for size in effort.sizes:
+            small = size <= KIB
+            mpixla, mpi4jax, raw = (_chain(c, op, size, effort) for c in ("mpixla", "mpi4jax", "raw"))
+            yield Row(
+                "One operation in a chain of them",
+                f"{op}, {size_name(size)}",
+                "raw C",
+                mpixla,
+                raw,
+                kind="difference" if small else "ratio",
+                target=0.2 if small else 1.1,
+                peer=mpi4jax,
+            )
+
+
+def _loops(effort: Effort) -> Iterator[Row]:
+    size = max(effort.sizes)
+    for op in IN_PLACE_OPS:
+        mpixla, mpi4jax = (_chain(c, op, size, effort, verb="loop") for c in ("mpixla", "mpi4jax"))
+        against = _chain("raw", op, size, effort)
+        section = "The carry of a loop"
+        yield Row(section, f"{op}, {size_name(size)}", "raw C", mpixla, against, target=1.2, peer=mpi4jax)
+    for op in ("allreduce", "scan"):
+        in_place = _chain("raw", f"{op}_in_place", size, effort)
+        what = f"raw C's {op} in place, {size_name(size)}"
+        yield Row("The carry of a loop", what, "raw C", in_place, _chain("raw", op, size, effort))
+
+
+def _models(effort: Effort) -> Iterator[Row]:
+    section = "Shallow-water model"
+    for (ny, nx), (chunk, count) in effort.models.items():
+
+        def ask(contender: str, name: str, tail: str = f"{ny} {nx} {chunk} {count}") -> Measurement:
+            return Measurement(contender, f"model {name} {tail}")
+
+        at = f"{nx} x {ny}"
+        mpi4jax = ask("mpi4jax", "peer")
+        mpi4jaxs = "mpi4jax's example"
+        halo, own = ask("mpixla", "peer-halo"), ask("mpixla", "own")
+        yield Row(section, f"mpi4jax's example with halo_exchange, {at}", mpi4jaxs, halo, mpi4jax, target=0.6)
+        yield Row(section, f"mpi4jax's example, import changed, {at}", mpi4jaxs, ask("mpixla", "peer"), mpi4jax)
+        yield Row(section, f"examples/shallow_water.py, {at}", mpi4jaxs, own, mpi4jax, target=0.6)
+        without = "without exchanges"
+        what = f"mpi4jax's example with halo_exchange, {at}"
+        yield Row(section, what, without, halo, ask("mpixla", "peer-alone"), target=1.05)
+        yield Row(section, f"examples/shallow_water.py, {at}", without, own, ask("mpixla", "own-alone"), target=1.05)
+        alone = ask("mpixla on 1 rank", "own")
+        what = f"examples/shallow_water.py, speed-up on two ranks, {at}"
+        yield Row(section, what, "one rank", own, alone, kind="speed", target=1.8, at_least=True)
+        alone, with_halo = ask("mpixla on 1 rank", "peer-halo"), "mpi4jax's example with halo_exchange"
+        yield Row(section, f"{with_halo}, speed-up on two ranks, {at}", "one rank", halo, alone, "speed", 1.8, True)
+
+
+def _others(effort: Effort) -> Iterator[Row]:
+    section = "Other"
+    size, lengths = 100 * KIB, (36, 4)
+    line = f"{size} {lengths[0]} {lengths[1]} {effort.times}"
+    tree, flat = (
+        {c: Measurement(c, f"chain {op} f32 {line}") for c in ("mpixla", "mpi4jax")} for op in ("tree", "allreduce")
+    )
+    what = "allreduce of a pytree, 100 leaves of 1 KiB"
+    yield Row(section, what, "one of 100 KiB", tree["mpixla"], flat["mpixla"], target=1.5)
+    calls = {name: Measurement("mpixla", f"call {name} {effort.calls} {effort.times}") for name in CALLED_TREES}
+    yield Row(section, f"{what}, a call of mpixla.jit", "one of 100 KiB", *calls.values())
+    for dtype in ("f16", "bf16"):
+        for bytes_ in [size for size in effort.sizes if size >= 64 * KIB]:
+            short, full = (_chain("mpixla", "allreduce", bytes_, effort, name) for name in (dtype, "f32"))
+            what = f"allreduce of {dtype}, {size_name(bytes_)}, bytes per second"
+            yield Row(section, what, "f32's", short, full, kind="speed", target=0.8, at_least=True)
+    ours, theirs = (Measurement("import", f"import {modules}") for modules in ("mpixla", "jax, mpi4py.MPI"))
+    yield Row(section, "import mpixla", "import jax, mpi4py.MPI", ours, theirs, target=1.1)
+    for size in effort.sizes:
+        mpixla, mpi4py, gloo = (_chain(c, "allreduce", size, effort) for c in ("mpixla", "mpi4py", "gloo"))
+        what = f"allreduce in a chain, {size_name(size)}"
+        yield Row(section, what, "mpi4py's from Python", mpixla, mpi4py)
+        yield Row(section, what, "jax.distributed with gloo", mpixla, gloo)
+    # What these two are away from 1 is noise.
+    for what, contender, line in (
+        ("jax.jit(x + 1)", "mpixla", f"call plain {effort.calls}"),
+        ("raw C's allreduce, 1 MiB", "raw", f"chain allreduce f32 {MIB} {effort.sizes[MIB][0]} {effort.sizes[MIB][1]}"),
+    ):
+        again, once = (Measurement(contender, f"{line} {effort.times + more}") for more in (1, 0))
+        yield Row(section, f"{what}, measured again", "itself", again, once)
+
+
+CALLED_TREES = ("sealed_tree", "sealed_flat")

@@ -1,0 +1,234 @@
+"""The benchmarks: everything side by side in one run. `make bench` starts it.
+
+All contenders are up at once, and sleep but for the one that is asked. In each round every measurement is made by one
+contender after the other, so that what disturbs the machine disturbs them alike.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jobs import Job, NoAnswerError
+from report import Figures, document, draw, figure_of, slowest
+from rows import FULL, MIB, OPS, QUICK, Effort, Measurement, Row, rows
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+RANKS = 2
+TIMEOUT = 300.0  # seconds, for one answer
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", required=True, help="of the MPI, which the files are named after")
+    parser.add_argument("--quick", action="store_true", help="in two minutes, to see that it works")
+    parser.add_argument("--raw", type=Path, required=True, help="the raw C peer")
+    parser.add_argument("--mpi4jax-python", type=Path, help="the Python that has mpi4jax")
+    parser.add_argument("--mpi4jax-why-not", type=Path, help="a file that says why there is none")
+    parser.add_argument("--mpi4jax-source", type=Path, help="mpi4jax's source distribution")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the tables and plots")
+    parser.add_argument("--only", metavar="SECTION", default="", help="rows of the sections whose names begin so")
+    return parser.parse_args()
+
+
+def example_of(sdist: Path | None, folder: Path) -> Path | None:
+    """mpi4jax's shallow-water example out of its source distribution, if both are there."""
+    if sdist is None or not sdist.exists():
+        return None
+    with tarfile.open(sdist) as archive:
+        for member in archive.getmembers():
+            file = archive.extractfile(member) if member.name.endswith("/examples/shallow_water.py") else None
+            if file:
+                path = folder / "mpi4jax_shallow_water.py"
+                path.write_bytes(file.read())
+                return path
+    return None
+
+
+def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
+    """Starts all contenders. Those that cannot be are sentences that say why."""
+    example = example_of(args.mpi4jax_source, folder)
+    tail = [str(example)] if example else []
+    launch = [str(ROOT / "tools/mpirun"), "-n"]
+    worker = [str(HERE / "jax_worker.py"), "{socket}"]
+    me = sys.executable
+
+    def job(name: str, *commands: Sequence[str], ranks: int = RANKS, path: Path | None = None) -> Job:
+        # Ranks of an environment find its mpirun first.
+        environment = {"PATH": f"{path or Path(me).parent}:{os.environ['PATH']}"}
+        if path:
+            environment["PYTHONPATH"] = ""
+        print(f"starting {name}", flush=True)
+        return Job(name, commands, ranks, environment, folder / f"{name.replace(' ', '-')}.log")
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    gloo = [[me, str(HERE / "gloo_worker.py"), "{socket}", port, str(rank), str(RANKS)] for rank in range(RANKS)]
+    two = [*launch, str(RANKS)]
+    jobs: dict[str, Job | str] = {
+        "raw": job("raw", [*two, str(args.raw.resolve()), "{socket}"]),
+        "mpixla": job("mpixla", [*two, me, *worker, "mpixla", *tail]),
+        "mpixla on 1 rank": job("mpixla on 1 rank", [*launch, "1", me, *worker, "mpixla", *tail], ranks=1),
+        "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
+        "gloo": job("gloo", *gloo),
+    }
+    if args.mpi4jax_python and args.mpi4jax_python.exists():
+        python = args.mpi4jax_python.absolute()
+        jobs["mpi4jax"] = job("mpi4jax", [*two, str(python), *worker, "mpi4jax", *tail], path=python.parent)
+    else:
+        why = args.mpi4jax_why_not
+        reason = why.read_text().strip() if why and why.exists() else "no environment was given"
+        jobs["mpi4jax"] = f"mpi4jax could not be installed: {reason}"
+    return jobs
+
+
+def import_time(statement: str) -> list[float]:
+    code = f"import time; begin = time.perf_counter(); {statement}; print(time.perf_counter() - begin)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT)
+    if done.returncode != 0:
+        raise NoAnswerError((done.stderr.strip().splitlines() or ["it failed"])[-1])
+    return [float(done.stdout.split()[-1])]
+
+
+def measure(jobs: dict[str, Job | str], measurement: Measurement) -> list[float]:
+    """The figures of one round."""
+    if measurement.contender == "import":
+        return import_time(measurement.line)
+    job = jobs[measurement.contender]
+    if isinstance(job, str):
+        raise NoAnswerError(job)
+    return figure_of(measurement.line, slowest(job.ask(measurement.line, TIMEOUT)))
+
+
+def measure_all(jobs: dict[str, Job | str], wanted: Sequence[Row], effort: Effort) -> dict[Measurement, Figures]:
+    """Rounds of all measurements; what is compared is measured next to each other, in an order that changes."""
+    groups = list(dict.fromkeys(tuple(row.measurements()) for row in wanted))
+    kept: dict[Measurement, list[list[float]]] = {m: [] for group in groups for m in group}
+    failed: dict[Measurement, str] = {}
+    for round_ in range(effort.rounds + 1):
+        begin = time.monotonic()
+        done: set[Measurement] = set()
+        for group in groups:
+            for measurement in random.Random(round_).sample(group, len(group)):
+                if measurement in done or measurement in failed or (round_ > 1 and only_once(measurement)):
+                    continue
+                done.add(measurement)
+                try:
+                    figures = measure(jobs, measurement)
+                except NoAnswerError as error:
+                    failed[measurement] = f"{measurement.contender}: {error}"
+                    print(f"{measurement.contender}, {measurement.line}: {error}", flush=True)
+                else:
+                    if round_ > 0:  # in round 0 programs are compiled and memory is touched
+                        kept[measurement].append(figures)
+        print(f"round {round_} of {effort.rounds}: {time.monotonic() - begin:.0f} s", flush=True)
+    return {m: failed.get(m) or (kept[m] * effort.rounds if only_once(m) else kept[m]) for m in kept}
+
+
+def only_once(measurement: Measurement) -> bool:
+    """What takes long and does not vary."""
+    return measurement.line.startswith("grow")
+
+
+def remarks_on_copies(job: Job | str) -> list[str]:
+    if isinstance(job, str):
+        return []
+    remarks = []
+    for op in OPS:
+        try:
+            ranks = job.ask(f"copies {op} {MIB}", TIMEOUT)
+        except NoAnswerError as error:
+            remarks.append(f"copies around {op}: {error}")
+            continue
+        each = "; ".join(f"rank {i}: {chain} in a chain, {loop} in a loop" for i, [[chain, loop]] in enumerate(ranks))
+        remarks.append(f"copies of the operand that XLA adds to each {op}: {each}")
+    return remarks
+
+
+def remark_on_answers(jobs: dict[str, Job | str], effort: Effort, folder: Path) -> list[str]:
+    """Whether mpi4jax's example and the same with halo_exchange compute the same."""
+    (ny, nx), (chunk, _) = next(iter(effort.models.items()))
+    files = {}
+    try:
+        for contender, name in (("mpi4jax", "peer"), ("mpixla", "peer-halo"), ("mpixla", "peer-alone")):
+            job = jobs[contender]
+            if isinstance(job, str):
+                raise NoAnswerError(job)
+            files[name] = folder / name
+            job.ask(f"save {name} {ny} {nx} {chunk} 1 {files[name]}", TIMEOUT)
+    except NoAnswerError as error:
+        return [f"the answers of the models were not compared: {error}"]
+    fields = {name: [np.load(f"{file}.{rank}.npy") for rank in range(RANKS)] for name, file in files.items()}
+    apart = {
+        name: max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(fields["peer"], given, strict=True))
+        for name, given in fields.items()
+    }
+    same = "the same answer" if apart["peer-halo"] < 1e-5 else "ANOTHER ANSWER"
+    return [
+        f"after {chunk} steps of {nx} x {ny} mpi4jax's example with halo_exchange has {same} as with mpi4jax: "
+        f"it differs by {apart['peer-halo']:.1e} of the largest value; without exchanges by {apart['peer-alone']:.1e}"
+    ]
+
+
+def about(job: Job | str) -> dict[str, str]:
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
+        cpu = models[0] if models else cpu
+    facts = {
+        "processor": f"{cpu}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.machine()}",
+        "load before": f"{os.getloadavg()[0]:.1f}",
+        "ranks": str(RANKS),
+    }
+    versions: Any = {} if isinstance(job, str) else job.ask("about", TIMEOUT)[0]
+    return facts | versions
+
+
+def main() -> None:
+    args = parse()
+    effort = QUICK if args.quick else FULL
+    wanted = [row for row in rows(effort) if row.section.startswith(args.only)]
+    args.out.mkdir(parents=True, exist_ok=True)
+    logs = ROOT / "build" / "bench" / "logs"
+    shutil.rmtree(logs, ignore_errors=True)
+    logs.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = start(args, logs)
+        try:
+            facts = about(jobs["mpixla"])
+            figures = measure_all(jobs, wanted, effort)
+            remarks = [*remark_on_answers(jobs, effort, Path(folder)), *remarks_on_copies(jobs["mpixla"])]
+        finally:
+            for job in jobs.values():
+                if isinstance(job, Job):
+                    job.close()
+    title = f"Benchmarks under {args.name}" + (" (quick: noise, not results)" if args.quick else "")
+    text = document(title, facts, wanted, figures, remarks)
+    files = [args.out / f"{args.name}.md", args.out / f"{args.name}.json"]
+    files[0].write_text(text)
+    data = [{"contender": m.contender, "line": m.line, "figures": f} for m, f in figures.items()]
+    files[1].write_text(json.dumps(data, indent=0) + "\n")
+    files += draw(wanted, figures, args.out, args.name)
+    print(text)
+    print("wrote " + ", ".join(map(str, files)))
+
+
+if __name__ == "__main__":
+    main()

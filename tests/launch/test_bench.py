@@ -1,0 +1,172 @@
+"""The benchmarks' own arithmetic: from answers to figures, rows, tables. No time is measured."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+
+import hlo  # noqa: E402
+import report  # noqa: E402
+import rows  # noqa: E402
+from jobs import Job, NoAnswerError  # noqa: E402
+from rows import Measurement, Row  # noqa: E402
+
+OURS, THEIRS = Measurement("a", "call x 1 1"), Measurement("b", "call x 1 1")
+
+
+def row(**kwargs):
+    return Row("section", "what", "over", OURS, THEIRS, **kwargs)
+
+
+def test_the_slowest_rank_counts():
+    answers = [[[1.0, 8.0], [3.0, 5.0]], [[2.0, 7.0], [1.0, 6.0]]]  # rank, repetition, number
+    assert report.slowest(answers) == [[2.0, 8.0], [3.0, 6.0]]
+    with pytest.raises(ValueError, match="zip"):
+        report.slowest([[[1.0]], []])  # a rank that made fewer repetitions
+
+
+@pytest.mark.parametrize(
+    ("line", "repetitions", "figures"),
+    [
+        ("chain allreduce f32 4 10 2 3", [[18.0, 2.0], [11.0, 3.0], [42.0, 2.0]], [2.0]),
+        ("loop allreduce 4 10 2 1", [[18.0, 2.0]], [2.0]),
+        ("call jit 300 3", [[3.0], [1.0], [2.0]], [2.0]),
+        ("grow allreduce 100", [[4096, 1]], [4096, 1]),
+    ],
+)
+def test_figures_of_a_round(line, repetitions, figures):
+    assert report.figure_of(line, repetitions) == figures
+
+
+@pytest.mark.parametrize(("kind", "value"), [("ratio", 1.5), ("speed", 2 / 3), ("difference", 1e6), ("number", 3.0)])
+def test_rows_compare_round_by_round(kind, value):
+    figures = {OURS: [[2.0], [3.0], [60.0]], THEIRS: [[4.0], [2.0], [1.0]]}
+    result = report.result_of(row(kind=kind), figures)
+    assert result.value == pytest.approx(value)
+    assert result.low < result.value < result.high
+
+
+@pytest.mark.parametrize(
+    ("target", "at_least", "word"),
+    [(1.5, False, "yes"), (1.4, False, "**no**"), (1.5, True, "yes"), (1.6, True, "**no**")],
+)
+def test_targets(target, at_least, word):
+    assert report.reached(row(target=target, at_least=at_least), report.Result(1.5)) == word
+    assert report.reached(row(target=target), report.Result(None, why_not="gone")) == "not measured"
+
+
+def test_what_is_missing_is_said():
+    figures = {OURS: [[1.0]], THEIRS: "b: it could not be installed: no compiler"}
+    table = report.rows_table([row(target=1.0)], figures)
+    assert table.splitlines()[2].split(" | ")[3:6] == [
+        "not available: b: it could not be installed: no compiler",
+        "",
+        "not measured",
+    ]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(-1.0, 2.0), (1.0, 0.0), (-1.0, -1.0)])
+def test_a_ratio_of_noise_is_none(ours, theirs):
+    result = report.result_of(row(target=1.0), {OURS: [[ours]], THEIRS: [[theirs]]})
+    assert result.value is None
+    assert "noise" in result.why_not
+
+
+def test_tables():
+    assert report.table(["a", "b"], [["1", "x|y"]]) == "| a | b |\n| --- | --- |\n| 1 | x\\|y |"
+    numbers = [
+        report.number(v, k) for v, k in [(1.234, "ratio"), (1234.5, "ratio"), (0.2, "difference"), (None, "ratio")]
+    ]
+    assert numbers == ["1.23", "1,234", "0.20 us", "-"]
+
+
+@pytest.mark.parametrize("effort", [rows.FULL, rows.QUICK], ids=["full", "quick"])
+def test_a_whole_report(effort, tmp_path):
+    """Every row has its measurements, and its line in the table."""
+    wanted = rows.rows(effort)
+    figures = {m: [[2e-6, 0.0]] * effort.rounds for r in wanted for m in r.measurements()}
+    figures[Measurement("gloo", "")] = "unused"
+    text = report.document("Title", {"processor": "p"}, wanted, figures, ["a remark"])
+    for r in wanted:
+        assert f"| {r.what} | {r.over} |" in text
+    for op in rows.OPS:
+        assert f"| {op}, 1 MiB | raw C | <= 1.10 | 1.00 | 1.00 to 1.00 | yes | 1.00 |" in text
+    files = report.draw(wanted, figures, tmp_path, "mpi")
+    assert {file.name for file in files} == {"mpi-chains.svg", "mpi-calls.svg", "mpi-models.svg"}
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+PROGRAM = """HloModule m
+%body.1 (a: (token[], f32[8])) -> (token[], f32[8]) {
+  %c = (f32[8]{0}, token[]) custom-call(%x, %t), custom_call_target="mpixla_scan", api_version=X
+  %copy.1 = f32[8]{0} copy(%y)
+  ROOT %r = (token[], f32[8]{0}) tuple(%t, %copy.1)
+}
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %copy.2 = f32[8]{0} copy(%x)
+  %copy.3 = s32[] copy(%zero)
+  %w = (token[], f32[8]{0}) while(%tuple), condition=%cond.2, body=%body.1, metadata={}
+  %p = f32[8]{0} custom-call(%x), custom_call_target="cholesky"
+}
+"""
+
+
+def test_programs_are_read():
+    assert hlo.communications(PROGRAM) == ["mpixla_scan"]
+    assert [line.split()[0] for line in hlo.copies(PROGRAM, 32)] == ["%copy.1", "%copy.2"]
+    assert [line.split()[0] for line in hlo.copies(hlo.loop_body(PROGRAM), 32)] == ["%copy.1"]
+    with pytest.raises(ValueError, match="0 loops"):
+        hlo.loop_body("ENTRY %main () -> f32[] {\n}\n")
+
+
+CONTENDER = """import os, sys, time
+sys.path.insert(0, {bench!r})
+from worker import serve
+rank = int(sys.argv[2])
+def fail(): raise ValueError("no such thing")
+serve(sys.argv[1], rank, {{"add": lambda a, b: [[a + b + rank]], "fail": fail, "die": lambda: os._exit(3),
+                           "sleep": lambda: time.sleep(60)}})
+"""
+
+
+@pytest.fixture
+def contender(tmp_path):
+    script = tmp_path / "contender.py"
+    script.write_text(CONTENDER.format(bench=str(ROOT / "bench")))
+    commands = [[sys.executable, str(script), "{socket}", str(rank)] for rank in (1, 0)]
+    job = Job("contender", commands, 2, {}, tmp_path / "log")
+    yield job
+    job.close()
+
+
+def test_contenders_answer(contender):
+    assert contender.ask("add 1 2", 20) == [[[3]], [[4]]]
+    with pytest.raises(NoAnswerError, match=r"^ValueError: no such thing$"):
+        contender.ask("fail", 20)
+    with pytest.raises(NoAnswerError, match="does not measure 'dance'"):
+        contender.ask("dance", 20)
+    assert contender.ask("add 0 0", 20) == [[[0]], [[1]]]
+
+
+@pytest.mark.parametrize(("line", "why"), [("die", "it ended"), ("sleep", "it did not answer 'sleep' within 1 s")])
+def test_contenders_that_are_lost_stay_lost(contender, line, why):
+    for _ in range(2):
+        with pytest.raises(NoAnswerError, match=why):
+            contender.ask(line, 1)
+
+
+def test_contenders_that_do_not_start(tmp_path):
+    job = Job("gone", [[sys.executable, "-c", "raise OSError('no MPI here')"]], 2, {}, tmp_path / "log")
+    with pytest.raises(NoAnswerError, match=r"did not start \(OSError: no MPI here\)"):
+        job.ask("about", 1)
+
+
+def test_help():
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench/run.py", "--help"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "--quick" in done.stdout
