@@ -20,9 +20,11 @@ _program = Primitive("mpi_program")
 _program.multiple_results = True
 
 
-@_program.def_effectful_abstract_eval
 def _program_abstract(*operands: ShapedArray, jaxpr: Any) -> tuple[list[ShapedArray], set[Any]]:
     return [*jaxpr.out_avals, DONE], {effect for effect in jaxpr.effects if effect is not ordered}
+
+
+_program.def_effectful_abstract_eval(_program_abstract)
 
 
 def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
@@ -129,8 +131,8 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         return result
 
     def clear_cache() -> None:
-        plain.clear_cache()
-        sealed.clear_cache()
+        plain.clear_cache()  # type: ignore[attr-defined]
+        sealed.clear_cache()  # type: ignore[attr-defined]
 
     call.lower, call.trace, call.eval_shape = plain.lower, plain.trace, plain.eval_shape  # type: ignore[attr-defined]
     call.clear_cache = clear_cache  # type: ignore[attr-defined]

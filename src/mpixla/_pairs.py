@@ -5,7 +5,7 @@ keep (native/pair_reduce.h), so that all types of values and places work, in one
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from ._mpi import MPI
 _VALUES_OP = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}
 
 
-def is_of_pairs(op: Any) -> bool:
+def is_of_pairs(op: Any) -> TypeGuard[MPI.Op]:
     """Whether this is ``MPI.MAXLOC`` or ``MPI.MINLOC``."""
     return isinstance(op, MPI.Op) and op in (MPI.MAXLOC, MPI.MINLOC)
 
@@ -48,7 +48,7 @@ def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any,
         return results, (tangent, np.zeros(results[1].shape, jax.dtypes.float0))
 
     differentiable.defjvp(jvp)
-    return differentiable(values, places)  # type: ignore[no-any-return]
+    return differentiable(values, places)
 
 
 def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:

@@ -83,7 +83,7 @@ def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F
             if len(trees) < arguments or all(map(_is_array, trees)):
                 return function(*trees, *rest, **kwargs)
             leaves, structure = jax.tree.flatten(trees[-1])
-            columns = [structure.flatten_up_to(x) for x in trees]
+            columns = [structure.flatten_up_to(x) for x in trees]  # type: ignore[attr-defined]
             plan = Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
             return collect(plan, [function(*map(_data_of, x), *rest, **kwargs) for x in zip(*columns, strict=True)])
 
