@@ -4,6 +4,7 @@
 #   MPI=system                      the mpirun on PATH (or MPIRUN=...) and the library that mpi4py finds
 #   PYTHON=...                      the Python to use (3.11 or later)
 #   NP=...                          ranks of the demo
+#   EVERY=1                         run every test on every number of ranks, which takes three times as long
 #   DEMO='--days 2'                 further arguments of the demo
 #   QUICK=1                         benchmarks in two minutes, to see that they work
 #   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
@@ -29,7 +30,7 @@ LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
-	@echo 'make test [MPI=mpich|openmpi]          run every test on 1, 2 and 3 ranks'
+	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
@@ -80,7 +81,7 @@ test-c: $(VENV)/installed
 test-python: $(VENV)/installed
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
-	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) tests/spmd || exit 1; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \
 	done
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch
 

@@ -15,13 +15,36 @@ jax.config.update("jax_enable_x64", True)
 
 WORLD = MPI.COMM_WORLD
 
-# Compiling is what takes the time. Two ranks run everything, compiled as users' programs are; the others leave out what
-# they would hardly add to, and compile without optimizing.
-if WORLD.Get_size() != 2:
-    jax.config.update("jax_disable_most_optimizations", True)
-    collect_ignore = ["test_control_flow.py", "test_large_counts.py", "test_short_floats.py"]
-if WORLD.Get_size() == 1:
-    collect_ignore += ["test_vmap.py", "test_repeat.py"]
+# Compiling is what takes the time. Two ranks run every test, compiled as users' programs are; the others leave out what
+# they would hardly add to (these files, and tests that are marked two_ranks), and compile without optimizing.
+TWO_RANKS = (
+    "test_control_flow.py",
+    "test_jit.py",
+    "test_large_counts.py",
+    "test_pairs.py",
+    "test_repeat.py",
+    "test_short_floats.py",
+    "test_vmap.py",
+)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--every-test", action="store_true", help="run every test, whatever the number of ranks")
+
+
+def _leaves_out(config):
+    return WORLD.Get_size() != 2 and not config.getoption("every_test")
+
+
+def pytest_ignore_collect(collection_path, config):
+    return True if collection_path.name in TWO_RANKS and _leaves_out(config) else None
+
+
+def pytest_collection_modifyitems(config, items):
+    if _leaves_out(config):
+        elsewhere = [item for item in items if item.get_closest_marker("two_ranks")]
+        config.hook.pytest_deselected(items=elsewhere)
+        items[:] = [item for item in items if item not in elsewhere]
 
 
 _capture = None  # pytest's capture manager: while tests run, file descriptors 1 and 2 are its own
@@ -58,6 +81,8 @@ def pytest_report_header():
 def pytest_configure(config):
     global _capture
     _capture = config.pluginmanager.getplugin("capturemanager")
+    if _leaves_out(config):
+        jax.config.update("jax_disable_most_optimizations", True)
     # Every rank runs the tests; the first one reports.
     if WORLD.Get_rank() > 0:
         config.pluginmanager.unregister(name="terminalreporter")

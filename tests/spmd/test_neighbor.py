@@ -230,6 +230,7 @@ def test_derivatives(op, topology, made, rank, how):
     np.testing.assert_array_equal(mode(lambda x: twice(x)[0])(x), value)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize("op", OPS)
 def test_vmap(op, topology, made, rank, axis):

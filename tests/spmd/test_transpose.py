@@ -65,6 +65,7 @@ def test_transposing_twice_gives_the_operation_back(row, variant, comm, rank, si
     np.testing.assert_allclose(twice(x)[0], y, rtol=1e-12)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize(("row", "variant"), CASES[::2])
 def test_second_derivatives(row, variant, comm, rank, size):
     """Forward over reverse and reverse over reverse agree, jitted or not."""

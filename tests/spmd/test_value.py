@@ -10,7 +10,6 @@ from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 CALLS = [pytest.param(row, variant, id=f"{row.name}-{variant}") for row in ROWS for variant in row.variants(SIZE)]
-ONE_OF_EACH_KIND = [t for t in DTYPES if t.name in ("bool", "int32", "float32", "complex64", "bfloat16")]
 HOW = pytest.mark.parametrize("how", ["eager", "jit"])
 
 
@@ -42,6 +41,7 @@ def test_every_variant(row, variant, comm, how):
     check(row, variant, dtype, (2, 3), comm, how)
 
 
+@pytest.mark.two_ranks
 @HOW
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2)], ids=str)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -49,7 +49,8 @@ def test_every_shape(row, shape, comm, how):
     check(row, row.variants(SIZE)[0], np.dtype("float32"), shape, comm, how)
 
 
-@pytest.mark.parametrize("dtype", DTYPES if SIZE == 2 else ONE_OF_EACH_KIND, ids=lambda t: t.name)
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.name)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_dtype(row, dtype, comm):
     """All the reductions of a type at once: compiling is what takes the time."""
@@ -68,6 +69,7 @@ def test_every_dtype(row, dtype, comm):
             np.testing.assert_array_equal(bits(result), bits(want))
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("row", [row for row in ROWS if "op" in row.variants(1)[0]], ids=lambda row: row.name)
 def test_refused_reductions(row, comm):
     """What a reduction does not take is refused when tracing, with the ones that the type allows."""
