@@ -15,8 +15,8 @@ jax.config.update("jax_enable_x64", True)
 
 WORLD = MPI.COMM_WORLD
 
-# Compiling is what takes the time. Two ranks run every test, compiled as users' programs are; the others leave out what
-# they would hardly add to (these files, and tests that are marked two_ranks), and compile without optimizing.
+# Compiling is what takes the time. So XLA does not optimize here, and only two ranks run every test; the others leave out
+# what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes both.
 TWO_RANKS = (
     "test_control_flow.py",
     "test_jit.py",
@@ -29,7 +29,7 @@ TWO_RANKS = (
 
 
 def pytest_addoption(parser):
-    parser.addoption("--every-test", action="store_true", help="run every test, whatever the number of ranks")
+    parser.addoption("--every-test", action="store_true", help="run every test on any number of ranks, optimized")
 
 
 def _leaves_out(config):
@@ -81,7 +81,7 @@ def pytest_report_header():
 def pytest_configure(config):
     global _capture
     _capture = config.pluginmanager.getplugin("capturemanager")
-    if _leaves_out(config):
+    if not config.getoption("every_test"):
         jax.config.update("jax_disable_most_optimizations", True)
     # Every rank runs the tests; the first one reports.
     if WORLD.Get_rank() > 0:
