@@ -15,8 +15,8 @@ jax.config.update("jax_enable_x64", True)
 
 WORLD = MPI.COMM_WORLD
 
-# Compiling is what takes the time. So XLA does not optimize here, and only two ranks run every test; the others leave out
-# what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes both.
+# Compiling is what takes the time. So XLA does not optimize here, and only two ranks run every test; the others leave
+# out what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes both.
 TWO_RANKS = (
     "test_control_flow.py",
     "test_jit.py",
