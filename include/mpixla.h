@@ -125,10 +125,16 @@ MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
  * as their first operand, the id of a request, two float32 numbers. Operands beyond those of its row do nothing but
  * make the wait come after them. */
 MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
-/* The handler of the target "mpixla_order", which calls nothing and works on every device: of an array it makes a
- * token, and of a token, with the array as a second operand and result in one memory, the array. So values that a
- * program carries put its calls in order. */
-MPIXLA_API mpixla_handler *mpixla_order_handler(void);
+/* Handlers that call no MPI; the target is "mpixla_" and the name.
+ *
+ *   order    of an array makes a token, and of a token, with the array as a second operand and result in one memory,
+ * the array: so values that a program carries put its calls in order. Works on every device. pack     of operands of
+ * one type makes one array: along the last axis, with the axes before it kept unpack   the other way */
+typedef struct mpixla_helper_row {
+    const char *name;
+    mpixla_handler *handler;
+} mpixla_helper_row;
+MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows);
 /* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
  * finalized. Returns how many there were. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);

@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "exchange.h"
+#include "ffi.h"
 #include "frame.h"
 #include "halo.h"
 #include "log.h"
@@ -25,15 +26,6 @@ int64_t mpixla_calls_in_flight(void) {
     return atomic_load(&in_flight);
 }
 
-static ffi_error *error_make(const ffi_api *api, ffi_error_code code, const char *message) {
-    ffi_error_create_args args = {.struct_size = sizeof args, .message = message, .code = (int)code};
-    return api->error_create(&args);
-}
-
-static ffi_error *error_of_frame(const ffi_call_frame *call) {
-    return error_make(call->api, FFI_FAILED_PRECONDITION, error_get());
-}
-
 static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code, int class) {
     char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 64];
     frame_describe(f, 1, what, sizeof what);
@@ -45,7 +37,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
         mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
              f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what);
-    return error_make(call->api, FFI_INTERNAL, message);
+    return ffi_error_make(call, FFI_INTERNAL, message);
 }
 
 /* The result keeps the template's values beyond what arrived. */
@@ -60,18 +52,12 @@ static int template_keep(const frame *f) {
     return 0;
 }
 
-static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*run)(frame *f)) {
+static ffi_error *handle(const ffi_call_frame *call, const frame_shape *shape, int (*run)(frame *f)) {
     frame f;
     log_call line;
-    if (call->extension_start && call->extension_start->type == FFI_EXTENSION_METADATA) {
-        ffi_metadata *metadata = ((ffi_metadata_extension *)call->extension_start)->metadata;
-        metadata->api_version.major_version = FFI_VERSION_MAJOR;
-        metadata->api_version.minor_version = FFI_VERSION_MINOR;
-        return NULL;
-    }
-    if (call->stage != FFI_STAGE_EXECUTE) return NULL;
-    if (frame_read(&f, shape, call)) return error_of_frame(call);
-    if (f.id.dtype && request_take(&f)) return error_of_frame(call);
+    if (ffi_is_answered(call)) return NULL;
+    if (frame_read(&f, shape, call)) return ffi_error_of_call(call);
+    if (f.id.dtype && request_take(&f)) return ffi_error_of_call(call);
 
     int logging = log_is_on(), class = 0;
     if (logging) log_start(&line, &f);
@@ -85,7 +71,7 @@ static ffi_error *handle(ffi_call_frame *call, const frame_shape *shape, int (*r
         class = code;
     if (logging) log_end(&line, &f, class);
     ffi_error *error = code == 0             ? NULL
-                       : code == MPI_REFUSED ? error_of_frame(call)
+                       : code == MPI_REFUSED ? ffi_error_of_call(call)
                                              : error_of_mpi(call, &f, code, class);
     if (f.id.dtype) request_settle(&f, code);
     return error;

@@ -2,14 +2,9 @@
  * in order by values that a program carries. What it takes is there before what it gives.
  */
 #include "error.h"
+#include "ffi.h"
 #include "frame.h"
-#include "mpixla.h"
-#include "xla_ffi.h"
-
-static ffi_error *error_make(const ffi_api *api) {
-    ffi_error_create_args args = {.struct_size = sizeof args, .message = error_get(), .code = FFI_FAILED_PRECONDITION};
-    return api->error_create(&args);
-}
+#include "helper.h"
 
 /* An array that comes out is the one that went in, in its memory: nothing is copied, on whatever device it lies. */
 static int is_in_place(const ffi_call_frame *call) {
@@ -20,18 +15,9 @@ static int is_in_place(const ffi_call_frame *call) {
     return from->data == to->data;
 }
 
-static ffi_error *order_host(ffi_call_frame *call) {
-    if (call->extension_start && call->extension_start->type == FFI_EXTENSION_METADATA) {
-        ffi_metadata *metadata = ((ffi_metadata_extension *)call->extension_start)->metadata;
-        metadata->api_version.major_version = FFI_VERSION_MAJOR;
-        metadata->api_version.minor_version = FFI_VERSION_MINOR;
-        return NULL;
-    }
-    if (call->stage != FFI_STAGE_EXECUTE || is_in_place(call)) return NULL;
+/* cppcheck-suppress constParameterPointer ; it is a handler */
+ffi_error *mpixla_order_host(ffi_call_frame *call) {
+    if (ffi_is_answered(call) || is_in_place(call)) return NULL;
     error_set("the array that a token was made of must be passed on in its own memory, but XLA moved it");
-    return error_make(call->api);
-}
-
-mpixla_handler *mpixla_order_handler(void) {
-    return (mpixla_handler *)order_host;
+    return ffi_error_of_call(call);
 }

@@ -72,6 +72,10 @@ class _OpRow(ctypes.Structure):
     )
 
 
+class _HelperRow(ctypes.Structure):
+    _fields_ = (("name", c_char_p), ("handler", c_void_p))
+
+
 class Dtype(NamedTuple):
     """A row of native/dtypes.def."""
 
@@ -124,7 +128,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_op_table", POINTER(_OpRow), [size]),
         ("mpixla_request_op_table", POINTER(_OpRow), [size]),
         ("mpixla_requests_end", c_int64, []),
-        ("mpixla_order_handler", c_void_p, []),
+        ("mpixla_helper_table", POINTER(_HelperRow), [size]),
         ("mpixla_attribute_table", POINTER(c_char_p), [size]),
         ("mpixla_logging_set", c_int, [c_int]),
         ("mpixla_calls_in_flight", c_int64, []),
@@ -212,9 +216,10 @@ _connect()
 ops = _register(lib.mpixla_op_table)
 # Those of native/requests.def: operations that start something, and those that wait for it.
 request_ops = _register(lib.mpixla_request_op_table)
-# Makes tokens of arrays and arrays of tokens.
-ORDER_TARGET = "mpixla_order"
-jax.ffi.register_ffi_target(ORDER_TARGET, jax.ffi.pycapsule(lib.mpixla_order_handler()), platform="cpu")
+# Handlers that call no MPI (mpixla.h).
+ORDER_TARGET, PACK_TARGET, UNPACK_TARGET = "mpixla_order", "mpixla_pack", "mpixla_unpack"
+for _row in _rows(lib.mpixla_helper_table):
+    jax.ffi.register_ffi_target("mpixla_" + _row.name.decode(), jax.ffi.pycapsule(_row.handler), platform="cpu")
 
 
 def set_logging(enabled: bool) -> bool:

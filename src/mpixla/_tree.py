@@ -1,7 +1,7 @@
 """Data arguments that are pytrees, and arrays of PRNG keys: what makes a function of one array a function of many.
 
-A reduction or broadcast of a pytree is one call of MPI for each data type: the leaves are joined into one array, and
-the result is cut apart again, both compiled by XLA. Everything else is one call for each leaf, in their order.
+A reduction or broadcast of a pytree is one call of MPI for each data type: the leaves are packed into one array, and
+the result is cut apart again (_pack.py). Everything else is one call for each leaf, in their order.
 """
 
 import functools
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from ._pack import pack, unpack
 from ._pairs import is_of_pairs, reduce_pair
 from ._primitive import as_array
 from ._repeat import remembers
@@ -131,10 +131,9 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
 
 @functools.partial(jax.jit, static_argnums=1)
 def _join(arrays: list[jax.Array], kept_axes: int) -> jax.Array:
-    return jnp.concatenate([x.reshape(*x.shape[:kept_axes], -1) for x in arrays], axis=kept_axes)
+    return pack(arrays, kept_axes)
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _cut(joined: jax.Array, shapes: tuple[tuple[int, ...], ...]) -> list[jax.Array]:
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    return [part.reshape(shape) for part, shape in zip(jnp.split(joined, ends[:-1]), shapes, strict=True)]
+    return unpack(joined, shapes)

@@ -1,0 +1,93 @@
+"""Many arrays as one, for one call of MPI with all of them, and one as many: in C (native/pack.c)."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import batching
+
+from . import _native
+from ._jax import Primitive, ShapedArray, mlir
+from ._rules import define_linear
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def _size(shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64))
+
+
+def _make(name: str, target: str, shapes: Callable[..., list[ShapedArray]]) -> Primitive:
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(shapes)
+
+    def lower(ctx: Any, *operands: Any, **_: Any) -> Sequence[Any]:
+        return jax.ffi.ffi_lowering(target)(ctx, *operands)
+
+    def run(*operands: Any, **params: Any) -> list[Any]:
+        with jax.disable_jit(False):
+            return jax.jit(functools.partial(primitive.bind, **params))(*operands)
+
+    mlir.register_lowering(primitive, lower)
+    primitive.def_impl(run)
+    return primitive
+
+
+def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
+    kept = arrays[0].shape[:kept_axes]
+    return [arrays[0].update(shape=(*kept, sum(_size(x.shape[kept_axes:]) for x in arrays)), weak_type=False)]
+
+
+def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
+    return [array.update(shape=(*array.shape[:-1], *shape)) for shape in shapes]
+
+
+_pack = _make("pack", _native.PACK_TARGET, _packed)
+_unpack = _make("unpack", _native.UNPACK_TARGET, _unpacked)
+
+
+def _transpose_of_pack(ct: Any, *, types: Any, kept_axes: int) -> list[Any]:
+    return _unpack.bind(ct, shapes=tuple(x.shape[kept_axes:] for x in types))
+
+
+def _transpose_of_unpack(*cts: Any, types: Any, shapes: Shapes) -> list[Any]:
+    return _pack.bind(*cts, kept_axes=types[0].ndim - 1)
+
+
+define_linear(_pack, _transpose_of_pack)
+define_linear(_unpack, _transpose_of_unpack)
+
+
+def _batch_of_pack(operands: Any, dims: Any, *, kept_axes: int) -> tuple[Any, Any]:
+    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+    moved = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(operands, dims, strict=True)
+    ]
+    return _pack.bind(*moved, kept_axes=kept_axes + 1), [0]
+
+
+def _batch_of_unpack(operands: Any, dims: Any, *, shapes: Shapes) -> tuple[Any, Any]:
+    return _unpack.bind(jnp.moveaxis(operands[0], dims[0], 0), shapes=shapes), [0] * len(shapes)
+
+
+batching.primitive_batchers[_pack] = _batch_of_pack
+batching.primitive_batchers[_unpack] = _batch_of_unpack
+
+
+def pack(arrays: Sequence[jax.Array], kept_axes: int) -> jax.Array:
+    """Joins arrays of one type, equal in their first ``kept_axes`` axes, along one further axis."""
+    if len(arrays) == 1:
+        return arrays[0].reshape(*arrays[0].shape[:kept_axes], -1)
+    return _pack.bind(*arrays, kept_axes=kept_axes)[0]
+
+
+def unpack(packed: jax.Array, shapes: Shapes) -> list[jax.Array]:
+    """Cuts the last axis apart into arrays of these shapes, each with the axes before it in front."""
+    if len(shapes) == 1:
+        return [packed.reshape(*packed.shape[:-1], *shapes[0])]
+    return _unpack.bind(packed, shapes=shapes)
