@@ -46,6 +46,7 @@ def test_reductions_and_status():
     assert hash(status_of(one)) == hash(status_of(one))
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_eager_calls_compile_once_for_a_shape(row, comm, rank, size, compilations):
     variant = row.variants(size)[0]

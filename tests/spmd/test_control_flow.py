@@ -54,14 +54,14 @@ def three_times(f):
     return lambda x: f(f(f(x)))
 
 
-@pytest.mark.parametrize("how", WRAPPERS)
+@pytest.mark.parametrize("how", [how for how in WRAPPERS if how != "remat"])
 @pytest.mark.parametrize("row", CASES)
 def test_values(row, how, comm, size):
     f, x = function(row, comm, size)
     np.testing.assert_allclose(jax.jit(WRAPPERS[how](f))(x), three_times(f)(x), rtol=1e-12)
 
 
-@pytest.mark.parametrize("how", ["scan", "cond", "remat", "remat policy"])
+@pytest.mark.parametrize("how", ["scan", "cond", "remat policy"])
 @pytest.mark.parametrize("row", REVERSE)
 def test_gradients(row, how, comm, size):
     f, x = function(row, comm, size)

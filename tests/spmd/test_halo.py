@@ -92,6 +92,7 @@ def test_value(grid, cart, rank, size):
     np.testing.assert_array_equal(x, before)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_dtype(dtype, cart, rank, size):
     blocks = blocks_of(MIXED, size, dtype)
@@ -232,6 +233,7 @@ def test_transposing_twice(grid, cart, rank, size):
     np.testing.assert_array_equal(tangent, grid.transposed(x, rank))
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("dtype", [t for t in DTYPES if t.name not in ("bool", "float8_e8m0fnu")], ids=str)
 def test_transpose_of_dtype(dtype, cart, rank, size):
     blocks = blocks_of(MIXED, size, dtype)

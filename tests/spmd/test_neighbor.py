@@ -188,6 +188,7 @@ def test_value(op, topology, made, rank, how):
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "float8_e5m2", "complex64"])
 @pytest.mark.parametrize("op", OPS)
 def test_dtypes(op, dtype, rank):

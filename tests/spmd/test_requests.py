@@ -114,6 +114,7 @@ def test_carried_through_while_loop_and_cond(rank, size):
     np.testing.assert_array_equal(go_round(jnp.full(2, rank + 1.0)), np.full(2, want))
 
 
+@pytest.mark.two_ranks
 def test_after(rank, size, capfd):
     """The custom call that waits takes what it comes after; values do not change."""
     below, above = neighbours(rank, size)
@@ -247,6 +248,7 @@ def dot_product_identity(f, x, rank, size):
     return y
 
 
+@pytest.mark.two_ranks
 def test_exchange_both_ways(rank, size):
     """Two messages each way, of which nobody uses what the sends give."""
     below, above = neighbours(rank, size)
@@ -264,6 +266,7 @@ def test_exchange_both_ways(rank, size):
     dot_product_identity(f, np.linspace(0, 1, 4) + rank, rank, size)
 
 
+@pytest.mark.two_ranks
 @pytest.mark.parametrize("unused", [False, True])
 def test_carried_through_scan_reversed(rank, size, unused):
     """The request that a step starts is waited for one step later; so is, backward, that of the cotangents."""
@@ -283,6 +286,7 @@ def test_carried_through_scan_reversed(rank, size, unused):
     dot_product_identity(f, np.linspace(0, 1, 3) + rank, rank, size)
 
 
+@pytest.mark.two_ranks
 def test_across_jit_boundaries_reversed(rank, size):
     below, above = neighbours(rank, size)
     start = jax.jit(lambda x: (mpixla.isendrecv(x * 2, x, below, above), mpixla.ialltoall(jnp.stack([x] * size))))

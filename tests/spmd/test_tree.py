@@ -29,7 +29,7 @@ def leaves_of(row, dtype, rank, size, **variant):
     ]
 
 
-@pytest.mark.parametrize("how", ["eager", "jit"])
+@pytest.mark.parametrize("how", [pytest.param("eager", marks=pytest.mark.two_ranks), "jit"])
 @pytest.mark.parametrize("row", [row for row in ROWS if row.name not in NOT_OF_TREES], ids=lambda row: row.name)
 def test_every_operation(row, comm, rank, size, how):
     variant = next(v for v in row.variants(size) if v.get("op", "SUM") == "SUM")

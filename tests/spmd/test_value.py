@@ -10,7 +10,7 @@ from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 CALLS = [pytest.param(row, variant, id=f"{row.name}-{variant}") for row in ROWS for variant in row.variants(SIZE)]
-HOW = pytest.mark.parametrize("how", ["eager", "jit"])
+HOW = pytest.mark.parametrize("how", [pytest.param("eager", marks=pytest.mark.two_ranks), "jit"])
 
 
 def check(row, variant, dtype, shape, comm, how):
