@@ -19,13 +19,18 @@ WORLD = MPI.COMM_WORLD
 # out what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes both.
 TWO_RANKS = (
     "test_control_flow.py",
+    "test_in_place.py",
     "test_jit.py",
     "test_large_counts.py",
     "test_pairs.py",
     "test_repeat.py",
     "test_short_floats.py",
+    "test_status.py",
+    "test_tree.py",
     "test_vmap.py",
 )
+# And on one rank:
+SEVERAL_RANKS = ("test_jvp.py", "test_requests.py", "test_transpose.py")
 
 
 def pytest_addoption(parser):
@@ -37,7 +42,8 @@ def _leaves_out(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    return True if collection_path.name in TWO_RANKS and _leaves_out(config) else None
+    left_out = (*TWO_RANKS, *SEVERAL_RANKS) if WORLD.Get_size() == 1 else TWO_RANKS
+    return True if collection_path.name in left_out and _leaves_out(config) else None
 
 
 def pytest_collection_modifyitems(config, items):
