@@ -132,6 +132,8 @@ def test_integers_for_one_dimension(cart, rank, size):
 
 def test_no_dimension(cart):
     c = cart(MIXED).Sub([False, False])
+    if c == MPI.COMM_NULL:
+        pytest.skip("this MPI gives such a communicator to one rank only")
     np.testing.assert_array_equal(mpixla.halo_exchange(jnp.arange(3.0), c), [0, 1, 2])
     c.Free()
 
