@@ -10,6 +10,8 @@ from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 CALLS = [pytest.param(row, variant, id=f"{row.name}-{variant}") for row in ROWS for variant in row.variants(SIZE)]
+# They take the data types of the operations without "i", by the same C.
+STARTED = ("iallgather", "iallreduce", "ialltoall", "ibcast", "irecv", "ireduce_scatter", "isend", "isendrecv")
 HOW = pytest.mark.parametrize("how", [pytest.param("eager", marks=pytest.mark.two_ranks), "jit"])
 
 
@@ -51,7 +53,7 @@ def test_every_shape(row, shape, comm, how):
 
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda t: t.name)
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name not in STARTED], ids=lambda row: row.name)
 def test_every_dtype(row, dtype, comm):
     """All the reductions of a type at once: compiling is what takes the time."""
     rank, size = comm.Get_rank(), comm.Get_size()
