@@ -202,6 +202,7 @@ def test_dtypes(op, dtype, rank):
     comm.Free()
 
 
+@pytest.mark.two_ranks  # tests/spmd/test_transpose.py has the rows on any number of them
 @HOW
 @pytest.mark.parametrize("op", OPS)
 def test_derivatives(op, topology, made, rank, how):
