@@ -11,7 +11,7 @@ from jax.interpreters import batching
 
 from . import _native
 from ._jax import Primitive, ShapedArray, mlir
-from ._rules import define_linear
+from ._rules import define_linear, with_batch_at
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -63,12 +63,7 @@ define_linear(_unpack, _transpose_of_unpack)
 
 
 def _batch_of_pack(operands: Any, dims: Any, *, kept_axes: int) -> tuple[Any, Any]:
-    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    moved = [
-        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(operands, dims, strict=True)
-    ]
-    return _pack.bind(*moved, kept_axes=kept_axes + 1), [0]
+    return _pack.bind(*with_batch_at(0, operands, dims), kept_axes=kept_axes + 1), [0]
 
 
 def _batch_of_unpack(operands: Any, dims: Any, *, shapes: Shapes) -> tuple[Any, Any]:

@@ -62,19 +62,23 @@ def define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     ad.primitive_transposes[primitive] = rule
 
 
+def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
+    """The operands of a batching rule, all with the batch at this axis."""
+    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+    return [
+        jnp.broadcast_to(jnp.expand_dims(x, axis), (*x.shape[:axis], size, *x.shape[axis:]))
+        if d is None
+        else jnp.moveaxis(x, d, axis)
+        for x, d in zip(operands, dims, strict=True)
+    ]
+
+
 def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
     """The primitive does the whole batch in one call, with the batch at these axes of its operands and results."""
 
     def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
         before, after = axes(**params)
-        moved = [
-            jnp.broadcast_to(jnp.expand_dims(x, before), (*x.shape[:before], size, *x.shape[before:]))
-            if d is None
-            else jnp.moveaxis(x, d, before)
-            for x, d in zip(operands, dims, strict=True)
-        ]
-        results = primitive.bind(*moved, **params)
+        results = primitive.bind(*with_batch_at(before, operands, dims), **params)
         return results, [after] * len(results)
 
     batching.primitive_batchers[primitive] = rule

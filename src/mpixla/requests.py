@@ -17,7 +17,7 @@ from ._comm import Comm, Reduction, comm_of
 from ._jax import Primitive, ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, lower_all, make
-from ._rules import define_jvp
+from ._rules import define_jvp, with_batch_at
 from ._tree import Plan, joins, moves
 from .ops import (
     _SUM,
@@ -262,32 +262,20 @@ ad.primitive_transposes[_wait] = _wait_transpose
 # Batches: one request of MPI's for all of it.
 
 
-def _in_front(x: Any, dim: int | None, size: int) -> Any:
-    return jnp.broadcast_to(x, (size, *x.shape)) if dim is None else jnp.moveaxis(x, dim, 0)
-
-
-def _batch_size(operands: Any, dims: Any) -> int:
-    return next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-
-
 def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
-    size = _batch_size(operands, dims)
-    moved = [_in_front(x, d, size) for x, d in zip(operands, dims, strict=True)]
-    return _start.bind(*moved, call=call, batch=batch + 1), [0]
+    return _start.bind(*with_batch_at(0, operands, dims), call=call, batch=batch + 1), [0]
 
 
 def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
     own = 2 if call.keeps else 1  # the others come before, whatever their batch
     if all(d is None for d in dims[:own]):
         return _wait.bind(*operands, call=call), [None]
-    size = _batch_size(operands[:own], dims[:own])
     if dims[0] is None:
         raise TypeError(
             f"the request of {call.name} was started outside of a vmap, but is waited for inside with an array of the "
             "batch. Start and wait under the same vmap."
         )
-    moved = [_in_front(x, d, size) for x, d in zip(operands[:own], dims[:own], strict=True)]
-    return _wait.bind(*moved, *operands[own:], call=call), [0]
+    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *operands[own:], call=call), [0]
 
 
 batching.primitive_batchers[_start] = _start_batch
