@@ -31,17 +31,13 @@ const char *const *mpixla_attribute_table(size_t *rows) {
     return names;
 }
 
-static int has(const frame *f, int attribute) {
-    return (int)((f->shape->attributes >> attribute) & 1U);
-}
-
 /* Attributes: both lists are sorted, so they are walked together. */
 
 static int attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->shape->mpi_name;
     int64_t next = 0;
     for (int i = 0; i < ATTRIBUTES; i++) {
-        if (!has(f, i)) continue;
+        if (!frame_has(f, i)) continue;
         const ffi_bytes *name = next < given->size ? given->names[next] : NULL;
         if (!name || name->len != strlen(names[i]) || memcmp(name->ptr, names[i], name->len) != 0)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
@@ -95,23 +91,23 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
     if (!f->communicator) return -1;
     f->comm = f->communicator->handle;
     f->size = f->communicator->size;
-    f->reverse = has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
-    if (has(f, ATTRIBUTE_ROOT)) {
+    f->reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
+    if (frame_has(f, ATTRIBUTE_ROOT)) {
         if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->communicator->rank;
     }
-    if (has(f, ATTRIBUTE_DEST)) {
+    if (frame_has(f, ATTRIBUTE_DEST)) {
         if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return -1;
         f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
         f->sendtag = (int)a[ATTRIBUTE_SENDTAG];
     }
-    if (has(f, ATTRIBUTE_SOURCE)) {
+    if (frame_has(f, ATTRIBUTE_SOURCE)) {
         if (rank_check(f, ATTRIBUTE_SOURCE, anybody) || tag_check(f, ATTRIBUTE_RECVTAG, 1)) return -1;
         f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
-    if (has(f, ATTRIBUTE_STATUS)) {
+    if (frame_has(f, ATTRIBUTE_STATUS)) {
         f->status = a[ATTRIBUTE_STATUS] == MPIXLA_NO_STATUS ? f->scratch : status_find(a[ATTRIBUTE_STATUS]);
         if (!f->status) return -1;
     }
@@ -253,7 +249,7 @@ static int pairs_resolve(frame *f, const mpi_library *mpi) {
 
 /* Which operation of MPI's reduces depends on the element type. */
 static int reduction_resolve(frame *f, const mpi_library *mpi) {
-    if (!has(f, ATTRIBUTE_OP)) return 0;
+    if (!frame_has(f, ATTRIBUTE_OP)) return 0;
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     if (!dtype) return error_set("%s was called without a buffer to reduce", f->shape->mpi_name);
@@ -350,7 +346,7 @@ static int started_read(frame *f) {
     const char *op = f->shape->mpi_name;
     f->recv = f->template_.dtype ? f->template_ : f->send;
     f->recv.data = NULL;
-    if (!has(f, ATTRIBUTE_SOURCE) && has(f, ATTRIBUTE_DEST)) f->recv = (frame_buffer){0};
+    if (!frame_has(f, ATTRIBUTE_SOURCE) && frame_has(f, ATTRIBUTE_DEST)) f->recv = (frame_buffer){0};
     if (f->shape->counts == GATHERED && __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
         return error_set("%s gives more items than there are", op);
     if (f->shape->counts == SCATTERED) f->recv.count = f->send.count / f->size;
@@ -466,24 +462,24 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
     used = add(text, bytes, used, "%s", f->shape->mpi_name);
-    if (has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
-    if (has(f, ATTRIBUTE_DEST))
+    if (frame_has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
+    if (frame_has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
-    if (has(f, ATTRIBUTE_SOURCE)) {
+    if (frame_has(f, ATTRIBUTE_SOURCE)) {
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
-    } else if (has(f, ATTRIBUTE_DESTS)) {
+    } else if (frame_has(f, ATTRIBUTE_DESTS)) {
         used = add_neighbours(text, bytes, used, "->", &f->arrays[ATTRIBUTE_DESTS], &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         used = add_neighbours(text, bytes, used, "<-", &f->arrays[ATTRIBUTE_SOURCES], &f->arrays[ATTRIBUTE_RECVCOUNTS]);
-    } else if (!has(f, ATTRIBUTE_DEST) && data->dtype) {
+    } else if (!frame_has(f, ATTRIBUTE_DEST) && data->dtype) {
         used = add(text, bytes, used, " with %lld items", (long long)data->count);
     }
-    if (has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
+    if (frame_has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
     if (f->reverse) used = add(text, bytes, used, " from the last rank");
     if (!details) return;
     if (data->dtype) used = add(text, bytes, used, " of %s", data->dtype->row->name);
     if (f->recv.dtype && f->recv.dtype != data->dtype)
         used = add(text, bytes, used, " and %s", f->recv.dtype->row->name);
-    if (has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
+    if (frame_has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
     if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
     add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
         f->communicator->name);

@@ -97,6 +97,11 @@ typedef struct frame {
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 
+/* Whether the call's row takes this attribute. */
+static inline int frame_has(const frame *f, int attribute) {
+    return (int)((f->shape->attributes >> attribute) & 1U);
+}
+
 /* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
 

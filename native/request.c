@@ -18,10 +18,6 @@ static list requests = {.item_size = sizeof(request), .what = "requests"};
 static request *unused[SIZE_CLASSES];
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
-static int has(const frame *f, int attribute) {
-    return (int)((f->shape->attributes >> attribute) & 1U);
-}
-
 /* Returns whether there are too many to count. */
 static int bytes_of(const frame_buffer *b, int64_t *bytes) {
     *bytes = 0;
@@ -194,7 +190,7 @@ static int receives(const request *r) {
 }
 
 static int sends(const request *r) {
-    return has(&r->call, ATTRIBUTE_DEST);
+    return frame_has(&r->call, ATTRIBUTE_DEST);
 }
 
 static void copy_out(const frame *f, const void *data, int64_t arrived) {
@@ -218,7 +214,7 @@ int request_wait(const frame *f) {
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
     int64_t arrived = r ? f->recv.count : 0;
-    if (r && has(&r->call, ATTRIBUTE_SOURCE)) {
+    if (r && frame_has(&r->call, ATTRIBUTE_SOURCE)) {
         int code = mpi->get_elements(status[0], r->call.type, &arrived);
         if (code != 0) return code;
         if (arrived < 0) arrived = 0;
@@ -249,7 +245,7 @@ static void request_abandon(const mpi_library *mpi, request *r) {
     int receiving = receives(r), sending = sends(r);
     const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
     for (int i = 0; i < POLLS && !request_ends(mpi, r, &receiving, &sending); i++) nanosleep(&pause, NULL);
-    if (receiving && has(&r->call, ATTRIBUTE_SOURCE) && mpi->cancel(&r->receiving) == 0)
+    if (receiving && frame_has(&r->call, ATTRIBUTE_SOURCE) && mpi->cancel(&r->receiving) == 0)
         (void)mpi->wait(&r->receiving, status);
     if (sending) (void)mpi->request_free(&r->sending);
 }
