@@ -30,7 +30,8 @@ def job(tmp_path):
             str(script),
             *map(str, arguments),
         ]
-        env = {**os.environ, **environment}
+        # Unbuffered, print writes a line and its end one after the other, and another rank's line comes between.
+        env = {**os.environ, "PYTHONUNBUFFERED": "", **environment}
         with subprocess.Popen(
             command,
             env=env,
