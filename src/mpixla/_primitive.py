@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 
 from . import _native
 from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
@@ -130,10 +131,27 @@ def _call_handler(
         name: mlir.dense_int_array(np.ravel(params[name]).tolist()) for name in row.attributes if name not in scalars
     }
     aliases = {i: i for i in passed} if in_place else None
-    rule = jax.ffi.ffi_lowering(row.target, has_side_effect=True, operand_output_aliases=aliases, backend_config=arrays)
-    *results, token = rule(inner, *(operands[i] for i in passed), ctx.tokens_in.get(ordered), **scalars)
+    rule = jax.ffi.ffi_lowering(
+        row.target,
+        has_side_effect=True,
+        operand_output_aliases=aliases,
+        backend_config=arrays,
+        # XLA copies the operand of a call that has both fixed layouts and an alias.
+        skip_ffi_layout_processing=in_place,
+    )
+    given = [(_row_major(ctx, i, operands[i]) if in_place else operands[i]) for i in passed]
+    *results, token = rule(inner, *given, ctx.tokens_in.get(ordered), **scalars)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results
+
+
+def _row_major(ctx: Any, i: int, operand: Any) -> Any:
+    """The i-th operand in the layout that handlers read, for calls that do not ask for it themselves."""
+    aval = ctx.avals_in[i]
+    layout = Layout(tuple(range(aval.ndim)))
+    fun = mlir.lower_fun(lambda x: with_layout_constraint(x, layout), multiple_results=False)
+    (result,) = fun(ctx.replace(avals_in=[aval], avals_out=[aval]), operand)
+    return result
 
 
 def _refuse_several_devices(row: _native.Op, module: Any) -> None:
