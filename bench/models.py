@@ -1,10 +1,12 @@
-"""The shallow-water models that are compared.
+"""The models that are compared.
 
     own            examples/shallow_water.py
     own-alone      the same without its exchanges: each rank computes as if the others were not there
     peer           mpi4jax's example as it is, with the library that measures (mpi4jax, or mpixla in its place)
     peer-halo      the same model, each of its exchanges one mpixla.halo_exchange
     peer-alone     the same without its exchanges
+    heat           examples/overlap.py, in its blocking form
+    heat-overlap   the same in its overlapped form
 
 mpi4jax's example is read from its source distribution and run as it is, but for the size of its grid, and as it runs
 itself: one step of another kind, then a jitted loop of some steps, again and again.
@@ -22,7 +24,7 @@ import jax.numpy as jnp
 from mpi4py import MPI
 
 Model = tuple[Callable[[Any], Any], Callable[[], Any]]  # from a state to one some steps later; the state at the start
-EXAMPLE = Path(__file__).parents[1] / "examples" / "shallow_water.py"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def make(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: int) -> Model:
@@ -46,18 +48,34 @@ def make(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: in
     family, _, variant = name.partition("-")
     if family == "own":
         return _own(library, ny, nx, chunk, alone=variant == "alone")
+    if family == "heat":
+        return _heat(ny, nx, chunk, overlapped=variant == "overlap")
     if peer is None:
         raise FileNotFoundError("mpi4jax's source distribution, which has its example, could not be downloaded")
     return _peer(variant, library, peer, ny, nx, chunk)
 
 
-def _own(library: Any, ny: int, nx: int, chunk: int, *, alone: bool) -> Model:
-    spec = importlib.util.spec_from_file_location(f"shallow_water_{alone}", EXAMPLE)
+def _example(name: str, copy: str = "") -> Any:
+    """The module of one of our examples, a new one for each ``copy``."""
+    spec = importlib.util.spec_from_file_location(name + copy, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     model = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = model  # dataclasses look there
     spec.loader.exec_module(model)
+    return model
+
+
+def _heat(ny: int, nx: int, chunk: int, *, overlapped: bool) -> Model:
+    model = _example("overlap")
+    advance = (model.make_overlapped if overlapped else model.make_blocking)(MPI.COMM_WORLD)
+    begin = model.start(MPI.COMM_WORLD, ny, nx)
+    jax.block_until_ready(advance(begin, chunk))  # compiles
+    return lambda state: advance(state, chunk), lambda: begin
+
+
+def _own(library: Any, ny: int, nx: int, chunk: int, *, alone: bool) -> Model:
+    model = _example("shallow_water", "_alone" if alone else "")
     if alone:
         model.mpixla = types.SimpleNamespace(halo_exchange=lambda fields, cart: fields)
     block = model.decompose(MPI.COMM_WORLD, ny, nx)

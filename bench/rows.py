@@ -196,6 +196,9 @@ def _others(effort: Effort) -> Iterator[Row]:
             short, full = (_chain("mpixla", "allreduce", bytes_, effort, name) for name in (dtype, "f32"))
             what = f"allreduce of {dtype}, {size_name(bytes_)}, bytes per second"
             yield Row(section, what, "f32's", short, full, kind="speed", target=0.8, at_least=True)
+    for (ny, nx), (chunk, count) in effort.models.items():
+        halves = [Measurement("mpixla", f"model {name} {ny} {nx} {chunk} {count}") for name in ("heat-overlap", "heat")]
+        yield Row(section, f"examples/overlap.py, overlapped, {nx} x {ny}", "its blocking form", *halves)
     ours, theirs = (Measurement("import", f"import {modules}") for modules in ("mpixla", "jax, mpi4py.MPI"))
     yield Row(section, "import mpixla", "import jax, mpi4py.MPI", ours, theirs, target=1.1)
     for size in effort.sizes:

@@ -33,6 +33,7 @@ from .ops import (
 )
 from .requests import (
     Request,
+    after_start,
     iallgather,
     iallreduce,
     ialltoall,
@@ -47,6 +48,7 @@ from .requests import (
 
 __all__ = [
     "Request",
+    "after_start",
     "allgather",
     "allgatherv",
     "allreduce",

@@ -25,16 +25,17 @@ def _is_leaf(x: Any) -> bool:
     return isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])
 
 
-def _is_key(x: Any) -> bool:
+def is_key(x: Any) -> bool:
+    """Whether it is an array of PRNG keys."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _is_array(x: Any) -> bool:
-    return _is_leaf(x) and not _is_key(x)
+    return _is_leaf(x) and not is_key(x)
 
 
 def _data_of(x: Any) -> Any:
-    return jax.random.key_data(x) if _is_key(x) else x
+    return jax.random.key_data(x) if is_key(x) else x
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Plan:
 
 
 def _impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(jax.random.key_impl(x) if _is_key(x) else None for x in leaves)
+    return tuple(jax.random.key_impl(x) if is_key(x) else None for x in leaves)
 
 
 # From a plan and the results of its groups to what a function returns for a pytree.
@@ -112,7 +113,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             if _is_array(x):
                 return function(x, *args, **kwargs)
             leaves, structure = jax.tree.flatten(x)
-            if reduces and any(map(_is_key, leaves)):
+            if reduces and any(map(is_key, leaves)):
                 raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
             data = [as_array(_data_of(y), "x", name) for y in leaves]
             for leaf in data:

@@ -3,6 +3,7 @@
 The rows that they refer to are in native/requests.def. ARCHITECTURE.md, "Requests", says why they are as they are.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from ._jax import Primitive, ShapedArray
 from ._mpi import MPI
 from ._primitive import as_array, compose, lower_all, make
 from ._rules import define_jvp, with_batch_at
-from ._tree import Plan, joins, moves
+from ._tree import Plan, is_key, joins, moves
 from .ops import (
     _SUM,
     REPLICATED,
@@ -391,11 +392,7 @@ def wait(request: Request, *, after: Any = None) -> Any:
         >>> bool((total == mpixla.get_default_comm().Get_size()).all())
         True
     """
-    if not isinstance(request, Request):
-        raise TypeError(
-            f"wait needs a Request, which isend, irecv and the other non-blocking operations return, but got a "
-            f"{type(request).__name__}."
-        )
+    _refuse_other_than_requests(request, "wait")
     if isinstance(request, _RequestOfTree):
         return request._plan.tree_of(waitall(request._requests, after=after))
     kept = [] if request._kept is None else [request._kept]
@@ -429,7 +426,65 @@ def waitall(requests: Sequence[Request], *, after: Any = None) -> list[Any]:
         >>> float(received) == (rank - 1) % size, float(sent) == rank
         (True, True)
     """
-    return [wait(request, after=after) for request in requests]
+    # The other waits come after the first one anyway.
+    return [wait(request, after=None if i else after) for i, request in enumerate(requests)]
+
+
+def after_start(requests: Any, arrays: Any) -> Any:
+    """Gives arrays back for what is to be computed once these requests were started.
+
+    Without it XLA may put that before the start, and nothing overlaps: it only knows which data a computation needs.
+    ``wait(request, after=...)`` is the counterpart, which keeps the wait behind the computation.
+
+    Args:
+        requests: a request, or a pytree of them.
+        arrays: the arrays that the computation starts from, a pytree of them.
+
+    Returns:
+        The same arrays. What is computed from them is computed after the start.
+
+    Derivative:
+        That of the identity.
+
+    Raises:
+        TypeError: for what is no request.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> @jax.jit
+        ... def step(x):
+        ...     request = mpixla.iallreduce(x, op=MPI.SUM)
+        ...     work = jnp.sin(mpixla.after_start(request, x)) * 2
+        ...     return mpixla.wait(request, after=work), work
+        >>> total, work = step(jnp.zeros(3))
+        >>> bool((work == 0).all())
+        True
+    """
+    ids = []
+    for request in jax.tree.leaves(requests, is_leaf=lambda r: isinstance(r, Request)):
+        _refuse_other_than_requests(request, "after_start")
+        ids += [part._id for part in getattr(request, "_requests", [request])]
+    if not any(isinstance(request_id, jax.core.Tracer) for request_id in ids):
+        return arrays  # they were started before
+    # Always true, which XLA does not know: ids count from 1, and zeros are no request. A data dependence is all that it
+    # keeps, and this one is part of whatever reads the array.
+    started = functools.reduce(jnp.logical_and, [request_id[0] >= 0 for request_id in ids])
+
+    def hold(x: Any) -> Any:
+        if is_key(x):
+            return jax.random.wrap_key_data(hold(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        return jnp.where(started, x, jnp.zeros_like(x))
+
+    return jax.tree.map(hold, arrays)
+
+
+def _refuse_other_than_requests(request: Any, name: str) -> None:
+    if not isinstance(request, Request):
+        raise TypeError(
+            f"{name} needs a Request, which isend, irecv and the other non-blocking operations return, but got a "
+            f"{type(request).__name__}."
+        )
 
 
 @moves(collect=_of_tree)

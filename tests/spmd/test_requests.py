@@ -141,6 +141,53 @@ def test_after(rank, size, capfd):
     np.testing.assert_array_equal(both(x, jnp.ones((2, 4))), np.stack([np.arange(3.0) + below] * 2))
 
 
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("wrap", [jax.jit, mpixla.jit, lambda f: f], ids=["jit", "mpixla.jit", "eager"])
+def test_after_start(comm, wrap):
+    """What is computed finds the message sent, although XLA sees no other reason to send first."""
+    alone = MPI.COMM_SELF.Dup()
+
+    def sent(x):
+        there = any(alone.Iprobe(source=0, tag=5) for _ in range(1000))
+        return np.bool_(there and bool((x == 3).all()))
+
+    def step(x):
+        first, second = mpixla.isend(x, 0, tag=5, comm=alone), mpixla.isend({"a": x, "b": x > 1}, 0, tag=6, comm=alone)
+        held = mpixla.after_start({"one": first, "two": [second]}, {"x": x, "key": jax.random.key(3)})
+        found = jax.pure_callback(sent, jax.ShapeDtypeStruct((), np.bool_), held["x"])
+        kept = jax.random.key_data(held["key"]) == jax.random.key_data(jax.random.key(3))
+        template = x * found  # it is received afterwards
+        received = mpixla.recv(template, 0, tag=5, comm=alone), mpixla.recv({"a": x, "b": x > 1}, 0, tag=6, comm=alone)
+        return found, kept, received, mpixla.waitall([first, second], after=found)
+
+    for _ in range(3):
+        found, kept, received, _ = jax.block_until_ready(wrap(step)(jnp.full(3, 3.0)))
+        assert found
+        assert kept.all()
+        np.testing.assert_array_equal(received[0], np.full(3, 3.0))
+    alone.Free()
+
+
+def test_after_start_is_the_identity(rank, size):
+    below, above = neighbours(rank, size)
+
+    def f(x):
+        request = mpixla.isendrecv(x, x, below, above)
+        y = mpixla.after_start(request, x) ** 2
+        return y + mpixla.wait(request, after=y)
+
+    x, t = jnp.arange(3.0) + rank, jnp.full(3, rank + 1.0)
+    want = np.array(x) ** 2 + np.arange(3.0) + below
+    for g in (f, jax.jit(f)):
+        np.testing.assert_array_equal(g(x), want)
+    np.testing.assert_array_equal(jax.jvp(f, (x,), (t,))[1], 2 * np.array(x) * (rank + 1) + below + 1)
+    np.testing.assert_array_equal(jax.vjp(f, x)[1](t)[0], 2 * np.array(x) * (rank + 1) + above + 1)
+    both = jax.vmap(f)(jnp.stack([x, x + 1]))
+    np.testing.assert_array_equal(both, np.stack([want, (np.array(x) + 1) ** 2 + np.arange(3.0) + below + 1]))
+    with pytest.raises(TypeError, match="after_start needs a Request, .* but got a int"):
+        mpixla.after_start(3, x)
+
+
 @HOW
 def test_template_remains(rank, size, how):
     """From nobody the template, and behind a short message its rest."""

@@ -1,0 +1,140 @@
+"""Communication behind computation: heat that spreads on a plate, in the blocking form and in the overlapped one.
+
+    mpirun -n 2 python examples/overlap.py
+    mpirun -n 4 python examples/overlap.py --size 4096 4096 --steps 200
+
+The plate is periodic from top to bottom, and cold at its sides. It is split into strips of rows, one for each process.
+In each time step a process needs the row above its strip and the row below it, and all sum up how much their first rows
+changed.
+
+    blocking     exchange the rows, then compute the strip; wait for the sum of all processes' changes
+    overlapped   start the exchange, compute the rows that do not need it, wait for it, compute the other two; start the
+                 sum, and wait for it after the next step
+
+Both forms compute the same. Printed is the time of a step of each, the slowest process's. What the second one hides is
+waiting for processes that are late, and the messages themselves where the network moves them without the processor.
+
+Of mpixla this shows isendrecv(), iallreduce(), after_start() and wait(..., after=...), and a request in the carry of a
+loop.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from mpi4py import MPI
+
+import mpixla
+
+SPREAD = 0.2  # diffusivity times time step over the square of a cell's width
+State = tuple[Any, Any]  # the strip, and the sum over all processes of the last step's change
+
+
+def spread(rows: Any) -> Any:
+    """The rows but the first and the last, one time step later."""
+    rows = jnp.pad(rows, ((0, 0), (1, 1)))
+    here = rows[1:-1, 1:-1]
+    return here + SPREAD * (rows[:-2, 1:-1] + rows[2:, 1:-1] + rows[1:-1, :-2] + rows[1:-1, 2:] - 4 * here)
+
+
+def neighbours(comm: MPI.Comm) -> tuple[int, int]:
+    """The ranks above and below this one."""
+    return (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+
+
+def change_of(new: Any, old: Any) -> Any:
+    return jnp.abs(new[0] - old[0]).sum()
+
+
+def make_blocking(comm: MPI.Comm) -> Callable[[State, int], State]:
+    """The function that advances a state by some time steps, one thing after the other."""
+    above, below = neighbours(comm)
+
+    def step(_: int, state: State) -> State:
+        strip, _ = state
+        top = mpixla.sendrecv(strip[-1], strip[0], source=above, dest=below, comm=comm)
+        bottom = mpixla.sendrecv(strip[0], strip[-1], source=below, dest=above, comm=comm)
+        new = spread(jnp.concatenate([top[None], strip, bottom[None]]))
+        return new, mpixla.allreduce(change_of(new, strip), op=MPI.SUM, comm=comm)
+
+    return mpixla.jit(lambda state, steps: lax.fori_loop(0, steps, step, state))
+
+
+def make_overlapped(comm: MPI.Comm) -> Callable[[State, int], State]:
+    """The same function, which computes while messages are on their way."""
+    above, below = neighbours(comm)
+
+    def step(_: int, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        strip, sum_of_changes = carry
+        exchange = [
+            mpixla.isendrecv(strip[-1], strip[0], source=above, dest=below, comm=comm),
+            mpixla.isendrecv(strip[0], strip[-1], source=below, dest=above, comm=comm),
+        ]
+        strip = mpixla.after_start(exchange, strip)  # else XLA may compute first
+        # The first and the last row get wrong neighbours here, and are computed again below.
+        new = spread(jnp.concatenate([strip[:1], strip, strip[-1:]]))
+        top, bottom = mpixla.waitall(exchange, after=new)
+        new = new.at[0].set(spread(jnp.stack([top, strip[0], strip[1]]))[0])
+        new = new.at[-1].set(spread(jnp.stack([strip[-2], strip[-1], bottom]))[0])
+        mpixla.wait(sum_of_changes, after=new)
+        return new, mpixla.iallreduce(change_of(new, strip), op=MPI.SUM, comm=comm)
+
+    def advance(state: State, steps: int) -> State:
+        strip, _ = state
+        started = mpixla.iallreduce(jnp.zeros((), strip.dtype), op=MPI.SUM, comm=comm)
+        strip, sum_of_changes = lax.fori_loop(0, steps, step, (strip, started))
+        return strip, mpixla.wait(sum_of_changes)
+
+    return mpixla.jit(advance)
+
+
+def start(comm: MPI.Comm, ny: int, nx: int) -> State:
+    """A hot spot on a cold plate: this process's strip of it."""
+    rows = np.arange(comm.rank * ny // comm.size, (comm.rank + 1) * ny // comm.size)
+    hot = np.exp(-(((rows[:, None] / ny - 0.4) ** 2 + (np.arange(nx) / nx - 0.5) ** 2) / 0.01))
+    return jnp.asarray(hot, jnp.float32), jnp.zeros((), jnp.float32)
+
+
+def seconds(advance: Callable[[State, int], State], state: State, steps: int, comm: MPI.Comm) -> float:
+    """How long ``steps`` time steps take the slowest process."""
+    comm.Barrier()
+    begin = time.perf_counter()
+    jax.block_until_ready(advance(state, steps))
+    return float(comm.allreduce(time.perf_counter() - begin, op=MPI.MAX))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", nargs=2, type=int, default=(1024, 1024), metavar=("NY", "NX"), help="cells")
+    parser.add_argument("--steps", type=int, default=100, help="time steps")
+    parser.add_argument("--repeat", type=int, default=5, help="how often each form is measured, in turn")
+    args = parser.parse_args()
+    comm = MPI.COMM_WORLD.Dup()  # mpi4py's own calls, so that they never meet mpixla's
+    ny, nx = args.size
+    if ny < 3 * comm.size or nx < 3 or args.steps < 1 or args.repeat < 1:
+        parser.error(f"{ny} x {nx} cells cannot be split into {comm.size} strips of at least three rows of three cells")
+
+    state = start(comm, ny, nx)
+    forms = {"blocking": make_blocking(MPI.COMM_WORLD), "overlapped": make_overlapped(MPI.COMM_WORLD)}
+    ends = [jax.block_until_ready(advance(state, args.steps)) for advance in forms.values()]  # compiles
+    apart = comm.allreduce(max(float(jnp.abs(a - b).max()) for a, b in zip(*ends, strict=True)), op=MPI.MAX)
+    times: dict[str, list[float]] = {name: [] for name in forms}
+    for _ in range(args.repeat):
+        for name, advance in forms.items():
+            times[name].append(seconds(advance, state, args.steps, comm) / args.steps)
+    if comm.rank == 0:
+        print(f"{ny} x {nx} cells on {comm.size} ranks, {args.steps} steps; the forms differ by {apart:.1e}")
+        for name, measured in times.items():
+            print(f"{name:10}  {statistics.median(measured) * 1e6:10.1f} us a step")
+        ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
+        print(f"overlapped / blocking: {ratio:.2f}")
+
+
+if __name__ == "__main__":
+    main()
