@@ -12,7 +12,8 @@
 #include "error.h"
 #include "list.h"
 
-enum { SIZE_CLASSES = 63, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };
+/* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. */
+enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };
 
 static list requests = {.item_size = sizeof(request), .what = "requests"};
 static request *unused[SIZE_CLASSES];
@@ -26,6 +27,12 @@ static int bytes_of(const frame_buffer *b, int64_t *bytes) {
 
 /* Starting */
 
+static void *memory_get(int size_class) {
+    void *memory = aligned_alloc(LINE, (size_t)1 << size_class);
+    if (!memory) (void)error_set("out of memory for a request of %lld bytes", 1LL << size_class);
+    return memory;
+}
+
 static request *request_make(int size_class) {
     int64_t number = requests.count;
     if (number >= REQUEST_LIMIT) {
@@ -33,10 +40,10 @@ static request *request_make(int size_class) {
         return NULL;
     }
     request made = {.size_class = size_class, .number = (int)number, .generation = 0};
-    made.memory = aligned_alloc(LINE, (size_t)1 << size_class);
-    if (!made.memory || list_append(&requests, &made) < 0) {
+    made.memory = memory_get(size_class);
+    if (!made.memory) return NULL;
+    if (list_append(&requests, &made) < 0) {
         free(made.memory);
-        error_set("out of memory for a request of %lld bytes", 1LL << size_class);
         return NULL;
     }
     return list_find(&requests, number);
@@ -48,10 +55,15 @@ static request *request_open(int64_t bytes) {
     while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
     pthread_mutex_lock(&table);
     request *r = unused[size_class];
-    if (r)
-        unused[size_class] = r->next;
-    else
+    if (!r) {
         r = request_make(size_class);
+    } else {
+        if (!r->memory) r->memory = memory_get(size_class);
+        if (r->memory)
+            unused[size_class] = r->next;
+        else
+            r = NULL;
+    }
     if (r) {
         r->state = REQUEST_STARTING;
         r->generation = r->generation % (REQUEST_GENERATIONS - 1) + 1;
@@ -63,6 +75,10 @@ static request *request_open(int64_t bytes) {
 static void request_close(request *r) {
     pthread_mutex_lock(&table);
     r->state = REQUEST_FREE;
+    if (r->size_class > KEPT_CLASS) {
+        free(r->memory);
+        r->memory = NULL;
+    }
     r->next = unused[r->size_class];
     unused[r->size_class] = r;
     pthread_mutex_unlock(&table);

@@ -1,8 +1,8 @@
 /* Requests: calls of MPI that were started and are waited for later, with the memory that MPI reads and writes.
  *
  * XLA may use or move its buffers as soon as a handler returns, so what is sent is copied into memory of the request,
- * and what is received is copied out of it. The memory is kept for the next request of its size: nothing is allocated
- * on the steady path.
+ * and what is received is copied out of it. The memory is kept for the next request of its size, unless it is very
+ * large: nothing is allocated on the steady path.
  *
  * In a program a request is its id: two float32 numbers, a place in the table, from 1, and how often the place was
  * used, both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
@@ -27,7 +27,7 @@ typedef struct request {
     frame call;                     /* the start */
     mpi_request receiving, sending; /* receiving: also a collective call */
     void *send, *recv;              /* in `memory`, which has 2^size_class bytes */
-    void *memory;
+    void *memory;                   /* NULL while a very large one is free */
     int size_class;
     int number;     /* the place in the table */
     int generation; /* 1 to REQUEST_GENERATIONS - 1 */

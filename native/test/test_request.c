@@ -1,5 +1,6 @@
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -277,6 +278,36 @@ static void keeps_memory(void) {
     CHECK_IN(call_run(&c), "out of memory for a request of 2305843009213693952 bytes");
 }
 
+/* Pages of memory that the process has. */
+static long resident(void) {
+    long pages = 0, total = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &total, &pages) != 2) pages = 0;
+    if (file) (void)fclose(file);
+    return pages;
+}
+
+/* The memory of large ones is given back, and taken again by the next. */
+static void gives_large_memory_back(void) {
+    const int64_t count = (INT64_C(1) << 26) + 1;
+    char *data = calloc((size_t)count, 4);
+    CHECK(data != NULL);
+    const long before = resident(), pages = count * 4 / sysconf(_SC_PAGESIZE);
+    for (int round = 0; round < 3; round++) {
+        start_make(&c, "isend", FIXTURE_RANK0, 0, id);
+        c.sides[CALL_OPERANDS].buffers[0].data = data;
+        call_count_set(&c, CALL_OPERANDS, 0, count);
+        CHECK_STR(call_run(&c), "");
+        CHECK(resident() - before > pages / 2);
+        CHECK(memcmp(fake->send, data, 4096) == 0);
+        CHECK_STR(wait_for("wait_send", 0), "");
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
+        CHECK(resident() - before < pages / 2);
+#endif
+    }
+    free(data);
+}
+
 static void *start_and_wait(void *unused) {
     static _Thread_local call mine;
     float own[2];
@@ -351,6 +382,7 @@ int main(int argc, char **argv) {
     takes_batches_and_more_operands();
     tells_of_errors_of_mpi();
     keeps_memory();
+    gives_large_memory_back();
     works_from_several_threads();
     names_what_was_never_waited_for();
     refuses_too_many();

@@ -95,6 +95,10 @@ CASES = {
         lambda: on(RANK == 1, mpixla.gatherv(pattern(RANK, ROWS[RANK]), ROWS, 1), lambda x: is_pattern(x[:N], 0)),
     ),
     "iallgather": (6 * SIZE, lambda: parts(mpixla.wait(mpixla.iallgather(pattern(RANK))), *range(SIZE))),
+    "iallgather on one rank": (
+        4,
+        lambda: RANK != 0 or parts(mpixla.wait(mpixla.iallgather(pattern(RANK), comm=MPI.COMM_SELF)), 0),
+    ),
     "ibcast": (3 * SIZE, lambda: is_pattern(mpixla.wait(mpixla.ibcast(pattern(RANK), 1)), 1)),
     "isendrecv": (
         4 * SIZE,
