@@ -25,7 +25,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python test-large test-clients test-dist bench check format wheel sdist prerequisites clean
+.PHONY: help demo test test-c test-python test-large test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
 	@echo 'make test-dist [MPI=mpich|openmpi]     build both, install each and try it on 2 ranks'
+	@echo 'make test-matrix                       run the tests under many Pythons, versions of JAX and MPIs'
 	@echo 'make clean                             remove everything that was built'
 
 prerequisites:
@@ -119,8 +120,6 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 	$(BIN)/python tests/clients/compare.py $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
 
 .PRECIOUS: $(CLIENTS)/%/installed
-
-C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c)
 
 # The benchmarks. mpi4jax has an environment of its own, with the same versions of what both need. It is built from
 # source, with this MPI's compiler; pip must not take a build for another MPI from its cache. Where that fails, the
@@ -210,6 +209,11 @@ test-dist: wheel sdist
 	    build/try-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$file" $(PACKAGE) || exit 1; \
 	    (cd build && PATH="$(CURDIR)/build/try-dist/bin:$$PATH" ../tools/mpirun -n 2 python -m mpixla test) || exit 1; \
 	done
+
+# The same wheel under many Pythons, versions of JAX and MPIs: noxfile.py says which. SUITE= names tests, if not all.
+test-matrix: wheel
+	@$(DIST_BIN)/python -m pip install --quiet --disable-pip-version-check nox
+	$(DIST_BIN)/nox $(if $(SUITE),-- $(SUITE))
 
 clean:
 	rm -rf .venv build dist

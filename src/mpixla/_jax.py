@@ -1,18 +1,19 @@
 """Everything that mpixla takes from JAX beyond its documented API, in one place, with the reason for each.
 
-``jax.extend`` and ``jax.interpreters`` are public but less stable than ``jax`` itself; ``jax._src`` is private.
+``jax.interpreters`` is public but less stable than ``jax`` itself; ``jax._src`` is private.
 """
 
 from typing import Any
 
-# JAX's one token type, which jax.ffi recognizes by identity; and whether nothing is being traced or transformed.
+# The class of primitives, which jax.extend.core has too, but importing that takes as long as all of mpixla (it imports
+# Pallas); JAX's one token type, which jax.ffi recognizes by identity; whether nothing is being traced or transformed.
 from jax._src import core as _core
 
 # The set of tokens that JAX hands from one dispatch to the next; see RuntimeTokenSet below.
 from jax._src import dispatch as _dispatch
 
-# The registries of effect types: JAX has no public way to declare an ordered effect, and without one XLA may
-# reorder the communication inside a program.
+# The class of effects and the registries of their types: JAX has no public way to declare an ordered effect, and
+# without one XLA may reorder the communication inside a program.
 from jax._src import effects as _effects
 
 # Executables that were compiled ahead of time; see _dispatch_in_python below.
@@ -24,9 +25,8 @@ from jax._src.interpreters.partial_eval import dce_rules
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
-from jax.extend.core import Effect, Primitive
-from jax.extend.core.primitives import while_p
 from jax.interpreters import mlir
+from jax.lax import while_p
 
 __all__ = [
     "CommunicationEffect",
@@ -41,8 +41,10 @@ __all__ = [
     "while_p",
 ]
 
+Primitive = _core.Primitive
 
-class CommunicationEffect(Effect):
+
+class CommunicationEffect(_effects.Effect):
     """Marks a computation that communicates: JAX keeps such computations, and keeps them in program order."""
 
     def __repr__(self) -> str:
@@ -82,7 +84,7 @@ for _registry in (
 _next_token = _dispatch.RuntimeTokenSet.get_token_input
 
 
-def _fresh_token(self: Any, effect: Effect, devices: list[Any]) -> Any:
+def _fresh_token(self: Any, effect: _effects.Effect, devices: list[Any]) -> Any:
     """Gives each dispatch of a communicating program a new token instead of its predecessor's.
 
     JAX would hand the token of a failed program to every later one and so fail them all. Nothing is lost:

@@ -11,10 +11,16 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from ._jax import Primitive, ShapedArray, mlir, ordered, trace_state_clean
 from ._primitive import DONE
+
+
+def _as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
+    from jax.extend.core import jaxpr_as_fun  # takes a while to import
+
+    return jaxpr_as_fun(jaxpr)
+
 
 _program = Primitive("mpi_program")
 _program.multiple_results = True
@@ -33,7 +39,7 @@ def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
         tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
         tokens_out=None,
     )
-    results = mlir.lower_fun(jaxpr_as_fun(jaxpr), multiple_results=True)(inner, *operands)
+    results = mlir.lower_fun(_as_fun(jaxpr), multiple_results=True)(inner, *operands)
     if dict(ctx.tokens_in.items()):
         tokens = dict(inner.tokens_out.items())
         ctx.set_tokens_out(mlir.TokenSet({effect: t for effect, t in tokens.items() if effect is not ordered}))
@@ -74,7 +80,7 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
     tree = jax.tree.structure(shapes)
     if ordered not in jaxpr.effects:
-        return jax.tree.unflatten(tree, jaxpr_as_fun(jaxpr)(*operands))
+        return jax.tree.unflatten(tree, _as_fun(jaxpr)(*operands))
     # An operand that is a result need not go through the program, which would copy it.
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = _program.bind(*operands, jaxpr=jaxpr)

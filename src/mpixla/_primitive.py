@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.layout import Layout, with_layout_constraint
 
 from . import _native
 from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
@@ -147,6 +146,8 @@ def _call_handler(
 
 def _row_major(ctx: Any, i: int, operand: Any) -> Any:
     """The i-th operand in the layout that handlers read, for calls that do not ask for it themselves."""
+    from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
+
     aval = ctx.avals_in[i]
     layout = Layout(tuple(range(aval.ndim)))
     fun = mlir.lower_fun(lambda x: with_layout_constraint(x, layout), multiple_results=False)

@@ -179,10 +179,12 @@ def without_fresh_tokens(monkeypatch):
 # Each name: what works thanks to it, and how to take it away, by which that must stop working.
 NEEDED = {
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
+    "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),
     "core.trace_state_clean": (sees_traces, None),
     # Its method, replaced.
     "dispatch.RuntimeTokenSet": (survives_failure, without_fresh_tokens),
+    "effects.Effect": (lambda: str(jax.make_jaxpr(add)(X).effects) == "{MPI}", None),
     "effects.control_flow_allowed_effects": (lowers(loop), without_effect("control_flow_allowed_effects")),
     "effects.custom_derivatives_allowed_effects": (
         lowers(jax.grad(lambda x: custom(x).sum())),
