@@ -79,7 +79,7 @@ class Effort:
 
 # A chain of SHORT has used the memory that one of LONG uses.
 SIZES = {4: (136, 8), KIB: (136, 8), 64 * KIB: (36, 4), MIB: (20, 4), 16 * MIB: (12, 4)}
-FULL = Effort(9, 11, SIZES, 2000, 20, 100_000, {(180, 360): (100, 20), (1800, 3600): (10, 2)})
+FULL = Effort(7, 11, SIZES, 2000, 20, 100_000, {(180, 360): (100, 20), (1800, 3600): (10, 2)})
 QUICK = Effort(1, 3, {4: (24, 8), MIB: (8, 4)}, 300, 2, 1000, {(180, 360): (50, 1)})
 
 

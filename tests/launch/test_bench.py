@@ -102,6 +102,7 @@ def test_a_whole_report(effort, tmp_path):
 
 PROGRAM = """HloModule m
 %body.1 (a: (token[], f32[8])) -> (token[], f32[8]) {
+  %c = (f32[8]{0}, token[]) custom-call(%x, %t), custom_call_target="mpixla_pack", api_version=X
   %c = (f32[8]{0}, token[]) custom-call(%x, %t), custom_call_target="mpixla_scan", api_version=X
   %copy.1 = f32[8]{0} copy(%y)
   ROOT %r = (token[], f32[8]{0}) tuple(%t, %copy.1)
