@@ -64,6 +64,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
     example = example_of(args.mpi4jax_source, folder)
     tail = [str(example)] if example else []
     launch = [str(ROOT / "tools/mpirun"), "-n"]
+    pinned = str(HERE / "pinned")
     worker = [str(HERE / "jax_worker.py"), "{socket}"]
     me = sys.executable
 
@@ -78,12 +79,15 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    gloo = [[me, str(HERE / "gloo_worker.py"), "{socket}", port, str(rank), str(RANKS)] for rank in range(RANKS)]
-    two = [*launch, str(RANKS)]
+    gloo = [
+        ["env", f"PMI_RANK={rank}", pinned, me, str(HERE / "gloo_worker.py"), "{socket}", port, str(rank), str(RANKS)]
+        for rank in range(RANKS)
+    ]
+    two = [*launch, str(RANKS), pinned]
     jobs: dict[str, Job | str] = {
         "raw": job("raw", [*two, str(args.raw.resolve()), "{socket}"]),
         "mpixla": job("mpixla", [*two, me, *worker, "mpixla", *tail]),
-        "mpixla on 1 rank": job("mpixla on 1 rank", [*launch, "1", me, *worker, "mpixla", *tail], ranks=1),
+        "mpixla on 1 rank": job("mpixla on 1 rank", [*launch, "1", pinned, me, *worker, "mpixla", *tail], ranks=1),
         "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
         "gloo": job("gloo", *gloo),
     }
