@@ -1,5 +1,6 @@
 """Which JAX mpixla was tested with, and a notice where a newer one is installed."""
 
+import os
 import re
 import warnings
 
@@ -18,6 +19,8 @@ class JaxVersionWarning(UserWarning):
 
 def notice() -> None:
     """Warns on one rank, once, where JAX is newer than tested."""
+    if os.environ.get("MPI4JAX_NO_WARN_JAX_VERSION", "").lower() in ("true", "1", "on"):
+        return  # what users of mpi4jax set, who run their programs on mpixla
     if _parts(jax.__version__) > _parts(NEWEST_TESTED) and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
             f"mpixla was tested with JAX up to {NEWEST_TESTED} ({TESTED_IN}), and this is JAX {jax.__version__}. If "

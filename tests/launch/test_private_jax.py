@@ -251,6 +251,10 @@ def test_notice_can_be_turned_off(monkeypatch):
         warnings.filterwarnings("ignore", "mpixla was tested")
         _versions.notice()
     assert not seen
+    monkeypatch.setenv("MPI4JAX_NO_WARN_JAX_VERSION", "1")
+    with warnings.catch_warnings(record=True) as seen:
+        _versions.notice()
+    assert not seen
 
 
 @pytest.mark.parametrize(
