@@ -158,6 +158,7 @@ bench: $(PEER)/tried build/bench/raw-$(MPI)
 	    --raw build/bench/raw-$(MPI) --out $(if $(QUICK),build/bench,docs/bench) \
 	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
 	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
+	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)
 
 C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c bench/*.c)
 

@@ -12,6 +12,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import hlo  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
+import summary  # noqa: E402
 from jobs import Job, NoAnswerError  # noqa: E402
 from rows import Measurement, Row  # noqa: E402
 
@@ -171,3 +172,7 @@ def test_help():
         [sys.executable, ROOT / "bench/run.py", "--help"], capture_output=True, text=True, check=True, timeout=60
     )
     assert "--quick" in done.stdout
+
+
+def test_readme_shows_what_was_measured():
+    assert summary.readme() == (summary.ROOT / "README.md").read_text(), "run: python bench/summary.py"
