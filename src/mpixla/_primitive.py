@@ -138,13 +138,13 @@ def _call_handler(
         # XLA copies the operand of a call that has both fixed layouts and an alias.
         skip_ffi_layout_processing=in_place,
     )
-    given = [(_row_major(ctx, i, operands[i]) if in_place else operands[i]) for i in passed]
+    given = [(row_major(ctx, i, operands[i]) if in_place else operands[i]) for i in passed]
     *results, token = rule(inner, *given, ctx.tokens_in.get(ordered), **scalars)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results
 
 
-def _row_major(ctx: Any, i: int, operand: Any) -> Any:
+def row_major(ctx: Any, i: int, operand: Any) -> Any:
     """The i-th operand in the layout that handlers read, for calls that do not ask for it themselves."""
     from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
 

@@ -3,7 +3,6 @@
 The rows that they refer to are in native/requests.def. ARCHITECTURE.md, "Requests", says why they are as they are.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -15,9 +14,9 @@ from jax.interpreters import ad, batching
 
 from . import _native
 from ._comm import Comm, Reduction, comm_of
-from ._jax import Primitive, ShapedArray
+from ._jax import Primitive, ShapedArray, mlir
 from ._mpi import MPI
-from ._primitive import as_array, compose, lower_all, make
+from ._primitive import as_array, compose, lower_all, make, row_major
 from ._rules import define_jvp, with_batch_at
 from ._tree import Plan, is_key, joins, moves
 from .ops import (
@@ -441,7 +440,8 @@ def after_start(requests: Any, arrays: Any) -> Any:
         arrays: the arrays that the computation starts from, a pytree of them.
 
     Returns:
-        The same arrays. What is computed from them is computed after the start.
+        The same arrays, in the same memory unless they are used without ``after_start`` too, or are arguments of the
+        jitted function. What is computed from them is computed after the start.
 
     Derivative:
         That of the identity.
@@ -467,16 +467,35 @@ def after_start(requests: Any, arrays: Any) -> Any:
         ids += [part._id for part in getattr(request, "_requests", [request])]
     if not any(isinstance(request_id, jax.core.Tracer) for request_id in ids):
         return arrays  # they were started before
-    # Always true, which XLA does not know: ids count from 1, and zeros are no request. A data dependence is all that it
-    # keeps, and this one is part of whatever reads the array.
-    started = functools.reduce(jnp.logical_and, [request_id[0] >= 0 for request_id in ids])
 
     def hold(x: Any) -> Any:
         if is_key(x):
             return jax.random.wrap_key_data(hold(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        return jnp.where(started, x, jnp.zeros_like(x))
+        return _after_start.bind(jnp.asarray(x), *ids)
 
     return jax.tree.map(hold, arrays)
+
+
+# What after_start does to an array: nothing, in its memory, by a custom call that takes ids as well. A data dependence
+# is all that XLA keeps: it would remove an optimization barrier before it decides the order of computations.
+
+_after_start = Primitive("after_start")
+
+
+def _after_start_lower(ctx: Any, x: Any, *ids: Any) -> Any:
+    rule = jax.ffi.ffi_lowering(_native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
+    return rule(ctx, row_major(ctx, 0, x), *ids)
+
+
+_after_start.def_abstract_eval(lambda x, *ids: x)
+_after_start.def_impl(lambda x, *ids: x)  # what was dispatched before runs before
+mlir.register_lowering(_after_start, _after_start_lower)
+ad.primitive_jvps[_after_start] = lambda primals, tangents: (
+    _after_start.bind(*primals),
+    tangents[0] if type(tangents[0]) is ad.Zero else _after_start.bind(tangents[0], *primals[1:]),
+)
+ad.primitive_transposes[_after_start] = lambda ct, x, *ids: [ct, *[None for _ in ids]]
+batching.primitive_batchers[_after_start] = lambda operands, axes: (_after_start.bind(*operands), axes[0])
 
 
 def _refuse_other_than_requests(request: Any, name: str) -> None:
