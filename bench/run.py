@@ -68,9 +68,9 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
     worker = [str(HERE / "jax_worker.py"), "{socket}"]
     me = sys.executable
 
-    def job(name: str, *commands: Sequence[str], ranks: int = RANKS, path: Path | None = None) -> Job:
+    def job(name: str, *commands: Sequence[str], ranks: int = RANKS, path: Path | None = None, **variables: str) -> Job:
         # Ranks of an environment find its mpirun first.
-        environment = {"PATH": f"{path or Path(me).parent}:{os.environ['PATH']}"}
+        environment = {"PATH": f"{path or Path(me).parent}:{os.environ['PATH']}", **variables}
         if path:
             environment["PYTHONPATH"] = ""
         print(f"starting {name}", flush=True)
@@ -88,6 +88,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         "raw": job("raw", [*two, str(args.raw.resolve()), "{socket}"]),
         "mpixla": job("mpixla", [*two, me, *worker, "mpixla", *tail]),
         "mpixla on 1 rank": job("mpixla on 1 rank", [*launch, "1", pinned, me, *worker, "mpixla", *tail], ranks=1),
+        "serialized": job("serialized", [*two, me, *worker, "mpixla", *tail], MPI4PY_RC_THREAD_LEVEL="serialized"),
         "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
         "gloo": job("gloo", *gloo),
     }
