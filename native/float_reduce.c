@@ -171,20 +171,6 @@ OPERATION_AVX2(bf16, sum, _mm256_add_ps)
 OPERATION_AVX2(bf16, prod, _mm256_mul_ps)
 OPERATION_AVX2(f16, sum, _mm256_add_ps)
 OPERATION_AVX2(f16, prod, _mm256_mul_ps)
-
-static int processor_has_avx2(void) {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-#else
-#define bf16_sum_avx2 bf16_sum
-#define bf16_prod_avx2 bf16_prod
-#define f16_sum_avx2 f16_sum
-#define f16_prod_avx2 f16_prod
-
-static int processor_has_avx2(void) {
-    return 0;
-}
 #endif
 
 /* name, mantissa, bias, largest, infinity, NaN, has a sign, has a negative zero */
@@ -220,11 +206,6 @@ typedef struct row {
     mpi_combine *combine[REDUCTIONS];
 } row;
 
-static const row avx2_rows[] = {
-    {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max, bf16_min}},
-    {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max, f16_min}},
-};
-
 static const row rows[] = {
     {FFI_BF16, {bf16_sum, bf16_prod, bf16_max, bf16_min}},
     {FFI_F16, {f16_sum, f16_prod, f16_max, f16_min}},
@@ -244,12 +225,28 @@ static struct {
     int made;
 } ours[NUMBERS];
 
+#ifdef __x86_64__
+static const row avx2_rows[] = {
+    {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max, bf16_min}},
+    {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max, f16_min}},
+};
+
+static int processor_has_avx2(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 static const row *row_for_processor(const row *any) {
     if (processor_has_avx2())
         for (size_t i = 0; i < sizeof avx2_rows / sizeof avx2_rows[0]; i++)
             if (avx2_rows[i].dtype == any->dtype) return &avx2_rows[i];
     return any;
 }
+#else
+static const row *row_for_processor(const row *any) {
+    return any;
+}
+#endif
 
 int float_reduce_start(const mpi_library *mpi) {
     for (int code = 0; code < 256; code++) {
