@@ -3,6 +3,7 @@
 from typing import Any
 
 from . import _native
+from ._primitive import LAYOUT_TARGET
 
 
 def export_checks() -> list[Any]:
@@ -13,7 +14,8 @@ def export_checks() -> list[Any]:
     docs/jax.md says more.
 
     Returns:
-        A list of ``jax.export.DisabledSafetyCheck``, one for each custom call of mpixla.
+        A list of ``jax.export.DisabledSafetyCheck``, one for each custom call of mpixla, and one for XLA's
+        ``LayoutConstraint``, which stands before some of them.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -27,4 +29,5 @@ def export_checks() -> list[Any]:
     from jax import export  # takes a while to import, and few programs need it
 
     targets = [op.target for op in (*_native.ops.values(), *_native.request_ops.values())]
+    targets += [*_native.HELPER_TARGETS, LAYOUT_TARGET]
     return [export.DisabledSafetyCheck.custom_call(target) for target in targets]

@@ -217,7 +217,7 @@ ops = _register(lib.mpixla_op_table)
 # Those of native/requests.def: operations that start something, and those that wait for it.
 request_ops = _register(lib.mpixla_request_op_table)
 # Handlers that call no MPI (mpixla.h).
-ORDER_TARGET, PACK_TARGET, UNPACK_TARGET = "mpixla_order", "mpixla_pack", "mpixla_unpack"
+HELPER_TARGETS = ORDER_TARGET, PACK_TARGET, UNPACK_TARGET = "mpixla_order", "mpixla_pack", "mpixla_unpack"
 for _row in _rows(lib.mpixla_helper_table):
     jax.ffi.register_ffi_target("mpixla_" + _row.name.decode(), jax.ffi.pycapsule(_row.handler), platform="cpu")
 

@@ -144,6 +144,9 @@ def _call_handler(
     return results
 
 
+LAYOUT_TARGET = "LayoutConstraint"  # what JAX makes of with_layout_constraint
+
+
 def row_major(ctx: Any, i: int, operand: Any) -> Any:
     """The i-th operand in the layout that handlers read, for calls that do not ask for it themselves."""
     from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
