@@ -6,6 +6,7 @@
 #   NP=...                          ranks of the demo
 #   EVERY=1                         run every test on every number of ranks, which takes three times as long
 #   DEMO='--days 2'                 further arguments of the demo
+#   ROUNDS=9                        how often the benchmarks measure everything
 #   QUICK=1                         benchmarks in two minutes, to see that they work
 #   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
 
@@ -154,7 +155,7 @@ build/bench/raw-$(MPI): bench/raw.c $(BENCH)/installed
 	$(MPICC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Wpedantic -Werror bench/raw.c -o $@
 
 bench: $(PEER)/tried build/bench/raw-$(MPI)
-	PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BENCH)/bin/python bench/run.py --name $(MPI) $(if $(QUICK),--quick) \
+	PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BENCH)/bin/python bench/run.py --name $(MPI) $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	    --raw build/bench/raw-$(MPI) --out $(if $(QUICK),build/bench,docs/bench) \
 	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
 	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"

@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mpi4jax-why-not", type=Path, help="a file that says why there is none")
     parser.add_argument("--mpi4jax-source", type=Path, help="mpi4jax's source distribution")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables and plots")
+    parser.add_argument("--rounds", type=int, help="how often everything is measured, after a first time")
     parser.add_argument("--only", metavar="SECTION", default="", help="rows of the sections whose names begin so")
     return parser.parse_args()
 
@@ -209,6 +211,7 @@ def about(job: Job | str) -> dict[str, str]:
 def main() -> None:
     args = parse()
     effort = QUICK if args.quick else FULL
+    effort = replace(effort, rounds=args.rounds or effort.rounds)
     wanted = [row for row in rows(effort) if row.section.startswith(args.only)]
     args.out.mkdir(parents=True, exist_ok=True)
     logs = ROOT / "build" / "bench" / "logs"
