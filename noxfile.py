@@ -102,7 +102,8 @@ def table(session: nox.Session) -> None:
         lines.append(f"| {row['Python']} | {row['JAX']} | {row['MPI']} | {row['mpi4py']} | {outcome} |\n")
     text = (
         "# Versions that mpixla was tested with\n\n"
-        "`make test-matrix` writes this: one wheel in an environment for each row, and its tests on two ranks.\n\n"
+        "`make test-matrix` writes this: one wheel in an environment for each row, and tests on two ranks"
+        f" ({', '.join(session.posargs) or 'tests/spmd'}).\n\n"
         "| Python | JAX | MPI | mpi4py | |\n|---|---|---|---|---|\n" + "".join(lines)
     )
     (ROOT / "docs" / "versions.md").write_text(text)
