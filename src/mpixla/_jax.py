@@ -85,7 +85,7 @@ _next_token = _dispatch.RuntimeTokenSet.get_token_input
 _tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
 
 
-def _fresh_token(self: Any, effect: _effects.Effect, devices: list[Any]) -> Any:
+def _same_token(self: Any, effect: _effects.Effect, devices: list[Any]) -> Any:
     """Gives each dispatch of a communicating program the same token instead of its predecessor's.
 
     JAX would hand the token of a failed program to every later one and so fail them all. Nothing is lost:
@@ -101,7 +101,7 @@ def _fresh_token(self: Any, effect: _effects.Effect, devices: list[Any]) -> Any:
     return _tokens[key]
 
 
-_dispatch.RuntimeTokenSet.get_token_input = _fresh_token  # type: ignore[assignment, method-assign]
+_dispatch.RuntimeTokenSet.get_token_input = _same_token  # type: ignore[assignment, method-assign]
 
 
 _dispatch_in_cpp = _pxla.MeshExecutable.create_cpp_call

@@ -19,7 +19,7 @@ class JaxVersionWarning(UserWarning):
 
 def notice() -> None:
     """Warns on one rank, once, where JAX is newer than tested."""
-    if os.environ.get("MPI4JAX_NO_WARN_JAX_VERSION", "").lower() in ("true", "1", "on"):
+    if is_truthy("MPI4JAX_NO_WARN_JAX_VERSION"):
         return  # what users of mpi4jax set, who run their programs on mpixla
     if _parts(jax.__version__) > _parts(NEWEST_TESTED) and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
@@ -29,6 +29,11 @@ def notice() -> None:
             JaxVersionWarning,
             stacklevel=3,
         )
+
+
+def is_truthy(name: str) -> bool:
+    """Whether the environment variable is set to what mpi4jax takes for yes."""
+    return os.environ.get(name, "").lower() in ("true", "1", "on")
 
 
 def _parts(version: str) -> tuple[int, ...]:

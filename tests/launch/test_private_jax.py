@@ -172,7 +172,7 @@ def without_dispatch_in_python(monkeypatch):
     monkeypatch.setattr(_jax._pxla.MeshExecutable, "create_cpp_call", _jax._dispatch_in_cpp)
 
 
-def without_fresh_tokens(monkeypatch):
+def without_same_token(monkeypatch):
     monkeypatch.setattr(_jax._dispatch.RuntimeTokenSet, "get_token_input", _jax._next_token)
 
 
@@ -183,7 +183,7 @@ NEEDED = {
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),
     "core.trace_state_clean": (sees_traces, None),
     # Its method, replaced.
-    "dispatch.RuntimeTokenSet": (survives_failure, without_fresh_tokens),
+    "dispatch.RuntimeTokenSet": (survives_failure, without_same_token),
     "effects.Effect": (lambda: str(jax.make_jaxpr(add)(X).effects) == "{MPI}", None),
     "effects.control_flow_allowed_effects": (lowers(loop), without_effect("control_flow_allowed_effects")),
     "effects.custom_derivatives_allowed_effects": (

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax._src.dispatch import RuntimeTokenSet
 from mpi4py import MPI
 
 import mpixla
+from mpixla._jax import _dispatch
 from reference import ROWS, bits, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -46,8 +46,8 @@ def test_every_operation(row, comm, rank, size):
 def test_is_dispatched_without_python(rank, monkeypatch):
     """JAX does not hand it tokens, as it does to a program with effects; and it is traced once."""
     traces, tokens = [], []
-    get_token = RuntimeTokenSet.get_token_input
-    monkeypatch.setattr(RuntimeTokenSet, "get_token_input", lambda *a: tokens.append(1) or get_token(*a))
+    get_token = _dispatch.RuntimeTokenSet.get_token_input
+    monkeypatch.setattr(_dispatch.RuntimeTokenSet, "get_token_input", lambda *a: tokens.append(1) or get_token(*a))
 
     @mpixla.jit
     def f(x):

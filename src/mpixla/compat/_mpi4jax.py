@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ import mpixla
 from .. import _native
 from .._comm import get_default_comm
 from .._mpi import MPI
+from .._versions import is_truthy
 from ._errors import check_ranks
 from ._modules import make_module
 from ._tokens import always_order_by_effect, check_token, order_by_effect, thread
@@ -123,10 +123,6 @@ def has_hip_support() -> bool:
     return False
 
 
-def _is_truthy(name: str) -> bool:
-    return os.environ.get(name, "").lower() in ("true", "1", "on")
-
-
 def _set_logging(enable: bool) -> None:
     _native.set_logging(bool(enable))
 
@@ -172,8 +168,8 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         without = {name: _without_token(name) for name in _DATA}
         contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
-        if _is_truthy("MPI4JAX_PREFER_NOTOKEN"):
+        if is_truthy("MPI4JAX_PREFER_NOTOKEN"):
             always_order_by_effect()
-    if _is_truthy("MPI4JAX_DEBUG"):
+    if is_truthy("MPI4JAX_DEBUG"):
         _native.set_logging(True)
     return {name: make_module(name, names) for name, names in contents.items()}
