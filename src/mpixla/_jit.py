@@ -122,13 +122,15 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     @functools.wraps(fun)
     def program(*args: Any, **kwargs: Any) -> Any:
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            return fun(*args, **kwargs)
         return _seal(fun, args, kwargs)
 
     sealed = jax.jit(program, **options)
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+        if not trace_state_clean():
             return plain(*args, **kwargs)
         result = sealed(*args, **kwargs)
         if type(result) is _Silent:

@@ -153,8 +153,14 @@ def refuses_devices_in_words() -> bool:
 
 def sees_traces() -> bool:
     seen = []
-    jax.jit(lambda x: seen.append(_jax.trace_state_clean()) or x)(X)
-    return _jax.trace_state_clean() and seen == [False]
+
+    def see(x):
+        seen.append(_jax.trace_state_clean())
+        return x.sum()
+
+    for transformed in (jax.jit(see), jax.grad(see), jax.vmap(see), jax.make_jaxpr(see), jax.linear_transpose(see, X)):
+        transformed(X if len(seen) < 4 else 1.0)
+    return _jax.trace_state_clean() and seen == [False] * 5
 
 
 def without_effect(registry: str) -> Callable:
@@ -181,7 +187,8 @@ NEEDED = {
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
     "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),
-    "core.trace_state_clean": (sees_traces, None),
+    "core.trace_state_strong_ref": (sees_traces, None),
+    "core.eval_trace": (sees_traces, None),
     # Its method, replaced.
     "dispatch.RuntimeTokenSet": (survives_failure, without_same_token),
     "effects.Effect": (lambda: str(jax.make_jaxpr(add)(X).effects) == "{MPI}", None),

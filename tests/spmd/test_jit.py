@@ -182,6 +182,8 @@ def test_without_communication():
     assert float(f(1.0)) == 2
     with jax.disable_jit():
         assert float(mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM))(1.0)) == SIZE
+        # As with jax.jit, arguments have values then.
+        assert float(mpixla.jit(lambda x: x if float(mpixla.allreduce(x, MPI.SUM)) == SIZE else -x)(1.0)) == 1
 
 
 def test_failure_leaves_later_calls_working(comm, rank):
