@@ -154,9 +154,14 @@ build/bench/raw-$(MPI): bench/raw.c $(BENCH)/installed
 	@mkdir -p build/bench
 	$(MPICC) -std=c11 -D_POSIX_C_SOURCE=200809L -O2 -Wall -Wextra -Wpedantic -Werror bench/raw.c -o $@
 
-bench: $(PEER)/tried build/bench/raw-$(MPI)
+build/bench/nothing.so: bench/nothing.c $(BENCH)/installed
+	@mkdir -p build/bench
+	$(CC) -std=c11 -O2 -Wall -Wextra -Wpedantic -Werror -shared -fPIC \
+	    -isystem "$$($(BENCH)/bin/python -c 'import jax; print(jax.ffi.include_dir())')" bench/nothing.c -o $@
+
+bench: $(PEER)/tried build/bench/raw-$(MPI) build/bench/nothing.so
 	PATH="$(CURDIR)/$(BENCH)/bin:$$PATH" $(BENCH)/bin/python bench/run.py --name $(MPI) $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-	    --raw build/bench/raw-$(MPI) --out $(if $(QUICK),build/bench,docs/bench) \
+	    --raw build/bench/raw-$(MPI) --nothing build/bench/nothing.so --out $(if $(QUICK),build/bench,docs/bench) \
 	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
 	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
 	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)

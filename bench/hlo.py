@@ -7,9 +7,9 @@ _COPY = re.compile(r"= (\w+)\[([\d,]*)\]\S* (?:copy|copy-start)\(")
 
 
 def communications(text: str) -> list[str]:
-    """The targets of the calls of mpixla or mpi4jax in a program, in its order, but for packing."""
+    """The targets of the calls of mpixla, mpi4jax or the benchmarks in a program, in its order, but for packing."""
     targets = re.findall(r'custom_call_target="(\w+)"', text)
-    return [name for name in targets if re.match("mpixla_(?!(un)?pack$)|mpi_", name)]
+    return [name for name in targets if re.match("mpixla_(?!(un)?pack$)|mpi_|bench_", name)]
 
 
 def copies(text: str, at_least: int) -> list[str]:

@@ -3,9 +3,11 @@
 python bench/jax_worker.py SOCKET mpixla|mpi4jax [EXAMPLE], under mpirun. EXAMPLE is mpi4jax's shallow-water model.
 """
 
+import ctypes
 import functools
 import importlib
 import importlib.metadata
+import os
 import platform
 import re
 import resource
@@ -39,12 +41,26 @@ def sendrecv(x: Any) -> Any:
     return library.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
 
 
+@functools.cache
+def register_nothing() -> None:
+    """Makes bench/nothing.c known to XLA; the runner says where its library is."""
+    jax.ffi.register_ffi_target("bench_nothing", jax.ffi.pycapsule(ctypes.CDLL(os.environ["BENCH_NOTHING"]).nothing))
+
+
+def nothing(x: Any) -> Any:
+    """A call of a function that returns at once, on one operand whose memory its result takes."""
+    register_nothing()
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.ffi.ffi_call("bench_nothing", shape, has_side_effect=True, input_output_aliases={0: 0})(x)
+
+
 # From one operand to the next, which has its shape.
 OPS: dict[str, Callable[[Any], Any]] = {
     "allgather": allgather,
     "allreduce": lambda x: library.allreduce(x, op=MPI.SUM),
     "alltoall": lambda x: library.alltoall(x),
     "bcast": lambda x: library.bcast(x, 0),
+    "nothing": nothing,
     "reduce": lambda x: library.reduce(x, MPI.SUM, 0),
     "scan": lambda x: library.scan(x, MPI.SUM),
     "sendrecv": sendrecv,

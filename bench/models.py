@@ -2,6 +2,7 @@
 
     own            examples/shallow_water.py
     own-alone      the same without its exchanges: each rank computes as if the others were not there
+    own-barrier    the same with a barrier for each exchange: the ranks wait for each other, and move nothing
     peer           mpi4jax's example as it is, with the library that measures (mpi4jax, or mpixla in its place)
     peer-halo      the same model, each of its exchanges one mpixla.halo_exchange
     peer-alone     the same without its exchanges
@@ -47,7 +48,7 @@ def make(name: str, library: Any, peer: Path | None, ny: int, nx: int, chunk: in
     """
     family, _, variant = name.partition("-")
     if family == "own":
-        return _own(library, ny, nx, chunk, alone=variant == "alone")
+        return _own(library, ny, nx, chunk, variant)
     if family == "heat":
         return _heat(ny, nx, chunk, overlapped=variant == "overlap")
     if peer is None:
@@ -74,10 +75,16 @@ def _heat(ny: int, nx: int, chunk: int, *, overlapped: bool) -> Model:
     return lambda state: advance(state, chunk), lambda: begin
 
 
-def _own(library: Any, ny: int, nx: int, chunk: int, *, alone: bool) -> Model:
-    model = _example("shallow_water", "_alone" if alone else "")
-    if alone:
-        model.mpixla = types.SimpleNamespace(halo_exchange=lambda fields, cart: fields)
+def _own(library: Any, ny: int, nx: int, chunk: int, variant: str) -> Model:
+    model = _example("shallow_water", variant)
+
+    def only_wait(fields: Any, cart: Any) -> Any:
+        library.barrier(comm=cart)
+        return fields
+
+    if variant:
+        exchange = {"alone": lambda fields, cart: fields, "barrier": only_wait}[variant]
+        model.mpixla = types.SimpleNamespace(halo_exchange=exchange)
     block = model.decompose(MPI.COMM_WORLD, ny, nx)
     advance = model.make_advance(block)
     return lambda state: advance(state, chunk), lambda: jax.block_until_ready(advance(model.start(block), 0))

@@ -1,6 +1,8 @@
 /* The raw MPI peer of the benchmarks: what a call costs without JAX, without Python, on memory that was touched.
  *
- *   raw SOCKET
+ *   raw SOCKET [multiple]
+ *
+ * With `multiple` it starts MPI with MPI_THREAD_MULTIPLE, as mpi4py does.
  *
  * Each rank connects to the runner's socket, says who it is, and then answers one line for each line that it reads
  * (bench/worker.py says which; this peer knows `chain OP f32 BYTES LONG SHORT TIMES` only).
@@ -13,8 +15,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { LEAVES = 100 }; /* of a tree */
+
 typedef struct {
     float *in, *out; /* the result of one call is the operand of the next */
+    float *packed;   /* as large, for a tree */
     int count;       /* floats in the operand */
     int rank, size;
     MPI_Comm comm;
@@ -54,6 +59,11 @@ static void chain_reduce(chain *c) {
     if (c->rank == 0) chain_swap(c);
 }
 
+static void chain_reduce_in_place(chain *c) {
+    void *in = c->rank == 0 ? MPI_IN_PLACE : (void *)c->in;
+    MPI_Reduce(in, c->in, c->count, MPI_FLOAT, MPI_SUM, 0, c->comm);
+}
+
 static void chain_scan(chain *c) {
     MPI_Scan(c->in, c->out, c->count, MPI_FLOAT, MPI_SUM, c->comm);
     chain_swap(c);
@@ -70,6 +80,15 @@ static void chain_sendrecv(chain *c) {
     chain_swap(c);
 }
 
+/* A pytree's leaves in one call: what mpixla does, without XLA. */
+static void chain_tree(chain *c) {
+    int leaf = c->count / LEAVES;
+    for (int i = 0; i < LEAVES; i++) memcpy(c->packed + i * leaf, c->in + i * leaf, (size_t)leaf * sizeof(float));
+    MPI_Allreduce(MPI_IN_PLACE, c->packed, c->count, MPI_FLOAT, MPI_SUM, c->comm);
+    for (int i = 0; i < LEAVES; i++) memcpy(c->out + i * leaf, c->packed + i * leaf, (size_t)leaf * sizeof(float));
+    chain_swap(c);
+}
+
 static const struct {
     const char *name;
     void (*call)(chain *c);
@@ -80,9 +99,11 @@ static const struct {
     {"alltoall", chain_alltoall},
     {"bcast", chain_bcast},
     {"reduce", chain_reduce},
+    {"reduce_in_place", chain_reduce_in_place},
     {"scan", chain_scan},
     {"scan_in_place", chain_scan_in_place},
     {"sendrecv", chain_sendrecv},
+    {"tree", chain_tree},
 };
 
 static void (*op_find(const char *name))(chain *c) {
@@ -103,7 +124,7 @@ static void answer(const char *line, FILE *to, chain *c) {
     char name[64], dtype[16];
     long bytes;
     int lengths[2], times;
-    void (*call)(chain *c) = NULL;
+    void (*call)(chain * c) = NULL;
     if (sscanf(line, "chain %63s %15s %ld %d %d %d", name, dtype, &bytes, &lengths[0], &lengths[1], &times) == 6 &&
         strcmp(dtype, "f32") == 0)
         call = op_find(name);
@@ -116,16 +137,17 @@ static void answer(const char *line, FILE *to, chain *c) {
     if (count < (size_t)cut) count = (size_t)cut;
     room = count * (strcmp(name, "allgather") == 0 ? (size_t)c->size : 1);
     /* As XLA aligns its buffers. */
-    float *in = aligned_alloc(64, (room * sizeof(float) + 63) / 64 * 64);
-    float *out = aligned_alloc(64, (room * sizeof(float) + 63) / 64 * 64);
-    if (!in || !out) {
+    size_t size = (room * sizeof(float) + 63) / 64 * 64;
+    float *in = aligned_alloc(64, size), *out = aligned_alloc(64, size), *packed = aligned_alloc(64, size);
+    if (!in || !out || !packed) {
         fprintf(stderr, "raw: no memory for %ld bytes\n", bytes);
         MPI_Abort(MPI_COMM_WORLD, 1);
         return;
     }
-    for (size_t i = 0; i < room; i++) in[i] = out[i] = 1;
+    for (size_t i = 0; i < room; i++) in[i] = out[i] = packed[i] = 1;
     c->in = in;
     c->out = out;
+    c->packed = packed;
     c->count = (int)count;
     fprintf(to, "[");
     for (int i = 0; i < times; i++) {
@@ -135,20 +157,30 @@ static void answer(const char *line, FILE *to, chain *c) {
     fprintf(to, "]\n");
     free(in);
     free(out);
+    free(packed);
 }
 
 int main(int argc, char **argv) {
     chain c = {0};
-    MPI_Init(&argc, &argv);
+    int multiple = argc == 3 && strcmp(argv[2], "multiple") == 0, level = MPI_THREAD_SINGLE;
+    if (multiple)
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    else
+        MPI_Init(&argc, &argv);
+    if (multiple && level != MPI_THREAD_MULTIPLE) {
+        fprintf(stderr, "raw: this MPI has no MPI_THREAD_MULTIPLE\n");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+        return 1;
+    }
     MPI_Comm_dup(MPI_COMM_WORLD, &c.comm);
     MPI_Comm_rank(c.comm, &c.rank);
     MPI_Comm_size(c.comm, &c.size);
 
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int file = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (argc == 2) snprintf(address.sun_path, sizeof address.sun_path, "%s", argv[1]);
-    if (argc != 2 || file < 0 || connect(file, (struct sockaddr *)&address, sizeof address) != 0) {
-        fprintf(stderr, "usage: raw SOCKET, where the benchmarks' runner listens on SOCKET\n");
+    if (argc > 1) snprintf(address.sun_path, sizeof address.sun_path, "%s", argv[1]);
+    if (argc != 2 + multiple || file < 0 || connect(file, (struct sockaddr *)&address, sizeof address) != 0) {
+        fprintf(stderr, "usage: raw SOCKET [multiple], where the benchmarks' runner listens on SOCKET\n");
         MPI_Abort(MPI_COMM_WORLD, 1);
         return 1;
     }

@@ -55,6 +55,8 @@ def _compare(kind: str, a: float, b: float) -> float:
             return (a - b) * 1e6
         case "number":
             return a
+        case "time":
+            return a * 1e6
         case "speed":
             a, b = b, a
     return a / b if b else float("nan")
@@ -74,7 +76,7 @@ def number(value: float | None, kind: str = "ratio") -> str:
     """A figure, short."""
     if value is None:
         return "-"
-    unit = " us" if kind == "difference" else ""
+    unit = " us" if kind in ("difference", "time") else ""
     digits = f"{value:,.0f}" if abs(value) >= 100 or kind == "number" else f"{value:.2f}"
     return digits + unit
 

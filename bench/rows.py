@@ -31,7 +31,7 @@ class Row:
         measured: mpixla's figure, or what it is.
         against: the other figure; None where the figure itself is what counts.
         kind: "ratio", measured / against; "difference", their difference in microseconds; "speed", against / measured;
-            "number", the figure itself.
+            "number", the figure itself; "time", the same in microseconds.
         target: what is to be reached, if anything is.
         at_least: whether more is better.
         peer: mpi4jax's figure for the same, compared with the same.
@@ -96,6 +96,7 @@ def rows(effort: Effort) -> list[Row]:
     return [
         *_calls(effort),
         *_chains(effort),
+        *_limits_of_chains(effort),
         *_thread_levels(effort),
         *_loops(effort),
         *_models(effort),
@@ -149,6 +150,28 @@ def _chains(effort: Effort) -> Iterator[Row]:
             )
 
 
+def _limits_of_chains(effort: Effort) -> Iterator[Row]:
+    """What is left of a chain's figure without what is not mpixla's: the thread level of MPI, and XLA's own calls."""
+    for op in OPS:
+        for size in [size for size in effort.sizes if size <= 64 * KIB]:
+            small = size <= KIB
+            mpixla, raw, multiple = (_chain(c, op, size, effort) for c in ("mpixla", "raw", "raw multiple"))
+            section, what = "With MPI_THREAD_MULTIPLE in raw C too", f"{op}, {size_name(size)}"
+            kind = "difference" if small else "ratio"
+            yield Row(section, what, "raw C with MPI_THREAD_MULTIPLE", mpixla, multiple, kind=kind)
+            yield Row(section, f"raw C's {what}, with MPI_THREAD_MULTIPLE", "raw C", multiple, raw, kind=kind)
+    size = 64 * KIB
+    if size in effort.sizes:
+        in_place, raw = (_chain("raw", op, size, effort) for op in ("reduce_in_place", "reduce"))
+        yield Row(section, f"raw C's reduce in place, {size_name(size)}", "raw C", in_place, raw)
+    nothing = _chain("mpixla on 1 rank", "nothing", 4, effort)
+    section = "One rank: nobody to wait for"
+    yield Row(section, "an XLA call that does nothing", "", nothing, kind="time")
+    for op in OPS:
+        mpixla = _chain("mpixla on 1 rank", op, 4, effort)
+        yield Row(section, f"{op}, 4 B", "an XLA call that does nothing", mpixla, nothing, kind="difference")
+
+
 def _thread_levels(effort: Effort) -> Iterator[Row]:
     """What it costs that other threads may call MPI, which mpi4py asks for, and so mpixla has."""
     for op in OPS:
@@ -191,9 +214,17 @@ def _models(effort: Effort) -> Iterator[Row]:
         what = f"mpi4jax's example with halo_exchange, {at}"
         yield Row(section, what, without, halo, ask("mpixla", "peer-alone"), target=1.05)
         yield Row(section, f"examples/shallow_water.py, {at}", without, own, ask("mpixla", "own-alone"), target=1.05)
+        for name, over in (("own-barrier", "own-alone"), ("own", "own-barrier")):
+            what = "examples/shallow_water.py" + (", a barrier for each exchange" if name == "own-barrier" else "")
+            over_what = without if over == "own-alone" else "a barrier for each exchange"
+            yield Row(section, f"{what}, {at}", over_what, ask("mpixla", name), ask("mpixla", over))
+        what = f"mpi4jax's example without exchanges, {at}"
+        yield Row(section, what, mpi4jaxs, ask("mpixla", "peer-alone"), mpi4jax)
         alone = ask("mpixla on 1 rank", "own")
         what = f"examples/shallow_water.py, speed-up on two ranks, {at}"
         yield Row(section, what, "one rank", own, alone, kind="speed", target=1.8, at_least=True)
+        what = f"examples/shallow_water.py without exchanges, speed-up on two ranks, {at}"
+        yield Row(section, what, "one rank", ask("mpixla", "own-alone"), alone, kind="speed")
         alone, with_halo = ask("mpixla on 1 rank", "peer-halo"), "mpi4jax's example with halo_exchange"
         yield Row(section, f"{with_halo}, speed-up on two ranks, {at}", "one rank", halo, alone, "speed", 1.8, True)
 
@@ -207,6 +238,12 @@ def _others(effort: Effort) -> Iterator[Row]:
     )
     what = "allreduce of a pytree, 100 leaves of 1 KiB"
     yield Row(section, what, "one of 100 KiB", tree["mpixla"], flat["mpixla"], target=1.5)
+    for contender in ("raw", "raw multiple"):
+        whole = [Measurement(contender, f"chain {op} f32 {line}") for op in ("tree", "allreduce")]
+        multiple = " with MPI_THREAD_MULTIPLE" if contender == "raw multiple" else ""
+        yield Row(
+            section, f"raw C{multiple}: packing 100 leaves of 1 KiB, allreduce, cutting", "one of 100 KiB", *whole
+        )
     calls = {name: Measurement("mpixla", f"call {name} {effort.calls} {effort.times}") for name in CALLED_TREES}
     yield Row(section, f"{what}, a call of mpixla.jit", "one of 100 KiB", *calls.values())
     for dtype in ("f16", "bf16"):

@@ -38,6 +38,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--name", required=True, help="of the MPI, which the files are named after")
     parser.add_argument("--quick", action="store_true", help="in two minutes, to see that it works")
     parser.add_argument("--raw", type=Path, required=True, help="the raw C peer")
+    parser.add_argument("--nothing", type=Path, required=True, help="the library with the XLA call that does nothing")
     parser.add_argument("--mpi4jax-python", type=Path, help="the Python that has mpi4jax")
     parser.add_argument("--mpi4jax-why-not", type=Path, help="a file that says why there is none")
     parser.add_argument("--mpi4jax-source", type=Path, help="mpi4jax's source distribution")
@@ -86,10 +87,13 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         for rank in range(RANKS)
     ]
     two = [*launch, str(RANKS), pinned]
+    one = [*launch, "1", pinned, me, *worker, "mpixla", *tail]
+    raw, nothing = str(args.raw.resolve()), str(args.nothing.resolve())
     jobs: dict[str, Job | str] = {
-        "raw": job("raw", [*two, str(args.raw.resolve()), "{socket}"]),
+        "raw": job("raw", [*two, raw, "{socket}"]),
+        "raw multiple": job("raw multiple", [*two, raw, "{socket}", "multiple"]),
         "mpixla": job("mpixla", [*two, me, *worker, "mpixla", *tail]),
-        "mpixla on 1 rank": job("mpixla on 1 rank", [*launch, "1", pinned, me, *worker, "mpixla", *tail], ranks=1),
+        "mpixla on 1 rank": job("mpixla on 1 rank", one, ranks=1, BENCH_NOTHING=nothing),
         "serialized": job("serialized", [*two, me, *worker, "mpixla", *tail], MPI4PY_RC_THREAD_LEVEL="serialized"),
         "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
         "gloo": job("gloo", *gloo),

@@ -43,7 +43,9 @@ def test_figures_of_a_round(line, repetitions, figures):
     assert report.figure_of(line, repetitions) == figures
 
 
-@pytest.mark.parametrize(("kind", "value"), [("ratio", 1.5), ("speed", 2 / 3), ("difference", 1e6), ("number", 3.0)])
+@pytest.mark.parametrize(
+    ("kind", "value"), [("ratio", 1.5), ("speed", 2 / 3), ("difference", 1e6), ("number", 3.0), ("time", 3e6)]
+)
 def test_rows_compare_round_by_round(kind, value):
     figures = {OURS: [[2.0], [3.0], [60.0]], THEIRS: [[4.0], [2.0], [1.0]]}
     result = report.result_of(row(kind=kind), figures)
