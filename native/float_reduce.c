@@ -130,42 +130,56 @@ static float f8_decode(const f8_format *format, int code) {
 OPERATIONS(bf16, uint16_t, bf16_decode, bf16_encode)
 OPERATIONS(f16, uint16_t, f16_decode, f16_encode)
 
-/* The two that compute, eight numbers at once, where the processor can; the end of the array is left to those above. */
+/* The two that compute, many numbers at once, where the processor can; the end of the array is left to those above. */
 #ifdef __x86_64__
 #define FOR_AVX2 __attribute__((target("avx2,f16c")))
 
-FOR_AVX2 static inline __m256 f16_decode_8(__m128i h) {
-    return _mm256_cvtph_ps(h);
+/* Eight float16: the processor converts them. */
+enum { f16_at_once = 8 };
+#define f16_combine(in, inout, combine)                                                                  \
+    do {                                                                                                 \
+        __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in)));                              \
+        __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(inout)));                           \
+        _mm_storeu_si128((__m128i *)(inout), _mm256_cvtps_ph(combine(a, b), _MM_FROUND_TO_NEAREST_INT)); \
+    } while (0)
+
+/* Sixteen bfloat16, as eight pairs: those in the lower halves of 32 bits, and those in the upper halves. No number need
+ * move to another place then. */
+enum { bf16_at_once = 16 };
+#define bf16_combine(in, inout, combine)                                                                         \
+    do {                                                                                                         \
+        __m256i a = _mm256_loadu_si256((const __m256i *)(in)), b = _mm256_loadu_si256((const __m256i *)(inout)); \
+        __m256i c = bf16_encode_pairs(combine(bf16_decode_lower(a), bf16_decode_lower(b)),                       \
+                                      combine(bf16_decode_upper(a), bf16_decode_upper(b)));                      \
+        _mm256_storeu_si256((__m256i *)(inout), c);                                                              \
+    } while (0)
+
+FOR_AVX2 static inline __m256 bf16_decode_lower(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
 }
 
-FOR_AVX2 static inline __m128i f16_encode_8(__m256 f) {
-    return _mm256_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT);
+FOR_AVX2 static inline __m256 bf16_decode_upper(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000U)));
 }
 
-FOR_AVX2 static inline __m256 bf16_decode_8(__m128i h) {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+/* In the upper halves; what is in the lower ones does not count. A NaN stays one: what is rounded is the result of
+ * numbers without lower halves, and such a NaN is one of them or the processor's own, which have none either. */
+FOR_AVX2 static inline __m256i bf16_round(__m256 f) {
+    __m256i u = _mm256_castps_si256(f);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
 }
 
-FOR_AVX2 static inline __m128i bf16_encode_8(__m256 f) {
-    __m256i u = _mm256_castps_si256(f), high = _mm256_srli_epi32(u, 16);
-    __m256i half = _mm256_add_epi32(_mm256_set1_epi32(0x7fff), _mm256_and_si256(high, _mm256_set1_epi32(1)));
-    __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, half), 16);
-    __m256i nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
-    __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(f, f, _CMP_UNORD_Q));
-    __m256i h = _mm256_blendv_epi8(rounded, nan, is_nan);
-    return _mm_packus_epi32(_mm256_castsi256_si128(h), _mm256_extracti128_si256(h, 1));
+FOR_AVX2 static inline __m256i bf16_encode_pairs(__m256 lower, __m256 upper) {
+    return _mm256_blend_epi16(_mm256_srli_epi32(bf16_round(lower), 16), bf16_round(upper), 0xaa);
 }
 
-#define OPERATION_AVX2(type, name, combine)                                                                       \
-    FOR_AVX2 static void type##_##name##_avx2(void *in_, void *inout_, int *length, void *datatype) {             \
-        const __m128i *in = in_;                                                                                  \
-        __m128i *inout = inout_;                                                                                  \
-        int eights = *length / 8, rest = *length % 8;                                                             \
-        for (int i = 0; i < eights; i++) {                                                                        \
-            __m256 a = type##_decode_8(_mm_loadu_si128(in + i)), b = type##_decode_8(_mm_loadu_si128(inout + i)); \
-            _mm_storeu_si128(inout + i, type##_encode_8(combine(a, b)));                                          \
-        }                                                                                                         \
-        type##_##name((void *)(in + eights), (void *)(inout + eights), &rest, datatype);                          \
+#define OPERATION_AVX2(type, name, combine)                                                           \
+    FOR_AVX2 static void type##_##name##_avx2(void *in_, void *inout_, int *length, void *datatype) { \
+        uint16_t *in = in_, *inout = inout_;                                                          \
+        int rest = *length % type##_at_once, most = *length - rest;                                   \
+        for (int i = 0; i < most; i += type##_at_once) type##_combine(in + i, inout + i, combine);    \
+        type##_##name(in + most, inout + most, &rest, datatype);                                      \
     }
 OPERATION_AVX2(bf16, sum, _mm256_add_ps)
 OPERATION_AVX2(bf16, prod, _mm256_mul_ps)
