@@ -114,6 +114,9 @@ def _calls(effort: Effort) -> Iterator[Row]:
     over = "jax.jit(x + 1)"
     jit = ask("mpi4jax", "jit")
     yield Row(section, "mpixla.jit, one 4-byte allreduce", over, ask("mpixla", "sealed"), plain, target=1.5, peer=jit)
+    for contender, where in (("serialized", "with MPI_THREAD_SERIALIZED"), ("mpixla on 1 rank", "on one rank")):
+        what, both = f"mpixla.jit, one 4-byte allreduce, {where}", (ask(contender, "sealed"), ask(contender, "plain"))
+        yield Row(section, what, over, *both)
     yield Row(section, "jax.jit, one 4-byte allreduce", "mpi4jax's", ask("mpixla", "jit"), jit, target=0.6)
     yield Row(section, "jax.jit, one 4-byte allreduce", over, ask("mpixla", "jit"), plain, peer=jit)
     for op in ("allreduce", "sendrecv", "bcast"):
