@@ -92,31 +92,46 @@ test-large: $(VENV)/installed
 	$(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
 
 # Programs that PyPI serves and that were written for mpi4jax: the ocean model Veros, the newest for the API without
-# tokens, 1.5 for the one with tokens. Each must give on CLIENT_RANKS ranks what it gives on one, where Veros does not
-# communicate. Veros asks for other versions of what we test with, so it is installed beside its needs.
-CLIENT_RANKS ?= 2
+# tokens, 1.5 for the one with tokens, and mpi4jax's own example. Each must give on CLIENT_RANKS ranks what it gives on
+# one, where Veros does not communicate. Veros asks for other versions of what we test with, so it is installed beside
+# its needs.
+CLIENT_RANKS ?= 2 4
 CLIENT_STEPS ?= 3
 CLIENTS := build/clients-$(MPI)-$(PYTHON_VERSION)
 CLIENT_NEEDS := click cython entrypoints h5netcdf h5py loguru pillow requests scipy setuptools tqdm wheel
 veros_PACKAGE := veros
+veros_MODEL := tests/clients/veros_model.py
 veros_API := mpi4jax
 veros-tokens_PACKAGE := veros==1.5.0
+veros-tokens_MODEL := tests/clients/veros_model.py
 veros-tokens_API := mpi4jax-tokens
+mpi4jax_PACKAGE := mpi4jax
+mpi4jax_MODEL := tests/clients/mpi4jax_model.py
+mpi4jax_API := mpi4jax
 
-test-clients: test-client-veros test-client-veros-tokens
+test-clients: test-client-veros test-client-veros-tokens test-client-mpi4jax
 
-$(CLIENTS)/%/installed: | $(VENV)/installed
+$(CLIENTS)/veros/installed $(CLIENTS)/veros-tokens/installed: $(CLIENTS)/%/installed: | $(VENV)/installed
 	@echo "installing $($*_PACKAGE) into $(@D)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CLIENT_NEEDS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-build-isolation \
 	    --no-binary $(firstword $(subst ==, ,$($*_PACKAGE))) --target $(@D) $($*_PACKAGE)
 	@touch $@
 
+# The example alone. pip asks the package for its version, and the package then asks for what builds it.
+$(CLIENTS)/mpi4jax/installed: | $(VENV)/installed
+	@echo "downloading mpi4jax's example into $(@D)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=82' wheel nanobind tqdm
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation --no-binary mpi4jax --dest $(@D) mpi4jax
+	@tar -xzf $(@D)/mpi4jax-*.tar.gz -C $(@D) --strip-components=2 --wildcards '*/examples/shallow_water.py'
+	@touch $@
+
 test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 	@for n in 1 $(CLIENT_RANKS); do \
 	    echo "== $($*_PACKAGE) on $$n rank(s), MPI=$(MPI)"; \
 	    PYTHONPATH=$(CURDIR)/$(<D) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.compat $($*_API) \
-	        tests/clients/veros_model.py $(CLIENT_STEPS) $(CURDIR)/$(<D)/$$n.npz || exit 1; \
+	        $($*_MODEL) $(CLIENT_STEPS) $(CURDIR)/$(<D)/$$n.npz || exit 1; \
 	done
 	$(BIN)/python tests/clients/compare.py $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
 

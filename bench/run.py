@@ -11,6 +11,7 @@ import platform
 import random
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -109,11 +110,16 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
 
 
 def import_time(statement: str) -> list[float]:
+    """The median over some fresh processes."""
+    return [statistics.median(one_import(statement) for _ in range(5))]
+
+
+def one_import(statement: str) -> float:
     code = f"import time; begin = time.perf_counter(); {statement}; print(time.perf_counter() - begin)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode != 0:
         raise NoAnswerError((done.stderr.strip().splitlines() or ["it failed"])[-1])
-    return [float(done.stdout.split()[-1])]
+    return float(done.stdout.split()[-1])
 
 
 def measure(jobs: dict[str, Job | str], measurement: Measurement) -> list[float]:

@@ -18,6 +18,12 @@ static const char *const names[] = {
 #undef MPIXLA_ATTRIBUTE
 };
 
+static const uint8_t lengths[] = {
+#define MPIXLA_ATTRIBUTE(NAME, name) sizeof name - 1,
+#include "attributes.def"
+#undef MPIXLA_ATTRIBUTE
+};
+
 static const uint32_t are_arrays = 0
 #define MPIXLA_ATTRIBUTE(NAME, name)
 #define MPIXLA_ATTRIBUTE_ARRAY(NAME, name) | NAME
@@ -31,15 +37,15 @@ const char *const *mpixla_attribute_table(size_t *rows) {
     return names;
 }
 
-/* Attributes: both lists are sorted, so they are walked together. */
+/* Attributes: both lists are sorted, so they are walked together, ours by the bits that are set. */
 
 static int attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->shape->mpi_name;
     int64_t next = 0;
-    for (int i = 0; i < ATTRIBUTES; i++) {
-        if (!frame_has(f, i)) continue;
+    for (uint32_t left = f->shape->attributes & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
+        int i = __builtin_ctz(left);
         const ffi_bytes *name = next < given->size ? given->names[next] : NULL;
-        if (!name || name->len != strlen(names[i]) || memcmp(name->ptr, names[i], name->len) != 0)
+        if (!name || name->len != lengths[i] || memcmp(name->ptr, names[i], name->len) != 0)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
         if (are_arrays >> i & 1U) {

@@ -1,4 +1,4 @@
-"""Compares the fields that veros_model.py saved: python compare.py FILE.npz FILE.npz..."""
+"""Compares the fields that the models here saved: python compare.py FILE.npz FILE.npz..."""
 
 import sys
 
