@@ -77,35 +77,47 @@ static ffi_error *handle(const ffi_call_frame *call, const frame_shape *shape, i
     return error;
 }
 
-#define MPIXLA_OP(name, host_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
-    static int name##_run(frame *c) {                                                                  \
-        const mpi_counted *mpi = c->mpi;                                                               \
-        (void)mpi;                                                                                     \
-        return call;                                                                                   \
-    }                                                                                                  \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                              \
-        static const frame_shape shape = {.mpi_name = mpi_name_,                                       \
-                                          .send = send_,                                               \
-                                          .template_ = template__,                                     \
-                                          .recv = recv_,                                               \
-                                          .counts = counts_,                                           \
-                                          .attributes = attributes_};                                  \
-        return handle(call_frame, &shape, name##_run);                                                 \
+/* What each row of the tables becomes. First the handler: the row's call in a function, and the shape of its frame. */
+#define HANDLER(name, handler_, mpi_name_, attributes_, call, ...)                                        \
+    static int name##_run(frame *c) {                                                                     \
+        const mpi_counted *mpi = c->mpi;                                                                  \
+        (void)mpi;                                                                                        \
+        return call;                                                                                      \
+    }                                                                                                     \
+    ffi_error *handler_(ffi_call_frame *call_frame) {                                                     \
+        static const frame_shape shape = {.mpi_name = mpi_name_, .attributes = attributes_, __VA_ARGS__}; \
+        return handle(call_frame, &shape, name##_run);                                                    \
     }
+
+#define MPIXLA_OP(name, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call)               \
+    HANDLER(name, handler_, mpi_name_, attributes_, call, .send = send_, .template_ = template__, .recv = recv_, \
+            .counts = counts_)
 #include "ops.def"
 #undef MPIXLA_OP
 
+#define MPIXLA_START(name, handler_, mpi_name_, send_, template__, counts_, attributes_, call)                       \
+    HANDLER(name, handler_, mpi_name_, attributes_, call, .send = send_, .template_ = template__, .counts = counts_, \
+            .request = FRAME_STARTS)
+#define MPIXLA_WAIT(name, handler_, mpi_name_, template__, recv_, attributes_, call)                              \
+    HANDLER(name, handler_, mpi_name_, attributes_, call, .template_ = template__, .recv = recv_, .counts = FREE, \
+            .request = FRAME_WAITS)
+#include "requests.def"
+#undef MPIXLA_START
+#undef MPIXLA_WAIT
+
+/* Then a row of the table that Python reads. */
+#define ROW(name_, handler_, mpi_name_, attributes_, ...) \
+    {.name = #name_,                                      \
+     .mpi_name = mpi_name_,                               \
+     .host_handler = (mpixla_handler *)handler_,          \
+     .attributes = (attributes_) & ~IN_PLACE,             \
+     .in_place = ((attributes_) & IN_PLACE) != 0,         \
+     __VA_ARGS__},
+
 const mpixla_op_row *mpixla_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
-#define MPIXLA_OP(op, host_handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
-    {.name = #op,                                                                                     \
-     .mpi_name = mpi_name_,                                                                           \
-     .host_handler = (mpixla_handler *)host_handler_,                                                 \
-     .send = send_,                                                                                   \
-     .template_ = template__,                                                                         \
-     .recv = recv_,                                                                                   \
-     .attributes = (attributes_) & ~IN_PLACE,                                                         \
-     .in_place = ((attributes_) & IN_PLACE) != 0},
+#define MPIXLA_OP(name, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
+    ROW(name, handler_, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = recv_)
 #include "ops.def"
 #undef MPIXLA_OP
     };
@@ -113,56 +125,12 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
     return table;
 }
 
-#define MPIXLA_START(name, host_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
-    static int name##_run(frame *c) {                                                              \
-        const mpi_counted *mpi = c->mpi;                                                           \
-        (void)mpi;                                                                                 \
-        return call;                                                                               \
-    }                                                                                              \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                          \
-        static const frame_shape shape = {.mpi_name = mpi_name_,                                   \
-                                          .send = send_,                                           \
-                                          .template_ = template__,                                 \
-                                          .counts = counts_,                                       \
-                                          .attributes = attributes_,                               \
-                                          .request = FRAME_STARTS};                                \
-        return handle(call_frame, &shape, name##_run);                                             \
-    }
-#define MPIXLA_WAIT(name, host_handler, mpi_name_, template__, recv_, attributes_, call) \
-    static int name##_run(frame *c) {                                                    \
-        return call;                                                                     \
-    }                                                                                    \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                \
-        static const frame_shape shape = {.mpi_name = mpi_name_,                         \
-                                          .template_ = template__,                       \
-                                          .recv = recv_,                                 \
-                                          .counts = FREE,                                \
-                                          .attributes = attributes_,                     \
-                                          .request = FRAME_WAITS};                       \
-        return handle(call_frame, &shape, name##_run);                                   \
-    }
-#include "requests.def"
-#undef MPIXLA_START
-#undef MPIXLA_WAIT
-
 const mpixla_op_row *mpixla_request_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
-#define MPIXLA_START(op, host_handler_, mpi_name_, send_, template__, counts_, attributes_, call) \
-    {.name = #op,                                                                                 \
-     .mpi_name = mpi_name_,                                                                       \
-     .host_handler = (mpixla_handler *)host_handler_,                                             \
-     .send = send_,                                                                               \
-     .template_ = template__,                                                                     \
-     .recv = EVERYWHERE,                                                                          \
-     .attributes = attributes_},
-#define MPIXLA_WAIT(op, host_handler_, mpi_name_, template__, recv_, attributes_, call) \
-    {.name = #op,                                                                       \
-     .mpi_name = mpi_name_,                                                             \
-     .host_handler = (mpixla_handler *)host_handler_,                                   \
-     .send = EVERYWHERE,                                                                \
-     .template_ = template__,                                                           \
-     .recv = recv_,                                                                     \
-     .attributes = attributes_},
+#define MPIXLA_START(name, handler_, mpi_name_, send_, template__, counts_, attributes_, call) \
+    ROW(name, handler_, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = EVERYWHERE)
+#define MPIXLA_WAIT(name, handler_, mpi_name_, template__, recv_, attributes_, call) \
+    ROW(name, handler_, mpi_name_, attributes_, .send = EVERYWHERE, .template_ = template__, .recv = recv_)
 #include "requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT
