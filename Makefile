@@ -102,12 +102,16 @@ CLIENT_NEEDS := click cython entrypoints h5netcdf h5py loguru pillow requests sc
 veros_PACKAGE := veros
 veros_MODEL := tests/clients/veros_model.py
 veros_API := mpi4jax
+veros_TOLERANCE := 1e-6
 veros-tokens_PACKAGE := veros==1.5.0
 veros-tokens_MODEL := tests/clients/veros_model.py
 veros-tokens_API := mpi4jax-tokens
+veros-tokens_TOLERANCE := 1e-6
 mpi4jax_PACKAGE := mpi4jax
 mpi4jax_MODEL := tests/clients/mpi4jax_model.py
 mpi4jax_API := mpi4jax
+# It does not exchange all that it uses, so that with mpi4jax, too, blocks differ by 2e-4 of the whole along their borders.
+mpi4jax_TOLERANCE := 1e-3
 
 test-clients: test-client-veros test-client-veros-tokens test-client-mpi4jax
 
@@ -133,7 +137,7 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 	    PYTHONPATH=$(CURDIR)/$(<D) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.compat $($*_API) \
 	        $($*_MODEL) $(CLIENT_STEPS) $(CURDIR)/$(<D)/$$n.npz || exit 1; \
 	done
-	$(BIN)/python tests/clients/compare.py $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
+	$(BIN)/python tests/clients/compare.py $($*_TOLERANCE) $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
 
 .PRECIOUS: $(CLIENTS)/%/installed
 

@@ -1,10 +1,10 @@
-"""Compares the fields that the models here saved: python compare.py FILE.npz FILE.npz..."""
+"""Compares the fields that the models here saved: python compare.py TOLERANCE FILE.npz FILE.npz..."""
 
 import sys
 
 import numpy as np
 
-first, *others = sys.argv[1:]
+tolerance, first, *others = float(sys.argv[1]), *sys.argv[2:]
 expected = np.load(first)
 for file in others:
     found = np.load(file)
@@ -12,5 +12,5 @@ for file in others:
         scale = np.abs(expected[name]).max()
         assert scale > 0, f"{name} of {first} is zero everywhere"
         difference = np.abs(found[name] - expected[name]).max() / scale
-        assert difference < 1e-6, f"{name} of {file} differs from {first} by {difference:.1e} of its largest value"
+        assert difference < tolerance, f"{name} of {file} differs from {first} by {difference:.1e} of its largest value"
         print(f"{file} {name}: as in {first} up to {difference:.1e}")
