@@ -4,7 +4,7 @@
     nox -s "spmd(3.13, jax newest, openmpi)"      one of them
     nox -- tests/spmd/test_value.py               all of them, with these tests only
 
-Each runs the tests on two ranks. The last session, `table`, writes docs/versions.md.
+Each runs the tests on two ranks. The last session, `table`, writes what the README shows.
 """
 
 import json
@@ -42,6 +42,9 @@ ROWS = [
     ("3.13", NEWEST, "mpich"),
     ("3.13", NEWEST, "openmpi"),
 ]
+
+# What is between these lines of the README, `table` writes.
+BEGIN, END = "<!-- make test-matrix writes this -->\n", "<!-- until here -->\n"
 
 # Prints the versions, as JSON.
 VERSIONS = """
@@ -91,7 +94,7 @@ def spmd(session: nox.Session, jax: str, mpi: str) -> None:
 
 @nox.session(venv_backend="none")
 def table(session: nox.Session) -> None:
-    """Writes docs/versions.md from what the other sessions left."""
+    """Writes into the README what the other sessions left."""
     lines = []
     for python, jax, mpi in ROWS:
         result = RESULTS / f"{python}-{jax}-{mpi}.json"
@@ -100,11 +103,10 @@ def table(session: nox.Session) -> None:
         row = json.loads(result.read_text())
         outcome = f"passed, {row['tests']:,} tests" if row["tests"] else "failed"
         lines.append(f"| {row['Python']} | {row['JAX']} | {row['MPI']} | {row['mpi4py']} | {outcome} |\n")
-    text = (
-        "# Versions that mpixla was tested with\n\n"
-        "`make test-matrix` writes this: one wheel in an environment for each row, and tests on two ranks"
-        f" ({', '.join(session.posargs) or 'tests/spmd'}).\n\n"
-        "| Python | JAX | MPI | mpi4py | |\n|---|---|---|---|---|\n" + "".join(lines)
-    )
-    (ROOT / "docs" / "versions.md").write_text(text)
-    session.log(text)
+    tests = ", ".join(session.posargs) or "tests/spmd"
+    head = f"\n| Python | JAX | MPI | mpi4py | {tests} |\n|---|---|---|---|---|\n"
+    between = f"(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})"
+    readme = ROOT / "README.md"
+    block = head + "".join(lines) + "\n"
+    readme.write_text(re.sub(between, lambda _: block, readme.read_text(), flags=re.DOTALL))
+    session.log(block)
