@@ -124,7 +124,7 @@ static void answer(const char *line, FILE *to, chain *c) {
     char name[64], dtype[16];
     long bytes;
     int lengths[2], times;
-    void (*call)(chain * c) = NULL;
+    void (*call)(chain *c) = NULL;
     if (sscanf(line, "chain %63s %15s %ld %d %d %d", name, dtype, &bytes, &lengths[0], &lengths[1], &times) == 6 &&
         strcmp(dtype, "f32") == 0)
         call = op_find(name);
