@@ -230,6 +230,8 @@ def _models(effort: Effort) -> Iterator[Row]:
         yield Row(section, what, "one rank", ask("mpixla", "own-alone"), alone, kind="speed")
         alone, with_halo = ask("mpixla on 1 rank", "peer-halo"), "mpi4jax's example with halo_exchange"
         yield Row(section, f"{with_halo}, speed-up on two ranks, {at}", "one rank", halo, alone, "speed", 1.8, True)
+        what = f"mpi4jax's example without exchanges, speed-up on two ranks, {at}"
+        yield Row(section, what, "one rank", ask("mpixla", "peer-alone"), alone, "speed")
 
 
 def _others(effort: Effort) -> Iterator[Row]:
