@@ -170,16 +170,17 @@ def draw(rows: Sequence[Row], figures: Mapping[Measurement, Figures], folder: Pa
     files = [save(figure, "chains")]
 
     for section, what in (("Calls from Python", "calls"), ("Shallow-water model", "models")):
-        mine = [row for row in rows if row.section == section and row.kind in ("ratio", "speed")]
+        compared = (row for row in rows if row.kind in ("ratio", "speed"))
+        mine = [row for row in compared if row.section == section and row.target is not None]
         labels = [f"{row.what}\nover {row.over}" for row in mine]
         values = [result_of(row, figures).value or float("nan") for row in mine]
         figure, axes = pyplot.subplots(figsize=(8, 0.55 * len(mine) + 1), layout="constrained")
         places = list(range(len(mine)))
         axes.barh(places, values, height=0.6)
-        axes.plot([row.target or float("nan") for row in mine], places, "k|", ms=16, label="to reach")
+        axes.plot([row.target for row in mine], places, "k|", ms=16, label="to reach")
         axes.set(yticks=places, yticklabels=labels)
         axes.invert_yaxis()
-        axes.legend(frameon=False)
-        axes.bar_label(axes.containers[0], labels=[number(v) for v in values], padding=3)
+        figure.legend(frameon=False, loc="outside lower right")
+        axes.bar_label(axes.containers[0], labels=[number(v) for v in values], label_type="center", color="w")
         files.append(save(figure, what))
     return files
