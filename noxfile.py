@@ -88,6 +88,9 @@ def spmd(session: nox.Session, jax: str, mpi: str) -> None:
     tests = session.posargs or ["tests/spmd"]
     pytest = ("python", "-m", "pytest", "-q", "--color=no", *tests)
     output = session.run(*launch, "2", *pytest, silent=True, external=True, env=environment)
+    if not session.posargs:
+        # What comes from inside JAX is tested under each version. These tests start processes of their own.
+        session.run("python", "-m", "pytest", "-q", "tests/launch/test_private_jax.py", env=environment)
     row["tests"] = int(re.findall(r"(\d+) passed", output)[-1])
     result.write_text(json.dumps(row))
 
