@@ -119,7 +119,12 @@ def document(
     remarks: Sequence[str],
 ) -> str:
     """One run as Markdown."""
-    parts = [f"# {title}", table(["", ""], [[name, str(value)] for name, value in about.items()])]
+    why = "What limits a row that is not reached, and how that was found, is in [performance.md](../performance.md"
+    parts = [
+        f"# {title}",
+        f"{why}#rows-that-are-not-reached).",
+        table(["", ""], [[name, str(value)] for name, value in about.items()]),
+    ]
     for section in dict.fromkeys(row.section for row in rows):
         parts += [f"## {section}", rows_table([row for row in rows if row.section == section], figures)]
     times = [
