@@ -20,13 +20,13 @@ from jax._src import effects as _effects
 # Executables that were compiled ahead of time; see _dispatch_in_python below.
 from jax._src.interpreters import pxla as _pxla
 
-# What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
-from jax._src.interpreters.partial_eval import dce_rules
-
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
 from jax.interpreters import mlir
+
+# What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
+from jax.interpreters.partial_eval import dce_rules
 from jax.lax import while_p
 
 __all__ = [

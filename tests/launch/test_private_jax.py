@@ -204,7 +204,6 @@ NEEDED = {
         without_effect("remat_allowed_effects"),
     ),
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
-    "dce_rules": (keeps_a_trailing_send, None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
 }
 
@@ -229,6 +228,10 @@ def test_does_its_job(name, monkeypatch):
             jax.clear_caches()
             jax.jit(add)(X).block_until_ready()  # a failed program's token would fail the exit
         assert not still, f"this JAX does not need {name} any more: take it out of _jax.py"
+
+
+def test_keeps_a_trailing_send():
+    assert keeps_a_trailing_send()
 
 
 # A JAX newer than tested.
