@@ -91,6 +91,13 @@ test-python: $(VENV)/installed
 test-large: $(VENV)/installed
 	$(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
 
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+# mpi4jax's source distribution. pip asks it for its version, and it then asks for what builds it.
+MPI4JAX_BUILD_NEEDS := 'setuptools>=82' wheel nanobind
+MPI4JAX_DOWNLOAD := -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --no-binary mpi4jax
+
 # Programs that PyPI serves and that were written for mpi4jax: the ocean model Veros, the newest for the API without
 # tokens, 1.5 for the one with tokens, and mpi4jax's own example. Each must give on CLIENT_RANKS ranks what it gives on
 # one, where Veros does not communicate. Veros asks for other versions of what we test with, so it is installed beside
@@ -117,17 +124,15 @@ test-clients: test-client-veros test-client-veros-tokens test-client-mpi4jax
 
 $(CLIENTS)/veros/installed $(CLIENTS)/veros-tokens/installed: $(CLIENTS)/%/installed: | $(VENV)/installed
 	@echo "installing $($*_PACKAGE) into $(@D)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(CLIENT_NEEDS)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --no-deps --no-build-isolation \
+	@$(BIN)/python $(PIP_INSTALL) $(CLIENT_NEEDS)
+	@$(BIN)/python $(PIP_INSTALL) --upgrade --no-deps --no-build-isolation \
 	    --no-binary $(firstword $(subst ==, ,$($*_PACKAGE))) --target $(@D) $($*_PACKAGE)
 	@touch $@
 
-# The example alone. pip asks the package for its version, and the package then asks for what builds it.
 $(CLIENTS)/mpi4jax/installed: | $(VENV)/installed
 	@echo "downloading mpi4jax's example into $(@D)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=82' wheel nanobind tqdm
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
-	    --no-build-isolation --no-binary mpi4jax --dest $(@D) mpi4jax
+	@$(BIN)/python $(PIP_INSTALL) $(MPI4JAX_BUILD_NEEDS) tqdm
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(MPI4JAX_DOWNLOAD) --dest $(@D) mpi4jax
 	@tar -xzf $(@D)/mpi4jax-*.tar.gz -C $(@D) --strip-components=2 --wildcards '*/examples/shallow_water.py'
 	@touch $@
 
@@ -146,7 +151,6 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 # benchmarks say why, and measure the rest.
 BENCH := .venv/bench-$(MPI)-$(PYTHON_VERSION)
 PEER := $(BENCH)-mpi4jax
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 MPICC ?= $(if $(PACKAGE),$(BENCH)/bin/mpicc,mpicc)
 
 $(BENCH)/installed: $(SOURCES) | prerequisites
@@ -160,9 +164,9 @@ $(PEER)/tried: $(BENCH)/installed
 	@rm -rf $(PEER) && $(PYTHON) -m venv $(PEER)
 	@echo "building mpi4jax in $(PEER)"
 	@$(BENCH)/bin/python -m pip freeze | grep -E '^(jax|jaxlib|mpi4py|numpy|$(or $(PACKAGE),-))==' >$(PEER)/versions
-	@{ $(PEER)/bin/python $(PIP_INSTALL) --upgrade pip 'setuptools>=82' wheel nanobind -r $(PEER)/versions && \
-	    PATH="$(abspath $(dir $(MPICC))):$$PATH" $(PEER)/bin/python -m pip download --quiet --no-deps \
-	        --no-build-isolation --no-binary mpi4jax --dest $(PEER)/source mpi4jax && \
+	@{ $(PEER)/bin/python $(PIP_INSTALL) --upgrade pip $(MPI4JAX_BUILD_NEEDS) -r $(PEER)/versions && \
+	    PATH="$(abspath $(dir $(MPICC))):$$PATH" $(PEER)/bin/python $(MPI4JAX_DOWNLOAD) \
+	        --dest $(PEER)/source mpi4jax && \
 	    MPI4JAX_BUILD_MPICC=$(abspath $(MPICC)) $(PEER)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation \
 	        --no-cache-dir $(PEER)/source/mpi4jax-*.tar.gz; } >$(PEER)/log 2>&1 && \
 	    ln -sf python $(PEER)/bin/python-with-mpi4jax || \
