@@ -189,15 +189,16 @@ bench: $(PEER)/tried build/bench/raw-$(MPI) build/bench/nothing.so
 	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
 	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)
 
-C_FILES = $(wildcard include/*.h native/*.h native/*.c native/*.inc native/test/*.h native/test/*.c bench/*.c)
+C_SOURCES = $(shell find native -name '*.c' -not -path 'native/test/*')
+C_FILES = $(shell find include native bench -name '*.[ch]' -o -name '*.inc')
 
 check: $(VENV)/installed
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	@mkdir -p build
 	@$(BIN)/cmake -S . -B build/tidy -G 'Unix Makefiles' -DCMAKE_C_COMPILER=$(CC) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log || { cat build/tidy.log >&2; exit 1; }
-	$(BIN)/clang-tidy --quiet -p build/tidy native/*.c
+	$(BIN)/clang-tidy --quiet -p build/tidy $(C_SOURCES)
 	$(BIN)/cppcheck --std=c11 --enable=warning,style,performance,portability --error-exitcode=1 --inline-suppr --quiet \
-	    --suppress=constParameterCallback --suppress=unknownMacro -I include -I native native/*.c
+	    --suppress=constParameterCallback --suppress=unknownMacro -I include -I native $(C_SOURCES)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

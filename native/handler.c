@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "error.h"
-#include "exchange.h"
-#include "ffi.h"
-#include "frame.h"
-#include "halo.h"
-#include "log.h"
-#include "request.h"
+#include "base/error.h"
+#include "call/frame.h"
+#include "ops/exchange.h"
+#include "ops/halo.h"
+#include "ops/request.h"
+#include "watch/log.h"
+#include "xla/ffi.h"
 
 #define NOWHERE MPIXLA_NOWHERE
 #define EVERYWHERE MPIXLA_EVERYWHERE
@@ -92,7 +92,7 @@ static ffi_error *handle(const ffi_call_frame *call, const frame_shape *shape, i
 #define MPIXLA_OP(name, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call)               \
     HANDLER(name, handler_, mpi_name_, attributes_, call, .send = send_, .template_ = template__, .recv = recv_, \
             .counts = counts_)
-#include "ops.def"
+#include "tables/ops.def"
 #undef MPIXLA_OP
 
 #define MPIXLA_START(name, handler_, mpi_name_, send_, template__, counts_, attributes_, call)                       \
@@ -101,7 +101,7 @@ static ffi_error *handle(const ffi_call_frame *call, const frame_shape *shape, i
 #define MPIXLA_WAIT(name, handler_, mpi_name_, template__, recv_, attributes_, call)                              \
     HANDLER(name, handler_, mpi_name_, attributes_, call, .template_ = template__, .recv = recv_, .counts = FREE, \
             .request = FRAME_WAITS)
-#include "requests.def"
+#include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT
 
@@ -118,7 +118,7 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
 #define MPIXLA_OP(name, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
     ROW(name, handler_, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = recv_)
-#include "ops.def"
+#include "tables/ops.def"
 #undef MPIXLA_OP
     };
     *rows = sizeof table / sizeof table[0];
@@ -131,7 +131,7 @@ const mpixla_op_row *mpixla_request_op_table(size_t *rows) {
     ROW(name, handler_, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = EVERYWHERE)
 #define MPIXLA_WAIT(name, handler_, mpi_name_, template__, recv_, attributes_, call) \
     ROW(name, handler_, mpi_name_, attributes_, .send = EVERYWHERE, .template_ = template__, .recv = recv_)
-#include "requests.def"
+#include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT
     };

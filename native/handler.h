@@ -3,18 +3,18 @@
 #define MPIXLA_NATIVE_HANDLER_H
 
 #include "mpixla.h"
-#include "xla_ffi.h"
+#include "xla/xla_ffi.h"
 
 #define MPIXLA_OP(name, host_handler, mpi_name, send, template_, recv, counts, attributes, call) \
     MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
-#include "ops.def"
+#include "tables/ops.def"
 #undef MPIXLA_OP
 
 #define MPIXLA_START(name, host_handler, mpi_name, send, template_, counts, attributes, call) \
     MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
 #define MPIXLA_WAIT(name, host_handler, mpi_name, template_, recv, attributes, call) \
     MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
-#include "requests.def"
+#include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT
 

@@ -35,7 +35,7 @@ const frame_shape *call_shape(const char *op) {
       .recv = recv_,                                                                                 \
       .counts = counts_,                                                                             \
       .attributes = attributes_}},
-#include "ops.def"
+#include "tables/ops.def"
 #undef MPIXLA_OP
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -2,9 +2,9 @@
 #ifndef MPIXLA_TEST_CALL_H
 #define MPIXLA_TEST_CALL_H
 
-#include "frame.h"
+#include "call/frame.h"
 #include "mpixla.h"
-#include "xla_ffi.h"
+#include "xla/xla_ffi.h"
 
 enum { CALL_SLOTS = 12, CALL_BYTES = 256, CALL_COUNT = 3, CALL_MESSAGE = 4096, CALL_RANKS = 8 };
 enum { CALL_OPERANDS = 0, CALL_RESULTS = 1 };

@@ -43,7 +43,7 @@ typedef int HANDLE;
 #define DISPLS const int *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) FAKE(function, prototype)
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) FAKE(function, prototype)
-#include "../mpi_functions.def"
+#include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
 #undef COUNT
@@ -54,5 +54,5 @@ typedef int HANDLE;
 #define COUNTS const int64_t *
 #define DISPLS const int64_t *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) FAKE(function_c, prototype)
-#include "../mpi_functions.def"
+#include "tables/mpi_functions.def"
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "xla_ffi.h"
+#include "xla/xla_ffi.h"
 
 fake_mpi *fake;
 static const char *path;
@@ -47,7 +47,7 @@ void fixture_start(int argc, char **argv) {
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) \
     if (strcmp(kind, "float") != 0 || itemsize > 2)       \
         require(mpixla_datatype_bind(mpi_name, fake->handle(ffi)) == 0, mpi_name);
-#include "dtypes.def"
+#include "tables/dtypes.def"
 #undef MPIXLA_DTYPE
     size_t rows;
     const mpixla_reduction_row *reductions = mpixla_reduction_table(&rows);

@@ -1,9 +1,9 @@
 #include <pthread.h>
 
+#include "base/error.h"
 #include "check.h"
-#include "comm.h"
-#include "error.h"
 #include "fixture.h"
+#include "mpi/comm.h"
 
 enum { THREADS = 4, EACH = 150 };
 

@@ -1,7 +1,7 @@
+#include "base/error.h"
 #include "check.h"
-#include "dtype.h"
-#include "error.h"
-#include "xla_ffi.h"
+#include "mpi/dtype.h"
+#include "xla/xla_ffi.h"
 
 static void finds_nothing_before_it_is_bound(void) {
     CHECK(dtype_find(FFI_F32) == NULL);

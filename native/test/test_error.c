@@ -1,8 +1,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "check.h"
-#include "error.h"
 #include "mpixla.h"
 
 static void words_the_failure(void) {

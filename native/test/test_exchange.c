@@ -3,8 +3,8 @@
 
 #include "call.h"
 #include "check.h"
-#include "exchange.h"
 #include "fixture.h"
+#include "ops/exchange.h"
 
 #define NOBODY MPIXLA_PROC_NULL
 #define LIST(...) (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)

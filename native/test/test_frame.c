@@ -1,16 +1,16 @@
 #include <limits.h>
 
+#include "base/error.h"
 #include "call.h"
+#include "call/frame.h"
 #include "check.h"
-#include "error.h"
 #include "fixture.h"
-#include "frame.h"
 
 enum { LEFT = FIXTURE_RANK0, ON = 0, OFF = 1 }; /* on rank 0: a root that is us, and one that is not */
 
 static const char *const ops[] = {
 #define MPIXLA_OP(name, handler, mpi_name, send, template_, recv, counts, attributes, call) #name,
-#include "ops.def"
+#include "tables/ops.def"
 #undef MPIXLA_OP
 };
 enum { OPS = sizeof ops / sizeof ops[0] };

@@ -1,8 +1,8 @@
 #include <pthread.h>
 
+#include "base/error.h"
+#include "base/list.h"
 #include "check.h"
-#include "error.h"
-#include "list.h"
 
 enum { MANY = 3 * LIST_CHUNK + 5, THREADS = 4, EACH = 2000 };
 

@@ -6,7 +6,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
-#include "log.h"
+#include "watch/log.h"
 
 enum { LINE = 1024, THREADS = 4, EACH = 25 };
 

@@ -1,11 +1,11 @@
 #include <dlfcn.h>
 #include <limits.h>
 
+#include "base/error.h"
 #include "check.h"
-#include "comm.h"
-#include "error.h"
 #include "fixture.h"
-#include "mpi.h"
+#include "mpi/comm.h"
+#include "mpi/mpi.h"
 
 static void start_refused(const mpixla_mpi_facts *facts, const char *sentence) {
     CHECK_INT(mpixla_start(facts), -1);

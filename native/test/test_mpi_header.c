@@ -3,8 +3,8 @@
  *
  *   TEST_MPI_HEADER   <mpi.h>, or <mpi_abi.h>
  */
-#include "../mpi.h" /* ours */
 #include "check.h"
+#include "mpi/mpi.h" /* ours */
 
 #include TEST_MPI_HEADER
 
@@ -51,7 +51,7 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define DISPLS const int *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) SAME_FUNCTION(function, prototype)
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) SAME_FUNCTION(function, prototype)
-#include "../mpi_functions.def"
+#include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
 #undef COUNT
@@ -63,7 +63,7 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define COUNTS const MPI_Count *
 #define DISPLS const MPI_Aint *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) SAME_FUNCTION(function_c, prototype)
-#include "../mpi_functions.def"
+#include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #endif
 
@@ -91,8 +91,8 @@ static const char *const compiled[] = {
 static const char *const needed[] = {
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) mpi_name,
 #define MPIXLA_REDUCTION(name, kinds) name,
-#include "../dtypes.def"
-#include "../reductions.def"
+#include "tables/dtypes.def"
+#include "tables/reductions.def"
 };
 
 int main(void) {

@@ -3,11 +3,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "call.h"
+#include "call/parts.h"
 #include "check.h"
-#include "error.h"
 #include "fixture.h"
-#include "parts.h"
 
 static call c;
 

@@ -1,6 +1,6 @@
+#include "base/error.h"
 #include "check.h"
-#include "error.h"
-#include "reduction.h"
+#include "mpi/reduction.h"
 
 enum { PREDEFINED = 12 };
 

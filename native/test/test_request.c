@@ -8,7 +8,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "handler.h"
-#include "request.h"
+#include "ops/request.h"
 
 /* Under AddressSanitizer too, what does not fit into memory is NULL. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);

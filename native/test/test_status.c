@@ -1,7 +1,7 @@
+#include "base/error.h"
 #include "check.h"
-#include "error.h"
+#include "mpi/status.h"
 #include "mpixla.h"
-#include "status.h"
 
 int main(void) {
     char first[64], second[64];

@@ -1,7 +1,7 @@
-/* native/xla_ffi.h against the header of a jaxlib: it compiles if they agree. Types whose names change between
+/* native/xla/xla_ffi.h against the header of a jaxlib: it compiles if they agree. Types whose names change between
  * jaxlibs are not named. */
 #include "xla/ffi/api/c_api.h"
-#include "xla_ffi.h"
+#include "xla/xla_ffi.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours " differs from " #theirs)
 #define SAME_FIELD(ours, field, theirs, their_field)                                     \

@@ -77,7 +77,7 @@ class _HelperRow(ctypes.Structure):
 
 
 class Dtype(NamedTuple):
-    """A row of native/dtypes.def."""
+    """A row of native/tables/dtypes.def."""
 
     name: str
     mpi_name: str
@@ -86,7 +86,7 @@ class Dtype(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A row of native/reductions.def; its number is its place."""
+    """A row of native/tables/reductions.def; its number is its place."""
 
     name: str
     kinds: tuple[str, ...]
@@ -94,7 +94,7 @@ class Reduction(NamedTuple):
 
 @dataclass(frozen=True)
 class Op:
-    """A row of native/ops.def."""
+    """A row of native/tables/ops.def."""
 
     name: str
     mpi_name: str
@@ -214,7 +214,7 @@ reductions = [
 ]
 _connect()
 ops = _register(lib.mpixla_op_table)
-# Those of native/requests.def: operations that start something, and those that wait for it.
+# Those of native/tables/requests.def: operations that start something, and those that wait for it.
 request_ops = _register(lib.mpixla_request_op_table)
 # Handlers that call no MPI (mpixla.h).
 HELPER_TARGETS = ORDER_TARGET, PACK_TARGET, UNPACK_TARGET = "mpixla_order", "mpixla_pack", "mpixla_unpack"

@@ -1,7 +1,7 @@
 """``MAXLOC`` and ``MINLOC``: reductions of pairs, an array of values and an array of places.
 
 MPI has these for a few C types. Here a pair becomes bytes of which the greatest, compared byte by byte, is the one to
-keep (native/pair_reduce.h), so that all types of values and places work, in one call.
+keep (native/mpi/pair_reduce.h), so that all types of values and places work, in one call.
 """
 
 from collections.abc import Callable

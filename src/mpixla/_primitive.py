@@ -1,4 +1,4 @@
-"""The factory for primitives: from a row of native/ops.def, or a composition of rows, to a JAX primitive.
+"""The factory for primitives: from a row of native/tables/ops.def, or a composition of rows, to a JAX primitive.
 
 A primitive has a shape rule, a lowering, and an implementation for eager calls (this file), and rules for derivatives
 and batches (_rules.py).
@@ -27,7 +27,7 @@ def make(
     row: _native.Op | None = None,
     lower: Callable[..., Any] | None = None,
 ) -> Primitive:
-    """Makes the primitive for the row ``name`` of native/ops.def, or for another row.
+    """Makes the primitive for the row ``name`` of native/tables/ops.def, or for another row.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     It has multiple results. Its parameters include the row's attributes. ``lower`` is one of the lowering rules below,

@@ -1,6 +1,6 @@
 """Communication between neighbours on communicators with a topology: Cartesian ones and graphs.
 
-All three operations are one exchange of messages (native/exchange.h). MPI's own neighbourhood collectives are not used:
+All three operations are one exchange of messages (native/ops/exchange.h). MPI's own neighbourhood collectives are not used:
 MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
 """
 
@@ -95,7 +95,7 @@ def _edges(dests: Sequence[int], sources: Sequence[int]) -> Slots:
     return Slots(tuple(dests), (0,) * len(dests), tuple(sources), (0,) * len(sources))
 
 
-# The exchange. Its row in native/ops.def takes flat arrays, and counts items.
+# The exchange. Its row in native/tables/ops.def takes flat arrays, and counts items.
 
 
 def _flat(x: ShapedArray, *, recvcounts: tuple[int, ...], **params: Any) -> list[ShapedArray]:

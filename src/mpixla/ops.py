@@ -1,6 +1,6 @@
 """The operations: one block for each, with its shape rule, its primitive, and its documented function.
 
-The rows that the blocks refer to are in native/ops.def; what they must give is in tests/reference.py.
+The rows that the blocks refer to are in native/tables/ops.def; what they must give is in tests/reference.py.
 """
 
 from collections.abc import Callable

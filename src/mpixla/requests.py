@@ -1,6 +1,6 @@
 """Non-blocking operations: each starts a communication and gives a request, which ``wait`` turns into the result.
 
-The rows that they refer to are in native/requests.def. ARCHITECTURE.md, "Requests", says why they are as they are.
+The rows that they refer to are in native/tables/requests.def. ARCHITECTURE.md, "Requests", says why they are as they are.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class _Type(NamedTuple):
 
 @dataclass(frozen=True)
 class _Call:
-    """What was started: a row of native/requests.def, its arguments, and the types of what it takes and gives.
+    """What was started: a row of native/tables/requests.def, its arguments, and the types of what it takes and gives.
 
     ``transposed`` marks the transpose of a result that is the same on every rank. It only hands ``x`` on, but must
     take the way from start to wait as all others do; it is a message of the rank to itself.
@@ -91,7 +91,7 @@ class _Call:
         return self.name in ("ialltoall", "iallgather") and not self.transposed
 
 
-# An id is two float32 numbers (native/request.h). A batch of requests is one request of MPI's; each of its ids is the
+# An id is two float32 numbers (native/ops/request.h). A batch of requests is one request of MPI's; each of its ids is the
 # same.
 _ID = 2
 

@@ -12,7 +12,7 @@ from mpixla import _native
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
-# Rows of native/ops.def that are no operation of their own, and the operations that are made of them.
+# Rows of native/tables/ops.def that are no operation of their own, and the operations that are made of them.
 SHARED = {
     "exchange": {"neighbor_allgather", "neighbor_alltoall", "neighbor_alltoallv"},
     "halo_transpose": set(),

@@ -1,0 +1,24 @@
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "mpixla.h"
+
+static _Thread_local char sentence[ERROR_BYTES];
+
+int error_set(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof sentence, format, arguments);
+    va_end(arguments);
+    return -1;
+}
+
+const char *error_get(void) {
+    return sentence;
+}
+
+const char *mpixla_last_error(void) {
+    return error_get();
+}

@@ -1,0 +1,115 @@
+/* One call, read from XLA's call frame and checked: what an operation's row (ops.def) works with. */
+#ifndef MPIXLA_NATIVE_FRAME_H
+#define MPIXLA_NATIVE_FRAME_H
+
+#include "call/parts.h"
+#include "mpi/comm.h"
+#include "mpi/dtype.h"
+#include "mpi/mpi.h"
+#include "xla/xla_ffi.h"
+
+enum {
+#define MPIXLA_ATTRIBUTE(NAME, name) ATTRIBUTE_##NAME,
+#include "tables/attributes.def"
+#undef MPIXLA_ATTRIBUTE
+    ATTRIBUTES
+};
+
+/* Sets of attributes, as ops.def writes them, and what else a row says of itself. */
+enum {
+#define MPIXLA_ATTRIBUTE(NAME, name) NAME = 1 << ATTRIBUTE_##NAME,
+#include "tables/attributes.def"
+#undef MPIXLA_ATTRIBUTE
+    IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
+};
+
+/* How the number of elements in the send and the receive buffer go together. */
+typedef enum frame_counts {
+    FREE,      /* not at all */
+    SAME,      /* equal, and of one type */
+    DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
+    GATHERED,  /* one type; recv = size * send; MPI is told send's count */
+    SCATTERED, /* one type; send = size * recv; MPI is told recv's count */
+    /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. */
+    GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
+    SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
+    EXCHANGED_ROWS, /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
+    MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
+} frame_counts;
+
+/* Whether a call completes, or starts or waits for a request (request.h). */
+typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_request;
+
+/* What a frame is checked against. */
+typedef struct frame_shape {
+    const char *mpi_name;
+    mpixla_where send, template_, recv;
+    frame_counts counts;
+    uint32_t attributes;
+    frame_request request;
+} frame_shape;
+
+typedef struct frame_buffer {
+    void *data;               /* NULL where the rank does not have the buffer */
+    int64_t count;            /* elements */
+    const dtype_entry *dtype; /* NULL as data */
+    int64_t rank;             /* axes */
+    const int64_t *dims;      /* `rank` of them */
+} frame_buffer;
+
+/* Items of an array attribute. */
+typedef struct frame_array {
+    const int64_t *items;
+    int64_t size;
+} frame_array;
+
+/* Which of a call's messages failed, and in which function of MPI. */
+typedef struct frame_fault {
+    const char *function; /* NULL: the call's own, or none failed */
+    int sending;
+    int64_t slot; /* negative: no message, but what comes before them */
+} frame_fault;
+
+typedef struct frame {
+    const frame_shape *shape;
+    const mpi_counted *mpi; /* the calls for these counts */
+    frame_buffer send, template_, recv;
+    frame_buffer id; /* of a request, where the call starts or waits for one; `recv` is then what it gives */
+    struct request *request;
+    const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
+    int64_t row_items; /* of a row, where parts are by rows */
+    parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
+    int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
+    mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */
+
+    comm_entry *communicator;
+    mpixla_handle comm;
+    int size;
+    int on_root;
+    int reverse; /* the ranks count from the last one */
+    mpixla_handle op;
+    int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
+    void *status;                             /* the user's, or `scratch` */
+    int64_t attributes[ATTRIBUTES];           /* as the program has them */
+    frame_array arrays[ATTRIBUTES];           /* likewise */
+    frame_fault fault;
+    const ffi_buffers *operands, *results; /* of MANY, tokens among them */
+    _Alignas(16) char scratch[MPI_STATUS_BYTES];
+} frame;
+
+/* Whether the call's row takes this attribute. */
+static inline int frame_has(const frame *f, int attribute) {
+    return (int)((f->shape->attributes >> attribute) & 1U);
+}
+
+/* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set. */
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
+
+/* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
+int64_t frame_next(const ffi_buffers *given, int64_t i);
+
+/* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data
+ * type, the reduction and the communicator. */
+void frame_describe(const frame *f, int details, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,116 @@
+/* A communicator's entry is attached to it as an MPI attribute. That gives two things for free: the number of a
+ * communicator that is known already, and a callback when it is freed, through whichever object or language.
+ * MPI_Finalize frees MPI_COMM_SELF first of all, so its callback tells that MPI is gone.
+ */
+#include "mpi/comm.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "base/list.h"
+
+static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
+static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
+static mpi_library *mpi;
+static atomic_int finalized;
+
+/* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
+static void comm_drop(void *value) {
+    comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
+    if (!entry) return;
+    atomic_store(&entry->alive, 0);
+    if (entry->handle == mpi->facts.comm_self) atomic_store(&finalized, 1);
+    /* In MPI_Finalize there is no need to, and no other process that would join in. */
+    for (int i = 0; i < COMM_DERIVED; i++)
+        if (atomic_exchange(&entry->derived[i].made, 0) && !atomic_load(&finalized))
+            (void)mpi->comm_free(entry->derived[i].handle);
+}
+
+static int64_t comm_append(mpixla_handle handle, const char *name) {
+    int inter = 0, rank = 0, size = 0;
+    if (mpi->comm_test_inter(handle, &inter) != 0)
+        return error_set("MPI does not know this communicator: it was freed, or it belongs to another MPI");
+    if (inter)
+        return error_set(
+            "inter-communicators are not supported: merge it with Merge() and pass the "
+            "intra-communicator");
+    if (mpi->comm_rank(handle, &rank) != 0 || mpi->comm_size(handle, &size) != 0)
+        return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
+    comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
+    snprintf(entry.name, sizeof entry.name, "%s", name ? name : "");
+    int64_t id = list_append(&comms, &entry);
+    if (id < 0) return -1;
+    if (mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0) {
+        atomic_store(&((comm_entry *)list_find(&comms, id))->alive, 0);
+        return error_set("MPI_Comm_set_attr failed on this communicator");
+    }
+    return id;
+}
+
+int comm_start(mpi_library *library) {
+    mpi = library;
+    if (mpi->keyval_create(comm_drop, &mpi->keyval) != 0) return error_set("MPI_Comm_create_keyval failed");
+    return comm_append(mpi->facts.comm_self, "MPI_COMM_SELF") < 0 ? -1 : 0;
+}
+
+int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
+    if (!mpi_get()) return error_set("mpixla_start has not been called");
+    if (atomic_load(&finalized)) return error_set("MPI is finalized, so no communicator can be used any more");
+    void *value = NULL;
+    int known = 0;
+    int64_t id;
+    pthread_mutex_lock(&registering);
+    if (mpi->comm_get_attr(handle, mpi->keyval, (void *)&value, &known) != 0)
+        id = error_set("MPI does not know this communicator: it was freed, or it belongs to another MPI");
+    else
+        id = known ? (int64_t)(intptr_t)value - 1 : comm_append(handle, name);
+    pthread_mutex_unlock(&registering);
+    return id;
+}
+
+int mpixla_comm_is_alive(int64_t id) {
+    comm_entry *entry = list_find(&comms, id);
+    return entry && atomic_load(&entry->alive) && !atomic_load(&finalized);
+}
+
+comm_entry *comm_find(int64_t id) {
+    comm_entry *entry = list_find(&comms, id);
+    if (!entry) {
+        error_set("communicator number %lld is not registered in this process", (long long)id);
+        return NULL;
+    }
+    if (atomic_load(&finalized)) {
+        error_set("MPI is finalized, so communicator '%s' can no longer be used", entry->name);
+        return NULL;
+    }
+    if (!atomic_load(&entry->alive)) {
+        error_set(
+            "communicator '%s' was freed after this program was traced; trace the program again with a "
+            "communicator that exists",
+            entry->name);
+        return NULL;
+    }
+    return entry;
+}
+
+static int comm_derive(comm_entry *entry, int which, mpixla_handle *derived) {
+    if (!atomic_load(&entry->derived[which].made)) {
+        mpixla_handle made = 0;
+        int code = which == COMM_REVERSED ? mpi->comm_reverse(entry->handle, entry->rank, &made)
+                                          : mpi->comm_duplicate(entry->handle, &made);
+        if (code != 0) return code;
+        entry->derived[which].handle = made;
+        atomic_store(&entry->derived[which].made, 1);
+    }
+    *derived = entry->derived[which].handle;
+    return 0;
+}
+
+int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
+    return comm_derive(entry, COMM_REVERSED, reversed);
+}
+
+int comm_private(comm_entry *entry, mpixla_handle *private) {
+    return comm_derive(entry, COMM_PRIVATE, private);
+}

@@ -1,0 +1,40 @@
+/* Communicators by number. */
+#ifndef MPIXLA_NATIVE_COMM_H
+#define MPIXLA_NATIVE_COMM_H
+
+#include <stdatomic.h>
+
+#include "mpi/mpi.h"
+
+enum { COMM_NAME_BYTES = 64 };
+
+/* Communicators that the library makes of another: see comm_reversed and comm_private. */
+enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
+
+typedef struct comm_entry {
+    mpixla_handle handle;
+    atomic_int alive; /* set to 0 by MPI when the communicator is freed */
+    struct {
+        _Atomic mpixla_handle handle;
+        atomic_int made;
+    } derived[COMM_DERIVED]; /* made of this one, and freed with it */
+    int rank;
+    int size;
+    char name[COMM_NAME_BYTES];
+} comm_entry;
+
+/* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
+int comm_start(mpi_library *library);
+
+/* The communicator with this number; it lives as long as the library. NULL with error_set if there is none, if
+ * it was freed, or once MPI is finalized. Takes no lock. */
+comm_entry *comm_find(int64_t id);
+
+/* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
+ * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */
+int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
+
+/* A duplicate, on which the library's messages do not meet those of the program: made and freed in the same way. */
+int comm_private(comm_entry *entry, mpixla_handle *private);
+
+#endif

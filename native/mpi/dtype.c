@@ -1,0 +1,44 @@
+#include "mpi/dtype.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "xla/xla_ffi.h"
+
+static const mpixla_dtype_row rows[] = {
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) {name, mpi_name, kind, itemsize},
+#include "tables/dtypes.def"
+#undef MPIXLA_DTYPE
+};
+
+static const int numbers[] = {
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) ffi,
+#include "tables/dtypes.def"
+#undef MPIXLA_DTYPE
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0], NUMBERS = 64 };
+
+/* Indexed by XLA's number. Written by mpixla_datatype_bind before the first handler runs, read-only after. */
+static dtype_entry entries[NUMBERS];
+
+const mpixla_dtype_row *mpixla_dtype_table(size_t *count) {
+    *count = ROWS;
+    return rows;
+}
+
+int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle) {
+    int matches = 0;
+    for (size_t i = 0; i < ROWS; i++) {
+        if (strcmp(rows[i].mpi_name, mpi_name) != 0) continue;
+        entries[numbers[i]] = (dtype_entry){.row = &rows[i], .handle = handle, .number = numbers[i], .bound = 1};
+        matches++;
+    }
+    return matches ? 0 : error_set("no row of native/tables/dtypes.def uses the MPI datatype %s", mpi_name);
+}
+
+const dtype_entry *dtype_find(int ffi_dtype) {
+    if (ffi_dtype >= 0 && ffi_dtype < NUMBERS && entries[ffi_dtype].bound) return &entries[ffi_dtype];
+    error_set("XLA's element type number %d has no MPI datatype bound to it", ffi_dtype);
+    return NULL;
+}

@@ -1,0 +1,284 @@
+#include "mpi/float_reduce.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "xla/xla_ffi.h"
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+/* GCC compiles such a function for several processors and picks one when the library is loaded. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+static inline uint32_t bits_of(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float float_of(uint32_t u) {
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* The 16-bit formats, without branches, so that the loops below vectorize. */
+
+static inline float bf16_decode(uint16_t h) {
+    return float_of((uint32_t)h << 16);
+}
+
+static inline uint16_t bf16_encode(float f) {
+    uint32_t u = bits_of(f);
+    uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
+    return (uint16_t)(f != f ? (u >> 16) | 0x40U : rounded);
+}
+
+static inline float f16_decode(uint16_t h) {
+    uint32_t magnitude = (uint32_t)(h & 0x7fffU) << 13, sign = (uint32_t)(h & 0x8000U) << 16;
+    uint32_t normal = magnitude + (112U << 23);  /* the exponents' biases are 15 and 127 */
+    uint32_t special = magnitude + (224U << 23); /* infinity and NaN */
+    uint32_t tiny = bits_of(float_of(magnitude + (113U << 23)) - float_of(113U << 23)); /* no implicit one */
+    uint32_t u = magnitude >= (31U << 23) ? special : magnitude >= (1U << 23) ? normal : tiny;
+    return float_of(u | sign);
+}
+
+static inline uint16_t f16_encode(float f) {
+    uint32_t u = bits_of(f), magnitude = u & 0x7fffffffU, sign = (u >> 16) & 0x8000U;
+    uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
+    uint32_t tiny = bits_of(float_of(magnitude) + float_of(126U << 23)) - (126U << 23); /* the sum rounds */
+    uint32_t special = magnitude > (255U << 23) ? 0x7e00U : 0x7c00U;
+    uint32_t h = magnitude >= (143U << 23) ? special : magnitude >= (113U << 23) ? normal : tiny;
+    return (uint16_t)(h | sign);
+}
+
+/* The 8-bit formats: decoded by a table, encoded by arithmetic on the format's numbers. */
+
+typedef struct f8_format {
+    int mantissa, bias; /* bits of the mantissa; what is taken from the exponent */
+    int largest;        /* the code of the largest finite number */
+    int infinity;       /* its code, or that of NaN where there is none */
+    int nan;
+    int has_sign, has_negative_zero;
+} f8_format;
+
+static inline float f8_round_to_even(float a) {
+    return (a + 0x1p23F) - 0x1p23F; /* for 0 <= a < 2^22: the sum has no bits for a fraction */
+}
+
+static int f8_encode(const f8_format *format, float f) {
+    int sign = signbit(f) && format->has_sign ? 0x80 : 0, code;
+    if (isnan(f) || (signbit(f) && !format->has_sign)) return format->nan;
+    if (isinf(f)) return format->infinity | (format->infinity == format->nan ? 0 : sign);
+    float a = fabsf(f);
+    int exponent = a > 0 ? ilogbf(a) : -1000;
+    if (format->mantissa == 0) { /* powers of two, and no zero */
+        if (a == 0) return format->nan;
+        if (exponent < -format->bias) return 0;
+        code = exponent + format->bias;
+        code += ldexpf(a, -exponent) >= 1.5F; /* ties go up: there is no mantissa that could be even */
+    } else {
+        if (exponent < 1 - format->bias) exponent = 1 - format->bias;
+        int steps = (int)f8_round_to_even(ldexpf(a, format->mantissa - exponent));
+        code = ((exponent + format->bias - 1) << format->mantissa) + steps;
+    }
+    if (code > format->largest) return format->infinity | (format->infinity == format->nan ? 0 : sign);
+    return code == 0 && !format->has_negative_zero ? 0 : code | sign;
+}
+
+static float f8_decode(const f8_format *format, int code) {
+    if (code == format->nan) return NAN;
+    int magnitude = format->has_sign ? code & 0x7f : code;
+    float sign = format->has_sign && code & 0x80 ? -1.0F : 1.0F;
+    if (magnitude > format->largest)
+        return magnitude == format->infinity && format->infinity != format->nan ? sign * INFINITY : NAN;
+    int exponent = magnitude >> format->mantissa, fraction = magnitude & ((1 << format->mantissa) - 1);
+    if (format->mantissa == 0) return ldexpf(1.0F, exponent - format->bias);
+    if (exponent == 0) return sign * ldexpf((float)fraction, 1 - format->bias - format->mantissa);
+    return sign * ldexpf((float)(fraction + (1 << format->mantissa)), exponent - format->bias - format->mantissa);
+}
+
+/* The functions that MPI calls: `in` combined into `inout`. The data type is known, so it is not looked at. */
+
+#define OPERATION(name, type, decode, encode, expression)                                       \
+    FOR_EACH_PROCESSOR static void name(void *in_, void *inout_, int *length, void *datatype) { \
+        const type *restrict in = in_;                                                          \
+        type *restrict inout = inout_;                                                          \
+        int n = *length;                                                                        \
+        (void)datatype;                                                                         \
+        for (int i = 0; i < n; i++) {                                                           \
+            float a = decode(in[i]), b = decode(inout[i]);                                      \
+            inout[i] = (type)(expression);                                                      \
+        }                                                                                       \
+    }
+
+/* In the order of reductions.def. */
+#define OPERATIONS(name, type, decode, encode)                                      \
+    OPERATION(name##_sum, type, decode, encode, encode(a + b))                      \
+    OPERATION(name##_prod, type, decode, encode, encode(a *b))                      \
+    OPERATION(name##_max, type, decode, encode, a > b || a != a ? in[i] : inout[i]) \
+    OPERATION(name##_min, type, decode, encode, a < b || a != a ? in[i] : inout[i])
+
+OPERATIONS(bf16, uint16_t, bf16_decode, bf16_encode)
+OPERATIONS(f16, uint16_t, f16_decode, f16_encode)
+
+/* The two that compute, many numbers at once, where the processor can; the end of the array is left to those above. */
+#ifdef __x86_64__
+#define FOR_AVX2 __attribute__((target("avx2,f16c")))
+
+/* Eight float16: the processor converts them. */
+enum { f16_at_once = 8 };
+#define f16_combine(in, inout, combine)                                                                  \
+    do {                                                                                                 \
+        __m256 a = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(in)));                              \
+        __m256 b = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(inout)));                           \
+        _mm_storeu_si128((__m128i *)(inout), _mm256_cvtps_ph(combine(a, b), _MM_FROUND_TO_NEAREST_INT)); \
+    } while (0)
+
+/* Sixteen bfloat16, as eight pairs: those in the lower halves of 32 bits, and those in the upper halves. No number need
+ * move to another place then. */
+enum { bf16_at_once = 16 };
+#define bf16_combine(in, inout, combine)                                                                         \
+    do {                                                                                                         \
+        __m256i a = _mm256_loadu_si256((const __m256i *)(in)), b = _mm256_loadu_si256((const __m256i *)(inout)); \
+        __m256i c = bf16_encode_pairs(combine(bf16_decode_lower(a), bf16_decode_lower(b)),                       \
+                                      combine(bf16_decode_upper(a), bf16_decode_upper(b)));                      \
+        _mm256_storeu_si256((__m256i *)(inout), c);                                                              \
+    } while (0)
+
+FOR_AVX2 static inline __m256 bf16_decode_lower(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+}
+
+FOR_AVX2 static inline __m256 bf16_decode_upper(__m256i pairs) {
+    return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000U)));
+}
+
+/* In the upper halves; what is in the lower ones does not count. A NaN stays one: what is rounded is the result of
+ * numbers without lower halves, and such a NaN is one of them or the processor's own, which have none either. */
+FOR_AVX2 static inline __m256i bf16_round(__m256 f) {
+    __m256i u = _mm256_castps_si256(f);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+}
+
+FOR_AVX2 static inline __m256i bf16_encode_pairs(__m256 lower, __m256 upper) {
+    return _mm256_blend_epi16(_mm256_srli_epi32(bf16_round(lower), 16), bf16_round(upper), 0xaa);
+}
+
+#define OPERATION_AVX2(type, name, combine)                                                           \
+    FOR_AVX2 static void type##_##name##_avx2(void *in_, void *inout_, int *length, void *datatype) { \
+        uint16_t *in = in_, *inout = inout_;                                                          \
+        int rest = *length % type##_at_once, most = *length - rest;                                   \
+        for (int i = 0; i < most; i += type##_at_once) type##_combine(in + i, inout + i, combine);    \
+        type##_##name(in + most, inout + most, &rest, datatype);                                      \
+    }
+OPERATION_AVX2(bf16, sum, _mm256_add_ps)
+OPERATION_AVX2(bf16, prod, _mm256_mul_ps)
+OPERATION_AVX2(f16, sum, _mm256_add_ps)
+OPERATION_AVX2(f16, prod, _mm256_mul_ps)
+#endif
+
+/* name, mantissa, bias, largest, infinity, NaN, has a sign, has a negative zero */
+#define F8_FORMATS(FORMAT)                               \
+    FORMAT(f8e5m2, 2, 15, 0x7b, 0x7c, 0x7e, 1, 1)        \
+    FORMAT(f8e4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, 1, 1)       \
+    FORMAT(f8e4m3b11fnuz, 3, 11, 0x7f, 0x80, 0x80, 1, 0) \
+    FORMAT(f8e5m2fnuz, 2, 16, 0x7f, 0x80, 0x80, 1, 0)    \
+    FORMAT(f8e4m3fnuz, 3, 8, 0x7f, 0x80, 0x80, 1, 0)     \
+    FORMAT(f8e4m3, 3, 7, 0x77, 0x78, 0x7c, 1, 1)         \
+    FORMAT(f8e3m4, 4, 3, 0x6f, 0x70, 0x78, 1, 1)         \
+    FORMAT(f8e8m0fnu, 0, 127, 0xfe, 0xff, 0xff, 0, 0)
+
+#define FORMAT(name, mantissa, bias, largest, infinity, nan, sign, zero)                         \
+    static const f8_format name##_format = {mantissa, bias, largest, infinity, nan, sign, zero}; \
+    static float name##_values[256];                                                             \
+    static inline float name##_decode(uint8_t code) {                                            \
+        return name##_values[code];                                                              \
+    }                                                                                            \
+    static inline uint8_t name##_encode(float f) {                                               \
+        return (uint8_t)f8_encode(&name##_format, f);                                            \
+    }                                                                                            \
+    OPERATIONS(name, uint8_t, name##_decode, name##_encode)
+F8_FORMATS(FORMAT)
+#undef FORMAT
+
+/* The operations as MPI has them, by element type and reduction. */
+
+enum { REDUCTIONS = 4, NUMBERS = 64 }; /* SUM, PROD, MAX, MIN: the first rows of reductions.def */
+
+typedef struct row {
+    int dtype;
+    mpi_combine *combine[REDUCTIONS];
+} row;
+
+static const row rows[] = {
+    {FFI_BF16, {bf16_sum, bf16_prod, bf16_max, bf16_min}},
+    {FFI_F16, {f16_sum, f16_prod, f16_max, f16_min}},
+    {FFI_F8E5M2, {f8e5m2_sum, f8e5m2_prod, f8e5m2_max, f8e5m2_min}},
+    {FFI_F8E4M3FN, {f8e4m3fn_sum, f8e4m3fn_prod, f8e4m3fn_max, f8e4m3fn_min}},
+    {FFI_F8E4M3B11FNUZ, {f8e4m3b11fnuz_sum, f8e4m3b11fnuz_prod, f8e4m3b11fnuz_max, f8e4m3b11fnuz_min}},
+    {FFI_F8E5M2FNUZ, {f8e5m2fnuz_sum, f8e5m2fnuz_prod, f8e5m2fnuz_max, f8e5m2fnuz_min}},
+    {FFI_F8E4M3FNUZ, {f8e4m3fnuz_sum, f8e4m3fnuz_prod, f8e4m3fnuz_max, f8e4m3fnuz_min}},
+    {FFI_F8E4M3, {f8e4m3_sum, f8e4m3_prod, f8e4m3_max, f8e4m3_min}},
+    {FFI_F8E3M4, {f8e3m4_sum, f8e3m4_prod, f8e3m4_max, f8e3m4_min}},
+    {FFI_F8E8M0FNU, {f8e8m0fnu_sum, f8e8m0fnu_prod, f8e8m0fnu_max, f8e8m0fnu_min}},
+};
+
+/* Written by float_reduce_start before the first handler runs, read-only after. */
+static struct {
+    mpixla_handle op[REDUCTIONS];
+    int made;
+} ours[NUMBERS];
+
+#ifdef __x86_64__
+static const row avx2_rows[] = {
+    {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max, bf16_min}},
+    {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max, f16_min}},
+};
+
+static int processor_has_avx2(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static const row *row_for_processor(const row *any) {
+    if (processor_has_avx2())
+        for (size_t i = 0; i < sizeof avx2_rows / sizeof avx2_rows[0]; i++)
+            if (avx2_rows[i].dtype == any->dtype) return &avx2_rows[i];
+    return any;
+}
+#else
+static const row *row_for_processor(const row *any) {
+    return any;
+}
+#endif
+
+int float_reduce_start(const mpi_library *mpi) {
+    for (int code = 0; code < 256; code++) {
+#define FORMAT(name, ...) name##_values[code] = f8_decode(&name##_format, code);
+        F8_FORMATS(FORMAT)
+#undef FORMAT
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const row *chosen = row_for_processor(&rows[i]);
+        for (int r = 0; r < REDUCTIONS; r++)
+            if (mpi->op_create(chosen->combine[r], &ours[chosen->dtype].op[r]) != 0)
+                return error_set("MPI_Op_create failed");
+        ours[chosen->dtype].made = 1;
+    }
+    return 0;
+}
+
+const mpixla_handle *float_reduce_find(int ffi_dtype, int64_t reduction) {
+    if (ffi_dtype < 0 || ffi_dtype >= NUMBERS || !ours[ffi_dtype].made) return NULL;
+    return reduction >= 0 && reduction < REDUCTIONS ? &ours[ffi_dtype].op[reduction] : NULL;
+}

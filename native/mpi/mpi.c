@@ -1,0 +1,95 @@
+/* Finds the MPI that this process has loaded and connects the library to it.
+ *
+ * The front end names a file that is loaded already and depends on MPI (mpi4py's extension module is one).
+ * dlsym on it also searches its dependencies, so the MPI that is found is the one that the front end uses, and
+ * the library needs neither MPI's headers nor its file name.
+ */
+#define _GNU_SOURCE /* dladdr; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
+#include "mpi/mpi.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "mpi/comm.h"
+#include "mpi/float_reduce.h"
+#include "mpi/pair_reduce.h"
+
+static mpi_library library = {.count_limit = INT_MAX};
+static const mpi_library *connected;
+static void *loaded;
+
+const mpi_library *mpi_get(void) {
+    return connected;
+}
+
+static void *find_loaded(const char *name) {
+    return dlsym(loaded, name);
+}
+
+static int facts_check(const mpixla_mpi_facts *facts) {
+    if (facts->struct_size != sizeof *facts)
+        return error_set(
+            "mpixla_start was given facts of %zu bytes, this library expects %zu: the Python "
+            "package and libmpixla are of different versions; install mpixla again",
+            facts->struct_size, sizeof *facts);
+    if (facts->status_size > MPI_STATUS_BYTES)
+        return error_set(
+            "this MPI's MPI_Status has %lld bytes, more than the %d that libmpixla reserves; please "
+            "report this MPI to mpixla",
+            (long long)facts->status_size, MPI_STATUS_BYTES);
+    if (facts->max_error_string > MPI_ERROR_BYTES)
+        return error_set(
+            "this MPI's error texts have up to %lld bytes, more than the %d that libmpixla reserves; "
+            "please report this MPI to mpixla",
+            (long long)facts->max_error_string, MPI_ERROR_BYTES);
+    return 0;
+}
+
+int mpixla_start(const mpixla_mpi_facts *facts) {
+    if (connected) return error_set("mpixla_start was called twice in one process");
+    if (facts_check(facts)) return -1;
+    loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
+    if (!loaded)
+        return error_set("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
+    const char *missing;
+    if (facts->handle_size == (int64_t)sizeof(int))
+        missing = mpi_int_bind(&library, find_loaded);
+    else if (facts->handle_size == (int64_t)sizeof(void *))
+        missing = mpi_pointer_bind(&library, find_loaded);
+    else
+        return error_set(
+            "this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
+            "and %zu bytes (Open MPI, MPI-5 ABI)",
+            (long long)facts->handle_size, sizeof(int), sizeof(void *));
+    if (missing) return error_set("the MPI loaded by %s has no function %s", facts->library, missing);
+    library.facts = *facts;
+    library.facts.library = NULL;
+    if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
+        return error_set("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
+    if (comm_start(&library) || float_reduce_start(&library) || pair_reduce_start(&library)) return -1;
+    connected = &library;
+    return 0;
+}
+
+const char *mpixla_mpi_file(void) {
+    /* Any function of MPI's tells. It is found as all others are, so a tool that was preloaded in front of MPI is
+     * named in its place. */
+    Dl_info info;
+    void *function = connected ? find_loaded("MPI_Comm_rank") : NULL;
+    return function && dladdr(function, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+int64_t mpixla_count_limit_set(int64_t limit) {
+    int64_t before = library.count_limit;
+    if (limit > 0 && limit <= INT_MAX) library.count_limit = limit;
+    return before;
+}
+
+void mpi_error_describe(const mpi_library *mpi, int code, char *text) {
+    int length = 0;
+    if (mpi->error_string(code, text, &length) != 0) snprintf(text, MPI_ERROR_BYTES, "unknown error");
+    text[MPI_ERROR_BYTES - 1] = '\0';
+}

@@ -1,0 +1,23 @@
+/* MAXLOC and MINLOC: reductions of a value and its place together, for any types of the two.
+ *
+ * Python encodes a pair as bytes of which the greatest, compared as memcmp does, is the one to keep
+ * (src/mpixla/_pairs.py). So there is one operation for each size of a pair, whatever it is made of.
+ */
+#ifndef MPIXLA_NATIVE_PAIR_REDUCE_H
+#define MPIXLA_NATIVE_PAIR_REDUCE_H
+
+#include "mpi/mpi.h"
+
+typedef struct pair_reduction {
+    mpixla_handle type; /* of a whole pair, so that MPI never cuts one */
+    mpixla_handle op;
+} pair_reduction;
+
+/* Called by mpixla_start: makes the operations. Returns 0, or -1 with error_set. */
+int pair_reduce_start(const mpi_library *mpi);
+
+/* For pairs of so many bytes, where MPI's type of a byte is `byte`; NULL with error_set where there are no such pairs.
+ */
+const pair_reduction *pair_reduce_find(const mpi_library *mpi, int64_t bytes, mpixla_handle byte);
+
+#endif

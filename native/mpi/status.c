@@ -1,0 +1,19 @@
+#include "mpi/status.h"
+
+#include <stddef.h>
+
+#include "base/error.h"
+#include "base/list.h"
+#include "mpixla.h"
+
+static list statuses = {.item_size = sizeof(void *), .what = "status objects"};
+
+int64_t mpixla_status_register(void *address) {
+    return address ? list_number(&statuses, &address) : error_set("a status object has no address");
+}
+
+void *status_find(int64_t id) {
+    void **address = list_find(&statuses, id);
+    if (!address) error_set("status object number %lld is not registered in this process", (long long)id);
+    return address ? *address : NULL;
+}

@@ -1,0 +1,157 @@
+#include "ops/exchange.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/scratch.h"
+
+/* One side of the exchange: what frame.h calls sending or not. */
+typedef struct side {
+    const char *peer; /* "destination" */
+    const frame_array *peers, *tags, *counts;
+    const frame_buffer *buffer;
+} side;
+
+static side side_of(const frame *f, int sending) {
+    const frame_array *a = f->arrays;
+    return sending
+               ? (side){"destination", &a[ATTRIBUTE_DESTS], &a[ATTRIBUTE_SENDTAGS], &a[ATTRIBUTE_SENDCOUNTS], &f->send}
+               : (side){"source", &a[ATTRIBUTE_SOURCES], &a[ATTRIBUTE_RECVTAGS], &a[ATTRIBUTE_RECVCOUNTS], &f->recv};
+}
+
+/* Checks */
+
+static int peers_check(const frame *f, const side *s) {
+    if (s->tags->size != s->peers->size || s->counts->size != s->peers->size)
+        return error_set("an exchange has %lld %ss, but %lld tags and %lld counts for them", (long long)s->peers->size,
+                         s->peer, (long long)s->tags->size, (long long)s->counts->size);
+    for (int64_t i = 0; i < s->peers->size; i++) {
+        int64_t peer = s->peers->items[i], tag = s->tags->items[i];
+        if (peer != MPIXLA_PROC_NULL && (peer < 0 || peer >= f->size))
+            return error_set("%s %lld of an exchange is %lld, but the ranks of communicator '%s' are 0 to %d", s->peer,
+                             (long long)i, (long long)peer, f->communicator->name, f->size - 1);
+        if (tag < 0 || tag > INT_MAX)
+            return error_set("the tag for %s %lld of an exchange is %lld, but tags are 0 to %d", s->peer, (long long)i,
+                             (long long)tag, INT_MAX);
+    }
+    return 0;
+}
+
+/* Where a slot's items are: from `offset`, `count` of them, all in the buffer. */
+static int range_check(const side *s, int64_t i, int64_t offset) {
+    int64_t count = s->counts->items[i], end;
+    if (count >= 0 && offset >= 0 && !__builtin_add_overflow(offset, count, &end) && end <= s->buffer->count) return 0;
+    return error_set("%s %lld of an exchange has %lld items from item %lld on, but the buffer has %lld items", s->peer,
+                     (long long)i, (long long)count, (long long)offset, (long long)s->buffer->count);
+}
+
+static int exchange_check(const frame *f) {
+    const side out = side_of(f, 1), in = side_of(f, 0);
+    const frame_array *offsets = &f->arrays[ATTRIBUTE_SENDOFFSETS];
+    int64_t received = 0;
+    if (f->send.dtype != f->recv.dtype)
+        return error_set("an exchange was called with %s to send and %s to receive", f->send.dtype->row->name,
+                         f->recv.dtype->row->name);
+    if (peers_check(f, &out) || peers_check(f, &in)) return -1;
+    if (offsets->size != out.peers->size)
+        return error_set("an exchange has %lld destinations, but %lld offsets for them", (long long)out.peers->size,
+                         (long long)offsets->size);
+    for (int64_t i = 0; i < out.peers->size; i++)
+        if (range_check(&out, i, offsets->items[i])) return -1;
+    for (int64_t i = 0; i < in.peers->size; received += in.counts->items[i++])
+        if (range_check(&in, i, received)) return -1;
+    if (received != f->recv.count)
+        return error_set("the sources of an exchange have %lld items in all, but its receive buffer has %lld",
+                         (long long)received, (long long)f->recv.count);
+    return 0;
+}
+
+typedef struct message {
+    mpi_request request;
+    int posted;
+} message;
+
+/* The call */
+
+/* The first failure is the one that is told of. */
+static void fail(frame *f, int *first, int code, const char *function, int sending, int64_t slot) {
+    if (*first != 0 || code == 0) return;
+    *first = code;
+    f->fault = (frame_fault){.function = function, .sending = sending, .slot = slot};
+}
+
+static void *item(const frame_buffer *b, int64_t offset) {
+    return b->data ? (char *)b->data + offset * b->dtype->row->itemsize : NULL;
+}
+
+static const mpi_counted *calls_for(const mpi_library *mpi, int64_t count) {
+    return count <= mpi->count_limit ? mpi->small : mpi->large;
+}
+
+static int receive(const frame *f, const mpi_library *mpi, mpixla_handle comm, int64_t i, int64_t offset, message *m) {
+    const side in = side_of(f, 0);
+    int64_t n = in.counts->items[i];
+    void *data = item(in.buffer, offset);
+    m->posted = 0;
+    if (in.peers->items[i] == MPIXLA_PROC_NULL) {
+        if (n > 0) memset(data, 0, (size_t)(n * in.buffer->dtype->row->itemsize));
+        return 0;
+    }
+    int code =
+        calls_for(mpi, n)->irecv(data, n, f->type, (int)in.peers->items[i], (int)in.tags->items[i], comm, &m->request);
+    m->posted = code == 0;
+    return code;
+}
+
+static int send(const frame *f, const mpi_library *mpi, mpixla_handle comm, int64_t i, message *m) {
+    const side out = side_of(f, 1);
+    int64_t n = out.counts->items[i];
+    m->posted = 0;
+    if (out.peers->items[i] == MPIXLA_PROC_NULL) return 0;
+    int code = calls_for(mpi, n)->isend(item(out.buffer, f->arrays[ATTRIBUTE_SENDOFFSETS].items[i]), n, f->type,
+                                        (int)out.peers->items[i], (int)out.tags->items[i], comm, &m->request);
+    m->posted = code == 0;
+    return code;
+}
+
+/* MPI itself reports a message that is too long, but not one that is too short. */
+static int arrival_check(frame *f, const mpi_library *mpi, int64_t i) {
+    const side in = side_of(f, 0);
+    int64_t arrived = 0, expected = in.counts->items[i];
+    int code = mpi->get_elements(f->scratch, f->type, &arrived);
+    if (code != 0 || arrived == expected) return code;
+    char what[512];
+    frame_describe(f, 1, what, sizeof what);
+    (void)error_set(
+        "r%d | a message of %lld items came from rank %lld, but source slot %lld was to receive %lld: the two ranks "
+        "disagree on what goes between them (%s)",
+        mpi->world_rank, (long long)arrived, (long long)in.peers->items[i], (long long)i, (long long)expected, what);
+    return MPI_REFUSED;
+}
+
+int exchange(frame *f) {
+    const mpi_library *mpi = mpi_get();
+    if (exchange_check(f)) return MPI_REFUSED;
+    int64_t sources = f->arrays[ATTRIBUTE_SOURCES].size, dests = f->arrays[ATTRIBUTE_DESTS].size;
+    message *m = scratch_get(SCRATCH_MESSAGES, (size_t)(sources + dests) * sizeof *m);
+    if (!m) return MPI_REFUSED;
+    mpixla_handle comm = 0;
+    int first = 0;
+    fail(f, &first, comm_private(f->communicator, &comm), "MPI_Comm_dup", 0, -1);
+    if (first != 0) return first;
+    /* After a failure the others are posted and waited for all the same: their partners wait for them, and no request
+     * may outlive the buffers. */
+    for (int64_t i = 0, offset = 0; i < sources; offset += f->arrays[ATTRIBUTE_RECVCOUNTS].items[i++])
+        fail(f, &first, receive(f, mpi, comm, i, offset, &m[i]), "MPI_Irecv", 0, i);
+    for (int64_t i = 0; i < dests; i++) fail(f, &first, send(f, mpi, comm, i, &m[sources + i]), "MPI_Isend", 1, i);
+    for (int64_t i = 0; i < sources; i++) {
+        if (!m[i].posted) continue;
+        int code = mpi->wait(&m[i].request, f->scratch);
+        fail(f, &first, code, "MPI_Wait", 0, i);
+        if (code == 0 && first == 0) fail(f, &first, arrival_check(f, mpi, i), "MPI_Get_elements_x", 0, i);
+    }
+    for (int64_t i = 0; i < dests; i++)
+        if (m[sources + i].posted) fail(f, &first, mpi->wait(&m[sources + i].request, f->scratch), "MPI_Wait", 1, i);
+    return first;
+}

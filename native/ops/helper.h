@@ -1,0 +1,15 @@
+/* FFI handlers that call no MPI, but belong to calls that do. */
+#ifndef MPIXLA_NATIVE_HELPER_H
+#define MPIXLA_NATIVE_HELPER_H
+
+#include "mpixla.h"
+#include "xla/xla_ffi.h"
+
+/* Makes a token of an array, or an array of a token (order.c). */
+ffi_error *mpixla_order_host(ffi_call_frame *call);
+
+/* Puts several arrays into one, and takes them out again (pack.c). */
+ffi_error *mpixla_pack_host(ffi_call_frame *call);
+ffi_error *mpixla_unpack_host(ffi_call_frame *call);
+
+#endif

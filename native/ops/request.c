@@ -1,0 +1,292 @@
+/* One table of requests, and for each power of two a list of the free ones with that much memory. A lock that is held
+ * for a few instructions keeps them together; MPI is called, and data is copied, without it.
+ */
+#include "ops/request.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/list.h"
+
+/* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. */
+enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };
+
+static list requests = {.item_size = sizeof(request), .what = "requests"};
+static request *unused[SIZE_CLASSES];
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+
+/* Returns whether there are too many to count. */
+static int bytes_of(const frame_buffer *b, int64_t *bytes) {
+    *bytes = 0;
+    return b->dtype && __builtin_mul_overflow(b->count, b->dtype->row->itemsize, bytes);
+}
+
+/* Starting */
+
+static void *memory_get(int size_class) {
+    void *memory = aligned_alloc(LINE, (size_t)1 << size_class);
+    if (!memory) (void)error_set("out of memory for a request of %lld bytes", 1LL << size_class);
+    return memory;
+}
+
+static request *request_make(int size_class) {
+    int64_t number = requests.count;
+    if (number >= REQUEST_LIMIT) {
+        error_set("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
+        return NULL;
+    }
+    request made = {.size_class = size_class, .number = (int)number, .generation = 0};
+    made.memory = memory_get(size_class);
+    if (!made.memory) return NULL;
+    if (list_append(&requests, &made) < 0) {
+        free(made.memory);
+        return NULL;
+    }
+    return list_find(&requests, number);
+}
+
+/* A free request with at least this much memory. */
+static request *request_open(int64_t bytes) {
+    int size_class = 6; /* LINE bytes */
+    while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
+    pthread_mutex_lock(&table);
+    request *r = unused[size_class];
+    if (!r) {
+        r = request_make(size_class);
+    } else {
+        if (!r->memory) r->memory = memory_get(size_class);
+        if (r->memory)
+            unused[size_class] = r->next;
+        else
+            r = NULL;
+    }
+    if (r) {
+        r->state = REQUEST_STARTING;
+        r->generation = r->generation % (REQUEST_GENERATIONS - 1) + 1;
+    }
+    pthread_mutex_unlock(&table);
+    return r;
+}
+
+static void request_close(request *r) {
+    pthread_mutex_lock(&table);
+    r->state = REQUEST_FREE;
+    if (r->size_class > KEPT_CLASS) {
+        free(r->memory);
+        r->memory = NULL;
+    }
+    r->next = unused[r->size_class];
+    unused[r->size_class] = r;
+    pthread_mutex_unlock(&table);
+}
+
+static int take_started(frame *f) {
+    int64_t sent, received, ahead, bytes;
+    int too_many = bytes_of(&f->send, &sent) || bytes_of(&f->recv, &received) ||
+                   __builtin_add_overflow(sent, LINE - 1, &ahead) ||
+                   __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes);
+    if (too_many) return error_set("%s has more bytes than there are", f->shape->mpi_name);
+    if (f->on_root) { /* a bcast's root has one buffer for both */
+        ahead = 0;
+        bytes = sent;
+    }
+    request *r = request_open(bytes);
+    if (!r) return -1;
+    r->send = r->memory;
+    r->recv = (char *)r->memory + ahead;
+    if (sent > 0) memcpy(r->send, f->send.data, (size_t)sent);
+    f->request = r;
+    return 0;
+}
+
+/* Waiting */
+
+static int id_read(const frame_buffer *id, int *number, int *generation) {
+    const float *values = id->data;
+    for (int i = 0; i < 2; i++)
+        if (!(values[i] >= 0 && values[i] < (float)REQUEST_GENERATIONS)) return -1;
+    *number = (int)values[0] - 1;
+    *generation = (int)values[1];
+    return (float)(*number + 1) == values[0] && (float)*generation == values[1] ? 0 : -1;
+}
+
+/* The request becomes the caller's, if it was started and not waited for. */
+static int request_claim(int number, int generation, request **claimed) {
+    request *r = list_find(&requests, number);
+    int code = 0;
+    if (!r) return error_set("a request was waited for that was never started in this process");
+    pthread_mutex_lock(&table);
+    if (generation == r->generation && r->state == REQUEST_STARTED)
+        r->state = REQUEST_WAITING;
+    else if (generation == 0 || generation > r->generation ||
+             (generation == r->generation && r->state == REQUEST_STARTING))
+        code = error_set("a request was waited for that was never started in this process");
+    else
+        code = error_set(
+            "a request was already waited for: each is waited for once. Keep its result, or start another request");
+    pthread_mutex_unlock(&table);
+    *claimed = r;
+    return code;
+}
+
+/* What the program expects must be what the request gives: an id that strayed must not overwrite memory. */
+static int request_check(const frame *f, const request *r) {
+    const frame_buffer *given = &r->call.recv, *wanted = &f->recv;
+    int receives = given->dtype != NULL;
+    if (receives == (wanted->dtype != NULL) && given->dtype == wanted->dtype && given->count == wanted->count) return 0;
+    return error_set("a request that gives %lld items of %s was waited for as one that gives %lld of %s",
+                     (long long)given->count, given->dtype ? given->dtype->row->name : "nothing",
+                     (long long)wanted->count, wanted->dtype ? wanted->dtype->row->name : "nothing");
+}
+
+static int take_waited(frame *f) {
+    int number, generation;
+    if (id_read(&f->id, &number, &generation))
+        return error_set("what was waited for is no request: its id has other numbers than those of a request");
+    f->request = NULL;
+    if (number < 0 && generation == 0) return 0; /* no request */
+    request *r = NULL;
+    if (request_claim(number, generation, &r)) return -1;
+    if (request_check(f, r)) {
+        pthread_mutex_lock(&table);
+        r->state = REQUEST_STARTED;
+        pthread_mutex_unlock(&table);
+        return -1;
+    }
+    f->request = r;
+    return 0;
+}
+
+int request_take(frame *f) {
+    return f->shape->request == FRAME_STARTS ? take_started(f) : take_waited(f);
+}
+
+static void id_write(const frame_buffer *id, const request *r) {
+    float *values = id->data;
+    for (int64_t i = 0; i < id->count; i += 2) { /* one for each part of a batch, all of them the same */
+        values[i] = (float)(r->number + 1);
+        values[i + 1] = (float)r->generation;
+    }
+}
+
+void request_settle(frame *f, int code) {
+    request *r = f->request;
+    if (!r) return;
+    if (f->shape->request == FRAME_WAITS || code != 0) {
+        request_close(r);
+        return;
+    }
+    /* Without the scratch status, which nobody wrote. */
+    memcpy(&r->call, f, offsetof(frame, scratch));
+    id_write(&f->id, r);
+    pthread_mutex_lock(&table);
+    r->state = REQUEST_STARTED;
+    pthread_mutex_unlock(&table);
+}
+
+/* Calls */
+
+int request_exchange(const frame *f) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    request *r = f->request;
+    int code = f->mpi->irecv(r->recv, f->recv.count, f->type, f->source, f->recvtag, f->comm, &r->receiving);
+    if (code != 0) return code;
+    code = f->mpi->isend(r->send, f->send.count, f->send.dtype->handle, f->dest, f->sendtag, f->comm, &r->sending);
+    /* The memory is free after a failure, so nothing may arrive in it any more. */
+    if (code != 0 && mpi_get()->cancel(&r->receiving) == 0) (void)mpi_get()->wait(&r->receiving, status);
+    return code;
+}
+
+static int receives(const request *r) {
+    return r->call.recv.dtype != NULL;
+}
+
+static int sends(const request *r) {
+    return frame_has(&r->call, ATTRIBUTE_DEST);
+}
+
+static void copy_out(const frame *f, const void *data, int64_t arrived) {
+    char *to = f->recv.data;
+    int64_t item = f->recv.dtype->row->itemsize, rest = f->recv.count - arrived;
+    if (arrived > 0) memcpy(to, data, (size_t)(arrived * item));
+    if (rest <= 0) return;
+    to += arrived * item;
+    if (f->template_.dtype)
+        memcpy(to, (const char *)f->template_.data + arrived * item, (size_t)(rest * item));
+    else
+        memset(to, 0, (size_t)(rest * item));
+}
+
+int request_wait(const frame *f) {
+    _Alignas(16) char status[2][MPI_STATUS_BYTES];
+    const mpi_library *mpi = mpi_get();
+    request *r = f->request;
+    int received = r && receives(r) ? mpi->wait(&r->receiving, status[0]) : 0;
+    int sent = r && sends(r) ? mpi->wait(&r->sending, status[1]) : 0;
+    if (received != 0 || sent != 0) return received != 0 ? received : sent;
+    if (!f->recv.dtype) return 0;
+    int64_t arrived = r ? f->recv.count : 0;
+    if (r && frame_has(&r->call, ATTRIBUTE_SOURCE)) {
+        int code = mpi->get_elements(status[0], r->call.type, &arrived);
+        if (code != 0) return code;
+        if (arrived < 0) arrived = 0;
+        if (arrived > f->recv.count) arrived = f->recv.count;
+    }
+    copy_out(f, r ? r->recv : NULL, arrived);
+    return 0;
+}
+
+/* The end. MPI_Finalize may hang while something is under way: what the other ranks complete in a moment is completed,
+ * receives are cancelled, and sends left to MPI. Collective calls can be neither. */
+
+static int completes(const mpi_library *mpi, mpi_request *handle) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int done = 0;
+    return mpi->test(handle, &done, status) != 0 || done;
+}
+
+static int request_ends(const mpi_library *mpi, const request *r, int *receiving, int *sending) {
+    mpi_request *handles[] = {(mpi_request *)&r->receiving, (mpi_request *)&r->sending};
+    if (*receiving && completes(mpi, handles[0])) *receiving = 0;
+    if (*sending && completes(mpi, handles[1])) *sending = 0;
+    return !*receiving && !*sending;
+}
+
+static void request_abandon(const mpi_library *mpi, request *r) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int receiving = receives(r), sending = sends(r);
+    const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
+    for (int i = 0; i < POLLS && !request_ends(mpi, r, &receiving, &sending); i++) nanosleep(&pause, NULL);
+    if (receiving && frame_has(&r->call, ATTRIBUTE_SOURCE) && mpi->cancel(&r->receiving) == 0)
+        (void)mpi->wait(&r->receiving, status);
+    if (sending) (void)mpi->request_free(&r->sending);
+}
+
+int64_t mpixla_requests_end(void) {
+    const mpi_library *mpi = mpi_get();
+    int64_t found = 0;
+    for (int64_t i = 0; mpi && i < requests.count; i++) {
+        request *r = list_find(&requests, i);
+        char what[512];
+        pthread_mutex_lock(&table);
+        int started = r->state == REQUEST_STARTED;
+        if (started) r->state = REQUEST_WAITING;
+        pthread_mutex_unlock(&table);
+        if (!started) continue;
+        frame_describe(&r->call, 1, what, sizeof what);
+        fprintf(stderr, "mpixla: r%d | %s was started, but never waited for\n", mpi->world_rank, what);
+        found++;
+    }
+    fflush(stderr);
+    for (int64_t i = 0; found > 0 && i < requests.count; i++) {
+        request *r = list_find(&requests, i);
+        if (r->state != REQUEST_WAITING) continue;
+        request_abandon(mpi, r);
+        request_close(r);
+    }
+    return found;
+}

@@ -1,0 +1,52 @@
+/* Requests: calls of MPI that were started and are waited for later, with the memory that MPI reads and writes.
+ *
+ * XLA may use or move its buffers as soon as a handler returns, so what is sent is copied into memory of the request,
+ * and what is received is copied out of it. The memory is kept for the next request of its size, unless it is very
+ * large: nothing is allocated on the steady path.
+ *
+ * In a program a request is its id: two float32 numbers, a place in the table, from 1, and how often the place was
+ * used, both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
+ * (ARCHITECTURE.md, "Requests"); zeros stand for no request, which gives zeros, or the template, at once.
+ */
+#ifndef MPIXLA_NATIVE_REQUEST_H
+#define MPIXLA_NATIVE_REQUEST_H
+
+#include "call/frame.h"
+
+/* As many may be started and not yet waited for. */
+enum { REQUEST_LIMIT = 65536, REQUEST_GENERATIONS = 1 << 24 };
+
+typedef enum request_state {
+    REQUEST_FREE,     /* its memory is for the next one */
+    REQUEST_STARTING, /* a handler has it */
+    REQUEST_STARTED,  /* a program has its id */
+    REQUEST_WAITING   /* a handler has it */
+} request_state;
+
+typedef struct request {
+    frame call;                     /* the start */
+    mpi_request receiving, sending; /* receiving: also a collective call */
+    void *send, *recv;              /* in `memory`, which has 2^size_class bytes */
+    void *memory;                   /* NULL while a very large one is free */
+    int size_class;
+    int number;     /* the place in the table */
+    int generation; /* 1 to REQUEST_GENERATIONS - 1 */
+    request_state state;
+    struct request *next; /* that is free and has the same size class */
+} request;
+
+/* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
+ * waits: the request whose id it was given, which nobody else can wait for from then on; NULL for no request.
+ * Returns 0, or -1 with error_set. */
+int request_take(frame *f);
+
+/* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back. `code`
+ * is MPI's. */
+void request_settle(frame *f, int code);
+
+/* Parts of the rows of requests.def; each returns MPI's code. The receive and the send of an isendrecv: */
+int request_exchange(const frame *f);
+/* waits, and copies what arrived into the receive buffer, and the template into the rest: */
+int request_wait(const frame *f);
+
+#endif

@@ -1,0 +1,48 @@
+#include "watch/log.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 512 };
+
+static atomic_int on;
+static atomic_uint calls;
+
+int log_is_on(void) {
+    return atomic_load_explicit(&on, memory_order_relaxed);
+}
+
+int mpixla_logging_set(int wanted) {
+    return atomic_exchange(&on, wanted != 0);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void write_line(char *line, int length) {
+    if (length >= LINE_BYTES) length = LINE_BYTES - 1;
+    line[length++] = '\n';
+    /* Nothing can be done for a debug line that cannot be written. */
+    if (write(STDERR_FILENO, line, (size_t)length) < 0) return;
+}
+
+void log_start(log_call *l, const frame *f) {
+    char line[LINE_BYTES + 1], what[LINE_BYTES];
+    /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
+    l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503U & 0xffffU;
+    frame_describe(f, 0, what, sizeof what);
+    write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what));
+    l->started = now();
+}
+
+void log_end(const log_call *l, const frame *f, int code) {
+    char line[LINE_BYTES + 1];
+    double seconds = now() - l->started;
+    write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
+                              l->id, f->shape->mpi_name, code, seconds));
+}

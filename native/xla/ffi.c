@@ -1,0 +1,22 @@
+#include "xla/ffi.h"
+
+#include "base/error.h"
+
+int ffi_is_answered(const ffi_call_frame *call) {
+    if (call->extension_start && call->extension_start->type == FFI_EXTENSION_METADATA) {
+        ffi_metadata *metadata = ((ffi_metadata_extension *)call->extension_start)->metadata;
+        metadata->api_version.major_version = FFI_VERSION_MAJOR;
+        metadata->api_version.minor_version = FFI_VERSION_MINOR;
+        return 1;
+    }
+    return call->stage != FFI_STAGE_EXECUTE;
+}
+
+ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const char *message) {
+    ffi_error_create_args args = {.struct_size = sizeof args, .message = message, .code = (int)code};
+    return call->api->error_create(&args);
+}
+
+ffi_error *ffi_error_of_call(const ffi_call_frame *call) {
+    return ffi_error_make(call, FFI_FAILED_PRECONDITION, error_get());
+}
