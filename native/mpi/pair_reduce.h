@@ -1,7 +1,7 @@
 /* MAXLOC and MINLOC: reductions of a value and its place together, for any types of the two.
  *
  * Python encodes a pair as bytes of which the greatest, compared as memcmp does, is the one to keep
- * (src/mpixla/_pairs.py). So there is one operation for each size of a pair, whatever it is made of.
+ * (src/mpixla/core/pairs.py). So there is one operation for each size of a pair, whatever it is made of.
  */
 #ifndef MPIXLA_NATIVE_PAIR_REDUCE_H
 #define MPIXLA_NATIVE_PAIR_REDUCE_H

@@ -5,16 +5,9 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 
 import os
 
-from . import _exit, _versions
-from ._comm import comm_of, get_default_comm
-from ._export import export_checks
-from ._jit import jit
-from ._native import set_logging
-from ._vector import allgatherv, alltoallv, gatherv, scatterv
-from ._versions import JaxVersionWarning as JaxVersionWarning
-from .halo import halo_exchange
-from .neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
-from .ops import (
+from .core.export import export_checks
+from .core.jit import jit
+from .ops.collective import (
     allgather,
     allreduce,
     alltoall,
@@ -23,15 +16,15 @@ from .ops import (
     exscan,
     gather,
     pvary,
-    recv,
     reduce,
     reduce_scatter,
     scan,
     scatter,
-    send,
-    sendrecv,
 )
-from .requests import (
+from .ops.halo import halo_exchange
+from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
+from .ops.point_to_point import recv, send, sendrecv
+from .ops.request import (
     Request,
     after_start,
     iallgather,
@@ -45,6 +38,12 @@ from .requests import (
     wait,
     waitall,
 )
+from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
+from .runtime import exit as _exit
+from .runtime import versions as _versions
+from .runtime.comm import comm_of, get_default_comm
+from .runtime.native import set_logging
+from .runtime.versions import JaxVersionWarning as JaxVersionWarning
 
 __all__ = [
     "Request",

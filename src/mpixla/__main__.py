@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from . import _bench, _info, _selftest
+from .cli import bench, info, selftest
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,15 +22,15 @@ def main(arguments: list[str] | None = None) -> int:
     test.add_argument(
         "--timeout",
         type=float,
-        default=_selftest.TIMEOUT,
+        default=selftest.TIMEOUT,
         metavar="SECONDS",
         help="give up when a check takes longer (default: %(default)g)",
     )
     commands.add_parser("bench", help="latency and bandwidth between ranks by size of message")
     options = parser.parse_args(arguments)
     if options.command == "test":
-        return _selftest.run(options.timeout)
-    return _bench.run() if options.command == "bench" else _info.run()
+        return selftest.run(options.timeout)
+    return bench.run() if options.command == "bench" else info.run()
 
 
 if __name__ == "__main__":

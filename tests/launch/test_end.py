@@ -130,7 +130,7 @@ def test_interactive_sessions_survive(job):
         1,
         f"""{PREAMBLE}
 sys.ps1 = ">>> "
-import mpixla._exit as end
+import mpixla.runtime.exit as end
 print(end._can_abort())
 """,
     )

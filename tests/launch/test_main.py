@@ -10,7 +10,9 @@ from mpi4py import MPI
 from test_readme import OPERATIONS
 
 import mpixla
-from mpixla import __main__, _info, _native, _selftest
+from mpixla import __main__
+from mpixla.cli import info, selftest
+from mpixla.runtime import native
 
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
 
@@ -32,7 +34,7 @@ def test_info(job):
     # The file is one that this process has in its memory.
     library = Path(said["MPI library"].split(", which is ")[-1])
     assert re.search(rf" {re.escape(str(library))}$", Path("/proc/self/maps").read_text(), re.MULTILINE)
-    assert library == Path(_native.lib.mpixla_mpi_file().decode()).resolve()
+    assert library == Path(native.lib.mpixla_mpi_file().decode()).resolve()
 
 
 PLACES = [
@@ -49,7 +51,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("places", "ranks", "cpus"), PLACES)
 def test_ranks_and_their_cpus(places, ranks, cpus):
-    rows = _info.report(places)
+    rows = info.report(places)
     assert rows["ranks"] == ranks
     assert rows["CPUs"] == cpus
 
@@ -57,63 +59,64 @@ def test_ranks_and_their_cpus(places, ranks, cpus):
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_launcher_of_another_mpi(monkeypatch, capsys, variable):
     """Each process is alone then, and everything would work, but for nobody."""
-    for known in _info._LAUNCHERS:
+    for known in info._LAUNCHERS:
         monkeypatch.delenv(known, raising=False)
-    assert _info.wrong_launcher() is None
+    assert info.wrong_launcher() is None
     monkeypatch.setenv(variable, "1")
-    assert _info.wrong_launcher() is None
+    assert info.wrong_launcher() is None
     monkeypatch.setenv(variable, "4")
-    assert f"{variable}=4: 4 processes were started" in _info.wrong_launcher()
-    assert _selftest.run() == 1
+    assert f"{variable}=4: 4 processes were started" in info.wrong_launcher()
+    assert selftest.run() == 1
     assert capsys.readouterr().out.startswith("mpixla does NOT work here: ")
 
 
 def test_selftest(job):
     lines = job(2, MAIN, "test").stdout.splitlines()
-    assert re.fullmatch(rf"mpixla test: {len(_selftest.CHECKS)} checks on 2 ranks, .+", lines[0])
-    assert lines[1:-1] == [f"ok      {check.name}" for check in _selftest.CHECKS]
-    assert lines[-1] == f"mpixla works here: all {len(_selftest.CHECKS)} checks passed on 2 ranks."
+    assert re.fullmatch(rf"mpixla test: {len(selftest.CHECKS)} checks on 2 ranks, .+", lines[0])
+    assert lines[1:-1] == [f"ok      {check.name}" for check in selftest.CHECKS]
+    assert lines[-1] == f"mpixla works here: all {len(selftest.CHECKS)} checks passed on 2 ranks."
 
 
 def test_selftest_alone(capsys):
-    assert _selftest.run() == 0
-    assert f"all {len(_selftest.CHECKS)} checks passed on 1 rank." in capsys.readouterr().out
+    assert selftest.run() == 0
+    assert f"all {len(selftest.CHECKS)} checks passed on 1 rank." in capsys.readouterr().out
 
 
 def test_selftest_tries_every_operation():
-    tried = set(re.findall(r"\w+", " ".join(check.name for check in _selftest.CHECKS)))
+    tried = set(re.findall(r"\w+", " ".join(check.name for check in selftest.CHECKS)))
     assert tried >= OPERATIONS
 
 
 @pytest.mark.parametrize(
-    "check", [check for check in _selftest.CHECKS if check.name != "barrier"], ids=lambda check: check.name
+    "check", [check for check in selftest.CHECKS if check.name != "barrier"], ids=lambda check: check.name
 )
 def test_every_check_can_fail(check):
     """A result that differs in one item, or in its shape, is noticed."""
-    world = _selftest.World()
+    world = selftest.World()
 
     right = check.expected(world, [world.input(0, check.dtype)])
     spoiled = right.copy()
     spoiled.flat[0] = not spoiled.flat[0] if right.dtype == bool else spoiled.flat[0] + 1
     for other in (spoiled, right[None]):
-        bad = _selftest.Check(check.name, lambda w, x, y=other: jnp.asarray(y), check.expected, check.dtype)
-        assert re.match("expected .*, got ", _selftest._attempt(bad, world))
+        bad = selftest.Check(check.name, lambda w, x, y=other: jnp.asarray(y), check.expected, check.dtype)
+        assert re.match("expected .*, got ", selftest._attempt(bad, world))
 
 
 BREAK = """
 import sys, time
 from dataclasses import replace
 import mpixla
-from mpixla import _selftest, __main__
+from mpixla import __main__
+from mpixla.cli import selftest
 rank = mpixla.get_default_comm().Get_rank()
-_selftest._PATIENCE = 1
-checks = _selftest.CHECKS[:5]
+selftest._PATIENCE = 1
+checks = selftest.CHECKS[:5]
 i = [check.name for check in checks].index("allreduce")
 right = checks[i].call
 def call(w, x):
     {body}
 checks[i] = replace(checks[i], call=call, jit={jit})
-_selftest.CHECKS[:] = checks
+selftest.CHECKS[:] = checks
 sys.exit(__main__.main(["test", "--timeout", "3"]))
 """
 # What happens on rank 1, and whether the others can go on.
@@ -148,7 +151,7 @@ def test_selftest_that_fails(job, what):
 
 def test_bench(job):
     """The command as it is but for the time that it takes."""
-    lines = job(2, f"from mpixla import _bench; _bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
+    lines = job(2, f"from mpixla.cli import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
     assert re.match("mpixla bench: 2 ranks on 1 host, ", lines[0])
     assert lines[2].split() == ["bytes", "sendrecv", "us", "MB/s", "allreduce", "us", "MB/s"]
     sizes = []

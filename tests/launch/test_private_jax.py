@@ -13,7 +13,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla import _jax, _versions
+from mpixla.runtime import private_jax, versions
 
 PACKAGE = Path(mpixla.__file__).parent
 X = jnp.ones(3)
@@ -44,7 +44,7 @@ def private_names(path: Path) -> list[str]:
 def test_one_module_imports_from_inside_jax():
     files = list(PACKAGE.glob("**/*.py"))
     assert len(files) > 10
-    assert {path.name for path in files if private_names(path)} == {"_jax.py"}
+    assert {path.name for path in files if private_names(path)} == {"private_jax.py"}
 
 
 def add(x):
@@ -108,7 +108,7 @@ TWO_DEVICES = """
 import jax, jax.numpy as jnp, mpixla, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from mpi4py import MPI
-from mpixla import _jax
+from mpixla.runtime import private_jax
 jax.config.update("jax_num_cpu_devices", 2)
 {take}
 x = jax.device_put(jnp.ones(4), NamedSharding(Mesh(np.array(jax.devices()), "i"), PartitionSpec("i")))
@@ -121,7 +121,7 @@ else:
 """
 HAS_STARTED = """
 import jax, mpixla
-from mpixla._jax import jax_has_started
+from mpixla.runtime.private_jax import jax_has_started
 assert not jax_has_started()
 jax.numpy.ones(1)
 assert jax_has_started()
@@ -130,7 +130,8 @@ assert jax_has_started()
 
 TOKENS = """
 import jax, jax.numpy as jnp
-from mpixla import _jax, compat
+from mpixla import compat
+from mpixla.runtime import private_jax
 compat.install("mpi4jax-tokens")
 import mpi4jax
 {take}
@@ -142,12 +143,14 @@ assert "@mpixla_send(" in jax.jit(f).lower(jnp.ones(2)).as_text()
 
 
 def keeps_a_trailing_send() -> bool:
-    return in_new_process(TOKENS.format(take="")) and not in_new_process(TOKENS.format(take="_jax.dce_rules.clear()"))
+    return in_new_process(TOKENS.format(take="")) and not in_new_process(
+        TOKENS.format(take="private_jax.dce_rules.clear()")
+    )
 
 
 def refuses_devices_in_words() -> bool:
     """In a process of its own, since JAX must not have started; without the registration JAX has words of its own."""
-    without = TWO_DEVICES.format(take="_jax._effects.shardable_ordered_effects._effect_types.clear()")
+    without = TWO_DEVICES.format(take="private_jax._effects.shardable_ordered_effects._effect_types.clear()")
     return in_new_process(TWO_DEVICES.format(take="")) and not in_new_process(without)
 
 
@@ -155,31 +158,31 @@ def sees_traces() -> bool:
     seen = []
 
     def see(x):
-        seen.append(_jax.trace_state_clean())
+        seen.append(private_jax.trace_state_clean())
         return x.sum()
 
     for transformed in (jax.jit(see), jax.grad(see), jax.vmap(see), jax.make_jaxpr(see), jax.linear_transpose(see, X)):
         transformed(X if len(seen) < 4 else 1.0)
-    return _jax.trace_state_clean() and seen == [False] * 5
+    return private_jax.trace_state_clean() and seen == [False] * 5
 
 
 def without_effect(registry: str) -> Callable:
     """Takes away that the effect is registered there."""
 
     def take(monkeypatch):
-        types = getattr(_jax._effects, registry)
-        assert _jax.CommunicationEffect in types._effect_types
-        monkeypatch.setattr(types, "_effect_types", types._effect_types - {_jax.CommunicationEffect})
+        types = getattr(private_jax._effects, registry)
+        assert private_jax.CommunicationEffect in types._effect_types
+        monkeypatch.setattr(types, "_effect_types", types._effect_types - {private_jax.CommunicationEffect})
 
     return take
 
 
 def without_dispatch_in_python(monkeypatch):
-    monkeypatch.setattr(_jax._pxla.MeshExecutable, "create_cpp_call", _jax._dispatch_in_cpp)
+    monkeypatch.setattr(private_jax._pxla.MeshExecutable, "create_cpp_call", private_jax._dispatch_in_cpp)
 
 
 def without_same_token(monkeypatch):
-    monkeypatch.setattr(_jax._dispatch.RuntimeTokenSet, "get_token_input", _jax._next_token)
+    monkeypatch.setattr(private_jax._dispatch.RuntimeTokenSet, "get_token_input", private_jax._next_token)
 
 
 # Each name: what works thanks to it, and how to take it away, by which that must stop working.
@@ -209,7 +212,7 @@ NEEDED = {
 
 
 def test_every_name_is_in_the_table():
-    assert private_names(PACKAGE / "_jax.py") == sorted(NEEDED)
+    assert private_names(PACKAGE / "runtime" / "private_jax.py") == sorted(NEEDED)
 
 
 @pytest.mark.parametrize("name", NEEDED)
@@ -227,7 +230,7 @@ def test_does_its_job(name, monkeypatch):
             monkeypatch.undo()
             jax.clear_caches()
             jax.jit(add)(X).block_until_ready()  # a failed program's token would fail the exit
-        assert not still, f"this JAX does not need {name} any more: take it out of _jax.py"
+        assert not still, f"this JAX does not need {name} any more: take it out of private_jax.py"
 
 
 def test_keeps_a_trailing_send():
@@ -241,29 +244,29 @@ IMPORT = (
 )
 
 
-@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (_versions.NEWEST_TESTED, 0)])
+@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (versions.NEWEST_TESTED, 0)])
 def test_notice_for_a_newer_jax(job, version, notices):
     """One, on one rank, that says since when; and everything goes on."""
     done = job(2, IMPORT, version)
     assert done.stdout.split() == ["imported", "imported"]
     assert done.stderr.count("JaxVersionWarning: mpixla was tested with JAX up to") == notices
     if notices:
-        assert f"up to {_versions.NEWEST_TESTED} ({_versions.TESTED_IN}), and this is JAX {version}." in done.stderr
+        assert f"up to {versions.NEWEST_TESTED} ({versions.TESTED_IN}), and this is JAX {version}." in done.stderr
 
 
 def test_notice_can_be_turned_off(monkeypatch):
     monkeypatch.setattr(jax, "__version__", "999.0")
     with pytest.warns(mpixla.JaxVersionWarning, match="mpixla was tested") as seen:
-        _versions.notice()
+        versions.notice()
     assert len(seen) == 1
     assert 'filterwarnings("ignore", "mpixla was tested")' in str(seen[0].message)
     with warnings.catch_warnings(record=True) as seen:
         warnings.filterwarnings("ignore", "mpixla was tested")
-        _versions.notice()
+        versions.notice()
     assert not seen
     monkeypatch.setenv("MPI4JAX_NO_WARN_JAX_VERSION", "1")
     with warnings.catch_warnings(record=True) as seen:
-        _versions.notice()
+        versions.notice()
     assert not seen
 
 
@@ -271,4 +274,4 @@ def test_notice_can_be_turned_off(monkeypatch):
     ("older", "newer"), [("0.12.0", "0.12.0.1"), ("0.9.2", "0.10.0"), ("0.12.0.1", "0.13.0.dev20261101+abc")]
 )
 def test_order_of_versions(older, newer):
-    assert _versions._parts(older) < _versions._parts(newer)
+    assert versions._parts(older) < versions._parts(newer)

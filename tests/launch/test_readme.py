@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import mpixla
-from mpixla import _native
+from mpixla.runtime import native
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -20,7 +20,7 @@ SHARED = {
     "wait_recv": set(),
     "wait_send": set(),
 }
-OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in (*_native.ops, *_native.request_ops)))
+OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in (*native.ops, *native.request_ops)))
 
 
 def test_example_prints_what_the_readme_says(job):

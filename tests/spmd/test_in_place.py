@@ -9,9 +9,9 @@ from jax.experimental.layout import Format, Layout
 from mpi4py import MPI
 
 import mpixla
-from mpixla import _jit, _primitive
-from mpixla._comm import comm_of, reduction_of
-from mpixla.ops import _allreduce
+from mpixla.core import jit, primitive
+from mpixla.ops.collective import allreduce_p
+from mpixla.runtime.comm import comm_of, reduction_of
 
 SIZE = MPI.COMM_WORLD.Get_size()
 ROOT = SIZE - 1
@@ -74,8 +74,8 @@ def test_operand_that_is_used_again(name, rank):
 def test_arguments_of_sealed_programs():
     """What is called eagerly or through mpixla.jit is a program of its own, with arguments of its own."""
     params = (("comm", comm_of(None)), ("cotangent", "replicated"), ("op", reduction_of(MPI.SUM)))
-    eager = _primitive._program(_allreduce, params)
-    sealed = jax.jit(lambda x: _jit._seal(OPS["allreduce"], (x,), {}))
+    eager = primitive._program(allreduce_p, params)
+    sealed = jax.jit(lambda x: jit._seal(OPS["allreduce"], (x,), {}))
     for program in (eager, sealed):
         text = program.lower(jnp.ones(4)).as_text()
         assert "@mpixla_allreduce(" in text

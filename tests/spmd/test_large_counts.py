@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 from test_value import check
 
-from mpixla import _native
+from mpixla.runtime import native
 from reference import ROWS
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -14,9 +14,9 @@ SIZE = MPI.COMM_WORLD.Get_size()
 
 @pytest.fixture(params=[1, 7])
 def limit(request):
-    before = _native.lib.mpixla_count_limit_set(request.param)
+    before = native.lib.mpixla_count_limit_set(request.param)
     yield request.param
-    _native.lib.mpixla_count_limit_set(before)
+    native.lib.mpixla_count_limit_set(before)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=lambda t: t.__name__)

@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla import ops
+from mpixla.ops import collective, point_to_point
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
@@ -19,8 +19,9 @@ SIZE = MPI.COMM_WORLD.Get_size()
 def slow(monkeypatch):
     """A list that grows by one entry for each call that is checked."""
     calls = []
-    comm_of = ops.comm_of
-    monkeypatch.setattr(ops, "comm_of", lambda comm: calls.append(comm) or comm_of(comm))
+    comm_of = collective.comm_of
+    for module in (collective, point_to_point):
+        monkeypatch.setattr(module, "comm_of", lambda comm: calls.append(comm) or comm_of(comm))
     return calls
 
 

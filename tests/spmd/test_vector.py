@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla import _native
+from mpixla.runtime import native
 from reference import ROW, expected, operands
 
 NAMES = ("allgatherv", "alltoallv", "gatherv", "scatterv")
@@ -114,13 +114,13 @@ def test_large_counts(name, comm, rank, size):
     variant = row.variants(size)[0]
     (x,) = operands(row, dtype, shape, rank, size, **variant)
     comm.Barrier()
-    before = _native.lib.mpixla_count_limit_set(1)
+    before = native.lib.mpixla_count_limit_set(1)
     try:
         got = row.call(x, comm=comm, **variant).block_until_ready()
         np.testing.assert_array_equal(got, expected(row, dtype, shape, rank, size, **variant))
     finally:
         comm.Barrier()
-        _native.lib.mpixla_count_limit_set(before)
+        native.lib.mpixla_count_limit_set(before)
     got = row.call(x, comm=comm, **variant)
     np.testing.assert_array_equal(got, expected(row, dtype, shape, rank, size, **variant))
 

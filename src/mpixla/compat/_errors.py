@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from .. import _native
-from .._comm import comm_of
-from .._mpi import MPI
+from ..runtime import native
+from ..runtime.comm import comm_of
+from ..runtime.mpi import MPI
 
 _LINE = re.compile(r"r\d+ \| \w+ returned error code -?\d+: .*")
 
@@ -51,6 +51,6 @@ def check_ranks(name: str, arguments: Mapping[str, Any]) -> None:
         comm = comm_of(arguments.get("comm"))
         if not 0 <= int(rank) < comm.size:
             raise ValueError(
-                f"r{MPI.COMM_WORLD.Get_rank()} | {_native.ops[name].mpi_name} returned error code {code}: {what} is "
+                f"r{MPI.COMM_WORLD.Get_rank()} | {native.ops[name].mpi_name} returned error code {code}: {what} is "
                 f"{int(rank)}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}"
             )

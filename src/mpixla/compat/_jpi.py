@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 import mpixla
 
-from .._comm import comm_of, get_default_comm
-from .._mpi import MPI
+from ..runtime.comm import comm_of, get_default_comm
+from ..runtime.mpi import MPI
 from ._errors import check_ranks
 from ._modules import make_module
 from ._tokens import check_token, thread

@@ -10,10 +10,10 @@ import jax
 
 import mpixla
 
-from .. import _native
-from .._comm import get_default_comm
-from .._mpi import MPI
-from .._versions import is_truthy
+from ..runtime import native
+from ..runtime.comm import get_default_comm
+from ..runtime.mpi import MPI
+from ..runtime.versions import is_truthy
 from ._errors import check_ranks
 from ._modules import make_module
 from ._tokens import always_order_by_effect, check_token, order_by_effect, thread
@@ -124,12 +124,12 @@ def has_hip_support() -> bool:
 
 
 def _set_logging(enable: bool) -> None:
-    _native.set_logging(bool(enable))
+    native.set_logging(bool(enable))
 
 
 def _get_logging() -> bool:
-    enabled = _native.set_logging(False)
-    _native.set_logging(enabled)
+    enabled = native.set_logging(False)
+    native.set_logging(enabled)
     return enabled
 
 
@@ -171,5 +171,5 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         if is_truthy("MPI4JAX_PREFER_NOTOKEN"):
             always_order_by_effect()
     if is_truthy("MPI4JAX_DEBUG"):
-        _native.set_logging(True)
+        native.set_logging(True)
     return {name: make_module(name, names) for name, names in contents.items()}

@@ -21,8 +21,17 @@ import numpy as np
 from jax.extend.core import Token, jaxprs_in_params
 from jax.interpreters import ad, batching
 
-from .._jax import Primitive, ShapedArray, dce_rules, mlir, ordered, token_aval, trace_state_clean, while_p
-from .._native import ORDER_TARGET
+from ..runtime.native import ORDER_TARGET
+from ..runtime.private_jax import (
+    Primitive,
+    ShapedArray,
+    dce_rules,
+    mlir,
+    ordered,
+    token_aval,
+    trace_state_clean,
+    while_p,
+)
 
 _Params = tuple[tuple[str, Any], ...]
 

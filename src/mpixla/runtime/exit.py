@@ -9,9 +9,9 @@ from types import TracebackType
 import jax
 import jax.numpy as jnp
 
-from . import _native
-from ._jax import jax_has_started
-from ._mpi import MPI
+from . import native
+from .mpi import MPI
+from .private_jax import jax_has_started
 
 _previous_hook = sys.excepthook
 
@@ -59,6 +59,6 @@ def _wait() -> None:
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
-    while _native.lib.mpixla_calls_in_flight():
+    while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
-    _native.lib.mpixla_requests_end()
+    native.lib.mpixla_requests_end()

@@ -16,8 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _info, _vector, halo, neighbor, ops, requests
-from ._mpi import MPI
+import mpixla
+
+from ..runtime.mpi import MPI
+from . import info
 
 # Seconds that a check may take, and that a rank on which one failed waits for the others.
 TIMEOUT = 60.0
@@ -59,25 +61,25 @@ class Check:
 
 def _chain(w: World, x: Any) -> Any:
     """Each rank hands its operand to the rank above."""
-    y = ops.recv(x, w.rank - 1, tag=1, comm=w.comm) if w.rank > 0 else x
+    y = mpixla.recv(x, w.rank - 1, tag=1, comm=w.comm) if w.rank > 0 else x
     if w.rank < w.last:
-        ops.send(x, w.rank + 1, tag=1, comm=w.comm)
+        mpixla.send(x, w.rank + 1, tag=1, comm=w.comm)
     return y
 
 
 def _requests(w: World, x: Any) -> Any:
-    receive = requests.irecv(x, w.below, comm=w.comm)
-    send = requests.isend(x, w.above, comm=w.comm)
-    return jnp.stack(requests.waitall([receive, send]))
+    receive = mpixla.irecv(x, w.below, comm=w.comm)
+    send = mpixla.isend(x, w.above, comm=w.comm)
+    return jnp.stack(mpixla.waitall([receive, send]))
 
 
 def _ring(w: World, x: Any) -> Any:
-    return ops.sendrecv(x, x, w.below, w.above, comm=w.comm)
+    return mpixla.sendrecv(x, x, w.below, w.above, comm=w.comm)
 
 
 # Half precision counts to few: the sum of eight ranks is exact.
 def _eight(w: World, x: Any) -> Any:
-    return ops.allreduce(x if w.rank < 8 else jnp.zeros_like(x), MPI.SUM, comm=w.comm)
+    return mpixla.allreduce(x if w.rank < 8 else jnp.zeros_like(x), MPI.SUM, comm=w.comm)
 
 
 def _from_rows(w: World, xs: list[np.ndarray]) -> np.ndarray:
@@ -103,52 +105,68 @@ def _from_below(w: World, xs: list[np.ndarray]) -> np.ndarray:
 _LARGE = 2**18  # elements: too many for MPI to send them unasked
 
 CHECKS = [
-    Check("barrier", lambda w, x: ops.barrier(comm=w.comm), lambda w, xs: None),
-    Check("bcast", lambda w, x: ops.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
-    Check("allreduce", lambda w, x: ops.allreduce(x, MPI.SUM, comm=w.comm), _total),
-    Check("allreduce, eager", lambda w, x: ops.allreduce(x, MPI.SUM, comm=w.comm), _total, jit=False),
+    Check("barrier", lambda w, x: mpixla.barrier(comm=w.comm), lambda w, xs: None),
+    Check("bcast", lambda w, x: mpixla.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
+    Check("allreduce", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total),
+    Check("allreduce, eager", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total, jit=False),
     Check(
-        "allreduce of int32", lambda w, x: ops.allreduce(x, MPI.MAX, comm=w.comm), lambda w, xs: np.max(xs, 0), np.int32
+        "allreduce of int32",
+        lambda w, x: mpixla.allreduce(x, MPI.MAX, comm=w.comm),
+        lambda w, xs: np.max(xs, 0),
+        np.int32,
     ),
     Check(
-        "allreduce of bool", lambda w, x: ops.allreduce(x, MPI.LAND, comm=w.comm), lambda w, xs: np.all(xs, 0), np.bool_
+        "allreduce of bool",
+        lambda w, x: mpixla.allreduce(x, MPI.LAND, comm=w.comm),
+        lambda w, xs: np.all(xs, 0),
+        np.bool_,
     ),
-    Check("allreduce of complex64", lambda w, x: ops.allreduce(x, MPI.SUM, comm=w.comm), _total, np.complex64),
+    Check("allreduce of complex64", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total, np.complex64),
     Check("allreduce of float16", _eight, lambda w, xs: _total(w, xs[:8]), np.float16),
     Check("allreduce of bfloat16", _eight, lambda w, xs: _total(w, xs[:8]), jnp.bfloat16),
     Check(
         "allreduce of pairs",
-        lambda w, x: jnp.stack(ops.allreduce((x, jnp.full_like(x, w.rank)), MPI.MAXLOC, comm=w.comm)),
+        lambda w, x: jnp.stack(mpixla.allreduce((x, jnp.full_like(x, w.rank)), MPI.MAXLOC, comm=w.comm)),
         lambda w, xs: np.stack([np.max(xs, 0), np.argmax(xs, 0)]),
         np.int32,
     ),
     Check(
-        "reduce", lambda w, x: ops.reduce(x, MPI.SUM, 0, comm=w.comm), lambda w, xs: _own(w, [_total(w, xs), *xs[1:]])
+        "reduce",
+        lambda w, x: mpixla.reduce(x, MPI.SUM, 0, comm=w.comm),
+        lambda w, xs: _own(w, [_total(w, xs), *xs[1:]]),
     ),
     Check(
-        "reduce_scatter", lambda w, x: ops.reduce_scatter(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs)[w.rank]
+        "reduce_scatter",
+        lambda w, x: mpixla.reduce_scatter(x, MPI.SUM, comm=w.comm),
+        lambda w, xs: _total(w, xs)[w.rank],
     ),
-    Check("scan", lambda w, x: ops.scan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs[: w.rank + 1])),
+    Check("scan", lambda w, x: mpixla.scan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs[: w.rank + 1])),
     Check(
-        "exscan", lambda w, x: ops.exscan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, [0 * xs[0], *xs[: w.rank]])
+        "exscan",
+        lambda w, x: mpixla.exscan(x, MPI.SUM, comm=w.comm),
+        lambda w, xs: _total(w, [0 * xs[0], *xs[: w.rank]]),
     ),
-    Check("allgather", lambda w, x: ops.allgather(x, comm=w.comm), _stacked),
-    Check("alltoall", lambda w, x: ops.alltoall(x, comm=w.comm), lambda w, xs: np.stack(xs)[:, w.rank]),
-    Check("gather", lambda w, x: ops.gather(x, 0, comm=w.comm), lambda w, xs: xs[w.rank] if w.rank else np.stack(xs)),
-    Check("scatter", lambda w, x: ops.scatter(x if w.rank == 0 else x[0], 0, comm=w.comm), lambda w, xs: xs[0][w.rank]),
+    Check("allgather", lambda w, x: mpixla.allgather(x, comm=w.comm), _stacked),
+    Check("alltoall", lambda w, x: mpixla.alltoall(x, comm=w.comm), lambda w, xs: np.stack(xs)[:, w.rank]),
+    Check(
+        "gather", lambda w, x: mpixla.gather(x, 0, comm=w.comm), lambda w, xs: xs[w.rank] if w.rank else np.stack(xs)
+    ),
+    Check(
+        "scatter", lambda w, x: mpixla.scatter(x if w.rank == 0 else x[0], 0, comm=w.comm), lambda w, xs: xs[0][w.rank]
+    ),
     Check(
         "allgatherv",
-        lambda w, x: _vector.allgatherv(x[: w.counts[w.rank]], w.counts, comm=w.comm),
+        lambda w, x: mpixla.allgatherv(x[: w.counts[w.rank]], w.counts, comm=w.comm),
         lambda w, xs: np.concatenate([x[:n] for x, n in zip(xs, w.counts, strict=True)]),
     ),
     Check(
         "alltoallv",
-        lambda w, x: _vector.alltoallv(x[: sum(w.rows(w.rank))], w.rows(w.rank), w.rows(w.rank), comm=w.comm),
+        lambda w, x: mpixla.alltoallv(x[: sum(w.rows(w.rank))], w.rows(w.rank), w.rows(w.rank), comm=w.comm),
         _from_rows,
     ),
     Check(
         "gatherv",
-        lambda w, x: _vector.gatherv(x[: w.counts[w.rank]], w.counts, 0, comm=w.comm),
+        lambda w, x: mpixla.gatherv(x[: w.counts[w.rank]], w.counts, 0, comm=w.comm),
         lambda w, xs: (
             xs[w.rank][: w.counts[w.rank]]
             if w.rank
@@ -157,10 +175,10 @@ CHECKS = [
     ),
     Check(
         "scatterv",
-        lambda w, x: _vector.scatterv(x[: w.counts[w.rank] if w.rank else sum(w.counts)], w.counts, 0, comm=w.comm),
+        lambda w, x: mpixla.scatterv(x[: w.counts[w.rank] if w.rank else sum(w.counts)], w.counts, 0, comm=w.comm),
         lambda w, xs: np.split(xs[0], np.cumsum(w.counts))[w.rank],
     ),
-    Check("pvary", lambda w, x: ops.pvary(x, comm=w.comm), _own),
+    Check("pvary", lambda w, x: mpixla.pvary(x, comm=w.comm), _own),
     Check("send and recv", _chain, lambda w, xs: xs[max(w.rank - 1, 0)]),
     Check("sendrecv", _ring, _from_below),
     Check(
@@ -171,47 +189,47 @@ CHECKS = [
     Check("sendrecv in a loop", lambda w, x: jax.lax.fori_loop(0, w.size, lambda i, x: _ring(w, x), x), _own),
     Check(
         "halo_exchange",
-        lambda w, x: halo.halo_exchange(jnp.pad(x[0], 1), w.ring),
+        lambda w, x: mpixla.halo_exchange(jnp.pad(x[0], 1), w.ring),
         lambda w, xs: np.concatenate([xs[w.below][0, -1:], xs[w.rank][0], xs[w.above][0, :1]]),
     ),
     Check(
         "neighbor_allgather",
-        lambda w, x: neighbor.neighbor_allgather(x, comm=w.ring),
+        lambda w, x: mpixla.neighbor_allgather(x, comm=w.ring),
         lambda w, xs: np.stack([xs[w.below], xs[w.above]]),
     ),
     Check(
         "neighbor_alltoall",
-        lambda w, x: neighbor.neighbor_alltoall(jnp.stack([x, 2 * x]), comm=w.ring),
+        lambda w, x: mpixla.neighbor_alltoall(jnp.stack([x, 2 * x]), comm=w.ring),
         lambda w, xs: np.stack([2 * xs[w.below], xs[w.above]]),
     ),
     Check(
         "neighbor_alltoallv",
-        lambda w, x: neighbor.neighbor_alltoallv(jnp.stack([x[0], 2 * x[0], 3 * x[0]]), (1, 2), (2, 1), comm=w.ring),
+        lambda w, x: mpixla.neighbor_alltoallv(jnp.stack([x[0], 2 * x[0], 3 * x[0]]), (1, 2), (2, 1), comm=w.ring),
         lambda w, xs: np.stack([2 * xs[w.below][0], 3 * xs[w.below][0], xs[w.above][0]]),
     ),
     Check("isend, irecv and waitall", _requests, lambda w, xs: np.stack([xs[w.below], xs[w.rank]])),
     Check(
         "isendrecv and wait",
-        lambda w, x: requests.wait(requests.isendrecv(x, x, w.below, w.above, comm=w.comm)),
+        lambda w, x: mpixla.wait(mpixla.isendrecv(x, x, w.below, w.above, comm=w.comm)),
         _from_below,
     ),
-    Check("iallgather", lambda w, x: requests.wait(requests.iallgather(x, comm=w.comm)), _stacked),
-    Check("iallreduce", lambda w, x: requests.wait(requests.iallreduce(x, MPI.SUM, comm=w.comm)), _total),
+    Check("iallgather", lambda w, x: mpixla.wait(mpixla.iallgather(x, comm=w.comm)), _stacked),
+    Check("iallreduce", lambda w, x: mpixla.wait(mpixla.iallreduce(x, MPI.SUM, comm=w.comm)), _total),
     Check(
         "ialltoall",
-        lambda w, x: requests.wait(requests.ialltoall(x, comm=w.comm)),
+        lambda w, x: mpixla.wait(mpixla.ialltoall(x, comm=w.comm)),
         lambda w, xs: np.stack(xs)[:, w.rank],
     ),
-    Check("ibcast", lambda w, x: requests.wait(requests.ibcast(x, 0, comm=w.comm)), lambda w, xs: xs[0]),
+    Check("ibcast", lambda w, x: mpixla.wait(mpixla.ibcast(x, 0, comm=w.comm)), lambda w, xs: xs[0]),
     Check(
         "ireduce_scatter",
-        lambda w, x: requests.wait(requests.ireduce_scatter(x, MPI.SUM, comm=w.comm)),
+        lambda w, x: mpixla.wait(mpixla.ireduce_scatter(x, MPI.SUM, comm=w.comm)),
         lambda w, xs: _total(w, xs)[w.rank],
     ),
     Check("sendrecv of a batch", lambda w, x: jax.vmap(lambda x: _ring(w, x))(x), _from_below),
     Check(
         "derivative of allreduce",
-        lambda w, x: jax.grad(lambda x: (ops.allreduce(x, MPI.SUM, comm=w.comm) ** 2).sum())(x),
+        lambda w, x: jax.grad(lambda x: (mpixla.allreduce(x, MPI.SUM, comm=w.comm) ** 2).sum())(x),
         lambda w, xs: 2 * _total(w, xs),
     ),
     Check(
@@ -224,14 +242,14 @@ CHECKS = [
 
 def run(timeout: float = TIMEOUT) -> int:
     """Runs the checks, prints a line for each on rank 0, and returns the exit status. All ranks must call it."""
-    wrong_launcher = _info.wrong_launcher()
+    wrong_launcher = info.wrong_launcher()
     if wrong_launcher:
         print(f"mpixla does NOT work here: {wrong_launcher}", flush=True)
         return 1
     world = World()
     say: Callable[[str], None] = (lambda text: print(text, flush=True)) if world.rank == 0 else (lambda text: None)
     ranks = f"{world.size} rank{'s' if world.size > 1 else ''}"
-    say(f"mpixla test: {len(CHECKS)} checks on {ranks}, {_info.mpi_name()}")
+    say(f"mpixla test: {len(CHECKS)} checks on {ranks}, {info.mpi_name()}")
     failed = []
     for check in CHECKS:
         reports = _on_all_ranks(check, world, timeout)

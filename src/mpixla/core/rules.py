@@ -1,4 +1,4 @@
-"""The general forms of the derivative and batching rules; ops.py says which operation has which.
+"""The general forms of the derivative and batching rules; mpixla.ops says which operation has which.
 
 Communication in a rule must not depend on what JAX knows about zeros on one rank: the others count on it. So rules
 that run at all make every call, with zeros where JAX has none.
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching
 
-from ._jax import Primitive
+from ..runtime.private_jax import Primitive
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]

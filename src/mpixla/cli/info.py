@@ -7,8 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from . import _native, _versions
-from ._mpi import MPI
+from ..runtime import native, versions
+from ..runtime.mpi import MPI
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -58,7 +58,7 @@ def report(places: list[tuple[str, list[int]]]) -> dict[str, str]:
     version = importlib.metadata.version
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent}",
-        "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {_versions.NEWEST_TESTED})",
+        "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {versions.NEWEST_TESTED})",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),
         "Python": f"{platform.python_version()} in {sys.prefix}",
@@ -81,7 +81,7 @@ def mpi_name() -> str:
 
 def _mpi_file() -> str:
     """The name by which the file was loaded, and the file that this is."""
-    name = _native.lib.mpixla_mpi_file().decode()
+    name = native.lib.mpixla_mpi_file().decode()
     if not name:
         return "unknown"
     file = str(Path(name).resolve())

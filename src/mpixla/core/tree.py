@@ -1,7 +1,7 @@
 """Data arguments that are pytrees, and arrays of PRNG keys: what makes a function of one array a function of many.
 
 A reduction or broadcast of a pytree is one call of MPI for each data type: the leaves are packed into one array, and
-the result is cut apart again (_pack.py). Everything else is one call for each leaf, in their order.
+the result is cut apart again (pack.py). Everything else is one call for each leaf, in their order.
 """
 
 import functools
@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ._pack import pack, unpack
-from ._pairs import is_of_pairs, reduce_pair
-from ._primitive import as_array
-from ._repeat import remembers
+from .pack import pack, unpack
+from .pairs import is_of_pairs, reduce_pair
+from .primitive import as_array
+from .repeat import remembers
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,7 +6,7 @@ import warnings
 
 import jax
 
-from ._mpi import MPI
+from .mpi import MPI
 
 # The newest JAX that the tests have passed with, and when.
 NEWEST_TESTED = "0.12.0.1"

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _native
-from ._comm import PairOp, reduction_of
-from ._mpi import MPI
+from ..runtime import native
+from ..runtime.comm import PairOp, reduction_of
+from ..runtime.mpi import MPI
 
 # The reductions of pairs, and of the values alone.
 _VALUES_OP = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}
@@ -58,10 +58,10 @@ def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
     values, places = map(jnp.asarray, pair)
     if values.shape != places.shape:
         raise TypeError(f"{rule}, but the values have shape {values.shape} and the places {places.shape}.")
-    row = _native.dtypes.get(values.dtype.name)
+    row = native.dtypes.get(values.dtype.name)
     if row is None or row.kind not in ("integer", "float"):
         raise TypeError(f"{rule}. Values are integers or floats, but these are {values.dtype.name}.")
-    if not jnp.issubdtype(places.dtype, jnp.integer) or places.dtype.name not in _native.dtypes:
+    if not jnp.issubdtype(places.dtype, jnp.integer) or places.dtype.name not in native.dtypes:
         raise TypeError(f"{rule}. Places are integers, but these are {places.dtype.name}.")
     return values, places
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from . import _native
-from ._primitive import LAYOUT_TARGET
+from ..runtime import native
+from .primitive import LAYOUT_TARGET
 
 
 def export_checks() -> list[Any]:
@@ -28,6 +28,6 @@ def export_checks() -> list[Any]:
     """
     from jax import export  # takes a while to import, and few programs need it
 
-    targets = [op.target for op in (*_native.ops.values(), *_native.request_ops.values())]
-    targets += [*_native.HELPER_TARGETS, LAYOUT_TARGET]
+    targets = [op.target for op in (*native.ops.values(), *native.request_ops.values())]
+    targets += [*native.HELPER_TARGETS, LAYOUT_TARGET]
     return [export.DisabledSafetyCheck.custom_call(target) for target in targets]

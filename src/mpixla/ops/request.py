@@ -1,6 +1,7 @@
 """Non-blocking operations: each starts a communication and gives a request, which ``wait`` turns into the result.
 
-The rows that they refer to are in native/tables/requests.def. ARCHITECTURE.md, "Requests", says why they are as they are.
+The rows that they refer to are in native/tables/requests.def. ARCHITECTURE.md, "Requests", says why they are as they
+are.
 """
 
 from collections.abc import Sequence
@@ -12,27 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching
 
-from . import _native
-from ._comm import Comm, Reduction, comm_of
-from ._jax import Primitive, ShapedArray, mlir
-from ._mpi import MPI
-from ._primitive import as_array, compose, lower_all, make, row_major
-from ._rules import define_jvp, with_batch_at
-from ._tree import Plan, is_key, joins, moves
-from .ops import (
-    _SUM,
+from ..core.primitive import as_array, compose, lower_all, make, row_major
+from ..core.rules import define_jvp, with_batch_at
+from ..core.tree import Plan, is_key, joins, moves
+from ..runtime import native
+from ..runtime.comm import Comm, Reduction, comm_of
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import Primitive, ShapedArray, mlir
+from .arguments import (
     REPLICATED,
     VARYING,
-    _dest,
-    _leading_size,
-    _rank,
-    _recvtag,
-    _reduction,
-    _refuse_any_source,
-    _shares,
-    _source,
-    _tag,
+    as_dest,
+    as_rank,
+    as_recvtag,
+    as_reduction,
+    as_source,
+    as_tag,
+    check_leading_size,
 )
+from .collective import SUM, shares
+from .point_to_point import refuse_any_source
 
 
 class _Type(NamedTuple):
@@ -91,8 +91,8 @@ class _Call:
         return self.name in ("ialltoall", "iallgather") and not self.transposed
 
 
-# An id is two float32 numbers (native/ops/request.h). A batch of requests is one request of MPI's; each of its ids is the
-# same.
+# An id is two float32 numbers (native/ops/request.h). A batch of requests is one request of MPI's; each of its ids is
+# the same.
 _ID = 2
 
 
@@ -113,7 +113,7 @@ _rows: dict[str, Primitive] = {
     name: make(name, _row_result_shape, row=row, lower=lower_all)
     if name in _WAITS
     else make(name, _row_id_shape, row=row)
-    for name, row in _native.request_ops.items()
+    for name, row in native.request_ops.items()
 }
 
 
@@ -136,7 +136,7 @@ def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
         return _rows["isendrecv"].bind(x, x, comm=self_comm, dest=0, source=0, sendtag=0, recvtag=0, batch=sizes)
     if call.stacked:
         x = jnp.moveaxis(x, batch, 0)
-    row = _native.request_ops[call.name]
+    row = native.request_ops[call.name]
     attributes = {name: getattr(call, name) for name in row.attributes}
     return _rows[call.name].bind(x, *operands[1:], batch=sizes, **attributes)
 
@@ -173,28 +173,28 @@ def _reversed(call: _Call) -> _Call:
     """The communication of the cotangents."""
     back = replace(call, takes=call.gives, gives=call.takes)
     if call.source is not None:
-        _refuse_any_source(call.source, call.name)
+        refuse_any_source(call.source, call.name)
     if call.name == "isend":
         return replace(back, name="irecv", dest=None, source=call.dest, recvtag=call.sendtag)
     if call.name == "irecv":
         return replace(back, name="isend", source=None, dest=call.source, sendtag=max(call.recvtag, 0))
     if call.name == "isendrecv":
-        any_tag = call.recvtag == _native.ANY_TAG
+        any_tag = call.recvtag == native.ANY_TAG
         return replace(
             back,
             dest=call.source,
             source=call.dest,
             sendtag=call.sendtag if any_tag else call.recvtag,
-            recvtag=_native.ANY_TAG if any_tag else call.sendtag,
+            recvtag=native.ANY_TAG if any_tag else call.sendtag,
         )
     if call.name == "ialltoall":
         return back
     if call.name == "ireduce_scatter":
         return replace(back, name="iallgather", op=None, cotangent=VARYING)
     if call.cotangent == VARYING:
-        return replace(back, name="ireduce_scatter", op=_SUM, cotangent=REPLICATED)
+        return replace(back, name="ireduce_scatter", op=SUM, cotangent=REPLICATED)
     # The tangent of any reduction is a sum.
-    return replace(back, transposed=not call.transposed, op=call.op and _SUM)
+    return replace(back, transposed=not call.transposed, op=call.op and SUM)
 
 
 def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
@@ -202,10 +202,10 @@ def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
 
 
 def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[Any]:
-    if call.op is None or call.op == _SUM:
+    if call.op is None or call.op == SUM:
         return _start.bind(*tangents, call=call, batch=batch)
-    weighted = _shares(primals[0], call.comm, call.op) * tangents[0]
-    return _start.bind(weighted, call=replace(call, op=_SUM), batch=batch)
+    weighted = shares(primals[0], call.comm, call.op) * tangents[0]
+    return _start.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
 
 def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -> list[Any]:
@@ -231,7 +231,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         results += _start.bind(ct, *template, call=back, batch=batch)
     else:
         results.append(None)
-    kept = call.name == "isend" or call.source == _native.PROC_NULL  # whether the result is the array that was kept
+    kept = call.name == "isend" or call.source == native.PROC_NULL  # whether the result is the array that was kept
     if call.keeps:
         results.append(ct if kept else jnp.zeros_like(ct))
     for x in operands[len(results) - 1 :]:  # came before, but did not matter
@@ -483,7 +483,7 @@ _after_start = Primitive("after_start")
 
 
 def _after_start_lower(ctx: Any, x: Any, *ids: Any) -> Any:
-    rule = jax.ffi.ffi_lowering(_native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
+    rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
     return rule(ctx, row_major(ctx, 0, x), *ids)
 
 
@@ -541,7 +541,7 @@ def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> R
     """
     x, c = as_array(x, "x", "isend"), comm_of(comm)
     call = _Call(
-        "isend", c, _type(x), _type(x), dest=_dest(dest, "dest", "isend", c), sendtag=_tag(tag, "tag", "isend", c)
+        "isend", c, _type(x), _type(x), dest=as_dest(dest, "dest", "isend", c), sendtag=as_tag(tag, "tag", "isend", c)
     )
     return _started(call, x, keeps=x)
 
@@ -587,8 +587,8 @@ def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm:
         c,
         _type(x),
         _type(x),
-        source=_source(source, "source", "irecv", c),
-        recvtag=_recvtag(tag, "tag", "irecv", c),
+        source=as_source(source, "source", "irecv", c),
+        recvtag=as_recvtag(tag, "tag", "irecv", c),
     )
     return _started(call, x, keeps=x)
 
@@ -646,10 +646,10 @@ def isendrecv(
         c,
         _type(sendbuf),
         _type(recvbuf),
-        dest=_dest(dest, "dest", "isendrecv", c),
-        sendtag=_tag(sendtag, "sendtag", "isendrecv", c),
-        source=_source(source, "source", "isendrecv", c),
-        recvtag=_recvtag(recvtag, "recvtag", "isendrecv", c),
+        dest=as_dest(dest, "dest", "isendrecv", c),
+        sendtag=as_tag(sendtag, "sendtag", "isendrecv", c),
+        source=as_source(source, "source", "isendrecv", c),
+        recvtag=as_recvtag(recvtag, "recvtag", "isendrecv", c),
     )
     return _started(call, sendbuf, recvbuf, keeps=recvbuf)
 
@@ -682,7 +682,7 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
         True
     """
     x = as_array(x, "x", "iallreduce")
-    return _started(_Call("iallreduce", comm_of(comm), _type(x), _type(x), op=_reduction(op, x, "iallreduce")), x)
+    return _started(_Call("iallreduce", comm_of(comm), _type(x), _type(x), op=as_reduction(op, x, "iallreduce")), x)
 
 
 @joins(reduces=False, collect=_of_tree)
@@ -713,7 +713,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
         1.0
     """
     x, c = as_array(x, "x", "ibcast"), comm_of(comm)
-    return _started(_Call("ibcast", c, _type(x), _type(x), root=_rank(root, "root", "ibcast", c)), x)
+    return _started(_Call("ibcast", c, _type(x), _type(x), root=as_rank(root, "root", "ibcast", c)), x)
 
 
 @moves(collect=_of_tree)
@@ -770,7 +770,7 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
         True
     """
     x, c = as_array(x, "x", "ialltoall"), comm_of(comm)
-    _leading_size(x, "ialltoall", c)
+    check_leading_size(x, "ialltoall", c)
     return _started(_Call("ialltoall", c, _type(x), _type(x)), x)
 
 
@@ -803,6 +803,6 @@ def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Requ
         True
     """
     x, c = as_array(x, "x", "ireduce_scatter"), comm_of(comm)
-    _leading_size(x, "ireduce_scatter", c)
+    check_leading_size(x, "ireduce_scatter", c)
     gives = _Type(tuple(x.shape[1:]), np.dtype(x.dtype))
-    return _started(_Call("ireduce_scatter", c, _type(x), gives, op=_reduction(op, x, "ireduce_scatter")), x)
+    return _started(_Call("ireduce_scatter", c, _type(x), gives, op=as_reduction(op, x, "ireduce_scatter")), x)

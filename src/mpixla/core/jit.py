@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._jax import Primitive, ShapedArray, mlir, ordered, trace_state_clean
-from ._primitive import DONE
+from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, trace_state_clean
+from .primitive import DONE
 
 
 def _as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
@@ -46,7 +46,7 @@ def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
     return [*results, mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))]
 
 
-mlir.register_lowering(_program, _program_lower, cacheable=False)  # for _primitive._is_argument
+mlir.register_lowering(_program, _program_lower, cacheable=False)  # for primitive._is_argument
 
 
 @jax.tree_util.register_pytree_node_class

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from . import _native
-from ._jax import trace_state_clean
-from ._mpi import MPI
+from ..runtime import native
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import trace_state_clean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         known: dict[tuple[Any, ...], tuple[Callable[..., Any], bool, int | None]] = {}
-        is_alive = _native.lib.mpixla_comm_is_alive
+        is_alive = native.lib.mpixla_comm_is_alive
 
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
             if len(args) < arguments or not trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The factory for primitives: from a row of native/tables/ops.def, or a composition of rows, to a JAX primitive.
 
 A primitive has a shape rule, a lowering, and an implementation for eager calls (this file), and rules for derivatives
-and batches (_rules.py).
+and batches (rules.py).
 """
 
 import functools
@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import _native
-from ._jax import Primitive, ShapedArray, mlir, ordered, token_aval
-from ._repeat import Program, recorder
+from ..runtime import native
+from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, token_aval
+from .repeat import Program, recorder
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
@@ -24,7 +24,7 @@ def make(
     name: str,
     shapes: ShapeRule,
     *,
-    row: _native.Op | None = None,
+    row: native.Op | None = None,
     lower: Callable[..., Any] | None = None,
 ) -> Primitive:
     """Makes the primitive for the row ``name`` of native/tables/ops.def, or for another row.
@@ -33,7 +33,7 @@ def make(
     It has multiple results. Its parameters include the row's attributes. ``lower`` is one of the lowering rules below,
     by default the one for rows that have a send buffer, a template and a receive buffer at most.
     """
-    return _define(name, shapes, functools.partial(lower or _lower, row or _native.ops[name]))
+    return _define(name, shapes, functools.partial(lower or _lower, row or native.ops[name]))
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]]) -> Primitive:
@@ -66,16 +66,16 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
 
 
 def _is_here(where: int, params: dict[str, Any]) -> bool:
-    if where in (_native.NOWHERE, _native.EVERYWHERE):
-        return where == _native.EVERYWHERE
-    return (where == _native.ON_ROOT) == (params["comm"].rank == params["root"])
+    if where in (native.NOWHERE, native.EVERYWHERE):
+        return where == native.EVERYWHERE
+    return (where == native.ON_ROOT) == (params["comm"].rank == params["root"])
 
 
 def _number(value: Any) -> int:
     return int(getattr(value, "id", value))
 
 
-def _lower(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     _refuse_several_devices(row, ctx.module_context)
     passed = [0] if _is_here(row.send, params) else []
@@ -97,20 +97,20 @@ def _is_argument(value: Any) -> bool:
     return "sym_name" in function.attributes and mlir.ir.StringAttr(function.attributes["sym_name"]).value == "main"
 
 
-def lower_all(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def lower_all(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler all operands, and takes all results from it."""
     _refuse_several_devices(row, ctx.module_context)
     return _call_handler(row, ctx, operands, range(len(operands)), bool(ctx.avals_out), params)
 
 
-def lower_in_place(row: _native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """As many results as operands, each in its operand's memory, which XLA copies before if it is still needed."""
     _refuse_several_devices(row, ctx.module_context)
     return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
 
 
 def _call_handler(
-    row: _native.Op,
+    row: native.Op,
     ctx: Any,
     operands: Sequence[Any],
     passed: Sequence[int],
@@ -158,7 +158,7 @@ def row_major(ctx: Any, i: int, operand: Any) -> Any:
     return result
 
 
-def _refuse_several_devices(row: _native.Op, module: Any) -> None:
+def _refuse_several_devices(row: native.Op, module: Any) -> None:
     context = module.axis_context
     devices = getattr(context, "num_devices", None)
     if devices is None:
@@ -240,7 +240,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
             x = jnp.asarray(x)
         except TypeError as e:
             raise TypeError(f"{what} of {name} must be an array or a number, but is a {type(x).__name__}.") from e
-    if x.dtype.name not in _native.dtypes:
-        known = ", ".join(_native.dtypes)
+    if x.dtype.name not in native.dtypes:
+        known = ", ".join(native.dtypes)
         raise TypeError(f"{name} cannot communicate {what} of dtype {x.dtype.name}. It takes {known}.")
     return x

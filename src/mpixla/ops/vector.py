@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._comm import Comm, comm_of
-from ._jax import ShapedArray
-from ._mpi import MPI
-from ._primitive import as_array, compose, make
-from ._rules import define_batching, define_linear
-from ._tree import moves
-from .ops import _SUM, REPLICATED, VARYING, _allreduce, _convention, _integer, _rank
+from ..core.primitive import as_array, compose, make
+from ..core.rules import define_batching, define_linear
+from ..core.tree import moves
+from ..runtime.comm import Comm, comm_of
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import ShapedArray
+from .arguments import REPLICATED, VARYING, as_convention, as_integer, as_rank
+from .collective import SUM, allreduce_p
 
 # Checks of arguments.
 
@@ -37,7 +38,7 @@ def _counts(value: Any, what: str, name: str, comm: Comm) -> tuple[int, ...]:
             f"{what} of {name} must be a sequence of integers, one for each of the {comm.size} ranks of communicator "
             f"'{comm.name}', but is {value!r}."
         )
-    counts = tuple(_integer(count, f"{what}[{i}]", name) for i, count in enumerate(value))
+    counts = tuple(as_integer(count, f"{what}[{i}]", name) for i, count in enumerate(value))
     if len(counts) != comm.size:
         raise ValueError(
             f"{what} of {name} must have one entry for each of the {comm.size} ranks of communicator '{comm.name}', "
@@ -96,7 +97,7 @@ _allgatherv_transpose = compose(
 
 
 def _sum_of_rows_fun(ct: Any, *, comm: Comm, counts: tuple[int, ...]) -> list[Any]:
-    (total,) = _allreduce.bind(ct, comm=comm, op=_SUM, cotangent=VARYING)
+    (total,) = allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)
     return [_slice(total, comm, counts)]
 
 
@@ -156,7 +157,7 @@ def allgatherv(
         True
     """
     x, c = as_array(x, "x", "allgatherv"), comm_of(comm)
-    rows, convention = _counts(counts, "counts", "allgatherv", c), _convention(cotangent, "allgatherv")
+    rows, convention = _counts(counts, "counts", "allgatherv", c), as_convention(cotangent, "allgatherv")
     _check_rows(x, rows[c.rank], f"which is counts[{c.rank}]", "allgatherv")
     return _allgatherv.bind(x, comm=c, counts=rows, cotangent=convention)[0]
 
@@ -285,7 +286,7 @@ def gatherv(x: Any, counts: Sequence[int], root: int, *, comm: MPI.Comm | None =
         True
     """
     x, c = as_array(x, "x", "gatherv"), comm_of(comm)
-    rows, root = _counts(counts, "counts", "gatherv", c), _rank(root, "root", "gatherv", c)
+    rows, root = _counts(counts, "counts", "gatherv", c), as_rank(root, "root", "gatherv", c)
     _check_rows(x, rows[c.rank], f"which is counts[{c.rank}]", "gatherv")
     return _gatherv.bind(x, comm=c, counts=rows, root=root)[0]
 
@@ -326,7 +327,7 @@ def scatterv(x: Any, counts: Sequence[int], root: int, *, comm: MPI.Comm | None 
         True
     """
     x, c = as_array(x, "x", "scatterv"), comm_of(comm)
-    rows, root = _counts(counts, "counts", "scatterv", c), _rank(root, "root", "scatterv", c)
+    rows, root = _counts(counts, "counts", "scatterv", c), as_rank(root, "root", "scatterv", c)
     if c.rank == root:
         _check_rows(x, sum(rows), "the sum of counts, since it is the root", "scatterv")
     else:

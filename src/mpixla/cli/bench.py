@@ -7,8 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _info, ops
-from ._mpi import MPI
+import mpixla
+
+from ..runtime.mpi import MPI
+from . import info
 
 SIZES = (4, 1 << 10, 1 << 15, 1 << 20, 1 << 24)  # bytes
 
@@ -21,21 +23,21 @@ def run() -> int:
     """Prints a table on rank 0, and returns the exit status. All ranks must call it."""
     comm = MPI.COMM_WORLD.Clone()
     rank, size = comm.Get_rank(), comm.Get_size()
-    wrong_launcher = _info.wrong_launcher()
+    wrong_launcher = info.wrong_launcher()
     if wrong_launcher:
         print(wrong_launcher, flush=True)
         return 1
     hosts = len(set(comm.allgather(MPI.Get_processor_name())))
     say: Callable[[str], None] = (lambda text: print(text, flush=True)) if rank == 0 else (lambda text: None)
-    say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {hosts} host{'s' * (hosts > 1)}, {_info.mpi_name()}")
+    say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {hosts} host{'s' * (hosts > 1)}, {info.mpi_name()}")
     say("Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring; MB/s in one direction.")
     if size == 1:
         say("There is one rank, which sends to itself: start more with mpirun.")
     say(f"{'bytes':>10}{'sendrecv us':>15}{'MB/s':>10}{'allreduce us':>15}{'MB/s':>10}")
     below, above = (rank - 1) % size, (rank + 1) % size
     calls: tuple[Callable[[Any], Any], ...] = (
-        lambda x: ops.sendrecv(x, x, below, above),
-        lambda x: ops.allreduce(x, MPI.SUM),
+        lambda x: mpixla.sendrecv(x, x, below, above),
+        lambda x: mpixla.allreduce(x, MPI.SUM),
     )
     for nbytes in SIZES:
         row = f"{nbytes:>10}"

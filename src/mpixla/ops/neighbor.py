@@ -1,7 +1,7 @@
 """Communication between neighbours on communicators with a topology: Cartesian ones and graphs.
 
-All three operations are one exchange of messages (native/ops/exchange.h). MPI's own neighbourhood collectives are not used:
-MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
+All three operations are one exchange of messages (native/ops/exchange.h). MPI's own neighbourhood collectives are not
+used: MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
 """
 
 import math
@@ -14,14 +14,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from . import _native
-from ._comm import Comm, comm_of
-from ._jax import Primitive, ShapedArray
-from ._mpi import MPI
-from ._primitive import as_array, compose, make
-from ._rules import define_batching, define_linear
-from ._tree import moves
-from .ops import _integer
+from ..core.primitive import as_array, compose, make
+from ..core.rules import define_batching, define_linear
+from ..core.tree import moves
+from ..runtime import native
+from ..runtime.comm import Comm, comm_of
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import Primitive, ShapedArray
+from .arguments import as_integer
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _cartesian(comm: MPI.Cartcomm) -> Slots:
     """Down and up in each dimension. What goes down arrives from above, so a message has the tag of the slot that it is
     sent from; this tells the two apart where one rank is both."""
     ranks = [
-        _native.PROC_NULL if rank == MPI.PROC_NULL else rank
+        native.PROC_NULL if rank == MPI.PROC_NULL else rank
         for axis in range(comm.Get_dim())
         for rank in comm.Shift(axis, 1)
     ]
@@ -188,7 +188,7 @@ define_batching(_gather_transpose, lambda **params: (1, 0))
 
 def _counts(counts: Any, what: str, name: str, degree: int) -> tuple[int, ...]:
     try:
-        values = tuple(_integer(count, f"each of {what}", name) for count in counts)
+        values = tuple(as_integer(count, f"each of {what}", name) for count in counts)
     except TypeError as e:
         if "must be an integer" in str(e) or "traced value" in str(e):
             raise

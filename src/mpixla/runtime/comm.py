@@ -10,8 +10,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from . import _native
-from ._mpi import MPI
+from . import native
+from .mpi import MPI
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Reduction:
 
 @dataclass(frozen=True)
 class PairOp:
-    """A reduction of pairs, for operands that are encoded already (_pairs.py)."""
+    """A reduction of pairs, for operands that are encoded already (pairs.py)."""
 
     op: MPI.Op
 
@@ -66,10 +66,10 @@ class Status:
     id: int
 
     def __repr__(self) -> str:
-        return "none" if self.id == _native.NO_STATUS else f"status {self.id}"
+        return "none" if self.id == native.NO_STATUS else f"status {self.id}"
 
 
-NO_STATUS = Status(_native.NO_STATUS)
+NO_STATUS = Status(native.NO_STATUS)
 
 # Handles by which users reach what is registered: kept, so that their addresses and handles stay theirs.
 _kept: dict[tuple[str, int], Any] = {}
@@ -122,7 +122,7 @@ def comm_of(comm: Any) -> Comm:
             "only on ranks that are members, with a communicator that still exists."
         )
     name = comm.Get_name() or "unnamed communicator"
-    number = _native.check(_native.lib.mpixla_comm_register(_native._handle(comm), name.encode()))
+    number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode()))
     known = _comms.get(number)
     if known is None:
         known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
@@ -130,8 +130,8 @@ def comm_of(comm: Any) -> Comm:
 
 
 _predefined: dict[int, Reduction] = {
-    _native._handle(_native._find_mpi(row.name)): Reduction(number, row.name.removeprefix("MPI_"), row.kinds)
-    for number, row in enumerate(_native.reductions)
+    native.handle_of(native.find_mpi(row.name)): Reduction(number, row.name.removeprefix("MPI_"), row.kinds)
+    for number, row in enumerate(native.reductions)
 }
 
 
@@ -146,7 +146,7 @@ def reduction_of(op: Any) -> Reduction:
         return replace(reduction_of(op.op), kinds=None)
     if not isinstance(op, MPI.Op):
         raise TypeError(f"op must be an mpi4py reduction (mpi4py.MPI.SUM, say), but is a {_kind(op)}.")
-    handle = _native._handle(op)
+    handle = native.handle_of(op)
     if handle in _predefined:
         return _predefined[handle]
     if op == MPI.OP_NULL:
@@ -154,7 +154,7 @@ def reduction_of(op: Any) -> Reduction:
     if op.is_predefined:
         names = ", ".join("MPI." + row.name for row in _predefined.values())
         raise ValueError(f"op is a predefined reduction that does not apply to arrays. Use one of {names}.")
-    number = _native.check(_native.lib.mpixla_reduction_register(handle))
+    number = native.check(native.lib.mpixla_reduction_register(handle))
     _kept["reduction", number] = op
     return Reduction(number, f"user-made {number}", None)
 
@@ -169,7 +169,7 @@ def status_of(status: Any) -> Status:
         return NO_STATUS
     if not isinstance(status, MPI.Status):
         raise TypeError(f"status must be an mpi4py.MPI.Status or None, but is a {_kind(status)}.")
-    number = _native.check(_native.lib.mpixla_status_register(MPI._addressof(status)))
+    number = native.check(native.lib.mpixla_status_register(MPI._addressof(status)))
     _kept["status", number] = status
     return Status(number)
 

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 from jax.interpreters import ad, batching
 from mpi4py import MPI
 
-from . import _native
-from ._comm import Comm, comm_of
-from ._jax import Primitive, ShapedArray
-from ._primitive import as_array, lower_in_place, make
-from ._rules import define_jvp, define_transpose
-from .ops import _integer
+from ..core.primitive import as_array, lower_in_place, make
+from ..core.rules import define_jvp, define_transpose
+from ..runtime import native
+from ..runtime.comm import Comm, comm_of
+from ..runtime.private_jax import Primitive, ShapedArray
+from .arguments import as_integer
 
 Tree = TypeVar("Tree")
 # For each array, which of its axes each Cartesian dimension is.
@@ -79,7 +79,7 @@ def _neighbours_of(comm: Any, c: Comm) -> tuple[tuple[int, ...], tuple[int, ...]
         cart = MPI.Cartcomm(comm)
         pairs = [cart.Shift(dimension, 1) for dimension in range(cart.Get_dim())]
         low, high = (
-            tuple(_native.PROC_NULL if rank == MPI.PROC_NULL else rank for rank in side)
+            tuple(native.PROC_NULL if rank == MPI.PROC_NULL else rank for rank in side)
             for side in (zip(*pairs, strict=True) if pairs else ((), ()))
         )
         _neighbours[c] = low, high
@@ -89,21 +89,21 @@ def _neighbours_of(comm: Any, c: Comm) -> tuple[tuple[int, ...], tuple[int, ...]
 def _one_for_each(values: Any, what: str, dimensions: int) -> tuple[int, ...]:
     """Integers, one for each dimension."""
     if isinstance(values, jax.core.Tracer):
-        _integer(values, what, "halo_exchange")
+        as_integer(values, what, "halo_exchange")
     values = list(values) if hasattr(values, "__len__") else [values]
     if len(values) != dimensions:
         raise ValueError(
             f"{what} of halo_exchange has {len(values)} entries, but the communicator has {dimensions} dimension(s). "
             "Give one for each."
         )
-    return tuple(_integer(value, f"{what}[{i}]", "halo_exchange") for i, value in enumerate(values))
+    return tuple(as_integer(value, f"{what}[{i}]", "halo_exchange") for i, value in enumerate(values))
 
 
 def _widths(width: Any, dimensions: int) -> tuple[int, ...]:
     if hasattr(width, "__len__") and getattr(width, "ndim", 1) == 1:
         widths = _one_for_each(width, "width", dimensions)
     else:
-        widths = (_integer(width, "width", "halo_exchange"),) * dimensions
+        widths = (as_integer(width, "width", "halo_exchange"),) * dimensions
     if any(w < 0 for w in widths):
         raise ValueError(f"width of halo_exchange is {width}, but a ghost zone cannot be negative. Pass 0 for none.")
     return widths

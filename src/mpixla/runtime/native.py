@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ._mpi import MPI
+from .mpi import MPI
 
 
 class _Named(int):
@@ -107,7 +107,7 @@ class Op:
 
 
 def _load() -> ctypes.CDLL:
-    path = Path(__file__).with_name("libmpixla.so")
+    path = Path(__file__).parent.with_name("libmpixla.so")
     try:
         lib = ctypes.CDLL(str(path))
     except OSError as e:
@@ -155,11 +155,12 @@ def _rows(table: Any) -> list[Any]:
     return rows[: count.value]
 
 
-def _handle(mpi_object: Any) -> int:
+def handle_of(mpi_object: Any) -> int:
+    """MPI's handle of an mpi4py object, as the C library takes it."""
     return int(MPI._handleof(mpi_object)) % 2**64
 
 
-def _find_mpi(mpi_name: str) -> Any:
+def find_mpi(mpi_name: str) -> Any:
     """mpi4py's object with this MPI name."""
     return getattr(MPI, mpi_name.removeprefix("MPI_"))
 
@@ -175,15 +176,15 @@ def _connect() -> None:
         proc_null=MPI.PROC_NULL,
         in_place=int(MPI.IN_PLACE),
         max_error_string=MPI.MAX_ERROR_STRING,
-        comm_world=_handle(MPI.COMM_WORLD),
-        comm_self=_handle(MPI.COMM_SELF),
+        comm_world=handle_of(MPI.COMM_WORLD),
+        comm_self=handle_of(MPI.COMM_SELF),
     )
     if lib.mpixla_start(ctypes.byref(facts)) != 0:
         raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
     for mpi_name in {row.mpi_name for row in dtypes.values()}:
-        check(lib.mpixla_datatype_bind(mpi_name.encode(), _handle(_find_mpi(mpi_name))))
+        check(lib.mpixla_datatype_bind(mpi_name.encode(), handle_of(find_mpi(mpi_name))))
     for row in reductions:
-        check(lib.mpixla_reduction_bind(row.name.encode(), _handle(_find_mpi(row.name))))
+        check(lib.mpixla_reduction_bind(row.name.encode(), handle_of(find_mpi(row.name))))
 
 
 def _register(table: Any) -> dict[str, Op]:

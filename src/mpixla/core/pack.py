@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import batching
 
-from . import _native
-from ._jax import Primitive, ShapedArray, mlir
-from ._rules import define_linear, with_batch_at
+from ..runtime import native
+from ..runtime.private_jax import Primitive, ShapedArray, mlir
+from .rules import define_linear, with_batch_at
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -46,8 +46,8 @@ def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
     return [array.update(shape=(*array.shape[:-1], *shape)) for shape in shapes]
 
 
-_pack = _make("pack", _native.PACK_TARGET, _packed)
-_unpack = _make("unpack", _native.UNPACK_TARGET, _unpacked)
+_pack = _make("pack", native.PACK_TARGET, _packed)
+_unpack = _make("unpack", native.UNPACK_TARGET, _unpacked)
 
 
 def _transpose_of_pack(ct: Any, *, types: Any, kept_axes: int) -> list[Any]:

@@ -1,0 +1,1 @@
+"""The operations, one module for each family. Users have them from ``mpixla``."""

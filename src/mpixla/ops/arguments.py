@@ -1,0 +1,97 @@
+"""Checks of arguments, all of which happen when tracing. Each returns the value that the program carries."""
+
+from typing import Any
+
+import jax
+
+from ..runtime import native
+from ..runtime.comm import Comm, Reduction, reduction_of
+from ..runtime.mpi import MPI
+
+
+def as_integer(value: Any, what: str, name: str) -> int:
+    """An integer that is known when tracing."""
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(
+            f"{what} of {name} is a traced value ({value.aval}), but must be known when tracing, because it decides "
+            "which program this rank runs. Pass a Python integer; under jit, mark the argument as static "
+            "(static_argnums or static_argnames), or close over it."
+        )
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise TypeError(f"{what} of {name} must be an integer, but is {value!r}.") from None
+
+
+def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
+    """A rank of the communicator."""
+    rank = as_integer(value, what, name)
+    if not 0 <= rank < comm.size:
+        raise ValueError(
+            f"{what} of {name} is {rank}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}."
+        )
+    return rank
+
+
+def as_dest(value: Any, what: str, name: str, comm: Comm) -> int:
+    """A rank, or nobody."""
+    rank = as_integer(value, what, name)
+    return native.PROC_NULL if rank == MPI.PROC_NULL else as_rank(rank, what, name, comm)
+
+
+def as_source(value: Any, what: str, name: str, comm: Comm) -> int:
+    """A rank, or anybody, or nobody."""
+    rank = as_integer(value, what, name)
+    return native.ANY_SOURCE if rank == MPI.ANY_SOURCE else as_dest(rank, what, name, comm)
+
+
+def as_tag(value: Any, what: str, name: str, comm: Comm) -> int:
+    """A tag that a message can have."""
+    tag = as_integer(value, what, name)
+    bound: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # type: ignore[assignment]
+    if not 0 <= tag <= bound:
+        raise ValueError(f"{what} of {name} is {tag}, but this MPI's tags are 0 to {bound}.")
+    return tag
+
+
+def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> int:
+    """A tag, or any."""
+    tag = as_integer(value, what, name)
+    return native.ANY_TAG if tag == MPI.ANY_TAG else as_tag(tag, what, name, comm)
+
+
+def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
+    """A reduction that takes the array's data type."""
+    reduction = reduction_of(op)
+    kind = native.dtypes[x.dtype.name].kind
+    if reduction.kinds is not None and kind not in reduction.kinds:
+        if reduction.kinds == ("pair",):
+            raise TypeError(
+                f"{name} cannot reduce with op {reduction.name}, which is for pairs of values and places; allreduce, "
+                "reduce, scan, exscan and reduce_scatter take these."
+            )
+        allowed = [row.name.removeprefix("MPI_") for row in native.reductions if kind in row.kinds]
+        way_out = f"It can be reduced with {', '.join(allowed)}." if allowed else "Convert it to float32 before."
+        raise TypeError(f"{name} cannot reduce dtype {x.dtype.name} with op {reduction.name}. {way_out}")
+    return reduction
+
+
+def check_leading_size(x: jax.Array, name: str, comm: Comm) -> None:
+    """Refuses an array without one entry along the first axis for each rank."""
+    if x.ndim == 0 or x.shape[0] != comm.size:
+        raise ValueError(
+            f"{name} needs an array whose first axis has one entry for each of the {comm.size} ranks of communicator "
+            f"'{comm.name}', but x has shape {x.shape}."
+        )
+
+
+# How the cotangent of a result that is the same on every rank is counted (docs/derivatives.md): it is taken to be the
+# same on every rank too, and counted once; or it differs between ranks, and all are added up.
+REPLICATED, VARYING = "replicated", "varying"
+
+
+def as_convention(cotangent: Any, name: str) -> str:
+    """How cotangents are counted."""
+    if cotangent not in (REPLICATED, VARYING):
+        raise ValueError(f"cotangent of {name} must be '{REPLICATED}' or '{VARYING}', but is {cotangent!r}.")
+    return str(cotangent)

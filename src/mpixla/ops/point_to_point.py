@@ -1,0 +1,233 @@
+"""Messages from one rank to another: one block for each operation, as in collective.py."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from ..core.primitive import as_array, compose, make
+from ..core.rules import define_batching, define_linear
+from ..core.tree import moves
+from ..runtime import native
+from ..runtime.comm import NO_STATUS, Comm, Status, comm_of, status_of
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import ShapedArray
+from .arguments import as_dest, as_recvtag, as_source, as_tag
+from .shapes import batch_in_front, like, nothing
+
+# recv
+
+recv_p = make("recv", like)
+
+
+def _recv_transpose_fun(ct: Any, *, comm: Comm, recvtag: int, source: int, status: Status) -> list[Any]:
+    if source == native.PROC_NULL:
+        return [ct]  # the result was the template
+    refuse_any_source(source, "recv")
+    send_p.bind(ct, comm=comm, dest=source, sendtag=max(recvtag, 0))
+    return [jnp.zeros_like(ct)]
+
+
+def refuse_any_source(source: int, name: str) -> None:
+    """Refuses reverse mode where nobody knows whom the cotangent goes to."""
+    if source == native.ANY_SOURCE:
+        raise TypeError(
+            f"{name} from MPI.ANY_SOURCE has no reverse mode, because its cotangent must go back to the rank that sent "
+            "the message. Name the source."
+        )
+
+
+_recv_transpose = compose("recv_transpose", like, _recv_transpose_fun)
+
+define_linear(recv_p, lambda ct, *, types, **params: _recv_transpose.bind(ct, **params))
+define_linear(_recv_transpose, lambda ct, *, types, **params: recv_p.bind(ct, **params))
+define_batching(recv_p, batch_in_front)
+define_batching(_recv_transpose, batch_in_front)
+
+
+@moves()
+def recv(
+    x: Any,
+    source: int = MPI.ANY_SOURCE,
+    *,
+    tag: int = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+    status: MPI.Status | None = None,
+) -> Any:
+    """Receives an array from another rank.
+
+    Args:
+        x: a template: the result has its shape and dtype. ``x`` is not modified.
+        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
+        tag: the message's tag, or ``MPI.ANY_TAG``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        status: filled, each time the call runs, with the message's source, tag and length.
+
+    Returns:
+        The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
+        the template's values remain.
+
+    Derivative:
+        Linear in the message and the template. Reverse mode: the cotangent is sent back to ``source``, which must not
+        be ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``). A sender that used ``send`` does not wait
+        for it: where gradients are to flow use ``sendrecv``, or ``wait(isend(x, dest))`` in the place of ``send``.
+
+    Raises:
+        TypeError: for a source or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
+            ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
+        ValueError: for a source that is not a rank of the communicator, a tag out of range, or a communicator
+            that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> mpixla.recv(jnp.arange(3), source=MPI.PROC_NULL)
+        Array([0, 1, 2], dtype=int32)
+    """
+    x, c = as_array(x, "x", "recv"), comm_of(comm)
+    return recv_p.bind(
+        x,
+        comm=c,
+        recvtag=as_recvtag(tag, "tag", "recv", c),
+        source=as_source(source, "source", "recv", c),
+        status=status_of(status),
+    )[0]
+
+
+# send
+
+send_p = make("send", nothing)
+
+
+def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
+    raise TypeError(
+        "send has no reverse mode, because it has no result whose cotangent could come back. Use sendrecv, or "
+        "x = wait(isend(x, dest))."
+    )
+
+
+define_linear(send_p, _refuse_reverse_mode)
+define_batching(send_p, batch_in_front)
+
+
+@moves()
+def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> None:
+    """Sends an array to another rank.
+
+    Called eagerly it returns when ``x`` was handed to MPI, which may be only when the other rank receives it.
+
+    Args:
+        x: the array, or a pytree of arrays, which is sent leaf by leaf.
+        dest: the rank that receives, or ``MPI.PROC_NULL``.
+        tag: the message's tag.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Derivative:
+        Forward mode sends the tangent. There is no reverse mode, since there is no result: use ``sendrecv``, or
+        ``wait(isend(x, dest))``, which is ``x`` and takes its cotangent back.
+
+    Raises:
+        TypeError: for a destination or tag that is not a static integer, a ``comm`` that is no intra-communicator,
+            or a dtype that MPI cannot move.
+        ValueError: for a destination that is not a rank of the communicator, a tag out of range, or a communicator
+            that was freed.
+
+    Example:
+        >>> from mpi4py import MPI
+        >>> import jax.numpy as jnp, mpixla
+        >>> mpixla.send(jnp.ones(3), dest=MPI.PROC_NULL)
+    """
+    x, c = as_array(x, "x", "send"), comm_of(comm)
+    send_p.bind(x, comm=c, dest=as_dest(dest, "dest", "send", c), sendtag=as_tag(tag, "tag", "send", c))
+
+
+# sendrecv
+
+
+def _sendrecv_shapes(sendbuf: ShapedArray, recvbuf: ShapedArray, **params: Any) -> list[ShapedArray]:
+    return [recvbuf]
+
+
+sendrecv_p = make("sendrecv", _sendrecv_shapes)
+
+
+def _sendrecv_transpose(
+    ct: Any, *, types: Any, comm: Comm, dest: int, recvtag: int, sendtag: int, source: int, status: Status
+) -> list[Any]:
+    """The cotangent goes back where the message came from, under its tag; the template's is there if none came."""
+    refuse_any_source(source, "sendrecv")
+    back = {
+        "dest": source,
+        "source": dest,
+        "sendtag": sendtag if recvtag == native.ANY_TAG else recvtag,
+        "recvtag": native.ANY_TAG if recvtag == native.ANY_TAG else sendtag,
+    }
+    nothing = jnp.zeros(types[0].shape, types[0].dtype)
+    (arrived,) = sendrecv_p.bind(ct, nothing, comm=comm, status=NO_STATUS, **back)
+    return [arrived, ct if source == native.PROC_NULL else jnp.zeros_like(ct)]
+
+
+define_linear(sendrecv_p, _sendrecv_transpose)
+define_batching(sendrecv_p, batch_in_front)
+
+
+@moves(2)
+def sendrecv(
+    sendbuf: Any,
+    recvbuf: Any,
+    source: int,
+    dest: int,
+    *,
+    sendtag: int = 0,
+    recvtag: int = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+    status: MPI.Status | None = None,
+) -> Any:
+    """Sends an array to one rank and receives one from another, at the same time.
+
+    Args:
+        sendbuf: the array to send.
+        recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
+            is not modified.
+        source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
+        dest: the rank to send to, or ``MPI.PROC_NULL``.
+        sendtag: the tag of the message that is sent.
+        recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        status: filled, each time the call runs, with the source, tag and length of the message received.
+
+    Returns:
+        The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
+        the template's values remain.
+
+    Derivative:
+        Linear in the message and the template. Reverse mode: the cotangent goes to ``source``, and that of
+        ``sendbuf`` comes from ``dest``, under the same tags. ``source`` must not be ``MPI.ANY_SOURCE``.
+
+    Raises:
+        TypeError: for a rank or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
+            ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
+        ValueError: for a source or destination that is not a rank of the communicator, a tag out of range, or a
+            communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> x = jnp.float32(rank)
+        >>> y = mpixla.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
+        >>> float(y) == (rank - 1) % size
+        True
+    """
+    sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
+    recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
+    c = comm_of(comm)
+    return sendrecv_p.bind(
+        sendbuf,
+        recvbuf,
+        comm=c,
+        dest=as_dest(dest, "dest", "sendrecv", c),
+        recvtag=as_recvtag(recvtag, "recvtag", "sendrecv", c),
+        sendtag=as_tag(sendtag, "sendtag", "sendrecv", c),
+        source=as_source(source, "source", "sendrecv", c),
+        status=status_of(status),
+    )[0]

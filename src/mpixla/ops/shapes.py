@@ -1,0 +1,51 @@
+"""What several operations share: shapes of results, and where operands and results have the batch of a vmap."""
+
+from typing import Any
+
+from ..runtime.comm import Comm
+from ..runtime.private_jax import ShapedArray
+
+
+def like(x: ShapedArray, **params: Any) -> list[ShapedArray]:
+    """The result is like the operand."""
+    return [x]
+
+
+def stacked(x: ShapedArray, *, comm: Comm, **params: Any) -> list[ShapedArray]:
+    """The result has one operand for each rank."""
+    return [x.update(shape=(comm.size, *x.shape))]
+
+
+def unstacked(x: ShapedArray, **params: Any) -> list[ShapedArray]:
+    """The result is one of the operand's first axis."""
+    return [x.update(shape=x.shape[1:])]
+
+
+def stacked_on_root(x: ShapedArray, *, comm: Comm, root: int) -> list[ShapedArray]:
+    """As ``stacked`` on the root, elsewhere as ``like``."""
+    return stacked(x, comm=comm) if comm.rank == root else [x]
+
+
+def unstacked_on_root(x: ShapedArray, *, comm: Comm, root: int) -> list[ShapedArray]:
+    """As ``unstacked`` on the root, elsewhere as ``like``."""
+    return unstacked(x) if comm.rank == root else [x]
+
+
+def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
+    """There is no result."""
+    return []
+
+
+def batch_in_front(**params: Any) -> tuple[int, int]:
+    """The batch is the first axis."""
+    return 0, 0
+
+
+def batch_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
+    """The operand's batch is its first axis; the result's comes after that of the ranks."""
+    return 0, int(root is None or comm.rank == root)
+
+
+def batch_from_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
+    """The operand's batch comes after the axis of the ranks; the result's is the first."""
+    return int(root is None or comm.rank == root), 0
