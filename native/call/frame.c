@@ -10,7 +10,6 @@
 #include "mpi/pair_reduce.h"
 #include "mpi/reduction.h"
 #include "mpi/status.h"
-#include "ops/request.h"
 
 static const char *const names[] = {
 #define MPIXLA_ATTRIBUTE(NAME, name) name,
@@ -383,6 +382,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->sent = f->received = (parts){0};
     f->id = (frame_buffer){0};
     f->request = NULL;
+    f->started = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
@@ -461,9 +461,9 @@ static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     size_t used = 0;
     if (f->shape->request == FRAME_WAITS) {
-        used = add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->request ? "" : "no request");
-        if (!f->request || used >= bytes) return;
-        f = &f->request->call;
+        used = add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->started ? "" : "no request");
+        if (!f->started || used >= bytes) return;
+        f = f->started;
     }
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;

@@ -74,8 +74,9 @@ typedef struct frame {
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
-    frame_buffer id; /* of a request, where the call starts or waits for one; `recv` is then what it gives */
-    struct request *request;
+    frame_buffer id;         /* of a request, where the call starts or waits for one; `recv` is then what it gives */
+    struct request *request; /* what it starts or waits for (ops/request.h); NULL: nothing */
+    const struct frame *started; /* of a call that waits: the one that started it, or NULL */
     const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
     int64_t row_items; /* of a row, where parts are by rows */
     parts sent, received; /* of the send and the receive buffer, where they have parts by rows */

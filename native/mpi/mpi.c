@@ -13,9 +13,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "mpi/comm.h"
-#include "mpi/float_reduce.h"
-#include "mpi/pair_reduce.h"
 
 static mpi_library library = {.count_limit = INT_MAX};
 static const mpi_library *connected;
@@ -48,7 +45,7 @@ static int facts_check(const mpixla_mpi_facts *facts) {
     return 0;
 }
 
-int mpixla_start(const mpixla_mpi_facts *facts) {
+static int connect_library(const mpixla_mpi_facts *facts) {
     if (connected) return error_set("mpixla_start was called twice in one process");
     if (facts_check(facts)) return -1;
     loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
@@ -69,9 +66,15 @@ int mpixla_start(const mpixla_mpi_facts *facts) {
     library.facts.library = NULL;
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
         return error_set("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
-    if (comm_start(&library) || float_reduce_start(&library) || pair_reduce_start(&library)) return -1;
-    connected = &library;
     return 0;
+}
+
+mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
+    return connect_library(facts) ? NULL : &library;
+}
+
+void mpi_publish(void) {
+    connected = &library;
 }
 
 const char *mpixla_mpi_file(void) {

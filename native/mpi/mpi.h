@@ -87,8 +87,13 @@ typedef struct mpi_library {
     int (*error_class)(int code, int *error_class);
 } mpi_library;
 
-/* The connected MPI, or NULL before mpixla_start. */
+/* The connected MPI, or NULL before mpi_publish. */
 const mpi_library *mpi_get(void);
+
+/* Finds the MPI of this process and its functions. What needs it then starts, and last mpi_publish gives it to all.
+ * Returns NULL with error_set on failure. */
+mpi_library *mpi_connect(const mpixla_mpi_facts *facts);
+void mpi_publish(void);
 
 /* Each fills `library` with the calls for one kind of handle, looking names up with `find`. On failure the
  * name of the missing function is returned, else NULL. */

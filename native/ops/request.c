@@ -158,6 +158,7 @@ static int take_waited(frame *f) {
         return -1;
     }
     f->request = r;
+    f->started = &r->call;
     return 0;
 }
 
