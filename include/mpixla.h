@@ -35,9 +35,16 @@ extern "C" {
 /* An MPI handle of either kind (int or pointer), widened. */
 typedef uint64_t mpixla_handle;
 
-/* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, and for "no status object": the same
- * numbers under every MPI, so that a compiled program does not depend on which MPI it was traced under. */
-enum { MPIXLA_ANY_SOURCE = -1, MPIXLA_PROC_NULL = -2, MPIXLA_ANY_TAG = -1, MPIXLA_NO_STATUS = -1 };
+/* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for "the status is a
+ * further result, uint8, of at least status_size bytes": the same numbers under every MPI, so that a compiled program
+ * does not depend on which MPI it was traced under. */
+enum {
+    MPIXLA_ANY_SOURCE = -1,
+    MPIXLA_PROC_NULL = -2,
+    MPIXLA_ANY_TAG = -1,
+    MPIXLA_NO_STATUS = -1,
+    MPIXLA_STATUS_RESULT = -2
+};
 
 /* The MPI of this process, as the front end knows it. */
 typedef struct mpixla_mpi_facts {
@@ -82,8 +89,15 @@ typedef struct mpixla_reduction_row {
 MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows);
 /* Gives the library the handle of a predefined reduction by its name. */
 MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
-/* The number of a user-made reduction: the same handle has the same number. */
+/* The number of a user-made reduction: the same handle has the same number, until it was freed; a freed reduction's
+ * number is never used again. */
 MPIXLA_API int64_t mpixla_reduction_register(mpixla_handle handle);
+/* MPI does not tell that a reduction is freed. So the front end names a variable of its own, of type MPI_Op, that has
+ * the handle until then, and keeps it valid for good. Returns 1 if the library looks at it from now on, 0 if it looks at
+ * enough others. */
+MPIXLA_API int mpixla_reduction_keep(int64_t id, const void *kept);
+/* 1 if the reduction with this number can still be used, 0 if it was freed or never existed. */
+MPIXLA_API int mpixla_reduction_is_alive(int64_t id);
 
 /* The number of a communicator, counted in the order of first registration: the same communicator has the
  * same number however often it is registered, and a freed communicator's number is never used again.
@@ -146,6 +160,25 @@ MPIXLA_API int mpixla_logging_set(int on);
 
 /* How many handlers are inside MPI at this moment. */
 MPIXLA_API int64_t mpixla_calls_in_flight(void);
+
+/* A handler that fails hands XLA a sentence, and XLA hands it to whoever looks at the result. The front end tells the
+ * library of each such text that it sees; it may have more in it than the sentence. A failure that nobody has looked at
+ * is written on standard error when the next handler runs, and by mpixla_failures_end, which returns how many there are.
+ * Call that when no handler runs. */
+MPIXLA_API void mpixla_failures_seen(const char *text);
+MPIXLA_API int64_t mpixla_failures_end(void);
+
+/* This process was forked from one that runs MPI: handlers refuse to communicate from now on. */
+MPIXLA_API void mpixla_forked(void);
+
+/* From now on the process ends with the exit status 1, whatever it would have had. */
+MPIXLA_API int mpixla_exit_badly(void);
+
+/* From now on SIGINT ends the process if a call inside MPI lasts more than seconds after it, which the front end could
+ * not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes a second
+ * signal, after a sentence that says so. What handled the signal before still does. Nothing happens where it is ignored
+ * or not handled. Call it once. */
+MPIXLA_API int mpixla_interrupt_watch(int job, int patient);
 
 /* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
  * Returns the limit before; a limit that is not positive leaves it as it is. */

@@ -3,7 +3,6 @@
  */
 #include "handler.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +11,8 @@
 #include "ops/exchange.h"
 #include "ops/halo.h"
 #include "ops/request.h"
+#include "watch/failure.h"
+#include "watch/flight.h"
 #include "watch/log.h"
 #include "xla/ffi.h"
 
@@ -20,10 +21,18 @@
 #define ON_ROOT MPIXLA_ON_ROOT
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
-static atomic_int_least64_t in_flight;
-
 int64_t mpixla_calls_in_flight(void) {
-    return atomic_load(&in_flight);
+    return flight_count();
+}
+
+static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const char *sentence) {
+    failure_note(sentence);
+    return ffi_error_make(call, code, sentence);
+}
+
+/* The call does not fit, in the words of error_get. */
+static ffi_error *refuse(const ffi_call_frame *call) {
+    return fail(call, FFI_FAILED_PRECONDITION, error_get());
 }
 
 static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code, int class) {
@@ -37,7 +46,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
         mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
              f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what);
-    return ffi_error_make(call, FFI_INTERNAL, message);
+    return fail(call, FFI_INTERNAL, message);
 }
 
 /* The result keeps the template's values beyond what arrived. */
@@ -56,23 +65,22 @@ static ffi_error *handle(const ffi_call_frame *call, const frame_shape *shape, i
     frame f;
     log_call line;
     if (ffi_is_answered(call)) return NULL;
-    if (frame_read(&f, shape, call)) return ffi_error_of_call(call);
-    if (f.id.dtype && request_take(&f)) return ffi_error_of_call(call);
+    if (failure_is_untold()) failure_tell();
+    flight *mine = flight_mine();
+    if (!mine || frame_read(&f, shape, call) || (f.id.dtype && request_take(&f))) return refuse(call);
 
     int logging = log_is_on(), class = 0;
     if (logging) log_start(&line, &f);
-    atomic_fetch_add_explicit(&in_flight, 1, memory_order_relaxed);
+    const frame *outer = flight_enter(mine, &f);
     int code = f.reverse ? comm_reversed(f.communicator, &f.comm) : 0;
     if (code == 0) code = run(&f);
     if (code == 0 && f.template_.dtype && f.recv.count > 0 && !f.id.dtype) code = template_keep(&f);
-    atomic_fetch_sub_explicit(&in_flight, 1, memory_order_release);
+    flight_leave(mine, outer);
     /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
     if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == MPI_REFUSED || mpi_get()->error_class(code, &class) != 0))
         class = code;
     if (logging) log_end(&line, &f, class);
-    ffi_error *error = code == 0             ? NULL
-                       : code == MPI_REFUSED ? ffi_error_of_call(call)
-                                             : error_of_mpi(call, &f, code, class);
+    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call) : error_of_mpi(call, &f, code, class);
     if (f.id.dtype) request_settle(&f, code);
     return error;
 }

@@ -113,7 +113,9 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
     if (frame_has(f, ATTRIBUTE_STATUS)) {
-        f->status = a[ATTRIBUTE_STATUS] == MPIXLA_NO_STATUS ? f->scratch : status_find(a[ATTRIBUTE_STATUS]);
+        int64_t status = a[ATTRIBUTE_STATUS];
+        int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
+        f->status = is_object ? status_find(status) : f->scratch;
         if (!f->status) return -1;
     }
     return 0;
@@ -364,6 +366,16 @@ static int id_check(const frame *f) {
                      f->shape->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
 }
 
+/* MPI writes the status where the program wants it. */
+static int status_take(frame *f, const mpi_library *mpi, const frame_buffer *status) {
+    if (status->dtype->number != FFI_U8 || status->count < mpi->facts.status_size)
+        return error_set("the status that %s gives is uint8 and of %lld bytes, but was to be %s and %lld",
+                         f->shape->mpi_name, (long long)mpi->facts.status_size, status->dtype->row->name,
+                         (long long)status->count);
+    f->status = status->data;
+    return 0;
+}
+
 /* Whether the one operand is the result's memory, which a rank passes that sends nothing. */
 static int passes_memory(const ffi_call_frame *call) {
     int64_t i = frame_next(&call->args, 0), j = frame_next(&call->rets, 0);
@@ -373,7 +385,7 @@ static int passes_memory(const ffi_call_frame *call) {
 }
 
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
-    static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", ""};
+    static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
     if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
     /* Field by field: clearing the whole would touch the scratch status on every call. */
@@ -389,14 +401,17 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
-    frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, NULL};
+    frame_buffer status = {0}; /* as a result */
+    int gives_status = frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
+    frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
     if (shape->request == FRAME_STARTS) out[0] = &f->id;
     if (shape->request == FRAME_WAITS) in[0] = &f->id;
     frame_buffer memory = {0}; /* of the result */
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && passes_memory(call)) in[0] = &memory;
     if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
-        (f->id.dtype && id_check(f)) || (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) ||
-        reduction_resolve(f, mpi) || (has_rows(f) && rows_check(f)))
+        (gives_status && status_take(f, mpi, &status)) || (f->id.dtype && id_check(f)) ||
+        (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
+        (has_rows(f) && rows_check(f)))
         return -1;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place

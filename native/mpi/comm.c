@@ -13,17 +13,27 @@
 static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 static mpi_library *mpi;
-static atomic_int finalized;
+/* MPI can no longer be used, and why. */
+enum { USABLE, FINALIZED, FORKED };
+static atomic_int state;
+static const char *const reasons[] = {
+    [FINALIZED] = "MPI is finalized",
+    [FORKED] = "this process was forked from one that runs MPI, which cannot be used in both",
+};
+
+void mpixla_forked(void) {
+    atomic_store(&state, FORKED);
+}
 
 /* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
 static void comm_drop(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
-    if (entry->handle == mpi->facts.comm_self) atomic_store(&finalized, 1);
+    if (entry->handle == mpi->facts.comm_self) atomic_store(&state, FINALIZED);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     for (int i = 0; i < COMM_DERIVED; i++)
-        if (atomic_exchange(&entry->derived[i].made, 0) && !atomic_load(&finalized))
+        if (atomic_exchange(&entry->derived[i].made, 0) && atomic_load(&state) == USABLE)
             (void)mpi->comm_free(entry->derived[i].handle);
 }
 
@@ -56,7 +66,8 @@ int comm_start(mpi_library *library) {
 
 int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (atomic_load(&finalized)) return error_set("MPI is finalized, so no communicator can be used any more");
+    int now = atomic_load(&state);
+    if (now != USABLE) return error_set("%s, so no communicator can be used any more", reasons[now]);
     void *value = NULL;
     int known = 0;
     int64_t id;
@@ -71,7 +82,7 @@ int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
 
 int mpixla_comm_is_alive(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
-    return entry && atomic_load(&entry->alive) && !atomic_load(&finalized);
+    return entry && atomic_load(&entry->alive) && atomic_load(&state) == USABLE;
 }
 
 comm_entry *comm_find(int64_t id) {
@@ -80,8 +91,9 @@ comm_entry *comm_find(int64_t id) {
         error_set("communicator number %lld is not registered in this process", (long long)id);
         return NULL;
     }
-    if (atomic_load(&finalized)) {
-        error_set("MPI is finalized, so communicator '%s' can no longer be used", entry->name);
+    int now = atomic_load(&state);
+    if (now != USABLE) {
+        error_set("%s, so communicator '%s' can no longer be used", reasons[now], entry->name);
         return NULL;
     }
     if (!atomic_load(&entry->alive)) {

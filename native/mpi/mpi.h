@@ -64,6 +64,7 @@ typedef struct mpi_library {
     int (*request_free)(void *request);
     int (*test)(void *request, int *done, void *status);
     int (*wait)(void *request, void *status);
+    int (*abort)(mpixla_handle comm, int code);
     int (*barrier)(mpixla_handle comm);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
     int (*comm_rank)(mpixla_handle comm, int *rank);

@@ -1,9 +1,12 @@
 #include "mpi/reduction.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/list.h"
+#include "mpi/mpi.h"
 
 static const mpixla_reduction_row rows[] = {
 #define MPIXLA_REDUCTION(name, kinds) {name, kinds},
@@ -18,7 +21,15 @@ static struct {
     int bound;
 } predefined[ROWS];
 
-static list user_made = {.item_size = sizeof(mpixla_handle), .what = "user-made reductions"};
+/* A user-made reduction. MPI has no callback for its end, and uses its handle again; but whoever frees it clears the
+ * variable that has the handle. */
+typedef struct user_made {
+    mpixla_handle handle;
+    _Atomic(const void *) kept[REDUCTION_KEPT]; /* such variables, NULL after the last */
+} user_made;
+
+static list user_mades = {.item_size = sizeof(user_made), .what = "user-made reductions"};
+static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
 const mpixla_reduction_row *mpixla_reduction_table(size_t *count) {
     *count = ROWS;
@@ -35,16 +46,69 @@ int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
     return error_set("no row of native/tables/reductions.def is called %s", name);
 }
 
+/* The handle in a variable of MPI's type. */
+static mpixla_handle handle_at(const void *kept) {
+    int number = 0;
+    void *pointer = NULL;
+    if (mpi_get()->facts.handle_size == (int64_t)sizeof number) {
+        memcpy(&number, kept, sizeof number);
+        return (mpixla_handle)(int64_t)number;
+    }
+    memcpy(&pointer, kept, sizeof pointer);
+    return (mpixla_handle)(intptr_t)pointer;
+}
+
+static int is_alive(const user_made *r) {
+    for (int i = 0; i < REDUCTION_KEPT; i++) {
+        const void *kept = atomic_load_explicit(&r->kept[i], memory_order_acquire);
+        if (!kept) return 1;
+        if (handle_at(kept) != r->handle) return 0;
+    }
+    return 1;
+}
+
+static user_made *user_made_find(int64_t id) {
+    return id >= ROWS ? list_find(&user_mades, id - ROWS) : NULL;
+}
+
+int mpixla_reduction_is_alive(int64_t id) {
+    const user_made *r = user_made_find(id);
+    return r ? is_alive(r) : id >= 0 && id < ROWS && predefined[id].bound;
+}
+
 int64_t mpixla_reduction_register(mpixla_handle handle) {
-    int64_t id = list_number(&user_made, &handle);
+    pthread_mutex_lock(&registering);
+    int64_t count = atomic_load(&user_mades.count), id = 0;
+    for (; id < count; id++) {
+        const user_made *r = list_find(&user_mades, id);
+        if (r->handle == handle && is_alive(r)) break;
+    }
+    if (id == count) id = list_append(&user_mades, &(user_made){.handle = handle});
+    pthread_mutex_unlock(&registering);
     return id < 0 ? id : id + ROWS;
+}
+
+int mpixla_reduction_keep(int64_t id, const void *kept) {
+    user_made *r = user_made_find(id);
+    if (!r) return error_set("reduction number %lld is not user-made", (long long)id);
+    for (int i = 0; i < REDUCTION_KEPT; i++) {
+        const void *nothing = NULL;
+        if (atomic_compare_exchange_strong(&r->kept[i], &nothing, kept) || nothing == kept) return 1;
+    }
+    return 0;
 }
 
 const mpixla_handle *reduction_find(int64_t id) {
     if (id >= 0 && id < ROWS && predefined[id].bound) return &predefined[id].handle;
-    const mpixla_handle *handle = id >= ROWS ? list_find(&user_made, id - ROWS) : NULL;
-    if (!handle) error_set("reduction number %lld is not registered in this process", (long long)id);
-    return handle;
+    const user_made *r = user_made_find(id);
+    if (r && is_alive(r)) return &r->handle;
+    if (r)
+        error_set(
+            "the user-made reduction was freed after this program was traced; trace the program again with a reduction "
+            "that exists");
+    else
+        error_set("reduction number %lld is not registered in this process", (long long)id);
+    return NULL;
 }
 
 int reduction_is_of_pairs(int64_t id) {

@@ -4,7 +4,11 @@
 
 #include "mpixla.h"
 
-/* The handle of the reduction with this number, or NULL with error_set. Takes no lock. */
+/* Variables that are looked at to see whether a user-made reduction was freed. */
+enum { REDUCTION_KEPT = 4 };
+
+/* The handle of the reduction with this number, or NULL with error_set if there is none, or if it was freed. Takes no
+ * lock. */
 const mpixla_handle *reduction_find(int64_t id);
 
 /* Whether it reduces pairs of a value and a place (pair_reduce.h). */

@@ -17,7 +17,9 @@ enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECO
 
 static list requests = {.item_size = sizeof(request), .what = "requests"};
 static request *unused[SIZE_CLASSES];
+static request *left;
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER; /* for `left`; MPI is called with it, and never waits */
 
 /* Returns whether there are too many to count. */
 static int bytes_of(const frame_buffer *b, int64_t *bytes) {
@@ -84,6 +86,7 @@ static void request_close(request *r) {
     pthread_mutex_unlock(&table);
 }
 
+/* Opens a request with room for what the call sends and receives, and copies the former into it. */
 static int take_started(frame *f) {
     int64_t sent, received, ahead, bytes;
     int too_many = bytes_of(&f->send, &sent) || bytes_of(&f->recv, &received) ||
@@ -174,6 +177,11 @@ static void id_write(const frame_buffer *id, const request *r) {
     }
 }
 
+/* Without the scratch status, which nobody wrote. */
+static void call_keep(request *r, const frame *f) {
+    memcpy(&r->call, f, offsetof(frame, scratch));
+}
+
 void request_settle(frame *f, int code) {
     request *r = f->request;
     if (!r) return;
@@ -181,8 +189,7 @@ void request_settle(frame *f, int code) {
         request_close(r);
         return;
     }
-    /* Without the scratch status, which nobody wrote. */
-    memcpy(&r->call, f, offsetof(frame, scratch));
+    call_keep(r, f);
     id_write(&f->id, r);
     pthread_mutex_lock(&table);
     r->state = REQUEST_STARTED;
@@ -222,10 +229,61 @@ static void copy_out(const frame *f, const void *data, int64_t arrived) {
         memset(to, 0, (size_t)(rest * item));
 }
 
-int request_wait(const frame *f) {
+static int goes_to_itself(const frame *call) {
+    return frame_has(call, ATTRIBUTE_DEST) && call->attributes[ATTRIBUTE_DEST] == call->communicator->rank;
+}
+
+/* MPI completes it when it is received; those for which that has come are closed. */
+static void leave(request *added) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    request *done = NULL;
+    pthread_mutex_lock(&leaving);
+    added->state = REQUEST_LEFT;
+    added->next = left;
+    left = added;
+    for (request **r = &left; *r;) {
+        request *this = *r;
+        int completed = 0;
+        if (mpi_get()->test(&this->sending, &completed, status) == 0 && !completed) {
+            r = &this->next;
+            continue;
+        }
+        *r = this->next;
+        this->next = done;
+        done = this;
+    }
+    pthread_mutex_unlock(&leaving);
+    while (done) {
+        request *this = done;
+        done = this->next;
+        request_close(this);
+    }
+}
+
+int request_send(frame *f) {
+    if (!goes_to_itself(f)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
+    if (take_started(f)) return MPI_REFUSED;
+    request *r = f->request;
+    f->request = NULL;
+    int code = f->mpi->isend(r->send, f->n, f->type, f->dest, f->sendtag, f->comm, &r->sending);
+    if (code != 0) {
+        request_close(r);
+        return code;
+    }
+    call_keep(r, f);
+    leave(r);
+    return 0;
+}
+
+int request_wait(frame *f) {
     _Alignas(16) char status[2][MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     request *r = f->request;
+    if (r && sends(r) && !receives(r) && goes_to_itself(&r->call)) {
+        leave(r);
+        f->request = NULL;
+        return 0;
+    }
     int received = r && receives(r) ? mpi->wait(&r->receiving, status[0]) : 0;
     int sent = r && sends(r) ? mpi->wait(&r->sending, status[1]) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
@@ -244,50 +302,69 @@ int request_wait(const frame *f) {
 /* The end. MPI_Finalize may hang while something is under way: what the other ranks complete in a moment is completed,
  * receives are cancelled, and sends left to MPI. Collective calls can be neither. */
 
+typedef struct unfinished {
+    request *request;
+    int receiving, sending;
+} unfinished;
+
 static int completes(const mpi_library *mpi, mpi_request *handle) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     int done = 0;
     return mpi->test(handle, &done, status) != 0 || done;
 }
 
-static int request_ends(const mpi_library *mpi, const request *r, int *receiving, int *sending) {
-    mpi_request *handles[] = {(mpi_request *)&r->receiving, (mpi_request *)&r->sending};
-    if (*receiving && completes(mpi, handles[0])) *receiving = 0;
-    if (*sending && completes(mpi, handles[1])) *sending = 0;
-    return !*receiving && !*sending;
+/* Whether it is finished now. */
+static int finishes(const mpi_library *mpi, unfinished *u) {
+    if (u->receiving && completes(mpi, &u->request->receiving)) u->receiving = 0;
+    if (u->sending && completes(mpi, &u->request->sending)) u->sending = 0;
+    return !u->receiving && !u->sending;
 }
 
-static void request_abandon(const mpi_library *mpi, request *r) {
+static void abandon(const mpi_library *mpi, const unfinished *u) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
-    int receiving = receives(r), sending = sends(r);
-    const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
-    for (int i = 0; i < POLLS && !request_ends(mpi, r, &receiving, &sending); i++) nanosleep(&pause, NULL);
-    if (receiving && frame_has(&r->call, ATTRIBUTE_SOURCE) && mpi->cancel(&r->receiving) == 0)
+    request *r = u->request;
+    if (u->receiving && frame_has(&r->call, ATTRIBUTE_SOURCE) && mpi->cancel(&r->receiving) == 0)
         (void)mpi->wait(&r->receiving, status);
-    if (sending) (void)mpi->request_free(&r->sending);
+    if (u->sending) (void)mpi->request_free(&r->sending);
+}
+
+static void tell(const request *r, const char *what) {
+    char call[512];
+    frame_describe(&r->call, 1, call, sizeof call);
+    fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call, what);
+}
+
+/* The requests that a program has, and those that it left and nobody received; each is told. Returns how many. */
+static int64_t unfinished_collect(const mpi_library *mpi, unfinished *found) {
+    int64_t n = 0;
+    left = NULL;
+    for (int64_t i = 0; i < requests.count; i++) {
+        request *r = list_find(&requests, i);
+        unfinished u = {.request = r, .receiving = receives(r), .sending = sends(r)};
+        if (r->state == REQUEST_STARTED) tell(r, "was started, but never waited for");
+        if (r->state == REQUEST_LEFT && finishes(mpi, &u)) request_close(r);
+        if (r->state == REQUEST_LEFT) tell(r, "went to this rank itself, but was never received");
+        if (r->state == REQUEST_STARTED || r->state == REQUEST_LEFT) found[n++] = u;
+    }
+    fflush(stderr);
+    return n;
 }
 
 int64_t mpixla_requests_end(void) {
     const mpi_library *mpi = mpi_get();
-    int64_t found = 0;
-    for (int64_t i = 0; mpi && i < requests.count; i++) {
-        request *r = list_find(&requests, i);
-        char what[512];
-        pthread_mutex_lock(&table);
-        int started = r->state == REQUEST_STARTED;
-        if (started) r->state = REQUEST_WAITING;
-        pthread_mutex_unlock(&table);
-        if (!started) continue;
-        frame_describe(&r->call, 1, what, sizeof what);
-        fprintf(stderr, "mpixla: r%d | %s was started, but never waited for\n", mpi->world_rank, what);
-        found++;
+    const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
+    unfinished *all = mpi && requests.count > 0 ? calloc((size_t)requests.count, sizeof *all) : NULL;
+    if (!all) return 0;
+    int64_t found = unfinished_collect(mpi, all), waiting = found;
+    for (int poll = 0; poll < POLLS && waiting > 0; poll++) {
+        waiting = 0;
+        for (int64_t i = 0; i < found; i++) waiting += !finishes(mpi, &all[i]);
+        if (waiting > 0) nanosleep(&pause, NULL);
     }
-    fflush(stderr);
-    for (int64_t i = 0; found > 0 && i < requests.count; i++) {
-        request *r = list_find(&requests, i);
-        if (r->state != REQUEST_WAITING) continue;
-        request_abandon(mpi, r);
-        request_close(r);
+    for (int64_t i = 0; i < found; i++) {
+        abandon(mpi, &all[i]);
+        request_close(all[i].request);
     }
+    free(all);
     return found;
 }

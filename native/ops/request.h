@@ -20,7 +20,8 @@ typedef enum request_state {
     REQUEST_FREE,     /* its memory is for the next one */
     REQUEST_STARTING, /* a handler has it */
     REQUEST_STARTED,  /* a program has its id */
-    REQUEST_WAITING   /* a handler has it */
+    REQUEST_WAITING,  /* a handler has it */
+    REQUEST_LEFT      /* nobody has it: a message to this rank itself, to be received */
 } request_state;
 
 typedef struct request {
@@ -32,7 +33,7 @@ typedef struct request {
     int number;     /* the place in the table */
     int generation; /* 1 to REQUEST_GENERATIONS - 1 */
     request_state state;
-    struct request *next; /* that is free and has the same size class */
+    struct request *next; /* of the free ones of this size class, or of those that are left */
 } request;
 
 /* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
@@ -40,13 +41,17 @@ typedef struct request {
  * Returns 0, or -1 with error_set. */
 int request_take(frame *f);
 
-/* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back. `code`
- * is MPI's. */
+/* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back, unless
+ * it left the request. `code` is MPI's. */
 void request_settle(frame *f, int code);
+
+/* MPI_Send, returning MPI's code. To this rank itself it might wait for ever, as nobody else can receive the message,
+ * so MPI gets a copy and is left with it; so is a wait for such an isend. */
+int request_send(frame *f);
 
 /* Parts of the rows of requests.def; each returns MPI's code. The receive and the send of an isendrecv: */
 int request_exchange(const frame *f);
 /* waits, and copies what arrived into the receive buffer, and the template into the rest: */
-int request_wait(const frame *f);
+int request_wait(frame *f);
 
 #endif

@@ -231,6 +231,11 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
 }
 
 const char *call_run(call *c) {
+    mpixla_failures_seen(call_run_unseen(c));
+    return c->message;
+}
+
+const char *call_run_unseen(call *c) {
     const ffi_error *error = c->handler(&c->frame);
     c->code = error ? error->code : 0;
     snprintf(c->message, sizeof c->message, "%s", error ? error->message : "");

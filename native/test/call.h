@@ -65,5 +65,7 @@ void call_dtype_set(call *c, int side, int position, int dtype);
 
 /* Runs the operation's handler. Returns the error's message, or "". */
 const char *call_run(call *c);
+/* The same, and nobody tells the library that the message was seen. */
+const char *call_run_unseen(call *c);
 
 #endif

@@ -114,7 +114,7 @@ static void refuses_wrong_values(void) {
         {"recv", "recvtag", -2, "MPI_Recv got recvtag = -2, but tags"},
         {"recv", "recvtag", INT64_C(1) << 32, "MPI_Recv got recvtag = 4294967296, but tags"},
         {"recv", "status", 5, "status object number 5 is not registered in this process"},
-        {"recv", "status", -2, "status object number -2 is not registered in this process"},
+        {"recv", "status", -3, "status object number -3 is not registered in this process"},
         {"scan", "op", 99, "reduction number 99 is not registered in this process"},
         {"allreduce", "op", -1, "reduction number -1 is not registered in this process"},
     };
@@ -160,6 +160,20 @@ static void turns_values_into_those_of_mpi(void) {
     call_attribute_set(&c, "status", MPIXLA_NO_STATUS);
     CHECK_STR(read_call(&c, "sendrecv"), "");
     CHECK(f.status == f.scratch);
+
+    /* As a result */
+    char given[sizeof(fake_status)];
+    call_attribute_set(&c, "status", MPIXLA_STATUS_RESULT);
+    CHECK_IN(read_call(&c, "sendrecv"), "MPI_Sendrecv was called with 1 results on this rank, but takes 2");
+    call_insert(&c, CALL_RESULTS, 1, FFI_U8, sizeof given, given);
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    CHECK(f.status == given);
+    call_count_set(&c, CALL_RESULTS, 1, sizeof given - 1);
+    CHECK_IN(read_call(&c, "sendrecv"),
+             "the status that MPI_Sendrecv gives is uint8 and of 24 bytes, but was to be uint8 and 23");
+    call_count_set(&c, CALL_RESULTS, 1, sizeof given);
+    call_dtype_set(&c, CALL_RESULTS, 1, FFI_S8);
+    CHECK_IN(read_call(&c, "sendrecv"), "but was to be int8 and 24");
     int64_t op = mpixla_reduction_register(4321);
     call_make(&c, "allreduce", LEFT, ON);
     call_attribute_set(&c, "op", op);

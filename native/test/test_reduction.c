@@ -1,5 +1,6 @@
 #include "base/error.h"
 #include "check.h"
+#include "fixture.h"
 #include "mpi/reduction.h"
 
 enum { PREDEFINED = 12 };
@@ -45,11 +46,52 @@ static void numbers_user_made_ones(void) {
     CHECK(reduction_find(PREDEFINED + 2) == NULL);
     CHECK(reduction_find(-1) == NULL);
     CHECK_STR(error_get(), "reduction number -1 is not registered in this process");
+    CHECK_INT(mpixla_reduction_is_alive(first), 1);
+    CHECK_INT(mpixla_reduction_is_alive(2), 1);
+    CHECK_INT(mpixla_reduction_is_alive(1), 0); /* not bound */
+    CHECK_INT(mpixla_reduction_is_alive(PREDEFINED + 2), 0);
 }
 
-int main(void) {
+/* MPI's variables, as a front end has them: they are cleared when the reduction is freed. */
+static void notices_a_freed_one(void) {
+    union {
+        int number;
+        void *pointer;
+    } kept[REDUCTION_KEPT + 1];
+    uint64_t handle = fake->handle(300);
+    for (int i = 0; i <= REDUCTION_KEPT; i++) {
+        if (fake->handle_size == sizeof(int))
+            kept[i].number = (int)handle;
+        else
+            kept[i].pointer = (void *)(intptr_t)handle;
+    }
+    int64_t id = mpixla_reduction_register(handle);
+    for (int i = 0; i < REDUCTION_KEPT; i++) {
+        CHECK_INT(mpixla_reduction_keep(id, &kept[i]), 1);
+        CHECK_INT(mpixla_reduction_keep(id, &kept[i]), 1); /* again */
+    }
+    CHECK_INT(mpixla_reduction_keep(id, &kept[REDUCTION_KEPT]), 0);
+    CHECK_INT(mpixla_reduction_keep(2, &kept[0]), -1);
+    CHECK_STR(error_get(), "reduction number 2 is not user-made");
+    CHECK(reduction_find(id) && *reduction_find(id) == handle);
+    CHECK_INT(mpixla_reduction_register(handle), id);
+
+    memset(&kept[2], 0, sizeof kept[2]); /* freed through any of them */
+    CHECK(reduction_find(id) == NULL);
+    CHECK_IN(error_get(), "the user-made reduction was freed after this program was traced");
+    CHECK_INT(mpixla_reduction_is_alive(id), 0);
+    int64_t successor = mpixla_reduction_register(handle); /* MPI uses the handle again */
+    CHECK_INT(successor, id + 1);
+    CHECK(reduction_find(successor) && *reduction_find(successor) == handle);
+    CHECK(reduction_find(id) == NULL);
+    CHECK_INT(mpixla_reduction_register(handle), successor);
+}
+
+int main(int argc, char **argv) {
     has_a_table();
     binds_by_name();
     numbers_user_made_ones();
+    fixture_start(argc, argv);
+    notices_a_freed_one();
     return check_failures();
 }

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "call.h"
@@ -362,6 +363,71 @@ static void names_what_was_never_waited_for(void) {
     CHECK_STR(end(0), "");
 }
 
+/* What this rank sends to itself is copied, and left to MPI until it is received. */
+static void leaves_messages_to_itself(void) {
+    static const char *const never =
+        "mpixla: r0 | MPI_Send -> 0 with tag 7 and 3 items of float32, on rank 0 of 4 of communicator 'rank0' went to "
+        "this rank itself, but was never received\n";
+    fake->done = 0;
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "dest", 0);
+    CHECK_STR(call_run(&c), "");
+    CHECK_STR(fake->call, "MPI_Isend 3 t11 -> 0 tag 7 c2");
+    CHECK(fake->send != c.send && memcmp(fake->send, c.send, 3 * sizeof(float)) == 0);
+    CHECK_STR(end(1), never);
+
+    CHECK_STR(call_run(&c), "");
+    fake->done = 1; /* received */
+    CHECK_STR(end(0), "");
+
+    /* The next one closes those that were received, and their memory is used again. */
+    fake->done = 0;
+    CHECK_STR(call_run(&c), "");
+    const void *first = fake->send;
+    fake->done = 1;
+    CHECK_STR(call_run(&c), "");
+    const void *second = fake->send;
+    CHECK_STR(call_run(&c), "");
+    CHECK(first != second && (fake->send == first || fake->send == second));
+    CHECK_STR(end(0), "");
+
+    /* An isend leaves its message when it is waited for; a failed send leaves nothing. */
+    fake->done = 0;
+    start_make(&c, "isend", FIXTURE_RANK0, 0, id);
+    call_attribute_set(&c, "dest", 0);
+    CHECK_STR(call_run(&c), "");
+    CHECK_STR(wait_for("wait_send", 0), "");
+    CHECK_IN(end(1), "MPI_Isend -> 0 with tag 7 and 3 items");
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "dest", 0);
+    fixture_fail("MPI_Isend", 0x10006);
+    CHECK_IN(call_run(&c), "r0 | MPI_Send returned error code 6");
+    fixture_fail(NULL, 0);
+    CHECK_STR(end(0), "");
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* As long as for one. */
+static void waits_for_all_at_once(void) {
+    double started, one, many;
+    fake->done = 0;
+    CHECK_STR(start("irecv"), "");
+    started = now();
+    end(1);
+    one = now() - started;
+    for (int i = 0; i < 10; i++) CHECK_STR(start("irecv"), "");
+    started = now();
+    end(10);
+    many = now() - started;
+    CHECK(many < 5 * one);
+    fake->done = 1;
+}
+
 /* Last: it leaves them under way. */
 static void refuses_too_many(void) {
     int started = 0;
@@ -385,6 +451,8 @@ int main(int argc, char **argv) {
     gives_large_memory_back();
     works_from_several_threads();
     names_what_was_never_waited_for();
+    leaves_messages_to_itself();
+    waits_for_all_at_once();
     refuses_too_many();
     return check_failures();
 }

@@ -1,0 +1,99 @@
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "call.h"
+#include "check.h"
+#include "fixture.h"
+#include "watch/failure.h"
+
+static call c;
+
+/* Runs it with standard error in a file, and returns what was written. */
+static const char *told_by(int64_t (*run)(void)) {
+    static char text[4096];
+    FILE *file = tmpfile();
+    fflush(stderr);
+    int before = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    (void)run();
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static int64_t ended;
+
+static int64_t run_end(void) {
+    return ended = mpixla_failures_end();
+}
+
+static int64_t run_barrier(void) {
+    call_make(&c, "barrier", FIXTURE_RANK0, 0);
+    CHECK_STR(call_run(&c), "");
+    return 0;
+}
+
+static const char *fail_to_send(int tag) {
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "sendtag", tag);
+    fixture_fail("MPI_Send", 0x10006);
+    call_run_unseen(&c);
+    fixture_fail(NULL, 0);
+    return c.message;
+}
+
+static void forgets_what_was_seen(void) {
+    CHECK_IN(fail_to_send(1), "error code 6");
+    CHECK(failure_is_untold());
+    char text[2 * CALL_MESSAGE];
+    snprintf(text, sizeof text, "INTERNAL: %s and more", c.message);
+    mpixla_failures_seen(text);
+    CHECK(!failure_is_untold());
+    CHECK_STR(told_by(run_end), "");
+    CHECK_INT(ended, 0);
+}
+
+static void tells_at_the_next_call_and_at_the_end(void) {
+    fail_to_send(2);
+    const char *told = told_by(run_barrier);
+    CHECK_IN(told, "mpixla: rank 0: a call failed, and nobody has looked at its result: r0 | MPI_Send returned error");
+    CHECK_IN(told, "-> 1 with tag 2");
+    CHECK_STR(told_by(run_barrier), "");
+    CHECK_STR(told_by(run_end), ""); /* told before */
+    CHECK_INT(ended, 1);
+    mpixla_failures_seen("something else");
+    CHECK_INT(mpixla_failures_end(), 1);
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "dest", 99);
+    CHECK_IN(call_run_unseen(&c), "got dest = 99");
+    CHECK_IN(told_by(run_end), "MPI_Send got dest = 99");
+    CHECK_INT(ended, 2);
+    mpixla_failures_seen(c.message);
+    CHECK_INT(mpixla_failures_end(), 1);
+    mpixla_failures_seen(fail_to_send(2)); /* equal sentences are one */
+    CHECK_INT(mpixla_failures_end(), 0);
+}
+
+static void ends_badly(void) {
+    for (int status = 0; status < 2; status++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (mpixla_exit_badly() != 0) _exit(77);
+            exit(status ? 3 : 0);
+        }
+        int got = 0;
+        CHECK(waitpid(child, &got, 0) == child && WIFEXITED(got) && WEXITSTATUS(got) == 1);
+    }
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    forgets_what_was_seen();
+    tells_at_the_next_call_and_at_the_end();
+    ends_badly();
+    return check_failures();
+}

@@ -1,0 +1,19 @@
+/* Failures that nobody has heard of yet.
+ *
+ * XLA hands a failure to whoever looks at the result of its program. A front end that sees one says so
+ * (mpixla_failures_seen). What nobody has looked at is written on standard error when the next call is made, and at the
+ * end of the process (mpixla_failures_end), which then ends badly. Sentences that are equal count as one.
+ */
+#ifndef MPIXLA_NATIVE_FAILURE_H
+#define MPIXLA_NATIVE_FAILURE_H
+
+/* A call has failed with this sentence. */
+void failure_note(const char *sentence);
+
+/* Whether there is one that is not on standard error yet: for the start of each call. */
+int failure_is_untold(void);
+
+/* Writes those on standard error. */
+void failure_tell(void);
+
+#endif

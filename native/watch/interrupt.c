@@ -1,0 +1,121 @@
+/* SIGINT (Ctrl-C) while a call waits for another rank.
+ *
+ * Python learns of a signal when the call returns, which may be never. So a thread of ours hears of it as well, and
+ * ends the job if a call of that moment lasts too long. What handled the signal before still does: a program that
+ * catches KeyboardInterrupt has that long.
+ */
+#define _XOPEN_SOURCE 700 /* SA_ONSTACK; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "mpi/mpi.h"
+#include "watch/flight.h"
+
+enum { SECONDS = 5, EXIT_INTERRUPTED = 130 /* what shells give for a process that SIGINT ended */ };
+enum { MOST_CALLS = 64, CALL_TEXT = 512, POLL_MILLISECONDS = 50, STACK_BYTES = 1 << 18, FORWARDING_MILLISECONDS = 300 };
+
+/* A terminal and mpirun may both pass one Ctrl-C on: signals that are this close count as one. */
+enum { ONE_SIGNAL_MILLISECONDS = 500 };
+
+static struct sigaction before;
+static sem_t signalled;
+static int ends_job, is_patient;
+
+static void on_signal(int number, siginfo_t *info, void *context) {
+    int kept = errno;
+    (void)sem_post(&signalled);
+    errno = kept;
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(number, info, context);
+    else
+        before.sa_handler(number);
+}
+
+static void pause_for(int milliseconds) {
+    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+static int calls_last(const flight_seen *seen, int calls, char *text, size_t bytes) {
+    for (int i = 0; i < calls; i++)
+        if (flight_lasts(&seen[i], text, bytes)) return 1;
+    return 0;
+}
+
+static void say(const char *call, const char *why, const char *then) {
+    fprintf(stderr, "mpixla: rank %d was interrupted (SIGINT) in %s, %s. %s\n", mpi_get()->world_rank, call, why, then);
+    fflush(stderr);
+}
+
+/* Does not return. */
+static void end(const char *call, const char *why) {
+    say(call, why,
+        ends_job ? "A call of MPI cannot be interrupted, so the whole job is aborted."
+                 : "A call of MPI cannot be interrupted, so this process ends.");
+    pause_for(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
+    if (ends_job) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_INTERRUPTED);
+    _exit(EXIT_INTERRUPTED);
+}
+
+/* Waits until the calls have ended, or the time is over, or there is another signal. */
+static void attend(const flight_seen *seen, int calls) {
+    char text[CALL_TEXT], why[64];
+    for (int waited = 0; calls_last(seen, calls, text, sizeof text); waited += POLL_MILLISECONDS) {
+        int again = sem_trywait(&signalled) == 0 && waited >= ONE_SIGNAL_MILLISECONDS;
+        if (again) end(text, "which has not ended, and was interrupted again");
+        if (waited == SECONDS * 1000) {
+            snprintf(why, sizeof why, "which has not ended %d s later", SECONDS);
+            if (!is_patient) end(text, why);
+            say(text, why, "Interrupt again to end the process.");
+        }
+        pause_for(POLL_MILLISECONDS);
+    }
+}
+
+static void *watch(void *nothing) {
+    for (;;) {
+        flight_seen seen[MOST_CALLS];
+        if (sem_wait(&signalled) != 0) continue;
+        attend(seen, flight_look(seen, MOST_CALLS));
+    }
+    return nothing;
+}
+
+static int thread_start(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, kept;
+    if (pthread_attr_init(&attributes) != 0) return -1;
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    /* The thread inherits the mask: signals are for the others. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &kept);
+    int code = pthread_create(&thread, &attributes, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    pthread_attr_destroy(&attributes);
+    return code == 0 ? 0 : -1;
+}
+
+int mpixla_interrupt_watch(int ends, int patient) {
+    struct sigaction now;
+    if (!mpi_get()) return error_set("mpixla_start has not been called");
+    if (sigaction(SIGINT, NULL, &before) != 0) return error_set("the handler of SIGINT cannot be read");
+    /* Ignored it is to be ignored, and by default it ends the process. */
+    if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
+    ends_job = ends;
+    is_patient = patient;
+    if (sem_init(&signalled, 0, 0) != 0 || thread_start() != 0) return error_set("no thread can be started");
+    memset(&now, 0, sizeof now);
+    now.sa_sigaction = on_signal;
+    now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));
+    now.sa_mask = before.sa_mask;
+    return sigaction(SIGINT, &now, NULL) == 0 ? 0 : error_set("the handler of SIGINT cannot be set");
+}
