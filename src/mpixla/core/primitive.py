@@ -1,7 +1,7 @@
 """The factory for primitives: from a row of native/tables/ops.def, or a composition of rows, to a JAX primitive.
 
-A primitive has a shape rule, a lowering, and an implementation for eager calls (this file), and rules for derivatives
-and batches (rules.py).
+A primitive has a shape rule and a lowering (this file), an implementation for eager calls (eager.py), and rules for
+derivatives and batches (rules.py).
 """
 
 import functools
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..runtime import native
 from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, token_aval
-from .repeat import Program, recorder
+from .eager import call_eagerly
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
@@ -58,7 +58,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
 
     primitive.def_effectful_abstract_eval(abstract)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
-    primitive.def_impl(functools.partial(_call_eagerly, primitive))
+    primitive.def_impl(functools.partial(call_eagerly, primitive))
     return primitive
 
 
@@ -168,65 +168,6 @@ def _refuse_several_devices(row: native.Op, module: Any) -> None:
             f"{row.name} was used in a program for {devices} local devices, but an MPI rank communicates for one "
             "device. Start one process per device, and place the arrays of a process on one device (no sharding)."
         )
-
-
-# Eager calls: a compiled program for each primitive and its parameters, without JAX effects, because JAX dispatches a
-# program with effects in Python and a program without them in C++.
-
-_sealed = Primitive("mpi_call")
-_sealed.multiple_results = True
-
-# What stands for the results of a call that has none: JAX drops a computation without effects unless something uses
-# its result.
-DONE = ShapedArray((0,), np.dtype(np.bool_))
-
-
-def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: Any) -> list[ShapedArray]:
-    results, _effects = op.abstract_eval(*operands, **dict(params))
-    return list(results) or [DONE]
-
-
-def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: tuple[tuple[str, Any], ...]) -> Sequence[Any]:
-    has_results = list(ctx.avals_out) != [DONE]
-    inner = ctx.replace(
-        primitive=op,
-        avals_out=ctx.avals_out if has_results else [],
-        tokens_in=mlir.TokenSet.create([ordered]),
-        tokens_out=None,
-    )
-    # Through JAX, not by the lowering rule itself: profilers then show the primitive's name.
-    fun = mlir.lower_fun(lambda *xs: op.bind(*xs, **dict(params)), multiple_results=True)
-    results = fun(inner, *operands)
-    return results if has_results else [mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))]
-
-
-_sealed.def_abstract_eval(_sealed_abstract)
-mlir.register_lowering(_sealed, _sealed_lower, cacheable=False)  # for _is_argument
-
-
-@functools.lru_cache(maxsize=4096)
-def _program(primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> Callable[..., list[Any]]:
-    def call(*operands: Any) -> Any:
-        return _sealed.bind(*operands, op=primitive, params=params)
-
-    call.__name__ = call.__qualname__ = primitive.name
-    return jax.jit(call)
-
-
-def _call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
-    program = _program(primitive, tuple(params.items()))
-    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-        with jax.disable_jit(False):
-            results = program(*operands)
-    else:
-        results = program(*operands)
-    if results and results[0].aval == DONE:
-        # Without a result nobody would see the call fail, or know when it is done.
-        jax.block_until_ready(results)
-        results = []
-    if recorder.programs is not None:
-        recorder.programs.append(Program(program, operands, results, getattr(params.get("comm"), "id", None)))
-    return results
 
 
 def as_array(x: Any, what: str, name: str) -> jax.Array:

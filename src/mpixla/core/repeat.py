@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from ..runtime import native
+from ..runtime.comm import Comm, Reduction, when_freed
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import trace_state_clean
+from ..runtime.private_jax import looks_for_nan, trace_state_clean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +40,7 @@ class Program(NamedTuple):
     run: Callable[..., Any]
     operands: tuple[Any, ...]
     results: list[Any]  # empty for one that is waited for
-    comm: int | None  # number of its communicator, if that is a parameter
+    owners: tuple[Comm | Reduction, ...]  # without which it cannot run
 
 
 class _Recorder(threading.local):
@@ -53,11 +54,17 @@ def remembers(arguments: int) -> Callable[[F], F]:
     """Makes a function of this many arrays, and of further arguments, remember its calls."""
 
     def decorate(function: F) -> F:
-        known: dict[tuple[Any, ...], tuple[Callable[..., Any], bool, int | None]] = {}
-        is_alive = native.lib.mpixla_comm_is_alive
+        known: dict[tuple[Any, ...], tuple[Callable[..., Any], bool, tuple[tuple[Any, int], ...]]] = {}
+
+        def forget_freed() -> None:
+            for key, (_, _, checks) in list(known.items()):
+                if not all(is_alive(number) for is_alive, number in checks):
+                    known.pop(key, None)
+
+        when_freed(forget_freed)
 
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-            if len(args) < arguments or not trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            if len(args) < arguments or not trace_state_clean() or looks_for_nan():
                 return None
             key: list[Any] = []
             for x in args[:arguments]:
@@ -80,14 +87,17 @@ def remembers(arguments: int) -> Callable[[F], F]:
                 return function(*args, **kwargs)
             entry = known.get(key)
             if entry is not None:
-                run, has_result, comm = entry
-                if is_alive(comm):
+                run, has_result, checks = entry
+                for is_alive, number in checks:
+                    if not is_alive(number):
+                        break
+                else:
                     results = run(*args[:arguments])
                     if has_result:
                         return results[0]
                     jax.block_until_ready(results)
                     return None
-                del known[key]
+                known.pop(key, None)
             before, recorder.programs = recorder.programs, []
             try:
                 result = function(*args, **kwargs)
@@ -97,7 +107,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
             if len(programs) == 1 and _is_all(programs[0], args[:arguments], result):
                 if len(known) >= _LIMIT:
                     known.clear()
-                known[key] = (programs[0].run, result is not None, programs[0].comm)
+                known[key] = (programs[0].run, result is not None, tuple(map(_check, programs[0].owners)))
             return result
 
         return call  # type: ignore[return-value]
@@ -105,9 +115,15 @@ def remembers(arguments: int) -> Callable[[F], F]:
     return decorate
 
 
+def _check(owner: Comm | Reduction) -> tuple[Any, int]:
+    """What says whether it was not freed, and its number there."""
+    lib = native.lib
+    return lib.mpixla_comm_is_alive if isinstance(owner, Comm) else lib.mpixla_reduction_is_alive, owner.id
+
+
 def _is_all(program: Program, arrays: tuple[Any, ...], result: Any) -> bool:
     """Whether the program, applied to the arrays, is all that the call did."""
-    if program.comm is None or len(program.operands) != len(arrays):
+    if not program.owners or len(program.operands) != len(arrays):
         return False
     if any(x is not y for x, y in zip(program.operands, arrays, strict=True)):
         return False

@@ -3,12 +3,13 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from ..core.primitive import as_array, compose, make
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
 from ..runtime import native
-from ..runtime.comm import NO_STATUS, Comm, Status, comm_of, status_of
+from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Status, comm_of, status_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .arguments import as_dest, as_recvtag, as_source, as_tag
@@ -16,7 +17,18 @@ from .shapes import batch_in_front, like, nothing
 
 # recv
 
-recv_p = make("recv", like)
+
+def _with_status(template: ShapedArray, status: Status) -> list[ShapedArray]:
+    """What is received, and the status where it is a result."""
+    content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
+    return [template, content] if status == STATUS_RESULT else [template]
+
+
+def _recv_shapes(template: ShapedArray, *, status: Status, **params: Any) -> list[ShapedArray]:
+    return _with_status(template, status)
+
+
+recv_p = make("recv", _recv_shapes)
 
 
 def _recv_transpose_fun(ct: Any, *, comm: Comm, recvtag: int, source: int, status: Status) -> list[Any]:
@@ -143,8 +155,8 @@ def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> No
 # sendrecv
 
 
-def _sendrecv_shapes(sendbuf: ShapedArray, recvbuf: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [recvbuf]
+def _sendrecv_shapes(sendbuf: ShapedArray, recvbuf: ShapedArray, *, status: Status, **params: Any) -> list[ShapedArray]:
+    return _with_status(recvbuf, status)
 
 
 sendrecv_p = make("sendrecv", _sendrecv_shapes)

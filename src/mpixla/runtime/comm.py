@@ -4,7 +4,10 @@ Each class stands for one MPI object. Instances are hashable and equal when they
 JAX finds the program that it compiled for them before.
 """
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,6 +38,11 @@ class Reduction:
     name: str = field(compare=False)
     kinds: tuple[str, ...] | None = field(compare=False)  # None: the user's function decides
 
+    @property
+    def is_user_made(self) -> bool:
+        """Whether it was made with ``MPI.Op.Create``, and can be freed."""
+        return self.id >= len(native.reductions)
+
     def neutral(self, dtype: Any) -> Any:
         """What changes nothing when it is reduced with anything else; 0 for a user-made reduction."""
         if self.name in ("MAX", "MIN"):
@@ -61,19 +69,60 @@ class PairOp:
 
 @dataclass(frozen=True)
 class Status:
-    """A status object that a receive fills, or none."""
+    """A status object that a receive fills, or none, or further bytes that it gives."""
 
-    id: int
+    address: int  # of the object
+    object: MPI.Status | None = field(compare=False, repr=False)
+
+    @cached_property
+    def id(self) -> int:
+        """Its number, which it has only when a program needs one that is traced: that fills the object at each run."""
+        if self.object is None:
+            return self.address
+        number = native.check(native.lib.mpixla_status_register(self.address))
+        _kept_statuses[number] = self.object
+        return number
+
+    def fill(self, content: bytes) -> None:
+        """Makes the object's content what a receive has given."""
+        ctypes.memmove(self.address, content, STATUS_BYTES)
 
     def __repr__(self) -> str:
-        return "none" if self.id == native.NO_STATUS else f"status {self.id}"
+        return {native.NO_STATUS: "none", native.STATUS_RESULT: "result"}.get(self.address, "given")
 
 
-NO_STATUS = Status(native.NO_STATUS)
+NO_STATUS, STATUS_RESULT = Status(native.NO_STATUS, None), Status(native.STATUS_RESULT, None)
+STATUS_BYTES = MPI._sizeof(MPI.Status)
 
-# Handles by which users reach what is registered: kept, so that their addresses and handles stay theirs.
-_kept: dict[tuple[str, int], Any] = {}
+# Objects whose addresses the C library has: kept, so that they stay theirs.
+_kept_statuses: dict[int, MPI.Status] = {}
+_kept_reductions: dict[int, MPI.Op] = {}
 _comms: dict[int, Comm] = {}
+
+# What else is kept for a communicator or a reduction, and who lets go of it.
+_forgetters: list[Callable[[], None]] = []
+
+
+def when_freed(forget: Callable[[], None]) -> None:
+    """Calls a function now and then after a communicator or a reduction was freed (``is_alive`` says which)."""
+    _forgetters.append(forget)
+
+
+def is_alive(thing: Comm | Reduction) -> bool:
+    """Whether it was not freed."""
+    if isinstance(thing, Comm):
+        return bool(native.lib.mpixla_comm_is_alive(thing.id))
+    return not thing.is_user_made or bool(native.lib.mpixla_reduction_is_alive(thing.id))
+
+
+def _forget_freed() -> None:
+    freed = [number for number, comm in _comms.items() if not is_alive(comm)]
+    for number in freed:
+        _comms.pop(number, None)
+    for forget in _forgetters:
+        forget()
+
+
 _default: MPI.Intracomm | None = None
 
 
@@ -104,7 +153,10 @@ def comm_of(comm: Any) -> Comm:
     Raises:
         TypeError: if it is no communicator, or an inter-communicator.
         ValueError: if it was freed.
+        RuntimeError: if MPI is finalized.
     """
+    if MPI.Is_finalized():
+        raise RuntimeError("MPI is finalized (MPI.Finalize was called), so no communicator can be used any more.")
     if comm is None:
         comm = get_default_comm()
     if not isinstance(comm, MPI.Comm):
@@ -125,6 +177,7 @@ def comm_of(comm: Any) -> Comm:
     number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode()))
     known = _comms.get(number)
     if known is None:
+        _forget_freed()
         known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
     return known
 
@@ -155,7 +208,11 @@ def reduction_of(op: Any) -> Reduction:
         names = ", ".join("MPI." + row.name for row in _predefined.values())
         raise ValueError(f"op is a predefined reduction that does not apply to arrays. Use one of {names}.")
     number = native.check(native.lib.mpixla_reduction_register(handle))
-    _kept["reduction", number] = op
+    address = MPI._addressof(op)
+    if address not in _kept_reductions:
+        _forget_freed()
+        if native.lib.mpixla_reduction_keep(number, address):
+            _kept_reductions[address] = op
     return Reduction(number, f"user-made {number}", None)
 
 
@@ -169,9 +226,7 @@ def status_of(status: Any) -> Status:
         return NO_STATUS
     if not isinstance(status, MPI.Status):
         raise TypeError(f"status must be an mpi4py.MPI.Status or None, but is a {_kind(status)}.")
-    number = native.check(native.lib.mpixla_status_register(MPI._addressof(status)))
-    _kept["status", number] = status
-    return Status(number)
+    return Status(MPI._addressof(status), status)
 
 
 def _kind(value: Any) -> str:

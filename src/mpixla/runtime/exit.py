@@ -1,64 +1,144 @@
 """The end of a process: what still runs is waited for, and a rank that fails takes the job down."""
 
 import atexit
+import contextlib
 import os
 import sys
+import threading
 import time
 from types import TracebackType
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 
 from . import native
 from .mpi import MPI
-from .private_jax import jax_has_started
+from .private_jax import forget_tokens, jax_has_started, when_failed
 
 _previous_hook = sys.excepthook
+_previous_thread_hook = threading.excepthook
+
+# All of this belongs to the process that imported mpixla, not to those that it forks (_begin_fork).
+_process = os.getpid()
 
 # Seconds for mpirun to forward what was printed: it drops the rest when a job aborts.
 _FORWARDING = 0.3
 
+_aborts = os.environ.get("MPIXLA_ABORT", "1").lower() not in ("0", "false", "off", "no")
+_is_ending = False
+
 
 def install() -> None:
-    """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, the hook for uncaught exceptions."""
+    """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, what ends the job when this rank fails."""
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
-    atexit.register(_wait)
-    if os.environ.get("MPIXLA_ABORT", "1").lower() not in ("0", "false", "off", "no"):
+    atexit.register(_end)
+    os.register_at_fork(after_in_child=_begin_fork)
+    when_failed(_hear)
+    if _aborts:
         sys.excepthook = _abort_job
+        threading.excepthook = _abort_job_from_thread
+    may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+    native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive()))
+
+
+# A forked process. JAX's threads are not in it, and MPI knows nothing of it: were it to end as its parent does, JAX
+# would crash, and mpi4py would call MPI_Finalize, which hangs or takes the job down. So it ends at once, as those of
+# multiprocessing do.
+
+_status = 0
+
+
+def _begin_fork() -> None:
+    exit_of_python, hook = sys.exit, sys.excepthook
+
+    def exit_and_tell(status: Any = None, /) -> NoReturn:
+        global _status
+        _status = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
+        exit_of_python(status)
+
+    def fail_and_tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        global _status
+        _status = 1
+        hook(kind, value, trace)
+
+    native.lib.mpixla_forked()
+    sys.exit, sys.excepthook = exit_and_tell, fail_and_tell
+    atexit.register(_end_fork)
+
+
+def _end_fork() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(_status)
+
+
+def _is_interactive() -> bool:
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def _can_abort() -> bool:
-    interactive = hasattr(sys, "ps1")
-    alone = not MPI.Is_initialized() or MPI.Is_finalized() or MPI.COMM_WORLD.Get_size() == 1
-    return not (interactive or alone)
+    if os.getpid() != _process or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
+        return False
+    return MPI.COMM_WORLD.Get_size() > 1
+
+
+def _abort(what: str) -> NoReturn:
+    rank = MPI.COMM_WORLD.Get_rank()
+    sys.stderr.write(
+        f"mpixla: rank {rank} {what} (above), so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other "
+        "ranks go on.\n"
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(_FORWARDING)
+    if threading.current_thread() is threading.main_thread() or MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        MPI.COMM_WORLD.Abort(1)
+    os._exit(1)
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     """Prints the exception and ends all ranks: they may be waiting for this one."""
     _previous_hook(kind, value, trace)
     if _can_abort():
-        rank = MPI.COMM_WORLD.Get_rank()
-        sys.stderr.write(
-            f"mpixla: rank {rank} ended with an uncaught {kind.__name__} (above), so the whole job is aborted. "
-            "Set MPIXLA_ABORT=0 to let the other ranks go on.\n"
-        )
-        sys.stdout.flush()
-        sys.stderr.flush()
-        time.sleep(_FORWARDING)
-        MPI.COMM_WORLD.Abort(1)
+        _abort(f"ended with an uncaught {kind.__name__}")
+
+
+def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
+    _previous_thread_hook(args)
+    if _can_abort() and not issubclass(args.exc_type, SystemExit):  # which ends the thread, and is no failure
+        name = args.thread.name if args.thread else "unknown"
+        _abort(f"has a thread, {name}, that ended with an uncaught {args.exc_type.__name__}")
+
+
+def _hear(text: str) -> None:
+    if not _is_ending:
+        native.lib.mpixla_failures_seen(text.encode(errors="replace"))
 
 
 def _wait() -> None:
     """Waits for the programs that this process has dispatched, before MPI is finalized."""
-    if MPI.Is_finalized() or not jax_has_started():
-        return
+    # A failure becomes an exception here if nobody has looked at it, and also if somebody has: the C library knows.
+    # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
     try:
-        # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
         jax.block_until_ready(jax.jit(jnp.negative)(jnp.zeros(())))
         jax.effects_barrier()
-    except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)
+    except Exception:
+        forget_tokens()
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
     native.lib.mpixla_requests_end()
+
+
+def _end() -> None:
+    global _is_ending
+    _is_ending = True
+    if jax_has_started() and not MPI.Is_finalized():
+        _wait()
+    if not native.lib.mpixla_failures_end():
+        return
+    if _aborts and _can_abort():
+        _abort("ends with a failed call that nobody has looked at")
+    native.lib.mpixla_exit_badly()

@@ -30,6 +30,7 @@ ANY_SOURCE = _Named(-1, "ANY_SOURCE")
 PROC_NULL = _Named(-2, "PROC_NULL")
 ANY_TAG = _Named(-1, "ANY_TAG")
 NO_STATUS = -1
+STATUS_RESULT = -2
 
 # mpixla_where: which ranks pass a buffer.
 NOWHERE, EVERYWHERE, ON_ROOT, OFF_ROOT = range(4)
@@ -122,6 +123,8 @@ def _load() -> ctypes.CDLL:
         ("mpixla_reduction_table", POINTER(_ReductionRow), [size]),
         ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),
         ("mpixla_reduction_register", c_int64, [c_uint64]),
+        ("mpixla_reduction_keep", c_int, [c_int64, c_void_p]),
+        ("mpixla_reduction_is_alive", c_int, [c_int64]),
         ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
         ("mpixla_comm_is_alive", c_int, [c_int64]),
         ("mpixla_status_register", c_int64, [c_void_p]),
@@ -132,6 +135,11 @@ def _load() -> ctypes.CDLL:
         ("mpixla_attribute_table", POINTER(c_char_p), [size]),
         ("mpixla_logging_set", c_int, [c_int]),
         ("mpixla_calls_in_flight", c_int64, []),
+        ("mpixla_failures_seen", None, [c_char_p]),
+        ("mpixla_failures_end", c_int64, []),
+        ("mpixla_exit_badly", c_int, []),
+        ("mpixla_forked", None, []),
+        ("mpixla_interrupt_watch", c_int, [c_int, c_int]),
         ("mpixla_count_limit_set", c_int64, [c_int64]),
     ):
         function = getattr(lib, name)

@@ -3,7 +3,11 @@
 ``jax.interpreters`` is public but less stable than ``jax`` itself; ``jax._src`` is private.
 """
 
+import sys
+from collections.abc import Callable
 from typing import Any
+
+import jax
 
 # The class of primitives, which jax.extend.core has too, but importing that takes as long as all of mpixla (it imports
 # Pallas); JAX's one token type, which jax.ffi recognizes by identity; the trace that is going on, and the one that
@@ -23,6 +27,7 @@ from jax._src.interpreters import pxla as _pxla
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
+from jax.errors import JaxRuntimeError
 from jax.interpreters import mlir
 
 # What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
@@ -34,11 +39,14 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "dce_rules",
+    "forget_tokens",
     "jax_has_started",
+    "looks_for_nan",
     "mlir",
     "ordered",
     "token_aval",
     "trace_state_clean",
+    "when_failed",
     "while_p",
 ]
 
@@ -89,6 +97,35 @@ for _registry in (
     _effects.partial_eval_kept_effects,
 ):
     _registry.add_type(CommunicationEffect)
+
+
+def looks_for_nan() -> bool:
+    """Whether JAX is running a function again, operation by operation, to find where a NaN comes from."""
+    if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
+        return False
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "maybe_recursive_nan_check":
+        frame = frame.f_back
+    return frame is not None
+
+
+def when_failed(hear: Callable[[str], None]) -> None:
+    """Calls ``hear`` with the text of each failure of a program that becomes an exception.
+
+    XLA keeps a failure until somebody looks at a result. JAX does not say that somebody has; but it makes an exception.
+    """
+    init = JaxRuntimeError.__init__
+
+    def init_and_tell(self: Any, *args: Any) -> None:
+        init(self, *args)
+        hear(str(args[0]) if args else "")
+
+    JaxRuntimeError.__init__ = init_and_tell
+
+
+def forget_tokens() -> None:
+    """Keeps the tokens of failed programs from JAX's own exit handlers, which would print the failure again."""
+    _dispatch.runtime_tokens.clear()
 
 
 _next_token = _dispatch.RuntimeTokenSet.get_token_input

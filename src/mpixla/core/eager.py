@@ -1,0 +1,134 @@
+"""Eager calls: a compiled program for each primitive and its parameters.
+
+The programs have no JAX effects, because JAX dispatches a program with effects in Python and one without in C++. They
+go when the communicator or the reduction that they were made for is freed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..runtime.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
+from ..runtime.private_jax import Primitive, ShapedArray, looks_for_nan, mlir, ordered
+from .repeat import Program, recorder
+
+Params = tuple[tuple[str, Any], ...]
+
+_sealed = Primitive("mpi_call")
+_sealed.multiple_results = True
+
+# What stands for the results of a call that has none: JAX drops a computation without effects unless something uses
+# its result.
+DONE = ShapedArray((0,), np.dtype(np.bool_))
+
+
+def _results_of(op: Primitive, operands: Sequence[ShapedArray], params: Params) -> list[ShapedArray]:
+    results, _effects = op.abstract_eval(*operands, **dict(params))
+    return list(results)
+
+
+def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: Params) -> list[ShapedArray]:
+    return _results_of(op, operands, params) or [DONE]
+
+
+def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: Params) -> Sequence[Any]:
+    results = _results_of(op, ctx.avals_in, params)
+    inner = ctx.replace(
+        primitive=op,
+        avals_out=results,
+        tokens_in=mlir.TokenSet.create([ordered]),
+        tokens_out=None,
+    )
+    # Through JAX, not by the lowering rule itself: profilers then show the primitive's name.
+    fun = mlir.lower_fun(lambda *xs: op.bind(*xs, **dict(params)), multiple_results=True)
+    return fun(inner, *operands) if results else [*fun(inner, *operands), done()]
+
+
+def done() -> Any:
+    """``DONE`` as a value of a program."""
+    return mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))
+
+
+def _sealed_impl(*operands: Any, op: Primitive, params: Params) -> list[Any]:
+    """What JAX calls in the place of the program: where jit is disabled, and when the program gave a NaN."""
+    if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+        raise FloatingPointError(f"the result of {op.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs).")
+    with jax.disable_jit(False):
+        return _program(op, params).run(*operands)
+
+
+_sealed.def_abstract_eval(_sealed_abstract)
+_sealed.def_impl(_sealed_impl)
+mlir.register_lowering(_sealed, _sealed_lower, cacheable=False)  # for primitive._is_argument
+
+
+class _Eager:
+    """The program of one primitive and its parameters."""
+
+    def __init__(self, primitive: Primitive, params: Params) -> None:
+        self.has_results = True  # as tracing finds out
+
+        def call(*operands: Any) -> Any:
+            self.has_results = bool(_results_of(primitive, [jax.typeof(x) for x in operands], params))
+            return _sealed.bind(*operands, op=primitive, params=params)
+
+        call.__name__ = call.__qualname__ = primitive.name
+        self.run: Callable[..., list[Any]] = jax.jit(call)
+
+
+_LIMIT = 4096
+_programs: OrderedDict[tuple[Primitive, Params], _Eager] = OrderedDict()
+
+
+def _program(primitive: Primitive, params: Params) -> _Eager:
+    key = primitive, params
+    program = _programs.get(key)
+    if program is None:
+        program = _programs[key] = _Eager(primitive, params)
+        if len(_programs) > _LIMIT:
+            _programs.popitem(last=False)
+    return program
+
+
+def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
+    """What can be freed among the parameters of a primitive, also of one that starts a request."""
+    values = [*params.values(), *vars(params["call"]).values()] if "call" in params else params.values()
+    return [x for x in values if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)]
+
+
+def _forget_freed() -> None:
+    for key in list(_programs):
+        if not all(map(is_alive, _owners(dict(key[1])))):
+            _programs.pop(key, None)
+
+
+when_freed(_forget_freed)
+
+
+def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
+    """Runs a primitive for arrays: its program, compiled at the first call for these parameters and shapes."""
+    status = params.get("status")
+    if isinstance(status, Status) and status.object is not None:
+        # A status object is no part of the program: what it is to hold is one more result.
+        *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
+        status.fill(np.asarray(content).tobytes())
+        return results
+    if looks_for_nan():
+        raise FloatingPointError(
+            "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "
+            f"again on this rank alone, operation by operation, to find it. {primitive.name} is not made again: the "
+            "other ranks would take it for their next call. What the function computes before it has no fault; look at "
+            "its result, and at what comes after it, with jax.debug.print."
+        )
+    program = _program(primitive, tuple(params.items()))
+    results = program.run(*operands)
+    if not program.has_results:
+        # Without a result nobody would see the call fail, or know when it is done.
+        jax.block_until_ready(results)
+        results = []
+    if recorder.programs is not None:
+        recorder.programs.append(Program(program.run, operands, results, tuple(_owners(params))))
+    return results
