@@ -106,7 +106,8 @@ static float f8_decode(const f8_format *format, int code) {
     return sign * ldexpf((float)(fraction + (1 << format->mantissa)), exponent - format->bias - format->mantissa);
 }
 
-/* The functions that MPI calls: `in` combined into `inout`. The data type is known, so it is not looked at. */
+/* The functions that MPI calls: `in` combined into `inout`. The data type is known, so it is not looked at. SUM and
+ * PROD compute. */
 
 #define OPERATION(name, type, decode, encode, expression)                                       \
     FOR_EACH_PROCESSOR static void name(void *in_, void *inout_, int *length, void *datatype) { \
@@ -120,17 +121,14 @@ static float f8_decode(const f8_format *format, int code) {
         }                                                                                       \
     }
 
-/* In the order of reductions.def. */
-#define OPERATIONS(name, type, decode, encode)                                      \
-    OPERATION(name##_sum, type, decode, encode, encode(a + b))                      \
-    OPERATION(name##_prod, type, decode, encode, encode(a *b))                      \
-    OPERATION(name##_max, type, decode, encode, a > b || a != a ? in[i] : inout[i]) \
-    OPERATION(name##_min, type, decode, encode, a < b || a != a ? in[i] : inout[i])
+#define SUM_AND_PROD(name, type, decode, encode)               \
+    OPERATION(name##_sum, type, decode, encode, encode(a + b)) \
+    OPERATION(name##_prod, type, decode, encode, encode(a *b))
 
-OPERATIONS(bf16, uint16_t, bf16_decode, bf16_encode)
-OPERATIONS(f16, uint16_t, f16_decode, f16_encode)
+SUM_AND_PROD(bf16, uint16_t, bf16_decode, bf16_encode)
+SUM_AND_PROD(f16, uint16_t, f16_decode, f16_encode)
 
-/* The two that compute, many numbers at once, where the processor can; the end of the array is left to those above. */
+/* The same for many numbers at once, where the processor can; the end of the array is left to those above. */
 #ifdef __x86_64__
 #define FOR_AVX2 __attribute__((target("avx2,f16c")))
 
@@ -187,18 +185,18 @@ OPERATION_AVX2(f16, sum, _mm256_add_ps)
 OPERATION_AVX2(f16, prod, _mm256_mul_ps)
 #endif
 
-/* name, mantissa, bias, largest, infinity, NaN, has a sign, has a negative zero */
-#define F8_FORMATS(FORMAT)                               \
-    FORMAT(f8e5m2, 2, 15, 0x7b, 0x7c, 0x7e, 1, 1)        \
-    FORMAT(f8e4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, 1, 1)       \
-    FORMAT(f8e4m3b11fnuz, 3, 11, 0x7f, 0x80, 0x80, 1, 0) \
-    FORMAT(f8e5m2fnuz, 2, 16, 0x7f, 0x80, 0x80, 1, 0)    \
-    FORMAT(f8e4m3fnuz, 3, 8, 0x7f, 0x80, 0x80, 1, 0)     \
-    FORMAT(f8e4m3, 3, 7, 0x77, 0x78, 0x7c, 1, 1)         \
-    FORMAT(f8e3m4, 4, 3, 0x6f, 0x70, 0x78, 1, 1)         \
-    FORMAT(f8e8m0fnu, 0, 127, 0xfe, 0xff, 0xff, 0, 0)
+/* name, mantissa, bias, largest, infinity, NaN, has a sign, has a negative zero; NaNs below and above all numbers */
+#define F8_FORMATS(FORMAT)                                     \
+    FORMAT(f8e5m2, 2, 15, 0x7b, 0x7c, 0x7e, 1, 1, 3, 3)        \
+    FORMAT(f8e4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, 1, 1, 1, 1)       \
+    FORMAT(f8e4m3b11fnuz, 3, 11, 0x7f, 0x80, 0x80, 1, 0, 1, 0) \
+    FORMAT(f8e5m2fnuz, 2, 16, 0x7f, 0x80, 0x80, 1, 0, 1, 0)    \
+    FORMAT(f8e4m3fnuz, 3, 8, 0x7f, 0x80, 0x80, 1, 0, 1, 0)     \
+    FORMAT(f8e4m3, 3, 7, 0x77, 0x78, 0x7c, 1, 1, 7, 7)         \
+    FORMAT(f8e3m4, 4, 3, 0x6f, 0x70, 0x78, 1, 1, 15, 15)       \
+    FORMAT(f8e8m0fnu, 0, 127, 0xfe, 0xff, 0xff, 0, 0, 0, 1)
 
-#define FORMAT(name, mantissa, bias, largest, infinity, nan, sign, zero)                         \
+#define FORMAT(name, mantissa, bias, largest, infinity, nan, sign, zero, below, above)           \
     static const f8_format name##_format = {mantissa, bias, largest, infinity, nan, sign, zero}; \
     static float name##_values[256];                                                             \
     static inline float name##_decode(uint8_t code) {                                            \
@@ -207,9 +205,71 @@ OPERATION_AVX2(f16, prod, _mm256_mul_ps)
     static inline uint8_t name##_encode(float f) {                                               \
         return (uint8_t)f8_encode(&name##_format, f);                                            \
     }                                                                                            \
-    OPERATIONS(name, uint8_t, name##_decode, name##_encode)
+    SUM_AND_PROD(name, uint8_t, name##_decode, name##_encode)
 F8_FORMATS(FORMAT)
 #undef FORMAT
+
+/* MAX and MIN compare the codes as integers, and take one of the two as it is.
+ *
+ * First the codes are put in the order of their numbers, as signed integers: -0 below +0, and NaNs below and above all
+ * numbers. Taking off as many as are below, or adding as many as are above, wraps those around to the other end: all
+ * NaNs are above then, for MAX, or below, for MIN. So there is one order of all codes, without ties, and the result is
+ * the same code in whatever order MPI combines. Unlike a comparison of floats, it also is the same whether or not the
+ * thread flushes subnormal numbers to zero. */
+
+/* Negative numbers have their other bits turned around. */
+#define IN_ORDER(type, code) (type)((code) ^ ((type)(0 - ((code) >> (8 * sizeof(type) - 1))) >> 1))
+
+static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
+    if (!format->has_sign) return code ^ 0x80U;
+    uint8_t place = IN_ORDER(uint8_t, code);
+    if (format->nan != 0x80) return place;
+    return (uint8_t)(code == 0x80 ? 0x80 : place + (code > 0x80)); /* NaN is where -0 would be: it goes to the end */
+}
+
+#define CHOICE(attributes, name, type, key, comparison)                                 \
+    attributes static void name(void *in_, void *inout_, int *length, void *datatype) { \
+        const type *restrict in = in_;                                                  \
+        type *restrict inout = inout_;                                                  \
+        int n = *length;                                                                \
+        (void)datatype;                                                                 \
+        for (int i = 0; i < n; i++) {                                                   \
+            type a = in[i], b = inout[i];                                               \
+            inout[i] = key(a) comparison key(b) ? a : b;                                \
+        }                                                                               \
+    }
+
+#define MAX_AND_MIN(attributes, name, type, integer, in_order, below, above) \
+    static inline integer name##_max_key(type code) {                        \
+        return (integer)(type)((in_order) - (below));                        \
+    }                                                                        \
+    static inline integer name##_min_key(type code) {                        \
+        return (integer)(type)((in_order) + (above));                        \
+    }                                                                        \
+    CHOICE(attributes, name##_max, type, name##_max_key, >)                  \
+    CHOICE(attributes, name##_min, type, name##_min_key, <)
+
+#define IEEE_MAX_AND_MIN(name, type, integer, nans) MAX_AND_MIN(, name, type, integer, IN_ORDER(type, code), nans, nans)
+IEEE_MAX_AND_MIN(bf16, uint16_t, int16_t, 0x7fU)
+IEEE_MAX_AND_MIN(f16, uint16_t, int16_t, 0x3ffU)
+IEEE_MAX_AND_MIN(f32, uint32_t, int32_t, 0x7fffffU)
+IEEE_MAX_AND_MIN(f64, uint64_t, int64_t, UINT64_C(0xfffffffffffff))
+
+#define FORMAT(name, mantissa, bias, largest, infinity, nan, sign, zero, below, above) \
+    MAX_AND_MIN(FOR_EACH_PROCESSOR, name, uint8_t, int8_t, f8_in_order(&name##_format, code), below, above)
+F8_FORMATS(FORMAT)
+#undef FORMAT
+
+/* The same, compiled for processors with larger vectors, by any compiler. */
+#ifdef __x86_64__
+#define MAX_AND_MIN_AVX2(name, type)                           \
+    CHOICE(FOR_AVX2, name##_max_avx2, type, name##_max_key, >) \
+    CHOICE(FOR_AVX2, name##_min_avx2, type, name##_min_key, <)
+MAX_AND_MIN_AVX2(bf16, uint16_t)
+MAX_AND_MIN_AVX2(f16, uint16_t)
+MAX_AND_MIN_AVX2(f32, uint32_t)
+MAX_AND_MIN_AVX2(f64, uint64_t)
+#endif
 
 /* The operations as MPI has them, by element type and reduction. */
 
@@ -217,12 +277,14 @@ enum { REDUCTIONS = 4, NUMBERS = 64 }; /* SUM, PROD, MAX, MIN: the first rows of
 
 typedef struct row {
     int dtype;
-    mpi_combine *combine[REDUCTIONS];
+    mpi_combine *combine[REDUCTIONS]; /* NULL: MPI's own */
 } row;
 
 static const row rows[] = {
     {FFI_BF16, {bf16_sum, bf16_prod, bf16_max, bf16_min}},
     {FFI_F16, {f16_sum, f16_prod, f16_max, f16_min}},
+    {FFI_F32, {NULL, NULL, f32_max, f32_min}},
+    {FFI_F64, {NULL, NULL, f64_max, f64_min}},
     {FFI_F8E5M2, {f8e5m2_sum, f8e5m2_prod, f8e5m2_max, f8e5m2_min}},
     {FFI_F8E4M3FN, {f8e4m3fn_sum, f8e4m3fn_prod, f8e4m3fn_max, f8e4m3fn_min}},
     {FFI_F8E4M3B11FNUZ, {f8e4m3b11fnuz_sum, f8e4m3b11fnuz_prod, f8e4m3b11fnuz_max, f8e4m3b11fnuz_min}},
@@ -235,14 +297,16 @@ static const row rows[] = {
 
 /* Written by float_reduce_start before the first handler runs, read-only after. */
 static struct {
-    mpixla_handle op[REDUCTIONS];
+    mpixla_handle op;
     int made;
-} ours[NUMBERS];
+} ours[NUMBERS][REDUCTIONS];
 
 #ifdef __x86_64__
 static const row avx2_rows[] = {
-    {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max, bf16_min}},
-    {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max, f16_min}},
+    {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max_avx2, bf16_min_avx2}},
+    {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max_avx2, f16_min_avx2}},
+    {FFI_F32, {NULL, NULL, f32_max_avx2, f32_min_avx2}},
+    {FFI_F64, {NULL, NULL, f64_max_avx2, f64_min_avx2}},
 };
 
 static int processor_has_avx2(void) {
@@ -270,15 +334,17 @@ int float_reduce_start(const mpi_library *mpi) {
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const row *chosen = row_for_processor(&rows[i]);
-        for (int r = 0; r < REDUCTIONS; r++)
-            if (mpi->op_create(chosen->combine[r], &ours[chosen->dtype].op[r]) != 0)
+        for (int r = 0; r < REDUCTIONS; r++) {
+            if (!chosen->combine[r]) continue;
+            if (mpi->op_create(chosen->combine[r], &ours[chosen->dtype][r].op) != 0)
                 return error_set("MPI_Op_create failed");
-        ours[chosen->dtype].made = 1;
+            ours[chosen->dtype][r].made = 1;
+        }
     }
     return 0;
 }
 
 const mpixla_handle *float_reduce_find(int ffi_dtype, int64_t reduction) {
-    if (ffi_dtype < 0 || ffi_dtype >= NUMBERS || !ours[ffi_dtype].made) return NULL;
-    return reduction >= 0 && reduction < REDUCTIONS ? &ours[ffi_dtype].op[reduction] : NULL;
+    if (ffi_dtype < 0 || ffi_dtype >= NUMBERS || reduction < 0 || reduction >= REDUCTIONS) return NULL;
+    return ours[ffi_dtype][reduction].made ? &ours[ffi_dtype][reduction].op : NULL;
 }

@@ -1,7 +1,12 @@
-/* Reductions of the 16- and 8-bit floats, which MPI does not have: SUM, PROD, MAX and MIN as operations of our own.
+/* Reductions of floats as operations of our own: SUM, PROD, MAX and MIN of the 16- and 8-bit ones, which MPI does not
+ * have, and MAX and MIN of float32 and float64, for which MPI says nothing of NaNs.
  *
- * Each pair is combined in float and rounded to nearest, ties to even, as NumPy does with ml_dtypes. MAX and MIN give
- * NaN where either is NaN. As with float32, XLA's threads flush what is subnormal in float to zero.
+ * SUM and PROD: each pair is combined in float and rounded to nearest, ties to even, as NumPy does with ml_dtypes. As
+ * with float32, XLA's threads flush what is subnormal in float to zero.
+ *
+ * MAX and MIN give NaN where a rank has one, and of zeros with different signs MAX gives +0 and MIN -0. The result is
+ * an operand's code as it is (of several NaNs always the same one), in whatever order the operands are combined: every
+ * rank has the same bits.
  */
 #ifndef MPIXLA_NATIVE_FLOAT_REDUCE_H
 #define MPIXLA_NATIVE_FLOAT_REDUCE_H
