@@ -20,12 +20,23 @@ from mpi4py import MPI
 import mpixla
 from halo_model import Grid
 
+
+def _maximum(a: Any, b: Any) -> Any:
+    """np.maximum, which of zeros takes either: +0 if one is."""
+    return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.maximum(a, b))
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    """np.minimum, which of zeros takes either: -0 if one is."""
+    return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.minimum(a, b))
+
+
 # Reductions as NumPy functions of two arrays, and NumPy's kinds (dtype.kind) of the data types that they take.
 REDUCTIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "SUM": (np.add, "iufc"),
     "PROD": (np.multiply, "iufc"),
-    "MAX": (np.maximum, "iuf"),
-    "MIN": (np.minimum, "iuf"),
+    "MAX": (_maximum, "iuf"),
+    "MIN": (_minimum, "iuf"),
     "LAND": (np.logical_and, "biu"),
     "LOR": (np.logical_or, "biu"),
     "LXOR": (np.logical_xor, "biu"),
@@ -56,6 +67,7 @@ SHORT_DTYPES = [
     )
 ]
 DTYPES = [*MPI_DTYPES, *SHORT_DTYPES]
+FLOAT_DTYPES = [t for t in DTYPES if t.kind == "f" or t in SHORT_DTYPES]
 
 Shape = tuple[int, ...]
 
@@ -487,6 +499,37 @@ def _values(rng: np.random.Generator, dtype: np.dtype, shape: Shape) -> np.ndarr
     if dtype.itemsize == 1 and dtype.kind in "fV":  # few enough bits that only such sums and products are exact
         return np.asarray(rng.choice([-1, 0, 0.5, 1], shape)).astype(dtype)
     return np.asarray(whole * 0.5 if dtype.kind in "fV" else whole).astype(dtype)
+
+
+# Which ranks have NaN in an array that `special` draws.
+NAN_ON = ("none", "first", "last", "every", "random")
+
+
+def special(
+    row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, nan_on: str, **variant: Any
+) -> list[np.ndarray]:
+    """The operands of one rank: infinities, signed zeros, subnormal and other numbers of a float type, and NaNs."""
+    rng = np.random.default_rng([rank, sum(row.name.encode()), NAN_ON.index(nan_on), 2])
+    codes = _special_codes(dtype)
+    is_nan = np.isnan(codes.astype(np.float64))
+    drawn = []
+    for s in row.shapes(shape=shape, rank=rank, size=size, **variant):
+        chance = {"first": rank == 0, "last": rank == size - 1, "every": 1, "random": 0.3}.get(nan_on, 0)
+        numbers, nans = (rng.choice(codes[mask].view(f"u{dtype.itemsize}"), s) for mask in (~is_nan, is_nan))
+        drawn.append(np.where(rng.random(s) < chance, nans, numbers).view(dtype))
+    return drawn
+
+
+def _special_codes(dtype: np.dtype) -> np.ndarray:
+    """All values of an 8-bit type; of a larger one those at which something changes, with both signs."""
+    if dtype.itemsize == 1:
+        return np.arange(256, dtype=np.uint8).view(dtype)
+    info = ml_dtypes.finfo(dtype)
+    least, one, infinity = (int(np.array(x, dtype).view(f"u{dtype.itemsize}")) for x in (info.tiny, 1, np.inf))
+    codes = [0, 1, least - 1, least, one, infinity - 1, infinity]
+    codes += [infinity + 1, infinity + least // 2, infinity + least // 2 + 1, infinity + least - 1]  # NaNs
+    sign = 1 << (info.bits - 1)
+    return np.array([*codes, *(code | sign for code in codes)], f"u{dtype.itemsize}").view(dtype)
 
 
 def expected(row: Row, dtype: np.dtype, shape: Shape, rank: int, size: int, draw: int = 0, **variant: Any) -> Any:
