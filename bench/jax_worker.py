@@ -58,6 +58,7 @@ def nothing(x: Any) -> Any:
 OPS: dict[str, Callable[[Any], Any]] = {
     "allgather": allgather,
     "allreduce": lambda x: library.allreduce(x, op=MPI.SUM),
+    "allreduce_max": lambda x: library.allreduce(x, op=MPI.MAX),
     "alltoall": lambda x: library.alltoall(x),
     "bcast": lambda x: library.bcast(x, 0),
     "nothing": nothing,

@@ -44,6 +44,10 @@ static void chain_allreduce_in_place(chain *c) {
     MPI_Allreduce(MPI_IN_PLACE, c->in, c->count, MPI_FLOAT, MPI_SUM, c->comm);
 }
 
+static void chain_allreduce_max(chain *c) {
+    MPI_Allreduce(MPI_IN_PLACE, c->in, c->count, MPI_FLOAT, MPI_MAX, c->comm);
+}
+
 static void chain_alltoall(chain *c) {
     int count = c->count / c->size;
     MPI_Alltoall(c->in, count, MPI_FLOAT, c->out, count, MPI_FLOAT, c->comm);
@@ -96,6 +100,7 @@ static const struct {
     {"allgather", chain_allgather},
     {"allreduce", chain_allreduce},
     {"allreduce_in_place", chain_allreduce_in_place},
+    {"allreduce_max", chain_allreduce_max},
     {"alltoall", chain_alltoall},
     {"bcast", chain_bcast},
     {"reduce", chain_reduce},

@@ -99,6 +99,7 @@ def rows(effort: Effort) -> list[Row]:
         *_limits_of_chains(effort),
         *_thread_levels(effort),
         *_loops(effort),
+        *_extremes(effort),
         *_models(effort),
         *_others(effort),
     ]
@@ -196,6 +197,14 @@ def _loops(effort: Effort) -> Iterator[Row]:
         in_place = _chain("raw", f"{op}_in_place", size, effort)
         what = f"raw C's {op} in place, {size_name(size)}"
         yield Row("The carry of a loop", what, "raw C", in_place, _chain("raw", op, size, effort))
+
+
+def _extremes(effort: Effort) -> Iterator[Row]:
+    """What it costs that NaN wins: MAX of float32 is mpixla's own operation. Both call MPI in place."""
+    for size in effort.sizes:
+        mpixla, raw = (_chain(c, "allreduce_max", size, effort) for c in ("mpixla", "raw multiple"))
+        what, over = f"allreduce with MAX, {size_name(size)}", "raw C with MPI_THREAD_MULTIPLE, MPI's own MAX"
+        yield Row("MAX, in which NaN wins", what, over, mpixla, raw)
 
 
 def _models(effort: Effort) -> Iterator[Row]:

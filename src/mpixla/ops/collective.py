@@ -180,7 +180,8 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: st
             they are the same on every rank too and count once; or "varying", they differ and are added up.
 
     Returns:
-        An array like ``x``, the same on every rank.
+        An array like ``x``, the same on every rank. ``MAX`` and ``MIN`` give NaN where any rank has NaN, as ``jnp.max``
+        and ``jnp.min`` do; so they do in ``reduce``, ``scan`` and all other reductions.
 
     Derivative:
         ``SUM`` is linear; in reverse mode it is the identity, or with ``cotangent="varying"`` the ``allreduce``
