@@ -163,9 +163,12 @@ MPIXLA_API int64_t mpixla_calls_in_flight(void);
 
 /* A handler that fails hands XLA a sentence, and XLA hands it to whoever looks at the result. The front end tells the
  * library of each such text that it sees; it may have more in it than the sentence. A failure that nobody has looked at
- * is written on standard error when the next handler runs, and by mpixla_failures_end, which returns how many there are.
+ * is written on standard error when the next handler runs, and again by mpixla_failures_end, which returns how many.
  * Call that when no handler runs. */
 MPIXLA_API void mpixla_failures_seen(const char *text);
+/* XLA raises a failure straight away where the program runs on the thread that called it. `thread` returns NULL on all
+ * other threads; it must not take a lock that the caller of XLA may have. */
+MPIXLA_API void mpixla_failures_raised_on(void *(*thread)(void));
 MPIXLA_API int64_t mpixla_failures_end(void);
 
 /* This process was forked from one that runs MPI: handlers refuse to communicate from now on. */

@@ -63,7 +63,7 @@ static void tells_at_the_next_call_and_at_the_end(void) {
     CHECK_IN(told, "mpixla: rank 0: a call failed, and nobody has looked at its result: r0 | MPI_Send returned error");
     CHECK_IN(told, "-> 1 with tag 2");
     CHECK_STR(told_by(run_barrier), "");
-    CHECK_STR(told_by(run_end), ""); /* told before */
+    CHECK_IN(told_by(run_end), "-> 1 with tag 2"); /* again: it is why the process ends badly */
     CHECK_INT(ended, 1);
     mpixla_failures_seen("something else");
     CHECK_INT(mpixla_failures_end(), 1);
@@ -76,6 +76,25 @@ static void tells_at_the_next_call_and_at_the_end(void) {
     CHECK_INT(mpixla_failures_end(), 1);
     mpixla_failures_seen(fail_to_send(2)); /* equal sentences are one */
     CHECK_INT(mpixla_failures_end(), 0);
+}
+
+static int is_caller;
+
+static void *thread_of_caller(void) {
+    return is_caller ? &is_caller : NULL;
+}
+
+static void leaves_out_what_is_raised_at_once(void) {
+    mpixla_failures_raised_on(thread_of_caller);
+    is_caller = 1;
+    fail_to_send(4);
+    CHECK_INT(mpixla_failures_end(), 0);
+    is_caller = 0;
+    fail_to_send(4);
+    CHECK_IN(told_by(run_end), "with tag 4");
+    CHECK_INT(ended, 1);
+    mpixla_failures_seen(c.message);
+    mpixla_failures_raised_on(NULL);
 }
 
 static void ends_badly(void) {
@@ -94,6 +113,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     forgets_what_was_seen();
     tells_at_the_next_call_and_at_the_end();
+    leaves_out_what_is_raised_at_once();
     ends_badly();
     return check_failures();
 }

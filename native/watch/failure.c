@@ -19,6 +19,8 @@ typedef struct failure {
 static failure *unseen;
 static int forgotten; /* for which there was no memory: told at once */
 static atomic_int untold;
+typedef void *caller(void);
+static _Atomic(caller *) thread_of_caller;
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 
 static void tell(const char *sentence) {
@@ -27,8 +29,14 @@ static void tell(const char *sentence) {
             mpi ? mpi->world_rank : 0, sentence);
 }
 
+void mpixla_failures_raised_on(void *(*thread)(void)) {
+    atomic_store(&thread_of_caller, thread);
+}
+
 void failure_note(const char *sentence) {
     size_t bytes = strlen(sentence) + 1;
+    caller *is_caller = atomic_load(&thread_of_caller);
+    if (is_caller && is_caller()) return;
     pthread_mutex_lock(&table);
     failure **end = &unseen;
     while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
@@ -50,10 +58,10 @@ int failure_is_untold(void) {
     return atomic_load_explicit(&untold, memory_order_relaxed);
 }
 
-static int64_t tell_locked(void) {
+static int64_t tell_locked(int again) {
     int64_t count = forgotten;
     for (failure *f = unseen; f; f = f->next, count++) {
-        if (!f->told) tell(f->sentence);
+        if (!f->told || again) tell(f->sentence);
         f->told = 1;
     }
     atomic_store(&untold, 0);
@@ -63,7 +71,7 @@ static int64_t tell_locked(void) {
 
 void failure_tell(void) {
     pthread_mutex_lock(&table);
-    (void)tell_locked();
+    (void)tell_locked(0);
     pthread_mutex_unlock(&table);
 }
 
@@ -86,7 +94,7 @@ void mpixla_failures_seen(const char *text) {
 
 int64_t mpixla_failures_end(void) {
     pthread_mutex_lock(&table);
-    int64_t count = tell_locked();
+    int64_t count = tell_locked(1);
     pthread_mutex_unlock(&table);
     return count;
 }

@@ -1,6 +1,7 @@
 /* Failures that nobody has heard of yet.
  *
- * XLA hands a failure to whoever looks at the result of its program. A front end that sees one says so
+ * XLA raises a failure at once where the program runs on the thread that called it (mpixla_failures_raised_on). Else it
+ * hands it to whoever looks at the result. A front end that sees one says so
  * (mpixla_failures_seen). What nobody has looked at is written on standard error when the next call is made, and at the
  * end of the process (mpixla_failures_end), which then ends badly. Sentences that are equal count as one.
  */

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import ctypes
 import os
 import sys
 import threading
@@ -35,6 +36,9 @@ def install() -> None:
     atexit.register(_end)
     os.register_at_fork(after_in_child=_begin_fork)
     when_failed(_hear)
+    # Threads that call JAX have a state of Python's; those of XLA have none.
+    thread_of_python = ctypes.cast(ctypes.pythonapi.PyGILState_GetThisThreadState, ctypes.c_void_p)
+    native.lib.mpixla_failures_raised_on(thread_of_python)
     if _aborts:
         sys.excepthook = _abort_job
         threading.excepthook = _abort_job_from_thread

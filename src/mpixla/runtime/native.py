@@ -136,6 +136,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_logging_set", c_int, [c_int]),
         ("mpixla_calls_in_flight", c_int64, []),
         ("mpixla_failures_seen", None, [c_char_p]),
+        ("mpixla_failures_raised_on", None, [c_void_p]),
         ("mpixla_failures_end", c_int64, []),
         ("mpixla_exit_badly", c_int, []),
         ("mpixla_forked", None, []),
