@@ -2,11 +2,14 @@
 
 import doctest
 import inspect
+import re
 
 import jax
 import pytest
 
 import mpixla
+
+SECTIONS = ["Args", "Returns", "Derivative", "Raises", "Example"]
 
 
 @pytest.mark.parametrize("name", sorted(mpixla.__all__))
@@ -26,3 +29,22 @@ def test_docstring_is_complete(name):
     thing = getattr(mpixla, name)
     for argument in inspect.signature(thing).parameters:
         assert f"\n    {argument}: " in inspect.getdoc(thing)
+
+
+STARTED = ("iallgather", "iallreduce", "ialltoall", "ibcast", "irecv", "ireduce_scatter", "isend", "isendrecv")
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_docstring_of_what_starts(name):
+    """It has all sections, and what the blocking operation says of the arguments that both take."""
+    started, blocking = getattr(mpixla, name), getattr(mpixla, name[1:])
+    text = inspect.getdoc(started)
+    assert text.startswith("Starts to ")
+    assert re.findall(r"^(\w+):\n    (?=\S)", text, re.MULTILINE) == SECTIONS
+    assert "\n    A request; ``wait`` gives " in text
+    for argument in inspect.signature(blocking).parameters.keys() - inspect.signature(started).parameters.keys():
+        assert f"``{argument}" not in text
+        assert f"\n    {argument}: " not in text
+    for error in re.findall(r"^    (\w+Error): ", inspect.getdoc(blocking), re.MULTILINE):
+        assert f"\n    {error}: " in text
+    assert max(map(len, text.splitlines())) <= 116

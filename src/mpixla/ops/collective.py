@@ -252,7 +252,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of this rank's array to each rank, and receives one from each.
 
     Args:
-        x: this rank's array of shape ``(size, ...)``; ``x[i]`` goes to rank ``i``.
+        x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -555,7 +555,8 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
-        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank.
+        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
+            arrays.
         op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
             shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.

@@ -31,8 +31,9 @@ from .arguments import (
     as_tag,
     check_leading_size,
 )
-from .collective import SUM, shares
-from .point_to_point import refuse_any_source
+from .collective import SUM, allgather, allreduce, alltoall, bcast, reduce_scatter, shares
+from .docstrings import documented_like
+from .point_to_point import recv, refuse_any_source, send, sendrecv
 
 
 class _Type(NamedTuple):
@@ -507,14 +508,9 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
 
 
 @moves(collect=_of_tree)
+@documented_like(send)
 def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> Request:
     """Starts to send an array to another rank.
-
-    Args:
-        x: the array, or a pytree of arrays.
-        dest: the rank that receives, or ``MPI.PROC_NULL``.
-        tag: the message's tag.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         A request; ``wait`` gives ``x``.
@@ -523,12 +519,6 @@ def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> R
         Linear. Forward mode sends the tangent. Reverse mode receives from ``dest``, under the same tag, the cotangent
         of what was received there, and adds it to that of the wait's result. The receiver may have used ``irecv`` or
         ``recv``, with this rank and tag named.
-
-    Raises:
-        TypeError: for a destination or tag that is not a static integer, a ``comm`` that is no intra-communicator,
-            or a dtype that MPI cannot move.
-        ValueError: for a destination that is not a rank of the communicator, a tag out of range, or a communicator
-            that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -547,30 +537,15 @@ def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> R
 
 
 @moves(collect=_of_tree)
+@documented_like(recv)
 def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm: MPI.Comm | None = None) -> Request:
     """Starts to receive an array from another rank.
-
-    Args:
-        x: a template: the result has its shape and dtype. ``x`` is not modified.
-        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
-        tag: the message's tag, or ``MPI.ANY_TAG``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives the array that was received. Where the message is shorter than the template, and from
-        ``MPI.PROC_NULL``, the template's values remain.
 
     Derivative:
         Linear in the message and the template. JAX sees this rank's operands only, so where the message has a
         derivative give a template that has one too: an array that depends on the parameters, such as what is sent,
         and not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
         ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``).
-
-    Raises:
-        TypeError: for a source or tag that is not a static integer, a ``comm`` that is no intra-communicator, or a
-            dtype that MPI cannot move.
-        ValueError: for a source that is not a rank of the communicator, a tag out of range, or a communicator
-            that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -594,6 +569,7 @@ def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm:
 
 
 @moves(2, collect=_of_tree)
+@documented_like(sendrecv)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -605,29 +581,6 @@ def isendrecv(
     comm: MPI.Comm | None = None,
 ) -> Request:
     """Starts to send an array to one rank and to receive one from another.
-
-    Args:
-        sendbuf: the array to send.
-        recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
-            is not modified.
-        source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
-        dest: the rank to send to, or ``MPI.PROC_NULL``.
-        sendtag: the tag of the message that is sent.
-        recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives the array that was received. Where the message is shorter than the template, and from
-        ``MPI.PROC_NULL``, the template's values remain.
-
-    Derivative:
-        As for ``sendrecv``.
-
-    Raises:
-        TypeError: for a rank or tag that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a source or destination that is not a rank of the communicator, a tag out of range, or a
-            communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -655,24 +608,15 @@ def isendrecv(
 
 
 @joins(reduces=True, collect=_of_tree)
+@documented_like(allreduce)
 def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives an array like ``x``, the same on every rank.
 
     Derivative:
         As for ``allreduce``.
-
-    Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
-            intra-communicator.
-        ValueError: for a communicator or reduction that was freed.
 
     Example:
         >>> from mpi4py import MPI
@@ -686,25 +630,12 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
 
 
 @joins(reduces=False, collect=_of_tree)
+@documented_like(bcast)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to send the root's array to every rank.
 
-    Args:
-        x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not
-            matter.
-        root: the rank that sends.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives the root's array, the same on every rank.
-
     Derivative:
         As for ``bcast``.
-
-    Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a root that is not a rank of the communicator, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -717,23 +648,12 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
 
 
 @moves(collect=_of_tree)
+@documented_like(allgather)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to gather the arrays of all ranks on every rank.
 
-    Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the
-        same on every rank.
-
     Derivative:
         As for ``allgather``.
-
-    Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -746,22 +666,9 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
 
 
 @moves(collect=_of_tree)
+@documented_like(alltoall)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to send a slice of this rank's array to each rank, and to receive one from each.
-
-    Args:
-        x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives an array like ``x`` with what rank ``i`` sent at index ``i``.
-
-    Derivative:
-        Linear. Reverse mode: ``ialltoall``.
-
-    Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a first axis that has not ``size`` entries, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -775,25 +682,12 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
 
 
 @joins(reduces=True, kept_axes=1, collect=_of_tree)
+@documented_like(reduce_scatter)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
     """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
-        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
-            arrays.
         op: the reduction, such as ``MPI.SUM``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-
-    Returns:
-        A request; ``wait`` gives the reduction over the ranks' ``x[rank]``, of shape ``(...)``.
-
-    Derivative:
-        As for ``reduce_scatter``; reverse mode of ``SUM`` is ``iallgather``.
-
-    Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
-            intra-communicator.
-        ValueError: for a first axis that has not ``size`` entries, or a communicator or reduction that was freed.
 
     Example:
         >>> from mpi4py import MPI
