@@ -129,9 +129,10 @@ def test_derivative_is_that_of_the_values_alone(op, rank):
 @pytest.mark.parametrize(
     ("x", "sentence"),
     [
-        (np.ones(3), "takes a pair of arrays of one shape, the values and their places, but x is a ndarray"),
+        (np.ones(3), "takes a pair of arrays of one shape, the values and their places, but x is a numpy.ndarray"),
         ((np.ones(3), np.ones(3)), "Places are integers, but these are float64"),
         ((np.ones(3), np.ones(2, int)), r"but the values have shape \(3,\) and the places \(2,\)"),
+        ((np.ones(3, ">f8"), np.ones(3, int)), r"x\[0\] of allreduce has dtype >f8, .* Pass x\[0\]\.astype\("),
         ((np.ones(3, complex), np.ones(3, int)), "Values are integers or floats, but these are complex128"),
         ((np.ones(3), np.ones(3, int), np.ones(3)), "but x is a tuple"),
     ],

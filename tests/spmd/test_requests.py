@@ -184,7 +184,7 @@ def test_after_start_is_the_identity(rank, size):
     np.testing.assert_array_equal(jax.vjp(f, x)[1](t)[0], 2 * np.array(x) * (rank + 1) + above + 1)
     both = jax.vmap(f)(jnp.stack([x, x + 1]))
     np.testing.assert_array_equal(both, np.stack([want, (np.array(x) + 1) ** 2 + np.arange(3.0) + below + 1]))
-    with pytest.raises(TypeError, match="after_start needs a Request, .* but got a int"):
+    with pytest.raises(TypeError, match="after_start needs a Request, .* but got an int"):
         mpixla.after_start(3, x)
 
 

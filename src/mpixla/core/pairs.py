@@ -14,6 +14,8 @@ import numpy as np
 from ..runtime import native
 from ..runtime.comm import PairOp, reduction_of
 from ..runtime.mpi import MPI
+from ..runtime.words import kind_of
+from .primitive import as_array
 
 # The reductions of pairs, and of the values alone.
 _VALUES_OP = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}
@@ -54,14 +56,13 @@ def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any,
 def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
     rule = f"{name} with op {op} takes a pair of arrays of one shape, the values and their places"
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise TypeError(f"{rule}, but x is a {type(pair).__name__}.")
-    values, places = map(jnp.asarray, pair)
+        raise TypeError(f"{rule}, but x is {kind_of(pair)}.")
+    values, places = (as_array(x, f"x[{i}]", name) for i, x in enumerate(pair))
     if values.shape != places.shape:
         raise TypeError(f"{rule}, but the values have shape {values.shape} and the places {places.shape}.")
-    row = native.dtypes.get(values.dtype.name)
-    if row is None or row.kind not in ("integer", "float"):
+    if native.dtypes[values.dtype.name].kind not in ("integer", "float"):
         raise TypeError(f"{rule}. Values are integers or floats, but these are {values.dtype.name}.")
-    if not jnp.issubdtype(places.dtype, jnp.integer) or places.dtype.name not in native.dtypes:
+    if not jnp.issubdtype(places.dtype, jnp.integer):
         raise TypeError(f"{rule}. Places are integers, but these are {places.dtype.name}.")
     return values, places
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..runtime import native
 from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, token_aval
+from ..runtime.words import kind_of
 from .eager import call_eagerly
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
@@ -180,8 +181,24 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
         try:
             x = jnp.asarray(x)
         except TypeError as e:
-            raise TypeError(f"{what} of {name} must be an array or a number, but is a {type(x).__name__}.") from e
+            raise TypeError(_refusal(x, what, name)) from e
     if x.dtype.name not in native.dtypes:
         known = ", ".join(native.dtypes)
         raise TypeError(f"{name} cannot communicate {what} of dtype {x.dtype.name}. It takes {known}.")
     return x
+
+
+def _refusal(x: Any, what: str, name: str) -> str:
+    """Why JAX makes no array of ``x``, and what to pass."""
+    if not isinstance(x, (np.ndarray, np.generic)):
+        return f"{what} of {name} must be an array or a number, but is {kind_of(x)}."
+    dtype = x.dtype
+    if dtype.newbyteorder("=").name in native.dtypes and not dtype.isnative:
+        return (
+            f"{what} of {name} has dtype {dtype.str}, which is not this machine's byte order. Pass "
+            f"{what}.astype({what}.dtype.newbyteorder('='))."
+        )
+    return (
+        f"{what} of {name} must be an array of numbers, but has dtype {dtype}, which JAX does not have. Convert it to "
+        "one that JAX has, such as float32 or int32, with astype."
+    )

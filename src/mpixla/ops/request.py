@@ -20,6 +20,7 @@ from ..runtime import native
 from ..runtime.comm import Comm, Reduction, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray, mlir
+from ..runtime.words import kind_of
 from .arguments import (
     REPLICATED,
     VARYING,
@@ -502,8 +503,8 @@ batching.primitive_batchers[_after_start] = lambda operands, axes: (_after_start
 def _refuse_other_than_requests(request: Any, name: str) -> None:
     if not isinstance(request, Request):
         raise TypeError(
-            f"{name} needs a Request, which isend, irecv and the other non-blocking operations return, but got a "
-            f"{type(request).__name__}."
+            f"{name} needs a Request, which isend, irecv and the other non-blocking operations return, but got "
+            f"{kind_of(request)}."
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from . import native
 from .mpi import MPI
+from .words import kind_of
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def comm_of(comm: Any) -> Comm:
         comm = get_default_comm()
     if not isinstance(comm, MPI.Comm):
         raise TypeError(
-            f"comm must be an mpi4py communicator (mpi4py.MPI.COMM_WORLD, say) or None, but is a {_kind(comm)}."
+            f"comm must be an mpi4py communicator (mpi4py.MPI.COMM_WORLD, say) or None, but is {kind_of(comm)}."
         )
     if isinstance(comm, MPI.Intercomm):
         raise TypeError(
@@ -198,7 +199,7 @@ def reduction_of(op: Any) -> Reduction:
     if isinstance(op, PairOp):
         return replace(reduction_of(op.op), kinds=None)
     if not isinstance(op, MPI.Op):
-        raise TypeError(f"op must be an mpi4py reduction (mpi4py.MPI.SUM, say), but is a {_kind(op)}.")
+        raise TypeError(f"op must be an mpi4py reduction (mpi4py.MPI.SUM, say), but is {kind_of(op)}.")
     handle = native.handle_of(op)
     if handle in _predefined:
         return _predefined[handle]
@@ -225,9 +226,5 @@ def status_of(status: Any) -> Status:
     if status is None:
         return NO_STATUS
     if not isinstance(status, MPI.Status):
-        raise TypeError(f"status must be an mpi4py.MPI.Status or None, but is a {_kind(status)}.")
+        raise TypeError(f"status must be an mpi4py.MPI.Status or None, but is {kind_of(status)}.")
     return Status(MPI._addressof(status), status)
-
-
-def _kind(value: Any) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -1,0 +1,16 @@
+"""Words for messages."""
+
+from typing import Any
+
+import jax
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, with an article: ``an int``, ``a numpy.ndarray``; ``None`` for None."""
+    if value is None:
+        return "None"
+    if isinstance(value, jax.Array):
+        return "a jax.Array"
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
+    spoken_with_a_vowel = name[0].lower() in "aeio" or name.startswith("mpi")  # em-pee-eye
+    return f"{'an' if spoken_with_a_vowel else 'a'} {name}"
