@@ -473,6 +473,30 @@ static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
                (long long)a[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
 }
 
+static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
+    used = add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
+    for (int i = 1; i < n; i++) used = add(text, bytes, used, ", %lld", (long long)rows[i]);
+    return add(text, bytes, used, " rows");
+}
+
+/* The rows of each rank, or of the first ones, and what all ranks must agree on: MPI itself only says that a message is
+ * too long. */
+static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
+    enum { SHOWN = 8 };
+    char ranks[64] = "rank 0", others[32] = "";
+    int n = f->size < SHOWN ? f->size : SHOWN;
+    if (f->size > n) snprintf(others, sizeof others, " (and %d more)", f->size - n);
+    if (n > 1) snprintf(ranks, sizeof ranks, "ranks 0 to %d%s", n - 1, others);
+    if (f->shape->counts != EXCHANGED_ROWS) {
+        used = add_rows(text, bytes, used, ", with", rows_of(f, PARTS_SENT), n);
+        return add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
+    }
+    used = add_rows(text, bytes, used, ", sending", rows_of(f, PARTS_SENT), n);
+    used = add(text, bytes, used, " to %s", ranks);
+    used = add_rows(text, bytes, used, " and receiving", rows_of(f, PARTS_RECEIVED), n);
+    return add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
+}
+
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     size_t used = 0;
     if (f->shape->request == FRAME_WAITS) {
@@ -502,6 +526,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
         used = add(text, bytes, used, " and %s", f->recv.dtype->row->name);
     if (frame_has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
     if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
-    add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
-        f->communicator->name);
+    used = add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
+               f->communicator->name);
+    if (has_rows(f)) add_parts(f, text, bytes, used);
 }

@@ -110,7 +110,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
 int64_t frame_next(const ffi_buffers *given, int64_t i);
 
 /* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data
- * type, the reduction and the communicator. */
+ * type, the reduction, the communicator, and the rows of each rank. */
 void frame_describe(const frame *f, int details, char *text, size_t bytes);
 
 #endif

@@ -380,42 +380,47 @@ static void picks_the_calls_for_a_count(void) {
 
 /* Text */
 
+static const char with_rows[] = ", with 3, 3, 3, 3 rows on ranks 0 to 3; the counts must be the same on every rank",
+                  exchanged_rows[] =
+                      ", sending 3, 3, 3, 3 rows to ranks 0 to 3 and receiving 3, 3, 3, 3 rows from "
+                      "there; rank i's sendcounts[j] must be rank j's recvcounts[i]";
+
 static void describes(void) {
     static const struct {
         const char *op;
         int root;
-        const char *line, *details;
+        const char *line, *details, *parts;
     } rows[] = {
-        {"allgather", ON, "MPI_Allgather with 3 items", " of float32"},
-        {"allgatherv", ON, "MPI_Allgatherv with 3 items", " of float32"},
-        {"allreduce", ON, "MPI_Allreduce with 3 items", " of float32, op MPI_SUM"},
-        {"alltoall", ON, "MPI_Alltoall with 12 items", " of float32"},
-        {"alltoallv", ON, "MPI_Alltoallv with 12 items", " of float32"},
-        {"barrier", ON, "MPI_Barrier", ""},
-        {"bcast", ON, "MPI_Bcast with 3 items and root 0", " of float32"},
-        {"bcast", OFF, "MPI_Bcast with 3 items and root 1", " of float32"},
-        {"gather", OFF, "MPI_Gather with 3 items and root 1", " of float32"},
-        {"halo_exchange", ON, "MPI_Sendrecv of the halos of blocks with 3 items", " of float32"},
-        {"exchange", ON, "MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items", " of float32"},
-        {"gatherv", OFF, "MPI_Gatherv with 3 items and root 1", " of float32"},
-        {"recv", ON, "MPI_Recv <- 2 with tag 8 and 3 items", " of float32"},
-        {"reduce", ON, "MPI_Reduce with 3 items and root 0", " of float32, op MPI_SUM"},
-        {"scan", ON, "MPI_Scan with 3 items", " of float32, op MPI_SUM"},
-        {"scatter", ON, "MPI_Scatter with 12 items and root 0", " of float32"},
-        {"scatterv", ON, "MPI_Scatterv with 12 items and root 0", " of float32"},
-        {"send", ON, "MPI_Send -> 1 with tag 7 and 3 items", " of float32"},
-        {"sendrecv", ON, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- 2 with tag 8 and 3 items", " of float32"},
+        {"allgather", ON, "MPI_Allgather with 3 items", " of float32", ""},
+        {"allgatherv", ON, "MPI_Allgatherv with 3 items", " of float32", with_rows},
+        {"allreduce", ON, "MPI_Allreduce with 3 items", " of float32, op MPI_SUM", ""},
+        {"alltoall", ON, "MPI_Alltoall with 12 items", " of float32", ""},
+        {"alltoallv", ON, "MPI_Alltoallv with 12 items", " of float32", exchanged_rows},
+        {"barrier", ON, "MPI_Barrier", "", ""},
+        {"bcast", ON, "MPI_Bcast with 3 items and root 0", " of float32", ""},
+        {"bcast", OFF, "MPI_Bcast with 3 items and root 1", " of float32", ""},
+        {"gather", OFF, "MPI_Gather with 3 items and root 1", " of float32", ""},
+        {"halo_exchange", ON, "MPI_Sendrecv of the halos of blocks with 3 items", " of float32", ""},
+        {"exchange", ON, "MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items", " of float32", ""},
+        {"gatherv", OFF, "MPI_Gatherv with 3 items and root 1", " of float32", with_rows},
+        {"recv", ON, "MPI_Recv <- 2 with tag 8 and 3 items", " of float32", ""},
+        {"reduce", ON, "MPI_Reduce with 3 items and root 0", " of float32, op MPI_SUM", ""},
+        {"scan", ON, "MPI_Scan with 3 items", " of float32, op MPI_SUM", ""},
+        {"scatter", ON, "MPI_Scatter with 12 items and root 0", " of float32", ""},
+        {"scatterv", ON, "MPI_Scatterv with 12 items and root 0", " of float32", with_rows},
+        {"send", ON, "MPI_Send -> 1 with tag 7 and 3 items", " of float32", ""},
+        {"sendrecv", ON, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- 2 with tag 8 and 3 items", " of float32", ""},
     };
     static call c;
-    char text[256], expected[256];
+    char text[512], expected[512];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         call_make(&c, rows[i].op, LEFT, rows[i].root);
         CHECK_STR(read_call(&c, rows[i].op), "");
         frame_describe(&f, 0, text, sizeof text);
         CHECK_STR(text, rows[i].line);
         frame_describe(&f, 1, text, sizeof text);
-        snprintf(expected, sizeof expected, "%s%s, on rank 0 of 4 of communicator 'rank0'", rows[i].line,
-                 rows[i].details);
+        snprintf(expected, sizeof expected, "%s%s, on rank 0 of 4 of communicator 'rank0'%s", rows[i].line,
+                 rows[i].details, rows[i].parts);
         CHECK_STR(text, expected);
         /* A small room holds the beginning. */
         char small[12];
@@ -430,6 +435,45 @@ static void describes(void) {
     CHECK_STR(read_call(&c, "sendrecv"), "");
     frame_describe(&f, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> nobody with tag 7 and 3 items <- any with tag any and 3 items");
+}
+
+/* The details of a call whose counts disagree with another rank's are all that its user can find the mistake by. */
+static void describes_parts(void) {
+    static const int64_t sent[] = {2, 0, 3, 1}, received[] = {1, 1, 4, 0}, one[] = {5},
+                         many[] = {1, 0, 2, 3, 0, 0, 4, 0, 5, 0, 6};
+    enum { RANKS = sizeof many / sizeof many[0] };
+    static call c;
+    char text[512];
+    call_make(&c, "alltoallv", LEFT, ON);
+    call_list_set(&c, "sendcounts", sent, 4);
+    call_list_set(&c, "recvcounts", received, 4);
+    call_count_set(&c, CALL_OPERANDS, 0, 6);
+    call_count_set(&c, CALL_RESULTS, 0, 6);
+    CHECK_STR(read_call(&c, "alltoallv"), "");
+    frame_describe(&f, 1, text, sizeof text);
+    CHECK_IN(text,
+             "'rank0', sending 2, 0, 3, 1 rows to ranks 0 to 3 and receiving 1, 1, 4, 0 rows from there; rank i's");
+
+    call_make(&c, "alltoallv", FIXTURE_SELF, ON);
+    call_list_set(&c, "sendcounts", one, 1);
+    call_list_set(&c, "recvcounts", one, 1);
+    call_count_set(&c, CALL_OPERANDS, 0, 5);
+    call_count_set(&c, CALL_RESULTS, 0, 5);
+    CHECK_STR(read_call(&c, "alltoallv"), "");
+    frame_describe(&f, 1, text, sizeof text);
+    CHECK_IN(text, ", sending 5 rows to rank 0 and receiving 5 rows from there; ");
+
+    /* Of many ranks the first ones. */
+    int64_t comm = mpixla_comm_register(fake->handle(fake->comm_new(0, RANKS, 0)), "many");
+    call_make(&c, "scatterv", LEFT, ON);
+    call_attribute_set(&c, "comm", comm);
+    call_list_set(&c, "counts", many, RANKS);
+    call_count_set(&c, CALL_OPERANDS, 0, 21);
+    call_count_set(&c, CALL_RESULTS, 0, 1);
+    CHECK_STR(read_call(&c, "scatterv"), "");
+    frame_describe(&f, 1, text, sizeof text);
+    CHECK_IN(text,
+             "'many', with 1, 0, 2, 3, 0, 0, 4, 0 rows on ranks 0 to 7 (and 3 more); the counts must be the same");
 }
 
 int main(int argc, char **argv) {
@@ -449,5 +493,6 @@ int main(int argc, char **argv) {
     refuses_types_that_do_not_go_together();
     picks_the_calls_for_a_count();
     describes();
+    describes_parts();
     return check_failures();
 }

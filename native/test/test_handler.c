@@ -171,7 +171,7 @@ static void tells_of_errors_of_mpi(void) {
                  table[i].mpi_name, table[i].mpi_name);
         CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);
         CHECK_IN(c.message, start);
-        CHECK_IN(c.message, "communicator 'rank0')");
+        CHECK_IN(c.message, "communicator 'rank0'");
         CHECK_INT(c.code, FFI_INTERNAL);
         CHECK_INT(mpixla_calls_in_flight(), 0);
         fixture_fail(NULL, 0);

@@ -169,3 +169,31 @@ def test_exchange_and_back(comm, rank, size):
     x = np.random.default_rng(rank).normal(size=(sum(sendcounts), 2))
     y, pull_back = jax.vjp(lambda x: mpixla.alltoallv(x, sendcounts, recvcounts, comm=comm), x)
     np.testing.assert_array_equal(pull_back(y)[0], x)
+
+
+@pytest.mark.skipif(SIZE != 2, reason="is between two ranks")
+@pytest.mark.parametrize("name", ["alltoallv", "gatherv"])
+def test_counts_that_disagree(name, comm, rank):
+    """The error of the rank that gets too much says what it sent and what it was to receive; the next call works."""
+    private = comm.Dup()
+    counts = [1] * SIZE
+    exchanged = ", sending 1, 1 rows to ranks 0 to 1 and receiving 1, 1 rows from there; rank i's sendcounts[j] must"
+    gathered = ", with 1, 1 rows on ranks 0 to 1; the counts must be the same on every rank"
+
+    def call(own):
+        """Rank 1 is told that it sends `own` rows to rank 0."""
+        given = [own, 1] if name == "alltoallv" else [1, own]
+        given = given if rank == 1 else counts
+        if name == "gatherv":
+            return mpixla.gatherv(np.ones((given[rank], 2)), given, 0, comm=private)
+        return mpixla.alltoallv(np.ones((sum(given), 2)), given, counts, comm=private)
+
+    if rank == 0:
+        with pytest.raises(jax.errors.JaxRuntimeError) as raised:
+            call(3).block_until_ready()
+        assert {"alltoallv": exchanged, "gatherv": gathered}[name] in str(raised.value)
+        assert f"r0 | MPI_{name.capitalize()} returned error code" in str(raised.value)
+    else:
+        call(3).block_until_ready()
+    assert np.asarray(call(1)).sum() == (4 if name == "alltoallv" or rank == 0 else 2)
+    private.Free()
