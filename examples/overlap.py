@@ -20,9 +20,10 @@ loop.
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -109,8 +110,22 @@ def seconds(advance: Callable[[State, int], State], state: State, steps: int, co
     return float(comm.allreduce(time.perf_counter() - begin, op=MPI.MAX))
 
 
+class Parser(argparse.ArgumentParser):
+    """Speaks on rank 0 only, and before any rank ends."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if MPI.COMM_WORLD.rank == 0:
+            super()._print_message(message, file)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        self._print_message(message or "", sys.stderr)
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Barrier()
+        sys.exit(status)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", nargs=2, type=int, default=(1024, 1024), metavar=("NY", "NX"), help="cells")
     parser.add_argument("--steps", type=int, default=100, help="time steps")
     parser.add_argument("--repeat", type=int, default=5, help="how often each form is measured, in turn")

@@ -21,6 +21,7 @@ Of mpixla this shows halo_exchange() inside a compiled loop, on a Cartesian comm
 import argparse
 import importlib.util
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -289,11 +290,17 @@ class Film:
 
 
 class Parser(argparse.ArgumentParser):
-    """Speaks on rank 0 only."""
+    """Speaks on rank 0 only, and before any rank ends."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if MPI.COMM_WORLD.rank == 0:
             super()._print_message(message, file)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        self._print_message(message or "", sys.stderr)
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Barrier()
+        sys.exit(status)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n")

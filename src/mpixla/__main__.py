@@ -2,8 +2,21 @@
 
 import argparse
 import sys
+import threading
 
 from .cli import bench, info, selftest
+from .runtime.command_line import Parser
+
+
+def _seconds(text: str) -> float:
+    """A time to wait."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
+    return seconds
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -12,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     Args:
         arguments: the command line, by default that of this process.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m mpixla",
         description="Says what is installed, tests it, or measures it. Start it under mpirun to see all ranks.",
     )
@@ -21,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     test = commands.add_parser("test", help="tries every operation; ends with exit status 1 if one is wrong")
     test.add_argument(
         "--timeout",
-        type=float,
+        type=_seconds,
         default=selftest.TIMEOUT,
         metavar="SECONDS",
         help="give up when a check takes longer (default: %(default)g)",

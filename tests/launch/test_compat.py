@@ -36,6 +36,23 @@ def program(job, tmp_path):
     return run
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(["--help"], 0), (["mpi4jax"], 2), (["jpi", "-x", "a.py"], 2), (["numpy", "a.py"], 2)]
+)
+def test_usage_is_said_once(job, arguments, status):
+    """Rank 0 says it, last of all here, and no rank has ended before."""
+    code = """
+        import runpy, time
+        from mpi4py import MPI
+        time.sleep(0.5 * (MPI.COMM_WORLD.Get_rank() == 0))
+        runpy.run_module("mpixla.compat", run_name="__main__", alter_sys=True)
+    """
+    done = job(2, code, *arguments, check=False)
+    assert done.returncode == status
+    assert (done.stderr if status else done.stdout).count("usage: python -m mpixla.compat") == 1
+    assert "usage" not in (done.stdout if status else done.stderr)
+
+
 TOKENLESS = """
 import mpi4jax
 from mpi4jax._src.utils import HashableMPIType, unpack_hashable, wrap_as_hashable

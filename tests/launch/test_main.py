@@ -167,6 +167,36 @@ def test_bench(job):
     assert len(sizes) == 5
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["--help"], 0, "tries every operation"),
+        (["test", "--help"], 0, "give up when a check takes longer"),
+        (["tset"], 2, "invalid choice: 'tset'"),
+        (["bench", "--sizes"], 2, "unrecognized arguments: --sizes"),
+        (["test", "--timeout"], 2, "argument --timeout: expected one argument"),
+        (["test", "--timeout", "nan"], 2, "argument --timeout: it must be a number of seconds greater than 0"),
+    ],
+)
+def test_usage_is_said_once(job, arguments, status, says):
+    """Rank 0 says it, last of all here, and no rank has ended before."""
+    late = "import time\nfrom mpi4py import MPI\ntime.sleep(0.5 * (MPI.COMM_WORLD.Get_rank() == 0))\n"
+    done = job(2, late + MAIN, *arguments, check=False)
+    assert done.returncode == status
+    text = done.stderr if status else done.stdout
+    assert text.count("usage: python -m mpixla") == 1
+    assert text.count(says) == 1
+    assert "usage" not in (done.stdout if status else done.stderr)
+
+
+@pytest.mark.parametrize("time", ["-1", "0", "nan", "inf", "1e300", "abc"])
+def test_bad_timeout(capsys, time):
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["test", "--timeout", time])
+    assert ended.value.code == 2
+    assert f"--timeout: it must be a number of seconds greater than 0, but is '{time}'." in capsys.readouterr().err
+
+
 def test_unknown_command(capsys):
     with pytest.raises(SystemExit):
         __main__.main(["tset"])

@@ -46,4 +46,6 @@ def test_program(job):
     assert float(lines[0].split()[-1]) < 1e-6
     assert [line.split()[0] for line in lines[1:]] == ["blocking", "overlapped", "overlapped"]
     refused = job(2, run, EXAMPLES / "overlap.py", "--size", "5", "6", check=False)
-    assert "5 x 6 cells cannot be split into 2 strips" in refused.stderr
+    assert refused.returncode == 2
+    assert refused.stderr.count("5 x 6 cells cannot be split into 2 strips") == 1
+    assert job(2, run, EXAMPLES / "overlap.py", "--help").stdout.count("usage: ") == 1

@@ -5,6 +5,7 @@ import runpy
 import sys
 from types import ModuleType
 
+from ..runtime.command_line import end
 from . import NAMES, install
 
 _USAGE = (
@@ -16,13 +17,11 @@ _USAGE = (
 
 def _main(arguments: list[str]) -> None:
     if arguments[:1] in (["-h"], ["--help"]):
-        sys.stdout.write(_USAGE)
-        return
+        end(0, _USAGE)
     name, *program = arguments or [""]
     wants_more = program[:1] in (["-m"], ["-c"])
     if name not in NAMES or len(program) < 1 + wants_more or (program[0].startswith("-") and not wants_more):
-        sys.stderr.write(_USAGE)
-        raise SystemExit(2)
+        end(2, _USAGE)
     install(name)
     if program[0] == "-c":
         _, code, *rest = program
