@@ -101,6 +101,37 @@ def test_dtype(dtype, cart, rank, size):
     np.testing.assert_array_equal(bits(got), bits(MIXED.exchanged(blocks, rank)))
 
 
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("how", ["eager", "jit", "vmap"])
+def test_keys(cart, rank, size, how):
+    """Axes are those of the arrays of keys, however they are counted, and not those of their data."""
+    c, batch = cart(MIXED), 3 if how == "vmap" else 1
+    rng = np.random.default_rng(1)
+    raw = [[rng.integers(0, 2**32, (*MIXED.shape(r), words), np.uint32) for r in range(size)] for words in (2, 4)]
+    floats = blocks_of(MIXED, size)
+    tree = {
+        "threefry": jax.random.wrap_key_data(raw[0][rank], impl="threefry2x32"),
+        "floats": jnp.asarray(floats[rank]),
+        "rbg": jax.random.wrap_key_data(raw[1][rank], impl="rbg"),
+    }
+
+    def exchange(x):
+        return mpixla.halo_exchange(x, c, width=MIXED.widths, axes=(-2, -1))
+
+    if how == "vmap":
+        got = jax.vmap(exchange, in_axes=1, out_axes=1)(jax.tree.map(lambda x: jnp.stack([x] * batch, 1), tree))
+        got = jax.tree.map(lambda x: x[:, -1], got)
+    else:
+        got = (jax.jit(exchange) if how == "jit" else exchange)(tree)
+    assert jax.tree.map(jnp.shape, got) == jax.tree.map(jnp.shape, tree)
+    for name, blocks in zip(("threefry", "rbg"), raw, strict=True):
+        assert got[name].dtype == tree[name].dtype
+        np.testing.assert_array_equal(jax.random.key_data(got[name]), MIXED.exchanged(blocks, rank))
+    np.testing.assert_array_equal(got["floats"], MIXED.exchanged(floats, rank))
+    with pytest.raises(ValueError, match=r"along axis -3, but an array of shape \(\d, \d\) has 2 axes"):
+        mpixla.halo_exchange(tree, c, width=MIXED.widths, axes=(-3, -1))
+
+
 def test_default_axes_and_one_width(cart, rank, size):
     grid = Grid(dims_of(2)[0], (False, True), (2, 2), (0, 1), 3)
     blocks, c = blocks_of(grid, size), cart(grid)

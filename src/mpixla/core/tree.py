@@ -34,7 +34,8 @@ def _is_array(x: Any) -> bool:
     return _is_leaf(x) and not is_key(x)
 
 
-def _data_of(x: Any) -> Any:
+def data_of(x: Any) -> Any:
+    """What travels of an array: of PRNG keys their data, which has further axes behind the keys' own."""
     return jax.random.key_data(x) if is_key(x) else x
 
 
@@ -64,6 +65,11 @@ def _impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(jax.random.key_impl(x) if is_key(x) else None for x in leaves)
 
 
+def plan_of_each(structure: Any, leaves: Sequence[Any]) -> Plan:
+    """A plan by which each leaf travels alone."""
+    return Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
+
+
 # From a plan and the results of its groups to what a function returns for a pytree.
 Collect = Callable[[Plan, Sequence[Any]], Any]
 
@@ -85,8 +91,8 @@ def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F
                 return function(*trees, *rest, **kwargs)
             leaves, structure = jax.tree.flatten(trees[-1])
             columns = [structure.flatten_up_to(x) for x in trees]  # type: ignore[attr-defined]
-            plan = Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
-            return collect(plan, [function(*map(_data_of, x), *rest, **kwargs) for x in zip(*columns, strict=True)])
+            plan = plan_of_each(structure, leaves)
+            return collect(plan, [function(*map(data_of, x), *rest, **kwargs) for x in zip(*columns, strict=True)])
 
         return remembers(arguments)(on_trees)  # type: ignore[return-value]
 
@@ -115,7 +121,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             leaves, structure = jax.tree.flatten(x)
             if reduces and any(map(is_key, leaves)):
                 raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
-            data = [as_array(_data_of(y), "x", name) for y in leaves]
+            data = [as_array(data_of(y), "x", name) for y in leaves]
             for leaf in data:
                 if leaf.shape[:kept_axes] != data[0].shape[:kept_axes] or leaf.ndim < kept_axes:
                     function(leaf, *args, **kwargs)  # says what is wrong with this leaf

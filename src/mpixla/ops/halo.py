@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
+from ..core.tree import data_of, is_key, plan_of_each
 from ..runtime import native
 from ..runtime.comm import Comm, comm_of
 from ..runtime.private_jax import Primitive, ShapedArray
@@ -143,9 +144,9 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     corner, between a wall and a neighbour, it becomes the neighbour's.
 
     Args:
-        x: this rank's block with its ghosts, or a pytree of several. Along the exchanged axes blocks may differ in
-            size; the block without ghosts is at least ``width`` long. All arrays of a pytree travel in one message
-            to each neighbour.
+        x: this rank's block with its ghosts, or a pytree of several, PRNG keys among them. Along the exchanged axes
+            blocks may differ in size; the block without ghosts is at least ``width`` long. All arrays of a pytree
+            travel in one message to each neighbour.
         comm: a Cartesian communicator (``comm.Create_cart(dims, periods)``), which says where there are walls.
         width: the width of the ghost zones: an integer, or one for each dimension of the communicator; 0 for none.
         axes: which axis of ``x`` each dimension of the communicator is; by default the first ones. Negative ones
@@ -185,8 +186,9 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     widths = _widths(width, dimensions)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions)
     leaves, tree = jax.tree.flatten(x)
-    arrays = [as_array(leaf, "x", "halo_exchange") for leaf in leaves]
+    arrays = [leaf if is_key(leaf) else as_array(leaf, "x", "halo_exchange") for leaf in leaves]
     own = tuple(_axes_of(array, given, widths) for array in arrays)
-    if arrays and any(widths):
-        arrays = _exchange.bind(*arrays, axes=own, comm=c, high=high, low=low, width=widths)
-    return jax.tree.unflatten(tree, arrays)
+    data = [data_of(array) for array in arrays]
+    if data and any(widths):
+        data = _exchange.bind(*data, axes=own, comm=c, high=high, low=low, width=widths)
+    return plan_of_each(tree, arrays).tree_of(data)
