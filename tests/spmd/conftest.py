@@ -21,6 +21,7 @@ TWO_RANKS = (
     "test_control_flow.py",
     "test_in_place.py",
     "test_jit.py",
+    "test_keys.py",
     "test_large_counts.py",
     "test_pairs.py",
     "test_repeat.py",
