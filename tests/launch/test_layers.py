@@ -1,0 +1,127 @@
+"""Nothing uses what stands above it in ARCHITECTURE.md's tree of the sources, and the tree has every file."""
+
+import ast
+import fnmatch
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NATIVE, PACKAGE = "native", "src/mpixla"
+TOPS = ("include", NATIVE, PACKAGE, "tests", "bench", "docs")
+BUILT = ("*.so", "*.pyc")
+
+
+def tree() -> list[str]:
+    """The entries of the tree, from the bottom up: paths and patterns of paths; folders end with a slash."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    block = re.search(r"## Reading order\n.*?\n```\n(.*?)```", text, re.DOTALL)[1]
+    entries, parents = [], []
+    for line in block.splitlines():
+        indent, name = re.fullmatch(r"( *)(\S+)(?:  +\S.*)?", line).groups()
+        parents = [*parents[: len(indent) // 2], name]
+        entries.append("".join(parents))
+    return entries
+
+
+ENTRIES = tree()
+FILES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for top in (NATIVE, PACKAGE)
+    for path in (ROOT / top).rglob("*")
+    if path.is_file() and not any(map(path.match, BUILT))
+)
+
+
+def floor(file: str) -> int:
+    """The place in the tree of a file's folder, or of the file itself where it stands right under the top."""
+    top = NATIVE if file.startswith(NATIVE + "/") else PACKAGE
+    inner = PurePosixPath(file).relative_to(top)
+    if len(inner.parts) > 1:
+        return ENTRIES.index(f"{top}/{inner.parts[0]}/")
+    return next(i for i, entry in enumerate(ENTRIES) if fnmatch.fnmatch(file, entry))
+
+
+def included(file: str) -> Iterator[str]:
+    for name in re.findall(r'^\s*#\s*include\s*"(.+)"', (ROOT / file).read_text(), re.MULTILINE):
+        beside = os.path.normpath(f"{PurePosixPath(file).parent}/{name}")
+        yield from [path for path in (beside, f"{NATIVE}/{name}") if (ROOT / path).is_file()][:1]
+
+
+def module_file(parts: tuple[str, ...]) -> str | None:
+    path = "/".join(("src", *parts))
+    return next((f for f in (f"{path}.py", f"{path}/__init__.py") if (ROOT / f).is_file()), None)
+
+
+def imported(file: str) -> Iterator[str]:
+    """Within functions and for type checkers as well."""
+    package = PurePosixPath(file).relative_to("src").parent.parts
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.Import):
+            found = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = (*above, *(node.module.split(".") if node.module else ()))
+            found = [
+                (*base, alias.name) if base[:1] == ("mpixla",) and module_file((*base, alias.name)) else base
+                for alias in node.names
+            ]
+        else:
+            continue
+        for parts in found:
+            if parts[:1] == ("mpixla",):
+                used = module_file(parts)
+                assert used, f"{file} imports {'.'.join(parts)}, which is nowhere"
+                yield used
+
+
+USES = {
+    file: {used for used in (imported if file.startswith(PACKAGE) else included)(file) if used != file}
+    for file in FILES
+    if not file.startswith(f"{PACKAGE}/") or file.endswith(".py")
+}
+
+
+def test_the_tree_has_every_file():
+    named = [f"{entry}__init__.py" if entry.endswith("/") else entry for entry in ENTRIES]
+    missing = [file for file in FILES if not any(fnmatch.fnmatch(file, entry) for entry in named)]
+    assert not missing, f"ARCHITECTURE.md's tree lacks {missing}"
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_what_the_tree_names_exists(entry):
+    for ending in "ch" if entry.endswith(".[ch]") else [""]:
+        assert list(ROOT.glob(entry.replace("[ch]", ending))), f"ARCHITECTURE.md's tree names {entry}"
+
+
+def test_nothing_uses_what_is_above():
+    """Some files are there to be used, so the search finds what it should."""
+    upward = [(file, used) for file, all_used in USES.items() for used in all_used if floor(used) > floor(file)]
+    assert not upward
+    assert sum(map(len, USES.values())) > 200
+
+
+def test_no_circles_within_a_folder():
+    """A C file and its header are one here."""
+    unit = {file: file if file.startswith(PACKAGE) else str(PurePosixPath(file).with_suffix("")) for file in FILES}
+    uses = {unit[file]: set() for file in USES}
+    for file, all_used in USES.items():
+        same = {unit[used] for used in all_used if PurePosixPath(used).parent == PurePosixPath(file).parent}
+        uses[unit[file]] |= same - {unit[file]}
+    while free := [name for name, used in uses.items() if not used & uses.keys()]:
+        for name in free:
+            del uses[name]
+    assert not uses, "these use each other in a circle, or what does"
+
+
+@pytest.mark.parametrize("document", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_files_that_a_document_names_exist(document):
+    """By their paths, or the ends of these."""
+    text = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.DOTALL)
+    known = [f"/{path.relative_to(ROOT)}" for top in TOPS for path in (ROOT / top).rglob("*")]
+    named = set(re.findall(r"`([\w./-]+\.(?:c|h|py|def|inc|md))`", text)) - {"mpi.h"}
+    assert len(named) > 8
+    assert not [name for name in named if not any(path.endswith(f"/{name}") for path in known)]
