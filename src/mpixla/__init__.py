@@ -5,6 +5,7 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 
 import os
 
+from .core import reveal as _reveal
 from .core.export import export_checks
 from .core.jit import jit
 from .ops.collective import (
@@ -115,6 +116,7 @@ def has_sycl_support() -> bool:
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
 _exit.install()
+_reveal.install()
 _versions.notice()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
     set_logging(True)

@@ -99,6 +99,15 @@ def runs_twice_ahead_of_time() -> bool:
     return [compiled(X).sum() for _ in range(2)] == [3, 3]
 
 
+def reveals_hidden() -> bool:
+    """A primitive without effects communicates."""
+    primitive = private_jax.Primitive("hides")
+    primitive.def_impl(add)
+    primitive.def_abstract_eval(lambda x: x)
+    private_jax.mlir.register_lowering(primitive, private_jax.mlir.lower_fun(add, multiple_results=False))
+    return list(jax.jit(primitive.bind)(X)) == [1, 1, 1]
+
+
 def in_new_process(code: str) -> bool:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return done.returncode == 0
@@ -181,6 +190,10 @@ def without_dispatch_in_python(monkeypatch):
     monkeypatch.setattr(private_jax._pxla.MeshExecutable, "create_cpp_call", private_jax._dispatch_in_cpp)
 
 
+def without_rewriting(monkeypatch):
+    monkeypatch.setattr(private_jax._pxla, "lower_sharding_computation", private_jax._lower)
+
+
 def without_same_token(monkeypatch):
     monkeypatch.setattr(private_jax._dispatch.RuntimeTokenSet, "get_token_input", private_jax._next_token)
 
@@ -208,6 +221,7 @@ NEEDED = {
     ),
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
+    "pxla.lower_sharding_computation": (reveals_hidden, without_rewriting),
 }
 
 

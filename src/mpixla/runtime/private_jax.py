@@ -3,6 +3,7 @@
 ``jax.interpreters`` is public but less stable than ``jax`` itself; ``jax._src`` is private.
 """
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from jax._src import dispatch as _dispatch
 # without one XLA may reorder the communication inside a program.
 from jax._src import effects as _effects
 
-# Executables that were compiled ahead of time; see _dispatch_in_python below.
+# Executables that were compiled ahead of time, and where every program is lowered; see below.
 from jax._src.interpreters import pxla as _pxla
 
 # Whether JAX has started: asking in public starts it.
@@ -44,6 +45,7 @@ __all__ = [
     "looks_for_nan",
     "mlir",
     "ordered",
+    "rewrite_where_hidden",
     "token_aval",
     "trace_state_clean",
     "when_failed",
@@ -166,3 +168,28 @@ def _dispatch_in_python(self: Any, params: Any) -> Any:
 
 
 _pxla.MeshExecutable.create_cpp_call = _dispatch_in_python  # type: ignore[method-assign]
+
+
+_lower = _pxla.lower_sharding_computation
+
+
+def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
+    """Has programs rewritten in which JAX cannot see all communication.
+
+    JAX hands tokens to equations with the effect. Where a primitive communicates whose equation has none, there is no
+    token, and JAX fails with this KeyError. Every program comes through here, before anything is made of its effects.
+
+    Args:
+        rewrite: from a program's jaxpr and its name to the jaxpr to lower instead.
+    """
+
+    @functools.wraps(_lower)
+    def lower(jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
+        try:
+            return _lower(jaxpr, api, name, *args, **options)
+        except KeyError as e:
+            if e.args != (ordered,):
+                raise
+        return _lower(rewrite(jaxpr, name), api, name, *args, **options)
+
+    _pxla.lower_sharding_computation = lower
