@@ -346,6 +346,132 @@ def test_jpi(program):
     ]
 
 
+# The template of a receive is a constant; what ties it to the sends before it is the token.
+JPI_CHAIN = """
+from jpi import allreduce, barrier, bcast, gen_token, recv, send
+
+v = jnp.arange(3.0) + rank
+weight = np.arange(1.0, 4.0) * (rank + 1)
+lefts, rights = np.arange(1.0, 4.0) * (left + 1), np.arange(1.0, 4.0) * (right + 1)  # their weights
+keeps = MPI.Op.Create(lambda a, b, datatype: None, commute=True)
+
+def same(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+def pass_on(v, t, n=1):
+    for _ in range(n):
+        _, t = send(v, t, dest=right)
+        v, t = recv(jnp.empty_like(v), t, source=left)
+    return v, t
+
+def once(v):
+    return pass_on(v, gen_token())[0]
+
+def kept(v):
+    # The sent array is used as well.
+    v, t = send(v, gen_token(), dest=right)
+    y, t = recv(jnp.empty_like(v), t, source=left)
+    return v * y
+
+def several(v):
+    # They come back in the reverse order.
+    _, t = send(v, gen_token(), dest=right)
+    _, t = send(v**2, t, dest=right)
+    a, t = recv(jnp.zeros(3), t, source=left)
+    b, t = recv(jnp.zeros(3), t, source=left)
+    return a * weight + b * weight**2
+
+def mixed(v):
+    # Collective calls after it, and between them what has no derivative
+    y, t = pass_on(v, gen_token())
+    _, t = send(jnp.arange(3), t, dest=right, tag=4)
+    n, t = recv(jnp.zeros(3, int), t, source=left, tag=4)
+    t = barrier(t)
+    z, t = allreduce(y * n, t, op=MPI.SUM)
+    w, t = allreduce(jnp.ones(3), t, op=MPI.MAX)
+    u, t = allreduce(jnp.ones(3), t, op=keeps)
+    b, t = bcast(y if rank == 0 else jnp.zeros(3), t, 0)
+    return z + w + u + b
+
+def some(v):
+    # The first two ranks only, and then all, with what has no tangents
+    y, t = v, gen_token()
+    if rank < 2:
+        _, t = send(v, t, dest=1 - rank)
+        y, t = recv(jnp.empty_like(v), t, source=1 - rank)
+    w, t = allreduce(jnp.ones(3), t, op=MPI.MAX)
+    return y * w
+
+def after_allreduce(v):
+    # Its token ties the receive.
+    y, t = allreduce(v, gen_token(), op=MPI.SUM)
+    if rank == 0:
+        send(v, t, dest=1)
+    return y * recv(jnp.empty(3), t, source=0)[0] if rank == 1 else y
+
+def loop(v):
+    def step(c, _):
+        y, t = pass_on(*c)
+        return (jnp.sin(y), t), None
+    return jax.lax.scan(step, (v, gen_token()), None, length=size)[0][0]
+
+def branch(v):
+    return jax.lax.cond(v[0] > -1, pass_on, lambda v, t: (v, t), v, gen_token())[0]
+
+slope, x = np.ones(3), np.arange(3.0) + rank
+for _ in range(size):  # round the ring
+    slope, x = slope * np.cos(x), np.sin(x)
+
+def plain(f):
+    return f
+
+for how, outer in ((plain, plain), (jax.jit, plain), (plain, jax.jit), (jax.checkpoint, jax.jit)):
+    def gradient(f, weight=1):
+        return outer(jax.grad(lambda v: (how(f)(v) * weight).sum()))(v)
+    same(how(once)(v), np.arange(3.0) + left)
+    same(gradient(once, weight), rights)
+    same(gradient(branch, weight), rights)
+    same(gradient(kept), np.arange(3.0) + left + np.arange(3.0) + right)
+    same(gradient(lambda v: pass_on(v, gen_token(), 3)[0] ** 2), 2 * v)
+    same(gradient(several), rights + 2 * v * rights**2)
+    same(gradient(mixed), np.arange(3.0) + (rank == size - 1))
+    same(gradient(some), np.ones(3))
+    total = sum(np.arange(3.0) + r for r in range(size))
+    same(gradient(after_allreduce), (1 + total, np.arange(3.0), np.ones(3))[rank])
+    same(gradient(loop), slope)
+    same(jax.jvp(how(once), (v,), (weight,))[1], lefts)
+
+    # Second derivatives
+    def slope_of_cubes(v):
+        return jax.grad(lambda v: (how(once)(v) ** 3).sum())(v)
+    same(jax.jit(lambda v: jax.jvp(slope_of_cubes, (v,), (weight,))[1])(v), 6 * v * weight)
+    same(jax.grad(lambda v: (slope_of_cubes(v) * weight).sum())(v), 6 * v * weight)
+
+# Under vmap, with templates that have the batch
+def batched(v):
+    _, t = send(v, gen_token(), dest=right)
+    return (recv(v * 0, t, source=left)[0] * weight).sum()
+same(jax.vmap(jax.grad(batched))(jnp.stack([v, 2 * v])), np.stack([rights, rights]))
+
+# With a token of its own nothing ties a call to the others, as in JPI.
+def apart(v):
+    send(jax.lax.stop_gradient(v), gen_token(), dest=right)
+    return v * recv(jnp.empty_like(v), gen_token(), source=left)[0]
+same(jax.grad(lambda v: apart(v).sum())(v), np.arange(3.0) + left)
+
+# Without derivatives the program is what it would be without ties: no effects, no computation.
+assert not jax.make_jaxpr(several)(v).effects
+lines = [line for line in jax.jit(once).lower(v).as_text().splitlines() if line.startswith("    %")]
+assert all("@mpixla_" in line or "constant" in line or "broadcast" in line for line in lines), lines
+print("ok")
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_jpi_differentiates_what_tokens_tie(program, n):
+    assert program(n, "jpi", JPI_CHAIN, timeout=100).stdout.split() == ["ok"] * n
+
+
 @pytest.mark.parametrize("code", ["mpi4jax.send(jnp.ones(2), dest=size)", "jax.jit(lambda x: f(x, size))(jnp.ones(2))"])
 @pytest.mark.parametrize("name", ["mpi4jax", "mpi4jax-tokens"])
 def test_a_wrong_rank_is_an_error_of_mpi(program, name, code):

@@ -246,6 +246,51 @@ ad.primitive_transposes[_sync_primitive] = lambda cotangent, token: [cotangent]
 batching.primitive_batchers[_sync_primitive] = lambda operands, dims: (_sync(*operands), *dims)
 
 
+# tie: arrays and a token of which all are differentiated if one is
+
+_tie = Primitive("mpi_tie_to_token")
+_tie.multiple_results = True
+
+
+def tie(tree: Any, token: Any) -> tuple[Any, Any]:
+    """Gives the arguments back, and has JAX differentiate each by all of them, with zeros where there is nothing else.
+
+    A receive is a part of a derivative because of what it receives, of which this rank knows nothing: its template is a
+    constant. If the token before it comes from a call that is differentiated, so is the receive then, and the partner,
+    who waits for its cotangents, gets them. What has no derivative, such as integers, is left out, as are all arguments
+    if the token has none.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    places = [i for i, x in enumerate(leaves) if _has_derivative(x)]
+    if trace_state_clean() or not places or not _has_derivative(token):
+        return tree, token
+    *tied, token = _tie.bind(*(leaves[i] for i in places), token)
+    for i, x in zip(places, tied, strict=True):
+        leaves[i] = x
+    return jax.tree.unflatten(structure, leaves), token
+
+
+def _has_derivative(x: Any) -> bool:
+    return jnp.issubdtype(getattr(x, "dtype", np.bool_), jnp.inexact)
+
+
+def _tie_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    return _tie.bind(*primals), _tie.bind(*map(ad.instantiate_zeros, tangents))
+
+
+def _tie_transpose(cotangents: Any, *operands: Any) -> list[Any]:
+    cotangents = _tie.bind(*map(ad.instantiate_zeros, cotangents))
+    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)]
+
+
+_tie.def_abstract_eval(lambda *operands: list(operands))
+_tie.def_impl(lambda *operands: list(operands))
+mlir.register_lowering(_tie, lambda ctx, *operands: operands)
+ad.primitive_jvps[_tie] = _tie_jvp
+ad.primitive_transposes[_tie] = _tie_transpose
+batching.primitive_batchers[_tie] = lambda operands, dims: (_tie.bind(*operands), dims)
+
+
 # array_of: a token of JAX's as an array
 
 _array_of = Primitive("mpi_array_of_token")
