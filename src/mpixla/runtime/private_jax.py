@@ -180,16 +180,18 @@ def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
     token, and JAX fails with this KeyError. Every program comes through here, before anything is made of its effects.
 
     Args:
-        rewrite: from a program's jaxpr and its name to the jaxpr to lower instead.
+        rewrite: from a program's jaxpr and its name to the jaxpr to lower instead. It raises an exception if it cannot
+            give a better one.
     """
 
     @functools.wraps(_lower)
     def lower(jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
-        try:
-            return _lower(jaxpr, api, name, *args, **options)
-        except KeyError as e:
-            if e.args != (ordered,):
-                raise
-        return _lower(rewrite(jaxpr, name), api, name, *args, **options)
+        while True:
+            try:
+                return _lower(jaxpr, api, name, *args, **options)
+            except KeyError as e:
+                if e.args != (ordered,):
+                    raise
+            jaxpr = rewrite(jaxpr, name)
 
     _pxla.lower_sharding_computation = lower
