@@ -31,12 +31,13 @@ SYSTEM = {
     "debian-openmpi": ("mpirun.openmpi", "/usr/lib/x86_64-linux-gnu/libmpi.so.40"),
 }
 
-# Each version of each with the newest of the others, and the oldest together.
+# Each version of each with the newest of the others, the oldest together, and one between.
 ROWS = [
     ("3.11", OLDEST, "mpich"),
     ("3.11", OLDEST, "debian-openmpi"),
     ("3.11", NEWEST, "debian-mpich"),
     ("3.11", NEWEST, "openmpi"),
+    ("3.12", "0.11.2", "mpich"),
     ("3.12", NEWEST, "mpich"),
     ("3.12", NEWEST, "intel"),
     ("3.13", NEWEST, "mpich"),

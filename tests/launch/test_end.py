@@ -162,3 +162,341 @@ def test_requests_that_nobody_waits_for_are_named(job, start, line):
     for rank, what in named:
         assert what.startswith(line.format(other=1 - int(rank)))
         assert f"on rank {rank} of 2 of communicator 'mpixla default'" in what
+
+
+# A program that fails on rank 1 in the background, and what becomes of the failure.
+FAILS = f"""{PREAMBLE}
+@mpixla.jit if sys.argv[1] == "sealed" else jax.jit
+def receive(x):
+    x = jax.lax.fori_loop(0, 5, lambda i, x: x @ x, x)
+    return mpixla.recv(x[0, :3], (rank - 1) % size)
+mpixla.isend(jnp.ones(10), (rank + 1) % size) if rank < size - 1 or size == 1 else None
+result = receive(jnp.zeros((500, 500))) if rank == size - 1 else None
+"""
+FAILED = r"a call failed, and nobody has looked at its result: r{0} \| MPI_Recv returned error code \d+: "
+
+
+@pytest.mark.parametrize("how", ["jit", "sealed"])
+@pytest.mark.parametrize("then", ["", "print(mpixla.allreduce(jnp.ones(2), op=MPI.SUM))"], ids=["last", "go on"])
+@pytest.mark.parametrize("abort", ["1", "0"])
+def test_failure_that_nobody_looks_at(job, how, then, abort):
+    done = job(2, f"{FAILS}\n{then}\nprint('ended', rank, flush=True)\n", how, check=False, MPIXLA_ABORT=abort)
+    assert done.returncode != 0
+    assert re.search("mpixla: rank 1: " + FAILED.format(1), done.stderr)
+    assert ("the whole job is aborted" in done.stderr) == (abort == "1")
+    assert "Traceback" not in done.stderr
+    if abort == "0":
+        assert "ended 0" in done.stdout
+        assert "ended 1" in done.stdout
+    if then and abort == "0":
+        assert done.stdout.count("[2. 2.]") == 2
+
+
+def test_failure_that_nobody_looks_at_on_one_rank(job):
+    done = job(
+        1,
+        f"""{PREAMBLE}
+comm = MPI.COMM_WORLD.Dup()
+@mpixla.jit
+def program(x):
+    return mpixla.allreduce(jax.lax.fori_loop(0, 5, lambda i, x: x @ x, x), op=MPI.SUM, comm=comm)
+x = jnp.zeros((500, 500))
+program(x).block_until_ready()
+comm.Free()
+program(x)
+import atexit
+atexit.register(print, "a handler of its own")
+sys.exit(0)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "a handler of its own" in done.stdout
+    assert "nobody has looked at its result: communicator" in done.stderr
+    assert "was freed after this program was traced" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["jit", "sealed"])
+@pytest.mark.parametrize(
+    "look", ["result.block_until_ready()", "print(result)", "result + 1", "jax.device_get(result)"]
+)
+def test_failure_that_somebody_has_looked_at(job, how, look):
+    """It was an exception, and that was all: no line, no exit status."""
+    done = job(
+        2,
+        f"""{FAILS}
+if rank == 1:
+    for _ in range(2):
+        try:
+            jax.block_until_ready({look})
+        except Exception as e:
+            print("caught", type(e).__name__, flush=True)
+print(mpixla.allreduce(jnp.ones(2), op=MPI.SUM))
+""",
+        how,
+    )
+    assert done.stdout.count("caught") == 2
+    assert done.stdout.count("[2. 2.]") == 2
+    assert "a call failed" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_exception_in_a_thread_ends_the_job(job):
+    done = job(
+        2,
+        f"""{PREAMBLE}
+def work():
+    raise KeyError("lost in a thread")
+if rank == 1:
+    threading.Thread(target=work, name="worker").start()
+mpixla.recv(jnp.ones(1), 1 - rank)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "KeyError: 'lost in a thread'" in done.stderr
+    assert "mpixla: rank 1 has a thread, worker, that ended with an uncaught KeyError (above)" in done.stderr
+
+
+def test_thread_that_exits_ends_alone(job):
+    done = job(
+        2,
+        f"""{PREAMBLE}
+thread = threading.Thread(target=sys.exit, args=(3,))
+thread.start()
+thread.join()
+mpixla.barrier()
+print("ended", rank, flush=True)
+""",
+    )
+    assert "ended 0" in done.stdout
+    assert "ended 1" in done.stdout
+
+
+INTERRUPT = f"""{PREAMBLE}
+if rank == 0:
+    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+"""
+
+
+@pytest.mark.parametrize("call", ["mpixla.recv(x, 1)", "jax.jit(lambda x: mpixla.recv(x, 1))(x).block_until_ready()"])
+def test_interrupted_call_that_never_ends(job, call):
+    """Ctrl-C on one rank only, which Python would not hear of."""
+    done = job(
+        2,
+        f"""{INTERRUPT}
+x = jnp.ones(3)
+if rank == 0:
+    {call}
+else:
+    time.sleep(100)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "mpixla: rank 0 was interrupted (SIGINT) in MPI_Recv <- 1 with tag any and 3 items of float32" in done.stderr
+    assert "has not ended 5 s later. A call of MPI cannot be interrupted, so the whole job is aborted." in done.stderr
+
+
+def test_interrupted_call_that_ends(job):
+    """A program that catches the interrupt has seconds for the call that it is in."""
+    done = job(
+        2,
+        f"""{INTERRUPT}
+try:
+    if rank == 0:
+        mpixla.recv(jnp.ones(3), 1)
+        time.sleep(100)
+    else:
+        time.sleep(2)
+        mpixla.send(jnp.ones(3), 0)
+except KeyboardInterrupt:
+    print("interrupted", rank, flush=True)
+time.sleep(5)
+mpixla.barrier()
+""",
+    )
+    assert done.stdout.split() == ["interrupted", "0"]
+    assert "was interrupted" not in done.stderr
+
+
+def test_interrupted_computation(job):
+    """No call is under way: this is Python's affair."""
+    done = job(
+        1,
+        f"""{INTERRUPT}
+try:
+    time.sleep(100)
+except KeyboardInterrupt:
+    print("interrupted")
+""",
+    )
+    assert done.stdout.split() == ["interrupted"]
+
+
+@pytest.mark.parametrize("started", [True, False], ids=["JAX has started", "JAX has not started"])
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("sys.exit(3)", 3),
+        ("sys.exit()", 0),
+        ("pass", 0),
+        ("raise KeyError('in the child')", 1),
+        ("atexit.register(print, 'its own handler', flush=True)", 0),
+    ],
+)
+def test_forked_process_ends_alone(job, started, end, status):
+    """Whatever it does, the job goes on, and its parent gets its exit status."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+import atexit, warnings
+warnings.simplefilter("ignore")
+if {started}:
+    mpixla.barrier()
+child = os.fork()
+if child == 0:
+    {end}
+else:
+    _, status = os.waitpid(child, 0)
+    print("status", os.waitstatus_to_exitcode(status), flush=True)
+    mpixla.barrier()
+    print("ended", rank, flush=True)
+""",
+    )
+    assert done.stdout.count(f"status {status}") == 2
+    assert "ended 0" in done.stdout
+    assert "ended 1" in done.stdout
+    assert done.stdout.count("its own handler") == (2 if "handler" in end else 0)
+    assert "aborted" not in done.stderr
+    assert done.stderr.count("in the child") == (4 if "raise" in end else 0)  # its line, and the exception
+
+
+def test_forked_process_cannot_communicate(job):
+    done = job(
+        2,
+        f"""{PREAMBLE}
+import warnings
+warnings.simplefilter("ignore")
+x = jnp.ones(1)
+mpixla.allreduce(x, op=MPI.SUM)
+child = os.fork()
+if child == 0:
+    try:
+        mpixla.allreduce(x, op=MPI.SUM)
+    except ValueError as e:
+        print("refused:", e, flush=True)
+else:
+    os.waitpid(child, 0)
+    print(mpixla.allreduce(x, op=MPI.SUM), flush=True)
+""",
+    )
+    assert (
+        done.stdout.count("refused: this process was forked from one that runs MPI, which cannot be used in both") == 2
+    )
+    assert done.stdout.count("[2.]") == 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "mpixla.allreduce(x, op=MPI.SUM)",
+        "mpixla.allreduce(x + 1, op=MPI.MAX)",
+        "mpixla.barrier()",
+        "mpixla.send(x, 0)",
+        "mpixla.isend(x, 0)",
+        "mpixla.wait(request)",
+        "mpixla.recv(x, 0, status=MPI.Status())",
+        "mpixla.halo_exchange(jnp.ones(9), cart)",
+        "mpixla.neighbor_allgather(x, comm=cart)",
+        "jitted(x)",
+        "sealed(x)",
+        "jax.jit(lambda x: mpixla.bcast(x, 0))(x)",
+    ],
+)
+def test_calls_after_finalize(job, call):
+    done = job(
+        1,
+        f"""{PREAMBLE}
+x = jnp.ones(3)
+cart = MPI.COMM_WORLD.Create_cart([size], [True])
+jitted, sealed = (jit(lambda x: mpixla.allreduce(x, op=MPI.SUM)) for jit in (jax.jit, mpixla.jit))
+for f in (jitted, sealed, lambda x: mpixla.allreduce(x, op=MPI.SUM)):
+    f(x).block_until_ready()
+request = mpixla.isend(x, MPI.PROC_NULL)
+MPI.Finalize()
+try:
+    jax.block_until_ready({call})
+except Exception as e:
+    print("refused:", e)
+""",
+    )
+    assert re.search("refused: .*MPI is finalized", done.stdout)
+
+
+@pytest.mark.parametrize("how", ["jax.jit", "mpixla.jit", "jax.grad", ""])
+def test_nan_on_one_rank_when_jax_looks_for_it(job, how):
+    """JAX would make that rank's communication again, and the other rank's next call would get it."""
+    f = {"jax.grad": "jax.grad(lambda x: f(x).sum())", "": "f"}.get(how, f"{how}(f)")
+    done = job(
+        2,
+        f"""{PREAMBLE}
+jax.config.update("jax_debug_nans", True)
+def f(x):
+    y = mpixla.sendrecv(x, x, 1 - rank, 1 - rank)
+    return jnp.log(y) if sys.argv[1] == "after" else y
+x = jnp.array([-1.0 if rank == 0 else 1.0])
+try:
+    print(rank, {f}(x), flush=True)
+except FloatingPointError as e:
+    print(rank, "FloatingPointError:", e, flush=True)
+print(mpixla.allreduce(jnp.ones(1), op=MPI.SUM))
+""",
+        "after",
+    )
+    assert done.stdout.count("[2.]") == 2
+    (line,) = re.findall("1 FloatingPointError: (.*)", done.stdout)
+    assert how in ("", "jax.grad") or "sendrecv is not made again: the other ranks would take it" in line
+
+
+def test_jax_debug_nans_without_nan(job):
+    done = job(
+        2,
+        f"""{PREAMBLE}
+jax.config.update("jax_debug_nans", True)
+def f(x):
+    return mpixla.allreduce(x, op=MPI.SUM)
+x = jnp.ones(2)
+for g in (f, f, jax.jit(f), mpixla.jit(f), mpixla.jit(f)):
+    assert g(x).tolist() == [2, 2]
+jax.config.update("jax_debug_nans", False)
+nan = x * jnp.nan
+jax.config.update("jax_debug_nans", True)
+try:
+    f(nan)
+except FloatingPointError as e:
+    print(e)
+""",
+    )
+    assert done.stdout.count("the result of allreduce has a NaN or an infinity (jax_debug_nans, jax_debug_infs).") == 2
+
+
+def test_messages_to_oneself_that_nobody_receives_are_named(job):
+    done = job(2, f"{PREAMBLE}\nmpixla.send(jnp.ones(10**6), rank, tag=5)\nprint('ended', rank, flush=True)\n")
+    assert "ended 0" in done.stdout
+    assert "ended 1" in done.stdout
+    for rank in range(2):
+        what = (
+            rf"MPI_Send -> {rank} with tag 5 and 1000000 items of float32, on rank {rank} of 2 of communicator 'mpixla "
+        )
+        assert re.search(
+            rf"mpixla: r{rank} \| {what}default' went to this rank itself, but was never received", done.stderr
+        )
+
+
+def test_many_receives_that_nobody_waits_for(job):
+    """They are given up together: one after the other, a second for each, would take longer than the job may."""
+    done = job(
+        2, f"{PREAMBLE}\nx = jnp.ones(4)\nrequests = [mpixla.irecv(x, 1 - rank) for _ in range(90)]\n", timeout=60
+    )
+    assert done.stderr.count("was started, but never waited for") == 180

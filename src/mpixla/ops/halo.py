@@ -12,7 +12,7 @@ from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
 from ..core.tree import data_of, is_key, plan_of_each
 from ..runtime import native
-from ..runtime.comm import Comm, comm_of
+from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
 
@@ -68,6 +68,7 @@ _define_rules(_transposed, _exchange)
 
 # The ranks below and above in each dimension of a Cartesian communicator; MPI.PROC_NULL at a wall.
 _neighbours: dict[Comm, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+forget_when_freed(_neighbours)
 
 
 def _neighbours_of(comm: Any, c: Comm) -> tuple[tuple[int, ...], tuple[int, ...]]:

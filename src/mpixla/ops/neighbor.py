@@ -18,7 +18,7 @@ from ..core.primitive import as_array, compose, make
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
 from ..runtime import native
-from ..runtime.comm import Comm, comm_of
+from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
@@ -41,6 +41,7 @@ class Slots:
 # Topologies
 
 _known: dict[Comm, Slots] = {}  # a communicator's topology never changes, nor is its number used again
+forget_when_freed(_known)
 
 
 def _slots_of(comm: Any, name: str) -> tuple[Comm, Slots]:

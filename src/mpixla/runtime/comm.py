@@ -109,6 +109,16 @@ def when_freed(forget: Callable[[], None]) -> None:
     _forgetters.append(forget)
 
 
+def forget_when_freed(kept: dict[Comm, Any]) -> None:
+    """Takes communicators out of a dictionary some time after they were freed."""
+
+    def forget() -> None:
+        for comm in [comm for comm in kept if not is_alive(comm)]:
+            kept.pop(comm, None)
+
+    when_freed(forget)
+
+
 def is_alive(thing: Comm | Reduction) -> bool:
     """Whether it was not freed."""
     if isinstance(thing, Comm):
