@@ -113,6 +113,42 @@ def in_new_process(code: str) -> bool:
     return done.returncode == 0
 
 
+# A program that fails in the background, where its end or somebody hears of it.
+FAILS_LATER = """
+import jax, jax.numpy as jnp, mpixla
+import mpixla.runtime.exit as end
+from mpi4py import MPI
+{take}
+comm = MPI.COMM_WORLD.Clone()
+@{jit}
+def failing(x):
+    return mpixla.allreduce(jax.lax.fori_loop(0, 10, lambda i, x: x @ x, x), op=MPI.SUM, comm=comm)
+x = jnp.zeros((300, 300))
+failing(x).block_until_ready()
+comm.Free()
+y = failing(x)
+{look}
+"""
+LOOK = """
+try:
+    y.block_until_ready()
+except Exception as e:
+    pass
+"""
+
+
+def run_failing(jit: str, look: str = "", take: str = "") -> subprocess.CompletedProcess:
+    code = FAILS_LATER.format(jit=jit, look=look, take=take)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+
+def ends_without_a_traceback() -> bool:
+    """JAX's exit handlers wait for the tokens of failed programs."""
+    takes = ["", "end.forget_tokens = lambda: None"]
+    with_it, without = ("Traceback" in run_failing("jax.jit", take=take).stderr for take in takes)
+    return without and not with_it
+
+
 TWO_DEVICES = """
 import jax, jax.numpy as jnp, mpixla, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -207,6 +243,7 @@ NEEDED = {
     "core.eval_trace": (sees_traces, None),
     # Its method, replaced.
     "dispatch.RuntimeTokenSet": (survives_failure, without_same_token),
+    "dispatch.runtime_tokens": (ends_without_a_traceback, None),
     "effects.Effect": (lambda: str(jax.make_jaxpr(add)(X).effects) == "{MPI}", None),
     "effects.control_flow_allowed_effects": (lowers(loop), without_effect("control_flow_allowed_effects")),
     "effects.custom_derivatives_allowed_effects": (
@@ -289,3 +326,27 @@ def test_notice_can_be_turned_off(monkeypatch):
 )
 def test_order_of_versions(older, newer):
     assert versions._parts(older) < versions._parts(newer)
+
+
+@pytest.mark.parametrize("jit", ["jax.jit", "mpixla.jit"])
+@pytest.mark.parametrize("looks", [True, False])
+def test_failures_are_heard_of(jit, looks):
+    """By the constructor of JAX's exception, which is not promised to be called."""
+    done = run_failing(jit, LOOK if looks else "")
+    assert (done.returncode == 0) == looks
+    assert ("a call failed, and nobody has looked at its result" in done.stderr) == (not looks)
+
+
+def test_search_for_a_nan_is_seen(monkeypatch):
+    """By the name of JAX's function that is on the stack."""
+    seen = []
+
+    def f(x):
+        seen.append(private_jax.looks_for_nan())
+        return jnp.log(x)
+
+    with jax.debug_nans(True):
+        with pytest.raises(FloatingPointError):
+            jax.jit(f)(-1.0)
+        f(1.0)
+    assert seen == [False, True, False]

@@ -16,9 +16,8 @@ from .eager import DONE, done
 
 
 def _as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
-    from jax.extend.core import jaxpr_as_fun  # takes a while to import
-
-    return jaxpr_as_fun(jaxpr)
+    # Not jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
+    return functools.partial(jax.core.eval_jaxpr, jaxpr.jaxpr, jaxpr.consts)
 
 
 _program = Primitive("mpi_program")
