@@ -35,8 +35,8 @@ extern "C" {
 /* An MPI handle of either kind (int or pointer), widened. */
 typedef uint64_t mpixla_handle;
 
-/* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for "the status is a
- * further result, uint8, of at least status_size bytes": the same numbers under every MPI, so that a compiled program
+/* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for "the status is
+ * a further result, uint8, of at least status_size bytes": the same numbers under every MPI, so that a compiled program
  * does not depend on which MPI it was traced under. */
 enum {
     MPIXLA_ANY_SOURCE = -1,
@@ -93,8 +93,8 @@ MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
  * number is never used again. */
 MPIXLA_API int64_t mpixla_reduction_register(mpixla_handle handle);
 /* MPI does not tell that a reduction is freed. So the front end names a variable of its own, of type MPI_Op, that has
- * the handle until then, and keeps it valid for good. Returns 1 if the library looks at it from now on, 0 if it looks at
- * enough others. */
+ * the handle until then, and keeps it valid for good. Returns 1 if the library looks at it from now on, 0 if it looks
+ * at enough others. */
 MPIXLA_API int mpixla_reduction_keep(int64_t id, const void *kept);
 /* 1 if the reduction with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_reduction_is_alive(int64_t id);

@@ -34,13 +34,13 @@ void mpixla_failures_raised_on(void *(*thread)(void)) {
 }
 
 void failure_note(const char *sentence) {
-    size_t bytes = strlen(sentence) + 1;
     caller *is_caller = atomic_load(&thread_of_caller);
     if (is_caller && is_caller()) return;
     pthread_mutex_lock(&table);
     failure **end = &unseen;
     while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
     if (!*end) {
+        size_t bytes = strlen(sentence) + 1;
         failure *made = calloc(1, sizeof *made + bytes);
         if (made) {
             memcpy(made->sentence, sentence, bytes);

@@ -83,7 +83,8 @@ static void *watch(void *nothing) {
     for (;;) {
         flight_seen seen[MOST_CALLS];
         if (sem_wait(&signalled) != 0) continue;
-        attend(seen, flight_look(seen, MOST_CALLS));
+        int calls = flight_look(seen, MOST_CALLS);
+        attend(seen, calls);
     }
     return nothing;
 }
