@@ -77,7 +77,7 @@ test-c: $(VENV)/installed
 	        -DMPIXLA_MPI_INCLUDE='$(MPI_HEADERS)' \
 	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
-	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --output-on-failure || exit 1; \
+	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --parallel 4 --output-on-failure || exit 1; \
 	done
 
 test-python: $(VENV)/installed

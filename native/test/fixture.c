@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "xla/xla_ffi.h"
 
@@ -64,4 +65,20 @@ void fixture_fail(const char *function, int code) {
     fake->failing[1] = NULL;
     fake->spared = 0;
     fake->code = code;
+}
+
+const char *fixture_stderr_of(void (*run)(void)) {
+    static char text[4096];
+    FILE *file = tmpfile();
+    require(file != NULL, "there is no temporary file");
+    fflush(stderr);
+    int before = dup(STDERR_FILENO);
+    dup2(fileno(file), STDERR_FILENO);
+    run();
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
 }

@@ -26,4 +26,7 @@ void fixture_start(int argc, char **argv);
 /* From now on `function` (or none, NULL) of the fake MPI fails with `code`. */
 void fixture_fail(const char *function, int code);
 
+/* Runs a function with standard error in a file, and returns what was written: until the next such call. */
+const char *fixture_stderr_of(void (*run)(void));
+
 #endif

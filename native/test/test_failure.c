@@ -9,32 +9,15 @@
 
 static call c;
 
-/* Runs it with standard error in a file, and returns what was written. */
-static const char *told_by(int64_t (*run)(void)) {
-    static char text[4096];
-    FILE *file = tmpfile();
-    fflush(stderr);
-    int before = dup(STDERR_FILENO);
-    dup2(fileno(file), STDERR_FILENO);
-    (void)run();
-    dup2(before, STDERR_FILENO);
-    close(before);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
-}
-
 static int64_t ended;
 
-static int64_t run_end(void) {
-    return ended = mpixla_failures_end();
+static void run_end(void) {
+    ended = mpixla_failures_end();
 }
 
-static int64_t run_barrier(void) {
+static void run_barrier(void) {
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
     CHECK_STR(call_run(&c), "");
-    return 0;
 }
 
 static const char *fail_to_send(int tag) {
@@ -53,24 +36,24 @@ static void forgets_what_was_seen(void) {
     snprintf(text, sizeof text, "INTERNAL: %s and more", c.message);
     mpixla_failures_seen(text);
     CHECK(!failure_is_untold());
-    CHECK_STR(told_by(run_end), "");
+    CHECK_STR(fixture_stderr_of(run_end), "");
     CHECK_INT(ended, 0);
 }
 
 static void tells_at_the_next_call_and_at_the_end(void) {
     fail_to_send(2);
-    const char *told = told_by(run_barrier);
+    const char *told = fixture_stderr_of(run_barrier);
     CHECK_IN(told, "mpixla: rank 0: a call failed, and nobody has looked at its result: r0 | MPI_Send returned error");
     CHECK_IN(told, "-> 1 with tag 2");
-    CHECK_STR(told_by(run_barrier), "");
-    CHECK_IN(told_by(run_end), "-> 1 with tag 2"); /* again: it is why the process ends badly */
+    CHECK_STR(fixture_stderr_of(run_barrier), "");
+    CHECK_IN(fixture_stderr_of(run_end), "-> 1 with tag 2"); /* again: it is why the process ends badly */
     CHECK_INT(ended, 1);
     mpixla_failures_seen("something else");
     CHECK_INT(mpixla_failures_end(), 1);
     call_make(&c, "send", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "dest", 99);
     CHECK_IN(call_run_unseen(&c), "got dest = 99");
-    CHECK_IN(told_by(run_end), "MPI_Send got dest = 99");
+    CHECK_IN(fixture_stderr_of(run_end), "MPI_Send got dest = 99");
     CHECK_INT(ended, 2);
     mpixla_failures_seen(c.message);
     CHECK_INT(mpixla_failures_end(), 1);
@@ -91,7 +74,7 @@ static void leaves_out_what_is_raised_at_once(void) {
     CHECK_INT(mpixla_failures_end(), 0);
     is_caller = 0;
     fail_to_send(4);
-    CHECK_IN(told_by(run_end), "with tag 4");
+    CHECK_IN(fixture_stderr_of(run_end), "with tag 4");
     CHECK_INT(ended, 1);
     mpixla_failures_seen(c.message);
     mpixla_failures_raised_on(NULL);

@@ -328,20 +328,16 @@ static void works_from_several_threads(void) {
     for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
 }
 
-/* Runs the end with standard error in a file, and returns what was written. */
+static int64_t ended;
+
+static void run_end(void) {
+    ended = mpixla_requests_end();
+}
+
 static const char *end(int64_t found) {
-    static char text[2048];
-    FILE *file = tmpfile();
-    fflush(stderr);
-    int before = dup(STDERR_FILENO);
-    dup2(fileno(file), STDERR_FILENO);
-    CHECK_INT(mpixla_requests_end(), found);
-    dup2(before, STDERR_FILENO);
-    close(before);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
+    const char *told = fixture_stderr_of(run_end);
+    CHECK_INT(ended, found);
+    return told;
 }
 
 static void names_what_was_never_waited_for(void) {

@@ -19,14 +19,18 @@ WORLD = MPI.COMM_WORLD
 # out what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes both.
 TWO_RANKS = (
     "test_control_flow.py",
+    "test_freed.py",
     "test_in_place.py",
     "test_jit.py",
     "test_keys.py",
     "test_large_counts.py",
+    "test_lineax.py",
     "test_pairs.py",
     "test_repeat.py",
+    "test_reveal.py",
     "test_short_floats.py",
     "test_status.py",
+    "test_to_oneself.py",
     "test_tree.py",
     "test_vmap.py",
 )

@@ -112,7 +112,6 @@ def resident():
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-@pytest.mark.two_ranks
 def test_memory_does_not_grow(comm):
     """Of eager calls on one communicator after the other, each freed, and with one status object after the other."""
     x = jnp.ones(3, FLOAT)

@@ -50,7 +50,6 @@ def test_solves(name, jit):
     same(jit(jax.vmap(lambda b: solve(b, name)))(batch), np.linalg.solve(MATRIX, batch.T).T)
 
 
-@pytest.mark.two_ranks
 @pytest.mark.parametrize(("name", "jit"), CASES)
 def test_derivatives(name, jit):
     """By the right-hand side, and by what the operator closes over."""
