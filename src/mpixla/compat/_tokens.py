@@ -32,6 +32,7 @@ from ..runtime.private_jax import (
     trace_state_clean,
     while_p,
 )
+from ..runtime.words import kind_of
 
 _Params = tuple[tuple[str, Any], ...]
 
@@ -49,8 +50,8 @@ def check_token(token: Any, name: str) -> None:
     """
     if not (token is None or isinstance(token, (jax.core.Tracer, jax.Array, np.ndarray)) or _is_jax_token(token)):
         raise TypeError(
-            f"token of {name} must be what another operation or jax.lax.create_token() returned, but is a "
-            f"{type(token).__name__}."
+            f"token of {name} must be what another operation or jax.lax.create_token() returned, but is "
+            f"{kind_of(token)}."
         )
     if token is not None and not _is_jax_token(token) and jnp.size(token) == 0:
         raise TypeError(
