@@ -113,7 +113,7 @@ def forget_when_freed(kept: dict[Comm, Any]) -> None:
     """Takes communicators out of a dictionary some time after they were freed."""
 
     def forget() -> None:
-        for comm in [comm for comm in kept if not is_alive(comm)]:
+        for comm in [comm for comm in list(kept) if not is_alive(comm)]:
             kept.pop(comm, None)
 
     when_freed(forget)
@@ -127,7 +127,7 @@ def is_alive(thing: Comm | Reduction) -> bool:
 
 
 def _forget_freed() -> None:
-    freed = [number for number, comm in _comms.items() if not is_alive(comm)]
+    freed = [number for number, comm in list(_comms.items()) if not is_alive(comm)]  # other threads add to it
     for number in freed:
         _comms.pop(number, None)
     for forget in _forgetters:
