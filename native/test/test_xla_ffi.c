@@ -70,10 +70,19 @@ SAME_FIELD(ffi_error_create_args, code, XLA_FFI_Error_Create_Args, errc);
 /* XLA checks the size that we give. */
 _Static_assert(sizeof(ffi_error_create_args) >= XLA_FFI_Error_Create_Args_STRUCT_SIZE, "too small for XLA");
 
+SAME_HEAD(ffi_error_destroy_args, XLA_FFI_Error_Destroy_Args);
+SAME_FIELD(ffi_error_destroy_args, error, XLA_FFI_Error_Destroy_Args, error);
+
+SAME_HEAD(ffi_stream_get_args, XLA_FFI_Stream_Get_Args);
+SAME_FIELD(ffi_stream_get_args, context, XLA_FFI_Stream_Get_Args, ctx);
+SAME_FIELD(ffi_stream_get_args, stream, XLA_FFI_Stream_Get_Args, stream);
+
 SAME_HEAD(ffi_api, XLA_FFI_Api);
 SAME_FIELD(ffi_api, api_version, XLA_FFI_Api, api_version);
 SAME_FIELD(ffi_api, internal_api, XLA_FFI_Api, internal_api);
 SAME_FIELD(ffi_api, error_create, XLA_FFI_Api, XLA_FFI_Error_Create);
+SAME_FIELD(ffi_api, error_destroy, XLA_FFI_Api, XLA_FFI_Error_Destroy);
+SAME_FIELD(ffi_api, stream_get, XLA_FFI_Api, XLA_FFI_Stream_Get);
 
 SAME_HEAD(ffi_buffer, XLA_FFI_Buffer);
 SAME_FIELD(ffi_buffer, dtype, XLA_FFI_Buffer, dtype);

@@ -73,12 +73,29 @@ typedef struct ffi_error_create_args {
     int code;
 } ffi_error_create_args;
 
+typedef struct ffi_error_destroy_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    ffi_error *error;
+} ffi_error_destroy_args;
+
+typedef struct ffi_stream_get_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    void *context; /* of the call frame */
+    void *stream;  /* written: the platform's stream, as its driver has it */
+} ffi_stream_get_args;
+
 typedef struct ffi_api {
     size_t struct_size;
     ffi_extension *extension_start;
     ffi_version api_version;
     const void *internal_api;
     ffi_error *(*error_create)(ffi_error_create_args *args);
+    void (*error_get_message)(void *args);
+    void (*error_destroy)(ffi_error_destroy_args *args);
+    ffi_error *(*handler_register)(void *args);
+    ffi_error *(*stream_get)(ffi_stream_get_args *args);
 } ffi_api;
 
 typedef struct ffi_buffer {
