@@ -125,6 +125,7 @@ typedef struct mpixla_op_row {
     const char *name;             /* "allreduce"; the FFI target is "mpixla_" and this */
     const char *mpi_name;         /* "MPI_Allreduce" */
     mpixla_handler *host_handler; /* for buffers in host memory */
+    mpixla_handler *device_handler; /* for buffers in a GPU's, of any platform */
     mpixla_where send;            /* who passes a send buffer: the first operand */
     mpixla_where template_;       /* who passes a template: the operand after it; the result keeps its values
                                      wherever no message arrived */
@@ -146,12 +147,33 @@ MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
  * one type makes one array: along the last axis, with the axes before it kept unpack   the other way */
 typedef struct mpixla_helper_row {
     const char *name;
-    mpixla_handler *handler;
+    mpixla_handler *host_handler, *device_handler; /* as above */
 } mpixla_helper_row;
 MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows);
 /* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
  * finalized. Returns how many there were. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);
+/* GPUs. A device handler communicates in the way that the ranks of a communicator find best, together, when they first call
+ * on it with a GPU's memory: docs/gpu.md. */
+
+/* 1 if this process can load a GPU's driver; else 0, and mpixla_last_error says why. */
+MPIXLA_API int mpixla_gpu_is_possible(void);
+/* Whether a rank of the job may use a GPU, and whether this one may. Call it before any handler runs, with the same
+ * `in_job` on all ranks: where it is not 0, host handlers take part in what the ranks agree on. */
+MPIXLA_API void mpixla_gpus_expect(int in_job, int here);
+/* What the user wants: "auto", "nccl", "mpi" or "host". */
+MPIXLA_API int mpixla_gpu_transport_set(const char *name);
+/* Under "mpi", calls with a GPU's memory are refused from now on, for this reason: half a sentence. */
+MPIXLA_API void mpixla_gpu_mpi_refuse(const char *why);
+/* How many GPUs of a platform, "CUDA" or "ROCm", this process can use. Its driver is started. */
+MPIXLA_API int mpixla_gpu_count(const char *platform);
+/* How collective calls on a communicator travel from a GPU's memory and why, in words, into `text` of this size. */
+MPIXLA_API void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes);
+/* A file to look for NCCL in, beside those of the system; before any handler runs. */
+MPIXLA_API void mpixla_nccl_file_add(const char *file);
+/* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before. */
+MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
+
 /* The attributes' names, in alphabetical order. */
 MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 

@@ -11,6 +11,8 @@
 #include "ops/exchange.h"
 #include "ops/halo.h"
 #include "ops/request.h"
+#include "transport/nccl_calls.h"
+#include "transport/transport.h"
 #include "watch/failure.h"
 #include "watch/flight.h"
 #include "watch/log.h"
@@ -35,7 +37,13 @@ static ffi_error *refuse(const ffi_call_frame *call) {
     return fail(call, FFI_FAILED_PRECONDITION, error_get());
 }
 
-static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code, int class) {
+/* The number that the MPI standard names; codes may be any numbers of the implementation. */
+static int class_of(int code) {
+    int class = 0;
+    return code <= 0 || mpi_get()->error_class(code, &class) != 0 ? code : class;
+}
+
+static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {
     char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 64];
     frame_describe(f, 1, what, sizeof what);
     if (code == MPI_NO_LARGE_COUNT)
@@ -45,87 +53,126 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
     else
         mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
-             f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what);
+             f->fault.function ? f->fault.function : f->shape->mpi_name, class_of(code), text, what);
     return fail(call, FFI_INTERNAL, message);
 }
 
 /* The result keeps the template's values beyond what arrived. */
-static int template_keep(const frame *f) {
+static int template_keep(const frame *f, const transport *t) {
     int64_t arrived = 0;
     int code = mpi_get()->get_elements(f->status, f->type, &arrived);
     if (code != 0 || arrived >= f->recv.count) return code;
     if (arrived < 0) arrived = 0;
-    int64_t item = f->recv.dtype->row->itemsize;
-    memcpy((char *)f->recv.data + arrived * item, (const char *)f->template_.data + arrived * item,
-           (size_t)((f->recv.count - arrived) * item));
+    int64_t item = f->recv.dtype->row->itemsize, at = arrived * item, bytes = (f->recv.count - arrived) * item;
+    if (t) return transport_keep(t, f, at, bytes);
+    memcpy((char *)f->recv.data + at, (const char *)f->template_.data + at, (size_t)bytes);
     return 0;
 }
 
-static ffi_error *handle(const ffi_call_frame *call, const frame_shape *shape, int (*run)(frame *f)) {
+/* What a row's handlers do. */
+typedef struct operation {
+    frame_shape shape;
+    int (*run)(frame *f);
+    int (*through_nccl)(frame *f); /* NULL: it takes another transport */
+} operation;
+
+/* Between the debug lines. Returns MPI's code, or what mpi.h has beside it. */
+static int run(frame *f, transport *t, const operation *o) {
+    int code = f->reverse ? comm_reversed(f->communicator, &f->comm) : 0;
+    if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
+    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
+    return code;
+}
+
+/* With a transport for buffers of a GPU. */
+static ffi_error *handle(const ffi_call_frame *call, const operation *o, transport *t) {
     frame f;
     log_call line;
-    if (ffi_is_answered(call)) return NULL;
-    if (failure_is_untold()) failure_tell();
     flight *mine = flight_mine();
-    if (!mine || frame_read(&f, shape, call) || (f.id.dtype && request_take(&f))) return refuse(call);
-
-    int logging = log_is_on(), class = 0;
-    if (logging) log_start(&line, &f);
-    const frame *outer = flight_enter(mine, &f);
-    int code = f.reverse ? comm_reversed(f.communicator, &f.comm) : 0;
-    if (code == 0) code = run(&f);
-    if (code == 0 && f.template_.dtype && f.recv.count > 0 && !f.id.dtype) code = template_keep(&f);
-    flight_leave(mine, outer);
-    /* The class is the number that the MPI standard names; codes may be any numbers of the implementation. */
-    if (code != 0 && (code == MPI_NO_LARGE_COUNT || code == MPI_REFUSED || mpi_get()->error_class(code, &class) != 0))
-        class = code;
-    if (logging) log_end(&line, &f, class);
-    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call) : error_of_mpi(call, &f, code, class);
-    if (f.id.dtype) request_settle(&f, code);
+    if (!mine || frame_read(&f, &o->shape, call)) return refuse(call);
+    int code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
+    if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
+    if (code == 0) {
+        int logging = log_is_on();
+        if (logging) log_start(&line, &f);
+        const frame *outer = flight_enter(mine, &f);
+        code = run(&f, t, o);
+        flight_leave(mine, outer);
+        if (logging) log_end(&line, &f, class_of(code));
+        if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
+    }
+    if (t) code = transport_end(t, code);
+    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call) : error_of_mpi(call, &f, code);
+    if (o->shape.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }
 
-/* What each row of the tables becomes. First the handler: the row's call in a function, and the shape of its frame. */
-#define HANDLER(name, handler_, mpi_name_, attributes_, call, ...)                                        \
-    static int name##_run(frame *c) {                                                                     \
-        const mpi_counted *mpi = c->mpi;                                                                  \
-        (void)mpi;                                                                                        \
-        return call;                                                                                      \
-    }                                                                                                     \
-    ffi_error *handler_(ffi_call_frame *call_frame) {                                                     \
-        static const frame_shape shape = {.mpi_name = mpi_name_, .attributes = attributes_, __VA_ARGS__}; \
-        return handle(call_frame, &shape, name##_run);                                                    \
+static ffi_error *handle_on_host(const ffi_call_frame *call, const operation *o) {
+    if (ffi_is_answered(call)) return NULL;
+    if (failure_is_untold()) failure_tell();
+    return handle(call, o, NULL);
+}
+
+static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *o) {
+    if (ffi_is_answered(call)) return NULL;
+    if (failure_is_untold()) failure_tell();
+    transport t = {.block = NULL};
+    if (device_enter(&t.gpu, call)) return refuse(call);
+    ffi_error *error = handle(call, o, &t);
+    device_leave(&t.gpu);
+    return error;
+}
+
+/* What each row of the tables becomes. First the handlers: the row's calls in functions, and the shape of its frame. */
+#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...)             \
+    static int name##_run(frame *c) {                                                                         \
+        const mpi_counted *mpi = c->mpi;                                                                      \
+        (void)mpi;                                                                                            \
+        return call;                                                                                          \
+    }                                                                                                         \
+    static const operation name##_operation = {                                                               \
+        .shape = {.mpi_name = mpi_name_, .attributes = attributes_, __VA_ARGS__},                             \
+        .run = name##_run,                                                                                    \
+        .through_nccl = nccl_call};                                                                           \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                     \
+        return handle_on_host(call_frame, &name##_operation);                                                 \
+    }                                                                                                         \
+    ffi_error *device_handler(ffi_call_frame *call_frame) {                                                   \
+        return handle_on_device(call_frame, &name##_operation);                                               \
     }
 
-#define MPIXLA_OP(name, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call)               \
-    HANDLER(name, handler_, mpi_name_, attributes_, call, .send = send_, .template_ = template__, .recv = recv_, \
-            .counts = counts_)
+#define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \
+                  nccl_call)                                                                                           \
+    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, .send = send_,                \
+            .template_ = template__, .recv = recv_, .counts = counts_)
 #include "tables/ops.def"
 #undef MPIXLA_OP
 
-#define MPIXLA_START(name, handler_, mpi_name_, send_, template__, counts_, attributes_, call)                       \
-    HANDLER(name, handler_, mpi_name_, attributes_, call, .send = send_, .template_ = template__, .counts = counts_, \
-            .request = FRAME_STARTS)
-#define MPIXLA_WAIT(name, handler_, mpi_name_, template__, recv_, attributes_, call)                              \
-    HANDLER(name, handler_, mpi_name_, attributes_, call, .template_ = template__, .recv = recv_, .counts = FREE, \
-            .request = FRAME_WAITS)
+#define MPIXLA_START(name, host_handler, device_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
+    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL, .send = send_,                 \
+            .template_ = template__, .counts = counts_, .request = FRAME_STARTS)
+#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call) \
+    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL,                      \
+            .template_ = template__, .recv = recv_, .counts = FREE, .request = FRAME_WAITS)
 #include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT
 
 /* Then a row of the table that Python reads. */
-#define ROW(name_, handler_, mpi_name_, attributes_, ...) \
-    {.name = #name_,                                      \
-     .mpi_name = mpi_name_,                               \
-     .host_handler = (mpixla_handler *)handler_,          \
-     .attributes = (attributes_) & ~IN_PLACE,             \
-     .in_place = ((attributes_) & IN_PLACE) != 0,         \
+#define ROW(name_, host_handler_, device_handler_, mpi_name_, attributes_, ...) \
+    {.name = #name_,                                                            \
+     .mpi_name = mpi_name_,                                                     \
+     .host_handler = (mpixla_handler *)host_handler_,                           \
+     .device_handler = (mpixla_handler *)device_handler_,                       \
+     .attributes = (attributes_) & ~(IN_PLACE | SPLITS),                        \
+     .in_place = ((attributes_) & IN_PLACE) != 0,                               \
      __VA_ARGS__},
 
 const mpixla_op_row *mpixla_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
-#define MPIXLA_OP(name, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call) \
-    ROW(name, handler_, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = recv_)
+#define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \
+                  nccl_call)                                                                                           \
+    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = recv_)
 #include "tables/ops.def"
 #undef MPIXLA_OP
     };
@@ -135,10 +182,12 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
 
 const mpixla_op_row *mpixla_request_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
-#define MPIXLA_START(name, handler_, mpi_name_, send_, template__, counts_, attributes_, call) \
-    ROW(name, handler_, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = EVERYWHERE)
-#define MPIXLA_WAIT(name, handler_, mpi_name_, template__, recv_, attributes_, call) \
-    ROW(name, handler_, mpi_name_, attributes_, .send = EVERYWHERE, .template_ = template__, .recv = recv_)
+#define MPIXLA_START(name, host_handler, device_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
+    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__,        \
+        .recv = EVERYWHERE)
+#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call)          \
+    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = EVERYWHERE, .template_ = template__, \
+        .recv = recv_)
 #include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT

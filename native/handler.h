@@ -5,15 +5,18 @@
 #include "mpixla.h"
 #include "xla/xla_ffi.h"
 
-#define MPIXLA_OP(name, host_handler, mpi_name, send, template_, recv, counts, attributes, call) \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
+#define MPIXLA_OP(name, host_handler, device_handler, mpi_name, send, template_, recv, counts, attributes, call, nccl) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                                    \
+    MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
 #include "tables/ops.def"
 #undef MPIXLA_OP
 
-#define MPIXLA_START(name, host_handler, mpi_name, send, template_, counts, attributes, call) \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
-#define MPIXLA_WAIT(name, host_handler, mpi_name, template_, recv, attributes, call) \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);
+#define MPIXLA_START(name, host_handler, device_handler, mpi_name, send, template_, counts, attributes, call) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                           \
+    MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
+#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name, template_, recv, attributes, call) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                  \
+    MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
 #include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT

@@ -3,10 +3,12 @@
 #include "mpi/float_reduce.h"
 #include "mpi/mpi.h"
 #include "mpi/pair_reduce.h"
+#include "transport/plan.h"
 
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
     if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return -1;
+    plan_start();
     mpi_publish();
     return 0;
 }

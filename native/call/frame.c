@@ -397,6 +397,9 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->started = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
+    f->device = NULL;
+    f->nccl = NULL;
+    f->direct = 0;
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
     if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,

@@ -3,6 +3,8 @@
 #define MPIXLA_NATIVE_FRAME_H
 
 #include "call/parts.h"
+#include "device/device.h"
+#include "device/nccl.h"
 #include "mpi/comm.h"
 #include "mpi/dtype.h"
 #include "mpi/mpi.h"
@@ -20,6 +22,7 @@ enum {
 #define MPIXLA_ATTRIBUTE(NAME, name) NAME = 1 << ATTRIBUTE_##NAME,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
+    SPLITS = 1 << 29,  /* each item of the result depends on the items at its place only: so it may be made in pieces */
     IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
 };
 
@@ -94,6 +97,10 @@ typedef struct frame {
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
     frame_array arrays[ATTRIBUTES];           /* likewise */
     frame_fault fault;
+    const device *device;     /* in whose memory the buffers lie; NULL: the host's */
+    const nccl *nccl;         /* through which the call communicates; NULL: through MPI */
+    nccl_comm nccl_comm;      /* likewise */
+    int direct;               /* MPI is given memory of the device */
     const ffi_buffers *operands, *results; /* of MANY, tokens among them */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;

@@ -25,12 +25,21 @@ void mpixla_forked(void) {
     atomic_store(&state, FORKED);
 }
 
+static void (*_Atomic plan_free)(void *plan);
+
+void comm_plans_freed_by(void (*freed)(void *plan)) {
+    atomic_store(&plan_free, freed);
+}
+
 /* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
 static void comm_drop(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
     if (entry->handle == mpi->facts.comm_self) atomic_store(&state, FINALIZED);
+    void (*free_plan)(void *) = atomic_load(&plan_free);
+    void *plan = atomic_exchange(&entry->plan, NULL);
+    if (plan && free_plan && atomic_load(&state) == USABLE) free_plan(plan);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     for (int i = 0; i < COMM_DERIVED; i++)
         if (atomic_exchange(&entry->derived[i].made, 0) && atomic_load(&state) == USABLE)

@@ -18,10 +18,14 @@ typedef struct comm_entry {
         _Atomic mpixla_handle handle;
         atomic_int made;
     } derived[COMM_DERIVED]; /* made of this one, and freed with it */
+    _Atomic(void *) plan; /* of the transports for GPUs (transport/plan.h), NULL if there is none */
     int rank;
     int size;
     char name[COMM_NAME_BYTES];
 } comm_entry;
+
+/* From now on `freed` is called with the plan of each communicator that is freed, while MPI can be used. */
+void comm_plans_freed_by(void (*freed)(void *plan));
 
 /* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
 int comm_start(mpi_library *library);

@@ -6,13 +6,13 @@
 #include "xla/xla_ffi.h"
 
 static const mpixla_dtype_row rows[] = {
-#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) {name, mpi_name, kind, itemsize},
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) {name, mpi_name, kind, itemsize},
 #include "tables/dtypes.def"
 #undef MPIXLA_DTYPE
 };
 
 static const int numbers[] = {
-#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) ffi,
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) ffi,
 #include "tables/dtypes.def"
 #undef MPIXLA_DTYPE
 };

@@ -9,7 +9,7 @@
 #include "mpi/mpi.h"
 
 static const mpixla_reduction_row rows[] = {
-#define MPIXLA_REDUCTION(name, kinds) {name, kinds},
+#define MPIXLA_REDUCTION(name, kinds, nccl) {name, kinds},
 #include "tables/reductions.def"
 #undef MPIXLA_REDUCTION
 };

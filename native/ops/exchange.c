@@ -46,7 +46,7 @@ static int range_check(const side *s, int64_t i, int64_t offset) {
                      (long long)i, (long long)count, (long long)offset, (long long)s->buffer->count);
 }
 
-static int exchange_check(const frame *f) {
+int exchange_check(const frame *f) {
     const side out = side_of(f, 1), in = side_of(f, 0);
     const frame_array *offsets = &f->arrays[ATTRIBUTE_SENDOFFSETS];
     int64_t received = 0;
@@ -89,15 +89,18 @@ static const mpi_counted *calls_for(const mpi_library *mpi, int64_t count) {
     return count <= mpi->count_limit ? mpi->small : mpi->large;
 }
 
+static int zero(const frame *f, void *data, int64_t bytes) {
+    if (f->device) return device_clear(f->device, data, bytes) ? MPI_REFUSED : 0;
+    if (bytes > 0) memset(data, 0, (size_t)bytes);
+    return 0;
+}
+
 static int receive(const frame *f, const mpi_library *mpi, mpixla_handle comm, int64_t i, int64_t offset, message *m) {
     const side in = side_of(f, 0);
     int64_t n = in.counts->items[i];
     void *data = item(in.buffer, offset);
     m->posted = 0;
-    if (in.peers->items[i] == MPIXLA_PROC_NULL) {
-        if (n > 0) memset(data, 0, (size_t)(n * in.buffer->dtype->row->itemsize));
-        return 0;
-    }
+    if (in.peers->items[i] == MPIXLA_PROC_NULL) return zero(f, data, n * in.buffer->dtype->row->itemsize);
     int code =
         calls_for(mpi, n)->irecv(data, n, f->type, (int)in.peers->items[i], (int)in.tags->items[i], comm, &m->request);
     m->posted = code == 0;

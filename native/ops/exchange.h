@@ -14,4 +14,7 @@
  * Returns MPI's error code, with f->fault saying what failed, or MPI_REFUSED. Whatever fails, no request is left. */
 int exchange(frame *f);
 
+/* Whether the attributes go together and with the buffers: 0, or -1 with error_set. */
+int exchange_check(const frame *f);
+
 #endif

@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/pool.h"
+#include "ops/pieces.h"
 
 /* The memory for packed messages is kept from call to call. Threads that communicate at once each have one; the last
  * that is done leaves it here. Nothing frees it before the process ends. */
@@ -37,107 +39,13 @@ static char *packing_get(packing **s, int64_t bytes) {
     return (*s)->data;
 }
 
-/* Pieces of an array: all items that have certain indices on one axis. Sizes are in bytes. */
-typedef struct pieces {
-    char *first;
-    int64_t number, size, distance;
-    const dtype_entry *dtype;
-} pieces;
-
-/* Those with `width` indices from `at` on, which counts from the end if it is negative. */
-static pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t at) {
-    pieces p = {.dtype = dtype_find(array->dtype), .number = 1};
-    int64_t line = p.dtype->row->itemsize;
-    for (int64_t i = 0; i < axis; i++) p.number *= array->dims[i];
-    for (int64_t i = axis + 1; i < array->rank; i++) line *= array->dims[i];
-    p.size = width * line;
-    p.distance = array->dims[axis] * line;
-    if (p.size == 0) p.number = 0;
-    if (p.number > 0) p.first = (char *)array->data + (at < 0 ? at + array->dims[axis] : at) * line;
-    return p;
-}
-
-typedef int action(pieces p, char *message);
-
-/* Small pieces are what an exchange along the last axis has: copies of a known size are single instructions. */
-#define COPY_PIECES(SIZE) \
-    for (int64_t i = 0; i < p.number; i++, there += there_step, here += here_step) memcpy(there, here, SIZE)
-static void copy(char *there, int64_t there_step, const char *here, int64_t here_step, pieces p) {
-    switch (p.size) {
-        case 1:
-            COPY_PIECES(1);
-            return;
-        case 2:
-            COPY_PIECES(2);
-            return;
-        case 4:
-            COPY_PIECES(4);
-            return;
-        case 8:
-            COPY_PIECES(8);
-            return;
-        case 16:
-            COPY_PIECES(16);
-            return;
-        default:
-            COPY_PIECES((size_t)p.size);
-    }
-}
-
-static int pack(pieces p, char *message) {
-    copy(message, p.size, p.first, p.distance, p);
-    return 0;
-}
-
-static int unpack(pieces p, char *message) {
-    copy(p.first, p.distance, message, p.size, p);
-    return 0;
-}
-
-/* Of the type of every action. */
-static int clear(pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
-    (void)message;
-    for (int64_t i = 0; i < p.number; i++) memset(p.first + i * p.distance, 0, (size_t)p.size);
-    return 0;
-}
-
-/* Through memcpy, as a message is not aligned for its items. */
-#define ADDER(type)                                                       \
-    static int add_##type(pieces p, const char *message) {                \
-        for (int64_t i = 0; i < p.number; i++, message += p.size)         \
-            for (int64_t j = 0; j < p.size; j += (int64_t)sizeof(type)) { \
-                type sum, more;                                           \
-                memcpy(&sum, p.first + i * p.distance + j, sizeof sum);   \
-                memcpy(&more, message + j, sizeof more);                  \
-                sum = (type)(sum + more);                                 \
-                memcpy(p.first + i * p.distance + j, &sum, sizeof sum);   \
-            }                                                             \
-        return 0;                                                         \
-    }
-ADDER(uint8_t)
-ADDER(uint16_t)
-ADDER(uint32_t)
-ADDER(uint64_t)
-ADDER(float)
-ADDER(double)
-
-static int add(pieces p, char *message) {
-    const mpixla_dtype_row *row = p.dtype->row;
-    int64_t size = row->itemsize;
-    if (strcmp(row->kind, "integer") == 0) { /* signed ones too: the sums wrap */
-        if (size == 1) return add_uint8_t(p, message);
-        if (size == 2) return add_uint16_t(p, message);
-        if (size == 4) return add_uint32_t(p, message);
-        if (size == 8) return add_uint64_t(p, message);
-    }
-    if (strcmp(row->kind, "complex") == 0) size /= 2;
-    if (size == sizeof(float) && strcmp(row->kind, "bytes") != 0) return add_float(p, message);
-    if (size == sizeof(double) && strcmp(row->kind, "bytes") != 0) return add_double(p, message);
-    error_set("the transpose of a halo exchange cannot add items of type %s", row->name);
-    return MPI_REFUSED;
-}
-
 /* One dimension */
+
+/* Memory for packed messages. */
+typedef struct room {
+    packing *host;      /* in the host's memory, */
+    pool_block *device; /* or in one for a GPU */
+} room;
 
 typedef struct dimension {
     const frame *c;
@@ -146,7 +54,8 @@ typedef struct dimension {
     int64_t width;
     int low, high; /* ranks, as this MPI numbers them */
     int itself;    /* whether they are both this rank */
-    packing *packing;
+    pieces_place place;
+    room *room;
 } dimension;
 
 static int64_t item(const frame *c, int attribute, int i) {
@@ -154,16 +63,16 @@ static int64_t item(const frame *c, int attribute, int i) {
 }
 
 /* Does the action with the pieces of each array at `at`, which lie in the message one after another. */
-static int each(const dimension *d, int64_t at, action *act, char *message) {
-    int dimensions = (int)d->c->arrays[ATTRIBUTE_WIDTH].size, code = 0;
+static int each(const dimension *d, int64_t at, pieces_action *act, char *message) {
+    int dimensions = (int)d->c->arrays[ATTRIBUTE_WIDTH].size, failed = 0;
     const int64_t *axis = &d->c->arrays[ATTRIBUTE_AXES].items[d->number];
-    for (int64_t i = frame_next(d->c->results, 0); i < d->c->results->size && code == 0;
+    for (int64_t i = frame_next(d->c->results, 0); i < d->c->results->size && !failed;
          i = frame_next(d->c->results, i + 1), axis += dimensions) {
         pieces p = pieces_of(d->c->results->buffers[i], *axis, d->width, at);
-        code = act(p, message);
+        failed = act(&d->place, p, message);
         if (message) message += p.number * p.size;
     }
-    return code;
+    return failed ? MPI_REFUSED : 0;
 }
 
 /* What a message is: its bytes, its MPI type (one of bytes if the arrays' types differ), and its place if it is one
@@ -202,48 +111,125 @@ static int arrived_check(const frame *c, const message *m, int64_t items, int so
     return MPI_REFUSED;
 }
 
-/* Sends what is at `from`, and does the action with what comes in, at `to`. */
-static int transfer(dimension *d, int64_t from, int dest, int source, int64_t to, action *act, int tag) {
+/* Lines that go to one neighbour, and those that come from the other. */
+typedef struct transfer {
+    int64_t from, to;
+    int dest, source, tag;
+    message out, in;
+    char *sent, *received;
+} transfer;
+
+static char *room_get(const dimension *d, int64_t bytes) {
+    const frame *c = d->c;
+    if (!c->device) {
+        char *data = packing_get(&d->room->host, bytes);
+        if (!data) (void)error_set("out of memory for messages of %lld bytes of a halo exchange", (long long)bytes);
+        return data;
+    }
+    pool_give_back(c->device, d->room->device);
+    d->room->device = pool_get(c->device, d->place.on_host ? POOL_PINNED : POOL_DEVICE, bytes);
+    return d->room->device ? d->room->device->data : NULL;
+}
+
+/* Finds where both messages are sent from and received, and packs those that are not one piece where they can be. */
+static int transfers_prepare(dimension *d, transfer both[2], pieces_action *act) {
+    const mpi_library *mpi = mpi_get();
+    int in_place = !d->place.on_host, code = 0;
+    int64_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        transfer *t = &both[i];
+        t->out = message_of(d, t->from);
+        t->in = message_of(d, t->to);
+        if (!t->out.type) return MPI_REFUSED;
+        t->sent = in_place ? t->out.place : NULL;
+        t->received = in_place && act == pieces_unpack ? t->in.place : NULL;
+        if (t->out.bytes > bytes) bytes = t->out.bytes;
+    }
+    if (both[0].sent && both[0].received && both[1].sent && both[1].received) return 0;
+    /* For each transfer what is sent, and what is received; pieces_add works in the one of them that is not needed. */
+    bytes = (bytes + 15) / 16 * 16;
+    d->place.room = d->itself ? bytes : -bytes;
+    char *room = room_get(d, 4 * bytes);
+    if (!room) return MPI_REFUSED;
+    for (int i = 0; i < 2 && code == 0; i++) {
+        transfer *t = &both[i];
+        char *packed = room + 2 * i * bytes;
+        if (!t->received) t->received = packed + bytes;
+        if (t->sent) continue;
+        t->sent = packed;
+        if (t->dest != (int)mpi->facts.proc_null) code = each(d, t->from, pieces_pack, packed);
+    }
+    return code;
+}
+/* Through MPI. */
+static int transfer_make(const dimension *d, const transfer *t) {
     const frame *c = d->c;
     const mpi_library *mpi = mpi_get();
-    message out = message_of(d, from), in = message_of(d, to);
-    if (!out.type) return MPI_REFUSED;
-    char *sent = out.place, *received = act == unpack ? in.place : NULL;
-    if (!sent || !received) {
-        char *room = packing_get(&d->packing, 2 * out.bytes);
-        if (!room) {
-            error_set("out of memory for a message of %lld bytes of a halo exchange", (long long)out.bytes);
-            return MPI_REFUSED;
-        }
-        if (!sent) {
-            sent = room;
-            if (dest != (int)mpi->facts.proc_null) (void)each(d, from, pack, sent);
-        }
-        if (!received) received = room + out.bytes;
-    }
-    if (d->itself) return each(d, to, act, sent);
-    int64_t items = out.bytes / out.type->row->itemsize;
+    int64_t items = t->out.bytes / t->out.type->row->itemsize;
     const mpi_counted *calls = items <= mpi->count_limit ? mpi->small : mpi->large;
-    int code = calls->sendrecv(sent, items, out.type->handle, dest, tag, received, items, out.type->handle, source, tag,
-                               d->comm, c->status);
-    if (code != 0 || source == (int)mpi->facts.proc_null) return code;
-    code = arrived_check(c, &in, items, source);
-    return code == 0 && received != in.place ? each(d, to, act, received) : code;
+    mpixla_handle type = t->out.type->handle;
+    int code = calls->sendrecv(t->sent, items, type, t->dest, t->tag, t->received, items, type, t->source, t->tag, d->comm,
+                               c->status);
+    return code != 0 || t->source == (int)mpi->facts.proc_null ? code : arrived_check(c, &t->in, items, t->source);
+}
+
+/* Through NCCL: both at once. Where both neighbours are one rank, its messages come in the order in which they are
+ * received here. */
+static int transfers_make_nccl(const dimension *d, const transfer both[2]) {
+    const frame *c = d->c;
+    int nobody = (int)mpi_get()->facts.proc_null, failed = 0;
+    if (nccl_group_start(c->nccl, c->nccl_comm)) return MPI_REFUSED;
+    for (int i = 0; i < 2 && !failed; i++) {
+        const transfer *t = &both[i];
+        size_t bytes = (size_t)t->out.bytes;
+        if (bytes == 0) continue;
+        if (t->dest != nobody)
+            failed = NCCL_CALL(c->nccl, c->nccl_comm, send, t->sent, bytes, NCCL_UINT8, t->dest, c->nccl_comm,
+                               c->device->stream);
+        if (t->source != nobody && !failed)
+            failed = NCCL_CALL(c->nccl, c->nccl_comm, recv, t->received, bytes, NCCL_UINT8, t->source, c->nccl_comm,
+                               c->device->stream);
+    }
+    return nccl_group_end(c->nccl, c->nccl_comm, failed) ? MPI_REFUSED : 0;
+}
+
+static int transfers_make(const dimension *d, const transfer both[2]) {
+    if (d->c->nccl) return transfers_make_nccl(d, both);
+    /* What MPI is given must be there. */
+    if (d->c->device && device_wait(d->c->device)) return MPI_REFUSED;
+    int code = transfer_make(d, &both[0]);
+    return code != 0 ? code : transfer_make(d, &both[1]);
+}
+
+/* Sends all that is to be sent, and does the action with what comes in. What is sent is not what the action changes,
+ * except that pieces_add may change the same lines twice. */
+static int transfers_run(dimension *d, transfer both[2], pieces_action *act) {
+    int nobody = (int)mpi_get()->facts.proc_null;
+    int code = transfers_prepare(d, both, act);
+    if (code == 0 && !d->itself) code = transfers_make(d, both);
+    if (code == 0 && d->itself && act == pieces_add && d->c->device && device_wait(d->c->device)) code = MPI_REFUSED;
+    for (int i = 0; i < 2 && code == 0; i++) {
+        transfer *t = &both[i];
+        char *arrived = d->itself ? t->sent : t->received;
+        if (t->source != nobody && arrived != t->in.place) code = each(d, t->to, act, arrived);
+    }
+    return code;
 }
 
 static int exchange(dimension *d) {
-    int code = transfer(d, -2 * d->width, d->high, d->low, 0, unpack, 2 * d->number);
-    return code ? code : transfer(d, d->width, d->low, d->high, -d->width, unpack, 2 * d->number + 1);
+    transfer both[2] = {{.from = -2 * d->width, .dest = d->high, .source = d->low, .to = 0, .tag = 2 * d->number},
+                        {.from = d->width, .dest = d->low, .source = d->high, .to = -d->width, .tag = 2 * d->number + 1}};
+    return transfers_run(d, both, pieces_unpack);
 }
 
 static int give_back(dimension *d) {
-    int code = transfer(d, 0, d->low, d->high, -2 * d->width, add, 2 * d->number);
-    if (code == 0) code = transfer(d, -d->width, d->high, d->low, d->width, add, 2 * d->number + 1);
-    if (code) return code;
-    int nobody = (int)mpi_get()->facts.proc_null;
-    if (d->low != nobody) (void)each(d, 0, clear, NULL);
-    if (d->high != nobody) (void)each(d, -d->width, clear, NULL);
-    return 0;
+    transfer both[2] = {
+        {.from = 0, .dest = d->low, .source = d->high, .to = -2 * d->width, .tag = 2 * d->number},
+        {.from = -d->width, .dest = d->high, .source = d->low, .to = d->width, .tag = 2 * d->number + 1}};
+    int nobody = (int)mpi_get()->facts.proc_null, code = transfers_run(d, both, pieces_add);
+    if (code == 0 && d->low != nobody) code = each(d, 0, pieces_clear, NULL);
+    if (code == 0 && d->high != nobody) code = each(d, -d->width, pieces_clear, NULL);
+    return code;
 }
 
 /* All of them */
@@ -276,23 +262,34 @@ static int check(const frame *c) {
     return 0;
 }
 
-/* The parameter of the transpose is that it goes through the dimensions backwards. */
-static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
-    if (check(c)) return MPI_REFUSED;
-    dimension d = {.c = c};
-    int code = comm_private(c->communicator, &d.comm);
-    if (code != 0) return code;
+/* XLA gives the result its operand's memory; else it becomes a copy of it. */
+static int results_fill(const frame *c) {
     for (int64_t i = 0, j = 0;; i++, j++) {
         i = frame_next(c->operands, i);
         j = frame_next(c->results, j);
-        if (j == c->results->size) break;
+        if (j == c->results->size) return 0;
         const ffi_buffer *in = c->operands->buffers[i], *out = c->results->buffers[j];
         if (in->data == out->data) continue;
         int64_t bytes = dtype_find(out->dtype)->row->itemsize;
         for (int64_t k = 0; k < out->rank; k++) bytes *= out->dims[k];
-        if (bytes > 0) memcpy(out->data, in->data, (size_t)bytes);
+        if (c->device) {
+            if (device_copy_within(c->device, out->data, in->data, bytes)) return MPI_REFUSED;
+        } else if (bytes > 0) {
+            memcpy(out->data, in->data, (size_t)bytes);
+        }
     }
-    d.packing = atomic_exchange(&kept, NULL);
+}
+
+/* The parameter of the transpose is that it goes through the dimensions backwards. */
+static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
+    if (check(c)) return MPI_REFUSED;
+    room memory = {.host = NULL};
+    dimension d = {.c = c, .room = &memory, .place = {.device = c->device}};
+    d.place.on_host = c->device && (backwards || !(c->nccl || c->direct));
+    int code = c->nccl ? 0 : comm_private(c->communicator, &d.comm);
+    if (code == 0) code = results_fill(c);
+    if (code != 0) return code;
+    if (!c->device) memory.host = atomic_exchange(&kept, NULL);
     int dimensions = (int)c->arrays[ATTRIBUTE_WIDTH].size;
     for (int i = 0; i < dimensions && code == 0; i++) {
         d.number = backwards ? dimensions - 1 - i : i;
@@ -304,14 +301,17 @@ static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
         d.itself = d.low == c->communicator->rank && d.high == d.low;
         if (d.width > 0) code = one(&d);
     }
-    packing_keep(d.packing);
+    if (c->device)
+        pool_give_back(c->device, memory.device);
+    else
+        packing_keep(memory.host);
     return code;
 }
 
-int halo_exchange(const frame *c) {
+int halo_exchange(frame *c) {
     return run(c, 0, exchange);
 }
 
-int halo_transpose(const frame *c) {
+int halo_transpose(frame *c) {
     return run(c, 1, give_back);
 }

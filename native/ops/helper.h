@@ -5,11 +5,13 @@
 #include "mpixla.h"
 #include "xla/xla_ffi.h"
 
-/* Makes a token of an array, or an array of a token (order.c). */
-ffi_error *mpixla_order_host(ffi_call_frame *call);
+/* Makes a token of an array, or an array of a token (order.c), on any device. */
+ffi_error *mpixla_order(ffi_call_frame *call);
 
 /* Puts several arrays into one, and takes them out again (pack.c). */
 ffi_error *mpixla_pack_host(ffi_call_frame *call);
 ffi_error *mpixla_unpack_host(ffi_call_frame *call);
+ffi_error *mpixla_pack_device(ffi_call_frame *call);
+ffi_error *mpixla_unpack_device(ffi_call_frame *call);
 
 #endif

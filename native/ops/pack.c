@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "mpi/dtype.h"
 #include "ops/helper.h"
 #include "xla/ffi.h"
@@ -24,17 +25,21 @@ static int64_t bytes_of(const ffi_buffers *given, int64_t i) {
     return bytes;
 }
 
-typedef void copier(char *packed, char *own, size_t bytes);
+/* Copies `lines` lines of `line` bytes, into the packed array or out of it. */
+typedef struct copier {
+    const device *device; /* which has the arrays; NULL: the host */
+    int packs;
+} copier;
 
-static void put(char *packed, char *own, size_t bytes) {
-    memcpy(packed, own, bytes);
+static int copy_lines(const copier *c, char *packed, int64_t distance, char *own, int64_t line, int64_t lines) {
+    device_lines whole = {.first = packed, .distance = distance}, part = {.first = own, .distance = line};
+    if (c->device) return device_copy_lines(c->device, c->packs ? whole : part, c->packs ? part : whole, lines, line);
+    for (int64_t k = 0; k < lines; k++, packed += distance, own += line)
+        memcpy(c->packs ? packed : own, c->packs ? own : packed, (size_t)line);
+    return 0;
 }
 
-static void take(char *packed, char *own, size_t bytes) {
-    memcpy(own, packed, bytes);
-}
-
-static int copy_all(const ffi_buffers *one, const ffi_buffers *many, copier *copy) {
+static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copier *c) {
     if (one->size != 1) return error_set("arrays are packed into 1 array, but there are %lld", (long long)one->size);
     const ffi_buffer *whole = one->buffers[0];
     int64_t length = bytes_of(one, 0), sum = 0, lines = 1;
@@ -56,19 +61,43 @@ static int copy_all(const ffi_buffers *one, const ffi_buffers *many, copier *cop
         const ffi_buffer *b = many->buffers[i];
         int64_t line = bytes_of(many, i) / lines;
         if (!b->data) continue; /* without items */
-        for (int64_t k = 0; k < lines; k++)
-            copy(place + k * (length / lines), (char *)b->data + k * line, (size_t)line);
+        if (copy_lines(c, place, length / lines, b->data, line, lines)) return -1;
         place += line;
     }
     return 0;
 }
 
-ffi_error *mpixla_pack_host(ffi_call_frame *call) {
+static ffi_error *handle(const ffi_call_frame *call, int packs) {
+    const copier c = {.packs = packs};
     if (ffi_is_answered(call)) return NULL;
-    return copy_all(&call->rets, &call->args, put) ? ffi_error_of_call(call) : NULL;
+    return copy_all(packs ? &call->rets : &call->args, packs ? &call->args : &call->rets, &c) ? ffi_error_of_call(call)
+                                                                                              : NULL;
+}
+
+static ffi_error *handle_on_device(const ffi_call_frame *call, int packs) {
+    device d;
+    const copier c = {.device = &d, .packs = packs};
+    if (ffi_is_answered(call)) return NULL;
+    if (device_enter(&d, call)) return ffi_error_of_call(call);
+    int failed = copy_all(packs ? &call->rets : &call->args, packs ? &call->args : &call->rets, &c);
+    device_leave(&d);
+    return failed ? ffi_error_of_call(call) : NULL;
+}
+
+/* cppcheck-suppress-begin constParameterPointer ; they are handlers */
+ffi_error *mpixla_pack_host(ffi_call_frame *call) {
+    return handle(call, 1);
 }
 
 ffi_error *mpixla_unpack_host(ffi_call_frame *call) {
-    if (ffi_is_answered(call)) return NULL;
-    return copy_all(&call->args, &call->rets, take) ? ffi_error_of_call(call) : NULL;
+    return handle(call, 0);
 }
+
+ffi_error *mpixla_pack_device(ffi_call_frame *call) {
+    return handle_on_device(call, 1);
+}
+
+ffi_error *mpixla_unpack_device(ffi_call_frame *call) {
+    return handle_on_device(call, 0);
+}
+/* cppcheck-suppress-end constParameterPointer */

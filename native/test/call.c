@@ -27,13 +27,13 @@ const frame_shape *call_shape(const char *op) {
         const char *name;
         frame_shape shape;
     } rows[] = {
-#define MPIXLA_OP(name_, handler_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_) \
-    {#name_,                                                                                         \
-     {.mpi_name = mpi_name_,                                                                         \
-      .send = send_,                                                                                 \
-      .template_ = template__,                                                                       \
-      .recv = recv_,                                                                                 \
-      .counts = counts_,                                                                             \
+#define MPIXLA_OP(name_, host_, device_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_, nccl_) \
+    {#name_,                                                                                                      \
+     {.mpi_name = mpi_name_,                                                                                      \
+      .send = send_,                                                                                              \
+      .template_ = template__,                                                                                    \
+      .recv = recv_,                                                                                              \
+      .counts = counts_,                                                                                          \
       .attributes = attributes_}},
 #include "tables/ops.def"
 #undef MPIXLA_OP

@@ -9,7 +9,7 @@
 enum { LEFT = FIXTURE_RANK0, ON = 0, OFF = 1 }; /* on rank 0: a root that is us, and one that is not */
 
 static const char *const ops[] = {
-#define MPIXLA_OP(name, handler, mpi_name, send, template_, recv, counts, attributes, call) #name,
+#define MPIXLA_OP(name, host, device, mpi_name, send, template_, recv, counts, attributes, call, nccl) #name,
 #include "tables/ops.def"
 #undef MPIXLA_OP
 };

@@ -89,8 +89,8 @@ static const char *const compiled[] = {
 };
 
 static const char *const needed[] = {
-#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind) mpi_name,
-#define MPIXLA_REDUCTION(name, kinds) name,
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) mpi_name,
+#define MPIXLA_REDUCTION(name, kinds, nccl) name,
 #include "tables/dtypes.def"
 #include "tables/reductions.def"
 };

@@ -41,8 +41,10 @@ from .ops.request import (
 )
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
 from .runtime import exit as _exit
+from .runtime import gpu as _gpu
 from .runtime import versions as _versions
 from .runtime.comm import comm_of, get_default_comm
+from .runtime.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .runtime.native import set_logging
 from .runtime.versions import JaxVersionWarning as JaxVersionWarning
 
@@ -63,6 +65,7 @@ __all__ = [
     "get_default_comm",
     "halo_exchange",
     "has_cuda_support",
+    "has_rocm_support",
     "has_sycl_support",
     "iallgather",
     "iallreduce",
@@ -83,6 +86,7 @@ __all__ = [
     "scan",
     "scatter",
     "scatterv",
+    "select_local_gpu",
     "send",
     "sendrecv",
     "set_logging",
@@ -91,30 +95,9 @@ __all__ = [
 ]
 
 
-def has_cuda_support() -> bool:
-    """Returns whether arrays in the memory of an NVIDIA GPU can be communicated: not in this version.
-
-    Example:
-        >>> import mpixla
-        >>> mpixla.has_cuda_support()
-        False
-    """
-    return False
-
-
-def has_sycl_support() -> bool:
-    """Returns whether arrays in the memory of an Intel GPU can be communicated: not in this version.
-
-    Example:
-        >>> import mpixla
-        >>> mpixla.has_sycl_support()
-        False
-    """
-    return False
-
-
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
+_gpu.install()
 _exit.install()
 _reveal.install()
 _versions.notice()

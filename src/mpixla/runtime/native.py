@@ -65,6 +65,7 @@ class _OpRow(ctypes.Structure):
         ("name", c_char_p),
         ("mpi_name", c_char_p),
         ("host_handler", c_void_p),
+        ("device_handler", c_void_p),
         ("send", c_int),
         ("template", c_int),
         ("recv", c_int),
@@ -74,7 +75,7 @@ class _OpRow(ctypes.Structure):
 
 
 class _HelperRow(ctypes.Structure):
-    _fields_ = (("name", c_char_p), ("handler", c_void_p))
+    _fields_ = (("name", c_char_p), ("host_handler", c_void_p), ("device_handler", c_void_p))
 
 
 class Dtype(NamedTuple):
@@ -142,6 +143,14 @@ def _load() -> ctypes.CDLL:
         ("mpixla_forked", None, []),
         ("mpixla_interrupt_watch", c_int, [c_int, c_int]),
         ("mpixla_count_limit_set", c_int64, [c_int64]),
+        ("mpixla_gpu_is_possible", c_int, []),
+        ("mpixla_gpus_expect", None, [c_int, c_int]),
+        ("mpixla_gpu_transport_set", c_int, [c_char_p]),
+        ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
+        ("mpixla_gpu_count", c_int, [c_char_p]),
+        ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
+        ("mpixla_nccl_file_add", None, [c_char_p]),
+        ("mpixla_gpu_piece_set", c_int64, [c_int64]),
     ):
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
@@ -196,6 +205,16 @@ def _connect() -> None:
         check(lib.mpixla_reduction_bind(row.name.encode(), handle_of(find_mpi(row.name))))
 
 
+# What XLA calls the platforms of GPUs, on all of which one handler finds out where it is.
+GPU_PLATFORMS = ("CUDA", "ROCM")
+
+
+def _register_handlers(target: str, row: Any) -> None:
+    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(row.host_handler), platform="cpu")
+    for platform in GPU_PLATFORMS:
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(row.device_handler), platform=platform)
+
+
 def _register(table: Any) -> dict[str, Op]:
     attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table)]
     ops = {}
@@ -210,7 +229,7 @@ def _register(table: Any) -> dict[str, Op]:
             attributes=tuple(name for i, name in enumerate(attributes) if row.attributes >> i & 1),
             in_place=bool(row.in_place),
         )
-        jax.ffi.register_ffi_target(op.target, jax.ffi.pycapsule(row.host_handler), platform="cpu")
+        _register_handlers(op.target, row)
         ops[op.name] = op
     return ops
 
@@ -229,7 +248,7 @@ request_ops = _register(lib.mpixla_request_op_table)
 # Handlers that call no MPI (mpixla.h).
 HELPER_TARGETS = ORDER_TARGET, PACK_TARGET, UNPACK_TARGET = "mpixla_order", "mpixla_pack", "mpixla_unpack"
 for _row in _rows(lib.mpixla_helper_table):
-    jax.ffi.register_ffi_target("mpixla_" + _row.name.decode(), jax.ffi.pycapsule(_row.handler), platform="cpu")
+    _register_handlers("mpixla_" + _row.name.decode(), _row)
 
 
 def set_logging(enabled: bool) -> bool:

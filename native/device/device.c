@@ -1,0 +1,96 @@
+#include "device/device.h"
+
+#include "base/error.h"
+
+static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
+    if (!call->api->stream_get)
+        return error_set("this XLA does not tell its stream to custom calls; install a newer jaxlib");
+    ffi_stream_get_args args = {.struct_size = sizeof args, .context = call->context};
+    ffi_error *error = call->api->stream_get(&args);
+    if (error) {
+        ffi_error_destroy_args destroyed = {.struct_size = sizeof destroyed, .error = error};
+        call->api->error_destroy(&destroyed);
+        return error_set("XLA gave no stream for this call, so it does not run on a GPU");
+    }
+    *stream = args.stream;
+    return 0;
+}
+
+/* The context of the stream becomes the thread's: XLA does not promise that it is. */
+static int enter_cuda(device *d) {
+    driver_context context = NULL;
+    if (DRIVER_CALL(d->driver, stream_context, d->stream, &context)) return -1;
+    if (DRIVER_CALL(d->driver, context_push, context)) return -1;
+    if (DRIVER_CALL(d->driver, context_device, &d->number) == 0) return 0;
+    (void)d->driver->context_pop(&context);
+    return -1;
+}
+
+static int enter_hip(device *d) {
+    if (DRIVER_CALL(d->driver, stream_device, d->stream, &d->number)) return -1;
+    if (DRIVER_CALL(d->driver, current_device, &d->previous)) return -1;
+    return d->previous == d->number ? 0 : DRIVER_CALL(d->driver, make_current, d->number);
+}
+
+int device_enter(device *d, const ffi_call_frame *call) {
+    *d = (device){.driver = driver_get()};
+    if (!d->driver || stream_of(call, &d->stream)) return -1;
+    return d->driver->platform == DRIVER_CUDA ? enter_cuda(d) : enter_hip(d);
+}
+
+void device_leave(const device *d) {
+    driver_context context;
+    if (d->driver->platform == DRIVER_CUDA)
+        (void)d->driver->context_pop(&context);
+    else if (d->previous != d->number)
+        (void)d->driver->make_current(d->previous);
+}
+
+int device_wait(const device *d) {
+    return DRIVER_CALL(d->driver, stream_synchronize, d->stream);
+}
+
+int device_copy_in(const device *d, void *to, const void *from_host, int64_t bytes) {
+    return bytes > 0 ? DRIVER_CALL(d->driver, copy_in, to, from_host, (size_t)bytes, d->stream) : 0;
+}
+
+int device_copy_out(const device *d, void *to_host, const void *from, int64_t bytes) {
+    return bytes > 0 ? DRIVER_CALL(d->driver, copy_out, to_host, from, (size_t)bytes, d->stream) : 0;
+}
+
+int device_copy_within(const device *d, void *to, const void *from, int64_t bytes) {
+    return bytes > 0 ? DRIVER_CALL(d->driver, copy_within, to, from, (size_t)bytes, d->stream) : 0;
+}
+
+static driver_side side_of(const device_lines *lines) {
+    driver_side side = {.kind = lines->on_host ? DRIVER_HOST : DRIVER_DEVICE, .pitch = (size_t)lines->distance};
+    if (lines->on_host)
+        side.host = lines->first;
+    else
+        side.device = lines->first;
+    return side;
+}
+
+int device_copy_lines(const device *d, device_lines to, device_lines from, int64_t number, int64_t size) {
+    if (number == 0 || size == 0) return 0;
+    if (number == 1 || (to.distance == size && from.distance == size)) {
+        int64_t bytes = number * size;
+        if (to.on_host) return device_copy_out(d, to.first, from.first, bytes);
+        return from.on_host ? device_copy_in(d, to.first, from.first, bytes)
+                            : device_copy_within(d, to.first, from.first, bytes);
+    }
+    const driver_copy_2d copy = {
+        .from = side_of(&from), .to = side_of(&to), .width = (size_t)size, .height = (size_t)number};
+    return DRIVER_CALL(d->driver, copy_2d, &copy, d->stream);
+}
+
+int device_clear(const device *d, void *memory, int64_t bytes) {
+    return bytes > 0 ? DRIVER_CALL(d->driver, fill, memory, 0, (size_t)bytes, d->stream) : 0;
+}
+
+int device_clear_lines(const device *d, device_lines lines, int64_t number, int64_t size) {
+    if (number == 0 || size == 0) return 0;
+    if (number == 1) return device_clear(d, lines.first, size);
+    return DRIVER_CALL(d->driver, fill_lines, lines.first, (size_t)lines.distance, 0, (size_t)size, (size_t)number,
+                       d->stream);
+}

@@ -1,0 +1,80 @@
+/* The driver of this process's GPUs, found when it is first needed: CUDA's or HIP's. Building needs neither. */
+#ifndef MPIXLA_NATIVE_DRIVER_H
+#define MPIXLA_NATIVE_DRIVER_H
+
+#include <stddef.h>
+
+/* What the drivers hand out, in their binary layout. */
+typedef void *driver_stream;
+typedef void *driver_event;
+typedef void *driver_context;
+typedef struct driver_uuid {
+    char bytes[16];
+} driver_uuid;
+
+enum { DRIVER_HOST = 1, DRIVER_DEVICE = 2 }; /* kinds of memory in a driver_copy_2d */
+
+/* One side of a copy of lines: `host` or `device`, as `kind` says. */
+typedef struct driver_side {
+    size_t x, y; /* bytes, lines: where it starts */
+    int kind;
+    const void *host;
+    const void *device;
+    void *array;
+    size_t pitch; /* bytes from line to line */
+} driver_side;
+
+/* CUDA_MEMCPY2D, hip_Memcpy2D */
+typedef struct driver_copy_2d {
+    driver_side from, to;
+    size_t width, height; /* bytes, lines */
+} driver_copy_2d;
+
+/* Results that are no failures. */
+enum { DRIVER_NOT_READY = 600 };
+
+/* Flags. */
+enum { DRIVER_HOST_PORTABLE = 1, DRIVER_EVENT_NO_TIMING = 2 };
+
+/* The functions by number, for messages: DRIVER_FUNCTION_copy_in. */
+enum {
+#define MPIXLA_DRIVER(name, ...) DRIVER_FUNCTION_##name,
+#define MPIXLA_DRIVER_CUDA(name, ...) DRIVER_FUNCTION_##name,
+#define MPIXLA_DRIVER_HIP(name, ...) DRIVER_FUNCTION_##name,
+#include "tables/driver_functions.def"
+#undef MPIXLA_DRIVER
+#undef MPIXLA_DRIVER_CUDA
+#undef MPIXLA_DRIVER_HIP
+    DRIVER_FUNCTIONS
+};
+
+typedef enum driver_platform { DRIVER_CUDA, DRIVER_ROCM, DRIVER_PLATFORMS } driver_platform;
+
+typedef struct driver {
+    driver_platform platform;
+    const char *platform_name; /* "CUDA" */
+    const char *file;          /* as it was opened */
+    const char *const *names;  /* of the functions, by number; NULL for those of another platform */
+#define MPIXLA_DRIVER(name, cuda, hip, prototype) int(*name) prototype;
+#define MPIXLA_DRIVER_CUDA(name, cuda, prototype) int(*name) prototype;
+#define MPIXLA_DRIVER_HIP(name, hip, prototype) int(*name) prototype;
+#include "tables/driver_functions.def"
+#undef MPIXLA_DRIVER
+#undef MPIXLA_DRIVER_CUDA
+#undef MPIXLA_DRIVER_HIP
+} driver;
+
+/* The driver, whose library is loaded if it is not yet: that of the platform that this process has loaded already, if
+ * any. NULL with error_set, which says what was tried, if there is none or it lacks a function. Nothing is initialized. */
+const driver *driver_get(void);
+
+/* The same, and the driver is initialized: for whoever comes before JAX. */
+const driver *driver_start(void);
+
+/* The sentence for a function that returned `code`: `-1` with error_set; 0 for 0. */
+int driver_check(const driver *d, int function, int code);
+
+/* Calls a function: 0, or -1 with error_set. */
+#define DRIVER_CALL(d, name, ...) driver_check(d, DRIVER_FUNCTION_##name, (d)->name(__VA_ARGS__))
+
+#endif

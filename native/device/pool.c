@@ -1,0 +1,97 @@
+/* For each power of two a list of blocks, the one that was given back first in front: if the stream is not done with
+ * that one, it is not done with the others either.
+ */
+#include "device/pool.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* Blocks of more than 2 to the KEPT_CLASS bytes are not kept: filling one takes longer than getting it. */
+enum { SMALLEST_CLASS = 12, SIZE_CLASSES = 62, KEPT_CLASS = 28 };
+
+typedef struct queue {
+    pool_block *first, **last;
+} queue;
+
+static queue unused[POOL_KINDS][SIZE_CLASSES];
+static pthread_mutex_t pool = PTHREAD_MUTEX_INITIALIZER;
+
+static const char *const kind_names[POOL_KINDS] = {"pinned memory of the host", "memory of the GPU"};
+
+static int class_of(int64_t bytes) {
+    int size_class = SMALLEST_CLASS;
+    while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
+    return size_class;
+}
+
+/* The oldest block of this device, if its stream is done with it. */
+static pool_block *take(const device *d, pool_kind kind, int size_class) {
+    queue *q = &unused[kind][size_class];
+    pool_block *b = NULL, **at = &q->first;
+    pthread_mutex_lock(&pool);
+    while (*at && (*at)->device != d->number) at = &(*at)->next;
+    if (*at && d->driver->event_query((*at)->released) == 0) {
+        b = *at;
+        *at = b->next;
+        if (q->last == &b->next) q->last = at;
+    }
+    pthread_mutex_unlock(&pool);
+    return b;
+}
+
+static void block_free(const driver *d, pool_block *b) {
+    if (b->released) (void)d->event_destroy(b->released);
+    if (b->data) (void)(b->kind == POOL_PINNED ? d->host_free(b->data) : d->device_free(b->data));
+    free(b);
+}
+
+static pool_block *block_make(const device *d, pool_kind kind, int size_class) {
+    pool_block *b = malloc(sizeof *b);
+    size_t bytes = (size_t)1 << size_class;
+    void *data = NULL;
+    if (!b) {
+        (void)error_set("out of memory for a block of a GPU's memory");
+        return NULL;
+    }
+    *b = (pool_block){.kind = kind, .size_class = size_class, .device = d->number};
+    int code = kind == POOL_PINNED ? DRIVER_CALL(d->driver, host_alloc, &data, bytes, DRIVER_HOST_PORTABLE)
+                                   : DRIVER_CALL(d->driver, device_alloc, &data, bytes);
+    if (code != 0) {
+        char why[ERROR_BYTES / 2];
+        snprintf(why, sizeof why, "%s", error_get());
+        (void)error_set("there are no %zu bytes of %s for a call: %s", bytes, kind_names[kind], why);
+    }
+    b->data = data;
+    if (code != 0 || DRIVER_CALL(d->driver, event_create, &b->released, DRIVER_EVENT_NO_TIMING)) {
+        block_free(d->driver, b);
+        return NULL;
+    }
+    return b;
+}
+
+pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
+    int size_class = class_of(bytes);
+    pool_block *b = take(d, kind, size_class);
+    return b ? b : block_make(d, kind, size_class);
+}
+
+/* What cannot be recorded, or is too large to keep, is waited for, and freed. */
+void pool_give_back(const device *d, pool_block *b) {
+    if (!b) return;
+    int is_recorded = d->driver->event_record(b->released, d->stream) == 0;
+    if (!is_recorded || b->size_class > KEPT_CLASS) {
+        (void)d->driver->stream_synchronize(d->stream);
+        block_free(d->driver, b);
+        return;
+    }
+    queue *q = &unused[b->kind][b->size_class];
+    b->next = NULL;
+    pthread_mutex_lock(&pool);
+    if (!q->first) q->last = &q->first;
+    *q->last = b;
+    q->last = &b->next;
+    pthread_mutex_unlock(&pool);
+}

@@ -1,0 +1,26 @@
+/* Memory for one call: pinned memory of the host, or memory of the device, kept for the next call. What a call has given
+ * the stream to do with it is done before another call gets it, without anybody waiting.
+ */
+#ifndef MPIXLA_NATIVE_POOL_H
+#define MPIXLA_NATIVE_POOL_H
+
+#include "device/device.h"
+
+typedef enum pool_kind { POOL_PINNED, POOL_DEVICE, POOL_KINDS } pool_kind;
+
+typedef struct pool_block {
+    char *data; /* aligned for anything */
+    pool_kind kind;
+    int size_class;        /* it has 2^size_class bytes */
+    int device;            /* whose streams use it */
+    driver_event released; /* when the stream is done with it */
+    struct pool_block *next;
+} pool_block;
+
+/* A block of at least `bytes` bytes. NULL with error_set where there is no memory. */
+pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes);
+
+/* Gives it back, once all is done that the stream has been given so far. NULL is allowed. */
+void pool_give_back(const device *d, pool_block *b);
+
+#endif

@@ -1,0 +1,248 @@
+/* The ranks of a communicator agree once, in the first call that all of them make with a GPU's memory on some rank. They
+ * tell each other what they have, and each draws the same conclusion: so ranks never choose differently, whatever their
+ * environment says.
+ *
+ * A rank that calls with the host's memory must take part, for it might be the only one. That takes a message in each
+ * call, until a GPU's memory comes: so it is done only in jobs in which some rank may have a GPU, which all ranks found
+ * out together at the start, and only until all have said that they will never use one.
+ */
+#include "transport/plan.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const char *const wishes[PLAN_WISHES] = {
+    [PLAN_AUTO] = "auto", [PLAN_HOST] = "host", [PLAN_NCCL] = "nccl", [PLAN_MPI] = "mpi"};
+
+static atomic_int wish = PLAN_AUTO;
+static char mpi_refusal[256]; /* "": MPI can be given a GPU's memory */
+static atomic_int gpus_expected, gpus_here = 1;
+static atomic_int_least64_t piece_bytes = 1 << 20;
+
+int mpixla_gpu_transport_set(const char *name) {
+    for (int i = 0; i < PLAN_WISHES; i++)
+        if (strcmp(wishes[i], name) == 0) {
+            atomic_store(&wish, i);
+            return 0;
+        }
+    return error_set("MPIXLA_GPU_TRANSPORT is '%s', but must be auto, nccl, mpi or host", name);
+}
+
+void mpixla_gpu_mpi_refuse(const char *why) {
+    snprintf(mpi_refusal, sizeof mpi_refusal, "%s", why);
+}
+
+const char *plan_mpi_refusal(void) {
+    return mpi_refusal;
+}
+
+void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes) {
+    comm_entry *entry = comm_find(comm);
+    const plan *p = entry ? atomic_load(&entry->plan) : NULL;
+    int number = p && p->nccl ? p->nccl->number : 0;
+    if (!p)
+        snprintf(text, bytes, "not chosen yet");
+    else if (p->nccl)
+        snprintf(text, bytes, "nccl: NCCL %d.%d.%d (%s), a GPU for each rank", number / 10000, number / 100 % 100,
+                 number % 100, p->nccl->file);
+    else
+        snprintf(text, bytes, "%s: %s", p->is_refused ? "none" : plan_wish_get() == PLAN_MPI ? "mpi" : "host", p->why);
+}
+
+void mpixla_gpus_expect(int in_job, int here) {
+    atomic_store(&gpus_expected, in_job);
+    atomic_store(&gpus_here, here);
+}
+
+int64_t mpixla_gpu_piece_set(int64_t bytes) {
+    int64_t before = atomic_load(&piece_bytes);
+    if (bytes > 0) atomic_store(&piece_bytes, bytes);
+    return before;
+}
+
+plan_wish plan_wish_get(void) {
+    return (plan_wish)atomic_load(&wish);
+}
+
+int plan_is_needed(void) {
+    return atomic_load_explicit(&gpus_expected, memory_order_relaxed);
+}
+
+/* What a rank says of itself. */
+enum { NEVER_ON_GPU, NOT_NOW, ON_GPU };
+typedef struct report {
+    int32_t where;
+    int32_t wish;
+    int32_t nccl; /* its version; 0: it cannot be used, as `why` says */
+    int32_t platform;
+    int64_t piece;
+    driver_uuid gpu;
+    char why[256];
+} report;
+
+static report report_make(const device *d) {
+    report r = {.where = d ? ON_GPU : atomic_load(&gpus_here) ? NOT_NOW : NEVER_ON_GPU,
+                .wish = (int32_t)plan_wish_get(),
+                .piece = atomic_load(&piece_bytes)};
+    if (!d) return r;
+    r.platform = (int32_t)d->driver->platform;
+    const nccl *n = r.wish == PLAN_HOST ? NULL : nccl_get(d->driver->platform);
+    if (n && DRIVER_CALL(d->driver, device_uuid, &r.gpu, d->number) == 0)
+        r.nccl = n->number;
+    else
+        snprintf(r.why, sizeof r.why, "%s", error_get());
+    return r;
+}
+
+static int shares_gpu(const report *all, int size, int *first, int *second) {
+    for (int i = 0; i < size; i++)
+        for (int j = i + 1; j < size; j++)
+            if (memcmp(&all[i].gpu, &all[j].gpu, sizeof all[i].gpu) == 0) {
+                *first = i;
+                *second = j;
+                return 1;
+            }
+    return 0;
+}
+
+/* Why NCCL cannot be used, with what all have said; 0 if it can. The same on all ranks. */
+static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
+    int first = 0, second = 0;
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    for (int i = 0; i < size; i++) {
+        if (all[i].where != ON_GPU)
+            return snprintf(why, bytes, "rank %d calls with the host's memory and others with a GPU's", i);
+        if (all[i].nccl == 0) return snprintf(why, bytes, "on rank %d %s", i, all[i].why);
+        if (all[i].nccl != all[0].nccl || all[i].platform != all[0].platform)
+            return snprintf(why, bytes, "ranks 0 and %d have different versions of NCCL, %d and %d", i, all[0].nccl,
+                            all[i].nccl);
+    }
+    int may_share = all[0].nccl >= NCCL_SHARED_GPUS && shared && strcmp(shared, "1") == 0;
+    if (!may_share && shares_gpu(all, size, &first, &second))
+        return snprintf(why, bytes,
+                        "ranks %d and %d use the same GPU (NCCL from 2.30 on allows it with "
+                        "NCCL_MULTI_RANK_GPU_ENABLE=1; mpixla.select_local_gpu() gives each rank its own)",
+                        first, second);
+    return 0;
+}
+
+/* All ranks do the same here: `failed` is 0 where none has failed. */
+static int any_failed(const frame *f, mpixla_handle comm, int failed, int *rank) {
+    const mpi_library *mpi = mpi_get();
+    uint8_t mine = (uint8_t)(failed != 0), *all = malloc((size_t)f->size);
+    mpixla_handle byte = dtype_find(FFI_U8)->handle;
+    *rank = -1;
+    if (!all) return 1; /* the others wait, and nothing can be told */
+    int code = mpi->small->allgather(&mine, 1, byte, all, 1, byte, comm);
+    for (int i = 0; i < f->size && *rank < 0; i++)
+        if (all[i]) *rank = i;
+    free(all);
+    return code;
+}
+
+/* NCCL's communicator of the same ranks. What one cannot do, none does. */
+static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *p) {
+    const mpi_library *mpi = mpi_get();
+    const nccl *n = nccl_get(d->driver->platform);
+    nccl_id id = {{0}};
+    int failed = 0, where = 0, rank = f->communicator->rank;
+    char why[ERROR_BYTES / 4] = "";
+    if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
+    if (failed) snprintf(why, sizeof why, "%s", error_get());
+    int code = any_failed(f, comm, failed, &where);
+    if (code == 0 && where < 0)
+        code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
+    if (code != 0) return code;
+    if (where < 0) {
+        failed = NCCL_CALL(n, NULL, comm_init, &p->nccl_comm, f->size, id, rank) != 0;
+        if (failed) snprintf(why, sizeof why, "%s", error_get());
+        code = any_failed(f, comm, failed, &where); /* which is also the barrier that NCCL wants here */
+        if (code != 0) return code;
+    }
+    if (where < 0) {
+        p->nccl = n;
+        p->device = d->number;
+        return 0;
+    }
+    if (p->nccl_comm && !failed) (void)n->comm_abort(p->nccl_comm);
+    p->nccl_comm = NULL;
+    snprintf(p->why, sizeof p->why, "NCCL does not start on rank %d%s%s", where, *why ? ": " : "", why);
+    return 0;
+}
+
+/* Fills the plan. Returns MPI's error code. */
+static int agree(const frame *f, const device *d, mpixla_handle comm, const report *all, plan *p) {
+    p->piece_bytes = all[0].piece;
+    for (int i = 0; i < f->size; i++) {
+        if (all[i].wish != all[0].wish) {
+            p->is_refused = 1;
+            snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s on rank 0, and %s on rank %d",
+                     wishes[all[0].wish], wishes[all[i].wish], i);
+            return 0;
+        }
+        if (all[i].where != ON_GPU || all[i].piece != all[0].piece) p->piece_bytes = 0;
+    }
+    if (all[0].wish == PLAN_HOST || all[0].wish == PLAN_MPI) {
+        snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s", wishes[all[0].wish]);
+        return 0;
+    }
+    int code = nccl_is_out(all, f->size, p->why, sizeof p->why) ? 0 : nccl_join(f, d, comm, p);
+    p->is_refused = !p->nccl && all[0].wish == PLAN_NCCL;
+    return code;
+}
+
+/* `*made` stays NULL where all ranks call with the host's memory, and some may not always do so. */
+static int plan_make(const frame *f, const device *d, plan **made) {
+    const mpi_library *mpi = mpi_get();
+    mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
+    int code = comm_private(f->communicator, &comm), on_gpus = 0, never = 0;
+    const report mine = report_make(d);
+    report *all = calloc((size_t)f->size, sizeof *all);
+    plan *p = calloc(1, sizeof *p);
+    if (!all || !p) {
+        (void)error_set("out of memory for what the ranks of a communicator agree on");
+        code = MPI_REFUSED;
+    } else if (code == 0) {
+        code = mpi->small->allgather(&mine, (int64_t)sizeof mine, byte, all, (int64_t)sizeof mine, byte, comm);
+    }
+    for (int i = 0; i < f->size && code == 0; i++) {
+        on_gpus += all[i].where == ON_GPU;
+        never += all[i].where == NEVER_ON_GPU;
+    }
+    if (code == 0 && (on_gpus > 0 || never == f->size)) {
+        code = agree(f, d, comm, all, p);
+        if (code == 0) {
+            *made = p;
+            p = NULL;
+        }
+    }
+    free(p);
+    free(all);
+    return code;
+}
+
+static void plan_free(void *which) {
+    plan *p = which;
+    if (p->nccl) (void)p->nccl->comm_destroy(p->nccl_comm);
+    free(p);
+}
+
+void plan_start(void) {
+    comm_plans_freed_by(plan_free);
+}
+
+int plan_find(const frame *f, const device *d, const plan **made) {
+    comm_entry *entry = f->communicator;
+    plan *p = atomic_load_explicit(&entry->plan, memory_order_acquire);
+    if (!p) {
+        int code = plan_make(f, d, &p);
+        if (code != 0) return code;
+        if (p) atomic_store_explicit(&entry->plan, p, memory_order_release);
+    }
+    *made = p;
+    return 0;
+}

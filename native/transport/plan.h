@@ -1,0 +1,39 @@
+/* How the calls on a communicator communicate where their buffers are a GPU's: what all its ranks have agreed on. */
+#ifndef MPIXLA_NATIVE_PLAN_H
+#define MPIXLA_NATIVE_PLAN_H
+
+#include "call/frame.h"
+
+/* What the user asks for (mpixla_gpu_transport_set). */
+typedef enum plan_wish { PLAN_AUTO, PLAN_HOST, PLAN_NCCL, PLAN_MPI, PLAN_WISHES } plan_wish;
+
+enum { PLAN_WHY_BYTES = 512 };
+
+/* What holds on all ranks of a communicator. */
+typedef struct plan {
+    int64_t piece_bytes; /* of the pieces in which all ranks make large calls through the host; 0: not in pieces */
+    const nccl *nccl;    /* NULL: not used */
+    nccl_comm nccl_comm;
+    int device;     /* of this rank, in the NCCL communicator */
+    int is_refused; /* the ranks cannot communicate as they were asked to, as `why` says */
+    char why[PLAN_WHY_BYTES]; /* NCCL is not used: half a sentence; "" */
+} plan;
+
+/* The user's wish in this process. */
+plan_wish plan_wish_get(void);
+
+/* Why MPI cannot be given a GPU's memory; "" if it can. */
+const char *plan_mpi_refusal(void);
+
+/* Called by mpixla_start. */
+void plan_start(void);
+
+/* For a call that all ranks of a communicator make, with buffers of this GPU, or of the host (NULL): finds the plan, or
+ * makes it together with the others. `*made` is NULL where there is none to be: all ranks call with the host's memory.
+ * Returns 0, MPI's error code, or MPI_REFUSED with error_set. */
+int plan_find(const frame *f, const device *d, const plan **made);
+
+/* Whether calls with the host's memory must call plan_find, too: some rank of the job may have a GPU. */
+int plan_is_needed(void);
+
+#endif

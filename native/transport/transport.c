@@ -1,0 +1,243 @@
+#include "transport/transport.h"
+
+#include "base/error.h"
+#include "mpi/float_reduce.h"
+#include "mpi/reduction.h"
+#include "transport/nccl_calls.h"
+
+enum { LINE = 64 }; /* bytes; mirrors begin at multiples of it */
+
+static int refused(int failed) {
+    return failed ? MPI_REFUSED : 0;
+}
+
+/* Choosing */
+
+/* Calls that all ranks of the communicator make: they can agree. */
+static int is_collective(const frame *f) {
+    return f->shape->request == FRAME_COMPLETES && !frame_has(f, ATTRIBUTE_DEST) && !frame_has(f, ATTRIBUTE_SOURCE);
+}
+
+/* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
+static int is_reduced_by_mpi(const frame *f) {
+    int64_t number = f->attributes[ATTRIBUTE_OP];
+    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
+    size_t predefined;
+    (void)mpixla_reduction_table(&predefined);
+    return number < (int64_t)predefined && !reduction_is_of_pairs(number) && !float_reduce_find(dtype->number, number);
+}
+
+static int mpi_takes(const frame *f) {
+    if (f->shape->request != FRAME_COMPLETES) return 0; /* MPI works on the request's memory, */
+    if (frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->communicator->rank) return 0; /* here too */
+    return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
+}
+
+static int is_refused(const frame *f, const plan *p) {
+    if (!p || !p->is_refused) return 0;
+    (void)error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
+                    f->shape->mpi_name, f->communicator->name, p->why);
+    return MPI_REFUSED;
+}
+
+int transport_join(const frame *f) {
+    const plan *p = NULL;
+    int code = is_collective(f) ? plan_find(f, NULL, &p) : 0;
+    return code != 0 ? code : is_refused(f, p);
+}
+
+static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
+    int wants_mpi = plan_wish_get() == PLAN_MPI;
+    if (wants_mpi && *plan_mpi_refusal()) {
+        (void)error_set("%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
+                        f->shape->mpi_name, plan_mpi_refusal());
+        return MPI_REFUSED;
+    }
+    t->kind = wants_mpi && mpi_takes(f) ? TRANSPORT_MPI : TRANSPORT_HOST;
+    if (!is_collective(f)) return 0;
+    int code = plan_find(f, &t->gpu, &t->plan);
+    if (code == 0) code = is_refused(f, t->plan);
+    if (code != 0) return code;
+    if (!through_nccl || !t->plan->nccl || !nccl_takes(f)) return 0;
+    if (t->plan->device != t->gpu.number) {
+        (void)error_set(
+            "%s on communicator '%s' was called for GPU %d of this process, but earlier calls on it were for GPU %d; use "
+            "one GPU in each process",
+            f->shape->mpi_name, f->communicator->name, t->gpu.number, t->plan->device);
+        return MPI_REFUSED;
+    }
+    t->kind = TRANSPORT_NCCL;
+    return 0;
+}
+
+/* Mirrors */
+
+static int64_t bytes_of(const frame_buffer *b) {
+    return b->dtype ? b->count * b->dtype->row->itemsize : 0;
+}
+
+static int64_t in_lines(int64_t bytes) {
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+/* Buffers in one memory have one mirror. */
+static void mirror_add(transport *t, void *on_device, int64_t bytes, int goes_out, int comes_in) {
+    transport_mirror *m = t->mirrors;
+    if (!on_device || bytes == 0) return;
+    while (m < t->mirrors + t->mirrored && m->on_device != on_device) m++;
+    if (m == t->mirrors + t->mirrored) {
+        *m = (transport_mirror){.on_device = on_device};
+        t->mirrored++;
+    }
+    if (bytes > m->bytes) m->bytes = bytes;
+    m->goes_out |= goes_out;
+    m->comes_in |= comes_in;
+}
+
+static void *mirror_of(const transport *t, void *on_device) {
+    for (int i = 0; i < t->mirrored; i++)
+        if (t->mirrors[i].on_device == on_device) return t->mirrors[i].on_host;
+    return on_device;
+}
+
+static int status_is_result(const frame *f) {
+    return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
+}
+
+/* Which of them are needed. A template is read where a wait copies it; else what is needed of it is brought later
+ * (transport_keep). */
+static void mirrors_list(transport *t, const frame *f) {
+    int waits = f->shape->request == FRAME_WAITS, starts = f->shape->request == FRAME_STARTS;
+    mirror_add(t, f->send.data, bytes_of(&f->send), 1, 0);
+    mirror_add(t, f->id.data, bytes_of(&f->id), waits, starts);
+    if (waits) mirror_add(t, f->template_.data, bytes_of(&f->template_), 1, 0);
+    mirror_add(t, f->recv.data, bytes_of(&f->recv), 0, 1);
+    if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
+}
+
+/* The frame's buffers become their mirrors, with the contents of those that the call reads. A call that reads none does
+ * not wait for what the stream does before it, unless it is a barrier. */
+static int mirrors_make(transport *t, frame *f) {
+    int64_t bytes = 0;
+    int reads = 0, in_place = f->send.dtype && f->from != f->send.data;
+    mirrors_list(t, f);
+    for (int i = 0; i < t->mirrored; i++) bytes += in_lines(t->mirrors[i].bytes);
+    if (bytes == 0) return device_wait(&t->gpu);
+    t->block = pool_get(&t->gpu, POOL_PINNED, bytes);
+    if (!t->block) return -1;
+    char *place = t->block->data;
+    for (int i = 0; i < t->mirrored; i++) {
+        transport_mirror *m = &t->mirrors[i];
+        m->on_host = place;
+        place += in_lines(m->bytes);
+        reads |= m->goes_out;
+        if (m->goes_out && device_copy_out(&t->gpu, m->on_host, m->on_device, m->bytes)) return -1;
+    }
+    f->send.data = mirror_of(t, f->send.data);
+    f->id.data = mirror_of(t, f->id.data);
+    if (f->shape->request == FRAME_WAITS) f->template_.data = mirror_of(t, f->template_.data);
+    f->recv.data = mirror_of(t, f->recv.data);
+    if (status_is_result(f)) f->status = mirror_of(t, f->status);
+    if (!in_place) f->from = f->send.data;
+    return reads ? device_wait(&t->gpu) : 0;
+}
+
+/* Pieces: while MPI has one, the next is on its way to the host, and the one before on its way back. All ranks make the
+ * same pieces, which the plan says. */
+
+static int goes_in_pieces(const transport *t, const frame *f) {
+    int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv);
+    return (f->shape->attributes & SPLITS) && f->n > 1 && t->plan->piece_bytes > 0 && bytes > t->plan->piece_bytes;
+}
+
+/* The first `n` of the items of a call, and where they lie on the host. */
+typedef struct piece {
+    pool_block *block;
+    int64_t at, bytes;
+} piece;
+
+static int piece_start(const transport *t, const void *from, const piece *p) {
+    if (p->bytes == 0 || !from) return 0;
+    return device_copy_out(&t->gpu, p->block->data, (const char *)from + p->at, p->bytes) ||
+           DRIVER_CALL(t->gpu.driver, event_record, p->block->released, t->gpu.stream);
+}
+
+static int piece_run(const transport *t, frame *f, int (*run)(frame *f), const void *from, void *to, const piece *p) {
+    const mpi_library *mpi = mpi_get();
+    if (from && DRIVER_CALL(t->gpu.driver, event_synchronize, p->block->released)) return MPI_REFUSED;
+    f->send.data = f->recv.data = p->block->data;
+    f->from = p->block->data;
+    if (from && to) f->from = (const void *)(intptr_t)mpi->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
+    int code = run(f);
+    if (code != 0 || !to) return code;
+    return refused(device_copy_in(&t->gpu, (char *)to + p->at, p->block->data, p->bytes));
+}
+
+static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
+    const mpi_library *mpi = mpi_get();
+    const void *from = f->send.dtype ? f->send.data : NULL;
+    void *to = f->recv.dtype ? f->recv.data : NULL;
+    int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv), unit = bytes / f->n, n = f->n;
+    int64_t most = t->plan->piece_bytes / unit > 0 ? t->plan->piece_bytes / unit * unit : unit;
+    piece pieces[2] = {{.bytes = most}, {.at = most}};
+    int code = 0;
+    for (int i = 0; i < 2; i++) {
+        pieces[i].block = pool_get(&t->gpu, POOL_PINNED, most);
+        if (!pieces[i].block) code = MPI_REFUSED;
+    }
+    if (code == 0) code = refused(piece_start(t, from, &pieces[0]));
+    for (int i = 0; code == 0 && pieces[i].at < bytes; i = 1 - i) {
+        piece *next = &pieces[1 - i];
+        next->at = pieces[i].at + pieces[i].bytes;
+        next->bytes = next->at + most < bytes ? most : bytes - next->at;
+        code = refused(piece_start(t, from, next));
+        f->n = pieces[i].bytes / unit;
+        f->mpi = f->n <= mpi->count_limit ? mpi->small : mpi->large;
+        if (code == 0) code = piece_run(t, f, run, from, to, &pieces[i]);
+    }
+    for (int i = 0; i < 2; i++) pool_give_back(&t->gpu, pieces[i].block);
+    f->n = n;
+    return code;
+}
+
+/* The call */
+
+int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
+    int code = choose(t, f, through_nccl);
+    if (code != 0) return code;
+    if (f->shape->counts == MANY || t->kind != TRANSPORT_HOST) f->device = &t->gpu;
+    f->direct = t->kind == TRANSPORT_MPI;
+    switch (t->kind) {
+        case TRANSPORT_NCCL:
+            f->nccl = t->plan->nccl;
+            f->nccl_comm = t->plan->nccl_comm;
+            return nccl_look(f);
+        case TRANSPORT_MPI:
+            return refused(device_wait(&t->gpu));
+        default:
+            if (f->shape->counts == MANY) return 0;
+            t->in_pieces = t->plan && goes_in_pieces(t, f);
+            return t->in_pieces ? 0 : refused(mirrors_make(t, f));
+    }
+}
+
+int transport_run(transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f)) {
+    if (t->kind == TRANSPORT_NCCL) return through_nccl(f);
+    return t->in_pieces ? run_in_pieces(t, f, run) : run(f);
+}
+
+int transport_keep(const transport *t, const frame *f, int64_t at, int64_t bytes) {
+    char *to = (char *)f->recv.data + at;
+    const char *from = (const char *)f->template_.data + at;
+    return refused(t->kind == TRANSPORT_MPI ? device_copy_within(&t->gpu, to, from, bytes)
+                                            : device_copy_out(&t->gpu, to, from, bytes));
+}
+
+int transport_end(transport *t, int code) {
+    for (int i = 0; i < t->mirrored && code == 0; i++) {
+        const transport_mirror *m = &t->mirrors[i];
+        if (m->comes_in) code = refused(device_copy_in(&t->gpu, m->on_device, m->on_host, m->bytes));
+    }
+    pool_give_back(&t->gpu, t->block);
+    return code;
+}

@@ -1,0 +1,181 @@
+"""GPUs: whether this process and others of its job may use any, how their arrays travel, and one GPU for each rank."""
+
+import ctypes
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from . import native
+from .comm import comm_of, get_default_comm
+from .mpi import MPI
+from .private_jax import jax_has_started
+
+# What the C library takes a driver from instead of the system's.
+_DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")
+
+# Where JAX has the choice of devices, for the platforms of native/device/driver.h.
+_VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visible_devices"}
+
+
+def install() -> None:
+    """Tells the C library what the user wants, and, together with all other ranks, whether any may use a GPU."""
+    transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
+    native.check(native.lib.mpixla_gpu_transport_set(transport.encode()))
+    here = np.array(_is_possible(), np.int32)
+    in_job = np.empty_like(here)
+    get_default_comm().Allreduce(here, in_job, MPI.MAX)
+    native.lib.mpixla_gpus_expect(int(in_job), int(here))
+    if not here:
+        return
+    nccl = _nccl_file()
+    if nccl:
+        native.lib.mpixla_nccl_file_add(nccl.encode())
+    why_not = mpi_refuses()
+    if why_not:
+        native.lib.mpixla_gpu_mpi_refuse(why_not.encode())
+
+
+def _is_possible() -> bool:
+    """Whether JAX could run programs on a GPU here: it need not have started."""
+    if not any(os.environ.get(name) for name in _DRIVER_VARIABLES):
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
+        if platforms and not {"cuda", "rocm", "gpu"} & set(platforms.split(",")):
+            return False
+        if find_spec("jax_plugins") is None:
+            return False
+    return bool(native.lib.mpixla_gpu_is_possible())
+
+
+def _nccl_file() -> str | None:
+    """NCCL as JAX's CUDA packages bring it."""
+    try:
+        spec = find_spec("nvidia.nccl")
+    except ModuleNotFoundError:
+        return None
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        file = Path(folder) / "lib" / "libnccl.so.2"
+        if file.exists():
+            return str(file)
+    return None
+
+
+def mpi_refuses() -> str | None:
+    """Why MPI cannot be given a GPU's memory, as far as it says; None if it says that it can."""
+    library = ctypes.CDLL(str(MPI.__file__))  # also has the functions of the MPI that it has loaded
+    answers = []
+    if hasattr(library, "MPIX_GPU_query_support"):  # MPICH's; 0 is CUDA, 2 HIP
+        for kind in (0, 2):
+            answer = ctypes.c_int()
+            if library.MPIX_GPU_query_support(kind, ctypes.byref(answer)) == 0:
+                answers.append(bool(answer.value))
+    for name in ("MPIX_Query_cuda_support", "MPIX_Query_rocm_support"):  # Open MPI's
+        if hasattr(library, name):
+            answers.append(bool(getattr(library, name)()))
+    if any(answers) or {"cuda", "rocm"} & set(_memory_kinds()):
+        return None
+    if answers:
+        return "this MPI says that it was built without support for GPUs"
+    return "this MPI does not say whether it can be given a GPU's memory"
+
+
+def _memory_kinds() -> list[str]:
+    """What MPI 4.1 says it can be given."""
+    if MPI.Get_version() < (4, 1):
+        return []
+    info = MPI.COMM_WORLD.Get_info()
+    kinds = info.Get("mpi_memory_alloc_kinds") or ""
+    info.Free()
+    return [kind.split(":")[0] for kind in kinds.split(",")]
+
+
+def gpu_count(platform: str) -> int:
+    """How many GPUs of a platform ("CUDA", "ROCm") this process can use."""
+    return int(native.lib.mpixla_gpu_count(platform.encode()))
+
+
+def gpu_platform() -> str | None:
+    """The platform whose driver is there and has a GPU."""
+    return next((name for name in _VISIBLE_DEVICES if gpu_count(name) > 0), None)
+
+
+def transport_of(comm: Any) -> str:
+    """How the collective calls on a communicator travel from a GPU's memory, and why, in words."""
+    text = ctypes.create_string_buffer(1024)
+    native.lib.mpixla_gpu_transport_describe(comm_of(comm).id, text, len(text))
+    return text.value.decode()
+
+
+def has_cuda_support() -> bool:
+    """Returns whether arrays in the memory of an NVIDIA GPU can be communicated.
+
+    They can where the CUDA driver and a GPU are: nothing else is needed when mpixla is built or installed.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.has_cuda_support() in (True, False)
+        True
+    """
+    return gpu_count("CUDA") > 0
+
+
+def has_rocm_support() -> bool:
+    """Returns whether arrays in the memory of an AMD GPU can be communicated.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.has_rocm_support() in (True, False)
+        True
+    """
+    return gpu_count("ROCm") > 0
+
+
+def has_sycl_support() -> bool:
+    """Returns whether arrays in the memory of an Intel GPU can be communicated: not in this version (docs/gpu.md).
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.has_sycl_support()
+        False
+    """
+    return False
+
+
+def select_local_gpu(comm: MPI.Intracomm | None = None) -> int | None:
+    """Gives each rank of a host a GPU of its own. Call it before anything that starts JAX.
+
+    JAX takes the first GPU that it sees in every process, and so do all ranks of a host. This makes rank 0 of the host see
+    the first one only, rank 1 the second one, and so on, from the beginning where there are more ranks than GPUs. Where
+    the launcher has given each rank its own GPU, each sees one, and keeps it. All ranks of ``comm`` must call it.
+
+    Args:
+        comm: a communicator of all ranks that share GPUs; by default the one of all processes.
+
+    Returns:
+        The number of the GPU among those that this process sees, or None where there is none: JAX then uses the CPU.
+
+    Raises:
+        RuntimeError: if JAX has started, and so has chosen.
+
+    Example:
+        >>> import mpixla
+        >>> mpixla.select_local_gpu()  # doctest: +SKIP
+        0
+    """
+    if jax_has_started():
+        raise RuntimeError(
+            "select_local_gpu was called after JAX had started, which has taken a GPU by then. Call it before the "
+            "first array is made, and before jax.devices() and the like."
+        )
+    local = (get_default_comm() if comm is None else comm).Split_type(MPI.COMM_TYPE_SHARED)
+    rank = local.Get_rank()
+    local.Free()
+    platform = gpu_platform()
+    if platform is None:
+        return None
+    gpu = rank % gpu_count(platform)
+    jax.config.update(_VISIBLE_DEVICES[platform], str(gpu))
+    return gpu
