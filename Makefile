@@ -26,7 +26,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo test test-c test-python test-large test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-large test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,6 +34,7 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
+	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
@@ -79,6 +80,13 @@ test-c: $(VENV)/installed
 	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --parallel 4 --output-on-failure || exit 1; \
 	done
+
+# The fake GPU, for MPIXLA_FAKE_DEVICE=1 PYTHONPATH=tests/seam.
+fake-device: $(VENV)/installed
+	@mkdir -p build
+	@$(BIN)/cmake -S . -B build/fake-device -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
+	    -DMPIXLA_FAKE_DEVICE=ON -DMPIXLA_WERROR=ON >build/fake-device.log || { cat build/fake-device.log >&2; exit 1; }
+	@$(BIN)/cmake --build build/fake-device --target fake_device --parallel >build/fake-device.log 2>&1 || { cat build/fake-device.log >&2; exit 1; }
 
 test-python: $(VENV)/installed
 	@for n in $(RANKS); do \

@@ -1,0 +1,171 @@
+"""The fake GPU: putting mpixla's device handlers behind the seam, and what tests ask and tell the fakes.
+
+The libraries are those that `make fake-device` builds from native/test/gpu. MPIXLA_FAKE_DEVICE_LIBRARY names another
+libmpixla_fake_gpu.so; its neighbour libmpixla_mpi_gate.so is used for the transport `mpi`.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p, py_object
+from pathlib import Path
+from typing import NamedTuple
+
+PATH = Path(
+    os.environ.get("MPIXLA_FAKE_DEVICE_LIBRARY")
+    or Path(__file__).parents[2] / "build/fake-device/libmpixla_fake_gpu.so"
+)
+
+
+class _Noted(ctypes.Structure):
+    _fields_ = (("function", c_char_p), ("bytes", c_uint64), ("thread", c_uint64))
+
+
+class Call(NamedTuple):
+    """A call of the driver's or NCCL's that was made."""
+
+    function: str
+    bytes: int
+    thread: int
+
+
+@functools.cache
+def library():
+    """The fake GPU's library."""
+    try:
+        lib = ctypes.CDLL(str(PATH))
+    except OSError as e:
+        raise ImportError(f"MPIXLA_FAKE_DEVICE is set, but there is no fake GPU ({e}): make fake-device") from e
+    for name, result, arguments in (
+        ("fake_calls_count", c_int64, [c_char_p]),
+        ("fake_calls_read", c_int, [c_int64, POINTER(_Noted)]),
+        ("fake_calls_forget", None, []),
+        ("fake_fail", c_int, [c_char_p, c_int64, c_int]),
+        ("fake_fail_nothing", None, []),
+        ("fake_fail_may_pass", c_int, [c_int]),
+        ("fake_complaint_take", c_int, [c_char_p, c_size_t]),
+        ("fake_memory_live", c_int64, []),
+        ("fake_pinned_live", c_int64, []),
+        ("fake_pinned_bytes", c_int64, []),
+        ("fake_events_live", c_int64, []),
+        ("seam_wrapper", c_void_p, [c_char_p]),
+        ("seam_handler_set", c_int, [c_char_p, c_void_p]),
+        ("seam_calls", c_int64, []),
+    ):
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    return lib
+
+
+def _address(capsule):
+    pointer = CFUNCTYPE(c_void_p, py_object, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    return pointer(capsule, None)
+
+
+def _register_behind_the_seam(register):
+    """`jax.ffi.register_ffi_target`, for which mpixla's handlers for CUDA are those of the CPU."""
+    import jax
+
+    @functools.wraps(register)
+    def register_ffi_target(name, fn, platform="cpu", *args, **kwargs):
+        wrapper = library().seam_wrapper(name.encode())
+        if not wrapper:
+            if name.startswith("mpixla_"):
+                raise ValueError(f"the seam does not know the target {name}: is it built from these sources?")
+            return register(name, fn, platform, *args, **kwargs)
+        if platform != "CUDA":
+            return None
+        library().seam_handler_set(name.encode(), _address(fn))
+        return register(name, jax.ffi.pycapsule(wrapper), "cpu", *args, **kwargs)
+
+    return register_ffi_target
+
+
+@contextlib.contextmanager
+def prepared():
+    """The import of mpixla happens in here."""
+    import jax
+
+    library()
+    os.environ.setdefault("MPIXLA_CUDA_LIBRARY", str(PATH))
+    os.environ.setdefault("MPIXLA_NCCL_LIBRARY", str(PATH))
+    jax.ffi.register_ffi_target = _register_behind_the_seam(jax.ffi.register_ffi_target)
+    with _gate() if os.environ.get("MPIXLA_GPU_TRANSPORT") == "mpi" else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def _gate():
+    """mpixla finds MPI through mpi4py's extension module; here it finds the gate in its place."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError):
+        yield  # mpixla has the words for it
+        return
+    path = str(PATH.with_name("libmpixla_mpi_gate.so"))
+    gate = ctypes.CDLL(path)
+    gate.mpi_gate_start.restype, gate.mpi_gate_start.argtypes = c_char_p, [c_char_p, c_char_p]
+    wrong = gate.mpi_gate_start(MPI.__file__.encode(), str(PATH).encode())
+    if wrong:
+        raise SystemExit(f"the gate to MPI cannot be used: {wrong.decode()}")
+    file, MPI.__file__ = MPI.__file__, path
+    try:
+        yield
+    finally:
+        MPI.__file__ = file
+
+
+def calls(function=None):
+    """The calls of one function of the driver's or NCCL's, or of all, since `forget`, oldest first."""
+    noted, found = _Noted(), []
+    for number in range(library().fake_calls_count(None)):
+        if library().fake_calls_read(number, ctypes.byref(noted)) == 0:
+            found.append(Call(noted.function.decode(), noted.bytes, noted.thread))
+    return [call for call in found if function in (None, call.function)]
+
+
+def count(function=None):
+    """How many calls of one function, or of all, were made since `forget`."""
+    number = library().fake_calls_count(function.encode() if function else None)
+    if number < 0:
+        raise ValueError(f"neither the driver nor NCCL has {function}")
+    return number
+
+
+def forget():
+    """Forgets all calls that were made."""
+    library().fake_calls_forget()
+
+
+def moved(function):
+    """How many bytes the calls of one function moved since `forget`."""
+    return sum(call.bytes for call in calls(function))
+
+
+@contextlib.contextmanager
+def failing(function, nth, code, may_pass=False):
+    """The nth call of the function from now fails with the code; 0: every call.
+
+    A handler that succeeds all the same is an error of its own, except where it may.
+    """
+    before = library().fake_fail_may_pass(int(may_pass))
+    if library().fake_fail(function.encode(), nth, code):
+        raise ValueError(f"neither the driver nor NCCL has {function}")
+    try:
+        yield
+    finally:
+        library().fake_fail_nothing()
+        library().fake_fail_may_pass(before)
+
+
+def complaint():
+    """What the fakes complained about outside of calls, or None."""
+    text = ctypes.create_string_buffer(1024)
+    return text.value.decode() if library().fake_complaint_take(text, len(text)) else None
+
+
+def live():
+    """What is allocated: pieces of device memory, pieces of pinned memory and events."""
+    lib = library()
+    return lib.fake_memory_live(), lib.fake_pinned_live(), lib.fake_events_live()
