@@ -197,12 +197,12 @@ int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, driver_stream
     return copy("cuMemcpyHtoDAsync", to, 1, from, 0, bytes, stream);
 }
 
-int cuMemcpyDtoHAsync_v2(void *to, void *from, size_t bytes, driver_stream stream) {
+int cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t bytes, driver_stream stream) {
     ENTER_CONTEXT(cuMemcpyDtoHAsync_v2, bytes);
     return copy("cuMemcpyDtoHAsync", to, 0, from, 1, bytes, stream);
 }
 
-int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t bytes, driver_stream stream) {
+int cuMemcpyDtoDAsync_v2(void *to, const void *from, size_t bytes, driver_stream stream) {
     ENTER_CONTEXT(cuMemcpyDtoDAsync_v2, bytes);
     return copy("cuMemcpyDtoDAsync", to, 1, from, 1, bytes, stream);
 }
@@ -247,6 +247,16 @@ int cuMemsetD8Async(void *memory, unsigned char value, size_t bytes, driver_stre
     const fake_work work = {.to = memory, .is_fill = 1, .value = value, .width = bytes, .height = 1};
     if (side_is_wrong("cuMemsetD8Async", "target", memory, bytes, 1)) return FAKE_INVALID_VALUE;
     return add("cuMemsetD8Async", &work, stream);
+}
+
+int cuMemsetD2D8Async(void *memory, size_t pitch, unsigned char value, size_t width, size_t height,
+                      driver_stream stream) {
+    ENTER_CONTEXT(cuMemsetD2D8Async, width * height);
+    const fake_work work = {
+        .to = memory, .to_pitch = pitch, .is_fill = 1, .value = value, .width = width, .height = height};
+    if (pitch_is_wrong("target", pitch, 0, width) || side_is_wrong("cuMemsetD2D8Async", "target", memory, width, 1))
+        return FAKE_INVALID_VALUE;
+    return add("cuMemsetD2D8Async", &work, stream);
 }
 
 static int event_result(const char *function, int code) {

@@ -75,7 +75,7 @@ static ffi_error *stream_get(ffi_stream_get_args *args) {
 /* 0 for types that have no size. */
 static size_t itemsize(int dtype) {
     switch (dtype) {
-#define MPIXLA_DTYPE(type, name, bytes, mpi_name, kind) \
+#define MPIXLA_DTYPE(type, name, bytes, mpi_name, kind, nccl) \
     case type:                                          \
         return bytes;
 #include "tables/dtypes.def"
