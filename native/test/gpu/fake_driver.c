@@ -57,11 +57,15 @@ static fake_stream *stream_of(const char *function, driver_stream handle) {
     return NULL;
 }
 
+void fake_driver_initialize(void) {
+    atomic_store(&is_initialized, 1);
+}
+
 int cuInit(unsigned flags) {
     int code = fake_call(FAKE_cuInit, 0);
     if (code != FAKE_SUCCESS) return code;
     if (flags != 0) return FAKE_INVALID_VALUE;
-    atomic_store(&is_initialized, 1);
+    fake_driver_initialize();
     return FAKE_SUCCESS;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_access.h"
 #include "test/gpu/fake_calls.h"
 #include "test/gpu/fake_context.h"
@@ -52,6 +53,7 @@ static fake_stream *stream_mine(void) {
     pthread_once(&once, start);
     fake_stream *stream = pthread_getspecific(stream_key);
     if (!stream) {
+        fake_driver_initialize();
         stream = fake_stream_take((int)fake_setting("MPIXLA_FAKE_DEVICE_ORDINAL", 0));
         pthread_setspecific(stream_key, stream);
     }
