@@ -122,18 +122,18 @@ typedef enum mpixla_where {
 typedef void mpixla_handler(void);
 
 typedef struct mpixla_op_row {
-    const char *name;             /* "allreduce"; the FFI target is "mpixla_" and this */
-    const char *mpi_name;         /* "MPI_Allreduce" */
-    mpixla_handler *host_handler; /* for buffers in host memory */
+    const char *name;               /* "allreduce"; the FFI target is "mpixla_" and this */
+    const char *mpi_name;           /* "MPI_Allreduce" */
+    mpixla_handler *host_handler;   /* for buffers in host memory */
     mpixla_handler *device_handler; /* for buffers in a GPU's, of any platform */
-    mpixla_where send;            /* who passes a send buffer: the first operand */
-    mpixla_where template_;       /* who passes a template: the operand after it; the result keeps its values
-                                     wherever no message arrived */
-    mpixla_where recv;            /* who passes a receive buffer: the result */
-    uint32_t attributes;          /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar
-                                     or an array of them */
-    int in_place;                 /* 1: the receive buffer may be the first operand's memory; a rank without a send
-                                     buffer may then pass that memory as its first operand */
+    mpixla_where send;              /* who passes a send buffer: the first operand */
+    mpixla_where template_;         /* who passes a template: the operand after it; the result keeps its values
+                                       wherever no message arrived */
+    mpixla_where recv;              /* who passes a receive buffer: the result */
+    uint32_t attributes;            /* bit i: takes attribute i of mpixla_attribute_table, an int64 scalar
+                                       or an array of them */
+    int in_place;                   /* 1: the receive buffer may be the first operand's memory; a rank without a send
+                                       buffer may then pass that memory as its first operand */
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
 /* The same for operations that start something and for those that wait for it: the first give, and the second take
@@ -153,8 +153,8 @@ MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows);
 /* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
  * finalized. Returns how many there were. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);
-/* GPUs. A device handler communicates in the way that the ranks of a communicator find best, together, when they first call
- * on it with a GPU's memory: docs/gpu.md. */
+/* GPUs. A device handler communicates in the way that the ranks of a communicator find best, together, when they first
+ * call on it with a GPU's memory: docs/gpu.md. */
 
 /* 1 if this process can load a GPU's driver; else 0, and mpixla_last_error says why. */
 MPIXLA_API int mpixla_gpu_is_possible(void);

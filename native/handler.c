@@ -73,11 +73,11 @@ static int template_keep(const frame *f, const transport *t) {
 typedef struct operation {
     frame_shape shape;
     int (*run)(frame *f);
-    int (*through_nccl)(frame *f); /* NULL: it takes another transport */
+    int (*through_nccl)(const frame *f); /* NULL: it takes another transport */
 } operation;
 
 /* Between the debug lines. Returns MPI's code, or what mpi.h has beside it. */
-static int run(frame *f, transport *t, const operation *o) {
+static int run(frame *f, const transport *t, const operation *o) {
     int code = f->reverse ? comm_reversed(f->communicator, &f->comm) : 0;
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
@@ -124,21 +124,21 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
 }
 
 /* What each row of the tables becomes. First the handlers: the row's calls in functions, and the shape of its frame. */
-#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...)             \
-    static int name##_run(frame *c) {                                                                         \
-        const mpi_counted *mpi = c->mpi;                                                                      \
-        (void)mpi;                                                                                            \
-        return call;                                                                                          \
-    }                                                                                                         \
-    static const operation name##_operation = {                                                               \
-        .shape = {.mpi_name = mpi_name_, .attributes = attributes_, __VA_ARGS__},                             \
-        .run = name##_run,                                                                                    \
-        .through_nccl = nccl_call};                                                                           \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                     \
-        return handle_on_host(call_frame, &name##_operation);                                                 \
-    }                                                                                                         \
-    ffi_error *device_handler(ffi_call_frame *call_frame) {                                                   \
-        return handle_on_device(call_frame, &name##_operation);                                               \
+#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...) \
+    static int name##_run(frame *c) {                                                             \
+        const mpi_counted *mpi = c->mpi;                                                          \
+        (void)mpi;                                                                                \
+        return call;                                                                              \
+    }                                                                                             \
+    static const operation name##_operation = {                                                   \
+        .shape = {.mpi_name = mpi_name_, .attributes = attributes_, __VA_ARGS__},                 \
+        .run = name##_run,                                                                        \
+        .through_nccl = nccl_call};                                                               \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                         \
+        return handle_on_host(call_frame, &name##_operation);                                     \
+    }                                                                                             \
+    ffi_error *device_handler(ffi_call_frame *call_frame) {                                       \
+        return handle_on_device(call_frame, &name##_operation);                                   \
     }
 
 #define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \
@@ -151,9 +151,9 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
 #define MPIXLA_START(name, host_handler, device_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
     HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL, .send = send_,                 \
             .template_ = template__, .counts = counts_, .request = FRAME_STARTS)
-#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call) \
-    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL,                      \
-            .template_ = template__, .recv = recv_, .counts = FREE, .request = FRAME_WAITS)
+#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call)     \
+    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL, .template_ = template__, \
+            .recv = recv_, .counts = FREE, .request = FRAME_WAITS)
 #include "tables/requests.def"
 #undef MPIXLA_START
 #undef MPIXLA_WAIT
@@ -172,7 +172,8 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
 #define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \
                   nccl_call)                                                                                           \
-    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__, .recv = recv_)
+    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__,            \
+        .recv = recv_)
 #include "tables/ops.def"
 #undef MPIXLA_OP
     };
@@ -185,7 +186,7 @@ const mpixla_op_row *mpixla_request_op_table(size_t *rows) {
 #define MPIXLA_START(name, host_handler, device_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
     ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__,        \
         .recv = EVERYWHERE)
-#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call)          \
+#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call)         \
     ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = EVERYWHERE, .template_ = template__, \
         .recv = recv_)
 #include "tables/requests.def"

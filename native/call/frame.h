@@ -97,10 +97,10 @@ typedef struct frame {
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
     frame_array arrays[ATTRIBUTES];           /* likewise */
     frame_fault fault;
-    const device *device;     /* in whose memory the buffers lie; NULL: the host's */
-    const nccl *nccl;         /* through which the call communicates; NULL: through MPI */
-    nccl_comm nccl_comm;      /* likewise */
-    int direct;               /* MPI is given memory of the device */
+    const device *device;                  /* in whose memory the buffers lie; NULL: the host's */
+    const nccl *nccl;                      /* through which the call communicates; NULL: through MPI */
+    nccl_comm nccl_comm;                   /* likewise */
+    int direct;                            /* MPI is given memory of the device */
     const ffi_buffers *operands, *results; /* of MANY, tokens among them */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;

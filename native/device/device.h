@@ -14,8 +14,8 @@ typedef struct device {
     int previous; /* HIP: the thread's device before, which device_leave makes its own again */
 } device;
 
-/* Around a call: finds the stream, and makes its device the thread's own. 0, or -1 with error_set; nothing is to be left
- * then. */
+/* Around a call: finds the stream, and makes its device the thread's own. 0, or -1 with error_set; nothing is to be
+ * left then. */
 int device_enter(device *d, const ffi_call_frame *call);
 void device_leave(const device *d);
 

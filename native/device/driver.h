@@ -65,7 +65,8 @@ typedef struct driver {
 } driver;
 
 /* The driver, whose library is loaded if it is not yet: that of the platform that this process has loaded already, if
- * any. NULL with error_set, which says what was tried, if there is none or it lacks a function. Nothing is initialized. */
+ * any. NULL with error_set, which says what was tried, if there is none or it lacks a function. Nothing is initialized.
+ */
 const driver *driver_get(void);
 
 /* The same, and the driver is initialized: for whoever comes before JAX. */

@@ -1,5 +1,5 @@
-/* Memory for one call: pinned memory of the host, or memory of the device, kept for the next call. What a call has given
- * the stream to do with it is done before another call gets it, without anybody waiting.
+/* Memory for one call: pinned memory of the host, or memory of the device, kept for the next call. What a call has
+ * given the stream to do with it is done before another call gets it, without anybody waiting.
  */
 #ifndef MPIXLA_NATIVE_POOL_H
 #define MPIXLA_NATIVE_POOL_H

@@ -18,7 +18,7 @@ typedef struct comm_entry {
         _Atomic mpixla_handle handle;
         atomic_int made;
     } derived[COMM_DERIVED]; /* made of this one, and freed with it */
-    _Atomic(void *) plan; /* of the transports for GPUs (transport/plan.h), NULL if there is none */
+    _Atomic(void *) plan;    /* of the transports for GPUs (transport/plan.h), NULL if there is none */
     int rank;
     int size;
     char name[COMM_NAME_BYTES];

@@ -153,7 +153,7 @@ static int transfers_prepare(dimension *d, transfer both[2], pieces_action *act)
     if (!room) return MPI_REFUSED;
     for (int i = 0; i < 2 && code == 0; i++) {
         transfer *t = &both[i];
-        char *packed = room + 2 * i * bytes;
+        char *packed = room + 2 * bytes * i;
         if (!t->received) t->received = packed + bytes;
         if (t->sent) continue;
         t->sent = packed;
@@ -168,8 +168,8 @@ static int transfer_make(const dimension *d, const transfer *t) {
     int64_t items = t->out.bytes / t->out.type->row->itemsize;
     const mpi_counted *calls = items <= mpi->count_limit ? mpi->small : mpi->large;
     mpixla_handle type = t->out.type->handle;
-    int code = calls->sendrecv(t->sent, items, type, t->dest, t->tag, t->received, items, type, t->source, t->tag, d->comm,
-                               c->status);
+    int code = calls->sendrecv(t->sent, items, type, t->dest, t->tag, t->received, items, type, t->source, t->tag,
+                               d->comm, c->status);
     return code != 0 || t->source == (int)mpi->facts.proc_null ? code : arrived_check(c, &t->in, items, t->source);
 }
 
@@ -217,8 +217,9 @@ static int transfers_run(dimension *d, transfer both[2], pieces_action *act) {
 }
 
 static int exchange(dimension *d) {
-    transfer both[2] = {{.from = -2 * d->width, .dest = d->high, .source = d->low, .to = 0, .tag = 2 * d->number},
-                        {.from = d->width, .dest = d->low, .source = d->high, .to = -d->width, .tag = 2 * d->number + 1}};
+    transfer both[2] = {
+        {.from = -2 * d->width, .dest = d->high, .source = d->low, .to = 0, .tag = 2 * d->number},
+        {.from = d->width, .dest = d->low, .source = d->high, .to = -d->width, .tag = 2 * d->number + 1}};
     return transfers_run(d, both, pieces_unpack);
 }
 
@@ -308,10 +309,10 @@ static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
     return code;
 }
 
-int halo_exchange(frame *c) {
+int halo_exchange(const frame *c) {
     return run(c, 0, exchange);
 }
 
-int halo_transpose(frame *c) {
+int halo_transpose(const frame *c) {
     return run(c, 1, give_back);
 }

@@ -10,10 +10,10 @@
 #include "call/frame.h"
 
 /* Fills the ghost zones from the neighbours; at a wall they stay as they are. */
-int halo_exchange(frame *c);
+int halo_exchange(const frame *c);
 
 /* The transpose: adds the ghost zones to the neighbours' items that they were filled from, and clears them; at a wall
  * they stay as they are. */
-int halo_transpose(frame *c);
+int halo_transpose(const frame *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* Pieces of an array, all items that have certain indices on one axis, and messages in which they are packed. The array is
- * in the host's memory or a GPU's; so is the message.
+/* Pieces of an array, all items that have certain indices on one axis, and messages in which they are packed. The array
+ * is in the host's memory or a GPU's; so is the message.
  */
 #ifndef MPIXLA_NATIVE_PIECES_H
 #define MPIXLA_NATIVE_PIECES_H
@@ -24,8 +24,8 @@ typedef struct pieces_place {
     int64_t room;         /* pieces_add: behind a message by so many bytes is room for another */
 } pieces_place;
 
-/* Each returns 0, or -1 with error_set. On a GPU the stream is given what is to be done; whoever reads or writes a message
- * on the host waits for it first. */
+/* Each returns 0, or -1 with error_set. On a GPU the stream is given what is to be done; whoever reads or writes a
+ * message on the host waits for it first. */
 typedef int pieces_action(const pieces_place *place, pieces p, char *message);
 pieces_action pieces_pack;   /* writes the message */
 pieces_action pieces_unpack; /* reads it */

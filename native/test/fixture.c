@@ -46,7 +46,7 @@ void fixture_start(int argc, char **argv) {
     require(mpixla_start(&facts) == 0, "mpixla_start");
     /* The short floats share the MPI datatype of an integer row: that one's number counts. */
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
-    if (strcmp(kind, "float") != 0 || itemsize > 2)       \
+    if (strcmp(kind, "float") != 0 || itemsize > 2)             \
         require(mpixla_datatype_bind(mpi_name, fake->handle(ffi)) == 0, mpi_name);
 #include "tables/dtypes.def"
 #undef MPIXLA_DTYPE

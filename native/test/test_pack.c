@@ -9,7 +9,7 @@ static ffi_handler *helper(const char *name) {
     size_t rows;
     const mpixla_helper_row *table = mpixla_helper_table(&rows);
     for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, name) == 0) return (ffi_handler *)table[i].handler;
+        if (strcmp(table[i].name, name) == 0) return (ffi_handler *)table[i].host_handler;
     return NULL;
 }
 

@@ -72,31 +72,31 @@ static const void *source_of(const frame *f) {
     return f->send.dtype ? f->send.data : f->recv.data;
 }
 
-int nccl_allreduce(frame *f) {
+int nccl_allreduce(const frame *f) {
     reduced r;
     if (!is_reduced(f, &r) || f->n == 0) return 0;
     return done(CALL(f, all_reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op));
 }
 
-int nccl_reduce(frame *f) {
+int nccl_reduce(const frame *f) {
     reduced r;
     if (!is_reduced(f, &r) || f->n == 0) return 0;
     return done(CALL(f, reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op, f->root));
 }
 
-int nccl_reduce_scatter(frame *f) {
+int nccl_reduce_scatter(const frame *f) {
     reduced r;
     if (!is_reduced(f, &r) || f->n == 0) return 0;
     return done(CALL(f, reduce_scatter, f->send.data, f->recv.data, (size_t)f->n * r.parts, r.type, r.op));
 }
 
-int nccl_bcast(frame *f) {
+int nccl_bcast(const frame *f) {
     void *data = f->on_root ? f->send.data : f->recv.data;
     size_t bytes = bytes_of(f, f->n);
     return bytes == 0 ? 0 : done(CALL(f, broadcast, data, data, bytes, NCCL_UINT8, f->root));
 }
 
-int nccl_allgather(frame *f) {
+int nccl_allgather(const frame *f) {
     size_t bytes = bytes_of(f, f->n);
     return bytes == 0 ? 0 : done(CALL(f, all_gather, f->send.data, f->recv.data, bytes, NCCL_UINT8));
 }
@@ -132,7 +132,8 @@ static int64_t items_of(const rows *r, int rank) {
     return r->counts ? r->counts[rank] * r->items : r->n;
 }
 
-/* The parts of the send buffer go to the ranks, or from the ranks come those of the receive buffer; NULL: nothing does. */
+/* The parts of the send buffer go to the ranks, or from the ranks come those of the receive buffer; NULL: nothing does.
+ */
 static int parts_move(const frame *f, const rows *sent, const rows *received) {
     if (group_start(f)) return MPI_REFUSED;
     int failed = 0;
@@ -150,12 +151,12 @@ static int parts_move(const frame *f, const rows *sent, const rows *received) {
     return group_end(f, failed);
 }
 
-int nccl_alltoall(frame *f) {
+int nccl_alltoall(const frame *f) {
     const rows all = {.n = f->n};
     return parts_move(f, &all, &all);
 }
 
-int nccl_alltoallv(frame *f) {
+int nccl_alltoallv(const frame *f) {
     const rows sent = {.counts = f->arrays[ATTRIBUTE_SENDCOUNTS].items, .items = f->row_items};
     const rows received = {.counts = f->arrays[ATTRIBUTE_RECVCOUNTS].items, .items = f->row_items};
     return parts_move(f, &sent, &received);
@@ -172,7 +173,7 @@ static int all_receive(const frame *f, const rows *received) {
     return group_end(f, failed);
 }
 
-int nccl_allgatherv(frame *f) {
+int nccl_allgatherv(const frame *f) {
     const rows received = {.counts = f->arrays[ATTRIBUTE_COUNTS].items, .items = f->row_items};
     return all_receive(f, &received);
 }
@@ -187,12 +188,12 @@ static int root_receives(const frame *f, const rows *received) {
     return group_end(f, failed);
 }
 
-int nccl_gather(frame *f) {
+int nccl_gather(const frame *f) {
     const rows received = {.n = f->n};
     return root_receives(f, &received);
 }
 
-int nccl_gatherv(frame *f) {
+int nccl_gatherv(const frame *f) {
     const rows received = {.counts = f->arrays[ATTRIBUTE_COUNTS].items, .items = f->row_items};
     return root_receives(f, &received);
 }
@@ -207,18 +208,18 @@ static int root_sends(const frame *f, const rows *sent) {
     return group_end(f, failed);
 }
 
-int nccl_scatter(frame *f) {
+int nccl_scatter(const frame *f) {
     const rows sent = {.n = f->n};
     return root_sends(f, &sent);
 }
 
-int nccl_scatterv(frame *f) {
+int nccl_scatterv(const frame *f) {
     const rows sent = {.counts = f->arrays[ATTRIBUTE_COUNTS].items, .items = f->row_items};
     return root_sends(f, &sent);
 }
 
-/* The neighbour operations. NCCL has no tags: two ranks' messages meet in the order of their tags and then of their slots,
- * which is that of both. */
+/* The neighbour operations. NCCL has no tags: two ranks' messages meet in the order of their tags and then of their
+ * slots, which is that of both. */
 
 typedef struct slot {
     int64_t tag, number, at;
@@ -229,7 +230,8 @@ static void slots_sort(slot *s, int64_t n) {
     for (int64_t i = 1; i < n; i++) {
         const slot moved = s[i];
         int64_t j = i;
-        for (; j > 0 && (s[j - 1].tag > moved.tag || (s[j - 1].tag == moved.tag && s[j - 1].number > moved.number)); j--)
+        for (; j > 0 && (s[j - 1].tag > moved.tag || (s[j - 1].tag == moved.tag && s[j - 1].number > moved.number));
+             j--)
             s[j] = s[j - 1];
         s[j] = moved;
     }
@@ -245,7 +247,7 @@ static int slots_clear(const frame *f) {
     return failed;
 }
 
-int nccl_exchange(frame *f) {
+int nccl_exchange(const frame *f) {
     const frame_array *a = f->arrays;
     int64_t sources = a[ATTRIBUTE_SOURCES].size, dests = a[ATTRIBUTE_DESTS].size;
     if (exchange_check(f)) return MPI_REFUSED;

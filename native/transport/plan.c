@@ -1,6 +1,6 @@
-/* The ranks of a communicator agree once, in the first call that all of them make with a GPU's memory on some rank. They
- * tell each other what they have, and each draws the same conclusion: so ranks never choose differently, whatever their
- * environment says.
+/* The ranks of a communicator agree once, in the first call that all of them make with a GPU's memory on some rank.
+ * They tell each other what they have, and each draws the same conclusion: so ranks never choose differently, whatever
+ * their environment says.
  *
  * A rank that calls with the host's memory must take part, for it might be the only one. That takes a message in each
  * call, until a GPU's memory comes: so it is done only in jobs in which some rank may have a GPU, which all ranks found
@@ -85,7 +85,9 @@ typedef struct report {
 } report;
 
 static report report_make(const device *d) {
-    report r = {.where = d ? ON_GPU : atomic_load(&gpus_here) ? NOT_NOW : NEVER_ON_GPU,
+    report r = {.where = d                         ? ON_GPU
+                         : atomic_load(&gpus_here) ? NOT_NOW
+                                                   : NEVER_ON_GPU,
                 .wish = (int32_t)plan_wish_get(),
                 .piece = atomic_load(&piece_bytes)};
     if (!d) return r;
@@ -154,8 +156,7 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
     int code = any_failed(f, comm, failed, &where);
-    if (code == 0 && where < 0)
-        code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
+    if (code == 0 && where < 0) code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
     if (code != 0) return code;
     if (where < 0) {
         failed = NCCL_CALL(n, NULL, comm_init, &p->nccl_comm, f->size, id, rank) != 0;

@@ -14,8 +14,8 @@ typedef struct plan {
     int64_t piece_bytes; /* of the pieces in which all ranks make large calls through the host; 0: not in pieces */
     const nccl *nccl;    /* NULL: not used */
     nccl_comm nccl_comm;
-    int device;     /* of this rank, in the NCCL communicator */
-    int is_refused; /* the ranks cannot communicate as they were asked to, as `why` says */
+    int device;               /* of this rank, in the NCCL communicator */
+    int is_refused;           /* the ranks cannot communicate as they were asked to, as `why` says */
     char why[PLAN_WHY_BYTES]; /* NCCL is not used: half a sentence; "" */
 } plan;
 

@@ -46,11 +46,12 @@ int transport_join(const frame *f) {
     return code != 0 ? code : is_refused(f, p);
 }
 
-static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
+static int choose(transport *t, const frame *f, int (*through_nccl)(const frame *f)) {
     int wants_mpi = plan_wish_get() == PLAN_MPI;
     if (wants_mpi && *plan_mpi_refusal()) {
-        (void)error_set("%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
-                        f->shape->mpi_name, plan_mpi_refusal());
+        (void)error_set(
+            "%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
+            f->shape->mpi_name, plan_mpi_refusal());
         return MPI_REFUSED;
     }
     t->kind = wants_mpi && mpi_takes(f) ? TRANSPORT_MPI : TRANSPORT_HOST;
@@ -61,7 +62,8 @@ static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
     if (!through_nccl || !t->plan->nccl || !nccl_takes(f)) return 0;
     if (t->plan->device != t->gpu.number) {
         (void)error_set(
-            "%s on communicator '%s' was called for GPU %d of this process, but earlier calls on it were for GPU %d; use "
+            "%s on communicator '%s' was called for GPU %d of this process, but earlier calls on it were for GPU %d; "
+            "use "
             "one GPU in each process",
             f->shape->mpi_name, f->communicator->name, t->gpu.number, t->plan->device);
         return MPI_REFUSED;
@@ -177,7 +179,7 @@ static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
     const mpi_library *mpi = mpi_get();
     const void *from = f->send.dtype ? f->send.data : NULL;
     void *to = f->recv.dtype ? f->recv.data : NULL;
-    int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv), unit = bytes / f->n, n = f->n;
+    int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv), n = f->n, unit = n > 0 && bytes >= n ? bytes / n : 1;
     int64_t most = t->plan->piece_bytes / unit > 0 ? t->plan->piece_bytes / unit * unit : unit;
     piece pieces[2] = {{.bytes = most}, {.at = most}};
     int code = 0;
@@ -202,7 +204,7 @@ static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
 
 /* The call */
 
-int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
+int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f)) {
     int code = choose(t, f, through_nccl);
     if (code != 0) return code;
     if (f->shape->counts == MANY || t->kind != TRANSPORT_HOST) f->device = &t->gpu;
@@ -221,7 +223,7 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
     }
 }
 
-int transport_run(transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f)) {
+int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(const frame *f)) {
     if (t->kind == TRANSPORT_NCCL) return through_nccl(f);
     return t->in_pieces ? run_in_pieces(t, f, run) : run(f);
 }

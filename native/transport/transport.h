@@ -1,5 +1,5 @@
-/* How the bytes of a call travel whose buffers are a GPU's: by way of pinned memory of the host, through NCCL, or as MPI
- * takes them. The operation is the same: its row's expression runs on what the transport has prepared.
+/* How the bytes of a call travel whose buffers are a GPU's: by way of pinned memory of the host, through NCCL, or as
+ * MPI takes them. The operation is the same: its row's expression runs on what the transport has prepared.
  */
 #ifndef MPIXLA_NATIVE_TRANSPORT_H
 #define MPIXLA_NATIVE_TRANSPORT_H
@@ -19,28 +19,28 @@ typedef struct transport_mirror {
     int goes_out, comes_in; /* to the host before the call, to the GPU after it */
 } transport_mirror;
 
-/* For a call with the host's memory, in a job where some rank may have a GPU: takes part in what the ranks agree on. Returns
- * as transport_begin. */
+/* For a call with the host's memory, in a job where some rank may have a GPU: takes part in what the ranks agree on.
+ * Returns as transport_begin. */
 int transport_join(const frame *f);
 
 /* One call. */
 typedef struct transport {
     device gpu;
     transport_kind kind;
-    const plan *plan; /* NULL where the ranks need none */
+    const plan *plan;  /* NULL where the ranks need none */
     pool_block *block; /* which has the mirrors */
     transport_mirror mirrors[TRANSPORT_MIRRORS];
     int mirrored;
     int in_pieces;
 } transport;
 
-/* For a frame that was read, and a transport of which only `gpu` is set: chooses, and brings what the call reads to where
- * it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. 0, MPI's error code, or MPI_REFUSED with
- * error_set; transport_end follows in any case. */
-int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f));
+/* For a frame that was read, and a transport of which only `gpu` is set: chooses, and brings what the call reads to
+ * where it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. 0, MPI's error code, or
+ * MPI_REFUSED with error_set; transport_end follows in any case. */
+int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f));
 
 /* Makes the call. Returns as `run`. */
-int transport_run(transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f));
+int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(const frame *f));
 
 /* The result from byte `at` on becomes what the template has there. 0, or MPI_REFUSED with error_set. */
 int transport_keep(const transport *t, const frame *f, int64_t at, int64_t bytes);
