@@ -147,10 +147,10 @@ def has_sycl_support() -> bool:
 def select_local_gpu(comm: MPI.Intracomm | None = None) -> int | None:
     """Gives each rank of a host a GPU of its own. Call it before anything that starts JAX.
 
-    JAX takes the first GPU that it sees in every process, so that all ranks of a host share it. This makes rank 0 of the
-    host see the first one only, rank 1 the second one, and so on, from the beginning again where there are more ranks
-    than GPUs. Where the launcher has given each rank a GPU, each sees one, and keeps it. All ranks of ``comm`` must
-    call it.
+    JAX takes the first GPU that it sees in every process, so that all ranks of a host share it. This makes rank 0
+    of the host see the first one only, rank 1 the second one, and so on, from the beginning again where there are more
+    ranks than GPUs. Where the launcher has given each rank a GPU, each sees one, and keeps it. All ranks of ``comm``
+    must call it.
 
     Args:
         comm: a communicator of all ranks that share GPUs; by default the one of all processes.
