@@ -17,6 +17,7 @@
 #include "test/gpu/fake_calls.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_memory.h"
+#include "test/gpu/fake_nccl.h"
 #include "test/gpu/fake_stream.h"
 
 typedef struct moved {
@@ -186,6 +187,7 @@ static ffi_error *handler_run(const ffi_call_frame *call, ffi_handler *handler, 
     context_now = NULL;
     if (fake_context_depth() != depth) fake_complain("the handler pushed more contexts than it popped, or fewer");
     while (fake_context_depth() > depth) fake_context_pop(NULL);
+    if (fake_nccl_group_drop()) fake_complain("the handler started a group of NCCL's and did not end it");
 
     int code = fake_stream_run(stream, fake_stream_added(stream));
     if (code != FAKE_SUCCESS) fake_complain("what the handler left on the stream failed with code %d", code);
