@@ -10,4 +10,7 @@
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
 
+/* As if somebody had called cuInit. */
+void fake_driver_ready(void);
+
 #endif

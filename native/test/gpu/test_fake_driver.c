@@ -86,6 +86,17 @@ static void copies_run_when_the_stream_is_waited_for(void) {
     CHECK_STR(complaint(), "");
 }
 
+static void lines_are_filled(void) {
+    memset(engine(), 0, BYTES);
+    CHECK_INT(cuMemsetD2D8Async(device + 1, 8, 3, 2, 3, stream), FAKE_SUCCESS);
+    CHECK_INT(engine()[1], 0);
+    CHECK_INT(cuStreamSynchronize(stream), FAKE_SUCCESS);
+    for (int i = 0; i < BYTES; i++) CHECK_INT(engine()[i], i < 24 && (i % 8 == 1 || i % 8 == 2) ? 3 : 0);
+    CHECK_REFUSED(cuMemsetD2D8Async(device, 8, 3, 9, 3, stream), FAKE_INVALID_VALUE, "target pitch of 8 bytes");
+    CHECK_REFUSED(cuMemsetD2D8Async(device, 8, 3, 8, 9, stream), FAKE_INVALID_VALUE, "not within one live allocation");
+    CHECK_REFUSED(cuMemsetD2D8Async(pinned, 8, 3, 8, 1, stream), FAKE_INVALID_VALUE, "is not device memory");
+}
+
 /* What the stream reads before it writes there is right, so it is not spoilt. */
 static void a_buffer_may_be_used_again_in_order(void) {
     memset(pinned, 5, BYTES);
@@ -98,14 +109,8 @@ static void a_buffer_may_be_used_again_in_order(void) {
 }
 
 static void rows_are_copied(void) {
-    const driver_copy_2d in = {.src_type = DRIVER_COPY_HOST,
-                               .src_host = pinned,
-                               .src_x = 1,
-                               .src_y = 1,
-                               .src_pitch = 4,
-                               .dst_type = DRIVER_COPY_DEVICE,
-                               .dst_device = device,
-                               .dst_pitch = 8,
+    const driver_copy_2d in = {.from = {.kind = DRIVER_HOST, .host = pinned, .x = 1, .y = 1, .pitch = 4},
+                               .to = {.kind = DRIVER_DEVICE, .device = device, .pitch = 8},
                                .width = 2,
                                .height = 3};
     for (int i = 0; i < BYTES; i++) pinned[i] = (char)i;
@@ -114,22 +119,22 @@ static void rows_are_copied(void) {
     CHECK_INT(cuStreamSynchronize(stream), FAKE_SUCCESS);
     for (int i = 0; i < BYTES; i++) CHECK_INT(engine()[i], i < 24 && i % 8 < 2 ? 4 * (i / 8 + 1) + 1 + i % 8 : 0);
     driver_copy_2d bad = in;
-    bad.src_pitch = 2;
+    bad.from.pitch = 2;
     CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "source pitch of 2 bytes");
     bad = in;
-    bad.dst_pitch = (size_t)1 << 31;
+    bad.to.pitch = (size_t)1 << 31;
     CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "destination pitch");
     bad = in;
-    bad.dst_y = 6;
+    bad.to.y = 6;
     CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "destination of a copy, 18 bytes");
     bad = in;
-    bad.src_y = 14;
+    bad.from.y = 14;
     CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "not pinned");
     bad = in;
-    bad.src_type = 3;
-    CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "memory type 3");
+    bad.from.kind = 3;
+    CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "memory kind 3");
     bad = in;
-    bad.src_host = device;
+    bad.from.host = device;
     CHECK_REFUSED(cuMemcpy2DAsync_v2(&bad, stream), FAKE_INVALID_VALUE, "is device memory, not the host's");
     CHECK(fake_stream_is_idle(stream));
 }
@@ -280,6 +285,7 @@ int main(void) {
     copies_run_when_the_stream_is_waited_for();
     a_buffer_may_be_used_again_in_order();
     rows_are_copied();
+    lines_are_filled();
     wrong_memory_is_refused();
     memory_that_is_freed_too_early_is_seen();
     events_are_places_in_a_stream();

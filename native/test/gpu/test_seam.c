@@ -282,7 +282,6 @@ static void threads_do_not_wait_for_each_other(void) {
 }
 
 int main(void) {
-    CHECK_INT(cuInit(0), 0);
     a_handler_finds_its_buffers();
     mistakes_are_seen();
     buffers_may_share_memory_and_have_none();
