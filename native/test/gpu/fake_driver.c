@@ -57,7 +57,7 @@ static fake_stream *stream_of(const char *function, driver_stream handle) {
     return NULL;
 }
 
-void fake_driver_initialize(void) {
+void fake_driver_ready(void) {
     atomic_store(&is_initialized, 1);
 }
 
@@ -65,7 +65,7 @@ int cuInit(unsigned flags) {
     int code = fake_call(FAKE_cuInit, 0);
     if (code != FAKE_SUCCESS) return code;
     if (flags != 0) return FAKE_INVALID_VALUE;
-    fake_driver_initialize();
+    fake_driver_ready();
     return FAKE_SUCCESS;
 }
 
@@ -218,29 +218,29 @@ static int pitch_is_wrong(const char *side, size_t pitch, size_t x, size_t width
     return 1;
 }
 
-static int type_is_wrong(const char *side, int type) {
-    if (type == DRIVER_COPY_HOST || type == DRIVER_COPY_DEVICE) return 0;
-    fake_complain("cuMemcpy2DAsync: the %s is of memory type %d, which is neither the host's nor the device's", side,
-                  type);
-    return 1;
+/* The memory of one side of a copy of lines; NULL with a complaint. */
+static const char *side_of(const driver_copy_2d *c, const driver_side *side, const char *name) {
+    const char *memory = side->kind == DRIVER_DEVICE ? side->device : side->host;
+    if (side->kind != DRIVER_HOST && side->kind != DRIVER_DEVICE) {
+        fake_complain("cuMemcpy2DAsync: the %s is of memory kind %d, which is neither the host's nor the device's",
+                      name, side->kind);
+        return NULL;
+    }
+    if (pitch_is_wrong(name, side->pitch, side->x, c->width) ||
+        side_is_wrong("cuMemcpy2DAsync", name, memory, c->width, side->kind == DRIVER_DEVICE))
+        return NULL;
+    return memory + side->y * side->pitch + side->x;
 }
 
 int cuMemcpy2DAsync_v2(const driver_copy_2d *c, driver_stream stream) {
     ENTER_CONTEXT(cuMemcpy2DAsync_v2, c->width * c->height);
-    if (type_is_wrong("source", c->src_type) || type_is_wrong("destination", c->dst_type)) return FAKE_INVALID_VALUE;
-    int from_device = c->src_type == DRIVER_COPY_DEVICE, to_device = c->dst_type == DRIVER_COPY_DEVICE;
-    const char *from = from_device ? c->src_device : c->src_host;
-    char *to = to_device ? c->dst_device : c->dst_host;
     if (c->width == 0 || c->height == 0) return FAKE_SUCCESS;
-    if (pitch_is_wrong("source", c->src_pitch, c->src_x, c->width) ||
-        pitch_is_wrong("destination", c->dst_pitch, c->dst_x, c->width) ||
-        side_is_wrong("cuMemcpy2DAsync", "source", from, c->width, from_device) ||
-        side_is_wrong("cuMemcpy2DAsync", "destination", to, c->width, to_device))
-        return FAKE_INVALID_VALUE;
-    const fake_work work = {.to = to + c->dst_y * c->dst_pitch + c->dst_x,
-                            .from = from + c->src_y * c->src_pitch + c->src_x,
-                            .to_pitch = c->dst_pitch,
-                            .from_pitch = c->src_pitch,
+    const char *from = side_of(c, &c->from, "source"), *to = side_of(c, &c->to, "destination");
+    if (!from || !to) return FAKE_INVALID_VALUE;
+    const fake_work work = {.to = (void *)(uintptr_t)to,
+                            .from = from,
+                            .to_pitch = c->to.pitch,
+                            .from_pitch = c->from.pitch,
                             .width = c->width,
                             .height = c->height};
     return add("cuMemcpy2DAsync", &work, stream);

@@ -10,7 +10,7 @@
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
 
-/* What JAX has done before any handler is called. */
-void fake_driver_initialize(void);
+/* As if somebody had called cuInit. */
+void fake_driver_ready(void);
 
 #endif

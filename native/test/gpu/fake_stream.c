@@ -66,8 +66,8 @@ static int side_is_wrong(const fake_work *w, const void *side, size_t pitch, con
     size_t length = span(pitch, w);
     if (fake_memory_engine(side) == side) {
         if (w->is_trusted || fake_pinned_has(side, length)) return 0;
-        snprintf(text, bytes, "the %s of a copy, %zu bytes at %p, is host memory that is not pinned", name, length,
-                 side);
+        snprintf(text, bytes, "the %s of a copy, %zu bytes at %p, is host memory that is not pinned, or no longer",
+                 name, length, side);
         return 1;
     }
     const char *wrong = fake_memory_wrong(side, length);

@@ -17,7 +17,9 @@
 #include "test/gpu/fake_access.h"
 #include "test/gpu/fake_calls.h"
 #include "test/gpu/fake_context.h"
+#include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_memory.h"
+#include "test/gpu/fake_nccl.h"
 #include "test/gpu/fake_stream.h"
 
 typedef struct moved {
@@ -53,7 +55,6 @@ static fake_stream *stream_mine(void) {
     pthread_once(&once, start);
     fake_stream *stream = pthread_getspecific(stream_key);
     if (!stream) {
-        fake_driver_initialize();
         stream = fake_stream_take((int)fake_setting("MPIXLA_FAKE_DEVICE_ORDINAL", 0));
         pthread_setspecific(stream_key, stream);
     }
@@ -78,7 +79,7 @@ static ffi_error *stream_get(ffi_stream_get_args *args) {
 static size_t itemsize(int dtype) {
     switch (dtype) {
 #define MPIXLA_DTYPE(type, name, bytes, mpi_name, kind, nccl) \
-    case type:                                          \
+    case type:                                                \
         return bytes;
 #include "tables/dtypes.def"
 #undef MPIXLA_DTYPE
@@ -188,6 +189,7 @@ static ffi_error *handler_run(const ffi_call_frame *call, ffi_handler *handler, 
     context_now = NULL;
     if (fake_context_depth() != depth) fake_complain("the handler pushed more contexts than it popped, or fewer");
     while (fake_context_depth() > depth) fake_context_pop(NULL);
+    if (fake_nccl_group_drop()) fake_complain("the handler started a group of NCCL's and did not end it");
 
     int code = fake_stream_run(stream, fake_stream_added(stream));
     if (code != FAKE_SUCCESS) fake_complain("what the handler left on the stream failed with code %d", code);
@@ -208,6 +210,7 @@ ffi_error *seam_run(ffi_call_frame *call, const char *target, ffi_handler *handl
     void **pointers = calloc(count + 1, sizeof *pointers);
     ffi_error *error = NULL;
     atomic_fetch_add(&calls, 1);
+    fake_driver_ready(); /* by XLA */
     fake_complaints_start();
     if (all && pointers && stream) {
         buffers_read(&call->args, 0, all, 0);
