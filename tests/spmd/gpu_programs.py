@@ -49,18 +49,8 @@ N = 514  # what is communicated has at least N * (N - 2) / 2 elements: smaller c
 PAYLOAD = N * (N - 2) // 2
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _handlers():
-    """XLA compiles a custom call only if there is a handler. None of these is ever run."""
-    rows = [*native._rows(native.lib.mpixla_op_table), *native._rows(native.lib.mpixla_request_op_table)]
-    handlers = {row.name: row.host_handler for row in rows}
-    handlers |= {row.name: row.handler for row in native._rows(native.lib.mpixla_helper_table)}
-    for name, handler in handlers.items():
-        jax.ffi.register_ffi_target(f"mpixla_{name.decode()}", jax.ffi.pycapsule(handler), platform="CUDA")
-
-
 @pytest.fixture(scope="module")
-def gpu(_handlers):
+def gpu():
     topology = topologies.get_topology_desc(platform="cuda", target_config=H200, topology="1x1x1")
     return jax.sharding.SingleDeviceSharding(topology.devices[0])
 
@@ -263,6 +253,15 @@ def test_loops_of_known_length(name, gpu):
     assert all('"known_trip_count"' in x.attributes for x in loops)
 
 
+@pytest.mark.parametrize("name", ["fold", "until", "waves", "decay"])
+def test_calls_in_loops_are_in_place(name, gpu):
+    _, fun, args = PROGRAMS[name]
+    running = compiled(jax.jit(fun), args, gpu).running()
+    in_loops = [x for loops, _, x in running if loops > 0 and x.target and x.size >= PAYLOAD]
+    assert in_loops
+    assert all("output_to_operand_aliasing" in x.attributes for x in in_loops)
+
+
 @pytest.mark.parametrize("model", [waves, decay])
 def test_gradients_of_exchanges(model, gpu):
     """The loop of a gradient copies what it would copy if it did not communicate.
@@ -334,9 +333,9 @@ _Handler = CFUNCTYPE(c_void_p, POINTER(_Frame))
 
 
 @pytest.fixture(scope="module")
-def capturable(_handlers):
+def capturable():
     """The target of a handler like ours, but with the trait."""
-    (ours,) = (row.host_handler for row in native._rows(native.lib.mpixla_op_table) if row.name == b"barrier")
+    (ours,) = (row.device_handler for row in native._rows(native.lib.mpixla_op_table) if row.name == b"barrier")
 
     @_Handler
     def handler(frame):
