@@ -26,13 +26,14 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-large test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-large test-gpu-programs test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
+	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
@@ -100,6 +101,21 @@ test-large: $(VENV)/installed
 	$(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+# JAX's plugin for CUDA, of jaxlib's version, and what it needs to compile: ptxas and libdevice, which are in these two
+# packages. They have a directory of their own: where JAX finds them, every program looks for a GPU.
+CUDA_COMPILER := build/cuda-$(notdir $(VENV))
+
+test-gpu-programs: $(VENV)/installed
+	@version=$$($(BIN)/python -c 'import jaxlib; print(jaxlib.__version__)') || exit 1; \
+	test -e $(CUDA_COMPILER)/is-$$version || { \
+	    echo "installing what compiles for CUDA into $(CUDA_COMPILER)"; \
+	    rm -rf $(CUDA_COMPILER); \
+	    $(BIN)/python $(PIP_INSTALL) --no-deps --target $(CUDA_COMPILER) jax-cuda13-plugin==$$version \
+	        jax-cuda13-pjrt==$$version 'nvidia-cuda-nvcc==13.*' 'nvidia-nvvm==13.*' && \
+	    touch $(CUDA_COMPILER)/is-$$version; }
+	PYTHONPATH=$(CURDIR)/$(CUDA_COMPILER) JAX_PLATFORMS=cpu JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 \
+	    $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) --every-test tests/spmd/gpu_programs.py
 
 # mpi4jax's source distribution. pip asks it for its version, and it then asks for what builds it.
 MPI4JAX_BUILD_NEEDS := 'setuptools>=82' wheel nanobind

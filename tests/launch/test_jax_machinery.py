@@ -84,7 +84,8 @@ def program(x):
     y = jax.lax.fori_loop(0, 3, lambda i, y: mpixla.sendrecv(y + half, y, other, other), y)
     return mpixla.wait(request) + y
 
-exported = export.export(jax.jit(program), disabled_checks=mpixla.export_checks())(x)
+platforms = sys.argv[2:] or None
+exported = export.export(jax.jit(program), platforms=platforms, disabled_checks=mpixla.export_checks())(x)
 y, gradient = jax.value_and_grad(lambda x: program(x).sum())(x)
 with open(f"{{sys.argv[1]}}-{{rank}}", "wb") as file:
     file.write(exported.serialize(vjp_order=1))
@@ -103,8 +104,10 @@ sys.stdout.write(json.dumps([rank, y.tolist(), gradient.tolist()]) + "\\n")
 """
 
 
-def test_exported_program_runs_elsewhere(job, tmp_path):
-    first = sorted(job(2, EXPORT, tmp_path / "program").stdout.splitlines())
+@pytest.mark.parametrize("platforms", [[], ["cpu", "cuda", "rocm"]], ids=["here", "everywhere"])
+def test_exported_program_runs_elsewhere(job, tmp_path, platforms):
+    """Exported for several platforms, too, whether this machine has them or not."""
+    first = sorted(job(2, EXPORT, tmp_path / "program", *platforms).stdout.splitlines())
     second = sorted(job(2, LOAD, tmp_path / "program").stdout.splitlines())
     assert len(first) == 2
     assert first == second

@@ -20,6 +20,7 @@ WORLD = MPI.COMM_WORLD
 TWO_RANKS = (
     "test_control_flow.py",
     "test_freed.py",
+    "test_gpu_lowering.py",
     "test_in_place.py",
     "test_jit.py",
     "test_keys.py",

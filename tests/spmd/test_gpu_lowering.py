@@ -1,0 +1,193 @@
+"""Every operation lowers for GPUs as for CPUs, on every rank, through every interface, with or without a GPU.
+
+What XLA makes of the programs for a GPU is looked at in tests/gpu_programs, which needs a compiler for one.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+import reference
+from mpixla.compat import _jpi, _mpi4jax
+from mpixla.compat._tokens import new_token, thread
+from mpixla.core import eager, jit
+from mpixla.runtime.private_jax import ordered
+from reference import ROWS, operands
+
+PLATFORMS = ("cuda", "rocm")
+
+
+def lowered(program, xs, platform):
+    return program.trace(*xs).lower(lowering_platforms=(platform,)).as_text()
+
+
+def calls(text):
+    return re.findall(r"@(mpixla_\w+)\(", text)
+
+
+def assert_lowers(program, *xs, communicates=True):
+    """The program's text is that for the CPU, in which something of ours is called."""
+    on_cpu = lowered(program, xs, "cpu")
+    assert not communicates or calls(on_cpu)
+    for platform in PLATFORMS:
+        assert lowered(program, xs, platform) == on_cpu
+
+
+def sealed(fun):
+    """What mpixla.jit dispatches (its own ``lower`` is that of jax.jit)."""
+    return jax.jit(lambda *xs: jit._seal(fun, xs, {}))
+
+
+def with_token(fun):
+    """What a program of compat dispatches that passes a token from call to call."""
+    return jax.jit(lambda token, *xs: thread(token, lambda xs: fun(*xs), xs))
+
+
+def cases(which=lambda row, variant: True):
+    """Each row with each variant of its static arguments; of reductions some, since to lowering they are numbers."""
+    return [
+        pytest.param(row, variant, id="-".join([row.name, *map(str, variant.values())]))
+        for row in ROWS
+        for variant in row.variants(MPI.COMM_WORLD.Get_size())
+        if variant.get("op", "SUM") in ("SUM", "PROD", "LAND") and which(row, variant)
+    ]
+
+
+def arrays(row, variant, shape=(3,)):
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    dtype = next(d for d in map(np.dtype, (np.float32, np.int32)) if row.takes(dtype=d, **variant))
+    return list(map(jnp.asarray, operands(row, dtype, shape, rank, size, **variant)))
+
+
+@pytest.mark.parametrize(("row", "variant"), cases())
+def test_in_programs(row, variant, comm):
+    def fun(*xs):
+        return row.call(*xs, comm, **variant)
+
+    xs, communicates = arrays(row, variant), row.name != "pvary"
+    assert_lowers(jax.jit(fun), *xs, communicates=communicates)
+    assert_lowers(sealed(fun), *xs, communicates=communicates)
+    assert_lowers(with_token(fun), new_token(), *xs, communicates=communicates)
+
+
+@pytest.mark.parametrize(("row", "variant"), cases())
+def test_eager_programs(row, variant, comm):
+    """An eager call runs a program for each primitive."""
+    jaxpr = jax.make_jaxpr(lambda *xs: row.call(*xs, comm, **variant))(*arrays(row, variant))
+    equations = [eqn for eqn in jaxpr.eqns if ordered in eqn.effects]
+    assert equations
+    for eqn in equations:
+        program = eager._program(eqn.primitive, tuple(eqn.params.items())).run
+        assert_lowers(program, *(v.aval for v in eqn.invars), communicates=row.name != "pvary")
+
+
+@pytest.mark.parametrize(("row", "variant"), cases(lambda row, v: row.reverse and row.differentiable(**v)))
+def test_derivatives_and_batches(row, variant, comm):
+    def fun(*xs):
+        return row.call(*xs, comm, **variant)
+
+    def reverse(*xs):
+        y, pullback = jax.vjp(fun, *xs)
+        return pullback(y)
+
+    xs = arrays(row, variant)
+    batch = [jnp.stack([x, 2 * x]) for x in xs]
+    assert_lowers(jax.jit(lambda *xs: jax.jvp(fun, xs, xs)), *xs, communicates=row.name != "pvary")
+    assert_lowers(jax.jit(reverse), *xs)
+    assert_lowers(jax.jit(jax.vmap(fun)), *batch, communicates=row.name != "pvary")
+
+
+def mixed():
+    return {
+        "floats": jnp.ones((3, 4)),
+        "narrow": jnp.ones(5, jnp.bfloat16),
+        "whole": [jnp.arange(6), jnp.ones((), jnp.int32)],
+    }
+
+
+TREES = {
+    "allreduce": lambda tree, comm: mpixla.allreduce(tree, MPI.MAX, comm=comm),
+    "bcast": lambda tree, comm: mpixla.bcast({**tree, "key": jax.random.key(0)}, 0, comm=comm),
+    "halo_exchange": lambda tree, comm: mpixla.halo_exchange(
+        [jax.tree.map(lambda x: jnp.zeros((4, *x.shape), x.dtype), tree)], reference._chain_of(comm, True)
+    ),
+    "iallreduce": lambda tree, comm: mpixla.wait(mpixla.iallreduce(tree, MPI.MAX, comm=comm)),
+    "sendrecv": lambda tree, comm: mpixla.sendrecv(tree, tree, 0, 0, comm=comm),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_trees(name, comm):
+    def fun(tree):
+        return TREES[name](tree, comm)
+
+    for program in (jax.jit(fun), sealed(fun)):
+        assert_lowers(program, mixed())
+
+
+# Through the functions of compat themselves: the oracle's calls, made of them.
+
+
+class WithTokens:
+    """mpixla as the oracle uses it, made of mpi4jax's functions with a token from one to the next."""
+
+    def __init__(self, token):
+        self.functions = vars(_mpi4jax.make(tokens=True)["mpi4jax"])
+        self.token = token
+
+    def __getattr__(self, name):
+        def op(*args, **kwargs):
+            result = self.functions[name](*args, token=self.token, **kwargs)
+            if name in ("barrier", "send"):
+                self.token = result
+                return None
+            result, self.token = result
+            return result
+
+        return op
+
+
+@pytest.mark.parametrize(("row", "variant"), cases(lambda row, v: row.name in _mpi4jax._DATA and "cotangent" not in v))
+def test_mpi4jax(row, variant, comm, monkeypatch):
+    def fun(token, *xs):
+        library = WithTokens(token)
+        monkeypatch.setattr(reference, "mpixla", library)
+        return row.call(*xs, comm, **variant), library.token
+
+    xs = arrays(row, variant)
+    assert_lowers(jax.jit(fun), new_token(), *xs)
+    assert_lowers(jax.jit(fun), None, *xs)
+
+
+JPI = {
+    "allgather": lambda x, token: _jpi.allgather(x, token),
+    "allreduce": lambda x, token: _jpi.allreduce(x, token, MPI.SUM),
+    "barrier": lambda x, token: _jpi.barrier(token),
+    "bcast": lambda x, token: _jpi.bcast(x, token, 0),
+    "gather": lambda x, token: _jpi.gather(x, token, 0),
+    "recv": lambda x, token: _jpi.recv(x, token, 0),
+    "scatter": lambda x, token: _jpi.scatter(x, token, 0),
+    "send": lambda x, token: _jpi.send(x, token, 0),
+}
+
+
+def test_jpi_table():
+    assert {*JPI, "gen_token"} == {*_jpi.make()["jpi"].__all__}
+
+
+@pytest.mark.parametrize("name", JPI)
+def test_jpi(name):
+    x = jnp.ones((6, 2))
+    assert_lowers(jax.jit(JPI[name]), x, _jpi.gen_token())
+
+    def derivative(x, token):
+        y, pullback = jax.vjp(JPI[name], x, token)
+        return pullback(y)
+
+    if name != "barrier":
+        assert_lowers(jax.jit(derivative), x, _jpi.gen_token())
