@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_access.h"
 #include "test/gpu/fake_calls.h"
 #include "test/gpu/fake_context.h"
