@@ -29,7 +29,8 @@ def test_info(job):
     assert said["MPI handles"].startswith("int" if "MPICH" in first or "Intel" in first else "pointer")
     assert said["thread level"] == "MPI_THREAD_MULTIPLE"
     assert said["ranks"].startswith("2 (")
-    assert "CPU only" in said["GPU transport"]
+    assert said["GPU transport"] == "none: CPU only"
+    assert said["GPUs of rank 0"].startswith("none: no driver of a GPU can be loaded (CUDA: libcuda.so.1: cannot open")
     assert not mpixla.has_cuda_support()
     # The file is one that this process has in its memory.
     library = Path(said["MPI library"].split(", which is ")[-1])

@@ -20,16 +20,19 @@ def _run_the_other():
 
 
 class _Finder:
-    """Finds mpixla as Python would, and wraps its import."""
+    """Finds mpixla as Python would, and wraps its import. It may be looked for several times before that."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name != "mpixla":
+        if name != "mpixla" or cls not in sys.meta_path:
             return None
-        sys.meta_path.remove(cls)
         from importlib.util import find_spec
 
-        spec = find_spec(name)
+        sys.meta_path.remove(cls)
+        try:
+            spec = find_spec(name)
+        finally:
+            sys.meta_path.insert(0, cls)
         if spec and spec.loader:
             import fake_gpu
 

@@ -7,7 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from ..runtime import native, versions
+from ..ops.collective import barrier
+from ..runtime import gpu, native, versions
 from ..runtime.mpi import MPI
 
 _THREAD_LEVELS = {
@@ -42,9 +43,10 @@ def wrong_launcher() -> str | None:
 def run() -> int:
     """Prints the report on rank 0. Returns the exit status."""
     comm = MPI.COMM_WORLD
+    transport = _transport()
     places = comm.gather((MPI.Get_processor_name(), sorted(os.sched_getaffinity(0))))
     if places is not None:
-        width = max(map(len, rows := report(places)))
+        width = max(map(len, rows := report(places, transport)))
         for title, text in rows.items():
             print(f"{title:{width}}  {text}")
     wrong = wrong_launcher()
@@ -53,11 +55,11 @@ def run() -> int:
     return int(wrong is not None)
 
 
-def report(places: list[tuple[str, list[int]]]) -> dict[str, str]:
-    """Titles and texts of the report, for ranks on these hosts with these CPUs."""
+def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str]:
+    """Titles and texts of the report, for ranks on these hosts with these CPUs, and GPUs."""
     version = importlib.metadata.version
     return {
-        "mpixla": f"{version('mpixla')} in {Path(__file__).parent}",
+        "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
         "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {versions.NEWEST_TESTED})",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),
@@ -69,8 +71,20 @@ def report(places: list[tuple[str, list[int]]]) -> dict[str, str]:
         "thread level": _THREAD_LEVELS[MPI.Query_thread()],
         "ranks": _ranks(places),
         "CPUs": _cpus(places),
-        "GPU transport": "none: CPU only. This version communicates arrays in host memory, not in a GPU's.",
+        "GPUs of rank 0": gpu.describe(),
+        "GPU transport": transport,
     }
+
+
+def _transport() -> str:
+    """How arrays travel from GPUs, which the ranks agree on in the first call. All ranks must call it."""
+    if not gpu.is_expected():
+        return "none: CPU only"
+    try:
+        barrier()
+    except Exception as e:
+        return f"none: {e}"
+    return gpu.transport_of(None)
 
 
 def mpi_name() -> str:

@@ -18,8 +18,9 @@ import numpy as np
 
 import mpixla
 
+from ..runtime import gpu
 from ..runtime.mpi import MPI
-from . import info
+from . import info, trial
 
 # Seconds that a check may take, and that a rank on which one failed waits for the others.
 TIMEOUT = 60.0
@@ -258,12 +259,25 @@ def run(timeout: float = TIMEOUT) -> int:
             say(f"        {text}")
         if reports:
             failed.append(check.name)
+    if gpu.is_expected():
+        say(f"        GPU arrays travel by {gpu.transport_of(world.comm)}")
+        if not os.environ.get("MPIXLA_TRIAL"):
+            _try_mpi(world, say)
     if failed:
         say(f"mpixla does NOT work here: {len(failed)} of {len(CHECKS)} checks failed: {'; '.join(failed)}.")
     else:
         say(f"mpixla works here: all {len(CHECKS)} checks passed on {ranks}.")
     world.comm.Barrier()
     return int(bool(failed))
+
+
+def _try_mpi(world: World, say: Callable[[str], None]) -> None:
+    """Rank 0 tries what MPIXLA_GPU_TRANSPORT=mpi would do; the others wait."""
+    if world.rank == 0:
+        say(f"        MPI with a GPU's memory: {trial.gpu_memory_through_mpi()[1]}")
+    done = world.comm.Ibarrier()
+    while not done.Test():
+        time.sleep(0.05)
 
 
 def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:

@@ -10,7 +10,7 @@ import jax
 
 import mpixla
 
-from ..runtime import native
+from ..runtime import gpu, native
 from ..runtime.comm import get_default_comm
 from ..runtime.mpi import MPI
 from ..runtime.versions import is_truthy
@@ -118,11 +118,6 @@ def _auto_tokenize(f: Callable[..., Any]) -> Callable[..., Any]:
     return ordered_f
 
 
-def has_hip_support() -> bool:
-    """Whether arrays in the memory of an AMD GPU can be communicated: not in this version."""
-    return False
-
-
 def _set_logging(enable: bool) -> None:
     native.set_logging(bool(enable))
 
@@ -144,7 +139,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
     ops = {name: (_with_token if tokens else _without_token)(name) for name in _DATA}
     support = {
         "has_cuda_support": mpixla.has_cuda_support,
-        "has_hip_support": has_hip_support,
+        "has_hip_support": mpixla.has_rocm_support,
         "has_sycl_support": mpixla.has_sycl_support,
     }
     utils: dict[str, Any] = {
@@ -170,6 +165,8 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
         if is_truthy("MPI4JAX_PREFER_NOTOKEN"):
             always_order_by_effect()
+    if is_truthy("MPI4JAX_USE_CUDA_MPI"):
+        gpu.use_mpi()
     if is_truthy("MPI4JAX_DEBUG"):
         native.set_logging(True)
     return {name: make_module(name, names) for name, names in contents.items()}

@@ -21,15 +21,20 @@ _DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")
 _VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visible_devices"}
 
 
+_in_job = _here = False  # whether a rank of the job may use a GPU, and whether this one may
+
+
 def install() -> None:
     """Tells the C library what the user wants, and, together with all other ranks, whether any may use a GPU."""
+    global _in_job, _here
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
     native.check(native.lib.mpixla_gpu_transport_set(transport.encode()))
     here = np.array(_is_possible(), np.int32)
     in_job = np.empty_like(here)
     get_default_comm().Allreduce(here, in_job, MPI.MAX)
-    native.lib.mpixla_gpus_expect(int(in_job), int(here))
-    if not here:
+    _in_job, _here = bool(in_job), bool(here)
+    native.lib.mpixla_gpus_expect(_in_job, _here)
+    if not _here:
         return
     nccl = _nccl_file()
     if nccl:
@@ -100,6 +105,27 @@ def gpu_count(platform: str) -> int:
 def gpu_platform() -> str | None:
     """The platform whose driver is there and has a GPU."""
     return next((name for name in _VISIBLE_DEVICES if gpu_count(name) > 0), None)
+
+
+def is_expected() -> bool:
+    """Whether a rank of the job may use a GPU: the same on all ranks."""
+    return _in_job
+
+
+def use_mpi() -> None:
+    """What MPIXLA_GPU_TRANSPORT=mpi does, unless the variable says something else."""
+    if not os.environ.get("MPIXLA_GPU_TRANSPORT"):
+        native.check(native.lib.mpixla_gpu_transport_set(b"mpi"))
+
+
+def describe() -> str:
+    """Which GPUs this rank has, or why none."""
+    if not native.lib.mpixla_gpu_is_possible():
+        return f"none: {native.lib.mpixla_last_error().decode()}"
+    if not _here:
+        return "not used: JAX has no plugin for them here, or is told not to use it (JAX_PLATFORMS)"
+    platform = gpu_platform()
+    return f"{gpu_count(platform)}, platform {platform}" if platform else "none that this process can use"
 
 
 def transport_of(comm: Any) -> str:

@@ -1,0 +1,43 @@
+"""Whether MPI can be given a GPU's memory: tried in a job of its own, since where it cannot, that ends the process."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+from ..runtime import gpu
+
+_SECONDS = 180
+# What mpirun sets for the processes that it starts: without it a process can start a job of its own.
+_LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPI_PROC")
+_CONFIGURATION = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW", "I_MPI_FABRICS", "I_MPI_ROOT")
+
+
+def gpu_memory_through_mpi() -> tuple[bool, str]:
+    """Whether it works, and what there is to say. Call it on one rank."""
+    why_not = gpu.mpi_refuses()
+    if why_not:
+        return False, f"not tried: {why_not}"
+    mpirun = shutil.which(os.environ.get("MPIRUN", "mpirun"))
+    if not mpirun:
+        return False, "not tried: there is no mpirun on PATH"
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(_LAUNCHERS) or name.startswith(_CONFIGURATION)
+    }
+    environment["MPIXLA_GPU_TRANSPORT"] = "mpi"
+    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    environment["MPIXLA_TRIAL"] = "1"
+    command = [mpirun, "-n", "2", sys.executable, "-m", "mpixla", "test"]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"does not work: a job of 2 ranks did not end within {_SECONDS} s"
+    if done.returncode == 0:
+        return True, "works: set MPIXLA_GPU_TRANSPORT=mpi to use it"
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    wrong = next((line.strip() for line in lines if "FAILED" in line or "signal" in line.lower()), "")
+    return False, f"does not work: a job of 2 ranks ended with status {done.returncode}. {wrong}".strip()
