@@ -9,7 +9,6 @@ import pytest
 from mpi4py import MPI
 from test_readme import OPERATIONS
 
-import mpixla
 from mpixla import __main__
 from mpixla.cli import info, selftest
 from mpixla.runtime import native
@@ -30,8 +29,7 @@ def test_info(job):
     assert said["thread level"] == "MPI_THREAD_MULTIPLE"
     assert said["ranks"].startswith("2 (")
     assert said["GPU transport"] == "none: CPU only"
-    assert said["GPUs of rank 0"].startswith("none: no driver of a GPU can be loaded (CUDA: libcuda.so.1: cannot open")
-    assert not mpixla.has_cuda_support()
+    assert said["GPUs of rank 0"].startswith(("none: no driver of a GPU can be loaded (CUDA: lib", "not used: "))
     # The file is one that this process has in its memory.
     library = Path(said["MPI library"].split(", which is ")[-1])
     assert re.search(rf" {re.escape(str(library))}$", Path("/proc/self/maps").read_text(), re.MULTILINE)
@@ -106,7 +104,6 @@ def test_every_check_can_fail(check):
 BREAK = """
 import sys, time
 from dataclasses import replace
-import mpixla
 from mpixla import __main__
 from mpixla.cli import selftest
 rank = mpixla.get_default_comm().Get_rank()
