@@ -171,6 +171,7 @@ def test_exchange_and_back(comm, rank, size):
     np.testing.assert_array_equal(pull_back(y)[0], x)
 
 
+@pytest.mark.not_through_nccl
 @pytest.mark.skipif(SIZE != 2, reason="is between two ranks")
 @pytest.mark.parametrize("name", ["alltoallv", "gatherv"])
 def test_counts_that_disagree(name, comm, rank):
