@@ -89,7 +89,9 @@ fake-device: $(VENV)/installed
 	    -DMPIXLA_FAKE_DEVICE=ON -DMPIXLA_WERROR=ON >build/fake-device.log || { cat build/fake-device.log >&2; exit 1; }
 	@$(BIN)/cmake --build build/fake-device --target fake_device --parallel >build/fake-device.log 2>&1 || { cat build/fake-device.log >&2; exit 1; }
 
+# tests/spmd keeps compiled programs in build/programs (its conftest.py says why), for a week.
 test-python: $(VENV)/installed
+	@mkdir -p build/programs && find build/programs -type f -mtime +7 -delete
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \

@@ -4,9 +4,11 @@ A rank that fails would leave the others waiting in a communication call. So the
 its report and aborts the job, and a rank that is stuck does the same after a while (pytest-timeout, pyproject).
 """
 
+import gc
 import os
 import sys
 import time
+from pathlib import Path
 
 import jax
 import pytest
@@ -16,8 +18,15 @@ jax.config.update("jax_enable_x64", True)
 
 WORLD = MPI.COMM_WORLD
 
-# Compiling is what takes the time. So XLA does not optimize here, and only two ranks run every test; the others leave
-# out what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes both.
+# Compiling is what takes the time. So compiled programs are kept for the other ranks and the next runs, whichever MPI
+# they use: a program is the same text in each, and what depends on the MPI is behind the handlers' names. The limits
+# are those below which JAX would not keep a program.
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / "build" / "programs"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+# And XLA does not optimize here, and only two ranks run every test; the others leave out what they would hardly add
+# to: these files, and tests that are marked two_ranks. `--every-test` changes both.
 TWO_RANKS = (
     "test_control_flow.py",
     "test_freed.py",
@@ -99,11 +108,17 @@ def pytest_report_header():
 def pytest_configure(config):
     global _capture
     _capture = config.pluginmanager.getplugin("capturemanager")
+    # JAX writes a kept program in place, so another rank may read half of it. It notices, and compiles.
+    config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache entry")
     if not config.getoption("every_test"):
         jax.config.update("jax_disable_most_optimizations", True)
     # Every rank runs the tests; the first one reports.
     if WORLD.Get_rank() > 0:
         config.pluginmanager.unregister(name="terminalreporter")
+
+
+def pytest_collection_finish():
+    gc.freeze()  # what was imported stays: it need not be searched for garbage again and again
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -130,7 +145,7 @@ def size():
 
 @pytest.fixture
 def compilations():
-    """A list that grows by one entry for each program that XLA compiles."""
+    """A list that grows by one entry for each program that XLA compiles, or would if it had not been kept on disk."""
     seen = []
 
     def listen(event, duration, **_):
