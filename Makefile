@@ -26,12 +26,13 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-large test-gpu-programs test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-large test-gpu-programs test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
+	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
@@ -64,6 +65,10 @@ demo: $(VENV)/installed
 	    --save build/shallow_water.gif --save build/shallow_water.png
 
 test: test-c test-python
+	@$(MAKE) --no-print-directory test-fake-gpu FAKE_GPU_TESTS='$(QUICK_GPU_TESTS)'
+
+# What `make test` runs on the fake GPU; `make test-fake-gpu` runs all.
+QUICK_GPU_TESTS := $(addprefix tests/spmd/,test_value.py test_halo.py test_status.py)
 
 # The C tests, as the package is built and under AddressSanitizer and UndefinedBehaviorSanitizer. They need no MPI,
 # but compare what the library assumes with the mpi.h of this MPI and the header of this jaxlib.
@@ -88,6 +93,17 @@ fake-device: $(VENV)/installed
 	@$(BIN)/cmake -S . -B build/fake-device -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
 	    -DMPIXLA_FAKE_DEVICE=ON -DMPIXLA_WERROR=ON >build/fake-device.log || { cat build/fake-device.log >&2; exit 1; }
 	@$(BIN)/cmake --build build/fake-device --target fake_device --parallel >build/fake-device.log 2>&1 || { cat build/fake-device.log >&2; exit 1; }
+
+# tests/spmd on the fake GPU, by each transport. `mpi` needs an MPI with large counts (native/test/gpu/mpi_gate.c).
+TRANSPORTS ?= host nccl $(if $(filter mpich impi-rt,$(MPI)),mpi)
+FAKE_GPU_TESTS ?= tests/spmd
+
+test-fake-gpu: fake-device
+	@for transport in $(TRANSPORTS); do \
+	    echo "== 2 ranks on fake GPUs, transport $$transport, MPI=$(MPI)"; \
+	    MPIXLA_FAKE_DEVICE=1 PYTHONPATH=$(CURDIR)/tests/seam MPIXLA_GPU_TRANSPORT=$$transport \
+	        $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(FAKE_GPU_TESTS) || exit 1; \
+	done
 
 # tests/spmd keeps compiled programs in build/programs (its conftest.py says why), for a week.
 test-python: $(VENV)/installed
