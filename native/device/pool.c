@@ -9,11 +9,13 @@
 
 #include "base/error.h"
 
-/* Blocks of more than 2 to the KEPT_CLASS bytes are not kept: filling one takes longer than getting it. */
-enum { SMALLEST_CLASS = 12, SIZE_CLASSES = 62, KEPT_CLASS = 28 };
+/* Blocks of more than 2 to the KEPT_CLASS bytes are not kept: filling one takes longer than getting it. A program that
+ * is far ahead of its stream gets no more than MOST_WAITING new ones, and then waits for the stream. */
+enum { SMALLEST_CLASS = 12, SIZE_CLASSES = 62, KEPT_CLASS = 28, MOST_WAITING = 16 };
 
 typedef struct queue {
     pool_block *first, **last;
+    int length;
 } queue;
 
 static queue unused[POOL_KINDS][SIZE_CLASSES];
@@ -27,16 +29,18 @@ static int class_of(int64_t bytes) {
     return size_class;
 }
 
-/* The oldest block of this device, if its stream is done with it. */
-static pool_block *take(const device *d, pool_kind kind, int size_class) {
+/* Takes the oldest block of this device out of its queue, if its stream is done with it, or is to be waited for. */
+static pool_block *take(const device *d, pool_kind kind, int size_class, int *waits) {
     queue *q = &unused[kind][size_class];
     pool_block *b = NULL, **at = &q->first;
     pthread_mutex_lock(&pool);
     while (*at && (*at)->device != d->number) at = &(*at)->next;
-    if (*at && d->driver->event_query((*at)->released) == 0) {
+    *waits = *at && d->driver->event_query((*at)->released) != 0;
+    if (*at && (!*waits || q->length >= MOST_WAITING)) {
         b = *at;
         *at = b->next;
         if (q->last == &b->next) q->last = at;
+        q->length--;
     }
     pthread_mutex_unlock(&pool);
     return b;
@@ -74,8 +78,12 @@ static pool_block *block_make(const device *d, pool_kind kind, int size_class) {
 
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     int size_class = class_of(bytes);
-    pool_block *b = take(d, kind, size_class);
-    return b ? b : block_make(d, kind, size_class);
+    int waits = 0;
+    pool_block *b = take(d, kind, size_class, &waits);
+    if (!b) return block_make(d, kind, size_class);
+    if (!waits || DRIVER_CALL(d->driver, event_synchronize, b->released) == 0) return b;
+    block_free(d->driver, b);
+    return NULL;
 }
 
 /* What cannot be recorded, or is too large to keep, is waited for, and freed. */
@@ -93,5 +101,6 @@ void pool_give_back(const device *d, pool_block *b) {
     if (!q->first) q->last = &q->first;
     *q->last = b;
     q->last = &b->next;
+    q->length++;
     pthread_mutex_unlock(&pool);
 }
