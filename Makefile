@@ -106,7 +106,7 @@ test-fake-gpu: fake-device
 	done
 
 # tests/spmd keeps compiled programs in build/programs (its conftest.py says why), for a week.
-test-python: $(VENV)/installed
+test-python: $(VENV)/installed fake-device
 	@mkdir -p build/programs && find build/programs -type f -mtime +7 -delete
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
