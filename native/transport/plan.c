@@ -8,6 +8,7 @@
  */
 #include "transport/plan.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,9 @@ static atomic_int wish = PLAN_AUTO;
 static char mpi_refusal[256]; /* "": MPI can be given a GPU's memory */
 static atomic_int gpus_expected, gpus_here = 1;
 static atomic_int_least64_t piece_bytes = 1 << 20;
+
+static plan *plans; /* of communicators that are alive, the newest first */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 
 int mpixla_gpu_transport_set(const char *name) {
     for (int i = 0; i < PLAN_WISHES; i++)
@@ -226,10 +230,37 @@ static int plan_make(const frame *f, const device *d, plan **made) {
     return code;
 }
 
+/* NCCL's communicator goes when all that it was given is done. */
+static void nccl_leave(plan *p) {
+    const nccl *n = p->nccl;
+    p->nccl = NULL;
+    if (n) (void)n->comm_destroy(p->nccl_comm);
+}
+
 static void plan_free(void *which) {
     plan *p = which;
-    if (p->nccl) (void)p->nccl->comm_destroy(p->nccl_comm);
+    pthread_mutex_lock(&listing);
+    plan **at = &plans;
+    while (*at && *at != p) at = &(*at)->next;
+    if (*at) *at = p->next;
+    pthread_mutex_unlock(&listing);
+    nccl_leave(p);
     free(p);
+}
+
+/* Without this NCCL's threads would be at work while the process ends. */
+void mpixla_gpus_end(void) {
+    pthread_mutex_lock(&listing);
+    for (plan *p = plans; p; p = p->next) nccl_leave(p);
+    pthread_mutex_unlock(&listing);
+}
+
+static void plan_keep(comm_entry *entry, plan *p) {
+    pthread_mutex_lock(&listing);
+    p->next = plans;
+    plans = p;
+    pthread_mutex_unlock(&listing);
+    atomic_store_explicit(&entry->plan, p, memory_order_release);
 }
 
 void plan_start(void) {
@@ -242,7 +273,7 @@ int plan_find(const frame *f, const device *d, const plan **made) {
     if (!p) {
         int code = plan_make(f, d, &p);
         if (code != 0) return code;
-        if (p) atomic_store_explicit(&entry->plan, p, memory_order_release);
+        if (p) plan_keep(entry, p);
     }
     *made = p;
     return 0;

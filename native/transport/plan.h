@@ -17,6 +17,7 @@ typedef struct plan {
     int device;               /* of this rank, in the NCCL communicator */
     int is_refused;           /* the ranks cannot communicate as they were asked to, as `why` says */
     char why[PLAN_WHY_BYTES]; /* NCCL is not used: half a sentence; "" */
+    struct plan *next;
 } plan;
 
 /* The user's wish in this process. */

@@ -134,6 +134,7 @@ def _wait() -> None:
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
     native.lib.mpixla_requests_end()
+    native.lib.mpixla_gpus_end()
 
 
 def _end() -> None:
