@@ -96,7 +96,8 @@ fake-device: $(VENV)/installed
 
 # tests/spmd on the fake GPU, by each transport. `mpi` needs an MPI with large counts (native/test/gpu/mpi_gate.c).
 TRANSPORTS ?= host nccl $(if $(filter mpich impi-rt,$(MPI)),mpi)
-FAKE_GPU_TESTS ?= tests/spmd
+# What lowers programs makes no call.
+FAKE_GPU_TESTS ?= tests/spmd --ignore=tests/spmd/test_gpu_lowering.py
 
 test-fake-gpu: fake-device
 	@for transport in $(TRANSPORTS); do \

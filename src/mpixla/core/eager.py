@@ -4,6 +4,7 @@ The programs have no JAX effects, because JAX dispatches a program with effects 
 go when the communicator or the reduction that they were made for is freed.
 """
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,6 +91,9 @@ def _program(primitive: Primitive, params: Params) -> _Eager:
         program = _programs[key] = _Eager(primitive, params)
         if len(_programs) > _LIMIT:
             _programs.popitem(last=False)
+    else:
+        with contextlib.suppress(KeyError):  # another thread has just dropped it
+            _programs.move_to_end(key)
     return program
 
 
