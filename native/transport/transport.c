@@ -158,15 +158,16 @@ typedef struct piece {
     int64_t at, bytes;
 } piece;
 
+/* The block may still be on its way to the GPU with an earlier piece: the event comes after that, too. */
 static int piece_start(const transport *t, const void *from, const piece *p) {
-    if (p->bytes == 0 || !from) return 0;
-    return device_copy_out(&t->gpu, p->block->data, (const char *)from + p->at, p->bytes) ||
-           DRIVER_CALL(t->gpu.driver, event_record, p->block->released, t->gpu.stream);
+    if (p->bytes == 0) return 0;
+    if (from && device_copy_out(&t->gpu, p->block->data, (const char *)from + p->at, p->bytes)) return -1;
+    return DRIVER_CALL(t->gpu.driver, event_record, p->block->released, t->gpu.stream);
 }
 
 static int piece_run(const transport *t, frame *f, int (*run)(frame *f), const void *from, void *to, const piece *p) {
     const mpi_library *mpi = mpi_get();
-    if (from && DRIVER_CALL(t->gpu.driver, event_synchronize, p->block->released)) return MPI_REFUSED;
+    if (DRIVER_CALL(t->gpu.driver, event_synchronize, p->block->released)) return MPI_REFUSED;
     f->send.data = f->recv.data = p->block->data;
     f->from = p->block->data;
     if (from && to) f->from = (const void *)(intptr_t)mpi->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
