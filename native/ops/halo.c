@@ -207,7 +207,6 @@ static int transfers_run(dimension *d, transfer both[2], pieces_action *act) {
     int nobody = (int)mpi_get()->facts.proc_null;
     int code = transfers_prepare(d, both, act);
     if (code == 0 && !d->itself) code = transfers_make(d, both);
-    if (code == 0 && d->itself && act == pieces_add && d->c->device && device_wait(d->c->device)) code = MPI_REFUSED;
     for (int i = 0; i < 2 && code == 0; i++) {
         transfer *t = &both[i];
         char *arrived = d->itself ? t->sent : t->received;
