@@ -38,8 +38,11 @@ FAKE_API int fake_calls_read(int64_t number, fake_noted *noted);
 FAKE_API void fake_calls_forget(void);
 
 /* Makes the nth call of the function from now (1 is the next; 0 is every one) return `code`, or for
- * ncclCommGetAsyncError find it. Returns 0, or -1 if there is no such function or too much is to fail already.
+ * ncclCommGetAsyncError find it. With FAKE_SKIP a function of the driver says that all went well, and has done nothing:
+ * it does not wait, an event is there at once, a copy is never made. Returns 0, or -1 if there is no such function or
+ * too much is to fail already.
  * MPIXLA_FAKE_DEVICE_FAIL=function:nth:code,... in the environment does the same from the start. */
+enum { FAKE_SKIP = -1 };
 FAKE_API int fake_fail(const char *function, int64_t nth, int code);
 FAKE_API void fake_fail_nothing(void);
 /* Whether a handler may get over a failure that was asked for, and succeed. Off at first. Returns the setting before.
@@ -48,7 +51,7 @@ FAKE_API int fake_fail_may_pass(int on);
 
 /* Says that something was used wrongly. The first sentence is kept: for this thread between fake_complaints_start and
  * fake_complaints_end, else for whoever asks first. */
-void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+FAKE_API void fake_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void fake_complaints_start(void);
 /* Takes the sentence of this thread, or one that no thread has, into `text`. Returns whether there was any. */
 FAKE_API int fake_complaint_take(char *text, size_t bytes);

@@ -19,10 +19,10 @@ FAKE_API driver_context fake_context_get(int device);
 int fake_context_device(driver_context context);
 
 /* The contexts of this thread, one on top of the other. Each returns 0, or the driver's code. */
-int fake_context_push(driver_context context);
-int fake_context_pop(driver_context *context);
+FAKE_API int fake_context_push(driver_context context);
+FAKE_API int fake_context_pop(driver_context *context);
 /* The device of the one on top, or -1. */
-int fake_context_current(void);
+FAKE_API int fake_context_current(void);
 /* How many there are. */
 FAKE_API int fake_context_depth(void);
 

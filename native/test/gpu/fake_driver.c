@@ -23,6 +23,7 @@ static atomic_int is_initialized;
     do {                                                                    \
         int code_ = fake_call(FAKE_##function, bytes);                      \
         fake_access_release();                                              \
+        if (code_ == FAKE_SKIP) return FAKE_SUCCESS;                        \
         if (code_ != FAKE_SUCCESS) return code_;                            \
         if (!atomic_load(&is_initialized)) return uninitialized(#function); \
     } while (0)

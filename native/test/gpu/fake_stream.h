@@ -34,13 +34,13 @@ int fake_work_is_wrong(const fake_work *work, char *text, size_t bytes);
 
 /* Adds work at the end, which need not be right. Memory of the host that a copy will write is spoilt at once, unless
  * what is to run before reads it: who looks at it too early sees that. Returns 0, or the driver's code. */
-int fake_stream_add(fake_stream *stream, const fake_work *work);
+FAKE_API int fake_stream_add(fake_stream *stream, const fake_work *work);
 
 /* How much was added so far: by this number one may wait for it. */
-uint64_t fake_stream_added(fake_stream *stream);
-int fake_stream_has_run(fake_stream *stream, uint64_t until);
+FAKE_API uint64_t fake_stream_added(fake_stream *stream);
+FAKE_API int fake_stream_has_run(fake_stream *stream, uint64_t until);
 /* Runs the work that was added until then, and returns 0, or the driver's code for what went wrong. */
-int fake_stream_run(fake_stream *stream, uint64_t until);
-int fake_stream_is_idle(fake_stream *stream);
+FAKE_API int fake_stream_run(fake_stream *stream, uint64_t until);
+FAKE_API int fake_stream_is_idle(fake_stream *stream);
 
 #endif

@@ -1,0 +1,159 @@
+/* Calls that follow one another while the stream has not yet done what those before left on it. The seam, through which
+ * Python tests the same handlers, runs the stream after each call, so it cannot see a call that disturbs the one
+ * before.
+ *
+ * And that this test would see it: the fake driver leaves out, one at a time, each of its calls.
+ *
+ *   left out              seen as
+ *   a wait for the        wrong results, or wrong numbers for MPI, in each place: MPI reads before the copy to the host
+ *   stream, or an event   is made, or writes where the copy to the GPU before still reads
+ *   a copy, a fill        likewise, in each place
+ *   recording an event    likewise, in the pieces of large calls; for blocks of the pool in a process that has none
+ * yet, as is an event that is there too early a context pushed or   the driver's sentence, or a context that is left
+ *   popped, asking for it
+ */
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test/gpu/fake_context.h"
+#include "test/gpu/fake_memory.h"
+#include "test/gpu/gpu_check.h"
+#include "test/gpu/gpu_scene.h"
+
+enum { MOST = 1024 };
+
+static scene on_host, on_device;
+
+/* All steps, and not once is the stream waited for but by the library. The sentence of the first that fails. */
+static const char *program(scene *s, int is_on_device, int seed) {
+    const char *sentence = "";
+    scene_open(s, is_on_device, seed);
+    gpu_mpi_reset(seed);
+    for (int i = 0; i < scene_step_count && !*sentence; i++) sentence = scene_steps[i].run(s);
+    return sentence;
+}
+
+/* What is noticed when the program runs on the GPU, or NULL. Each time it runs with other numbers, so that none are
+ * right that were left in memory. */
+static const char *notice(void) {
+    static char text[4096];
+    static int seed;
+    const char *noticed = NULL;
+    CHECK_STR(program(&on_host, 0, ++seed), "");
+    uint64_t sent_by_host = gpu_mpi_sent();
+    const char *sentence = program(&on_device, 1, seed);
+    int is_late = !fake_stream_is_idle(gpu_stream), code = gpu_drain();
+    fake_fail_nothing();
+    if (*sentence) {
+        snprintf(text, sizeof text, "%s", sentence);
+        noticed = text;
+    } else if (*complaint()) {
+        noticed = "a complaint";
+    } else if (code != 0) {
+        noticed = "the stream's error";
+    } else if (fake_context_depth() != 0) {
+        noticed = "the context";
+    } else {
+        noticed = scenes_differ(&on_host, &on_device);
+        if (!noticed && gpu_mpi_sent() != sent_by_host) noticed = "what was sent";
+    }
+    if (!noticed) CHECK(is_late); /* else this test tests nothing */
+    gpu_recover();
+    scene_close(&on_device);
+    scene_close(&on_host);
+    return noticed;
+}
+
+static void calls_do_not_disturb_each_other(void) {
+    for (int i = 0; i < 5; i++) {
+        const char *noticed = notice();
+        CHECK_STR(noticed ? noticed : "", "");
+    }
+}
+
+/* The calls of the driver that the program makes, when it has made them before. */
+static const char *functions[MOST];
+static int64_t nth[MOST];
+
+static int64_t calls_list(void) {
+    fake_noted noted;
+    fake_calls_forget();
+    CHECK(notice() == NULL);
+    int64_t count = fake_calls_count(NULL);
+    CHECK(count > 100 && count < MOST);
+    for (int64_t i = 0; i < count; i++) {
+        CHECK_INT(fake_calls_read(i, &noted), 0);
+        functions[i] = noted.function;
+        nth[i] = 1;
+        for (int64_t k = 0; k < i; k++) nth[i] += strcmp(functions[k], noted.function) == 0;
+    }
+    return count;
+}
+
+/* Calls that may do nothing: they are for other programs, and for one that has no memory yet. */
+static int may_pass(const char *function, int64_t number) {
+    if (strcmp(function, "cuCtxGetDevice") == 0) return 1; /* there is one device, number 0 */
+    if (strcmp(function, "cuEventQuery") == 0) return 1;   /* when there are blocks enough, the oldest one is free */
+    if (strcmp(function, "cuEventRecord") == 0) return 1;  /* likewise, where a block is given back */
+    /* A bcast that receives has nothing to wait for in its first two pieces, which are the 8th and the 9th here. */
+    return strcmp(function, "cuEventSynchronize") == 0 && (number == 8 || number == 9);
+}
+
+static int64_t noticed_of(const char *function, int64_t count) {
+    int64_t noticed = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (strcmp(functions[i], function) != 0) continue;
+        CHECK_INT(fake_fail(functions[i], nth[i], FAKE_SKIP), 0);
+        const char *what = notice();
+        noticed += what != NULL;
+        if (what || may_pass(function, nth[i])) continue;
+        printf("nobody noticed that %s number %lld did nothing\n", function, (long long)nth[i]);
+        CHECK(what != NULL);
+    }
+    return noticed;
+}
+
+static void every_mistake_is_noticed(void) {
+    static const char *const waits[] = {"cuStreamSynchronize", "cuEventSynchronize", "cuEventRecord"};
+    int64_t count = calls_list();
+    for (int64_t i = 0; i < count; i++)
+        if (nth[i] == 1) (void)noticed_of(functions[i], count);
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) CHECK(noticed_of(waits[i], count) >= 20);
+    CHECK(notice() == NULL);
+}
+
+/* In a process that has no memory for calls yet, so that blocks are asked for while the stream still needs them: how
+ * many places there are where leaving out the call is noticed. */
+static int places_noticed(const char *function) {
+    enum { RIGHT, NOTICED, NOT_CALLED };
+    int places = 0;
+    for (int64_t number = 1;; number++) {
+        int status = -1;
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            (void)fake_fail(function, number, FAKE_SKIP);
+            const char *what = notice();
+            _exit(fake_calls_count(function) < number ? NOT_CALLED : what ? NOTICED : RIGHT);
+        }
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= NOT_CALLED);
+        if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) >= NOT_CALLED) return places;
+        places += WEXITSTATUS(status) == NOTICED;
+    }
+}
+
+static void blocks_are_not_used_too_early(void) {
+    CHECK(places_noticed("cuEventQuery") >= 2);
+    CHECK(places_noticed("cuEventRecord") >= 20);
+    CHECK_INT(places_noticed("cuInit"), 0);
+}
+
+int main(int argc, char **argv) {
+    gpu_start(argc, argv, "host");
+    fake_fail_may_pass(1);
+    blocks_are_not_used_too_early();
+    calls_do_not_disturb_each_other();
+    every_mistake_is_noticed();
+    return check_failures();
+}
