@@ -1,0 +1,105 @@
+/* Every call of the driver that an operation makes fails once: the operation says so, naming the function, keeps no
+ * memory, and works the next time. Failures that need not be told, since all is right nevertheless, leave right
+ * results.
+ */
+#include <stdlib.h>
+
+#include "test/gpu/fake_context.h"
+#include "test/gpu/fake_event.h"
+#include "test/gpu/fake_memory.h"
+#include "test/gpu/fake_pinned.h"
+#include "test/gpu/gpu_check.h"
+#include "test/gpu/gpu_scene.h"
+
+enum { MOST = 256, CODE = 700 };
+
+static scene on_host, on_device;
+
+/* Runs a step on both, with other numbers each time. The sentence of that on the GPU. */
+static const char *run_both(const scene_step *step) {
+    static int seed;
+    static char sentence[CALL_MESSAGE];
+    scene_open(&on_host, 0, ++seed);
+    scene_open(&on_device, 1, seed);
+    gpu_mpi_reset(seed);
+    CHECK_STR(step->run(&on_host), "");
+    gpu_mpi_reset(seed);
+    snprintf(sentence, sizeof sentence, "%s", step->run(&on_device));
+    return sentence;
+}
+
+static void end_both(void) {
+    gpu_recover();
+    scene_close(&on_host);
+    scene_close(&on_device);
+}
+
+static void works(const scene_step *step) {
+    CHECK_STR(run_both(step), "");
+    CHECK_INT(gpu_drain(), 0);
+    CHECK_STR(complaint(), "");
+    CHECK_INT(fake_context_depth(), 0);
+    CHECK(scenes_differ(&on_host, &on_device) == NULL);
+    end_both();
+    CHECK_INT(fake_events_live(), fake_pinned_live()); /* each block has one */
+    CHECK_INT(fake_memory_live(), 0);
+}
+
+/* Nothing is lost without these: a block that cannot be recorded is waited for and freed, one that cannot be asked for
+ * is not taken, and nobody can do anything about a context that stays. */
+static int is_got_over(const char *function) {
+    return strcmp(function, "cuEventRecord") == 0 || strcmp(function, "cuEventQuery") == 0 ||
+           strcmp(function, "cuCtxPopCurrent_v2") == 0;
+}
+
+static void fails_once(const scene_step *step, const char *function, int64_t nth) {
+    int64_t blocks = fake_pinned_live();
+    CHECK_INT(fake_fail(function, nth, CODE), 0);
+    const char *sentence = run_both(step);
+    if (*sentence) {
+        CHECK_IN(sentence, function);
+        CHECK_IN(sentence, "of the CUDA driver returned error code 700, CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory");
+        CHECK_INT(on_device.c.code, FFI_FAILED_PRECONDITION);
+        CHECK_INT(fake_context_depth(), 0);
+    } else {
+        CHECK(is_got_over(function));
+        CHECK_INT(gpu_drain(), 0);
+        CHECK_STR(complaint(), "");
+        CHECK(scenes_differ(&on_host, &on_device) == NULL);
+    }
+    CHECK_INT(mpixla_calls_in_flight(), 0);
+    end_both();
+    works(step);
+    /* The block that was not taken comes back after the one that was made instead. */
+    int64_t more = strcmp(function, "cuEventQuery") == 0;
+    CHECK(fake_pinned_live() <= blocks + more);
+}
+
+static void each_call_fails_once(const scene_step *step) {
+    static const char *functions[MOST];
+    fake_noted noted;
+    works(step);
+    fake_calls_forget();
+    works(step);
+    int64_t count = fake_calls_count(NULL);
+    CHECK(count >= 4 && count <= MOST);
+    for (int64_t i = 0; i < count && i < MOST; i++) {
+        CHECK_INT(fake_calls_read(i, &noted), 0);
+        functions[i] = noted.function;
+    }
+    for (int64_t i = 0; i < count && i < MOST; i++) {
+        int64_t nth = 1;
+        for (int64_t k = 0; k < i; k++) nth += functions[k] == functions[i];
+        int before = atomic_load(&check_failed);
+        fails_once(step, functions[i], nth);
+        if (atomic_load(&check_failed) > before)
+            printf("... in %s, where %s number %lld fails\n", step->name, functions[i], (long long)nth);
+    }
+}
+
+int main(int argc, char **argv) {
+    gpu_start(argc, argv, "host");
+    fake_fail_may_pass(1);
+    for (int i = 0; i < scene_step_count; i++) each_call_fails_once(&scene_steps[i]);
+    return check_failures();
+}
