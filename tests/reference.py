@@ -14,7 +14,6 @@ from typing import Any
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import pytest
 from mpi4py import MPI
 
 import mpixla
@@ -559,6 +558,8 @@ def difference(row: Row, inputs: list[Any], tangents: list[Any], rank: int, **va
 
 def in_turn(cases: list[Any], choices: list[Any]) -> list[Any]:
     """Each case with one of the choices, in turn: all pairs would take too long, and say little more."""
+    import pytest  # the rest of this file is used without it, too
+
     return [
         pytest.param(*case.values, choices[i % len(choices)], id=f"{case.id}-{choices[i % len(choices)]}")
         for i, case in enumerate(cases)
