@@ -152,6 +152,7 @@ UNHEARD = r"nobody has looked at its result: r1 \| MPI_Recv returned error code"
 QUICK = (
     "python -m mpixla",
     "every operation, host",
+    "large arrays, host",
     "every operation, nccl",
     "nccl asked for on one GPU without its variable",
     "an uncaught exception, host",
