@@ -8,6 +8,10 @@
 #   DEMO='--days 2'                 further arguments of the demo
 #   ROUNDS=9                        how often the benchmarks measure everything
 #   QUICK=1                         benchmarks in two minutes, to see that they work
+#   GPU_PYTHON=...                  the Python of check-gpu and bench-gpu, which has JAX with CUDA; by default python3
+#   WHEELS=folder                   what it lacks (mpixla, MPI, mpi4py), installed beside it, without a network
+#   GPU_OUT=folder                  where their results go; by default docs/bench
+#   FAKE=1                          both on the fake GPU, to see that they work
 #   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
 
 MPI ?= mpich
@@ -26,7 +30,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-large test-gpu-programs test-clients test-dist test-matrix bench check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-large test-gpu-programs test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,6 +42,8 @@ help:
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
+	@echo 'make check-gpu [WHEELS=folder]         check all that needs a GPU, on a machine that has one (FAKE=1: on the fake one)'
+	@echo 'make bench-gpu [WHEELS=folder]         measure there (QUICK=1: a small part of either)'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
@@ -231,6 +237,18 @@ bench: $(PEER)/tried build/bench/raw-$(MPI) build/bench/nothing.so
 	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
 	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
 	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)
+
+# On a machine with a GPU, in less than 10 minutes each. Nothing is built and nothing is downloaded: GPU_PYTHON has it, or
+# WHEELS. Without make: python3 tests/gpu/check.py --help.
+GPU_PYTHON ?= $(if $(FAKE),$(CURDIR)/$(BIN)/python,python3)
+GPU_OUT ?= $(or $(OUT),$(if $(FAKE)$(QUICK),build/gpu,docs/bench))
+GPU_OPTIONS = --out '$(GPU_OUT)' $(if $(WHEELS),--wheels '$(WHEELS)') $(if $(FAKE),--fake) $(if $(QUICK),--quick)
+
+check-gpu: $(if $(FAKE),fake-device)
+	$(GPU_PYTHON) tests/gpu/check.py $(GPU_OPTIONS)
+
+bench-gpu: $(if $(FAKE),fake-device)
+	$(GPU_PYTHON) bench/gpu.py $(GPU_OPTIONS)
 
 C_SOURCES = $(shell find native -name '*.c' -not -path 'native/test/*')
 C_FILES = $(shell find include native bench -name '*.[ch]' -o -name '*.inc')

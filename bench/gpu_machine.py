@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -73,7 +74,11 @@ def _install(wheels: Path, variables: Mapping[str, str]) -> dict[str, str]:
         with (BUILD / "mpi4jax.log").open("w") as log, contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 [*pip, *to, "--no-build-isolation", str(source)],
-                env={**os.environ, **found, "MPI4JAX_BUILD_MPICC": shutil.which("mpicc", path=found["PATH"]) or "mpicc"},
+                env={
+                    **os.environ,
+                    **found,
+                    "MPI4JAX_BUILD_MPICC": shutil.which("mpicc", path=found["PATH"]) or "mpicc",
+                },
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 timeout=150,
@@ -111,7 +116,8 @@ def run(command: Sequence[str], variables: Mapping[str, str], limit: float, log:
                     os.killpg(process.pid, end)
                     process.wait(patience)
                     break
-    return Ended(status, log.read_text(errors="replace"), time.monotonic() - begin)
+    text = log.read_text(errors="replace").replace(f"{ROOT}/", "")
+    return Ended(status, text, time.monotonic() - begin)
 
 
 def job(program: Sequence[str], *variables: Mapping[str, str]) -> list[str]:
@@ -164,7 +170,7 @@ def _facts() -> dict[str, str]:
     device = jax.devices()[0]
     try:
         mpixla.barrier()
-        transport = gpu.transport_of(None)
+        transport = re.sub(r" \(/.*?\)", "", gpu.transport_of(None))
     except Exception as e:
         transport = f"none: {e}"
     names = ("mpixla", "jax", "jaxlib", "jax-cuda13-plugin", "nvidia-nccl-cu13", "mpi4py", "numpy", "mpi4jax")

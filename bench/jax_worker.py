@@ -27,6 +27,8 @@ import models
 from worker import repeat, serve
 
 library = importlib.import_module(sys.argv[2])
+if os.environ.get("MPIXLA_GPU_TRANSPORT"):  # the benchmarks of GPUs
+    library.select_local_gpu()
 comm = MPI.COMM_WORLD.Dup()  # of the barriers, so that they never meet the library's messages
 rank, size = comm.rank, comm.size
 DTYPES = {"f32": jnp.float32, "f16": jnp.float16, "bf16": jnp.bfloat16}
@@ -38,7 +40,30 @@ def allgather(x: Any) -> Any:
 
 
 def sendrecv(x: Any) -> Any:
+    """Around the ring of all ranks."""
     return library.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
+
+
+@functools.cache
+def ring() -> MPI.Cartcomm:
+    return comm.Create_cart([size], [True])
+
+
+def halo_exchange(x: Any) -> Any:
+    """Of blocks whose first and last rows are halos."""
+    return library.halo_exchange(x, ring())
+
+
+@functools.cache
+def in_pieces(piece: int) -> MPI.Intracomm:
+    """A communicator whose large calls go through the host in pieces of this size, which its ranks agree on at once."""
+    from mpixla.runtime import native
+
+    before = native.lib.mpixla_gpu_piece_set(piece)
+    made = comm.Dup()
+    jax.block_until_ready(library.allreduce(jnp.ones(1), op=MPI.SUM, comm=made))
+    native.lib.mpixla_gpu_piece_set(before)
+    return made
 
 
 @functools.cache
@@ -55,12 +80,13 @@ def nothing(x: Any) -> Any:
 
 
 # From one operand to the next, which has its shape.
-OPS: dict[str, Callable[[Any], Any]] = {
+OPS: dict[str, Callable[..., Any]] = {
     "allgather": allgather,
-    "allreduce": lambda x: library.allreduce(x, op=MPI.SUM),
+    "allreduce": lambda x, **on: library.allreduce(x, op=MPI.SUM, **on),
     "allreduce_max": lambda x: library.allreduce(x, op=MPI.MAX),
     "alltoall": lambda x: library.alltoall(x),
-    "bcast": lambda x: library.bcast(x, 0),
+    "bcast": lambda x, **on: library.bcast(x, 0, **on),
+    "halo_exchange": halo_exchange,
     "nothing": nothing,
     "reduce": lambda x: library.reduce(x, MPI.SUM, 0),
     "scan": lambda x: library.scan(x, MPI.SUM),
@@ -70,12 +96,21 @@ OPS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def step_of(op: str) -> Callable[[Any], Any]:
+    """OP, or OP@BYTES: through the host in pieces of this size."""
+    name, _, piece = op.partition("@")
+    return functools.partial(OPS[name], comm=in_pieces(int(piece))) if piece else OPS[name]
+
+
 def operand(op: str, dtype: str, size_in_bytes: int) -> Any:
-    """Ones, in memory that was written, of this size (an alltoall has at least one number for each rank)."""
+    """Ones, in memory that was written, of this size.
+
+    An alltoall has at least one number for each rank; in a halo exchange each row has this size.
+    """
     count = max(1, size_in_bytes // np.dtype(DTYPES[dtype]).itemsize)
     if op == "tree":
         return [jnp.full(count // 100, 1, DTYPES[dtype]) + 0 for _ in range(100)]
-    shape = (size, max(1, count // size)) if op == "alltoall" else (count,)
+    shape = {"alltoall": (size, max(1, count // size)), "halo_exchange": (10, count)}.get(op, (count,))
     return jax.block_until_ready(jnp.full(shape, 1, DTYPES[dtype]) + 0)
 
 
@@ -87,9 +122,11 @@ def run(program: Callable[..., Any], *args: Any) -> Callable[[], Any]:
 def chain_program(op: str, dtype: str, size_in_bytes: int, length: int) -> tuple[Any, Any]:
     """A compiled program of ``length`` operations, each of the last one's result, and its operand."""
 
+    step = step_of(op)
+
     def chain(x: Any) -> Any:
         for _ in range(length):
-            x = OPS[op](x)
+            x = step(x)
         return x
 
     x = operand(op, dtype, size_in_bytes)

@@ -72,11 +72,12 @@ def refusal(call: Callable[[], Any], *parts: str) -> None:
     try:
         result = jax.block_until_ready(call())
     except Exception as e:
-        print(f"refused: {e}", flush=True)
-        for part in parts:
-            assert part in str(e), f"the sentence lacks '{part}': {e}"
+        sentence = str(e)
     else:
         raise AssertionError(f"it was not refused, but gave {result}")
+    print(f"refused: {sentence}", flush=True)
+    for part in parts:
+        assert part in sentence, f"the sentence lacks '{part}': {sentence}"
 
 
 # Values
