@@ -169,8 +169,9 @@ MPIXLA_API void mpixla_gpu_mpi_refuse(const char *why);
 MPIXLA_API int mpixla_gpu_count(const char *platform);
 /* How collective calls on a communicator travel from a GPU's memory and why, in words, into `text` of this size. */
 MPIXLA_API void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes);
-/* Leaves NCCL, at the end of the process: call it on all ranks, when no handler runs and all programs are done. */
-MPIXLA_API void mpixla_gpus_end(void);
+/* Leaves NCCL, at the end of the process: call it on all ranks, when no handler runs and all programs are done. Fails
+ * if NCCL has found a failure that no handler has seen. */
+MPIXLA_API int mpixla_gpus_end(void);
 /* A file to look for NCCL in, beside those of the system; before any handler runs. */
 MPIXLA_API void mpixla_nccl_file_add(const char *file);
 /* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before. */

@@ -89,11 +89,22 @@ const nccl *nccl_get(driver_platform platform) {
     return n;
 }
 
-int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
-    if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
+static int fail(const nccl *n, const char *what, nccl_comm comm, int code) {
     const char *text = n->error_text(code), *more = n->last_error(comm);
-    return error_set("%s returned error code %d, %s%s%s", names[function], code, text ? text : "unknown",
-                     more && *more ? ": " : "", more ? more : "");
+    return error_set("%s error code %d, %s%s%s", what, code, text ? text : "unknown", more && *more ? ": " : "",
+                     more ? more : "");
+}
+
+int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
+    char what[64];
+    if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
+    snprintf(what, sizeof what, "%s returned", names[function]);
+    return fail(n, what, comm, code);
+}
+
+int nccl_check_earlier(const nccl *n, nccl_comm comm, int code) {
+    if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
+    return fail(n, "an earlier call through NCCL has failed since, so start the job again: NCCL's", comm, code);
 }
 
 int nccl_group_start(const nccl *n, nccl_comm comm) {

@@ -54,13 +54,7 @@ static int done(int failed) {
 int nccl_look(const frame *f) {
     int earlier = 0;
     if (NCCL_CALL(f->nccl, f->nccl_comm, comm_error, f->nccl_comm, &earlier)) return MPI_REFUSED;
-    if (earlier == 0 || earlier == NCCL_IN_PROGRESS) return 0;
-    const char *text = f->nccl->error_text(earlier), *more = f->nccl->last_error(f->nccl_comm);
-    (void)error_set(
-        "an earlier call through NCCL on communicator '%s' has failed since: NCCL's error code %d, %s%s%s; start the "
-        "job again",
-        f->communicator->name, earlier, text ? text : "unknown", more && *more ? ": " : "", more ? more : "");
-    return MPI_REFUSED;
+    return done(nccl_check_earlier(f->nccl, f->nccl_comm, earlier));
 }
 
 static size_t bytes_of(const frame *f, int64_t items) {

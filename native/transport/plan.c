@@ -249,10 +249,18 @@ static void plan_free(void *which) {
 }
 
 /* Without this NCCL's threads would be at work while the process ends. */
-void mpixla_gpus_end(void) {
+int mpixla_gpus_end(void) {
+    int failed = 0;
     pthread_mutex_lock(&listing);
-    for (plan *p = plans; p; p = p->next) nccl_leave(p);
+    for (plan *p = plans; p; p = p->next) {
+        int earlier = 0;
+        if (!p->nccl) continue;
+        if (p->nccl->comm_error(p->nccl_comm, &earlier) == 0 && nccl_check_earlier(p->nccl, p->nccl_comm, earlier))
+            failed = -1;
+        nccl_leave(p);
+    }
     pthread_mutex_unlock(&listing);
+    return failed;
 }
 
 static void plan_keep(comm_entry *entry, plan *p) {

@@ -134,7 +134,9 @@ def _wait() -> None:
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
     native.lib.mpixla_requests_end()
-    native.lib.mpixla_gpus_end()
+    if native.lib.mpixla_gpus_end() < 0:
+        sys.stderr.write(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
+        native.lib.mpixla_exit_badly()
 
 
 def _end() -> None:
