@@ -159,6 +159,11 @@ def failing(function, nth, code, may_pass=False):
         library().fake_fail_may_pass(before)
 
 
+def skipping(function, nth=0):
+    """The nth call of the function from now, or all of them, succeed and do nothing: what calls it is broken so."""
+    return failing(function, nth, -1)
+
+
 def complaint():
     """What the fakes complained about outside of calls, or None."""
     text = ctypes.create_string_buffer(1024)

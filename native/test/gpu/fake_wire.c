@@ -148,6 +148,11 @@ size_t wire_read(wire *w, int from, int lane, void *data, size_t bytes) {
     return moved;
 }
 
+int wire_is_read(const wire *w, int to, int lane) {
+    const wire_pipe *p = &w->shared->pipes[w->rank][to][lane];
+    return atomic_load(&p->read) == atomic_load(&p->written);
+}
+
 int wire_has_left(const wire *w, int rank) {
     return atomic_load(&w->shared->ranks[rank].has_left);
 }

@@ -24,6 +24,9 @@ driver_uuid wire_uuid(const wire *w, int rank);
 size_t wire_write(wire *w, int to, int lane, const void *data, size_t bytes);
 size_t wire_read(wire *w, int from, int lane, void *data, size_t bytes);
 
+/* Whether the other rank has read all that was written. */
+int wire_is_read(const wire *w, int to, int lane);
+
 /* Whether a rank has left. */
 int wire_has_left(const wire *w, int rank);
 

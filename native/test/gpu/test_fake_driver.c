@@ -242,6 +242,14 @@ static void calls_fail_as_asked(void) {
     CHECK_INT(fake_fail_may_pass(0), 1);
     CHECK_INT(cuStreamSynchronize(stream), FAKE_SUCCESS);
     CHECK_STR(complaint(), "");
+    memset(engine(), 1, 1);
+    CHECK_INT(cuMemsetD8Async(device, 0, 1, stream), FAKE_SUCCESS);
+    CHECK_INT(fake_fail("cuStreamSynchronize", 1, FAKE_SKIP), 0);
+    CHECK_INT(cuStreamSynchronize(stream), FAKE_SUCCESS);
+    CHECK_INT(engine()[0], 1);
+    CHECK_INT(cuStreamSynchronize(stream), FAKE_SUCCESS);
+    CHECK_INT(engine()[0], 0);
+    CHECK_STR(complaint(), "");
     CHECK_INT(cuGetErrorString(12345, &text), FAKE_INVALID_VALUE);
     CHECK(text == NULL);
 }

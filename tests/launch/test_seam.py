@@ -1,0 +1,126 @@
+"""The seam (tests/seam): each transport is the one that is asked for, and what breaks it is seen.
+
+The suite itself runs through the seam in `make test-fake-gpu`; here jobs run through it that must not end well.
+"""
+
+import ctypes
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+SEAM = Path(__file__).parents[1] / "seam"
+LIBRARY = Path(
+    os.environ.get("MPIXLA_FAKE_DEVICE_LIBRARY") or SEAM.parents[1] / "build/fake-device/libmpixla_fake_gpu.so"
+)
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="there is no fake GPU: make fake-device")
+
+HAS_LARGE_COUNTS = hasattr(ctypes.CDLL(MPI.__file__), "MPI_Send_c")
+
+START = """
+import jax
+import jax.numpy as jnp
+import fake_gpu
+import mpixla
+from mpi4py import MPI
+
+rank = MPI.COMM_WORLD.Get_rank()
+x = jnp.full((2, 1000), 1.0 + rank)
+"""
+
+
+@pytest.fixture
+def seam(job):
+    """Like `job`, with the seam and a transport: seam(transport, code, ...)."""
+
+    def run(transport, code, **options):
+        if transport == "mpi" and not HAS_LARGE_COUNTS:
+            pytest.skip("the gate to MPI needs large counts (MPI 4.0)")
+        path = os.pathsep.join(filter(None, [str(SEAM), os.environ.get("PYTHONPATH")]))
+        environment = {"MPIXLA_FAKE_DEVICE": "1", "MPIXLA_GPU_TRANSPORT": transport, "PYTHONPATH": path}
+        result = job(2, START + textwrap.dedent(code), **{**environment, **options})
+        return result
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("transport", "calls"),
+    [
+        ("host", "cuMemcpyDtoHAsync_v2 cuMemcpyHtoDAsync_v2"),
+        ("nccl", "ncclAllReduce"),
+        ("mpi", "nothing"),
+    ],
+)
+def test_the_bytes_travel_as_asked(seam, transport, calls):
+    code = """
+        mpixla.allreduce(x, op=MPI.SUM)  # the first call makes communicators
+        fake_gpu.forget()
+        y = mpixla.allreduce(x, op=MPI.SUM)
+        assert (y == 3).all(), y
+        moves = sorted({call.function for call in fake_gpu.calls() if call.bytes})
+        assert not fake_gpu.complaint()
+        print(" ".join(moves) or "nothing")
+    """
+    out = seam(transport, code).stdout
+    assert out.splitlines() == [calls, calls]
+
+
+FORGETFUL = """
+    import os
+    with fake_gpu.skipping("cuStreamSynchronize"):
+        y = mpixla.allreduce(x, op=MPI.SUM)
+    print("right" if (y == 3).all() else "wrong", flush=True)
+    os._exit(0)
+"""
+
+
+def test_through_the_host_an_early_look_gives_rubbish(seam):
+    assert seam("host", FORGETFUL).stdout.splitlines() == ["wrong", "wrong"]
+
+
+def test_what_nccl_is_told_without_a_group_locks_up(seam):
+    code = """
+        import os
+        with fake_gpu.skipping("ncclGroupStart"), fake_gpu.skipping("ncclGroupEnd"):
+            try:
+                verdict = str(mpixla.alltoall(x))
+            except jax.errors.JaxRuntimeError as e:
+                verdict = str(e).splitlines()[0]
+        print(verdict, flush=True)
+        os._exit(0)
+    """
+    out = seam("nccl", code, MPIXLA_FAKE_DEVICE_TIMEOUT="2").stdout
+    assert out.count("waited too long") + out.count("sends itself more messages") >= 1, out
+
+
+def test_mpi_that_gets_memory_too_early_crashes(seam):
+    result = seam("mpi", FORGETFUL, check=False)
+    assert result.returncode != 0
+    assert "right" not in result.stdout
+    assert "wrong" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("transport", "function", "number"),
+    [("host", "cuMemcpyDtoHAsync_v2", 700), ("nccl", "ncclAllReduce", 2), ("mpi", "cuStreamSynchronize", 719)],
+)
+def test_errors_become_exceptions(seam, transport, function, number):
+    """In words of mpixla's own, on all ranks; the next call works."""
+    code = f"""
+        mpixla.allreduce(x, op=MPI.SUM)
+        with fake_gpu.failing("{function}", 1, {number}):
+            try:
+                mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+                print("no error")
+            except (jax.errors.JaxRuntimeError, ValueError) as e:
+                print("nobody minded" if "nobody minded" in str(e) else str(e).splitlines()[0])
+        assert (mpixla.allreduce(x, op=MPI.SUM) == 3).all()
+    """
+    lines = seam(transport, code).stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert f"{function} " in line
+        assert f"returned error code {number}" in line
