@@ -96,7 +96,8 @@ static block *block_make(int class) {
     made->offset = used;
     made->class = class;
     used += size_of(class);
-    return blocks[count++] = made;
+    blocks[count++] = made;
+    return made;
 }
 
 void *fake_memory_alloc(size_t bytes) {
