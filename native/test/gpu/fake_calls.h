@@ -37,14 +37,10 @@ enum { FAKE_CALLS_KEPT = 8192 };
 FAKE_API int fake_calls_read(int64_t number, fake_noted *noted);
 FAKE_API void fake_calls_forget(void);
 
-/* A code with which a call succeeds, but does nothing: so tests break what calls it. */
-enum { FAKE_SKIP = -1 };
-
 /* Makes the nth call of the function from now (1 is the next; 0 is every one) return `code`, or for
- * ncclCommGetAsyncError find it. With FAKE_SKIP a function of the driver says that all went well, and has done nothing:
- * it does not wait, an event is there at once, a copy is never made. Returns 0, or -1 if there is no such function or
- * too much is to fail already.
- * MPIXLA_FAKE_DEVICE_FAIL=function:nth:code,... in the environment does the same from the start. */
+ * ncclCommGetAsyncError find it. With FAKE_SKIP a function says that all went well, and has done nothing: it does not
+ * wait, an event is there at once, a copy is never made. Returns 0, or -1 if there is no such function or too much is
+ * to fail already. MPIXLA_FAKE_DEVICE_FAIL=function:nth:code,... in the environment does the same from the start. */
 enum { FAKE_SKIP = -1 };
 FAKE_API int fake_fail(const char *function, int64_t nth, int code);
 FAKE_API void fake_fail_nothing(void);
