@@ -88,7 +88,7 @@ def test_what_nccl_is_told_without_a_group_locks_up(seam):
                 verdict = str(e).splitlines()[0]
         print(verdict, flush=True)
     """
-    out = seam("nccl", code, MPIXLA_FAKE_DEVICE_TIMEOUT="2").stdout
+    out = seam("nccl", code, MPIXLA_FAKE_DEVICE_TIMEOUT="2", check=False).stdout  # the end tells of it as well
     assert out.count("waited too long") + out.count("sends itself more messages") >= 1, out
 
 
