@@ -107,21 +107,22 @@ static int status_is_result(const frame *f) {
 }
 
 /* Which of them are needed. A template is read where a wait copies it; else what is needed of it is brought later
- * (transport_keep). */
+ * (transport_keep). A status is no message: MPI writes it, and we read it, with the processor. */
 static void mirrors_list(transport *t, const frame *f) {
     int waits = f->shape->request == FRAME_WAITS, starts = f->shape->request == FRAME_STARTS;
+    if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
+    if (t->kind == TRANSPORT_MPI) return;
     mirror_add(t, f->send.data, bytes_of(&f->send), 1, 0);
     mirror_add(t, f->id.data, bytes_of(&f->id), waits, starts);
     if (waits) mirror_add(t, f->template_.data, bytes_of(&f->template_), 1, 0);
     mirror_add(t, f->recv.data, bytes_of(&f->recv), 0, 1);
-    if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
 }
 
 /* The frame's buffers become their mirrors, with the contents of those that the call reads. A call that reads none does
- * not wait for what the stream does before it, unless it is a barrier. */
+ * not wait for what the stream does before it, unless it is a barrier, or MPI is given the GPU's memory. */
 static int mirrors_make(transport *t, frame *f) {
     int64_t bytes = 0;
-    int reads = 0, in_place = f->send.dtype && f->from != f->send.data;
+    int reads = t->kind == TRANSPORT_MPI, in_place = f->send.dtype && f->from != f->send.data;
     mirrors_list(t, f);
     for (int i = 0; i < t->mirrored; i++) bytes += in_lines(t->mirrors[i].bytes);
     if (bytes == 0) return device_wait(&t->gpu);
@@ -210,18 +211,14 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f))
     if (code != 0) return code;
     if (f->shape->counts == MANY || t->kind != TRANSPORT_HOST) f->device = &t->gpu;
     f->direct = t->kind == TRANSPORT_MPI;
-    switch (t->kind) {
-        case TRANSPORT_NCCL:
-            f->nccl = t->plan->nccl;
-            f->nccl_comm = t->plan->nccl_comm;
-            return nccl_look(f);
-        case TRANSPORT_MPI:
-            return refused(device_wait(&t->gpu));
-        default:
-            if (f->shape->counts == MANY) return 0;
-            t->in_pieces = t->plan && goes_in_pieces(t, f);
-            return t->in_pieces ? 0 : refused(mirrors_make(t, f));
+    if (t->kind == TRANSPORT_NCCL) {
+        f->nccl = t->plan->nccl;
+        f->nccl_comm = t->plan->nccl_comm;
+        return nccl_look(f);
     }
+    if (f->shape->counts == MANY) return 0; /* halo.c brings the borders only, and waits itself */
+    t->in_pieces = t->kind == TRANSPORT_HOST && t->plan && goes_in_pieces(t, f);
+    return t->in_pieces ? 0 : refused(mirrors_make(t, f));
 }
 
 int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(const frame *f)) {
