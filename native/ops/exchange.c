@@ -89,20 +89,14 @@ static const mpi_counted *calls_for(const mpi_library *mpi, int64_t count) {
     return count <= mpi->count_limit ? mpi->small : mpi->large;
 }
 
-/* What nobody sends is zeros. On a GPU the stream is done with that before MPI gets the rest of the buffer. */
-static int nobodys_clear(const frame *f) {
+/* What would come from nobody becomes zeros: last, as a GPU does that later, and MPI has its memory until then. */
+static int zero(const frame *f, int64_t i, int64_t offset) {
     const side in = side_of(f, 0);
-    int cleared = 0;
-    for (int64_t i = 0, offset = 0; i < in.peers->size; offset += in.counts->items[i++]) {
-        int64_t bytes = in.counts->items[i] * in.buffer->dtype->row->itemsize;
-        if (in.peers->items[i] != MPIXLA_PROC_NULL || bytes == 0) continue;
-        if (!f->device)
-            memset(item(in.buffer, offset), 0, (size_t)bytes);
-        else if (device_clear(f->device, item(in.buffer, offset), bytes))
-            return -1;
-        cleared = 1;
-    }
-    return cleared && f->device ? device_wait(f->device) : 0;
+    int64_t bytes = in.counts->items[i] * in.buffer->dtype->row->itemsize;
+    if (in.peers->items[i] != MPIXLA_PROC_NULL) return 0;
+    if (f->device) return device_clear(f->device, item(in.buffer, offset), bytes) ? MPI_REFUSED : 0;
+    if (bytes > 0) memset(item(in.buffer, offset), 0, (size_t)bytes);
+    return 0;
 }
 
 static int receive(const frame *f, const mpi_library *mpi, mpixla_handle comm, int64_t i, int64_t offset, message *m) {
@@ -145,7 +139,7 @@ static int arrival_check(frame *f, const mpi_library *mpi, int64_t i) {
 
 int exchange(frame *f) {
     const mpi_library *mpi = mpi_get();
-    if (exchange_check(f) || nobodys_clear(f)) return MPI_REFUSED;
+    if (exchange_check(f)) return MPI_REFUSED;
     int64_t sources = f->arrays[ATTRIBUTE_SOURCES].size, dests = f->arrays[ATTRIBUTE_DESTS].size;
     message *m = scratch_get(SCRATCH_MESSAGES, (size_t)(sources + dests) * sizeof *m);
     if (!m) return MPI_REFUSED;
@@ -166,5 +160,7 @@ int exchange(frame *f) {
     }
     for (int64_t i = 0; i < dests; i++)
         if (m[sources + i].posted) fail(f, &first, mpi->wait(&m[sources + i].request, f->scratch), "MPI_Wait", 1, i);
+    for (int64_t i = 0, offset = 0; i < sources; offset += f->arrays[ATTRIBUTE_RECVCOUNTS].items[i++])
+        fail(f, &first, zero(f, i, offset), "MPI_Irecv", 0, i);
     return first;
 }
