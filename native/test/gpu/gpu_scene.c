@@ -30,16 +30,19 @@ uint64_t gpu_mpi_sent(void) {
 }
 
 static void add_up(const void *data, int64_t n) {
-    for (int64_t i = 0; i < n; i++) sent = sent * 1000003 + (uint64_t)((const uint32_t *)data)[i];
+    const uint32_t *items = fake_memory_engine(data);
+    for (int64_t i = 0; i < n; i++) sent = sent * 1000003 + (uint64_t)items[i];
 }
 
 static void count_on(void *data, int64_t n) {
-    for (int64_t i = 0; i < n; i++) ((int32_t *)data)[i] = next++;
+    int32_t *items = fake_memory_engine(data);
+    for (int64_t i = 0; i < n; i++) items[i] = next++;
 }
 
 static void reduce(const void *from, void *to, int64_t n) {
-    const uint32_t *in = (intptr_t)from == FAKE_IN_PLACE ? to : from;
-    for (int64_t i = 0; i < n; i++) ((uint32_t *)to)[i] = 3 * in[i] + 1;
+    const uint32_t *in = fake_memory_engine((intptr_t)from == FAKE_IN_PLACE ? to : from);
+    uint32_t *out = fake_memory_engine(to);
+    for (int64_t i = 0; i < n; i++) out[i] = 3 * in[i] + 1;
 }
 
 static int starts(const char *function) {
@@ -51,8 +54,17 @@ static int64_t number_behind(const char *text, const char *mark) {
     return found ? strtoll(found + strlen(mark), NULL, 10) : -1;
 }
 
+void (*gpu_mpi_watch)(void);
+
+static int is_on_gpu(const void *memory) {
+    return fake_memory_engine(memory) != memory;
+}
+
 /* Runs inside of each call of MPI's that moves data. */
 static void answer(void) {
+    if (gpu_mpi_watch) gpu_mpi_watch();
+    if ((is_on_gpu(fake->send) || is_on_gpu(fake->recv)) && !fake_stream_is_idle(gpu_stream))
+        fake_complain("%s was given memory of a GPU whose stream still had work", fake->call);
     int64_t n = number_behind(fake->call, " "), type = number_behind(fake->call, " t");
     int64_t words = type == FFI_U8 ? n / 4 : n;
     int is_root = number_behind(fake->call, " c") == FIXTURE_RANK0 + 1; /* of those that have one */
@@ -85,15 +97,15 @@ static void answer(void) {
 
 /* The GPU */
 
-void gpu_start(int argc, char **argv, const char *transport) {
-    if (argc < 3) {
-        fprintf(stderr, "pass a fake MPI and the fake GPU\n");
+void gpu_start(int argc, char **argv) {
+    if (argc < 4) {
+        fprintf(stderr, "pass a fake MPI, the fake GPU and a transport\n");
         exit(2);
     }
     setenv("MPIXLA_CUDA_LIBRARY", argv[2], 1);
     setenv("MPIXLA_NCCL_LIBRARY", argv[2], 1);
     fixture_start(argc, argv);
-    if (cuInit(0) || mpixla_gpu_transport_set(transport)) exit(2);
+    if (cuInit(0) || mpixla_gpu_transport_set(argv[3])) exit(2);
     mpixla_gpu_piece_set(GPU_PIECE);
     gpu_stream = fake_stream_take(0);
     fake->during = answer;
@@ -195,7 +207,14 @@ static ffi_handler *handler_in(const mpixla_op_row *table, size_t rows, const ch
     return NULL;
 }
 
+static void nothing(void *data) {
+    (void)data;
+}
+
+/* On a GPU, something is always before a call that has not been done. */
 static void call_finish(scene *s, ffi_handler *handler) {
+    const fake_work work = {.call = nothing};
+    if (s->on_device && fake_stream_add(gpu_stream, &work)) exit(2);
     s->c.handler = handler;
     s->c.api.stream_get = stream_get;
     s->c.frame.context = s;
@@ -326,8 +345,8 @@ static const char *wait_recv(scene *s) {
 static const char *requests(scene *s) {
     const char *sentence = irecv(s);
     if (!*sentence) sentence = isend(s);
-    if (!*sentence) sentence = wait_send(s);
-    return *sentence ? sentence : wait_recv(s);
+    if (!*sentence) sentence = wait_recv(s);
+    return *sentence ? sentence : wait_send(s);
 }
 
 static const char *halo(scene *s, const char *op, int in, int out, const int64_t low[2], const int64_t high[2]) {

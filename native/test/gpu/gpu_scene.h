@@ -2,7 +2,7 @@
  * GPU give can so be compared with what those for the host give. Nobody runs the GPU's stream but the library, unless
  * the test says so: what one call leaves on it is still there in the next.
  *
- *   a test program of this is called with FAKE_MPI FAKE_GPU
+ *   a test program of this is called with FAKE_MPI FAKE_GPU TRANSPORT
  */
 #ifndef MPIXLA_TEST_GPU_SCENE_H
 #define MPIXLA_TEST_GPU_SCENE_H
@@ -14,9 +14,9 @@
 /* The stream of every call. */
 extern fake_stream *gpu_stream;
 
-/* Connects the library to both, with this transport; pieces have GPU_PIECE bytes. */
+/* Connects the library to all of them; pieces have GPU_PIECE bytes. */
 enum { GPU_PIECE = 64 };
-void gpu_start(int argc, char **argv, const char *transport);
+void gpu_start(int argc, char **argv);
 
 /* Runs what the stream has to do. Returns the driver's code. */
 int gpu_drain(void);
@@ -29,6 +29,9 @@ void gpu_recover(void);
  * seed. A reduction gives three times what this rank has, and one. */
 void gpu_mpi_reset(int seed);
 uint64_t gpu_mpi_sent(void);
+
+/* If not NULL, runs before each answer. */
+extern void (*gpu_mpi_watch)(void);
 
 /* Every scene has these. */
 enum {
