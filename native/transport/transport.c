@@ -185,7 +185,7 @@ static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
     int64_t most = t->plan->piece_bytes / unit > 0 ? t->plan->piece_bytes / unit * unit : unit;
     piece pieces[2] = {{.bytes = most}, {.at = most}};
     int code = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && code == 0; i++) {
         pieces[i].block = pool_get(&t->gpu, POOL_PINNED, most);
         if (!pieces[i].block) code = MPI_REFUSED;
     }
