@@ -83,16 +83,19 @@ typedef struct report {
     int32_t wish;
     int32_t nccl; /* its version; 0: it cannot be used, as `why` says */
     int32_t platform;
+    int64_t shares; /* whether NCCL is told that ranks may use the same GPU */
     int64_t piece;
     driver_uuid gpu;
     char why[256];
 } report;
 
 static report report_make(const device *d) {
+    const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     report r = {.where = d                         ? ON_GPU
                          : atomic_load(&gpus_here) ? NOT_NOW
                                                    : NEVER_ON_GPU,
                 .wish = (int32_t)plan_wish_get(),
+                .shares = shares && strcmp(shares, "1") == 0,
                 .piece = atomic_load(&piece_bytes)};
     if (!d) return r;
     r.platform = (int32_t)d->driver->platform;
@@ -117,8 +120,7 @@ static int shares_gpu(const report *all, int size, int *first, int *second) {
 
 /* Why NCCL cannot be used, with what all have said; 0 if it can. The same on all ranks. */
 static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
-    int first = 0, second = 0;
-    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    int first = 0, second = 0, may_share = all[0].nccl >= NCCL_SHARED_GPUS;
     for (int i = 0; i < size; i++) {
         if (all[i].where != ON_GPU)
             return snprintf(why, bytes, "rank %d calls with the host's memory and others with a GPU's", i);
@@ -126,12 +128,12 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
         if (all[i].nccl != all[0].nccl || all[i].platform != all[0].platform)
             return snprintf(why, bytes, "ranks 0 and %d have different versions of NCCL, %d and %d", i, all[0].nccl,
                             all[i].nccl);
+        may_share = may_share && all[i].shares;
     }
-    int may_share = all[0].nccl >= NCCL_SHARED_GPUS && shared && strcmp(shared, "1") == 0;
     if (!may_share && shares_gpu(all, size, &first, &second))
         return snprintf(why, bytes,
                         "ranks %d and %d use the same GPU (NCCL from 2.30 on allows it with "
-                        "NCCL_MULTI_RANK_GPU_ENABLE=1; mpixla.select_local_gpu() gives each rank its own)",
+                        "NCCL_MULTI_RANK_GPU_ENABLE=1 on every rank; mpixla.select_local_gpu() gives each rank its own)",
                         first, second);
     return 0;
 }
@@ -142,9 +144,12 @@ static int any_failed(const frame *f, mpixla_handle comm, int failed, int *rank)
     uint8_t mine = (uint8_t)(failed != 0), *all = malloc((size_t)f->size);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     *rank = -1;
-    if (!all) return 1; /* the others wait, and nothing can be told */
+    if (!all) { /* the others wait, and cannot be told */
+        (void)error_set("out of memory for what the ranks of a communicator agree on");
+        return MPI_REFUSED;
+    }
     int code = mpi->small->allgather(&mine, 1, byte, all, 1, byte, comm);
-    for (int i = 0; i < f->size && *rank < 0; i++)
+    for (int i = 0; code == 0 && i < f->size && *rank < 0; i++)
         if (all[i]) *rank = i;
     free(all);
     return code;
@@ -166,15 +171,15 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
         failed = NCCL_CALL(n, NULL, comm_init, &p->nccl_comm, f->size, id, rank) != 0;
         if (failed) snprintf(why, sizeof why, "%s", error_get());
         code = any_failed(f, comm, failed, &where); /* which is also the barrier that NCCL wants here */
-        if (code != 0) return code;
     }
-    if (where < 0) {
+    if (code == 0 && where < 0) {
         p->nccl = n;
         p->device = d->number;
         return 0;
     }
     if (p->nccl_comm && !failed) (void)n->comm_abort(p->nccl_comm);
     p->nccl_comm = NULL;
+    if (code != 0) return code;
     snprintf(p->why, sizeof p->why, "NCCL does not start on rank %d%s%s", where, *why ? ": " : "", why);
     return 0;
 }
