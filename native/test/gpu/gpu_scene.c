@@ -55,6 +55,8 @@ static int64_t number_behind(const char *text, const char *mark) {
 }
 
 void (*gpu_mpi_watch)(void);
+void (*gpu_mpi_agree)(int64_t bytes);
+int gpu_mpi_ranks = FIXTURE_SIZE;
 
 static int is_on_gpu(const void *memory) {
     return fake_memory_engine(memory) != memory;
@@ -71,11 +73,14 @@ static void answer(void) {
     if (starts("MPI_Barrier")) {
         sent = 2 * sent + (uint64_t)fake_stream_is_idle(gpu_stream);
     } else if (starts("MPI_Allgather")) {
-        for (int i = 0; i < FIXTURE_SIZE && type == FFI_U8; i++)
+        for (int i = 0; i < gpu_mpi_ranks && type == FFI_U8; i++)
             memcpy((char *)fake->recv + i * n, fake->send, (size_t)n);
+        if (gpu_mpi_agree) gpu_mpi_agree(n);
     } else if (starts("MPI_Allreduce") || starts("MPI_Scan") || (starts("MPI_Reduce ") && is_root) ||
                starts("MPI_Iallreduce")) {
         reduce(fake->send, fake->recv, words);
+    } else if (starts("MPI_Bcast") && type == FFI_U8) {
+        if (gpu_mpi_agree) gpu_mpi_agree(n);
     } else if (starts("MPI_Bcast")) {
         if (is_root)
             add_up(fake->send, words);

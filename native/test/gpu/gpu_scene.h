@@ -33,6 +33,11 @@ uint64_t gpu_mpi_sent(void);
 /* If not NULL, runs before each answer. */
 extern void (*gpu_mpi_watch)(void);
 
+/* When ranks agree, each of gpu_mpi_ranks says what this one does. If this is not NULL it runs then, with the number of
+ * bytes that each has said, and may change what this rank hears. */
+extern void (*gpu_mpi_agree)(int64_t bytes);
+extern int gpu_mpi_ranks;
+
 /* Every scene has these. */
 enum {
     SCENE_SENT,
