@@ -39,8 +39,14 @@ def parser(description: str, seconds: float) -> argparse.ArgumentParser:
     return made
 
 
-def environment(fake: bool, wheels: Path | None) -> dict[str, str]:
-    """Variables of all jobs, which use the GPU, or the fake one."""
+def environment(fake: bool, wheels: Path | None, *, mpi4jax: bool = False) -> dict[str, str]:
+    """Variables of all jobs, which use the GPU, or the fake one.
+
+    Args:
+        fake: whether it is the fake one.
+        wheels: a folder of wheels that are installed first.
+        mpi4jax: whether to build it, if its source distribution is among them.
+    """
     variables = {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -51,39 +57,37 @@ def environment(fake: bool, wheels: Path | None) -> dict[str, str]:
     if fake:
         variables["MPIXLA_FAKE_DEVICE"] = variables["MPIXLA_FAKE_DEVICE_SHARED"] = "1"
         variables["PYTHONPATH"] = f"{ROOT / 'tests/seam'}:{variables['PYTHONPATH']}"
-    return variables | (_install(wheels, variables) if wheels else {})
+    if wheels:
+        variables |= _install(wheels, variables)
+        if mpi4jax:
+            _build_mpi4jax(wheels, variables)
+    return variables
+
+
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--no-compile")
+SITE = BUILD / "site"
 
 
 def _install(wheels: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Installs wheels into a folder of their own, and returns variables by which programs find them."""
-    site = BUILD / "site"
-    shutil.rmtree(site, ignore_errors=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    to = ["--no-compile", "--ignore-installed", "--prefix", str(site)]
-    subprocess.run([*pip, *to, *map(str, sorted(wheels.glob("*.whl")))], check=True, timeout=200)
-    packages = [str(folder) for kind in ("site", "dist") for folder in sorted(site.glob(f"**/{kind}-packages"))]
+    shutil.rmtree(SITE, ignore_errors=True)
+    files = map(str, sorted(wheels.glob("*.whl")))
+    subprocess.run([sys.executable, *PIP, "--ignore-installed", "--prefix", str(SITE), *files], check=True, timeout=200)
+    packages = [str(folder) for kind in ("site", "dist") for folder in sorted(SITE.glob(f"**/{kind}-packages"))]
     found = {
-        "PATH": f"{site / 'bin'}:{variables['PATH']}",
+        "PATH": f"{SITE / 'bin'}:{variables['PATH']}",
         "PYTHONPATH": ":".join([*packages, variables["PYTHONPATH"]]),
     }
-    mpi = sorted(site.glob("lib/libmpi.so.*"))
-    if mpi:
-        found["MPI4PY_LIBMPI"] = str(mpi[0])
-    # mpi4jax comes as a source distribution, and is built for this GPU if that is possible.
+    mpi = sorted(SITE.glob("lib/libmpi.so.*"))
+    return found | ({"MPI4PY_LIBMPI": str(mpi[0])} if mpi else {})
+
+
+def _build_mpi4jax(wheels: Path, variables: Mapping[str, str]) -> None:
+    """Builds it for this GPU and MPI, if that is possible: it has no wheels."""
+    mpicc = shutil.which("mpicc", path=variables["PATH"]) or "mpicc"
     for source in wheels.glob("mpi4jax-*.tar.gz"):
-        with (BUILD / "mpi4jax.log").open("w") as log, contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [*pip, *to, "--no-build-isolation", str(source)],
-                env={
-                    **os.environ,
-                    **found,
-                    "MPI4JAX_BUILD_MPICC": shutil.which("mpicc", path=found["PATH"]) or "mpicc",
-                },
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                timeout=150,
-            )
-    return found
+        command = [sys.executable, *PIP, "--no-build-isolation", "--prefix", str(SITE), str(source)]
+        run(command, {**variables, "MPI4JAX_BUILD_MPICC": mpicc}, 120, BUILD / "logs" / "mpi4jax.log")
 
 
 class Ended(NamedTuple):

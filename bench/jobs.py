@@ -83,6 +83,11 @@ class Job:
             elif time.monotonic() > end:
                 raise TimeoutError
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it may answer: one that was late, or has died, never will."""
+        return not self._broken
+
     def _last_words(self) -> str:
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if "Error" in line]
