@@ -14,7 +14,7 @@
 #undef MPIXLA_NCCL
 
 /* Ends the group that this thread is in, without its operations. Returns whether there was one. */
-int fake_nccl_group_drop(void);
+FAKE_API int fake_nccl_group_drop(void);
 
 /* How many communicators there are. */
 FAKE_API int64_t fake_comms_live(void);

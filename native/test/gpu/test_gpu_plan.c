@@ -266,6 +266,7 @@ static void nccl_starts(void) {
         CHECK_INT(fake_comms_live(), 1);
         CHECK_IN(description(), "nccl: NCCL 2.30.4 (");
         CHECK_IN(description(), ", a GPU for each rank");
+        CHECK_INT(gpu_drain(), 0);
         scene_close(&s);
         fake_calls_forget();
         comm_end();
