@@ -30,7 +30,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-large test-gpu-programs test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
+	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
@@ -141,6 +142,30 @@ test-gpu-programs: $(VENV)/installed
 	    touch $(CUDA_COMPILER)/is-$$version; }
 	PYTHONPATH=$(CURDIR)/$(CUDA_COMPILER) JAX_PLATFORMS=cpu JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 \
 	    $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) --every-test tests/spmd/gpu_programs.py
+
+# The headers of CUDA and NCCL, taken out of their packages, and the tables of native/ against them. NCCL's package is
+# large (300 MB), and nothing else of it is kept. ROCm's headers are in no package: HIP_INCLUDE and RCCL_INCLUDE name
+# directories where they are installed (/opt/rocm/include, /opt/rocm/include/rccl).
+GPU_HEADERS := build/gpu-headers
+HIP_INCLUDE ?=
+RCCL_INCLUDE ?=
+
+$(GPU_HEADERS)/are-there: | $(VENV)/installed
+	@echo "taking the headers of CUDA and NCCL into $(GPU_HEADERS)"
+	@rm -rf $(GPU_HEADERS) && mkdir -p $(GPU_HEADERS)
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+	    --dest $(GPU_HEADERS)/wheels 'nvidia-cuda-runtime==13.*' 'nvidia-cuda-crt==13.*' nvidia-nccl-cu13
+	@cd $(GPU_HEADERS) && $(CURDIR)/$(BIN)/python -c 'import glob, zipfile; [z.extract(f) for z in \
+	    map(zipfile.ZipFile, glob.glob("wheels/*.whl")) for f in z.namelist() if f.endswith((".h", ".hpp"))]'
+	@rm -rf $(GPU_HEADERS)/wheels && touch $@
+
+test-gpu-headers: $(GPU_HEADERS)/are-there
+	@$(BIN)/cmake -S . -B $(GPU_HEADERS)/build -G 'Unix Makefiles' -DCMAKE_C_COMPILER=$(CC) -DMPIXLA_TESTS=ON \
+	    -DMPIXLA_WERROR=ON -DMPIXLA_CUDA_INCLUDE=$(CURDIR)/$(GPU_HEADERS)/nvidia/cu13/include \
+	    -DMPIXLA_NCCL_INCLUDE=$(CURDIR)/$(GPU_HEADERS)/nvidia/nccl/include \
+	    -DMPIXLA_HIP_INCLUDE='$(HIP_INCLUDE)' -DMPIXLA_RCCL_INCLUDE='$(RCCL_INCLUDE)' >$(GPU_HEADERS)/log || { cat $(GPU_HEADERS)/log >&2; exit 1; }
+	@$(BIN)/cmake --build $(GPU_HEADERS)/build --target gpu_header_tests >$(GPU_HEADERS)/log 2>&1 || { cat $(GPU_HEADERS)/log >&2; exit 1; }
+	$(BIN)/ctest --test-dir $(GPU_HEADERS)/build --tests-regex '^(cuda|nccl|hip|rccl)_header$$' --no-tests=error
 
 # mpi4jax's source distribution. pip asks it for its version, and it then asks for what builds it.
 MPI4JAX_BUILD_NEEDS := 'setuptools>=82' wheel nanobind

@@ -8,11 +8,16 @@
 typedef void *driver_stream;
 typedef void *driver_event;
 typedef void *driver_context;
+typedef int driver_code;
+typedef void *driver_memory; /* of the device */
+typedef const void *driver_const_memory;
+typedef int driver_byte; /* 0 to 255: CUDA takes an unsigned char, HIP an int, and this is passed as both are */
 typedef struct driver_uuid {
     char bytes[16];
 } driver_uuid;
 
-enum { DRIVER_HOST = 1, DRIVER_DEVICE = 2 }; /* kinds of memory in a driver_copy_2d */
+/* Kinds of memory in a driver_copy_2d. ROCm has these numbers since 6.0; before, 1 was the device's. */
+enum { DRIVER_HOST = 1, DRIVER_DEVICE = 2 };
 
 /* One side of a copy of lines: `host` or `device`, as `kind` says. */
 typedef struct driver_side {
@@ -55,9 +60,9 @@ typedef struct driver {
     const char *platform_name; /* "CUDA" */
     const char *file;          /* as it was opened */
     const char *const *names;  /* of the functions, by number; NULL for those of another platform */
-#define MPIXLA_DRIVER(name, cuda, hip, prototype) int(*name) prototype;
-#define MPIXLA_DRIVER_CUDA(name, cuda, prototype) int(*name) prototype;
-#define MPIXLA_DRIVER_HIP(name, hip, prototype) int(*name) prototype;
+#define MPIXLA_DRIVER(name, cuda, hip, prototype) driver_code(*name) prototype;
+#define MPIXLA_DRIVER_CUDA(name, cuda, prototype) driver_code(*name) prototype;
+#define MPIXLA_DRIVER_HIP(name, hip, prototype) driver_code(*name) prototype;
 #include "tables/driver_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA

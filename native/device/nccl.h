@@ -7,6 +7,7 @@
 #include "device/driver.h"
 
 typedef void *nccl_comm;
+typedef int nccl_code, nccl_type, nccl_op;
 typedef struct nccl_id {
     char internal[128];
 } nccl_id;
