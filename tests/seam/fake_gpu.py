@@ -2,6 +2,7 @@
 
 The libraries are those that `make fake-device` builds from native/test/gpu. MPIXLA_FAKE_DEVICE_LIBRARY names another
 libmpixla_fake_gpu.so; its neighbour libmpixla_mpi_gate.so is used for the transport `mpi`.
+MPIXLA_FAKE_DEVICE_PLATFORM=ROCM makes it an AMD GPU: mpixla then takes its handlers for ROCM, and HIP's functions.
 """
 
 import contextlib
@@ -16,6 +17,13 @@ PATH = Path(
     os.environ.get("MPIXLA_FAKE_DEVICE_LIBRARY")
     or Path(__file__).parents[2] / "build/fake-device/libmpixla_fake_gpu.so"
 )
+
+# Where mpixla takes the driver and NCCL from, on each of XLA's platforms.
+LIBRARIES = {
+    "CUDA": ("MPIXLA_CUDA_LIBRARY", "MPIXLA_NCCL_LIBRARY"),
+    "ROCM": ("MPIXLA_HIP_LIBRARY", "MPIXLA_RCCL_LIBRARY"),
+}
+PLATFORM = os.environ.get("MPIXLA_FAKE_DEVICE_PLATFORM") or "CUDA"
 
 
 class _Noted(ctypes.Structure):
@@ -64,7 +72,7 @@ def _address(capsule):
 
 
 def _register_behind_the_seam(register):
-    """`jax.ffi.register_ffi_target`, for which mpixla's handlers for CUDA are those of the CPU."""
+    """`jax.ffi.register_ffi_target`, for which mpixla's handlers for the fake's platform are those of the CPU."""
     import jax
 
     @functools.wraps(register)
@@ -74,7 +82,7 @@ def _register_behind_the_seam(register):
             if name.startswith("mpixla_"):
                 raise ValueError(f"the seam does not know the target {name}: is it built from these sources?")
             return register(name, fn, platform, *args, **kwargs)
-        if platform != "CUDA":
+        if platform != PLATFORM:
             return None
         library().seam_handler_set(name.encode(), _address(fn))
         return register(name, jax.ffi.pycapsule(wrapper), "cpu", *args, **kwargs)
@@ -88,8 +96,8 @@ def prepared():
     import jax
 
     library()
-    os.environ.setdefault("MPIXLA_CUDA_LIBRARY", str(PATH))
-    os.environ.setdefault("MPIXLA_NCCL_LIBRARY", str(PATH))
+    for variable in LIBRARIES[PLATFORM]:
+        os.environ.setdefault(variable, str(PATH))
     jax.ffi.register_ffi_target = _register_behind_the_seam(jax.ffi.register_ffi_target)
     with _gate() if os.environ.get("MPIXLA_GPU_TRANSPORT") == "mpi" else contextlib.nullcontext():
         yield

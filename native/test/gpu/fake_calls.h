@@ -9,18 +9,20 @@
 typedef enum fake_function {
 #define MPIXLA_DRIVER(name, cuda, hip, prototype) FAKE_##cuda,
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) FAKE_##cuda,
+#define MPIXLA_DRIVER_HIP(name, hip, prototype) FAKE_##hip,
 #define MPIXLA_NCCL(name, nccl, result, prototype) FAKE_##nccl,
 #include "tables/driver_functions.def"
 #include "tables/nccl_functions.def"
 #undef MPIXLA_DRIVER
 #undef MPIXLA_DRIVER_CUDA
+#undef MPIXLA_DRIVER_HIP
 #undef MPIXLA_NCCL
     FAKE_FUNCTIONS
 } fake_function;
 
 /* A call that was made. */
 typedef struct fake_noted {
-    const char *function; /* the driver's or NCCL's name */
+    const char *function; /* the driver's or NCCL's name; CUDA's where HIP has the same function */
     uint64_t bytes;       /* that it was told to move, or to allocate */
     uint64_t thread;      /* a number for each thread */
 } fake_noted;

@@ -1,5 +1,6 @@
 #include "test/gpu/fake_context.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,10 +12,16 @@ static char contexts[FAKE_DEVICES]; /* their addresses are the handles */
 
 static _Thread_local int stack[DEPTH];
 static _Thread_local int depth;
+static _Thread_local int chosen; /* HIP's */
 
 int fake_devices(void) {
     int64_t count = fake_setting("MPIXLA_FAKE_DEVICE_COUNT", 1);
     return count < 0 ? 0 : count > FAKE_DEVICES ? FAKE_DEVICES : (int)count;
+}
+
+int fake_is_hip(void) {
+    const char *platform = getenv("MPIXLA_FAKE_DEVICE_PLATFORM");
+    return platform && strcmp(platform, "ROCM") == 0;
 }
 
 driver_uuid fake_device_uuid(int device) {
@@ -57,7 +64,14 @@ int fake_context_pop(driver_context *context) {
 }
 
 int fake_context_current(void) {
+    if (fake_is_hip()) return chosen;
     return depth > 0 ? stack[depth - 1] : -1;
+}
+
+int fake_context_set(int device) {
+    if (!fake_context_get(device)) return FAKE_INVALID_DEVICE;
+    chosen = device;
+    return FAKE_SUCCESS;
 }
 
 int fake_context_depth(void) {

@@ -1,4 +1,6 @@
-/* A function here notes its call, checks what it is given more strictly than the real one, and hands it on. */
+/* A function here notes its call, checks what it is given more strictly than the real one, and hands it on. Those that
+ * HIP has by another name are under both, and complain by CUDA's.
+ */
 #include "test/gpu/fake_driver.h"
 
 #include <stdatomic.h>
@@ -19,13 +21,13 @@ static const size_t longest_pitch = 0x7fffffff;
 static atomic_int is_initialized;
 
 /* How every function begins. */
-#define ENTER(function, bytes)                                              \
-    do {                                                                    \
-        int code_ = fake_call(FAKE_##function, bytes);                      \
-        fake_access_release();                                              \
-        if (code_ == FAKE_SKIP) return FAKE_SUCCESS;                        \
-        if (code_ != FAKE_SUCCESS) return code_;                            \
-        if (!atomic_load(&is_initialized)) return uninitialized(#function); \
+#define ENTER(function, bytes)                                                                \
+    do {                                                                                      \
+        int code_ = fake_call(FAKE_##function, bytes);                                        \
+        fake_access_release();                                                                \
+        if (code_ == FAKE_SKIP) return FAKE_SUCCESS;                                          \
+        if (code_ != FAKE_SUCCESS) return code_;                                              \
+        if (!atomic_load(&is_initialized) && !fake_is_hip()) return uninitialized(#function); \
     } while (0)
 
 static int uninitialized(const char *function) {
@@ -33,7 +35,7 @@ static int uninitialized(const char *function) {
     return FAKE_NOT_INITIALIZED;
 }
 
-/* The driver needs a current context for most of what it does. */
+/* CUDA's driver needs a current context for most of what it does. */
 #define ENTER_CONTEXT(function, bytes)                                     \
     do {                                                                   \
         ENTER(function, bytes);                                            \
@@ -78,28 +80,29 @@ int cuDriverGetVersion(int *version) {
 
 static const struct {
     int code;
-    const char *name, *text;
+    const char *name, *hip_name, *text;
 } codes[] = {
-    {FAKE_SUCCESS, "CUDA_SUCCESS", "no error"},
-    {FAKE_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
-    {FAKE_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
-    {FAKE_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
-    {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
-    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
-    {FAKE_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
-    {FAKE_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {FAKE_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
-    {FAKE_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-    {FAKE_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
-    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
-    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
+    {FAKE_SUCCESS, "CUDA_SUCCESS", "hipSuccess", "no error"},
+    {FAKE_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "hipErrorInvalidValue", "invalid argument"},
+    {FAKE_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "out of memory"},
+    {FAKE_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "hipErrorNotInitialized", "initialization error"},
+    {4, "CUDA_ERROR_DEINITIALIZED", "hipErrorDeinitialized", "driver shutting down"},
+    {100, "CUDA_ERROR_NO_DEVICE", "hipErrorNoDevice", "no capable device is detected"},
+    {FAKE_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "hipErrorInvalidDevice", "invalid device ordinal"},
+    {FAKE_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "hipErrorInvalidContext", "invalid device context"},
+    {FAKE_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "hipErrorInvalidHandle", "invalid resource handle"},
+    {FAKE_NOT_READY, "CUDA_ERROR_NOT_READY", "hipErrorNotReady", "device not ready"},
+    {FAKE_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "hipErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "hipErrorLaunchFailure", "unspecified launch failure"},
+    {999, "CUDA_ERROR_UNKNOWN", "hipErrorUnknown", "unknown error"},
 };
 
 int cuGetErrorName(int code, const char **name) {
     fake_call(FAKE_cuGetErrorName, 0);
     *name = NULL;
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
-        if (codes[i].code == code) *name = codes[i].name;
+        if (codes[i].code == code) *name = fake_is_hip() ? codes[i].hip_name : codes[i].name;
     return *name ? FAKE_SUCCESS : FAKE_INVALID_VALUE;
 }
 
@@ -254,7 +257,7 @@ int cuMemsetD8Async(void *memory, unsigned char value, size_t bytes, driver_stre
     return add("cuMemsetD8Async", &work, stream);
 }
 
-int cuMemsetD2D8Async(void *memory, size_t pitch, unsigned char value, size_t width, size_t height,
+int cuMemsetD2D8Async(void *memory, size_t pitch, driver_byte value, size_t width, size_t height,
                       driver_stream stream) {
     ENTER_CONTEXT(cuMemsetD2D8Async, width * height);
     const fake_work work = {
@@ -330,3 +333,31 @@ int cuCtxGetDevice(int *device) {
     *device = fake_context_current();
     return FAKE_SUCCESS;
 }
+
+/* HIP's own. */
+int hipStreamGetDevice(driver_stream handle, int *device) {
+    ENTER(hipStreamGetDevice, 0);
+    const fake_stream *stream = fake_stream_find(handle);
+    if (!stream) {
+        fake_complain("hipStreamGetDevice was given %p, which is no stream", handle);
+        return FAKE_INVALID_HANDLE;
+    }
+    *device = fake_stream_device(stream);
+    return FAKE_SUCCESS;
+}
+
+int hipGetDevice(int *device) {
+    ENTER(hipGetDevice, 0);
+    *device = fake_context_current();
+    return FAKE_SUCCESS;
+}
+
+int hipSetDevice(int device) {
+    ENTER(hipSetDevice, 0);
+    return fake_context_set(device);
+}
+
+/* HIP's names for what is above. */
+#define MPIXLA_DRIVER(name, cuda, hip, prototype) driver_code hip prototype __attribute__((alias(#cuda)));
+#include "tables/driver_functions.def"
+#undef MPIXLA_DRIVER

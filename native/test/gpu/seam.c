@@ -178,7 +178,7 @@ static ffi_error *handler_run(const ffi_call_frame *call, ffi_handler *handler, 
     frame.args.buffers = pointers;
     frame.rets.buffers = pointers + call->args.size;
 
-    int depth = fake_context_depth();
+    int depth = fake_context_depth(), current = fake_context_current();
     context_now = call->context ? call->context : call;
     if (!call->context) frame.context = (void *)(uintptr_t)context_now;
     fake_access_stream_set(stream);
@@ -188,6 +188,10 @@ static ffi_error *handler_run(const ffi_call_frame *call, ffi_handler *handler, 
     context_now = NULL;
     if (fake_context_depth() != depth) fake_complain("the handler pushed more contexts than it popped, or fewer");
     while (fake_context_depth() > depth) fake_context_pop(NULL);
+    if (fake_context_current() != current) {
+        fake_complain("the handler left device %d current, where it was %d", fake_context_current(), current);
+        fake_context_set(current);
+    }
     if (fake_nccl_group_drop()) fake_complain("the handler started a group of NCCL's and did not end it");
 
     int code = fake_stream_run(stream, fake_stream_added(stream));
