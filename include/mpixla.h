@@ -174,6 +174,8 @@ MPIXLA_API void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t b
 MPIXLA_API int mpixla_gpus_end(void);
 /* A file to look for NCCL in, beside those of the system; before any handler runs. */
 MPIXLA_API void mpixla_nccl_file_add(const char *file);
+/* A file to take HIP from before one that the system finds; before anything asks for GPUs. */
+MPIXLA_API void mpixla_hip_file_add(const char *file);
 /* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 

@@ -36,24 +36,29 @@ static const size_t places[DRIVER_FUNCTIONS] = {
 #undef MPIXLA_DRIVER_HIP
 };
 
-enum { FILES = 3 };
+enum { FILES = 2 };
 
+/* ROCm's numbers are in the names of its files: before 6, HIP has other numbers for kinds of memory (driver.h). */
 static const struct {
     const char *name, *variable; /* of the environment, which names another file */
     const char *files[FILES];    /* the first that is there */
     const char *const *names;
 } platforms[DRIVER_PLATFORMS] = {
     [DRIVER_CUDA] = {"CUDA", "MPIXLA_CUDA_LIBRARY", {"libcuda.so.1"}, cuda_names},
-    [DRIVER_ROCM] = {"ROCm",
-                     "MPIXLA_HIP_LIBRARY",
-                     {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"},
-                     hip_names},
+    [DRIVER_ROCM] = {"ROCm", "MPIXLA_HIP_LIBRARY", {"libamdhip64.so.7", "libamdhip64.so.6"}, hip_names},
 };
 
 static driver found;
 static const driver *connected;
+static char added_hip[1024];
 static char why_not[ERROR_BYTES]; /* "" before the first try */
 static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;
+
+void mpixla_hip_file_add(const char *file) {
+    pthread_mutex_lock(&finding);
+    snprintf(added_hip, sizeof added_hip, "%s", file);
+    pthread_mutex_unlock(&finding);
+}
 
 static void *open_file(driver_platform p, int mode, const char **file) {
     const char *const given = getenv(platforms[p].variable);
@@ -62,6 +67,10 @@ static void *open_file(driver_platform p, int mode, const char **file) {
         return dlopen(given, RTLD_NOW | RTLD_LOCAL | mode); /* NOLINT(*.GenericTaint): who runs it names it */
     }
     void *library = NULL;
+    if (p == DRIVER_ROCM && *added_hip && mode != RTLD_NOLOAD) {
+        *file = added_hip;
+        library = dlopen(added_hip, RTLD_NOW | RTLD_LOCAL | mode);
+    }
     for (int i = 0; i < FILES && platforms[p].files[i] && !library; i++) {
         *file = platforms[p].files[i];
         library = dlopen(*file, RTLD_NOW | RTLD_LOCAL | mode);

@@ -48,7 +48,7 @@ static void *open_library(driver_platform p, const char **file) {
     *file = given && *given ? given : libraries[p].file;
     if (given && *given) return dlopen(given, RTLD_NOW | RTLD_LOCAL); /* NOLINT(*.GenericTaint) */
     void *library = dlopen(*file, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    if (!library && *added) {
+    if (!library && *added && p == DRIVER_CUDA) {
         *file = added;
         library = dlopen(added, RTLD_NOW | RTLD_LOCAL);
     }

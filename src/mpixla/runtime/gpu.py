@@ -52,7 +52,22 @@ def _is_possible() -> bool:
             return False
         if find_spec("jax_plugins") is None:
             return False
+        hip = _hip_file()
+        if hip:
+            native.lib.mpixla_hip_file_add(hip.encode())
     return bool(native.lib.mpixla_gpu_is_possible())
+
+
+def _hip_file() -> str | None:
+    """HIP where JAX's plugin, which may not be loaded yet, will find it: of several, there must be one in a process."""
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
+    spec = find_spec("_rocm_sdk_core")
+    folders += [Path(folder) / "lib" for folder in (spec and spec.submodule_search_locations) or ()]
+    for folder in (*folders, Path("/opt/rocm/lib")):
+        for name in ("libamdhip64.so.7", "libamdhip64.so.6"):
+            if (folder / name).exists():
+                return str(folder / name)
+    return None
 
 
 def _nccl_file() -> str | None:

@@ -151,6 +151,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
         ("mpixla_gpus_end", c_int, []),
         ("mpixla_nccl_file_add", None, [c_char_p]),
+        ("mpixla_hip_file_add", None, [c_char_p]),
         ("mpixla_gpu_piece_set", c_int64, [c_int64]),
     ):
         function = getattr(lib, name)
