@@ -131,10 +131,11 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
         may_share = may_share && all[i].shares;
     }
     if (!may_share && shares_gpu(all, size, &first, &second))
-        return snprintf(why, bytes,
-                        "ranks %d and %d use the same GPU (NCCL from 2.30 on allows it with "
-                        "NCCL_MULTI_RANK_GPU_ENABLE=1 on every rank; mpixla.select_local_gpu() gives each rank its own)",
-                        first, second);
+        return snprintf(
+            why, bytes,
+            "ranks %d and %d use the same GPU (NCCL from 2.30 on allows it with "
+            "NCCL_MULTI_RANK_GPU_ENABLE=1 on every rank; mpixla.select_local_gpu() gives each rank its own)",
+            first, second);
     return 0;
 }
 

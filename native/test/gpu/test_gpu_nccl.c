@@ -467,9 +467,8 @@ static void each_failure_is_told(void) {
             CHECK_STR(sentence, "");
         } else if (is_look) {
             CHECK_IN(sentence,
-                     "an earlier call through NCCL on communicator 'alone' has failed since: NCCL's error code "
-                     "6, remote process exited or there was a network error");
-            CHECK_IN(sentence, "; start the job again");
+                     "an earlier call through NCCL has failed since, so start the job again: NCCL's error code 6, "
+                     "remote process exited or there was a network error");
         } else {
             CHECK_IN(sentence, functions[i]);
             CHECK_IN(sentence, is_nccl ? " returned error code 6, remote process exited" : "returned error code 700");
