@@ -3,7 +3,8 @@
 #include "base/error.h"
 
 static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
-    if (!call->api->stream_get)
+    /* An older table ends before it. */
+    if (call->api->struct_size < offsetof(ffi_api, stream_get) + sizeof call->api->stream_get || !call->api->stream_get)
         return error_set("this XLA does not tell its stream to custom calls; install a newer jaxlib");
     ffi_stream_get_args args = {.struct_size = sizeof args, .context = call->context};
     ffi_error *error = call->api->stream_get(&args);
