@@ -2,7 +2,7 @@
  * GPU give can so be compared with what those for the host give. Nobody runs the GPU's stream but the library, unless
  * the test says so: what one call leaves on it is still there in the next.
  *
- *   a test program of this is called with FAKE_MPI FAKE_GPU TRANSPORT
+ *   a test program of this is called with FAKE_MPI FAKE_GPU TRANSPORT [rocm]
  */
 #ifndef MPIXLA_TEST_GPU_SCENE_H
 #define MPIXLA_TEST_GPU_SCENE_H
@@ -13,6 +13,9 @@
 
 /* The stream of every call. */
 extern fake_stream *gpu_stream;
+
+/* How many contexts the thread has at rest: with HIP it has a GPU always. */
+extern int gpu_contexts;
 
 /* Connects the library to all of them; pieces have GPU_PIECE bytes. */
 enum { GPU_PIECE = 64 };

@@ -447,7 +447,7 @@ static void each_failure_is_told(void) {
     fake_calls_forget();
     CHECK_STR(chain(), "");
     int64_t count = fake_calls_count(NULL);
-    CHECK(count > OPS * 6 && count < 512);
+    CHECK(count > OPS * 4 && count < 512);
     for (int64_t i = 0; i < count && i < 512; i++) {
         CHECK_INT(fake_calls_read(i, &noted), 0);
         functions[i] = noted.function;

@@ -52,7 +52,7 @@ static const char *notice(void) {
         noticed = text;
     } else if (code != 0) {
         noticed = "the stream's error";
-    } else if (fake_context_depth() != 0) {
+    } else if (fake_context_depth() != gpu_contexts) {
         noticed = "the context";
     } else {
         noticed = scenes_differ(&on_host, &on_device);
