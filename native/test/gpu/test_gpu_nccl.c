@@ -243,12 +243,20 @@ static void messages_of_an_exchange_are_in_order(void) {
     CHECK(engine[2] != 0);
     CHECK_INT(gpu_drain(), 0);
     for (int i = 0; i < 7; i++) CHECK((engine[i] == 0) == (i >= 2 && i < 5));
-    fake_memory_free(memory);
+
+    fake_fail_may_pass(1);
+    CHECK_INT(fake_fail("cuMemsetD8Async", 1, 700), 0);
+    read_frame("exchange");
+    CHECK_INT(nccl_exchange(&f), MPI_REFUSED);
+    CHECK_STR(text, ""); /* no group is left open */
+    CHECK_IN(mpixla_last_error(), "returned error code 700");
+    fake_fail_may_pass(0);
 
     call_array_set(&c, ATTRIBUTE_SENDCOUNTS, 5, offsets); /* which do not fit */
     read_frame("exchange");
     CHECK_INT(nccl_exchange(&f), MPI_REFUSED);
     CHECK_STR(text, "");
+    fake_memory_free(memory);
 }
 
 static void reductions_are_nccls(void) {
@@ -485,6 +493,22 @@ static void each_failure_is_told(void) {
     fake_fail_may_pass(0);
 }
 
+/* NCCL finds out later what has gone wrong: each call looks. */
+static void later_errors_are_told(void) {
+    fake_fail_may_pass(1);
+    for (int i = 0; i < OPS; i++) {
+        scene_open(&s, 1, 1);
+        CHECK_INT(fake_fail("ncclCommGetAsyncError", 1, 6), 0);
+        CHECK_IN(run(ops[i], SCENE_SENT, SCENE_REDUCED, SCENE_ITEMS, SCENE_ITEMS),
+                 "an earlier call through NCCL on communicator 'alone' has failed since: NCCL's error code 6, remote");
+        CHECK_INT(fake_fail("ncclCommGetAsyncError", 1, NCCL_IN_PROGRESS), 0);
+        CHECK_STR(run(ops[i], SCENE_SENT, SCENE_REDUCED, SCENE_ITEMS, SCENE_ITEMS), "");
+        CHECK_INT(gpu_drain(), 0);
+        scene_close(&s);
+    }
+    fake_fail_may_pass(0);
+}
+
 /* What NCCL does not do takes the way by the host, on the same communicator and without being asked. */
 static void others_go_by_the_host(void) {
     scene_open(&s, 1, 1);
@@ -524,6 +548,7 @@ int main(int argc, char **argv) {
     int number = fake->comm_new(0, 1, 0);
     alone = mpixla_comm_register(fake->handle(number), "alone");
     calls_follow_one_another();
+    later_errors_are_told();
     others_go_by_the_host();
     each_failure_is_told();
     CHECK_INT(fake->comm_free(number), 0);
