@@ -11,7 +11,6 @@
 #include "test/gpu/fake_memory.h"
 
 fake_stream *gpu_stream;
-int gpu_contexts;
 
 /* MPI */
 
@@ -111,10 +110,10 @@ void gpu_start(int argc, char **argv) {
     int is_rocm = argc > 4 && strcmp(argv[4], "rocm") == 0;
     setenv("MPIXLA_CUDA_LIBRARY", is_rocm ? "/nowhere" : argv[2], 1);
     setenv("MPIXLA_HIP_LIBRARY", is_rocm ? argv[2] : "/nowhere", 1);
+    if (is_rocm) setenv("MPIXLA_FAKE_DEVICE_PLATFORM", "ROCM", 1);
     setenv(is_rocm ? "MPIXLA_RCCL_LIBRARY" : "MPIXLA_NCCL_LIBRARY", argv[2], 1);
     fixture_start(argc, argv);
-    gpu_contexts = is_rocm;
-    if (cuInit(0) || (is_rocm && fake_context_push(fake_context_get(0))) || mpixla_gpu_transport_set(argv[3])) exit(2);
+    if (cuInit(0) || mpixla_gpu_transport_set(argv[3])) exit(2);
     mpixla_gpu_piece_set(GPU_PIECE);
     gpu_stream = fake_stream_take(0);
     fake->during = answer;
@@ -130,7 +129,7 @@ void gpu_recover(void) {
     char text[1024];
     fake_fail_nothing();
     (void)gpu_drain();
-    while (fake_context_depth() > gpu_contexts) (void)fake_context_pop(NULL);
+    while (fake_context_depth() > 0) (void)fake_context_pop(NULL);
     while (fake_complaint_take(text, sizeof text)) continue;
 }
 

@@ -14,9 +14,6 @@
 /* The stream of every call. */
 extern fake_stream *gpu_stream;
 
-/* How many contexts the thread has at rest: with HIP it has a GPU always. */
-extern int gpu_contexts;
-
 /* Connects the library to all of them; pieces have GPU_PIECE bytes. */
 enum { GPU_PIECE = 64 };
 void gpu_start(int argc, char **argv);
