@@ -187,8 +187,10 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
 
 /* Fills the plan. Returns MPI's error code. */
 static int agree(const frame *f, const device *d, mpixla_handle comm, const report *all, plan *p) {
+    int on_gpus = 0;
     p->piece_bytes = all[0].piece;
     for (int i = 0; i < f->size; i++) {
+        on_gpus += all[i].where == ON_GPU;
         if (all[i].wish != all[0].wish) {
             p->is_refused = 1;
             snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s on rank 0, and %s on rank %d",
@@ -196,6 +198,10 @@ static int agree(const frame *f, const device *d, mpixla_handle comm, const repo
             return 0;
         }
         if (all[i].where != ON_GPU || all[i].piece != all[0].piece) p->piece_bytes = 0;
+    }
+    if (on_gpus == 0) {
+        snprintf(p->why, sizeof p->why, "no rank has a GPU");
+        return 0;
     }
     if (all[0].wish == PLAN_HOST || all[0].wish == PLAN_MPI) {
         snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s", wishes[all[0].wish]);

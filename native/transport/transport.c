@@ -62,9 +62,7 @@ static int choose(transport *t, const frame *f, int (*through_nccl)(const frame 
     if (!through_nccl || !t->plan->nccl || !nccl_takes(f)) return 0;
     if (t->plan->device != t->gpu.number) {
         (void)error_set(
-            "%s on communicator '%s' was called for GPU %d of this process, but earlier calls on it were for GPU %d; "
-            "use "
-            "one GPU in each process",
+            "%s on communicator '%s' was called for GPU %d, but before for GPU %d: use one GPU in each process",
             f->shape->mpi_name, f->communicator->name, t->gpu.number, t->plan->device);
         return MPI_REFUSED;
     }

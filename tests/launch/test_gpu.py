@@ -113,6 +113,23 @@ def test_nonsense_is_refused(gpu_job):
     assert done.returncode != 0
 
 
+def test_a_process_whose_jax_has_no_gpu_says_so(job):
+    """Though it might have had one: from then on its calls exchange nothing."""
+    code = """
+    import jax, mpixla
+    from mpi4py import MPI
+    from mpixla.runtime import gpu, native
+    gpu._here = gpu._in_job = True
+    native.lib.mpixla_gpus_expect(1, 1)
+    mpixla.allreduce(1.0, op=MPI.SUM)
+    assert not gpu._here
+    mpixla.allreduce(1.0, op=MPI.SUM)
+    print(f"{MPI.COMM_WORLD.Get_rank()}: {gpu.transport_of(None)}\\n", end="", flush=True)
+    """
+    for text in _said(job(2, code)):
+        assert text == "host: no rank has a GPU"
+
+
 def test_each_rank_of_a_host_gets_a_gpu(gpu_job):
     code = """
     import jax, mpixla

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..runtime import native
+from ..runtime import gpu, native
 from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, token_aval
 from ..runtime.words import kind_of
 from .eager import call_eagerly
@@ -121,6 +121,7 @@ def _call_handler(
     in_place: bool = False,
 ) -> Sequence[Any]:
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
+    gpu.settle()
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],

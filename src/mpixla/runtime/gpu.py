@@ -44,6 +44,18 @@ def install() -> None:
         native.lib.mpixla_gpu_mpi_refuse(why_not.encode())
 
 
+def settle() -> None:
+    """Tells the C library if this process has no GPU after all: JAX has started when a program is lowered."""
+    global _here
+    if not _here or any(os.environ.get(name) for name in _DRIVER_VARIABLES):
+        return
+    try:
+        jax.devices("gpu")
+    except RuntimeError:
+        _here = False
+        native.lib.mpixla_gpus_expect(_in_job, _here)
+
+
 def _is_possible() -> bool:
     """Whether JAX could run programs on a GPU here: it need not have started."""
     if not any(os.environ.get(name) for name in _DRIVER_VARIABLES):
