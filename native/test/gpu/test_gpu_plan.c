@@ -461,10 +461,9 @@ static void another_gpu_is_refused(void) {
     CHECK_STR(allreduce(1, SCENE_ITEMS), "");
     fake_stream *mine = gpu_stream;
     gpu_stream = fake_stream_take(1);
-    CHECK_STR(
-        allreduce(1, SCENE_ITEMS),
-        "MPI_Allreduce on communicator 'ranks' was called for GPU 1 of this process, but earlier calls on it were "
-        "for GPU 0; use one GPU in each process");
+    CHECK_STR(allreduce(1, SCENE_ITEMS),
+              "MPI_Allreduce on communicator 'ranks' was called for GPU 1, but before for GPU 0: use one GPU in each "
+              "process");
     fake_stream_give(gpu_stream);
     gpu_stream = mine;
     CHECK_STR(allreduce(1, SCENE_ITEMS), "");
