@@ -161,6 +161,7 @@ static int transfers_prepare(dimension *d, transfer both[2], pieces_action *act)
     }
     return code;
 }
+
 /* Through MPI. */
 static int transfer_make(const dimension *d, const transfer *t) {
     const frame *c = d->c;
