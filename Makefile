@@ -30,7 +30,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -72,7 +72,7 @@ demo: $(VENV)/installed
 	    --save build/shallow_water.gif --save build/shallow_water.png
 
 test: test-c test-python
-	@$(MAKE) --no-print-directory test-fake-gpu FAKE_GPU_TESTS='$(QUICK_GPU_TESTS)'
+	@$(MAKE) --no-print-directory test-fake-gpu-suite FAKE_GPU_TESTS='$(QUICK_GPU_TESTS)'
 
 # What `make test` runs on the fake GPU; `make test-fake-gpu` runs all.
 QUICK_GPU_TESTS := $(addprefix tests/spmd/,test_value.py test_halo.py test_status.py)
@@ -106,21 +106,29 @@ TRANSPORTS ?= host nccl $(if $(filter mpich impi-rt,$(MPI)),mpi)
 # What lowers programs makes no call.
 FAKE_GPU_TESTS ?= tests/spmd --ignore=tests/spmd/test_gpu_lowering.py
 
-test-fake-gpu: fake-device
+test-fake-gpu: test-fake-gpu-suite test-fake-gpu-jobs
+
+test-fake-gpu-suite: fake-device
 	@for transport in $(TRANSPORTS); do \
 	    echo "== 2 ranks on fake GPUs, transport $$transport, MPI=$(MPI)"; \
 	    MPIXLA_FAKE_DEVICE=1 PYTHONPATH=$(CURDIR)/tests/seam MPIXLA_GPU_TRANSPORT=$$transport \
 	        $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(FAKE_GPU_TESTS) || exit 1; \
 	done
 
+# Jobs start processes and wait for them, so two run at once.
+PYTEST_JOBS := $(PYTEST) --numprocesses 2 --dist worksteal
+
+test-fake-gpu-jobs: fake-device
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/launch/fake_gpu
+
 # tests/spmd keeps compiled programs in build/programs (its conftest.py says why), for a week.
-test-python: $(VENV)/installed fake-device
+test-python: $(VENV)/installed
 	@mkdir -p build/programs && find build/programs -type f -mtime +7 -delete
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \
 	done
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch
 
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
 test-large: $(VENV)/installed

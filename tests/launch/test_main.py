@@ -50,7 +50,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("places", "ranks", "cpus"), PLACES)
 def test_ranks_and_their_cpus(places, ranks, cpus):
-    rows = info.report(places)
+    rows = info.report(places, "none: CPU only")
     assert rows["ranks"] == ranks
     assert rows["CPUs"] == cpus
 
@@ -104,6 +104,7 @@ def test_every_check_can_fail(check):
 BREAK = """
 import sys, time
 from dataclasses import replace
+import mpixla
 from mpixla import __main__
 from mpixla.cli import selftest
 rank = mpixla.get_default_comm().Get_rank()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
-SEAM = Path(__file__).parents[1] / "seam"
+SEAM = Path(__file__).parents[2] / "seam"
 LIBRARY = Path(
     os.environ.get("MPIXLA_FAKE_DEVICE_LIBRARY") or SEAM.parents[1] / "build/fake-device/libmpixla_fake_gpu.so"
 )
