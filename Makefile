@@ -115,8 +115,8 @@ test-fake-gpu-suite: fake-device
 	        $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(FAKE_GPU_TESTS) || exit 1; \
 	done
 
-# Jobs start processes and wait for them, so two run at once.
-PYTEST_JOBS := $(PYTEST) --numprocesses 2 --dist worksteal
+# Jobs start processes and wait for them, so three run at once.
+PYTEST_JOBS := $(PYTEST) --numprocesses 3 --dist worksteal
 
 test-fake-gpu-jobs: fake-device
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/launch/fake_gpu
