@@ -150,6 +150,7 @@ static int memory_is_wrong(const fake_operation *o) {
 static int message_move(message *m) {
     wire *w = m->operation->comm->wire;
     size_t before = m->done, total = sizeof m->ours + m->bytes;
+    if (wire_failure(w)) return 0; /* what comes after a head that does not fit is not for this message */
     for (;;) {
         int in_head = m->done < sizeof m->ours;
         char *at = in_head ? (m->is_send ? (char *)&m->ours : (char *)&m->theirs) + m->done
