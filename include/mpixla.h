@@ -105,6 +105,12 @@ MPIXLA_API int mpixla_reduction_is_alive(int64_t id);
 MPIXLA_API int64_t mpixla_comm_register(mpixla_handle handle, const char *name);
 /* 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_comm_is_alive(int64_t id);
+/* Which ranks of MPI_COMM_WORLD its processes are, in their order: for reports. */
+MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
+
+/* The line of the user's source that calls with the attribute "site" come from, by a number that is the same on every
+ * rank: "model.py:42 in step". 0 is no site. The first name that a number gets is kept. */
+MPIXLA_API int mpixla_site_name(int64_t site, const char *text);
 
 /* The number of an MPI_Status at this address, which the caller keeps valid for as long as programs that
  * carry the number may run. */

@@ -90,18 +90,18 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     log_call line;
     flight *mine = flight_mine();
     if (!mine || frame_read(&f, &o->shape, call)) return refuse(call);
+    const frame *outer = flight_enter(mine, &f);
     int code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
     if (code == 0) {
         int logging = log_is_on();
         if (logging) log_start(&line, &f);
-        const frame *outer = flight_enter(mine, &f);
         code = run(&f, t, o);
-        flight_leave(mine, outer);
         if (logging) log_end(&line, &f, class_of(code));
         if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
     }
     if (t) code = transport_end(t, code);
+    flight_leave(mine, outer);
     ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call) : error_of_mpi(call, &f, code);
     if (o->shape.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
@@ -131,7 +131,7 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
         return call;                                                                              \
     }                                                                                             \
     static const operation name##_operation = {                                                   \
-        .shape = {.mpi_name = mpi_name_, .attributes = attributes_, __VA_ARGS__},                 \
+        .shape = {.mpi_name = mpi_name_, .attributes = (attributes_) | SITE, __VA_ARGS__},        \
         .run = name##_run,                                                                        \
         .through_nccl = nccl_call};                                                               \
     ffi_error *host_handler(ffi_call_frame *call_frame) {                                         \
@@ -164,7 +164,7 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
      .mpi_name = mpi_name_,                                                     \
      .host_handler = (mpixla_handler *)host_handler_,                           \
      .device_handler = (mpixla_handler *)device_handler_,                       \
-     .attributes = (attributes_) & ~(IN_PLACE | SPLITS),                        \
+     .attributes = ((attributes_) | SITE) & ~(IN_PLACE | SPLITS),               \
      .in_place = ((attributes_) & IN_PLACE) != 0,                               \
      __VA_ARGS__},
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "call/site.h"
 #include "mpi/float_reduce.h"
 #include "mpi/pair_reduce.h"
 #include "mpi/reduction.h"
@@ -38,13 +39,31 @@ const char *const *mpixla_attribute_table(size_t *rows) {
 
 /* Attributes: both lists are sorted, so they are walked together, ours by the bits that are set. */
 
+static int name_is(const ffi_bytes *name, int attribute) {
+    return name->len == lengths[attribute] && memcmp(name->ptr, names[attribute], name->len) == 0;
+}
+
+/* Where the call comes from only matters to people: a program may leave it out, and what is no site is unknown. */
+static int64_t site_of(const ffi_attributes *given, int64_t i) {
+    if (given->types[i] == FFI_ATTRIBUTE_STRING) {
+        const ffi_bytes *text = given->values[i];
+        return site_read(text->ptr, text->len);
+    }
+    const ffi_scalar *scalar = given->values[i];
+    return given->types[i] == FFI_ATTRIBUTE_SCALAR && scalar->dtype == FFI_S64 ? *(const int64_t *)scalar->value : 0;
+}
+
 static int attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->shape->mpi_name;
     int64_t next = 0;
     for (uint32_t left = f->shape->attributes & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
         int i = __builtin_ctz(left);
-        const ffi_bytes *name = next < given->size ? given->names[next] : NULL;
-        if (!name || name->len != lengths[i] || memcmp(name->ptr, names[i], name->len) != 0)
+        int is_given = next < given->size && name_is(given->names[next], i);
+        if (i == ATTRIBUTE_SITE) {
+            if (is_given) f->site = site_of(given, next++);
+            continue;
+        }
+        if (!is_given)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
         if (are_arrays >> i & 1U) {
@@ -395,12 +414,14 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->id = (frame_buffer){0};
     f->request = NULL;
     f->started = NULL;
+    f->site = 0;
     f->on_root = 0;
     f->fault = (frame_fault){0};
     f->device = NULL;
     f->nccl = NULL;
     f->direct = 0;
     if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
+    f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
     if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
@@ -500,11 +521,19 @@ static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     return add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
 }
 
+static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
+    const char *line = site_text(site);
+    return *line ? add(text, bytes, used, ", %s %s", what, line) : used;
+}
+
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
+    const frame *waits = NULL;
     size_t used = 0;
     if (f->shape->request == FRAME_WAITS) {
         used = add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->started ? "" : "no request");
+        if (!f->started && details) (void)add_site(text, bytes, used, "at", f->site);
         if (!f->started || used >= bytes) return;
+        waits = f;
         f = f->started;
     }
     const int64_t *a = f->attributes;
@@ -531,5 +560,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
     used = add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
                f->communicator->name);
+    if (waits) used = add_site(text, bytes, used, "at", waits->site);
+    used = add_site(text, bytes, used, waits ? "started at" : "at", f->site);
     if (has_rows(f)) add_parts(f, text, bytes, used);
 }

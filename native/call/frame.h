@@ -96,6 +96,8 @@ typedef struct frame {
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them */
     frame_array arrays[ATTRIBUTES];           /* likewise */
+    int64_t site;                             /* of the user's source (site.h) */
+    int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
     frame_fault fault;
     const device *device;                  /* in whose memory the buffers lie; NULL: the host's */
     const nccl *nccl;                      /* through which the call communicates; NULL: through MPI */
@@ -110,6 +112,11 @@ static inline int frame_has(const frame *f, int attribute) {
     return (int)((f->shape->attributes >> attribute) & 1U);
 }
 
+/* Whether all ranks of the communicator make the call. */
+static inline int frame_is_collective(const frame *f) {
+    return (f->shape->attributes & (DEST | SOURCE)) == 0 && f->shape->request != FRAME_WAITS;
+}
+
 /* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
 
@@ -117,7 +124,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
 int64_t frame_next(const ffi_buffers *given, int64_t i);
 
 /* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data
- * type, the reduction, the communicator, and the rows of each rank. */
+ * type, the reduction, the communicator, the line of the user's source, and the rows of each rank. */
 void frame_describe(const frame *f, int details, char *text, size_t bytes);
 
 #endif

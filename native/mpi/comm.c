@@ -6,6 +6,8 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/list.h"
@@ -87,6 +89,17 @@ int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
         id = known ? (int64_t)(intptr_t)value - 1 : comm_append(handle, name);
     pthread_mutex_unlock(&registering);
     return id;
+}
+
+int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
+    comm_entry *entry = list_find(&comms, id);
+    if (!entry) return error_set("communicator number %lld is not registered in this process", (long long)id);
+    int *members = calloc((size_t)entry->size, sizeof *members);
+    if (!members) return error_set("out of memory for the ranks of communicator '%s'", entry->name);
+    memcpy(members, world_ranks, (size_t)entry->size * sizeof *members);
+    const int *none = NULL;
+    if (!atomic_compare_exchange_strong(&entry->members, &none, members)) free(members);
+    return 0;
 }
 
 int mpixla_comm_is_alive(int64_t id) {

@@ -17,8 +17,10 @@ typedef struct comm_entry {
     struct {
         _Atomic mpixla_handle handle;
         atomic_int made;
-    } derived[COMM_DERIVED]; /* made of this one, and freed with it */
-    _Atomic(void *) plan;    /* of the transports for GPUs (transport/plan.h), NULL if there is none */
+    } derived[COMM_DERIVED];          /* made of this one, and freed with it */
+    _Atomic(void *) plan;             /* of the transports for GPUs (transport/plan.h), NULL if there is none */
+    atomic_int_least64_t collectives; /* calls of all ranks so far */
+    _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     int rank;
     int size;
     char name[COMM_NAME_BYTES];
@@ -33,6 +35,13 @@ int comm_start(mpi_library *library);
 /* The communicator with this number; it lives as long as the library. NULL with error_set if there is none, if
  * it was freed, or once MPI is finalized. Takes no lock. */
 comm_entry *comm_find(int64_t id);
+
+/* Counts a collective call: how many there were before. One thread at a time uses a communicator. */
+static inline int64_t comm_count(comm_entry *entry) {
+    int64_t before = atomic_load_explicit(&entry->collectives, memory_order_relaxed);
+    atomic_store_explicit(&entry->collectives, before + 1, memory_order_relaxed);
+    return before;
+}
 
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
  * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */

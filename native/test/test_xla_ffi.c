@@ -48,6 +48,7 @@ SAME(FFI_KIND_BUFFER, XLA_FFI_ArgType_BUFFER);
 SAME(FFI_KIND_BUFFER, XLA_FFI_RetType_BUFFER);
 SAME(FFI_ATTRIBUTE_ARRAY, XLA_FFI_AttrType_ARRAY);
 SAME(FFI_ATTRIBUTE_SCALAR, XLA_FFI_AttrType_SCALAR);
+SAME(FFI_ATTRIBUTE_STRING, XLA_FFI_AttrType_STRING);
 
 /* The extension's type has two names, but is the first member here in both. */
 typedef __typeof__(((XLA_FFI_Metadata_Extension *)0)->extension_base) extension_base;

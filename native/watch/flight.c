@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include "base/list.h"
 
@@ -40,10 +41,73 @@ flight *flight_mine(void) {
     return own;
 }
 
+int64_t flight_now(void) {
+    struct timespec t;
+#ifdef CLOCK_MONOTONIC_COARSE /* Linux: a fifth of the time */
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+#else
+    clock_gettime(CLOCK_MONOTONIC, &t);
+#endif
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Each word is written and read for itself: who reads knows by the thread's number of calls whether they belong
+ * together. */
+static void record_write(atomic_int_least64_t *words, const frame *f) {
+    const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
+    int to = frame_has(f, ATTRIBUTE_ROOT) ? ATTRIBUTE_ROOT : ATTRIBUTE_DEST;
+    int tag = frame_has(f, ATTRIBUTE_DEST) ? ATTRIBUTE_SENDTAG : ATTRIBUTE_RECVTAG;
+    const int64_t values[FLIGHT_WORDS] = {
+        (int64_t)(intptr_t)f->shape,
+        (int64_t)(intptr_t)f->communicator,
+        (int64_t)(intptr_t)data->dtype,
+        f->site,
+        data->dtype ? data->count : 0,
+        frame_is_collective(f) ? f->sequence
+        : frame_has(f, tag)    ? f->attributes[tag]
+                               : 0,
+        (int64_t)((uint64_t)(frame_has(f, to) ? f->attributes[to] : 0) << 32 |
+                  (uint32_t)(frame_has(f, ATTRIBUTE_SOURCE) ? f->attributes[ATTRIBUTE_SOURCE] : 0)),
+        flight_now(),
+    };
+    for (int i = 0; i < FLIGHT_WORDS; i++) atomic_store_explicit(&words[i], values[i], memory_order_relaxed);
+}
+
+static void record_read(flight_record *r, atomic_int_least64_t *words) {
+    int64_t values[FLIGHT_WORDS];
+    for (int i = 0; i < FLIGHT_WORDS; i++) values[i] = atomic_load_explicit(&words[i], memory_order_relaxed);
+    *r = (flight_record){.shape = (const frame_shape *)(intptr_t)values[0], /* NOLINT(performance-no-int-to-ptr) */
+                         .communicator = (comm_entry *)(intptr_t)values[1], /* NOLINT(performance-no-int-to-ptr) */
+                         .dtype = (const dtype_entry *)(intptr_t)values[2], /* NOLINT(performance-no-int-to-ptr) */
+                         .site = values[3],
+                         .items = values[4],
+                         .to = (int32_t)(values[6] >> 32),
+                         .from = (int32_t)(uint32_t)values[6],
+                         .when = values[7]};
+    if ((r->shape->attributes & (DEST | SOURCE)) != 0)
+        r->tag = (int32_t)values[5];
+    else
+        r->sequence = values[5];
+}
+
+int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]) {
+    flight *f = list_find(&flights, thread);
+    int found = 0;
+    int64_t newest = atomic_load_explicit(&f->entered, memory_order_acquire);
+    for (int64_t n = newest; n > 0 && n > newest - FLIGHT_KEPT; n--) {
+        record_read(&records[found], f->last[n % FLIGHT_KEPT]);
+        atomic_thread_fence(memory_order_acquire);
+        /* The thread writes a record before it counts it. */
+        if (atomic_load_explicit(&f->entered, memory_order_relaxed) < n + FLIGHT_KEPT - 1) found++;
+    }
+    return found;
+}
+
 const frame *flight_enter(flight *mine, const frame *call) {
     const frame *outer = atomic_load_explicit(&mine->call, memory_order_relaxed);
     int64_t entered = atomic_load_explicit(&mine->entered, memory_order_relaxed);
-    atomic_store_explicit(&mine->entered, entered + 1, memory_order_relaxed);
+    record_write(mine->last[(entered + 1) % FLIGHT_KEPT], call);
+    atomic_store_explicit(&mine->entered, entered + 1, memory_order_release);
     atomic_store_explicit(&mine->call, call, memory_order_release);
     return outer;
 }

@@ -10,10 +10,14 @@
 
 #include "call/frame.h"
 
+/* The last calls of a thread are kept. */
+enum { FLIGHT_KEPT = 16, FLIGHT_WORDS = 8 };
+
 typedef struct flight {
     _Atomic(const frame *) call;  /* NULL: none */
     atomic_int_least64_t entered; /* calls so far: tells them apart */
     atomic_int looked_at, taken;
+    atomic_int_least64_t last[FLIGHT_KEPT][FLIGHT_WORDS]; /* call number n at n % FLIGHT_KEPT (flight_record) */
 } flight;
 
 /* The calling thread's place, which is its own until it ends; NULL with error_set where there is no memory. */
@@ -34,6 +38,23 @@ typedef struct flight_seen {
 
 /* Writes down the calls of this moment, at most `most`, and returns how many. */
 int flight_look(flight_seen *seen, int most);
+
+/* A call that a thread has entered, as far as it is kept. */
+typedef struct flight_record {
+    const frame_shape *shape;
+    const comm_entry *communicator;
+    const dtype_entry *dtype; /* NULL: no buffer */
+    int64_t site, items, sequence;
+    int32_t to, from, tag; /* destination or root, source, tag, where the row has them; as programs number them */
+    int64_t when;          /* nanoseconds of flight_now */
+} flight_record;
+
+/* A clock that only goes forward, in nanoseconds, a few milliseconds coarse. */
+int64_t flight_now(void);
+
+/* The last calls of a thread (0 is the first that ever made one), the newest first, at most FLIGHT_KEPT; returns how
+ * many. One that is overwritten meanwhile is left out. */
+int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
 /* Whether the thread is still in that call; then what it is, as frame_describe says it with details. */
 int flight_lasts(const flight_seen *seen, char *text, size_t bytes);

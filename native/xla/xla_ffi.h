@@ -48,7 +48,8 @@ enum {
     FFI_STAGE_EXECUTE = 3,
     FFI_KIND_BUFFER = 1,
     FFI_ATTRIBUTE_ARRAY = 1,
-    FFI_ATTRIBUTE_SCALAR = 3
+    FFI_ATTRIBUTE_SCALAR = 3,
+    FFI_ATTRIBUTE_STRING = 4
 };
 
 typedef struct ffi_error ffi_error; /* XLA's own; whoever receives one destroys it */

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..runtime import sites
 from ..runtime.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..runtime.private_jax import Primitive, ShapedArray, looks_for_nan, mlir, ordered
 from .repeat import Program, recorder
@@ -81,11 +82,12 @@ class _Eager:
 
 
 _LIMIT = 4096
-_programs: OrderedDict[tuple[Primitive, Params], _Eager] = OrderedDict()
+_programs: OrderedDict[tuple[Primitive, Params, int], _Eager] = OrderedDict()
 
 
 def _program(primitive: Primitive, params: Params) -> _Eager:
-    key = primitive, params
+    # A program has the line that called it first, so where that is asked for, each line has programs of its own.
+    key = primitive, params, sites.of_caller() if sites.of_eager_calls else 0
     program = _programs.get(key)
     if program is None:
         program = _programs[key] = _Eager(primitive, params)

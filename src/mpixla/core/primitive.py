@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..runtime import gpu, native
+from ..runtime import gpu, native, sites
 from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, token_aval
 from ..runtime.words import kind_of
 from .eager import call_eagerly
@@ -126,11 +126,15 @@ def _call_handler(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
         avals_out=[*(ctx.avals_out if gives else []), token_aval],
     )
-    scalars = {name: np.int64(_number(params[name])) for name in row.attributes if not isinstance(params[name], tuple)}
-    # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
-    arrays = {
-        name: mlir.dense_int_array(np.ravel(params[name]).tolist()) for name in row.attributes if name not in scalars
-    }
+    given = {**params, native.SITE: sites.of_lowering(ctx)}
+    scalars: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for name in row.attributes:
+        if isinstance(given[name], tuple):
+            # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
+            arrays[name] = mlir.dense_int_array(np.ravel(given[name]).tolist())
+        else:
+            scalars[name] = given[name] if isinstance(given[name], str) else np.int64(_number(given[name]))
     aliases = {i: i for i in passed} if in_place else None
     rule = jax.ffi.ffi_lowering(
         row.target,
@@ -140,8 +144,8 @@ def _call_handler(
         # XLA copies the operand of a call that has both fixed layouts and an alias.
         skip_ffi_layout_processing=in_place,
     )
-    given = [(row_major(ctx, i, operands[i]) if in_place else operands[i]) for i in passed]
-    *results, token = rule(inner, *given, ctx.tokens_in.get(ordered), **scalars)
+    buffers = [(row_major(ctx, i, operands[i]) if in_place else operands[i]) for i in passed]
+    *results, token = rule(inner, *buffers, ctx.tokens_in.get(ordered), **scalars)
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results
 

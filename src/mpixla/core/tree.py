@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from ..runtime import sites
 from .pack import pack, unpack
 from .pairs import is_of_pairs, reduce_pair
 from .primitive import as_array
@@ -92,7 +93,11 @@ def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F
             leaves, structure = jax.tree.flatten(trees[-1])
             columns = [structure.flatten_up_to(x) for x in trees]  # type: ignore[attr-defined]
             plan = plan_of_each(structure, leaves)
-            return collect(plan, [function(*map(data_of, x), *rest, **kwargs) for x in zip(*columns, strict=True)])
+            results = []
+            for i, x in enumerate(zip(*columns, strict=True)):
+                with sites.part(f"leaf {i + 1} of {len(leaves)}"):
+                    results.append(function(*map(data_of, x), *rest, **kwargs))
+            return collect(plan, results)
 
         return remembers(arguments)(on_trees)  # type: ignore[return-value]
 
@@ -129,7 +134,11 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
             plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))
             joined = [_join([data[i] for i in places], kept_axes) for places in groups]
-            return collect(plan, [function(y, *args, **kwargs) for y in joined])
+            results = []
+            for places, y in zip(groups, joined, strict=True):
+                with sites.part(f"{len(places)} leaves of {y.dtype.name} of {len(leaves)}"):
+                    results.append(function(y, *args, **kwargs))
+            return collect(plan, results)
 
         return remembers(1)(on_tree)  # type: ignore[return-value]
 

@@ -139,7 +139,7 @@ def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
     if call.stacked:
         x = jnp.moveaxis(x, batch, 0)
     row = native.request_ops[call.name]
-    attributes = {name: getattr(call, name) for name in row.attributes}
+    attributes = {name: getattr(call, name) for name in row.parameters}
     return _rows[call.name].bind(x, *operands[1:], batch=sizes, **attributes)
 
 

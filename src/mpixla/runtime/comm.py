@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from . import native
+from . import native, settings
 from .mpi import MPI
 from .words import kind_of
 
@@ -190,7 +190,17 @@ def comm_of(comm: Any) -> Comm:
     if known is None:
         _forget_freed()
         known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
+        if settings.reports:
+            _tell_members(number, comm)
     return known
+
+
+def _tell_members(number: int, comm: MPI.Comm) -> None:
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    members = group.Translate_ranks(range(group.Get_size()), world)
+    native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
+    group.Free()
+    world.Free()
 
 
 _predefined: dict[int, Reduction] = {

@@ -29,6 +29,7 @@ class _Named(int):
 ANY_SOURCE = _Named(-1, "ANY_SOURCE")
 PROC_NULL = _Named(-2, "PROC_NULL")
 ANY_TAG = _Named(-1, "ANY_TAG")
+SITE = "site"  # the attribute that lowering adds (sites.py)
 NO_STATUS = -1
 STATUS_RESULT = -2
 
@@ -107,6 +108,11 @@ class Op:
     attributes: tuple[str, ...]
     in_place: bool = False
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The attributes that are parameters of the primitive: all but the line that the call stands in."""
+        return tuple(name for name in self.attributes if name != SITE)
+
 
 def _load() -> ctypes.CDLL:
     path = Path(__file__).parent.with_name("libmpixla.so")
@@ -128,6 +134,8 @@ def _load() -> ctypes.CDLL:
         ("mpixla_reduction_is_alive", c_int, [c_int64]),
         ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
         ("mpixla_comm_is_alive", c_int, [c_int64]),
+        ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
+        ("mpixla_site_name", c_int, [c_int64, c_char_p]),
         ("mpixla_status_register", c_int64, [c_void_p]),
         ("mpixla_op_table", POINTER(_OpRow), [size]),
         ("mpixla_request_op_table", POINTER(_OpRow), [size]),

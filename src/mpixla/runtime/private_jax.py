@@ -5,7 +5,8 @@
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 import jax
@@ -31,6 +32,9 @@ from jax.core import ShapedArray
 from jax.errors import JaxRuntimeError
 from jax.interpreters import mlir
 
+# Which frames of a traceback are the user's: JAX names them in what it compiles, and mpixla in reports.
+from jax._src import source_info_util as _source_info
+
 # What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
 from jax.interpreters.partial_eval import dce_rules
 from jax.lax import while_p
@@ -40,7 +44,10 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "dce_rules",
+    "exclude_from_user_frames",
     "forget_tokens",
+    "frames_of",
+    "is_user_file",
     "jax_has_started",
     "looks_for_nan",
     "mlir",
@@ -53,6 +60,16 @@ __all__ = [
 ]
 
 Primitive = _core.Primitive
+
+is_user_file = _source_info.is_user_filename
+exclude_from_user_frames = _source_info.register_exclusion
+
+
+def frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
+    """The functions of a traceback as JAX keeps it for a traced call, and the lines in them, the innermost first."""
+    if traceback is not None:
+        for code, instruction in zip(*traceback.raw_frames(), strict=True):
+            yield code, traceback.code_addr2line(code, instruction)
 
 
 class CommunicationEffect(_effects.Effect):

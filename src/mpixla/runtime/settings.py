@@ -1,0 +1,16 @@
+"""What the environment asks for, as far as more than one file wants to know."""
+
+import os
+
+_OFF = ("", "0", "false", "off", "no")
+
+
+def is_on(variable: str) -> bool:
+    """Whether a variable of the environment turns something on."""
+    return os.environ.get(variable, "").lower() not in _OFF
+
+
+CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
+
+# Whether something is on that reports calls of several ranks to people.
+reports = any(map(is_on, (CHECK, TIMEOUT, TRACE)))

@@ -1,0 +1,102 @@
+"""Sites: the lines of the user's source that calls come from, so that reports can name them.
+
+A traced call carries its site as a number in the program; what stands there, the C library is told (native/call/site.h).
+The number is made of the file's name, the function, and the line within it: so it is the same on every rank and in
+every run, and does not change when lines before the function do.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+import jax
+
+from . import native, settings
+from .private_jax import exclude_from_user_frames, frames_of, is_user_file
+
+# Eager calls of one kind share a program, wherever they stand. Where reports are asked for, each line has its own.
+of_eager_calls = settings.reports
+
+exclude_from_user_frames(str(Path(__file__).parents[1]) + os.sep)
+
+
+class _Part(threading.local):
+    text = ""
+
+
+_part = _Part()
+_SCOPE = re.compile(r"mpi\[([^\]]*)\]")
+
+
+@contextlib.contextmanager
+def part(text: str) -> Iterator[None]:
+    """Says in a site which part of a call on a pytree it is, such as "leaf 2 of 3"."""
+    before, _part.text = _part.text, text
+    try:
+        with jax.named_scope(f"mpi[{text}]"):
+            yield
+    finally:
+        _part.text = before
+
+
+class _Line(NamedTuple):
+    """A line of the user's source."""
+
+    file: str
+    function: str
+    first_line: int  # of the function
+    line: int
+
+    @classmethod
+    def of(cls, code: CodeType, line: int) -> "_Line":
+        return cls(code.co_filename, code.co_qualname, code.co_firstlineno, line)
+
+
+@functools.cache
+def _number(line: _Line, note: str) -> int:
+    name = f"{os.path.basename(line.file)}:{line.function}:{line.line - line.first_line}:{note}"
+    number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1 or 1
+    native.check(native.lib.mpixla_site_name(number, _text(line, note).encode()))
+    return number
+
+
+def _text(line: _Line, note: str) -> str:
+    file = line.file
+    with contextlib.suppress(ValueError, OSError):
+        file = str(Path(file).relative_to(Path.cwd()))
+    where = "" if line.function == "<module>" else f" in {line.function.rpartition('.')[2]}"
+    return f"{file}:{line.line}{where}" + (f" ({note})" if note else "")
+
+
+def _line_of_caller() -> _Line | None:
+    frame: Any = sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else _Line.of(frame.f_code, frame.f_lineno)
+
+
+def of_lowering(ctx: Any) -> int | str:
+    """The site of the call that is lowered: a number, or, for a program that other processes will run, with its text."""
+    users = (_Line.of(code, line) for code, line in frames_of(ctx.traceback) if is_user_file(code.co_filename))
+    # Where mpixla traces itself, for an eager call, the user's line is that which waits for the program.
+    line = next(users, None) or _line_of_caller()
+    if line is None:
+        return 0
+    scopes = _SCOPE.findall(str(ctx.name_stack))
+    note = scopes[-1] if scopes else _part.text
+    number = _number(line, note)
+    return f"{number:016x} {_text(line, note)}" if ctx.module_context.lowering_parameters.for_export else number
+
+
+def of_caller() -> int:
+    """The site of the operation that is being called."""
+    line = _line_of_caller()
+    return 0 if line is None else _number(line, _part.text)
