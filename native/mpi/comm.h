@@ -38,9 +38,9 @@ comm_entry *comm_find(int64_t id);
 
 /* Counts a collective call: how many there were before. One thread at a time uses a communicator. */
 static inline int64_t comm_count(comm_entry *entry) {
-    int64_t before = atomic_load_explicit(&entry->collectives, memory_order_relaxed);
-    atomic_store_explicit(&entry->collectives, before + 1, memory_order_relaxed);
-    return before;
+    int64_t so_far = atomic_load_explicit(&entry->collectives, memory_order_relaxed);
+    atomic_store_explicit(&entry->collectives, so_far + 1, memory_order_relaxed);
+    return so_far;
 }
 
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
