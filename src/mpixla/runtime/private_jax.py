@@ -23,6 +23,9 @@ from jax._src import dispatch as _dispatch
 # without one XLA may reorder the communication inside a program.
 from jax._src import effects as _effects
 
+# Which frames of a traceback are the user's: JAX names them in what it compiles, and mpixla in reports.
+from jax._src import source_info_util as _source_info
+
 # Executables that were compiled ahead of time, and where every program is lowered; see below.
 from jax._src.interpreters import pxla as _pxla
 
@@ -31,9 +34,6 @@ from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
 from jax.errors import JaxRuntimeError
 from jax.interpreters import mlir
-
-# Which frames of a traceback are the user's: JAX names them in what it compiles, and mpixla in reports.
-from jax._src import source_info_util as _source_info
 
 # What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
 from jax.interpreters.partial_eval import dce_rules

@@ -1,8 +1,8 @@
 """Sites: the lines of the user's source that calls come from, so that reports can name them.
 
-A traced call carries its site as a number in the program; what stands there, the C library is told (native/call/site.h).
-The number is made of the file's name, the function, and the line within it: so it is the same on every rank and in
-every run, and does not change when lines before the function do.
+A traced call carries its site as a number in the program; the C library is told what the number stands for
+(native/call/site.h). It is made of the file's name, the function, and the line within it: so it is the same on every
+rank and in every run, and does not change when lines before the function do.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def _line_of_caller() -> _Line | None:
 
 
 def of_lowering(ctx: Any) -> int | str:
-    """The site of the call that is lowered: a number, or, for a program that other processes will run, with its text."""
+    """The site of the call that is lowered: a number; in a program that other processes will run, with its text."""
     users = (_Line.of(code, line) for code, line in frames_of(ctx.traceback) if is_user_file(code.co_filename))
     # Where mpixla traces itself, for an eager call, the user's line is that which waits for the program.
     line = next(users, None) or _line_of_caller()
