@@ -13,7 +13,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.runtime import private_jax, versions
+from mpixla.runtime import private_jax, sites, versions
 
 PACKAGE = Path(mpixla.__file__).parent
 X = jnp.ones(3)
@@ -226,6 +226,32 @@ def without_dispatch_in_python(monkeypatch):
     monkeypatch.setattr(private_jax._pxla.MeshExecutable, "create_cpp_call", private_jax._dispatch_in_cpp)
 
 
+def names_this_line() -> bool:
+    """The site of a traced call is a line of this file, not of mpixla or JAX."""
+    lines = []
+
+    def note(ctx):
+        lines.extend(code.co_filename for code, _ in private_jax.frames_of(ctx.traceback))
+        return of_lowering(ctx)
+
+    of_lowering, sites.of_lowering = sites.of_lowering, note
+    try:
+        jax.jit(lambda x: add(x)).lower(X)
+    finally:
+        sites.of_lowering = of_lowering
+    users = [file for file in lines if private_jax.is_user_file(file)]
+    return str(PACKAGE / "ops" / "collective.py") in lines and users[:1] == [__file__]
+
+
+def without_exclusion(monkeypatch):
+    paths = private_jax._source_info._exclude_paths
+    monkeypatch.setattr(
+        private_jax._source_info, "_exclude_paths", [path for path in paths if not path.startswith(str(PACKAGE))]
+    )
+    private_jax._source_info._exclude_path_regex.cache_clear()
+    private_jax.is_user_file.cache_clear()
+
+
 def without_rewriting(monkeypatch):
     monkeypatch.setattr(private_jax._pxla, "lower_sharding_computation", private_jax._lower)
 
@@ -259,6 +285,8 @@ NEEDED = {
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
     "pxla.lower_sharding_computation": (reveals_hidden, without_rewriting),
+    "source_info_util.is_user_filename": (names_this_line, None),
+    "source_info_util.register_exclusion": (names_this_line, without_exclusion),
 }
 
 
@@ -279,6 +307,8 @@ def test_does_its_job(name, monkeypatch):
             still = False
         finally:
             monkeypatch.undo()
+            private_jax._source_info._exclude_path_regex.cache_clear()
+            private_jax.is_user_file.cache_clear()
             jax.clear_caches()
             jax.jit(add)(X).block_until_ready()  # a failed program's token would fail the exit
         assert not still, f"this JAX does not need {name} any more: take it out of private_jax.py"

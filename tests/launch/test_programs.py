@@ -1,4 +1,5 @@
-"""What holds across processes: programs are the same text in every run, debug lines are whole, devices are single."""
+"""What holds across processes: programs are the same text in every run, failures name lines, debug lines are whole,
+devices are single."""
 
 import re
 
@@ -137,3 +138,51 @@ for t in threads: t.join()
 assert not wrong
 """,
     )
+
+
+TOO_LONG = """
+import sys, jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+
+def too_long(x):
+    return mpixla.sendrecv(jnp.ones(4), x, 0, 0, comm=MPI.COMM_SELF)
+
+def fails(call):
+    try:
+        jax.block_until_ready(call())
+    except jax.errors.JaxRuntimeError as e:
+        print(str(e).splitlines()[-1], flush=True)
+"""
+EXPORT = """
+exported = jax.export.export(jax.jit(too_long), disabled_checks=mpixla.export_checks())(jnp.ones(3))
+open(sys.argv[1], "wb").write(exported.serialize())
+"""
+RUN_EXPORTED = """
+import sys, jax, jax.numpy as jnp, mpixla
+exported = jax.export.deserialize(bytearray(open(sys.argv[1], "rb").read()))
+try:
+    jax.block_until_ready(exported.call(jnp.ones(3)))
+except jax.errors.JaxRuntimeError as e:
+    print(e)
+"""
+
+
+def test_an_exported_program_has_its_lines(job, tmp_path):
+    """A process that has not traced it names them."""
+    job(1, TOO_LONG + EXPORT, tmp_path / "program")
+    assert "script.py:6 in too_long" in job(1, RUN_EXPORTED, tmp_path / "program").stdout
+
+
+TWO_LINES = """
+fails(lambda: too_long(jnp.ones(3)))
+fails(lambda: mpixla.sendrecv(jnp.ones(4), jnp.ones(3), 0, 0, comm=MPI.COMM_SELF))
+"""
+
+
+@pytest.mark.parametrize("report", ["MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE", None])
+def test_eager_calls_have_lines_where_reports_are_asked_for(job, report, tmp_path):
+    """Else two lines share one program."""
+    value = {"MPIXLA_CHECK": "1", "MPIXLA_TIMEOUT": "60", "MPIXLA_TRACE": str(tmp_path)}
+    seen = job(1, TOO_LONG + TWO_LINES, **({report: value[report]} if report else {})).stdout
+    assert seen.count("script.py:6 in too_long") == (1 if report else 2)
+    assert seen.count("script.py:15 in <lambda>") == (1 if report else 0)
