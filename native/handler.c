@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "call/frame.h"
+#include "call/site.h"
 #include "ops/exchange.h"
 #include "ops/halo.h"
 #include "ops/request.h"
@@ -32,9 +33,12 @@ static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const ch
     return ffi_error_make(call, code, sentence);
 }
 
-/* The call does not fit, in the words of error_get. */
-static ffi_error *refuse(const ffi_call_frame *call) {
-    return fail(call, FFI_FAILED_PRECONDITION, error_get());
+/* The call does not fit, in the words of error_get, to which this adds where it stands. */
+static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
+    char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
+    const char *line = site_text(site);
+    snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
+    return fail(call, FFI_FAILED_PRECONDITION, sentence);
 }
 
 /* The number that the MPI standard names; codes may be any numbers of the implementation. */
@@ -89,7 +93,8 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     frame f;
     log_call line;
     flight *mine = flight_mine();
-    if (!mine || frame_read(&f, &o->shape, call)) return refuse(call);
+    if (!mine) return refuse(call, 0);
+    if (frame_read(&f, &o->shape, call)) return refuse(call, f.site);
     const frame *outer = flight_enter(mine, &f);
     int code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
@@ -102,7 +107,7 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     }
     if (t) code = transport_end(t, code);
     flight_leave(mine, outer);
-    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call) : error_of_mpi(call, &f, code);
+    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call, f.site) : error_of_mpi(call, &f, code);
     if (o->shape.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }
@@ -117,7 +122,7 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
     if (ffi_is_answered(call)) return NULL;
     if (failure_is_untold()) failure_tell();
     transport t = {.block = NULL};
-    if (device_enter(&t.gpu, call)) return refuse(call);
+    if (device_enter(&t.gpu, call)) return refuse(call, 0);
     ffi_error *error = handle(call, o, &t);
     device_leave(&t.gpu);
     return error;

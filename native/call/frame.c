@@ -406,6 +406,7 @@ static int passes_memory(const ffi_call_frame *call) {
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
+    f->site = 0;
     if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
     /* Field by field: clearing the whole would touch the scratch status on every call. */
     f->shape = shape;
@@ -414,7 +415,6 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->id = (frame_buffer){0};
     f->request = NULL;
     f->started = NULL;
-    f->site = 0;
     f->on_root = 0;
     f->fault = (frame_fault){0};
     f->device = NULL;

@@ -117,7 +117,8 @@ static inline int frame_is_collective(const frame *f) {
     return (f->shape->attributes & (DEST | SOURCE)) == 0 && f->shape->request != FRAME_WAITS;
 }
 
-/* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set. */
+/* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set,
+ * and `site` alone is filled, as far as it could be read. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
 
 /* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */

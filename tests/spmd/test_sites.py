@@ -9,13 +9,11 @@ from mpi4py import MPI
 
 import mpixla
 
-SELF = MPI.COMM_SELF
-X, LONGER = jnp.ones(3), jnp.ones(4)
+X = jnp.ones(3)
 
 
-def too_long(x):
-    """A message to oneself that does not fit."""
-    return mpixla.sendrecv(LONGER, x, 0, 0, comm=SELF)
+def alone(x, comm):
+    return mpixla.sendrecv(x, x, 0, 0, comm=comm)
 
 
 def line_of(fun, text):
@@ -25,68 +23,73 @@ def line_of(fun, text):
     return f"test_sites.py:{first + found}"
 
 
-def message_of(call):
-    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
-        jax.block_until_ready(call())
+def message_of(fun, x=X, jit=jax.jit):
+    """What a function of an array and a communicator says once that was freed."""
+    comm = MPI.COMM_SELF.Dup()
+    program = jit(lambda x: fun(x, comm))
+    jax.block_until_ready(program(x))
+    comm.Free()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="was freed") as caught:
+        jax.block_until_ready(program(x))
     return str(caught.value)
 
 
-def in_a_loop(x):
+def in_a_loop(x, comm):
     def step(carry, _):
-        return mpixla.sendrecv(LONGER, carry, 0, 0, comm=SELF), None
+        return mpixla.sendrecv(carry, carry, 0, 0, comm=comm), None
 
     return jax.lax.scan(step, x, None, length=2)[0]
 
 
-def in_a_branch(x):
-    return jax.lax.cond(x.sum() > 0, lambda x: mpixla.sendrecv(LONGER, x, 0, 0, comm=SELF), lambda x: x, x)
+def in_a_branch(x, comm):
+    return jax.lax.cond(x.sum() > 0, lambda x: mpixla.sendrecv(x, x, 0, 0, comm=comm), lambda x: x, x)
 
 
 HERE = "mpixla.sendrecv("
 
 
 @pytest.mark.parametrize("jit", [jax.jit, mpixla.jit])
-@pytest.mark.parametrize("fun", [too_long, in_a_loop, in_a_branch])
+@pytest.mark.parametrize("fun", [alone, in_a_loop, in_a_branch])
 def test_traced(jit, fun):
-    message = message_of(lambda: jit(fun)(X))
-    assert f"{line_of(fun, HERE)} in " in message
+    message = message_of(fun, jit=jit)
+    assert f"{line_of(fun, HERE)} in " in message.partition("(at ")[2]
     assert message.count("test_sites.py:") == 1
 
 
 @pytest.mark.parametrize("jit", [jax.jit, mpixla.jit])
 def test_transformed(jit):
     """The line of the call, also for the communication that JAX makes of it."""
-    line = line_of(too_long, HERE)
-    assert line in message_of(lambda: jit(jax.vmap(too_long))(jnp.ones((2, 3))))
-    assert line in message_of(lambda: jit(jax.grad(lambda x: too_long(x).sum()))(X))
+    line = line_of(alone, HERE)
+    assert line in message_of(lambda x, comm: jax.vmap(lambda x: alone(x, comm))(x), jnp.ones((2, 3)), jit)
+    assert line in message_of(lambda x, comm: jax.grad(lambda x: alone(x, comm).sum())(x), jit=jit)
 
 
 def test_the_innermost_line_of_the_user():
-    def helper(x):
-        return mpixla.sendrecv(LONGER, x, 0, 0, comm=SELF)
+    def helper(x, comm):
+        return mpixla.sendrecv(x + 1, x, 0, 0, comm=comm)
 
-    assert line_of(test_the_innermost_line_of_the_user, HERE + "LONGER") in message_of(lambda: jax.jit(helper)(X))
+    assert line_of(test_the_innermost_line_of_the_user, HERE + "x + 1") in message_of(helper)
+
+
+def a_tree(x, comm):
+    return mpixla.sendrecv({"a": x, "b": x}, {"a": x, "b": x}, 0, 0, comm=comm)
+
+
+def test_a_leaf_is_named():
+    assert f"{line_of(a_tree, HERE)} in a_tree (leaf 1 of 2)" in message_of(a_tree)
 
 
 def started(x):
-    request = mpixla.isendrecv(LONGER, x, 0, 0, comm=SELF)
+    request = mpixla.isendrecv(jnp.ones(4), x, 0, 0, comm=MPI.COMM_SELF)
     return mpixla.wait(request)
 
 
 def test_a_wait_has_two_lines():
-    message = message_of(lambda: jax.jit(started)(X))
-    assert f"at {line_of(started, 'mpixla.wait(')}".replace("at ", "") in message
-    assert "started at" in message
-    assert line_of(started, "mpixla.isendrecv(") in message
-
-
-def a_tree(x):
-    return mpixla.sendrecv({"a": x, "b": LONGER}, {"a": x, "b": x}, 0, 0, comm=SELF)
-
-
-def test_a_leaf_is_named():
-    message = message_of(lambda: jax.jit(a_tree)(X))
-    assert f"{line_of(a_tree, HERE)} in a_tree (leaf 2 of 2)" in message
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:  # the message is too long
+        jax.block_until_ready(jax.jit(started)(X))
+    at, _, since = str(caught.value).partition("started at")
+    assert line_of(started, "mpixla.wait(") in at
+    assert line_of(started, "mpixla.isendrecv(") in since
 
 
 def test_text_does_not_depend_on_lines_before():
