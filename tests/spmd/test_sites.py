@@ -29,7 +29,7 @@ def message_of(fun, x=X, jit=jax.jit):
     program = jit(lambda x: fun(x, comm))
     jax.block_until_ready(program(x))
     comm.Free()
-    with pytest.raises(jax.errors.JaxRuntimeError, match="was freed") as caught:
+    with pytest.raises(Exception, match="was freed") as caught:
         jax.block_until_ready(program(x))
     return str(caught.value)
 
@@ -85,11 +85,25 @@ def started(x):
 
 
 def test_a_wait_has_two_lines():
-    with pytest.raises(jax.errors.JaxRuntimeError) as caught:  # the message is too long
+    try:
         jax.block_until_ready(jax.jit(started)(X))
-    at, _, since = str(caught.value).partition("started at")
+    except Exception as e:
+        at, _, since = str(e).partition("started at")
+    else:
+        pytest.skip("this MPI does not notice that the message is too long")
     assert line_of(started, "mpixla.wait(") in at
     assert line_of(started, "mpixla.isendrecv(") in since
+
+
+def test_functions_of_one_name():
+    functions = [
+        lambda x, comm: mpixla.bcast(x, 0, comm=comm),
+        lambda x, comm: mpixla.bcast(x, 0, comm=comm),
+    ]
+    first = line_of(test_functions_of_one_name, "functions = [")
+    file, number = first.split(":")
+    for i, fun in enumerate(functions):
+        assert f"{file}:{int(number) + 1 + i} in" in message_of(fun)
 
 
 def test_text_does_not_depend_on_lines_before():

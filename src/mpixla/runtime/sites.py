@@ -60,10 +60,17 @@ class _Line(NamedTuple):
         return cls(code.co_filename, code.co_qualname, code.co_firstlineno, line)
 
 
+_lines: dict[int, _Line] = {}
+
+
 @functools.cache
 def _number(line: _Line, note: str) -> int:
-    name = f"{os.path.basename(line.file)}:{line.function}:{line.line - line.first_line}:{note}"
-    number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1 or 1
+    # Functions of one name in one file, lambdas above all, are told apart by where they stand.
+    for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
+        name = f"{os.path.basename(line.file)}:{line.function}:{line.line - first}:{note}"
+        number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1 or 1
+        if _lines.setdefault(number, line) == line:
+            break
     native.check(native.lib.mpixla_site_name(number, _text(line, note).encode()))
     return number
 
