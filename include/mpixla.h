@@ -191,6 +191,25 @@ MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 /* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
 MPIXLA_API int mpixla_logging_set(int on);
 
+/* A timeline of this process, a file of JSON in the Chrome trace format that is whole at every moment: docs/trace.md.
+ */
+typedef struct mpixla_trace_facts {
+    size_t struct_size;    /* sizeof(mpixla_trace_facts) of the caller */
+    const char *directory; /* which exists, and gets rank-0003.json */
+    int64_t limit;         /* bytes, at least 128 KiB: what does not fit is left out, with a sentence */
+    int64_t ranks;         /* of the job */
+    const char *job;       /* tells runs apart, the same on all ranks */
+    const char *clock;     /* the same on all ranks that have the same monotonic clock */
+} mpixla_trace_facts;
+/* From now on calls are written down, until mpixla_trace_end, which fails if the file could not take them all. */
+MPIXLA_API int mpixla_trace_start(const mpixla_trace_facts *facts);
+MPIXLA_API int mpixla_trace_end(void);
+/* The clock of the timeline, in nanoseconds. */
+MPIXLA_API int64_t mpixla_trace_now(void);
+/* Writes into the timeline what was found of the clock: that at its time `when` rank 0's said `ahead` more, as well as
+ * a message of this round trip can tell. */
+MPIXLA_API int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip);
+
 /* How many handlers are inside MPI at this moment. */
 MPIXLA_API int64_t mpixla_calls_in_flight(void);
 

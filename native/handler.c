@@ -17,6 +17,7 @@
 #include "watch/failure.h"
 #include "watch/flight.h"
 #include "watch/log.h"
+#include "watch/trace.h"
 #include "xla/ffi.h"
 
 #define NOWHERE MPIXLA_NOWHERE
@@ -96,8 +97,12 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     if (!mine) return refuse(call, 0);
     if (frame_read(&f, &o->shape, call)) return refuse(call, f.site);
     const frame *outer = flight_enter(mine, &f);
+    trace_call traced;
+    int tracing = trace_is_on();
+    if (tracing) trace_start(&traced, &f, t != NULL);
     int code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
+    if (code == 0 && tracing) trace_request(&traced, &f);
     if (code == 0) {
         int logging = log_is_on();
         if (logging) log_start(&line, &f);
@@ -106,6 +111,7 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
         if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
     }
     if (t) code = transport_end(t, code);
+    if (tracing) trace_end(&traced, t, code != 0);
     flight_leave(mine, outer);
     ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call, f.site) : error_of_mpi(call, &f, code);
     if (o->shape.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
@@ -129,21 +135,21 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
 }
 
 /* What each row of the tables becomes. First the handlers: the row's calls in functions, and the shape of its frame. */
-#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...) \
-    static int name##_run(frame *c) {                                                             \
-        const mpi_counted *mpi = c->mpi;                                                          \
-        (void)mpi;                                                                                \
-        return call;                                                                              \
-    }                                                                                             \
-    static const operation name##_operation = {                                                   \
-        .shape = {.mpi_name = mpi_name_, .attributes = (attributes_) | SITE, __VA_ARGS__},        \
-        .run = name##_run,                                                                        \
-        .through_nccl = nccl_call};                                                               \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                         \
-        return handle_on_host(call_frame, &name##_operation);                                     \
-    }                                                                                             \
-    ffi_error *device_handler(ffi_call_frame *call_frame) {                                       \
-        return handle_on_device(call_frame, &name##_operation);                                   \
+#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...)            \
+    static int name##_run(frame *c) {                                                                        \
+        const mpi_counted *mpi = c->mpi;                                                                     \
+        (void)mpi;                                                                                           \
+        return call;                                                                                         \
+    }                                                                                                        \
+    static const operation name##_operation = {                                                              \
+        .shape = {.op_name = #name, .mpi_name = mpi_name_, .attributes = (attributes_) | SITE, __VA_ARGS__}, \
+        .run = name##_run,                                                                                   \
+        .through_nccl = nccl_call};                                                                          \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                    \
+        return handle_on_host(call_frame, &name##_operation);                                                \
+    }                                                                                                        \
+    ffi_error *device_handler(ffi_call_frame *call_frame) {                                                  \
+        return handle_on_device(call_frame, &name##_operation);                                              \
     }
 
 #define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \

@@ -45,6 +45,7 @@ typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_
 
 /* What a frame is checked against. */
 typedef struct frame_shape {
+    const char *op_name; /* "allreduce" */
     const char *mpi_name;
     mpixla_where send, template_, recv;
     frame_counts counts;

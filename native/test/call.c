@@ -29,7 +29,8 @@ const frame_shape *call_shape(const char *op) {
     } rows[] = {
 #define MPIXLA_OP(name_, host_, device_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_, nccl_) \
     {#name_,                                                                                                      \
-     {.mpi_name = mpi_name_,                                                                                      \
+     {.op_name = #name_,                                                                                          \
+      .mpi_name = mpi_name_,                                                                                      \
       .send = send_,                                                                                              \
       .template_ = template__,                                                                                    \
       .recv = recv_,                                                                                              \

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from . import native
+from . import native, trace
 from .mpi import MPI
 from .private_jax import forget_tokens, jax_has_started, when_failed
 
@@ -144,6 +144,7 @@ def _end() -> None:
     _is_ending = True
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
+    trace.end()
     if not native.lib.mpixla_failures_end():
         return
     if _aborts and _can_abort():

@@ -79,6 +79,19 @@ class _HelperRow(ctypes.Structure):
     _fields_ = (("name", c_char_p), ("host_handler", c_void_p), ("device_handler", c_void_p))
 
 
+class TraceFacts(ctypes.Structure):
+    """``mpixla_trace_facts``."""
+
+    _fields_ = (
+        ("struct_size", c_size_t),
+        ("directory", c_char_p),
+        ("limit", c_int64),
+        ("ranks", c_int64),
+        ("job", c_char_p),
+        ("clock", c_char_p),
+    )
+
+
 class Dtype(NamedTuple):
     """A row of native/tables/dtypes.def."""
 
@@ -143,6 +156,10 @@ def _load() -> ctypes.CDLL:
         ("mpixla_helper_table", POINTER(_HelperRow), [size]),
         ("mpixla_attribute_table", POINTER(c_char_p), [size]),
         ("mpixla_logging_set", c_int, [c_int]),
+        ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
+        ("mpixla_trace_end", c_int, []),
+        ("mpixla_trace_now", c_int64, []),
+        ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
         ("mpixla_calls_in_flight", c_int64, []),
         ("mpixla_failures_seen", None, [c_char_p]),
         ("mpixla_failures_raised_on", None, [c_void_p]),

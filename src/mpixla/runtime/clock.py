@@ -1,0 +1,86 @@
+"""Clocks of several hosts: how far rank 0's is ahead, found by short messages there and back."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .mpi import MPI
+
+# The best of these messages counts: it was held up least.
+_ROUNDS = 32
+_TAG, _DONE = 1, -1
+
+
+class Reading(NamedTuple):
+    """A comparison with rank 0's clock, all in nanoseconds: at ``when`` it said ``ahead`` more."""
+
+    when: int
+    ahead: int
+    round_trip: int
+
+
+def name() -> str:
+    """What all processes have in common that have the same monotonic clock: the start of the host, and its time."""
+    boot = socket.gethostname()
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with suppress(OSError):
+        boot += " " + os.readlink("/proc/self/ns/time")
+    return boot
+
+
+def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> Reading | None:
+    """Compares the clocks of some ranks with rank 0's. Rank 0 and these must call it at about the same time.
+
+    Args:
+        comm: mpi4py's communicator, on which nothing else is under way.
+        ranks: those that compare; rank 0 is none of them.
+        now: the clock.
+        seconds: for which a rank waits for the others.
+
+    Returns:
+        What this rank has found; None on rank 0, on ranks that are not among those, and if the time was over.
+    """
+    deadline = time.monotonic() + seconds
+    if comm.Get_rank() == 0:
+        _answer(comm, len(ranks), now, deadline)
+        return None
+    return _ask(comm, now, deadline) if comm.Get_rank() in ranks else None
+
+
+def _answer(comm: Any, asking: int, now: Callable[[], int], deadline: float) -> None:
+    message, status = np.zeros(1, np.int64), MPI.Status()
+    while asking and time.monotonic() < deadline:
+        if comm.Iprobe(MPI.ANY_SOURCE, _TAG, status):
+            comm.Recv(message, status.Get_source(), _TAG)
+            if message[0] == _DONE:
+                asking -= 1
+            else:
+                message[0] = now()
+                comm.Send(message, status.Get_source(), _TAG)
+
+
+def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
+    best, message, answer = None, np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for _ in range(_ROUNDS):
+        request = comm.Irecv(answer, 0, _TAG)
+        begin = now()
+        comm.Send(message, 0, _TAG)
+        while not request.Test():
+            if time.monotonic() > deadline:
+                request.Cancel()
+                request.Wait()
+                return None
+        end = now()
+        middle = (begin + end) // 2
+        if best is None or end - begin < best.round_trip:
+            best = Reading(middle, int(answer[0]) - middle, end - begin)
+    message[0] = _DONE
+    comm.Send(message, 0, _TAG)
+    return best

@@ -1,0 +1,104 @@
+"""MPIXLA_TRACE: each rank writes what it calls into a file of its own (native/watch/trace.h)."""
+
+import ctypes
+import os
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import clock, native, settings
+from .comm import get_default_comm
+from .mpi import MPI
+
+_LIMIT = "MPIXLA_TRACE_LIMIT"
+_LIMIT_MIB = 256
+# At the end the other ranks may be gone, or far from it.
+_SECONDS = 2.0
+
+_comm: Any = None  # for the comparison of clocks, where there are several
+_comparing: list[int] = []  # the first rank of each further host
+
+
+class _Rank(NamedTuple):
+    """What the ranks tell each other."""
+
+    wants: bool
+    clock: str
+    failure: str | None
+    job: str
+
+
+def install() -> None:
+    """Begins to trace if the environment says so. All ranks must call it: they need not agree."""
+    wanted = np.array(settings.is_on(settings.TRACE), np.int32)
+    in_job = np.empty_like(wanted)
+    get_default_comm().Allreduce(wanted, in_job, MPI.MAX)
+    if in_job:
+        _start_on_all(bool(wanted))
+
+
+def _start_on_all(wanted: bool) -> None:
+    global _comm
+    failure = None
+    comm = get_default_comm()
+    directory = os.path.abspath(os.environ.get(settings.TRACE, ""))
+    if wanted:
+        try:
+            os.makedirs(directory, exist_ok=True)
+        except OSError as e:
+            failure = f"the directory {directory} cannot be made: {e.strerror}"
+    mine = _Rank(wanted, clock.name(), failure, f"{time.time_ns():x}-{os.getpid():x}")
+    ranks: list[_Rank] = comm.allgather(mine)
+    if wanted and not failure:
+        failure = _start(directory, len(ranks), ranks[0].job)
+    failures = comm.allgather(failure)
+    first = next((rank for rank, failure in enumerate(failures) if failure), None)
+    if first is not None:
+        native.lib.mpixla_trace_end()
+        raise ImportError(
+            f"mpixla cannot trace on rank {first} (MPIXLA_TRACE): {failures[first]}. Name a directory that every rank "
+            f"can write to, or unset MPIXLA_TRACE."
+        )
+    clocks = [rank.clock for rank in ranks]
+    _comparing[:] = [rank for rank, name in enumerate(clocks) if name != clocks[0] and clocks.index(name) == rank]
+    if _comparing:
+        _comm = MPI.COMM_WORLD.Dup()
+        readings = comm.allgather(clock.compare(_comm, _comparing, _now, float("inf")))
+        _tell(readings[clocks.index(clocks[comm.Get_rank()])])
+
+
+def _start(directory: str, ranks: int, job: str) -> str | None:
+    """Returns what was wrong."""
+    text = os.environ.get(_LIMIT) or str(_LIMIT_MIB)
+    try:
+        limit = int(float(text) * 2**20)
+    except (ValueError, OverflowError):
+        limit = -1
+    if not 2**20 <= limit < 2**62:
+        return f"{_LIMIT} must be a number of MiB, at least 1, but is '{text}'"
+    facts = native.TraceFacts(
+        struct_size=ctypes.sizeof(native.TraceFacts),
+        directory=os.fsencode(directory),
+        limit=limit,
+        ranks=ranks,
+        job=job.encode(),
+        clock=clock.name().encode(),
+    )
+    return None if native.lib.mpixla_trace_start(ctypes.byref(facts)) == 0 else native.lib.mpixla_last_error().decode()
+
+
+def _now() -> int:
+    return int(native.lib.mpixla_trace_now())
+
+
+def _tell(reading: clock.Reading | None) -> None:
+    if reading:
+        native.lib.mpixla_trace_clock(*reading)
+
+
+def end() -> None:
+    """Ends the timeline, when no call is under way."""
+    if _comparing and not MPI.Is_finalized():
+        _tell(clock.compare(_comm, _comparing, _now, _SECONDS))
+    native.lib.mpixla_trace_end()  # what was left out has been told

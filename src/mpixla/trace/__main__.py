@@ -1,0 +1,83 @@
+"""``python -m mpixla.trace directory``: what a job did with its time. Alone, or under mpirun, where rank 0 does it."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from ..runtime.command_line import Parser
+from ..runtime.mpi import MPI
+from . import picture
+from .match import match
+from .merge import merge
+from .read import read
+from .tables import tables
+
+
+def _rows(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a number of rows, at least 1, but is '{text}'.")
+    return int(text)
+
+
+def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> int:
+    """Returns the exit status."""
+    try:
+        job = read(directory)
+    except FileNotFoundError as e:
+        sys.stderr.write(f"{e}\n")
+        return 1
+    match(job)
+    print(tables(job, rows))
+    for note in job.notes:
+        print(f"Note: {note}")
+    try:
+        merge(job, merged)
+    except OSError as e:
+        sys.stderr.write(
+            f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o.\n"
+        )
+        return 1
+    print(f"All ranks on one timeline, for ui.perfetto.dev or chrome://tracing: {merged}")
+    if drawn is not None:
+        failure = picture.draw(job, drawn)
+        if failure:
+            sys.stderr.write(f"{failure}\n")
+            return 1
+        print(f"The picture: {drawn}")
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Does what the command line says, and returns the exit status. All ranks must call it.
+
+    Args:
+        arguments: the command line, by default that of this process.
+    """
+    parser = Parser(
+        prog="python -m mpixla.trace",
+        description="Says where a job's time went that ran with MPIXLA_TRACE=directory: by operation, by line, by rank, "
+        "and who waited for whom. docs/trace.md explains it.",
+    )
+    parser.add_argument("directory", type=Path, help="what MPIXLA_TRACE named")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="the timeline of all ranks (default: merged.json in there)"
+    )
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG, SVG or PDF; needs matplotlib")
+    parser.add_argument(
+        "--rows", type=_rows, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    status = 0
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        output = options.output or options.directory / "merged.json"
+        try:
+            status = _report(options.directory, output, options.picture, options.rows)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # who reads has seen enough
+    return int(MPI.COMM_WORLD.bcast(status))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
