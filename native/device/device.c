@@ -1,6 +1,7 @@
 #include "device/device.h"
 
 #include "base/error.h"
+#include "base/pause.h"
 
 static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
     /* An older table ends before it. */
@@ -48,7 +49,17 @@ void device_leave(const device *d) {
 }
 
 int device_wait(const device *d) {
-    return DRIVER_CALL(d->driver, stream_synchronize, d->stream);
+    pause_begin();
+    int failed = DRIVER_CALL(d->driver, stream_synchronize, d->stream);
+    pause_end();
+    return failed;
+}
+
+int device_wait_for(const device *d, driver_event event) {
+    pause_begin();
+    int failed = DRIVER_CALL(d->driver, event_synchronize, event);
+    pause_end();
+    return failed;
 }
 
 int device_copy_in(const device *d, void *to, const void *from_host, int64_t bytes) {

@@ -166,7 +166,7 @@ static int piece_start(const transport *t, const void *from, const piece *p) {
 
 static int piece_run(const transport *t, frame *f, int (*run)(frame *f), const void *from, void *to, const piece *p) {
     const mpi_library *mpi = mpi_get();
-    if (DRIVER_CALL(t->gpu.driver, event_synchronize, p->block->released)) return MPI_REFUSED;
+    if (device_wait_for(&t->gpu, p->block->released)) return MPI_REFUSED;
     f->send.data = f->recv.data = p->block->data;
     f->from = p->block->data;
     if (from && to) f->from = (const void *)(intptr_t)mpi->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */

@@ -42,6 +42,7 @@ from .ops.request import (
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
 from .runtime import exit as _exit
 from .runtime import gpu as _gpu
+from .runtime import timeout as _timeout
 from .runtime import versions as _versions
 from .runtime.comm import comm_of, get_default_comm
 from .runtime.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
@@ -95,6 +96,7 @@ __all__ = [
 ]
 
 
+_timeout.install()
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
 _gpu.install()
