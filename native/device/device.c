@@ -1,8 +1,7 @@
 #include "device/device.h"
 
-#include <time.h>
-
 #include "base/error.h"
+#include "base/pause.h"
 
 static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
     /* An older table ends before it. */
@@ -49,29 +48,17 @@ void device_leave(const device *d) {
         (void)d->driver->make_current(d->previous);
 }
 
-static _Thread_local int64_t waited;
-
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-int64_t device_waited(void) {
-    return waited;
-}
-
 int device_wait(const device *d) {
-    int64_t began = now();
+    pause_begin();
     int failed = DRIVER_CALL(d->driver, stream_synchronize, d->stream);
-    waited += now() - began;
+    pause_end();
     return failed;
 }
 
 int device_wait_for(const device *d, driver_event event) {
-    int64_t began = now();
+    pause_begin();
     int failed = DRIVER_CALL(d->driver, event_synchronize, event);
-    waited += now() - began;
+    pause_end();
     return failed;
 }
 

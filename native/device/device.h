@@ -21,10 +21,8 @@ void device_leave(const device *d);
 
 /* Waits until all is done that the stream was given. This, and the copies, return 0, or -1 with error_set. */
 int device_wait(const device *d);
-/* The same for what was given to it before the event. */
+/* The same, up to where the event was recorded. */
 int device_wait_for(const device *d, driver_event event);
-/* For how long the calling thread has waited in these two so far, in nanoseconds. */
-int64_t device_waited(void);
 
 /* Each gives the stream a copy and returns. Memory of the host is pinned (pool.h), and is left alone until the copy is
  * done. Nothing happens for 0 bytes. */

@@ -81,7 +81,7 @@ pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     int waits = 0;
     pool_block *b = take(d, kind, size_class, &waits);
     if (!b) return block_make(d, kind, size_class);
-    if (!waits || DRIVER_CALL(d->driver, event_synchronize, b->released) == 0) return b;
+    if (!waits || device_wait_for(d, b->released) == 0) return b;
     block_free(d->driver, b);
     return NULL;
 }

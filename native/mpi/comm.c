@@ -28,6 +28,11 @@ void mpixla_forked(void) {
 }
 
 static void (*_Atomic plan_free)(void *plan);
+static void (*_Atomic finalize_begins)(void);
+
+void comm_finalize_tells(void (*stop)(void)) {
+    atomic_store(&finalize_begins, stop);
+}
 
 void comm_plans_freed_by(void (*freed)(void *plan)) {
     atomic_store(&plan_free, freed);
@@ -38,7 +43,11 @@ static void comm_drop(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
-    if (entry->handle == mpi->facts.comm_self) atomic_store(&state, FINALIZED);
+    if (entry->handle == mpi->facts.comm_self) {
+        void (*tell)(void) = atomic_load(&finalize_begins);
+        if (tell && atomic_load(&state) != FORKED) tell();
+        atomic_store(&state, FINALIZED);
+    }
     void (*free_plan)(void *) = atomic_load(&plan_free);
     void *plan = atomic_exchange(&entry->plan, NULL);
     if (plan && free_plan && atomic_load(&state) == USABLE) free_plan(plan);
@@ -105,6 +114,10 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
 int mpixla_comm_is_alive(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
     return entry && atomic_load(&entry->alive) && atomic_load(&state) == USABLE;
+}
+
+comm_entry *comm_look(int64_t id) {
+    return list_find(&comms, id);
 }
 
 comm_entry *comm_find(int64_t id) {

@@ -30,12 +30,18 @@ typedef struct comm_entry {
 /* From now on `freed` is called with the plan of each communicator that is freed, while MPI can be used. */
 void comm_plans_freed_by(void (*freed)(void *plan));
 
+/* From now on `stop` is called when MPI_Finalize begins: MPI can still be used. */
+void comm_finalize_tells(void (*stop)(void));
+
 /* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
 int comm_start(mpi_library *library);
 
 /* The communicator with this number; it lives as long as the library. NULL with error_set if there is none, if
  * it was freed, or once MPI is finalized. Takes no lock. */
 comm_entry *comm_find(int64_t id);
+
+/* The same for those who only look: also one that was freed. NULL if there is none. */
+comm_entry *comm_look(int64_t id);
 
 /* Counts a collective call: how many there were before. One thread at a time uses a communicator. */
 static inline int64_t comm_count(comm_entry *entry) {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/list.h"
+#include "base/pause.h"
 
 static list flights = {.item_size = sizeof(flight), .what = "threads that communicate"};
 static _Thread_local flight *own;
@@ -36,6 +37,7 @@ flight *flight_mine(void) {
     if (own) return own;
     own = place_take();
     pthread_once(&once, key_create);
+    pause_count_in(own ? &own->pauses : NULL);
     /* Without the key the place stays taken, which costs its memory and no more. */
     if (own && !no_key) (void)pthread_setspecific(key, own);
     return own;
@@ -131,6 +133,24 @@ int64_t flight_count(void) {
     int64_t count = atomic_load(&flights.count), in_call = 0;
     for (int64_t i = 0; i < count; i++) in_call += atomic_load(&((flight *)list_find(&flights, i))->call) != NULL;
     return in_call;
+}
+
+int64_t flight_threads(void) {
+    return atomic_load(&flights.count);
+}
+
+flight_moment flight_of(int64_t thread) {
+    flight *f = list_find(&flights, thread);
+    return (flight_moment){.entered = atomic_load(&f->entered),
+                           .in_call = atomic_load(&f->call) != NULL,
+                           .pauses = atomic_load_explicit(&f->pauses, memory_order_relaxed)};
+}
+
+void flight_show(int64_t thread, void (*see)(void *context, const frame *call), void *context) {
+    flight *f = list_find(&flights, thread);
+    const frame *call = look_begin(f);
+    if (call) see(context, call);
+    look_end(f);
 }
 
 int flight_look(flight_seen *seen, int most) {

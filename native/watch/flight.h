@@ -17,6 +17,7 @@ typedef struct flight {
     _Atomic(const frame *) call;  /* NULL: none */
     atomic_int_least64_t entered; /* calls so far: tells them apart */
     atomic_int looked_at, taken;
+    atomic_int pauses; /* of the thread (pause.h) */
     atomic_int_least64_t last[FLIGHT_KEPT][FLIGHT_WORDS]; /* call number n at n % FLIGHT_KEPT (flight_record) */
 } flight;
 
@@ -55,6 +56,20 @@ int64_t flight_now(void);
 /* The last calls of a thread (0 is the first that ever made one), the newest first, at most FLIGHT_KEPT; returns how
  * many. One that is overwritten meanwhile is left out. */
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
+
+/* How many threads have ever made a call: those with the numbers below it. */
+int64_t flight_threads(void);
+
+/* A thread at this moment. */
+typedef struct flight_moment {
+    int64_t entered; /* calls so far */
+    int in_call;
+    int pauses; /* odd: it waits for something that is no other rank (pause.h) */
+} flight_moment;
+flight_moment flight_of(int64_t thread);
+
+/* Shows the call that a thread is in, which cannot end meanwhile, to `see`, or does nothing where it is in none. */
+void flight_show(int64_t thread, void (*see)(void *context, const frame *call), void *context);
 
 /* Whether the thread is still in that call; then what it is, as frame_describe says it with details. */
 int flight_lasts(const flight_seen *seen, char *text, size_t bytes);

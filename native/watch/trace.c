@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/pause.h"
 #include "call/site.h"
 #include "mpi/reduction.h"
 #include "mpixla.h"
@@ -335,7 +336,7 @@ static void write_call(trace_call *c, const frame *f) {
 
 void trace_start(trace_call *c, const frame *f, int on_a_gpu) {
     *c = (trace_call){.began = mpixla_trace_now(),
-                      .waited = on_a_gpu ? device_waited() : 0,
+                      .waited = on_a_gpu ? pause_total() : 0,
                       .lane = lane_take(),
                       .on_a_gpu = on_a_gpu,
                       .is_of_a_request = f->id.dtype != NULL};
@@ -359,7 +360,7 @@ void trace_end(const trace_call *c, const transport *t, int failed) {
     lane_leave(c->lane);
     if (!c->event) return;
     if (c->on_a_gpu) {
-        time_format(duration, device_waited() - c->waited);
+        time_format(duration, pause_total() - c->waited);
         patch(c->event + AT_GPU, duration, sizeof duration);
         if (t) patch(c->event + AT_TRANSPORT, transports[t->kind], 8);
     }

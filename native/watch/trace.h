@@ -14,7 +14,7 @@
 typedef struct trace_call {
     char *event;         /* NULL: not written */
     int64_t began;       /* nanoseconds */
-    int64_t waited;      /* what device_waited said then */
+    int64_t waited;      /* what pause_total said then */
     int lane;            /* its row */
     int on_a_gpu;        /* its arrays are */
     int is_of_a_request; /* written when that is known */

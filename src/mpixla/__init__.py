@@ -42,6 +42,7 @@ from .ops.request import (
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
 from .runtime import exit as _exit
 from .runtime import gpu as _gpu
+from .runtime import timeout as _timeout
 from .runtime import trace as _trace
 from .runtime import versions as _versions
 from .runtime.comm import comm_of, get_default_comm
@@ -96,6 +97,7 @@ __all__ = [
 ]
 
 
+_timeout.install()
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
 _gpu.install()

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from . import native, trace
+from . import native, timeout, trace
 from .mpi import MPI
 from .private_jax import forget_tokens, jax_has_started, when_failed
 
@@ -142,11 +142,12 @@ def _wait() -> None:
 def _end() -> None:
     global _is_ending
     _is_ending = True
+    timeout.script_ended()
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
     trace.end()
-    if not native.lib.mpixla_failures_end():
-        return
-    if _aborts and _can_abort():
-        _abort("ends with a failed call that nobody has looked at")
-    native.lib.mpixla_exit_badly()
+    if native.lib.mpixla_failures_end():
+        if _aborts and _can_abort():
+            _abort("ends with a failed call that nobody has looked at")
+        native.lib.mpixla_exit_badly()
+    timeout.leave()

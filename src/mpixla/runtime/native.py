@@ -1,7 +1,7 @@
 """The C library: loading it, connecting it to the MPI that mpi4py has loaded, and its tables."""
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,6 +92,12 @@ class TraceFacts(ctypes.Structure):
     )
 
 
+class Process(ctypes.Structure):
+    """mpixla_process."""
+
+    _fields_ = (("host", c_char_p), ("name", c_char_p), ("number", c_int64))
+
+
 class Dtype(NamedTuple):
     """A row of native/tables/dtypes.def."""
 
@@ -167,6 +173,11 @@ def _load() -> ctypes.CDLL:
         ("mpixla_exit_badly", c_int, []),
         ("mpixla_forked", None, []),
         ("mpixla_interrupt_watch", c_int, [c_int, c_int]),
+        ("mpixla_timeout_set", c_int, [c_double, c_uint64, POINTER(Process), c_int64]),
+        ("mpixla_timeout_stack_wanted", c_int, []),
+        ("mpixla_timeout_stack_give", None, [c_char_p]),
+        ("mpixla_timeout_ended", None, []),
+        ("mpixla_timeout_leave", c_int, []),
         ("mpixla_count_limit_set", c_int64, [c_int64]),
         ("mpixla_gpu_is_possible", c_int, []),
         ("mpixla_gpus_expect", None, [c_int, c_int]),

@@ -1,0 +1,79 @@
+#include "base/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNIT = 8, FIRST_ROOM = 1024 };
+
+/* A place for so many bytes, with zeros behind them up to the next unit. */
+static char *place_for(wire_writer *w, size_t bytes) {
+    size_t whole = (bytes + UNIT - 1) / UNIT * UNIT;
+    while (!w->failed && w->room - w->bytes < whole) {
+        size_t wider = w->room > 0 ? 2 * w->room : FIRST_ROOM;
+        char *data = realloc(w->data, wider);
+        w->failed = data == NULL;
+        if (!data) break;
+        w->data = data;
+        w->room = wider;
+    }
+    if (w->failed) return NULL;
+    char *place = w->data + w->bytes;
+    memset(place, 0, whole);
+    w->bytes += whole;
+    return place;
+}
+
+void wire_write(wire_writer *w, int64_t number) {
+    char *place = place_for(w, sizeof number);
+    if (place) memcpy(place, &number, sizeof number);
+}
+
+static void write_counted(wire_writer *w, const void *data, int64_t n, size_t bytes) {
+    wire_write(w, n);
+    char *place = place_for(w, bytes);
+    if (place && bytes > 0) memcpy(place, data, bytes);
+}
+
+void wire_write_text(wire_writer *w, const char *text) {
+    size_t bytes = strlen(text) + 1;
+    write_counted(w, text, (int64_t)bytes, bytes);
+}
+
+void wire_write_list(wire_writer *w, const int64_t *items, int64_t n) {
+    write_counted(w, items, n, (size_t)n * sizeof *items);
+}
+
+static const char *take(wire_reader *r, uint64_t bytes) {
+    uint64_t whole = bytes > SIZE_MAX - UNIT ? bytes : (bytes + UNIT - 1) / UNIT * UNIT;
+    if (r->failed || whole > r->bytes - r->at) {
+        r->failed = 1;
+        return NULL;
+    }
+    const char *place = r->data + r->at;
+    r->at += whole;
+    return place;
+}
+
+int64_t wire_read(wire_reader *r) {
+    int64_t number = 0;
+    const char *place = take(r, sizeof number);
+    if (place) memcpy(&number, place, sizeof number);
+    return number;
+}
+
+const char *wire_read_text(wire_reader *r) {
+    int64_t bytes = wire_read(r);
+    const char *text = bytes > 0 ? take(r, (uint64_t)bytes) : NULL;
+    if (text && text[bytes - 1] == '\0') return text;
+    r->failed = 1;
+    return "";
+}
+
+const int64_t *wire_read_list(wire_reader *r, int64_t *n) {
+    *n = wire_read(r);
+    const char *items = *n > 0 && *n <= INT64_MAX / UNIT ? take(r, (uint64_t)*n * UNIT) : NULL;
+    if (items) return (const int64_t *)(const void *)items;
+    r->failed |= *n != 0;
+    *n = 0;
+    return NULL;
+}

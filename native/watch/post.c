@@ -1,0 +1,126 @@
+#include "watch/post.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi/dtype.h"
+#include "mpi/mpi.h"
+#include "xla/xla_ffi.h"
+
+enum { TAG = 1 };
+
+/* Before the data of each letter. */
+typedef struct head {
+    int64_t kind, from, number;
+} head;
+
+typedef struct parcel {
+    mpi_request request;
+    struct parcel *next;
+    int64_t bytes;
+    _Alignas(8) char data[];
+} parcel;
+
+static mpixla_handle comm;
+static parcel *sent, *coming; /* `coming` is of one letter, which may be on its way for a while */
+static mpi_request joining;
+static int has_joined;
+
+void post_open(mpixla_handle handle) {
+    comm = handle;
+}
+
+static mpixla_handle byte_type(void) {
+    return dtype_find(FFI_U8)->handle;
+}
+
+static parcel *parcel_make(int64_t bytes) {
+    parcel *p = calloc(1, sizeof *p + (size_t)bytes);
+    if (p) p->bytes = bytes;
+    return p;
+}
+
+/* Done, or as good as that: with an error there is nothing to wait for. */
+static int is_done(mpi_request *request) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int done = 0;
+    return mpi_get()->test(request, &done, status) != 0 || done;
+}
+
+static void sent_free(void) {
+    for (parcel **p = &sent; *p;) {
+        parcel *this = *p;
+        if (!is_done(&this->request)) {
+            p = &this->next;
+            continue;
+        }
+        *p = this->next;
+        free(this);
+    }
+}
+
+void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes) {
+    const mpi_library *mpi = mpi_get();
+    const head h = {.kind = kind, .from = mpi->world_rank, .number = number};
+    parcel *p = parcel_make((int64_t)(sizeof h + bytes));
+    if (!p) return;
+    memcpy(p->data, &h, sizeof h);
+    if (bytes > 0) memcpy(p->data + sizeof h, data, bytes);
+    if (mpi->small->isend(p->data, p->bytes, byte_type(), to, TAG, comm, &p->request) != 0) {
+        free(p);
+        return;
+    }
+    p->next = sent;
+    sent = p;
+}
+
+/* The letter that waits to be received. */
+static parcel *come(void) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    const mpi_library *mpi = mpi_get();
+    int there = 0, source = (int)mpi->facts.any_source;
+    int64_t bytes = 0;
+    if (mpi->iprobe(source, TAG, comm, &there, status) != 0 || !there) return NULL;
+    if (mpi->get_elements(status, byte_type(), &bytes) != 0 || bytes < 0) return NULL;
+    parcel *p = parcel_make(bytes);
+    /* Nobody else receives here, so this is the letter that was seen. */
+    if (p && mpi->small->irecv(p->data, bytes, byte_type(), source, TAG, comm, &p->request) == 0) return p;
+    free(p);
+    return NULL;
+}
+
+int post_take(post_letter *letter) {
+    head h;
+    sent_free();
+    if (!coming) coming = come();
+    if (!coming || !is_done(&coming->request)) return 0;
+    parcel *p = coming;
+    coming = NULL;
+    if (p->bytes < (int64_t)sizeof h) {
+        free(p);
+        return 0;
+    }
+    memcpy(&h, p->data, sizeof h);
+    *letter = (post_letter){.kind = (post_kind)h.kind,
+                            .from = (int)h.from,
+                            .number = h.number,
+                            .memory = (char *)p,
+                            .data = p->data + sizeof h,
+                            .bytes = (size_t)p->bytes - sizeof h};
+    return 1;
+}
+
+int post_unsent(void) {
+    int n = 0;
+    sent_free();
+    for (const parcel *p = sent; p; p = p->next) n++;
+    return n;
+}
+
+void post_join(void) {
+    has_joined = mpi_get()->ibarrier(comm, &joining) == 0;
+}
+
+int post_all_joined(void) {
+    return !has_joined || is_done(&joining);
+}

@@ -1,0 +1,21 @@
+/* From what all ranks say of themselves to who waits for whom, in words. */
+#ifndef MPIXLA_NATIVE_REPORT_H
+#define MPIXLA_NATIVE_REPORT_H
+
+#include "watch/state.h"
+
+/* What the ranks have said: one state for each rank of MPI_COMM_WORLD, in their order. */
+typedef struct report_ranks {
+    const state *all;
+    int64_t n;
+} report_ranks;
+
+/* Whether a call of this rank waits for somebody who has not come, or has come to another call. If not, all are there
+ * that it takes: data is moving. */
+int report_is_stuck(const report_ranks *ranks, int64_t rank);
+
+/* The report of a rank whose call has waited for longer than the limit, in seconds. The caller frees it; NULL where
+ * there is no memory. */
+char *report_write(const report_ranks *ranks, int64_t rank, double limit);
+
+#endif

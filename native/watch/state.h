@@ -1,0 +1,91 @@
+/* What a rank says of itself when others wait for it: the calls that it is in, where its script is, and its last calls.
+ */
+#ifndef MPIXLA_NATIVE_STATE_H
+#define MPIXLA_NATIVE_STATE_H
+
+#include <stdint.h>
+
+#include "base/wire.h"
+
+/* Calls of so many threads are told. */
+enum { STATE_CALLS = 4, STATE_LINES = 4096 };
+
+/* Whom a message of a call goes to or comes from. */
+typedef struct state_peer {
+    int64_t rank; /* in MPI_COMM_WORLD, or MPIXLA_ANY_SOURCE */
+    int64_t tag;  /* or MPIXLA_ANY_TAG */
+    int64_t receives;
+} state_peer;
+
+typedef struct state_call {
+    int64_t milliseconds; /* for how long it has waited */
+    int64_t pauses;       /* it waits for the rank's own GPU, which computes */
+    int64_t collective;   /* all members of the communicator make it */
+    int64_t comm;         /* the communicator: the same number on all its members */
+    int64_t sequence;     /* of a collective call: how many there were before on the communicator */
+    int64_t root, items;  /* which all ranks must agree on; -1: none */
+    const char *what;     /* as frame_describe has it, with details */
+    const char *op;       /* "MPI_Bcast" */
+    const char *kind;     /* what all ranks must agree on beside the root: "float32, op MPI_SUM" */
+    const char *site;     /* "" if unknown */
+    const char *comm_name;
+    const int64_t *needed;    /* of a collective call: the others that it takes, by their rank in MPI_COMM_WORLD */
+    int64_t needs;            /* how many */
+    const state_peer *peers;  /* of a call that sends or receives a message */
+    int64_t messages;         /* how many */
+} state_call;
+
+/* How many collective calls there were on a communicator. */
+typedef struct state_comm {
+    int64_t comm, calls;
+} state_comm;
+
+/* A collective call that was made, as far as it is remembered. */
+typedef struct state_past {
+    int64_t comm, sequence;
+    int64_t op;   /* a number made of the operation's name: state_op */
+    int64_t line; /* in `last` of the state, from 0 */
+} state_past;
+
+typedef enum state_presence {
+    STATE_HERE,     /* it has answered */
+    STATE_SILENT,   /* it has not */
+    STATE_STOPPED,  /* it has not, since its process is stopped */
+    STATE_DEAD,     /* ... or is gone */
+    STATE_PRESENCES
+} state_presence;
+
+typedef struct state {
+    int64_t rank; /* in MPI_COMM_WORLD */
+    int64_t presence;
+    int64_t ended;      /* it is at the end of its script */
+    int64_t percent;    /* of a processor that it used lately; -1: unknown */
+    const char *where;  /* "process 12 on host node1"; "" */
+    const char *python; /* lines of its Python threads; "" */
+    const char *last;   /* the calls of the thread that made the newest one, from that one on, a line each */
+    const state_past *past;
+    int64_t in_past;
+    state_call calls[STATE_CALLS];
+    int64_t in_calls;
+    const state_comm *comms;
+    int64_t in_comms;
+} state;
+
+/* What is not in the calls, and for how long each thread has waited in its own (0 for the first thread that ever made
+ * a call; there may be fewer), nanoseconds. */
+typedef struct state_facts {
+    int64_t rank, ended, percent;
+    const char *where, *python;
+    const int64_t *waited;
+    int64_t threads;
+} state_facts;
+
+int64_t state_op(const char *name);
+
+/* Writes down this process. */
+void state_write(wire_writer *w, const state_facts *facts);
+
+/* Reads what state_write has written; the texts and lists stay in the reader's memory. -1 if it is no such thing. */
+int state_read(state *s, wire_reader *r);
+
+#endif

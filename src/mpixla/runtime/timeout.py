@@ -1,0 +1,121 @@
+"""The time limit, ``MPIXLA_TIMEOUT``: what the C library (native/watch/deadline.c) needs of Python for its reports."""
+
+import linecache
+import math
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+
+from . import native, settings
+from .comm import get_default_comm
+from .mpi import MPI
+from .private_jax import is_user_file
+
+_LINES = 8  # of a thread
+_BAD = -1.0
+
+_limit = 0.0
+
+
+def install() -> None:
+    """Starts what watches the calls, on all ranks together, if any of them is asked for a time limit.
+
+    Raises:
+        ValueError: on all ranks, if the variable is no time on one of them.
+    """
+    global _limit
+    comm = get_default_comm()
+    mine = _wanted()
+    bounds = np.array([-mine, mine])
+    comm.Allreduce(MPI.IN_PLACE, bounds, MPI.MAX)
+    least, _limit = -float(bounds[0]), float(bounds[1])
+    if least == _BAD:
+        _limit = 0.0
+        raise ValueError(
+            f"{settings.TIMEOUT} must be a number of seconds greater than 0, or 0 for no limit, on every rank; on this "
+            f"one it is {os.environ.get(settings.TIMEOUT)!r}."
+        )
+    if not _limit:
+        return
+    if least != _limit and comm.Get_rank() == 0:
+        sys.stderr.write(
+            f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {_limit:g} s. Let "
+            "mpirun pass the variable on to all of them.\n"
+        )
+    settings.reports = True
+    processes = comm.allgather((_host(), platform.node() or "an unnamed host", os.getpid()))
+    table = (native.Process * len(processes))(*((host.encode(), name.encode(), pid) for host, name, pid in processes))
+    channel = 0
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        duplicate = MPI.COMM_WORLD.Dup()  # never freed: the other ranks may not be there any more
+        duplicate.Set_name("mpixla time limit")
+        channel = native.handle_of(duplicate)
+    native.check(native.lib.mpixla_timeout_set(_limit, channel, table, len(table)))
+    threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
+
+
+def script_ended() -> None:
+    """Says that the program has come to its end, for the reports of ranks that wait for it."""
+    if _limit:
+        native.lib.mpixla_timeout_ended()
+
+
+def leave() -> None:
+    """Waits until all ranks have come to their end: until then they may ask where this one is."""
+    while _limit and not native.lib.mpixla_timeout_leave():
+        time.sleep(0)
+
+
+def _wanted() -> float:
+    if not settings.is_on(settings.TIMEOUT):
+        return 0.0
+    with suppress(ValueError):
+        seconds = float(os.environ[settings.TIMEOUT])
+        if 0 < seconds < 1e9 and math.isfinite(seconds):
+            return seconds
+        if seconds == 0:
+            return 0.0
+    return _BAD
+
+
+def _host() -> str:
+    """What is the same for processes that see each other's numbers: the host, and on Linux the PID namespace."""
+    text = platform.node()
+    with suppress(OSError):
+        text = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+    return text
+
+
+def _tell_stacks() -> None:
+    while native.lib.mpixla_timeout_stack_wanted():
+        native.lib.mpixla_timeout_stack_give("\n".join(_stacks()).encode(errors="replace"))
+
+
+def _stacks() -> Iterator[str]:
+    """The users' lines of all threads, the main thread first and the innermost line first."""
+    frames, own, main = sys._current_frames(), threading.get_ident(), threading.main_thread().ident
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident in sorted(frames, key=lambda ident: ident != main):
+        lines = list(_lines(frames[ident]))
+        users = [text for is_users, text in lines if is_users]
+        if ident == own or not (users or ident == main):
+            continue
+        yield "Python's main thread:" if ident == main else f"Python's thread {names.get(ident, ident)}:"
+        yield from [f"  {text}" for text in (users or [text for _, text in lines])[:_LINES]]
+
+
+def _lines(frame: FrameType | None) -> Iterator[tuple[bool, str]]:
+    while frame is not None:
+        code = frame.f_code
+        source = linecache.getline(code.co_filename, frame.f_lineno).strip()
+        is_users = is_user_file(code.co_filename) and not code.co_filename.startswith("<frozen")
+        yield is_users, f"{code.co_filename}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else "")
+        frame = frame.f_back
