@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "call/frame.h"
+#include "check/check.h"
 #include "ops/exchange.h"
 #include "ops/halo.h"
 #include "ops/request.h"
@@ -91,8 +92,10 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     flight *mine = flight_mine();
     if (!mine || frame_read(&f, &o->shape, call)) return refuse(call);
     const frame *outer = flight_enter(mine, &f);
-    int code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
+    int checks = check_is_on(), code = checks ? check_begin(&f) : 0, begun = code == 0;
+    if (code == 0) code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
+    if (code == 0 && checks && check_wait(&f)) code = request_abandon(&f);
     if (code == 0) {
         int logging = log_is_on();
         if (logging) log_start(&line, &f);
@@ -100,6 +103,7 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
         if (logging) log_end(&line, &f, class_of(code));
         if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
     }
+    if (checks && begun) code = check_end(&f, code);
     if (t) code = transport_end(t, code);
     flight_leave(mine, outer);
     ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call) : error_of_mpi(call, &f, code);
@@ -124,21 +128,21 @@ static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *
 }
 
 /* What each row of the tables becomes. First the handlers: the row's calls in functions, and the shape of its frame. */
-#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...) \
-    static int name##_run(frame *c) {                                                             \
-        const mpi_counted *mpi = c->mpi;                                                          \
-        (void)mpi;                                                                                \
-        return call;                                                                              \
-    }                                                                                             \
-    static const operation name##_operation = {                                                   \
-        .shape = {.mpi_name = mpi_name_, .attributes = (attributes_) | SITE, __VA_ARGS__},        \
-        .run = name##_run,                                                                        \
-        .through_nccl = nccl_call};                                                               \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                         \
-        return handle_on_host(call_frame, &name##_operation);                                     \
-    }                                                                                             \
-    ffi_error *device_handler(ffi_call_frame *call_frame) {                                       \
-        return handle_on_device(call_frame, &name##_operation);                                   \
+#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...)        \
+    static int name##_run(frame *c) {                                                                    \
+        const mpi_counted *mpi = c->mpi;                                                                 \
+        (void)mpi;                                                                                       \
+        return call;                                                                                     \
+    }                                                                                                    \
+    static const operation name##_operation = {                                                          \
+        .shape = {.row = #name, .mpi_name = mpi_name_, .attributes = (attributes_) | SITE, __VA_ARGS__}, \
+        .run = name##_run,                                                                               \
+        .through_nccl = nccl_call};                                                                      \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                \
+        return handle_on_host(call_frame, &name##_operation);                                            \
+    }                                                                                                    \
+    ffi_error *device_handler(ffi_call_frame *call_frame) {                                              \
+        return handle_on_device(call_frame, &name##_operation);                                          \
     }
 
 #define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \

@@ -66,6 +66,7 @@ typedef struct mpi_library {
     int (*wait)(void *request, void *status);
     int (*abort)(mpixla_handle comm, int code);
     int (*barrier)(mpixla_handle comm);
+    int (*iprobe)(int source, int tag, mpixla_handle comm, int *flag, void *status);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
     int (*comm_rank)(mpixla_handle comm, int *rank);
     int (*comm_size)(mpixla_handle comm, int *size);

@@ -28,20 +28,23 @@ const frame_shape *call_shape(const char *op) {
         frame_shape shape;
     } rows[] = {
 #define MPIXLA_OP(name_, host_, device_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_, nccl_) \
-    {#name_,                                                                                                      \
-     {.mpi_name = mpi_name_,                                                                                      \
-      .send = send_,                                                                                              \
-      .template_ = template__,                                                                                    \
-      .recv = recv_,                                                                                              \
-      .counts = counts_,                                                                                          \
-      .attributes = attributes_}},
+    {#name_, {.row = #name_,
+        .mpi_name = mpi_name_,
+        .send = send_,
+        .template_ = template__,
+        .recv = recv_,
+        .counts = counts_,
+        .attributes = attributes_}
+}
+,
 #include "tables/ops.def"
 #undef MPIXLA_OP
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (strcmp(rows[i].name, op) == 0) return &rows[i].shape;
-    fprintf(stderr, "there is no operation %s\n", op);
-    exit(2);
+}
+;
+for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    if (strcmp(rows[i].name, op) == 0) return &rows[i].shape;
+fprintf(stderr, "there is no operation %s\n", op);
+exit(2);
 }
 
 static ffi_handler *handler_find(const char *op) {
