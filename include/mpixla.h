@@ -185,6 +185,16 @@ MPIXLA_API void mpixla_hip_file_add(const char *file);
 /* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
+/* Checked mode: from now on calls are compared between the ranks that make them, and those that do not fit are refused
+ * on all of these: "lines" compares all, "calls" all but the lines of the user's source. An MPI_Status has the source
+ * and the tag at these bytes. Call it before any handler runs, on all ranks. */
+MPIXLA_API int mpixla_check_set(const char *mode, size_t status_source, size_t status_tag);
+/* Compares messages on this communicator from now on, not only from its first collective call on. All its processes
+ * must call it. */
+MPIXLA_API int mpixla_check_join(int64_t comm);
+/* Hears what other ranks still have to say, at the end. Call it when no handler runs, before mpixla_requests_end. */
+MPIXLA_API void mpixla_check_end(void);
+
 /* The attributes' names, in alphabetical order. */
 MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 

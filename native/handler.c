@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "call/frame.h"
 #include "call/site.h"
+#include "check/check.h"
 #include "ops/exchange.h"
 #include "ops/halo.h"
 #include "ops/request.h"
@@ -98,11 +99,13 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     if (frame_read(&f, &o->shape, call)) return refuse(call, f.site);
     const frame *outer = flight_enter(mine, &f);
     trace_call traced;
-    int tracing = trace_is_on();
+    int tracing = trace_is_on(), checks = check_is_on();
     if (tracing) trace_start(&traced, &f, t != NULL);
-    int code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
+    int code = checks ? check_begin(&f) : 0, begun = code == 0;
+    if (code == 0) code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
     if (code == 0 && tracing) trace_request(&traced, &f);
+    if (code == 0 && checks && check_wait(&f)) code = request_abandon(&f);
     if (code == 0) {
         int logging = log_is_on();
         if (logging) log_start(&line, &f);
@@ -110,6 +113,7 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
         if (logging) log_end(&line, &f, class_of(code));
         if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
     }
+    if (checks && begun) code = check_end(&f, code);
     if (t) code = transport_end(t, code);
     if (tracing) trace_end(&traced, t, code != 0);
     flight_leave(mine, outer);

@@ -415,6 +415,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->id = (frame_buffer){0};
     f->request = NULL;
     f->started = NULL;
+    f->checks[0] = f->checks[1] = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
     f->device = NULL;

@@ -99,6 +99,7 @@ typedef struct frame {
     frame_array arrays[ATTRIBUTES];           /* likewise */
     int64_t site;                             /* of the user's source (site.h) */
     int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
+    void *checks[2];                          /* of checked mode (check/check.h) */
     frame_fault fault;
     const device *device;                  /* in whose memory the buffers lie; NULL: the host's */
     const nccl *nccl;                      /* through which the call communicates; NULL: through MPI */

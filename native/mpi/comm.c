@@ -33,9 +33,14 @@ static void (*_Atomic finalize_begins)(void);
 void comm_finalize_tells(void (*stop)(void)) {
     atomic_store(&finalize_begins, stop);
 }
+static void (*_Atomic checks_free)(void *checks);
 
 void comm_plans_freed_by(void (*freed)(void *plan)) {
     atomic_store(&plan_free, freed);
+}
+
+void comm_checks_freed_by(void (*freed)(void *checks)) {
+    atomic_store(&checks_free, freed);
 }
 
 /* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
@@ -51,6 +56,9 @@ static void comm_drop(void *value) {
     void (*free_plan)(void *) = atomic_load(&plan_free);
     void *plan = atomic_exchange(&entry->plan, NULL);
     if (plan && free_plan && atomic_load(&state) == USABLE) free_plan(plan);
+    void (*free_checks)(void *) = atomic_load(&checks_free);
+    void *checks = atomic_exchange(&entry->checks, NULL);
+    if (checks && free_checks && atomic_load(&state) == USABLE) free_checks(checks);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     for (int i = 0; i < COMM_DERIVED; i++)
         if (atomic_exchange(&entry->derived[i].made, 0) && atomic_load(&state) == USABLE)
@@ -160,4 +168,8 @@ int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
 
 int comm_private(comm_entry *entry, mpixla_handle *private) {
     return comm_derive(entry, COMM_PRIVATE, private);
+}
+
+int comm_checking(comm_entry *entry, mpixla_handle *checking) {
+    return comm_derive(entry, COMM_CHECKING, checking);
 }

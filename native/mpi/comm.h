@@ -8,8 +8,8 @@
 
 enum { COMM_NAME_BYTES = 64 };
 
-/* Communicators that the library makes of another: see comm_reversed and comm_private. */
-enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
+/* Communicators that the library makes of another: see comm_reversed, comm_private and comm_checking. */
+enum { COMM_REVERSED, COMM_PRIVATE, COMM_CHECKING, COMM_DERIVED };
 
 typedef struct comm_entry {
     mpixla_handle handle;
@@ -19,6 +19,7 @@ typedef struct comm_entry {
         atomic_int made;
     } derived[COMM_DERIVED];          /* made of this one, and freed with it */
     _Atomic(void *) plan;             /* of the transports for GPUs (transport/plan.h), NULL if there is none */
+    _Atomic(void *) checks;           /* of checked mode (check/state.h), NULL if there are none */
     atomic_int_least64_t collectives; /* calls of all ranks so far */
     _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     atomic_int is_traced;             /* watch/trace.c has described it */
@@ -32,6 +33,8 @@ void comm_plans_freed_by(void (*freed)(void *plan));
 
 /* From now on `stop` is called when MPI_Finalize begins: MPI can still be used. */
 void comm_finalize_tells(void (*stop)(void));
+/* The same for `checks`, before the communicators that were made of it go. */
+void comm_checks_freed_by(void (*freed)(void *checks));
 
 /* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
 int comm_start(mpi_library *library);
@@ -56,5 +59,8 @@ int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
 
 /* A duplicate, on which the library's messages do not meet those of the program: made and freed in the same way. */
 int comm_private(comm_entry *entry, mpixla_handle *private);
+
+/* Another one, for the messages of checked mode. */
+int comm_checking(comm_entry *entry, mpixla_handle *checking);
 
 #endif

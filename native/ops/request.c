@@ -196,6 +196,15 @@ void request_settle(frame *f, int code) {
     pthread_mutex_unlock(&table);
 }
 
+int request_abandon(frame *f) {
+    pthread_mutex_lock(&table);
+    f->request->state = REQUEST_ABANDONED;
+    pthread_mutex_unlock(&table);
+    f->request = NULL;
+    f->started = NULL;
+    return MPI_REFUSED;
+}
+
 /* Calls */
 
 int request_exchange(const frame *f) {
@@ -276,7 +285,7 @@ int request_send(frame *f) {
 }
 
 int request_wait(frame *f) {
-    _Alignas(16) char status[2][MPI_STATUS_BYTES];
+    _Alignas(16) char unread[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     request *r = f->request;
     if (r && sends(r) && !receives(r) && goes_to_itself(&r->call)) {
@@ -284,13 +293,13 @@ int request_wait(frame *f) {
         f->request = NULL;
         return 0;
     }
-    int received = r && receives(r) ? mpi->wait(&r->receiving, status[0]) : 0;
-    int sent = r && sends(r) ? mpi->wait(&r->sending, status[1]) : 0;
+    int received = r && receives(r) ? mpi->wait(&r->receiving, r->call.scratch) : 0;
+    int sent = r && sends(r) ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
     int64_t arrived = r ? f->recv.count : 0;
     if (r && frame_has(&r->call, ATTRIBUTE_SOURCE)) {
-        int code = mpi->get_elements(status[0], r->call.type, &arrived);
+        int code = mpi->get_elements(r->call.scratch, r->call.type, &arrived);
         if (code != 0) return code;
         if (arrived < 0) arrived = 0;
         if (arrived > f->recv.count) arrived = f->recv.count;

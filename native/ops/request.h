@@ -21,7 +21,8 @@ typedef enum request_state {
     REQUEST_STARTING, /* a handler has it */
     REQUEST_STARTED,  /* a program has its id */
     REQUEST_WAITING,  /* a handler has it */
-    REQUEST_LEFT      /* nobody has it: a message to this rank itself, to be received */
+    REQUEST_LEFT,     /* nobody has it: a message to this rank itself, to be received */
+    REQUEST_ABANDONED /* likewise: a collective call that no other rank makes */
 } request_state;
 
 typedef struct request {
@@ -44,6 +45,10 @@ int request_take(frame *f);
 /* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back, unless
  * it left the request. `code` is MPI's. */
 void request_settle(frame *f, int code);
+
+/* The call is refused (error_set) that would wait for f->request, a collective call that will never be complete: its
+ * memory is MPI's for good. Returns MPI_REFUSED. */
+int request_abandon(frame *f);
 
 /* MPI_Send, returning MPI's code. To this rank itself it might wait for ever, as nobody else can receive the message,
  * so MPI gets a copy and is left with it; so is a wait for such an isend. */

@@ -40,6 +40,7 @@ from .ops.request import (
     waitall,
 )
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
+from .runtime import checks as _checks
 from .runtime import exit as _exit
 from .runtime import gpu as _gpu
 from .runtime import timeout as _timeout
@@ -100,6 +101,7 @@ __all__ = [
 _timeout.install()
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
+_checks.install()
 _gpu.install()
 _trace.install()
 _exit.install()

@@ -133,6 +133,7 @@ def _wait() -> None:
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)
+    native.lib.mpixla_check_end()
     native.lib.mpixla_requests_end()
     if native.lib.mpixla_gpus_end() < 0:
         sys.stderr.write(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")

@@ -1,0 +1,29 @@
+/* Whether the ranks of a communicator want the same collective call, which all of them learn before it is made.
+ *
+ * Each rank makes a number of what it wants, and one small reduction tells all of them whether the numbers are equal.
+ * Where they are not, each rank tells all others what it wants, and all have the same report.
+ */
+#ifndef MPIXLA_NATIVE_AGREE_H
+#define MPIXLA_NATIVE_AGREE_H
+
+#include "call/frame.h"
+#include "check/state.h"
+
+/* For a call that completes. All ranks return 0, or all MPI_REFUSED with error_set; or MPI's error code. */
+int agree_now(check_state *s, const frame *f);
+
+/* For a call that starts: the comparison is started, and nobody waits. NULL with error_set, or with MPI's error code in
+ * `*code`. What it returns, agree_wait takes, once, when the call is waited for, and before: it returns 0, or
+ * MPI_REFUSED with error_set. A call that is refused there was started all the same, so its memory is MPI's for good.
+ */
+struct agreement *agree_start(check_state *s, const frame *f, int *code);
+int agree_wait(check_state *s, struct agreement *a);
+
+/* Compares what is started, in the order in which it was started: all ranks must be about to make a collective call. */
+int agree_settle(check_state *s);
+
+/* At the end: tells of what was started and never waited for, as far as it is known by then. */
+void agree_end(check_state *s);
+void agree_free(check_state *s);
+
+#endif

@@ -1,0 +1,89 @@
+#include "check/check.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "check/agree.h"
+#include "check/message.h"
+#include "check/tally.h"
+#include "mpixla.h"
+
+static void let_go(check_state *s) {
+    agree_free(s);
+    message_free(s);
+}
+
+void check_start(void (*tell)(const char *sentence)) {
+    message_late_told_to(tell);
+    check_state_freed_by(let_go);
+}
+
+int mpixla_check_set(const char *mode, size_t status_source, size_t status_tag) {
+    int lines = strcmp(mode, "lines") == 0, calls = strcmp(mode, "calls") == 0;
+    if (!lines && !calls) return error_set("MPIXLA_CHECK is '%s', but must be 1, lines, calls or 0", mode);
+    if (status_source + sizeof(int) > MPI_STATUS_BYTES || status_tag + sizeof(int) > MPI_STATUS_BYTES)
+        return error_set("an MPI_Status has its source and its tag in its first %d bytes", MPI_STATUS_BYTES);
+    message_status_set(status_source, status_tag);
+    check_mode_set(lines ? CHECK_LINES : CHECK_CALLS);
+    return 0;
+}
+
+int mpixla_check_join(int64_t comm) {
+    comm_entry *entry = comm_find(comm);
+    check_state *s = entry ? check_state_of(entry) : NULL;
+    int code = s ? message_join(s) : MPI_REFUSED;
+    if (code > 0) return error_set("MPI_Comm_dup or MPI_Alltoall failed on communicator '%s'", entry->name);
+    return code == 0 ? 0 : -1;
+}
+
+void mpixla_check_end(void) {
+    if (!check_is_on() || !mpi_get()) return;
+    check_states_each(message_finish);
+    check_states_each(agree_end);
+}
+
+static int is_message(const frame *f) {
+    return frame_has(f, ATTRIBUTE_DEST) || frame_has(f, ATTRIBUTE_SOURCE);
+}
+
+static int collective_begin(check_state *s, frame *f) {
+    int code = 0;
+    message_poll(s);
+    if (f->shape->request == FRAME_STARTS) {
+        if (f->size > 1) f->checks[0] = agree_start(s, f, &code);
+        return f->size > 1 && !f->checks[0] && code == 0 ? MPI_REFUSED : code;
+    }
+    code = agree_now(s, f);
+    if (code == 0 && f->size > 1 && tally_is_needed(f)) code = tally_compare(f);
+    return code == 0 ? message_join(s) : code;
+}
+
+int check_begin(frame *f) {
+    if (f->shape->request == FRAME_WAITS) return 0;
+    check_state *s = check_state_of(f->communicator);
+    if (!s) return MPI_REFUSED;
+    return is_message(f) ? message_begin(s, f) : collective_begin(s, f);
+}
+
+int check_wait(const frame *f) {
+    const frame *started = f->started;
+    if (!started || is_message(started) || !started->checks[0]) return 0;
+    check_state *s = check_state_of(started->communicator);
+    return s ? agree_wait(s, started->checks[0]) : MPI_REFUSED;
+}
+
+int check_end(frame *f, int code) {
+    const frame *call = f->shape->request == FRAME_WAITS ? f->started : f;
+    if (!call || !is_message(call) || (f != call && !f->request)) return code;
+    check_state *s = check_state_of(call->communicator);
+    if (!s) return MPI_REFUSED;
+    if (f->shape->request == FRAME_STARTS) {
+        if (code != 0) message_forget(s, f);
+        return code;
+    }
+    int has_status = frame_has(call, ATTRIBUTE_STATUS);
+    int accepts_short = has_status && call->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
+    return message_end(s, call, has_status ? call->status : call->scratch, accepts_short, code);
+}

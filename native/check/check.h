@@ -1,0 +1,25 @@
+/* Checked mode (MPIXLA_CHECK): calls are compared between the ranks that make them. Off, it is one look at a flag.
+ */
+#ifndef MPIXLA_NATIVE_CHECK_CHECK_H
+#define MPIXLA_NATIVE_CHECK_CHECK_H
+
+#include "call/frame.h"
+#include "check/state.h"
+
+static inline int check_is_on(void) {
+    return check_mode_get() != CHECK_OFF;
+}
+
+/* Each returns 0, MPI's error code, or MPI_REFUSED with error_set.
+ *
+ * Before a call is made, and before its transport is chosen: */
+int check_begin(frame *f);
+/* before a call waits for a request, which it has: where it is refused, what was started is MPI's for good. */
+int check_wait(const frame *f);
+/* After a call that check_begin let pass, with its code, which it returns if there is nothing else to say. */
+int check_end(frame *f, int code);
+
+/* `tell` is called with what is wrong with a call that had ended before that was known. Called by mpixla_start. */
+void check_start(void (*tell)(const char *sentence));
+
+#endif

@@ -1,0 +1,57 @@
+#include "check/state.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+atomic_int check_mode_now = CHECK_OFF;
+
+void check_mode_set(check_mode mode) {
+    atomic_store(&check_mode_now, mode);
+}
+
+static check_state *states;
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+static void (*_Atomic let_go)(check_state *s);
+
+static void state_free(void *which) {
+    check_state *s = which;
+    pthread_mutex_lock(&listing);
+    check_state **at = &states;
+    while (*at && *at != s) at = &(*at)->next;
+    if (*at) *at = s->next;
+    pthread_mutex_unlock(&listing);
+    void (*freed)(check_state *) = atomic_load(&let_go);
+    if (freed) freed(s);
+    free(s);
+}
+
+check_state *check_state_of(comm_entry *entry) {
+    check_state *s = atomic_load_explicit(&entry->checks, memory_order_acquire);
+    if (s) return s;
+    s = calloc(1, sizeof *s);
+    if (!s) {
+        (void)error_set("out of memory for the checks of communicator '%s'", entry->name);
+        return NULL;
+    }
+    s->entry = entry;
+    comm_checks_freed_by(state_free);
+    pthread_mutex_lock(&listing);
+    s->next = states;
+    states = s;
+    pthread_mutex_unlock(&listing);
+    atomic_store_explicit(&entry->checks, s, memory_order_release);
+    return s;
+}
+
+void check_states_each(void (*act)(check_state *s)) {
+    pthread_mutex_lock(&listing);
+    for (check_state *s = states; s; s = s->next) act(s);
+    pthread_mutex_unlock(&listing);
+}
+
+void check_state_freed_by(void (*freed)(check_state *s)) {
+    atomic_store(&let_go, freed);
+}

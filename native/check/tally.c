@@ -1,0 +1,185 @@
+/* Each rank counts the messages that it is about to send to each other rank, and those that it expects, with a number
+ * made of their tags and sizes. One MPI_Alltoall brings each the other side's count.
+ */
+#include "check/tally.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/scratch.h"
+#include "check/wanted.h"
+
+/* Of all messages from one rank to another. */
+typedef struct tally {
+    int64_t messages, items; /* of a halo bytes */
+    uint64_t number;
+} tally;
+
+/* What a rank has found, for all ranks to tell. */
+typedef struct finding {
+    int32_t found, from;
+    tally sent, expected;
+    char line[SITE_TEXT_BYTES];
+} finding;
+
+int tally_is_needed(const frame *f) {
+    return f->shape->counts == EXCHANGED_ROWS || frame_has(f, ATTRIBUTE_DESTS) || frame_has(f, ATTRIBUTE_WIDTH);
+}
+
+/* Messages between two ranks meet by their tags, and those of one tag in their order: so the number tells both, and
+ * not in which order messages of different tags are. */
+static void count(const frame *f, tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
+    if (peer < 0 || peer >= f->size) return;
+    tally *t = &all[peer];
+    t->messages++;
+    t->items += items;
+    t->number += wanted_mix(wanted_mix((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
+}
+
+static void count_rows(const frame *f, tally *all, const frame_array *rows) {
+    for (int64_t i = 0; i < rows->size; i++) count(f, all, i, 0, 0, rows->items[i]);
+}
+
+static void count_slots(const frame *f, tally *all, int peers, int tags, int counts) {
+    const frame_array *peer = &f->arrays[peers], *tag = &f->arrays[tags], *items = &f->arrays[counts];
+    for (int64_t i = 0; i < peer->size && i < tag->size && i < items->size; i++) {
+        int64_t nth = 0;
+        for (int64_t j = 0; j < i; j++) nth += peer->items[j] == peer->items[i] && tag->items[j] == tag->items[i];
+        count(f, all, peer->items[i], tag->items[i], nth, items->items[i]);
+    }
+}
+
+/* The bytes of all arrays that go to one neighbour of this dimension; negative if the attributes do not go together,
+ * which the call itself refuses. */
+static int64_t border_bytes(const frame *f, int64_t dimension) {
+    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH], *axes = &f->arrays[ATTRIBUTE_AXES];
+    int64_t bytes = 0, at = dimension;
+    for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1)) {
+        const ffi_buffer *array = f->operands->buffers[i];
+        const dtype_entry *dtype = dtype_find(array->dtype);
+        if (at >= axes->size || axes->items[at] < 0 || axes->items[at] >= array->rank || !dtype) return -1;
+        int64_t line = dtype->row->itemsize * width->items[dimension];
+        for (int64_t axis = 0; axis < array->rank; axis++)
+            if (axis != axes->items[at]) line *= array->dims[axis];
+        bytes += line;
+        at += width->size;
+    }
+    return bytes;
+}
+
+static void count_borders(const frame *f, tally *sent, tally *expected) {
+    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH], *low = &f->arrays[ATTRIBUTE_LOW],
+                      *high = &f->arrays[ATTRIBUTE_HIGH];
+    for (int64_t d = 0; d < width->size && d < low->size && d < high->size; d++) {
+        int64_t bytes = border_bytes(f, d);
+        if (bytes < 0 || width->items[d] <= 0) continue;
+        count(f, sent, high->items[d], 2 * d, 0, bytes);
+        count(f, expected, low->items[d], 2 * d, 0, bytes);
+        count(f, sent, low->items[d], 2 * d + 1, 0, bytes);
+        count(f, expected, high->items[d], 2 * d + 1, 0, bytes);
+    }
+}
+
+static void count_all(const frame *f, tally *sent, tally *expected) {
+    if (f->shape->counts == EXCHANGED_ROWS) {
+        count_rows(f, sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        count_rows(f, expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+    } else if (frame_has(f, ATTRIBUTE_DESTS)) {
+        count_slots(f, sent, ATTRIBUTE_DESTS, ATTRIBUTE_SENDTAGS, ATTRIBUTE_SENDCOUNTS);
+        count_slots(f, expected, ATTRIBUTE_SOURCES, ATTRIBUTE_RECVTAGS, ATTRIBUTE_RECVCOUNTS);
+    } else {
+        count_borders(f, sent, expected);
+    }
+}
+
+static size_t amount(char *text, size_t bytes, const frame *f, const tally *t) {
+    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "rows" : frame_has(f, ATTRIBUTE_WIDTH) ? "bytes" : "items";
+    int length = t->messages == 0   ? snprintf(text, bytes, "nothing")
+                 : t->messages == 1 ? snprintf(text, bytes, "%lld %s", (long long)t->items, unit)
+                                    : snprintf(text, bytes, "%lld %s in %lld messages", (long long)t->items, unit,
+                                               (long long)t->messages);
+    return length > 0 ? (size_t)length : 0;
+}
+
+static void report(const frame *f, const finding *all, char *text, size_t bytes) {
+    enum { SHOWN = 4 };
+    size_t used = 0;
+    int shown = 0;
+    int length = snprintf(text, bytes,
+                          "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on what goes between them "
+                          "in their collective call number %lld:",
+                          mpi_get()->world_rank, f->communicator->name, (long long)f->sequence + 1);
+    if (length > 0) used = (size_t)length;
+    for (int i = 0; i < f->size; i++) {
+        const finding *one = &all[i];
+        char sent[64], expected[64];
+        if (!one->found || used >= bytes || ++shown > SHOWN) continue;
+        (void)amount(sent, sizeof sent, f, &one->sent);
+        (void)amount(expected, sizeof expected, f, &one->expected);
+        length = snprintf(text + used, bytes - used,
+                          "\n  rank %d sends rank %d %s, at %s\n  rank %d expects %s from rank %d, at %s", one->from, i,
+                          sent, all[one->from].line[0] ? all[one->from].line : "an unknown line", i, expected,
+                          one->from, one->line[0] ? one->line : "an unknown line");
+        if (length > 0) used += (size_t)length;
+    }
+    if (used < bytes)
+        (void)snprintf(text + used, bytes - used,
+                       "%s\nWhat a rank sends another, that one must expect%s. No rank has "
+                       "made this call.",
+                       shown > SHOWN ? "\n  and more" : "",
+                       frame_has(f, ATTRIBUTE_WIDTH)
+                           ? ": blocks of neighbours may differ in size only along the axis between them"
+                           : "");
+}
+
+static int tell(const frame *f, const finding *mine) {
+    finding *all = malloc((size_t)f->size * sizeof *all);
+    mpixla_handle byte = dtype_find(FFI_U8)->handle;
+    int64_t bytes = (int64_t)sizeof *mine;
+    char what[ERROR_BYTES];
+    if (!all) { /* the others wait, and cannot be told */
+        (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", f->communicator->name);
+        return MPI_REFUSED;
+    }
+    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->communicator->handle);
+    if (code == 0) {
+        report(f, all, what, sizeof what);
+        (void)error_set("%s", what);
+        code = MPI_REFUSED;
+    }
+    free(all);
+    return code;
+}
+
+static int differ(const tally *a, const tally *b) {
+    return a->messages != b->messages || a->items != b->items || a->number != b->number;
+}
+
+int tally_compare(const frame *f) {
+    const mpi_library *mpi = mpi_get();
+    const comm_entry *entry = f->communicator;
+    size_t size = (size_t)f->size;
+    tally *all = scratch_get(SCRATCH_TALLIES, 3 * size * sizeof *all);
+    if (!all) return MPI_REFUSED;
+    memset(all, 0, 3 * size * sizeof *all);
+    tally *sent = all, *expected = all + size, *coming = all + 2 * size;
+    count_all(f, sent, expected);
+    mpixla_handle word = dtype_find(FFI_U64)->handle, byte = dtype_find(FFI_U8)->handle;
+    int64_t words = (int64_t)(sizeof *all / sizeof(uint64_t));
+    int code = mpi->small->alltoall(sent, words, word, coming, words, word, entry->handle);
+    finding mine;
+    memset(&mine, 0, sizeof mine); /* all bytes travel */
+    for (int i = 0; code == 0 && i < f->size && !mine.found; i++) {
+        if (!differ(&coming[i], &expected[i])) continue;
+        mine = (finding){.found = 1, .from = i, .sent = coming[i], .expected = expected[i]};
+    }
+    snprintf(mine.line, sizeof mine.line, "%s", site_text(f->site));
+    /* One byte of each rank: whether it has found something. */
+    unsigned char found = (unsigned char)mine.found, *others = (unsigned char *)all;
+    if (code == 0) code = mpi->small->allgather(&found, 1, byte, others, 1, byte, entry->handle);
+    for (size_t i = 0; code == 0 && i < size; i++)
+        if (others[i]) return tell(f, &mine);
+    return code;
+}

@@ -1,0 +1,174 @@
+#include "check/wanted.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "mpi/reduction.h"
+
+/* FNV-1a, and then a mixer, so that each bit of the input reaches each of the result. */
+uint64_t wanted_number(const void *data, size_t bytes) {
+    const unsigned char *at = data;
+    uint64_t n = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes; i++) n = (n ^ at[i]) * UINT64_C(0x100000001b3);
+    return wanted_mix(n, bytes);
+}
+
+uint64_t wanted_mix(uint64_t a, uint64_t b) {
+    uint64_t n = (a ^ (b + UINT64_C(0x9E3779B97F4A7C15))) * UINT64_C(0xBF58476D1CE4E5B9);
+    n = (n ^ (n >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return n ^ (n >> 31);
+}
+
+static int64_t reduction_of(const frame *f) {
+    size_t predefined;
+    if (!frame_has(f, ATTRIBUTE_OP)) return -1;
+    (void)mpixla_reduction_table(&predefined);
+    int64_t number = f->attributes[ATTRIBUTE_OP];
+    return number < (int64_t)predefined ? number : (int64_t)predefined;
+}
+
+/* Counts that all ranks must have alike. Those of EXCHANGED_ROWS and of neighbours go in pairs (tally.h), and the sizes
+ * of blocks may differ. */
+static int64_t items_of(const frame *f) {
+    switch (f->shape->counts) {
+        case GATHERED_ROWS:
+        case SCATTERED_ROWS:
+        case EXCHANGED_ROWS:
+            return f->row_items;
+        case MANY:
+            return -1;
+        default:
+            break;
+    }
+    return frame_has(f, ATTRIBUTE_DESTS) || !(f->send.dtype || f->recv.dtype) ? -1 : f->n;
+}
+
+static uint64_t parts_of(const frame *f) {
+    const frame_array *counts = &f->arrays[ATTRIBUTE_COUNTS], *width = &f->arrays[ATTRIBUTE_WIDTH];
+    if (frame_has(f, ATTRIBUTE_COUNTS)) return wanted_number(counts->items, (size_t)counts->size * sizeof(int64_t));
+    if (f->shape->counts != MANY || !frame_has(f, ATTRIBUTE_WIDTH)) return 0;
+    uint64_t n = wanted_number(width->items, (size_t)width->size * sizeof(int64_t));
+    for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
+        n = wanted_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
+    return n;
+}
+
+wanted_facts wanted_facts_of(const frame *f, int lines) {
+    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
+    return (wanted_facts){.operation = wanted_number(f->shape->op_name, strlen(f->shape->op_name)),
+                          .dtype = f->shape->counts == MANY || !dtype ? -1 : dtype->number,
+                          .items = items_of(f),
+                          .reduction = reduction_of(f),
+                          .root = frame_has(f, ATTRIBUTE_ROOT) ? f->root : -1,
+                          .reverse = f->reverse,
+                          .parts = parts_of(f),
+                          .site = lines ? f->site : 0};
+}
+
+uint64_t wanted_hash(const wanted_facts *facts) {
+    const uint64_t numbers[] = {(uint64_t)facts->dtype,     facts->parts,          (uint64_t)facts->items,
+                                (uint64_t)facts->reduction, (uint64_t)facts->root, (uint64_t)facts->reverse,
+                                (uint64_t)facts->site};
+    uint64_t n = facts->operation;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) n = wanted_mix(n, numbers[i]);
+    return n;
+}
+
+int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
+    return (a->operation != b->operation ? WANTED_OPERATION : 0) | (a->dtype != b->dtype ? WANTED_DTYPE : 0) |
+           (a->items != b->items ? WANTED_ITEMS : 0) | (a->reduction != b->reduction ? WANTED_REDUCTION : 0) |
+           (a->root != b->root ? WANTED_ROOT : 0) | (a->reverse != b->reverse ? WANTED_DIRECTION : 0) |
+           (a->parts != b->parts ? WANTED_PARTS : 0) | (a->site != b->site ? WANTED_LINE : 0);
+}
+
+/* Words */
+
+__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format,
+                                                        ...) {
+    if (used >= bytes) return used;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text + used, bytes - used, format, arguments);
+    va_end(arguments);
+    return length < 0 ? used : used + (size_t)length;
+}
+
+void wanted_name(int differences, char *text, size_t bytes) {
+    static const struct {
+        int bit;
+        const char *name;
+    } all[] = {{WANTED_OPERATION, "the operation"}, {WANTED_DTYPE, "the data type"},
+               {WANTED_ITEMS, "the count"},         {WANTED_PARTS, "the counts"},
+               {WANTED_REDUCTION, "the reduction"}, {WANTED_ROOT, "the root"},
+               {WANTED_DIRECTION, "the direction"}, {WANTED_LINE, "the line"}};
+    /* Where the operations differ, so does all else, which tells nothing. */
+    if (differences & WANTED_OPERATION) differences &= WANTED_OPERATION | WANTED_LINE;
+    size_t used = 0;
+    if (bytes > 0) text[0] = '\0';
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        if (!(differences & all[i].bit)) continue;
+        differences &= ~all[i].bit;
+        used = add(text, bytes, used, "%s%s", used == 0 ? "" : differences ? ", " : " and ", all[i].name);
+    }
+}
+
+static size_t add_list(char *text, size_t bytes, size_t used, const char *what, const frame_array *list) {
+    enum { SHOWN = 12 };
+    used = add(text, bytes, used, " %s", what);
+    for (int64_t i = 0; i < list->size && i < SHOWN; i++)
+        used = add(text, bytes, used, "%s%lld", i == 0 ? " " : ", ", (long long)list->items[i]);
+    return list->size > SHOWN ? add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;
+}
+
+static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) {
+    int64_t number = 0;
+    used = add(text, bytes, used, " of");
+    for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1), number++) {
+        const dtype_entry *dtype = dtype_find(((const ffi_buffer *)f->operands->buffers[i])->dtype);
+        used = add(text, bytes, used, "%s%s", number == 0 ? " " : ", ", dtype ? dtype->row->name : "?");
+    }
+    return frame_has(f, ATTRIBUTE_WIDTH) ? add_list(text, bytes, used, "with width", &f->arrays[ATTRIBUTE_WIDTH])
+                                         : used;
+}
+
+static void describe(const frame *f, const wanted_facts *facts, char *text, size_t bytes) {
+    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
+    const char *joins = " with";
+    size_t used = add(text, bytes, 0, "%s",
+                      frame_has(f, ATTRIBUTE_DESTS)   ? "an exchange with neighbours"
+                      : frame_has(f, ATTRIBUTE_WIDTH) ? f->shape->op_name
+                                                      : f->shape->mpi_name);
+    if (f->shape->counts == MANY)
+        used = add_arrays(f, text, bytes, used);
+    else if (facts->items >= 0)
+        used = add(text, bytes, used, " of %s%lld items of %s",
+                   f->shape->counts >= GATHERED_ROWS && f->shape->counts <= EXCHANGED_ROWS ? "rows of " : "",
+                   (long long)facts->items, dtype->row->name);
+    else if (dtype)
+        used = add(text, bytes, used, " of %s", dtype->row->name);
+    if (frame_has(f, ATTRIBUTE_OP)) {
+        size_t predefined;
+        (void)mpixla_reduction_table(&predefined);
+        int is_user_made = facts->reduction == (int64_t)predefined;
+        used = add(text, bytes, used, "%s op %s", joins,
+                   is_user_made ? "user-made" : reduction_name(f->attributes[ATTRIBUTE_OP]));
+        joins = " and";
+    }
+    if (frame_has(f, ATTRIBUTE_ROOT)) {
+        used = add(text, bytes, used, "%s root %d", joins, f->root);
+        joins = " and";
+    }
+    if (f->reverse) used = add(text, bytes, used, " from the last rank");
+    if (frame_has(f, ATTRIBUTE_COUNTS))
+        (void)add_list(text, bytes, used, strcmp(joins, " and") == 0 ? "and counts" : "with counts",
+                       &f->arrays[ATTRIBUTE_COUNTS]);
+}
+
+void wanted_fill(wanted *w, const frame *f, int lines) {
+    memset(w, 0, sizeof *w); /* all bytes travel */
+    w->facts = wanted_facts_of(f, lines);
+    w->starts = f->shape->request == FRAME_STARTS;
+    describe(f, &w->facts, w->call, sizeof w->call);
+    snprintf(w->line, sizeof w->line, "%s", site_text(f->site));
+}

@@ -1,0 +1,56 @@
+"""Checked mode: what ``MPIXLA_CHECK`` asks for, the same on all ranks."""
+
+import ctypes
+import os
+import sys
+
+import numpy as np
+
+from . import native, settings
+from .comm import comm_of, get_default_comm
+from .mpi import MPI
+
+# What the environment may say, and how the C library calls it (native/check/check.h).
+_MODES = {"1": "lines", "on": "lines", "true": "lines", "yes": "lines", "lines": "lines", "calls": "calls"}
+
+
+def install() -> None:
+    """Turns checked mode on where the environment asks for it, together with all other ranks.
+
+    Raises:
+        ValueError: if the environment asks for something that there is not.
+        RuntimeError: if the ranks are asked for different things. Both are raised on every rank.
+    """
+    given = os.environ.get(settings.CHECK, "").lower()
+    names = ["", *dict.fromkeys(_MODES.values())]
+    mode = _MODES.get(given, "" if not settings.is_on(settings.CHECK) else None)
+    mine = -1 if mode is None else names.index(mode)
+    extremes = np.empty(2, np.int32)
+    get_default_comm().Allreduce(np.array([mine, -mine], np.int32), extremes, MPI.MAX)
+    most, least = int(extremes[0]), -int(extremes[1])
+    if least < 0:
+        raise ValueError(
+            f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, and on some rank nothing that mpixla "
+            "knows. Set it to 1, calls or 0."
+        )
+    if most != least:
+        raise RuntimeError(
+            f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, but must be the same on all ranks. "
+            "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
+        )
+    if mode:
+        native.check(native.lib.mpixla_check_set(mode.encode(), *_places_in_status()))
+        for comm in (get_default_comm(), MPI.COMM_WORLD):
+            native.check(native.lib.mpixla_check_join(comm_of(comm).id))
+
+
+def _places_in_status() -> tuple[int, int]:
+    """At which bytes an ``MPI_Status`` has the source and the tag: MPI has functions for that only from 4.1 on."""
+    size = MPI._sizeof(MPI.Status)
+    places = []
+    for set_it in (MPI.Status.Set_source, MPI.Status.Set_tag):
+        status = MPI.Status()
+        set_it(status, 0x5A5B5C5D)
+        content = ctypes.string_at(MPI._addressof(status), size)
+        places.append(content.index((0x5A5B5C5D).to_bytes(4, sys.byteorder)))
+    return places[0], places[1]
