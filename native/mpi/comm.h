@@ -20,6 +20,7 @@ typedef struct comm_entry {
     } derived[COMM_DERIVED];          /* made of this one, and freed with it */
     _Atomic(void *) plan;             /* of the transports for GPUs (transport/plan.h), NULL if there is none */
     atomic_int_least64_t collectives; /* calls of all ranks so far */
+    atomic_int loss_is_known;         /* the program has heard that a process of it died (watch/failure.h) */
     _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     int rank;
     int size;
