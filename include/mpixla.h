@@ -198,6 +198,11 @@ MPIXLA_API void mpixla_check_end(void);
 /* The attributes' names, in alphabetical order. */
 MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 
+/* The error classes with which this MPI says that a process has died, that one may have which a receive is for, and
+ * that a communicator was revoked; 0 for those that it does not have. A call that fails with one of them says what to
+ * do. */
+MPIXLA_API void mpixla_loss_classes_set(int failed, int pending, int revoked);
+
 /* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
 MPIXLA_API int mpixla_logging_set(int on);
 

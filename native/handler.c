@@ -10,6 +10,7 @@
 #include "call/frame.h"
 #include "call/site.h"
 #include "check/check.h"
+#include "mpi/loss.h"
 #include "ops/exchange.h"
 #include "ops/halo.h"
 #include "ops/request.h"
@@ -30,8 +31,8 @@ int64_t mpixla_calls_in_flight(void) {
     return flight_count();
 }
 
-static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const char *sentence) {
-    failure_note(sentence);
+static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const char *sentence, atomic_int *is_known) {
+    failure_note(sentence, is_known);
     return ffi_error_make(call, code, sentence);
 }
 
@@ -40,7 +41,7 @@ static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
     char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
     const char *line = site_text(site);
     snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
-    return fail(call, FFI_FAILED_PRECONDITION, sentence);
+    return fail(call, FFI_FAILED_PRECONDITION, sentence, NULL);
 }
 
 /* The number that the MPI standard names; codes may be any numbers of the implementation. */
@@ -49,8 +50,21 @@ static int class_of(int code) {
     return code <= 0 || mpi_get()->error_class(code, &class) != 0 ? code : class;
 }
 
+/* What to do about it, behind MPI's text. */
+static const char *advice_of(const frame *f, int class, comm_entry **lost) {
+    *lost = loss_is(class) ? f->started ? f->started->communicator : f->communicator : NULL;
+    if (!*lost) return "";
+    loss_spread(*lost);
+    return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "
+           "it "
+           "by comm.Revoke() and comm.Shrink(), as docs/faults.md shows";
+}
+
 static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {
-    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 64];
+    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 256];
+    int class = class_of(code);
+    comm_entry *lost;
+    const char *advice = advice_of(f, class, &lost);
     frame_describe(f, 1, what, sizeof what);
     if (code == MPI_NO_LARGE_COUNT)
         snprintf(text, sizeof text,
@@ -58,9 +72,9 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
                  (long long)mpi_get()->count_limit);
     else
         mpi_error_describe(mpi_get(), code, text);
-    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
-             f->fault.function ? f->fault.function : f->shape->mpi_name, class_of(code), text, what);
-    return fail(call, FFI_INTERNAL, message);
+    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)%s", mpi_get()->world_rank,
+             f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what, advice);
+    return fail(call, FFI_INTERNAL, message, lost ? &lost->loss_is_known : NULL);
 }
 
 /* The result keeps the template's values beyond what arrived. */

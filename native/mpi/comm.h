@@ -21,6 +21,7 @@ typedef struct comm_entry {
     _Atomic(void *) plan;             /* of the transports for GPUs (transport/plan.h), NULL if there is none */
     _Atomic(void *) checks;           /* of checked mode (check/state.h), NULL if there are none */
     atomic_int_least64_t collectives; /* calls of all ranks so far */
+    atomic_int loss_is_known;         /* the program has heard that a process of it died (watch/failure.h) */
     _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     atomic_int is_traced;             /* watch/trace.c has described it */
     int rank;

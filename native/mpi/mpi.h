@@ -83,6 +83,8 @@ typedef struct mpi_library {
     /* MPI_Comm_dup: all its processes must call it. */
     int (*comm_duplicate)(mpixla_handle comm, mpixla_handle *copy);
     int (*comm_free)(mpixla_handle comm);
+    /* Ends all calls on the communicator, everywhere; NULL: this MPI does not go on without a process. */
+    int (*comm_revoke)(mpixla_handle comm);
     /* Makes a keyval whose value is not copied to duplicates and whose `drop` runs when a communicator that
      * has it is freed. */
     int (*keyval_create)(void (*drop)(void *value), int *keyval);

@@ -13,6 +13,7 @@
 typedef struct failure {
     struct failure *next;
     int told;
+    atomic_int *is_known; /* NULL: its cause is its own */
     char sentence[];
 } failure;
 
@@ -33,10 +34,42 @@ void mpixla_failures_raised_on(void *(*thread)(void)) {
     atomic_store(&thread_of_caller, thread);
 }
 
-void failure_note(const char *sentence) {
+/* Takes out the failures that have this `is_known`; for NULL, those whose sentence is in the text. */
+static void take_out(const char *text, const atomic_int *is_known) {
+    for (failure **f = &unseen; *f;) {
+        failure *this = *f;
+        if (is_known ? this->is_known != is_known : strstr(text, this->sentence) == NULL) {
+            f = &this->next;
+            continue;
+        }
+        *f = this->next;
+        free(this);
+    }
+}
+
+static void look_for_untold(void) {
+    int left = 0;
+    for (const failure *f = unseen; f; f = f->next) left += !f->told;
+    atomic_store(&untold, left > 0);
+}
+
+/* The table is locked. */
+static void become_known(atomic_int *is_known) {
+    atomic_store(is_known, 1);
+    take_out("", is_known);
+}
+
+void failure_note(const char *sentence, atomic_int *is_known) {
     caller *is_caller = atomic_load(&thread_of_caller);
-    if (is_caller && is_caller()) return;
+    int is_raised = is_caller && is_caller();
+    if (is_raised ? is_known == NULL : is_known && atomic_load(is_known)) return;
     pthread_mutex_lock(&table);
+    if (is_raised) {
+        become_known(is_known);
+        look_for_untold();
+        pthread_mutex_unlock(&table);
+        return;
+    }
     failure **end = &unseen;
     while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
     if (!*end) {
@@ -44,6 +77,7 @@ void failure_note(const char *sentence) {
         failure *made = calloc(1, sizeof *made + bytes);
         if (made) {
             memcpy(made->sentence, sentence, bytes);
+            made->is_known = is_known;
             *end = made;
             atomic_store(&untold, 1);
         } else {
@@ -76,19 +110,14 @@ void failure_tell(void) {
 }
 
 void mpixla_failures_seen(const char *text) {
-    int left = 0;
     pthread_mutex_lock(&table);
-    for (failure **f = &unseen; *f;) {
-        if (!strstr(text, (*f)->sentence)) {
-            left += !(*f)->told;
-            f = &(*f)->next;
-            continue;
-        }
-        failure *gone = *f;
-        *f = gone->next;
-        free(gone);
+    for (failure *f = unseen; f;) {
+        atomic_int *is_known = f->is_known && strstr(text, f->sentence) ? f->is_known : NULL;
+        if (is_known) become_known(is_known);
+        f = is_known ? unseen : f->next; /* those behind it may be gone */
     }
-    atomic_store(&untold, left > 0);
+    take_out(text, NULL);
+    look_for_untold();
     pthread_mutex_unlock(&table);
 }
 

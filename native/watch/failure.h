@@ -8,8 +8,12 @@
 #ifndef MPIXLA_NATIVE_FAILURE_H
 #define MPIXLA_NATIVE_FAILURE_H
 
-/* A call has failed with this sentence. */
-void failure_note(const char *sentence);
+#include <stdatomic.h>
+
+/* A call has failed with this sentence. With `is_known`, its cause is one that lasts and fails every call after it (a
+ * process that died): as soon as one such failure is seen, all are, those to come too, and `*is_known` becomes 1. It
+ * must last as long as the library. */
+void failure_note(const char *sentence, atomic_int *is_known);
 
 /* Whether there is one that is not on standard error yet: for the start of each call. */
 int failure_is_untold(void);

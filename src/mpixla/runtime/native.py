@@ -169,6 +169,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_trace_end", c_int, []),
         ("mpixla_trace_now", c_int64, []),
         ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
+        ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
         ("mpixla_calls_in_flight", c_int64, []),
         ("mpixla_failures_seen", None, [c_char_p]),
         ("mpixla_failures_raised_on", None, [c_void_p]),
@@ -240,6 +241,10 @@ def _connect() -> None:
     )
     if lib.mpixla_start(ctypes.byref(facts)) != 0:
         raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
+    # Where MPI does not have them, mpi4py gives one class for all three, which is that of other errors.
+    losses = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
+    if len(set(losses)) == len(losses):
+        lib.mpixla_loss_classes_set(*losses)
     for mpi_name in {row.mpi_name for row in dtypes.values()}:
         check(lib.mpixla_datatype_bind(mpi_name.encode(), handle_of(find_mpi(mpi_name))))
     for row in reductions:

@@ -1,0 +1,28 @@
+#include "mpi/loss.h"
+
+#include "mpixla.h"
+
+/* 0: this MPI has no such class. */
+static atomic_int failed, pending, revoked;
+
+void mpixla_loss_classes_set(int failed_class, int pending_class, int revoked_class) {
+    atomic_store(&failed, failed_class);
+    atomic_store(&pending, pending_class);
+    atomic_store(&revoked, revoked_class);
+}
+
+int loss_is_pending(int error_class) {
+    return error_class > 0 && error_class == atomic_load(&pending);
+}
+
+int loss_is(int error_class) {
+    return error_class > 0 && (error_class == atomic_load(&failed) || error_class == atomic_load(&revoked) ||
+                               loss_is_pending(error_class));
+}
+
+void loss_spread(comm_entry *entry) {
+    const mpi_library *mpi = mpi_get();
+    if (!mpi->comm_revoke) return;
+    for (int i = 0; i < COMM_DERIVED; i++)
+        if (atomic_load(&entry->derived[i].made)) (void)mpi->comm_revoke(entry->derived[i].handle);
+}
