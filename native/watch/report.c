@@ -9,6 +9,8 @@
 
 #include "mpixla.h"
 
+enum { LINES_TOLD = 16, PYTHON_LINES_TOLD = 24 };
+
 /* How a rank stands to a call that takes it. */
 typedef enum standing { COMES, PASSED, DIFFERS, MISSING } standing;
 
@@ -188,8 +190,9 @@ static void write_absence(const writer *w, const state *s) {
     else if (s->ended)
         fprintf(w->to, "it is at the end of its script");
     else
-        fprintf(w->to, "it is in no call of mpixla%s",
-                s->percent < 0 ? "" : s->percent >= 20 ? ", and computes" : ", and uses no processor");
+        fprintf(w->to, "it is in no call of mpixla");
+    if (!c && !s->ended && s->percent >= 0)
+        fprintf(w->to, "; in the last second it used %lld %% of a processor", (long long)s->percent);
 }
 
 /* Several ranks may be away for one reason. */
@@ -216,7 +219,7 @@ static void write_missing(writer *w, const char *missing) {
         write_absence(w, &all[i]);
         fprintf(w->to, ".\n");
         int speaks = all[i].presence == STATE_HERE && all[i].in_calls == 0 && !all[i].ended;
-        if (speaks && *all[i].python) write_lines(w, all[i].python, "    ", 24);
+        if (speaks && *all[i].python) write_lines(w, all[i].python, "    ", PYTHON_LINES_TOLD);
     }
     free(alike);
     free(done);
@@ -341,8 +344,13 @@ static void write_rank(writer *w, int64_t rank) {
         fprintf(w->to, "\n");
     }
     if (s->ended && s->in_calls > 0) fprintf(w->to, "    its script has ended\n");
-    if (*s->last) fprintf(w->to, "    its last calls, the newest first:\n");
-    write_lines(w, s->last, "      ", 16);
+    const char *last = s->last;
+    if (s->in_newest) { /* that one is told above */
+        last += strcspn(last, "\n");
+        last += *last == '\n';
+    }
+    if (*last) fprintf(w->to, "    its last calls, the newest first:\n");
+    write_lines(w, last, "      ", LINES_TOLD);
 }
 
 static void write_all(writer *w, int64_t rank) {

@@ -58,16 +58,27 @@ int64_t state_op(const char *name) {
     return (int64_t)mix(0, name, strlen(name));
 }
 
+static const char *number_name(int32_t number, int32_t any, char text[16]) {
+    if (number == any) return "any";
+    if (number == MPIXLA_PROC_NULL) return "nobody";
+    snprintf(text, 16, "%d", (int)number);
+    return text;
+}
+
 static size_t line_add(char *text, size_t bytes, size_t used, const flight_record *r, int64_t now) {
     char tail[TEXT_BYTES] = "", number[48] = "";
     const char *site = site_text(r->site);
     uint32_t has = r->shape->attributes;
     size_t n = 0;
     if (used >= bytes) return used;
-    if (has & DEST) n += (size_t)snprintf(tail + n, sizeof tail - n, " -> %d", (int)r->to);
-    if (has & SOURCE) n += (size_t)snprintf(tail + n, sizeof tail - n, " <- %d", (int)r->from);
-    if (has & (DEST | SOURCE)) n += (size_t)snprintf(tail + n, sizeof tail - n, " with tag %d", (int)r->tag);
-    if (has & ROOT) n += (size_t)snprintf(tail + n, sizeof tail - n, " to root %d", (int)r->to);
+    char name[16];
+    if (has & DEST)
+        n += (size_t)snprintf(tail + n, sizeof tail - n, " -> %s", number_name(r->to, MPIXLA_ANY_SOURCE, name));
+    if (has & SOURCE)
+        n += (size_t)snprintf(tail + n, sizeof tail - n, " <- %s", number_name(r->from, MPIXLA_ANY_SOURCE, name));
+    if (has & (DEST | SOURCE))
+        n += (size_t)snprintf(tail + n, sizeof tail - n, " with tag %s", number_name(r->tag, MPIXLA_ANY_TAG, name));
+    if (has & ROOT) n += (size_t)snprintf(tail + n, sizeof tail - n, " with root %d", (int)r->to);
     if (r->dtype)
         n += (size_t)snprintf(tail + n, sizeof tail - n, "%s %lld items of %s", n > 0 ? "," : " with",
                               (long long)r->items, r->dtype->row->name);
@@ -80,7 +91,7 @@ static size_t line_add(char *text, size_t bytes, size_t used, const flight_recor
 }
 
 /* Those of a thread, the newest first, and which of them were collective. */
-static void last_write(wire_writer *w, const comm_keys *keys, int64_t thread) {
+static void last_write(wire_writer *w, const comm_keys *keys, int64_t thread, int in_call) {
     flight_record records[FLIGHT_KEPT];
     int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now();
     int found = thread < 0 ? 0 : flight_last(thread, records);
@@ -96,6 +107,7 @@ static void last_write(wire_writer *w, const comm_keys *keys, int64_t thread) {
         past[n++] = i;
     }
     wire_write_text(w, text);
+    wire_write(w, in_call && found > 0);
     wire_write_list(w, past, n);
 }
 
@@ -239,7 +251,8 @@ void state_write(wire_writer *w, const state_facts *facts) {
         if (this.written == written) wire_write(w, -1);
     }
     wire_write(w, -1);
-    last_write(w, &keys, newest_thread(threads));
+    int64_t newest = newest_thread(threads);
+    last_write(w, &keys, newest, newest >= 0 && flight_of(newest).in_call);
 }
 
 static const void *records_read(wire_reader *r, int64_t words, int64_t *n) {
@@ -280,6 +293,7 @@ int state_read(state *s, wire_reader *r) {
         call_read(&s->calls[s->in_calls++], r, milliseconds);
     }
     s->last = wire_read_text(r);
+    s->in_newest = wire_read(r);
     s->past = records_read(r, PAST_WORDS, &s->in_past);
     if (s->presence < 0 || s->presence >= STATE_PRESENCES) return -1;
     return r->failed ? -1 : 0;

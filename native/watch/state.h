@@ -63,6 +63,7 @@ typedef struct state {
     const char *where;  /* "process 12 on host node1"; "" */
     const char *python; /* lines of its Python threads; "" */
     const char *last;   /* the calls of the thread that made the newest one, from that one on, a line each */
+    int64_t in_newest;  /* the newest has not ended */
     const state_past *past;
     int64_t in_past;
     state_call calls[STATE_CALLS];
