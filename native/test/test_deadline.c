@@ -1,0 +1,150 @@
+/* Calls that last, in processes of their own; what several ranks say of each other is tested with a real MPI. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/pause.h"
+#include "call.h"
+#include "check.h"
+#include "fixture.h"
+
+enum { RANKS = 4, STAYS = 79, MILLISECONDS = 200, OUTPUT = 1 << 16 };
+
+static call c;
+static char text[OUTPUT];
+
+static void pause_for(int milliseconds) {
+    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}
+
+/* The watcher's messages are calls of the fake MPI, too. */
+static _Thread_local int calls_here;
+
+static void stay(void) {
+    if (calls_here) pause_for(60000);
+}
+
+/* For several limits, in pieces that are each shorter. */
+static void compute(void) {
+    for (int i = 0; i < 8 && calls_here; i++) {
+        pause_begin();
+        pause_for(MILLISECONDS);
+        pause_end();
+    }
+}
+
+static int many;
+
+static void be_short(void) {
+    if (calls_here) pause_for(MILLISECONDS / 4);
+}
+
+static int start(int ranks, int talks) {
+    mpixla_process processes[RANKS];
+    for (int i = 0; i < ranks; i++)
+        processes[i] = (mpixla_process){.host = "here", .name = "a host", .number = (int64_t)getpid()};
+    if (ranks > 1) processes[1].number = 1 << 30; /* there is none */
+    return mpixla_timeout_set(1e-3 * MILLISECONDS, talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
+}
+
+static void *tell_stacks(void *unused) {
+    while (mpixla_timeout_stack_wanted()) mpixla_timeout_stack_give("the line of a script");
+    return unused;
+}
+
+/* How the process ends that makes this call, and what it writes: in `text`. */
+static int ended(void (*during)(void), int ranks, int talks, int stacks) {
+    int ends[2];
+    if (pipe(ends) != 0) return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        if (start(ranks, talks) != 0) _exit(77);
+        pthread_t thread;
+        if (stacks) pthread_create(&thread, NULL, tell_stacks, NULL);
+        call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+        fake->during = during;
+        calls_here = 1;
+        for (int i = 0; i < (many ? 12 : 1); i++)
+            if (*call_run(&c)) _exit(78);
+        fake->during = NULL;
+        fake->done = 1;
+        mpixla_timeout_ended();
+        for (int i = 0; !mpixla_timeout_leave(); i++)
+            if (i > 200) _exit(76);
+        _exit(STAYS);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    for (ssize_t n; used < sizeof text - 1 && (n = read(ends[0], text + used, sizeof text - 1 - used)) > 0;)
+        used += (size_t)n;
+    text[used] = '\0';
+    close(ends[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void ends_what_lasts(void) {
+    CHECK_INT(ended(stay, 1, 0, 1), 124);
+    CHECK_IN(text, "mpixla: rank 0 has waited for ");
+    CHECK_IN(text, "longer than MPIXLA_TIMEOUT=0.2 allows");
+    CHECK_IN(text, "MPI_Allreduce with 3 items of float32");
+}
+
+/* Three ranks that do not answer, one of which is gone. */
+static void names_who_does_not_answer(void) {
+    CHECK_INT(ended(stay, RANKS, 1, 0), 124);
+    CHECK_IN(text, "  Rank 1 has not come: its process is gone: process 1073741824 on a host.\n");
+    CHECK_IN(text, "  Rank 2 has not come: it does not answer: process ");
+    CHECK_IN(text, "rank 0 (process ");
+}
+
+static void leaves_others_alone(void) {
+    CHECK_INT(ended(compute, RANKS, 1, 1), STAYS);
+    CHECK_STR(text, "");
+    many = 1; /* together longer than the limit */
+    CHECK_INT(ended(be_short, RANKS, 1, 1), STAYS);
+    CHECK_STR(text, "");
+    many = 0;
+}
+
+static void refuses_what_is_no_limit(void) {
+    const mpixla_process self = {.host = "", .name = "", .number = 1};
+    CHECK(mpixla_timeout_leave()); /* there is none */
+    CHECK(mpixla_timeout_set(0, 0, &self, 1) < 0);
+    CHECK_IN(mpixla_last_error(), "a time limit is a number of seconds greater than 0");
+    CHECK(mpixla_timeout_set(-1, 0, &self, 1) < 0);
+    CHECK(mpixla_timeout_set(1, 0, &self, 0) < 0);
+}
+
+/* MPI_Finalize stops it. */
+static void ends_with_mpi(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        if (start(RANKS, 1) != 0 || start(RANKS, 1) == 0) _exit(77);
+        fake->finalize();
+        int calls = fake->calls;
+        pause_for(MILLISECONDS);
+        _exit(fake->calls == calls && mpixla_timeout_leave() ? STAYS : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), STAYS);
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    refuses_what_is_no_limit();
+    ends_what_lasts();
+    names_who_does_not_answer();
+    leaves_others_alone();
+    ends_with_mpi();
+    return check_failures();
+}

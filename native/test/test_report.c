@@ -1,0 +1,300 @@
+/* Reports of made-up ranks. */
+#include "watch/report.h"
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "mpixla.h"
+
+enum { RANKS = 4, WORLD = 77, HALF = 88 };
+
+static state all[RANKS];
+static const report_ranks four = {.all = all, .n = RANKS};
+static const int64_t others[RANKS][RANKS - 1] = {{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}};
+static state_peer peers[RANKS][2];
+static state_comm comms[RANKS][1];
+
+static void everybody_ends(void) {
+    for (int i = 0; i < RANKS; i++)
+        all[i] = (state){.rank = i, .presence = STATE_HERE, .ended = 1, .where = "", .python = "", .last = ""};
+}
+
+/* A rank waits in a call. */
+static state_call *put(int rank, const char *op, const char *what) {
+    state *s = &all[rank];
+    s->ended = 0;
+    state_call *c = &s->calls[s->in_calls++];
+    *c = (state_call){.milliseconds = 1500,
+                      .comm = WORLD,
+                      .root = -1,
+                      .items = 3,
+                      .what = what,
+                      .op = op,
+                      .kind = "float32",
+                      .site = "a.py:1",
+                      .comm_name = "world",
+                      .needed = others[rank],
+                      .needs = RANKS - 1};
+    return c;
+}
+
+static state_call *collective(int rank, const char *op, int64_t sequence) {
+    state_call *c = put(rank, op, op);
+    c->collective = 1;
+    c->sequence = sequence;
+    return c;
+}
+
+static state_call *message(int rank, int receives, int64_t peer, int64_t tag) {
+    state_call *c = put(rank, receives ? "MPI_Recv" : "MPI_Send", receives ? "MPI_Recv" : "MPI_Send");
+    peers[rank][0] = (state_peer){.rank = peer, .tag = tag, .receives = receives};
+    c->peers = peers[rank];
+    c->messages = 1;
+    return c;
+}
+
+static const char *report(int rank) {
+    static char kept[1 << 16];
+    char *text = report_write(&four, rank, 1);
+    snprintf(kept, sizeof kept, "%s", text ? text : "(none)");
+    free(text);
+    return kept;
+}
+
+static void lacks(const char *text, const char *part) {
+    CHECK(strstr(text, part) == NULL);
+    if (strstr(text, part)) printf("%s\n", text);
+}
+
+static void a_rank_that_never_comes(void) {
+    everybody_ends();
+    for (int i = 0; i < 3; i++) (void)collective(i, "MPI_Allreduce", 4);
+    CHECK(report_is_stuck(&four, 0));
+    CHECK(!report_is_stuck(&four, 3));
+    CHECK_IN(report(0), "mpixla: rank 0 has waited for 1.5 s in a call, longer than MPIXLA_TIMEOUT=1 allows");
+    CHECK_IN(report(0), "  Rank 3 has not come: it is at the end of its script.\n");
+    CHECK_IN(report(0), "  ranks 0 to 2; of rank 0:\n    in a call for 1.5 s in MPI_Allreduce\n    waits for rank 3\n");
+    lacks(report(0), "circle");
+    all[3] = (state){.rank = 3, .presence = STATE_HERE, .percent = 99, .where = "process 9 on a", .last = "",
+                     .python = "Python's main thread:\n  b.py:2 in f"};
+    CHECK_IN(report(0),
+             "  Rank 3 has not come: it is in no call of mpixla; in the last second it used 99 % of a processor.\n"
+             "    Python's main thread:\n      b.py:2 in f\n");
+    all[3].percent = -1;
+    CHECK_IN(report(0), "it is in no call of mpixla.\n");
+    all[3].presence = STATE_STOPPED;
+    CHECK_IN(report(0), "Rank 3 has not come: its process is stopped (SIGSTOP, or a debugger): process 9 on a.\n");
+    all[3].presence = STATE_DEAD;
+    CHECK_IN(report(0), "Rank 3 has not come: its process is gone: process 9 on a.\n");
+    all[3].presence = STATE_SILENT;
+    CHECK_IN(report(0), "Rank 3 has not come: it does not answer: process 9 on a, which");
+}
+
+static void several_that_never_come(void) {
+    everybody_ends();
+    (void)collective(0, "MPI_Allreduce", 4);
+    CHECK_IN(report(0), "  Ranks 1 to 3 have not come: of each holds that it is at the end of its script.\n");
+    CHECK_IN(report(0), "    waits for ranks 1 to 3\n");
+    (void)collective(2, "MPI_Allreduce", 4);
+    CHECK_IN(report(0), "  Ranks 1 and 3 have not come");
+}
+
+static void circles(void) {
+    everybody_ends();
+    (void)message(0, 1, 1, 5);
+    (void)message(1, 1, 0, 5);
+    CHECK_IN(report(0), "in a circle: rank 0 waits for rank 1, rank 1 waits for rank 0.\n");
+    CHECK_IN(report(1), "in a circle: rank 1 waits for rank 0, rank 0 waits for rank 1.\n");
+    lacks(report(0), "has not come");
+    everybody_ends();
+    (void)message(0, 1, 1, 5); /* leads to the circle, and is not in it */
+    (void)message(1, 0, 2, 5);
+    (void)message(2, 0, 3, 5);
+    (void)message(3, 0, 1, 5);
+    CHECK_IN(report(0), "in a circle: rank 1 waits for rank 2, rank 2 waits for rank 3, rank 3 waits for rank 1.\n");
+    everybody_ends();
+    (void)message(0, 1, 0, 5);
+    CHECK_IN(report(0), "Rank 0 waits for itself.\n");
+}
+
+static void a_chain(void) {
+    everybody_ends();
+    (void)message(0, 1, 1, 5);
+    (void)message(1, 1, 2, 5);
+    CHECK_IN(report(0), "  Rank 2 has not come: it is at the end of its script.\n");
+    lacks(report(0), "Rank 1 has not come");
+    lacks(report(0), "circle");
+    lacks(report(0), "Rank 3");
+    (void)message(2, 0, 3, 6);
+    (void)message(3, 1, 2, MPIXLA_ANY_TAG); /* these two have met */
+    CHECK_IN(report(0), "  Rank 2 has not come: it is in MPI_Send, where all are that it takes.\n");
+}
+
+static void messages_that_meet(void) {
+    everybody_ends();
+    (void)message(0, 0, 1, 5);
+    (void)message(1, 1, 0, 5);
+    CHECK(!report_is_stuck(&four, 0) && !report_is_stuck(&four, 1));
+    CHECK_IN(report(0), "All ranks that the call takes have come to it");
+    peers[1][0].rank = MPIXLA_ANY_SOURCE;
+    CHECK(!report_is_stuck(&four, 0) && !report_is_stuck(&four, 1));
+    peers[1][0].tag = 6; /* the wrong one */
+    CHECK(report_is_stuck(&four, 0) && report_is_stuck(&four, 1));
+    peers[1][0].tag = MPIXLA_ANY_TAG;
+    all[1].calls[0].comm = HALF; /* another communicator */
+    CHECK(report_is_stuck(&four, 0) && report_is_stuck(&four, 1));
+    all[1].calls[0].comm = WORLD;
+    all[1].calls[0].pauses = 1; /* its GPU computes */
+    CHECK(report_is_stuck(&four, 0));
+    CHECK(!report_is_stuck(&four, 1)); /* it waits for nobody yet */
+    CHECK_IN(report(0), "  Rank 1 has not come: its GPU is still at work on what comes before MPI_Recv.\n");
+}
+
+static void any_source(void) {
+    everybody_ends();
+    (void)message(2, 1, MPIXLA_ANY_SOURCE, MPIXLA_ANY_TAG);
+    CHECK(report_is_stuck(&four, 2));
+    CHECK_IN(report(2), "    waits for any of ranks 0, 1 and 3\n");
+    (void)message(3, 0, 2, 1);
+    CHECK(!report_is_stuck(&four, 2));
+}
+
+/* What is sent may have gone: so a call that sends and receives waits for what it receives. */
+static void both_ways(void) {
+    everybody_ends();
+    for (int i = 0; i < 2; i++) {
+        (void)message(i, 0, 1 - i, 1);
+        peers[i][1] = (state_peer){.rank = i + 2, .tag = 1, .receives = 1};
+        all[i].calls[0].messages = 2;
+    }
+    CHECK_IN(report(0), "  Rank 2 has not come");
+    lacks(report(0), "circle");
+    lacks(report(0), "waits for rank 1");
+}
+
+static void calls_that_differ(void) {
+    everybody_ends();
+    for (int i = 0; i < RANKS; i++) (void)collective(i, i == 2 ? "MPI_Bcast" : "MPI_Reduce", 8);
+    CHECK(report_is_stuck(&four, 0));
+    CHECK_IN(report(0),
+             "  Ranks 0 and 2 make different calls: collective call 9 on communicator 'world' is\n"
+             "    on rank 0: MPI_Reduce\n    on rank 2: MPI_Bcast\n");
+    lacks(report(0), "circle");
+    lacks(report(0), "has not come");
+    for (int field = 0; field < 3; field++) {
+        everybody_ends();
+        for (int i = 0; i < RANKS; i++) {
+            state_call *c = collective(i, "MPI_Reduce", 8);
+            if (i < 3) continue;
+            if (field == 0) c->root = 1;
+            if (field == 1) c->items = 4;
+            if (field == 2) c->kind = "int32";
+        }
+        CHECK(report_is_stuck(&four, 1));
+        CHECK_IN(report(1), "  Ranks 1 and 3 make different calls: collective call 9");
+    }
+}
+
+/* One that was made and is over. */
+static void a_call_that_differed(void) {
+    const state_past past[] = {{.comm = WORLD, .sequence = 9, .op = state_op("MPI_Barrier"), .line = 0},
+                               {.comm = WORLD, .sequence = 8, .op = state_op("MPI_Bcast"), .line = 1}};
+    everybody_ends();
+    for (int i = 0; i < 3; i++) (void)collective(i, "MPI_Reduce", 8);
+    all[3].past = past;
+    all[3].in_past = 2;
+    all[3].last = "MPI_Barrier, later\nMPI_Bcast, the one\nMPI_Send, before";
+    CHECK_IN(report(0), "    on rank 0: MPI_Reduce\n    on rank 3: MPI_Bcast, the one\n");
+    CHECK_IN(report(0), "      MPI_Barrier, later\n      MPI_Bcast, the one\n      MPI_Send, before\n");
+    all[3].in_newest = 1;
+    lacks(report(0), "      MPI_Barrier, later\n");
+}
+
+/* Whoever has made the call already is not waited for. */
+static void a_rank_that_went_on(void) {
+    everybody_ends();
+    (void)collective(1, "MPI_Bcast", 8);
+    for (int i = 0; i < RANKS; i++) {
+        comms[i][0] = (state_comm){.comm = WORLD, .calls = 9};
+        all[i].comms = comms[i];
+        all[i].in_comms = 1;
+    }
+    CHECK(!report_is_stuck(&four, 1));
+    comms[2][0].calls = 8;
+    CHECK(report_is_stuck(&four, 1));
+    CHECK_IN(report(1), "    waits for rank 2\n");
+    comms[2][0] = (state_comm){.comm = HALF, .calls = 100};
+    CHECK(report_is_stuck(&four, 1));
+    (void)collective(2, "MPI_Gather", 3); /* it is behind, and waits itself: for those who have ended */
+    CHECK_IN(report(1), "    waits for rank 2\n");
+}
+
+static void sub_communicators(void) {
+    static const int64_t one[] = {1}, three[] = {3};
+    everybody_ends();
+    state_call *c = collective(3, "MPI_Allreduce", 0), *k = collective(1, "MPI_Allreduce", 0);
+    c->comm = k->comm = HALF;
+    c->needed = one;
+    k->needed = three;
+    c->needs = k->needs = 1;
+    CHECK(!report_is_stuck(&four, 1) && !report_is_stuck(&four, 3));
+    k->comm = WORLD;
+    CHECK_IN(report(3), "rank 3 waits for rank 1, rank 1 waits for rank 3");
+}
+
+static void moving(void) {
+    everybody_ends();
+    for (int i = 0; i < RANKS; i++) (void)collective(i, "MPI_Allreduce", 0);
+    for (int i = 0; i < RANKS; i++) CHECK(!report_is_stuck(&four, i));
+    CHECK_IN(report(0), "All ranks that the call takes have come to it, and yet it does not end.\n");
+    all[2].calls[0].pauses = 1;
+    CHECK_IN(report(0), "Rank 2 has not come: its GPU is still at work on what comes before MPI_Allreduce.\n");
+}
+
+/* The one that lacks somebody counts, not the one that lasts longest. */
+static void several_threads(void) {
+    everybody_ends();
+    for (int i = 0; i < 2; i++) {
+        state_call *c = collective(i, "MPI_Allreduce", 0);
+        c->needs = 1; /* each other */
+        c->milliseconds = 9000;
+    }
+    state_call *c = put(0, "MPI_Recv", "MPI_Recv");
+    peers[0][0] = (state_peer){.rank = 3, .receives = 1};
+    c->peers = peers[0];
+    c->messages = 1;
+    CHECK(report_is_stuck(&four, 0) && !report_is_stuck(&four, 1));
+    CHECK_IN(report(0), "    in a call for 9.0 s in MPI_Allreduce\n    in a call for 1.5 s in MPI_Recv\n    waits for rank 3\n");
+}
+
+/* A rank may say anything. */
+static void nonsense(void) {
+    static const int64_t wild[] = {-5, 1 << 30, 0};
+    everybody_ends();
+    state_call *c = collective(0, "MPI_Allreduce", 0);
+    c->needed = wild;
+    c->needs = 3;
+    (void)report_is_stuck(&four, 0);
+    (void)report(0);
+    (void)message(1, 1, 1 << 30, 0);
+    CHECK(!report_is_stuck(&four, 1));
+    (void)report(1);
+}
+
+int main(void) {
+    a_rank_that_never_comes();
+    several_that_never_come();
+    circles();
+    a_chain();
+    messages_that_meet();
+    any_source();
+    both_ways();
+    calls_that_differ();
+    a_call_that_differed();
+    a_rank_that_went_on();
+    sub_communicators();
+    moving();
+    several_threads();
+    nonsense();
+    return check_failures();
+}

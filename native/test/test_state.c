@@ -1,0 +1,132 @@
+#include "watch/state.h"
+
+#include <stdlib.h>
+
+#include "call.h"
+#include "check.h"
+#include "fixture.h"
+
+enum { SITE_NUMBER = 41 };
+
+static call c;
+static wire_writer w;
+static state s;
+
+static void write_down(void) {
+    const int64_t waited[] = {2500000000};
+    const state_facts facts = {.rank = 2,
+                               .ended = 1,
+                               .percent = 7,
+                               .where = "process 3 on a host",
+                               .python = "a line",
+                               .waited = waited,
+                               .threads = 1};
+    free(w.data);
+    w = (wire_writer){.data = NULL};
+    state_write(&w, &facts);
+}
+
+static const state_call *seen_in(const char *op, int64_t comm) {
+    call_make(&c, op, comm, 2);
+    int position = 0;
+    while (position < c.frame.attrs.size && strcmp(c.attributes.names[position].ptr, "site") < 0) position++;
+    call_attribute_insert(&c, position, "site", SITE_NUMBER);
+    fake->during = write_down;
+    CHECK_STR(call_run(&c), "");
+    fake->during = NULL;
+    wire_reader r = {.data = w.data, .bytes = w.bytes};
+    CHECK_INT(state_read(&s, &r), 0);
+    CHECK_INT(s.in_calls, 1);
+    return &s.calls[0];
+}
+
+static void tells_of_itself(void) {
+    write_down();
+    wire_reader r = {.data = w.data, .bytes = w.bytes};
+    CHECK_INT(state_read(&s, &r), 0);
+    CHECK_INT(s.rank, 2);
+    CHECK_INT(s.presence, STATE_HERE);
+    CHECK_INT(s.ended, 1);
+    CHECK_INT(s.percent, 7);
+    CHECK_STR(s.where, "process 3 on a host");
+    CHECK_STR(s.python, "a line");
+    CHECK_STR(s.last, "");
+    CHECK_INT(s.in_calls, 0);
+    CHECK_INT(s.in_comms, 3); /* SELF and the two of the fixture */
+}
+
+static void tells_of_collective_calls(void) {
+    static const int members[] = {5, 6, 7, 8};
+    CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK2, members), 0);
+    const state_call *k = seen_in("reduce", FIXTURE_RANK2);
+    CHECK_INT(k->milliseconds, 2500);
+    CHECK(k->collective && !k->pauses);
+    CHECK_STR(k->op, "MPI_Reduce");
+    CHECK_IN(k->what, "MPI_Reduce with 3 items and root 2 of float32, op MPI_SUM");
+    CHECK_STR(k->site, "step.py:7");
+    CHECK_STR(k->comm_name, "rank2");
+    CHECK_INT(k->root, 7); /* in MPI_COMM_WORLD */
+    CHECK_INT(k->items, CALL_COUNT);
+    CHECK_INT(k->needs, 3);
+    CHECK(k->needed[0] == 5 && k->needed[1] == 6 && k->needed[2] == 8);
+    CHECK_INT(k->messages, 0);
+    int64_t sequence = k->sequence;
+    CHECK_INT(s.comms[FIXTURE_RANK2].comm, k->comm);
+    CHECK_INT(s.comms[FIXTURE_RANK2].calls, sequence + 1);
+    CHECK(s.comms[FIXTURE_RANK0].comm != k->comm);
+    CHECK_INT(seen_in("barrier", FIXTURE_RANK2)->sequence, sequence + 1);
+    CHECK(s.in_newest);
+    CHECK_INT(s.in_past, 2);
+    CHECK_INT(s.past[1].op, state_op("MPI_Reduce"));
+    CHECK_INT(s.past[1].sequence, sequence);
+    CHECK_INT(s.past[1].line, 1);
+    CHECK_IN(s.last, "MPI_Reduce with root 2, 3 items of float32 on 'rank2', collective call 1, at step.py:7\n");
+}
+
+static void tells_of_messages(void) {
+    const state_call *k = seen_in("sendrecv", FIXTURE_RANK2);
+    CHECK(!k->collective);
+    CHECK_INT(k->messages, 2);
+    CHECK(k->peers[0].rank == 6 && k->peers[0].tag == 7 && !k->peers[0].receives);
+    CHECK(k->peers[1].rank == 7 && k->peers[1].tag == 8 && k->peers[1].receives);
+    k = seen_in("exchange", FIXTURE_RANK0);
+    CHECK(k->collective);
+    CHECK_INT(k->needs, 2); /* its neighbours */
+    CHECK(k->needed[0] == 1 && k->needed[1] == 2);
+    CHECK_INT(k->items, -1);
+}
+
+/* Communicators of one name and the same members are told apart. */
+static void tells_twins_apart(void) {
+    int twin = fake->comm_new(2, FIXTURE_SIZE, 0);
+    CHECK_INT(mpixla_comm_register(fake->handle(twin), "rank2"), FIXTURE_RANK2 + 1);
+    write_down();
+    wire_reader r = {.data = w.data, .bytes = w.bytes};
+    CHECK_INT(state_read(&s, &r), 0);
+    CHECK_INT(s.in_comms, 4);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++) CHECK(s.comms[i].comm != s.comms[j].comm);
+}
+
+static void refuses_what_is_cut_off(void) {
+    (void)seen_in("allreduce", FIXTURE_RANK0);
+    for (size_t bytes = 0; bytes < w.bytes; bytes += 8) {
+        char *part = malloc(bytes + 1);
+        memcpy(part, w.data, bytes);
+        wire_reader r = {.data = part, .bytes = bytes};
+        CHECK_INT(state_read(&s, &r), -1);
+        free(part);
+    }
+    free(w.data);
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    CHECK_INT(mpixla_site_name(SITE_NUMBER, "step.py:7"), 0);
+    tells_of_itself();
+    tells_of_collective_calls();
+    tells_of_messages();
+    tells_twins_apart();
+    refuses_what_is_cut_off();
+    return check_failures();
+}
