@@ -1,11 +1,19 @@
 #include "transport/transport.h"
 
+#include <stdatomic.h>
+
 #include "base/error.h"
 #include "mpi/float_reduce.h"
 #include "mpi/reduction.h"
 #include "transport/nccl_calls.h"
 
 enum { LINE = 64 }; /* bytes; mirrors begin at multiples of it */
+
+static atomic_int waits_for_nccl;
+
+void transport_wait_for_nccl(void) {
+    atomic_store(&waits_for_nccl, 1);
+}
 
 static int refused(int failed) {
     return failed ? MPI_REFUSED : 0;
@@ -219,8 +227,17 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f))
     return t->in_pieces ? 0 : refused(mirrors_make(t, f));
 }
 
+/* What the stream does before is this rank's own; what it does then takes the others. */
+static int run_through_nccl(const transport *t, const frame *f, int (*through_nccl)(const frame *f)) {
+    int waits = atomic_load_explicit(&waits_for_nccl, memory_order_relaxed);
+    if (waits && device_wait(&t->gpu)) return MPI_REFUSED;
+    int code = through_nccl(f);
+    if (!waits || code != 0) return code;
+    return refused(DRIVER_CALL(t->gpu.driver, stream_synchronize, t->gpu.stream));
+}
+
 int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(const frame *f)) {
-    if (t->kind == TRANSPORT_NCCL) return through_nccl(f);
+    if (t->kind == TRANSPORT_NCCL) return run_through_nccl(t, f, through_nccl);
     return t->in_pieces ? run_in_pieces(t, f, run) : run(f);
 }
 

@@ -23,6 +23,10 @@ typedef struct transport_mirror {
  * Returns as transport_begin. */
 int transport_join(const frame *f);
 
+/* From now on calls through NCCL return when all is done, as all others do, so that it can be seen how long they take:
+ * by themselves they only give the stream what there is to do. */
+void transport_wait_for_nccl(void);
+
 /* One call. */
 typedef struct transport {
     device gpu;

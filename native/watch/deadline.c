@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "mpi/comm.h"
 #include "mpi/mpi.h"
+#include "transport/transport.h"
 #include "watch/flight.h"
 #include "watch/post.h"
 #include "watch/process.h"
@@ -456,5 +457,6 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     our.ranks = count;
     if (our.talks) post_open(comm);
     comm_finalize_tells(stop);
+    transport_wait_for_nccl();
     return thread_start() == 0 ? 0 : error_set("no thread can be started");
 }
