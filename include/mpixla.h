@@ -257,9 +257,9 @@ typedef struct mpixla_process {
     const char *name; /* of the host, for people */
     int64_t number;   /* getpid() */
 } mpixla_process;
-/* `processes` are those of MPI_COMM_WORLD, in their order, and `comm` is a duplicate of it that is used for nothing else;
- * 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process tells of itself alone. Call it once, on all ranks
- * with the same limit. */
+/* `processes` are those of MPI_COMM_WORLD, in their order, and `comm` is a duplicate of it that is used for nothing
+ * else; 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process tells of itself alone. Call it once, on all
+ * ranks with the same limit. */
 MPIXLA_API int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process *processes, int64_t count);
 /* For a thread of the front end, which is to say where its threads are: waits until that is wanted, and returns 1; 0
  * once nobody will ask again. */

@@ -1,10 +1,9 @@
 /* Reports of made-up ranks. */
-#include "watch/report.h"
-
 #include <stdlib.h>
 
 #include "check.h"
 #include "mpixla.h"
+#include "watch/report.h"
 
 enum { RANKS = 4, WORLD = 77, HALF = 88 };
 
@@ -28,6 +27,7 @@ static state_call *put(int rank, const char *op, const char *what) {
                       .comm = WORLD,
                       .root = -1,
                       .items = 3,
+                      .bytes = 12,
                       .what = what,
                       .op = op,
                       .kind = "float32",
@@ -73,9 +73,14 @@ static void a_rank_that_never_comes(void) {
     CHECK(!report_is_stuck(&four, 3));
     CHECK_IN(report(0), "mpixla: rank 0 has waited for 1.5 s in a call, longer than MPIXLA_TIMEOUT=1 allows");
     CHECK_IN(report(0), "  Rank 3 has not come: it is at the end of its script.\n");
-    CHECK_IN(report(0), "  ranks 0 to 2; of rank 0:\n    in a call for 1.5 s in MPI_Allreduce\n    waits for rank 3\n");
+    CHECK_IN(report(0),
+             "  ranks 0 to 2; of rank 0:\n    in a call for 1.5 s: MPI_Allreduce (12 bytes)\n    waits for rank 3\n");
     lacks(report(0), "circle");
-    all[3] = (state){.rank = 3, .presence = STATE_HERE, .percent = 99, .where = "process 9 on a", .last = "",
+    all[3] = (state){.rank = 3,
+                     .presence = STATE_HERE,
+                     .percent = 99,
+                     .where = "process 9 on a",
+                     .last = "",
                      .python = "Python's main thread:\n  b.py:2 in f"};
     CHECK_IN(report(0),
              "  Rank 3 has not come: it is in no call of mpixla; in the last second it used 99 % of a processor.\n"
@@ -264,7 +269,9 @@ static void several_threads(void) {
     c->peers = peers[0];
     c->messages = 1;
     CHECK(report_is_stuck(&four, 0) && !report_is_stuck(&four, 1));
-    CHECK_IN(report(0), "    in a call for 9.0 s in MPI_Allreduce\n    in a call for 1.5 s in MPI_Recv\n    waits for rank 3\n");
+    CHECK_IN(report(0),
+             "    in a call for 9.0 s: MPI_Allreduce (12 bytes)\n    in a call for 1.5 s: MPI_Recv (12 bytes)\n    "
+             "waits for rank 3\n");
 }
 
 /* A rank may say anything. */

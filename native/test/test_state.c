@@ -1,10 +1,9 @@
-#include "watch/state.h"
-
 #include <stdlib.h>
 
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "watch/state.h"
 
 enum { SITE_NUMBER = 41 };
 
@@ -67,6 +66,7 @@ static void tells_of_collective_calls(void) {
     CHECK_STR(k->comm_name, "rank2");
     CHECK_INT(k->root, 7); /* in MPI_COMM_WORLD */
     CHECK_INT(k->items, CALL_COUNT);
+    CHECK_INT(k->bytes, CALL_COUNT * 4);
     CHECK_INT(k->needs, 3);
     CHECK(k->needed[0] == 5 && k->needed[1] == 6 && k->needed[2] == 8);
     CHECK_INT(k->messages, 0);

@@ -1,7 +1,6 @@
-#include "base/wire.h"
-
 #include <stdlib.h>
 
+#include "base/wire.h"
 #include "check.h"
 
 static const int64_t items[] = {7, -8, 9};

@@ -27,7 +27,13 @@
 enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */ };
 enum { STACK_BYTES = 1 << 20, MOST_THREADS = 64, PYTHON_BYTES = 4096, FORWARDING_MILLISECONDS = 300 };
 /* Milliseconds. */
-enum { PATIENCE = 2000, PATIENCE_WITH_PYTHON = 1000, PATIENCE_TO_LOOK = 500, PATIENCE_TO_CLAIM = 200, HELD_BACK = 5000 };
+enum {
+    PATIENCE = 2000,
+    PATIENCE_WITH_PYTHON = 1000,
+    PATIENCE_TO_LOOK = 500,
+    PATIENCE_TO_CLAIM = 200,
+    HELD_BACK = 5000
+};
 enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, LEAVING_POLL = 2, POLLS = 20, ALL_THERE = 10 /* limits */ };
 
 /* What a call that waits has waited; it is told from the next by the number of calls, and of pauses. */
@@ -129,7 +135,8 @@ static int describe_self(wire_writer *w) {
     int ended = atomic_load(&our.ended);
     const mpixla_process *p = &our.processes[rank];
     if (!ended && stack_ask(python, sizeof python, PATIENCE_WITH_PYTHON) != 0)
-        snprintf(python, sizeof python, "Python's lock is held for a long time: by code in C that does not give it back\n");
+        snprintf(python, sizeof python,
+                 "Python's lock is held for a long time: by code in C that does not give it back\n");
     for (int64_t i = 0; i < MOST_THREADS; i++) waited[i] = waits[i].waited;
     snprintf(where, sizeof where, "process %lld on %s", (long long)p->number, p->name);
     const state_facts facts = {.rank = rank,
@@ -217,11 +224,21 @@ static void letters_read(void) {
     while (our.talks && post_take(&letter)) {
         int kept = 0;
         switch (letter.kind) {
-            case POST_ASK: answer(&letter); break;
-            case POST_ANSWER: kept = keep_answer(&letter); break;
-            case POST_LOOK: answer_look(&letter); break;
-            case POST_SEEN: keep_seen(&letter); break;
-            case POST_CLAIM: hold_back(&letter); break;
+            case POST_ASK:
+                answer(&letter);
+                break;
+            case POST_ANSWER:
+                kept = keep_answer(&letter);
+                break;
+            case POST_LOOK:
+                answer_look(&letter);
+                break;
+            case POST_SEEN:
+                keep_seen(&letter);
+                break;
+            case POST_CLAIM:
+                hold_back(&letter);
+                break;
         }
         if (!kept) free(letter.memory);
     }
@@ -291,7 +308,8 @@ static void end_job(void) {
     char *places = calloc((size_t)our.ranks, 128);
     if (places) name_silent(places);
     char *text = report_write(&ranks, mpi_get()->world_rank, our.limit);
-    write_all(text ? text : "mpixla: a call has waited for longer than MPIXLA_TIMEOUT allows, so the whole job ends.\n");
+    write_all(text ? text
+                   : "mpixla: a call has waited for longer than MPIXLA_TIMEOUT allows, so the whole job ends.\n");
     pause_for(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
     if (our.talks) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_TIMED_OUT);
     _exit(EXIT_TIMED_OUT);
@@ -447,8 +465,8 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (our.ranks > 0) return error_set("the time limit was set twice");
     if (!(seconds > 0 && seconds < 1e9) || count <= mpi_get()->world_rank)
-        return error_set("a time limit is a number of seconds greater than 0, for all ranks, but was %g for %lld", seconds,
-                         (long long)count);
+        return error_set("a time limit is a number of seconds greater than 0, for all ranks, but was %g for %lld",
+                         seconds, (long long)count);
     if (processes_keep(processes, count)) return error_set("out of memory for the time limit");
     our.limit = seconds;
     our.limit_ns = next_inquiry = (int64_t)(seconds * 1e9);

@@ -175,13 +175,16 @@ static void write_absence(const writer *w, const state *s) {
         case STATE_STOPPED:
             fprintf(w->to, "its process is stopped (SIGSTOP, or a debugger): %s", where);
             return;
-        case STATE_DEAD: fprintf(w->to, "its process is gone: %s", where); return;
+        case STATE_DEAD:
+            fprintf(w->to, "its process is gone: %s", where);
+            return;
         case STATE_SILENT:
             fprintf(w->to,
                     "it does not answer: %s, which has left MPI, has lost its connection, or is held up as a whole",
                     where);
             return;
-        default: break;
+        default:
+            break;
     }
     if (c && c->pauses)
         fprintf(w->to, "its GPU is still at work on what comes before %s", c->what);
@@ -321,6 +324,15 @@ static void write_waits(writer *w, int64_t rank) {
     free(chosen);
 }
 
+static void write_call(const writer *w, const state *s, const state_call *c) {
+    if (c->pauses)
+        fprintf(w->to, "    its GPU computes what comes before %s (%lld bytes)\n", c->what, (long long)c->bytes);
+    else
+        fprintf(w->to, "    in a call for %.1f s: %s (%lld bytes)\n", 1e-3 * (double)c->milliseconds, c->what,
+                (long long)c->bytes);
+    if (!*c->site) write_lines(w, s->python, "      ", PYTHON_LINES_TOLD);
+}
+
 static void write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
     char *alike = calloc((size_t)w->ranks->n, 1);
@@ -333,10 +345,7 @@ static void write_rank(writer *w, int64_t rank) {
     if (count_chosen(w, alike) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
     free(alike);
     fprintf(w->to, "%s%s%s:\n", *s->where ? " (" : "", s->where, *s->where ? ")" : "");
-    for (int64_t i = 0; i < s->in_calls; i++)
-        fprintf(w->to, "    %s for %.1f s in %s\n",
-                s->calls[i].pauses ? "its GPU computes:" : "in a call", 1e-3 * (double)s->calls[i].milliseconds,
-                s->calls[i].what);
+    for (int64_t i = 0; i < s->in_calls; i++) write_call(w, s, &s->calls[i]);
     write_waits(w, rank);
     if (s->presence != STATE_HERE || s->in_calls == 0) {
         fprintf(w->to, "    ");

@@ -7,7 +7,15 @@
 #include "mpi/reduction.h"
 #include "watch/flight.h"
 
-enum { TEXT_BYTES = 640, MOST_COMMS = 1024, MOST_THREADS = 64, MOST_PEERS = 64, PEER_WORDS = 3, COMM_WORDS = 2, PAST_WORDS = 4 };
+enum {
+    TEXT_BYTES = 640,
+    MOST_COMMS = 1024,
+    MOST_THREADS = 64,
+    MOST_PEERS = 64,
+    PEER_WORDS = 3,
+    COMM_WORDS = 2,
+    PAST_WORDS = 4
+};
 
 /* Communicators have their own numbers on each rank. What is the same on all members: the name, who they are, and how
  * many there were before with both. */
@@ -187,7 +195,8 @@ static void needed_write(wire_writer *w, const frame *f) {
 /* The count that must be the same on all ranks. */
 static int64_t items_of(const frame *f) {
     frame_counts c = f->shape->counts;
-    int same = c == SAME || c == DIVIDED || c == GATHERED || c == SCATTERED || (c == FREE && frame_has(f, ATTRIBUTE_ROOT));
+    int same =
+        c == SAME || c == DIVIDED || c == GATHERED || c == SCATTERED || (c == FREE && frame_has(f, ATTRIBUTE_ROOT));
     return same && frame_is_collective(f) ? f->n : -1;
 }
 
@@ -207,6 +216,7 @@ static void call_write(void *context, const frame *f) {
     wire_write(w, frame_is_collective(f));
     wire_write(w, key_of(this->keys, f->attributes[ATTRIBUTE_COMM]));
     wire_write(w, f->sequence);
+    wire_write(w, data->dtype ? data->count * data->dtype->row->itemsize : 0);
     wire_write(w, frame_has(f, ATTRIBUTE_ROOT) ? world_rank(f->communicator, f->root) : -1);
     wire_write(w, items_of(f));
     wire_write_text(w, what);
@@ -267,6 +277,7 @@ static void call_read(state_call *c, wire_reader *r, int64_t milliseconds) {
     c->collective = wire_read(r);
     c->comm = wire_read(r);
     c->sequence = wire_read(r);
+    c->bytes = wire_read(r);
     c->root = wire_read(r);
     c->items = wire_read(r);
     c->what = wire_read_text(r);

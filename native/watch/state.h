@@ -23,16 +23,17 @@ typedef struct state_call {
     int64_t collective;   /* all members of the communicator make it */
     int64_t comm;         /* the communicator: the same number on all its members */
     int64_t sequence;     /* of a collective call: how many there were before on the communicator */
+    int64_t bytes;        /* of its buffer on this rank */
     int64_t root, items;  /* which all ranks must agree on; -1: none */
     const char *what;     /* as frame_describe has it, with details */
     const char *op;       /* "MPI_Bcast" */
     const char *kind;     /* what all ranks must agree on beside the root: "float32, op MPI_SUM" */
     const char *site;     /* "" if unknown */
     const char *comm_name;
-    const int64_t *needed;    /* of a collective call: the others that it takes, by their rank in MPI_COMM_WORLD */
-    int64_t needs;            /* how many */
-    const state_peer *peers;  /* of a call that sends or receives a message */
-    int64_t messages;         /* how many */
+    const int64_t *needed;   /* of a collective call: the others that it takes, by their rank in MPI_COMM_WORLD */
+    int64_t needs;           /* how many */
+    const state_peer *peers; /* of a call that sends or receives a message */
+    int64_t messages;        /* how many */
 } state_call;
 
 /* How many collective calls there were on a communicator. */
@@ -48,10 +49,10 @@ typedef struct state_past {
 } state_past;
 
 typedef enum state_presence {
-    STATE_HERE,     /* it has answered */
-    STATE_SILENT,   /* it has not */
-    STATE_STOPPED,  /* it has not, since its process is stopped */
-    STATE_DEAD,     /* ... or is gone */
+    STATE_HERE,    /* it has answered */
+    STATE_SILENT,  /* it has not */
+    STATE_STOPPED, /* it has not, since its process is stopped */
+    STATE_DEAD,    /* ... or is gone */
     STATE_PRESENCES
 } state_presence;
 

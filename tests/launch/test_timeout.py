@@ -12,11 +12,12 @@ BEGINNING = """
     import mpixla
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     x = jnp.arange(3.0)
+    MPI.COMM_WORLD.Barrier()  # of mpi4py's: processes do not start at one time
     mpixla.barrier()
 """
 
 
-def report_of(job, n, code, *, seconds="1", **environment):
+def report_of(job, n, code, *, seconds="2", **environment):
     """The report of a job that ends with one."""
     done = job(n, BEGINNING + code, check=False, MPIXLA_TIMEOUT=seconds, **environment)
     assert done.returncode != 0, done.stdout + done.stderr
@@ -38,8 +39,7 @@ def test_rank_that_never_comes(job):
         mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
     )
-    assert "mpixla: rank 0 has waited for 1." in text
-    assert "longer than MPIXLA_TIMEOUT=1 allows" in text
+    assert re.match(r"mpixla: rank 0 has waited for \d+\.\d s in a call, longer than MPIXLA_TIMEOUT=2 allows", text)
     assert "MPI_Allreduce with 3 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'mpixla default'" in text
     assert re.search(r"at script\.py:\d+", text)
     assert "Rank 1 has not come: it is at the end of its script." in text
@@ -217,12 +217,13 @@ def test_computation(job):
         2,
         """
     if rank == 1:
-        jax.jit(lambda x: jax.lax.fori_loop(0, 2**31 - 1, lambda i, x: jnp.sin(x), x))(jnp.arange(1e4)).block_until_ready()
+        sines = jax.jit(lambda x: jax.lax.fori_loop(0, 2**31 - 1, lambda i, x: jnp.sin(x), x))
+        sines(jnp.arange(1e4)).block_until_ready()
     mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
     )
     assert "Rank 1 has not come: it is in no call of mpixla; in the last second it used " in text
-    assert re.search(r"script\.py:\d+ in <module>: jax\.jit\(.*\)\.block_until_ready\(\)", text)
+    assert re.search(r"script\.py:\d+ in <module>: sines\(jnp\.arange\(1e4\)\)\.block_until_ready\(\)", text)
 
 
 def test_lock_of_python_held_in_c(job):
@@ -312,7 +313,7 @@ def test_threads(job):
 
 LATE = """
     if rank == 1:
-        time.sleep(1.2)
+        time.sleep(2)
     for i in range(3):
         mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
         mpixla.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size).block_until_ready()
@@ -320,7 +321,7 @@ LATE = """
 
 
 def test_late_partner(job):
-    done = job(2, BEGINNING + LATE, MPIXLA_TIMEOUT="4")
+    done = job(2, BEGINNING + LATE, MPIXLA_TIMEOUT="10")
     assert done.stderr == ""
 
 
@@ -331,14 +332,14 @@ def test_long_computation(job):
         2,
         BEGINNING
         + """
-    end = time.monotonic() + 2
+    end = time.monotonic() + 5
     while time.monotonic() < end:
         jax.jit(lambda x: jax.lax.fori_loop(0, 10**5, lambda i, x: x * 1.0001, x))(x).block_until_ready()
     """,
-        MPIXLA_TIMEOUT="0.5",
+        MPIXLA_TIMEOUT="2",
     )
     assert done.stderr == ""
-    assert time.monotonic() - begin > 2
+    assert time.monotonic() - begin > 5
 
 
 def test_late_at_the_end(job):
@@ -348,10 +349,10 @@ def test_late_at_the_end(job):
         BEGINNING
         + """
     if rank == 1:
-        time.sleep(2)
+        time.sleep(5)
     print("end", rank)
     """,
-        MPIXLA_TIMEOUT="0.5",
+        MPIXLA_TIMEOUT="2",
     )
     assert done.stderr == ""
     assert sorted(done.stdout.split()) == ["0", "1", "2", "end", "end", "end"]
@@ -368,10 +369,33 @@ def test_large_messages(job):
         big = mpixla.sendrecv(big, big, source=1 - rank, dest=1 - rank)
     print(float(big[-1]))
     """,
-        MPIXLA_TIMEOUT="0.1",
+        MPIXLA_TIMEOUT="10",
     )
     assert done.stdout.split() == ["1.0", "1.0"]
     assert done.stderr == ""
+
+
+# A reduction whose function takes its time, while both ranks are in the call.
+SLOW = """
+    def combine(a, b, dtype):
+        time.sleep(float(sys.argv[1]))
+        b[:] = a
+    op = MPI.Op.Create(combine, commute=True)
+    print(float(mpixla.allreduce(x, op=op)[1]))
+"""
+
+
+def test_all_are_there(job):
+    """The call takes longer than the limit, but nobody is late."""
+    done = job(2, BEGINNING + SLOW, 4, MPIXLA_TIMEOUT="1")
+    assert done.stdout.split() == ["1.0", "1.0"]
+    assert done.stderr == ""
+
+
+def test_all_are_there_for_very_long(job):
+    done = job(2, BEGINNING + SLOW, 1000, check=False, MPIXLA_TIMEOUT="1")
+    assert done.returncode != 0
+    assert "All ranks that the call takes have come to it, and yet it does not end." in done.stderr
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf", "1e30"])
@@ -413,7 +437,7 @@ def test_finalize_by_the_program(job):
     time.sleep(0.3 * rank)
     print("end")
     """,
-        MPIXLA_TIMEOUT="0.2",
+        MPIXLA_TIMEOUT="10",
     )
     assert done.stdout.split() == ["end", "end"]
     assert done.stderr == ""
@@ -430,7 +454,7 @@ def test_fork(job):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     print(float(mpixla.allreduce(x, op=MPI.SUM)[1]))
     """,
-        MPIXLA_TIMEOUT="5",
+        MPIXLA_TIMEOUT="10",
     )
     assert done.stdout.split() == ["2.0", "2.0"]
 

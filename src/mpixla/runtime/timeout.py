@@ -52,7 +52,8 @@ def install() -> None:
         )
     settings.reports = True
     processes = comm.allgather((_host(), platform.node() or "an unnamed host", os.getpid()))
-    table = (native.Process * len(processes))(*((host.encode(), name.encode(), pid) for host, name, pid in processes))
+    rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
+    table = (native.Process * len(rows))(*rows)
     channel = 0
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         duplicate = MPI.COMM_WORLD.Dup()  # never freed: the other ranks may not be there any more
@@ -117,5 +118,8 @@ def _lines(frame: FrameType | None) -> Iterator[tuple[bool, str]]:
         code = frame.f_code
         source = linecache.getline(code.co_filename, frame.f_lineno).strip()
         is_users = is_user_file(code.co_filename) and not code.co_filename.startswith("<frozen")
-        yield is_users, f"{code.co_filename}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else "")
+        file = code.co_filename
+        with suppress(ValueError, OSError):
+            file = str(Path(file).relative_to(Path.cwd()))
+        yield is_users, f"{file}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else "")
         frame = frame.f_back

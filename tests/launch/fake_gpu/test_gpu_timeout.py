@@ -14,6 +14,7 @@ import jax, jax.numpy as jnp
 import mpixla
 rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
 x = jnp.arange(3.0)
+MPI.COMM_WORLD.Barrier()
 mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
 """
 
@@ -41,7 +42,7 @@ else:
 """,
         transport,
         check=False,
-        MPIXLA_TIMEOUT="1",
+        MPIXLA_TIMEOUT="2",
     )
     assert done.returncode != 0
     assert "mpixla: rank 0 has waited for " in done.stderr, done.stderr
@@ -60,7 +61,7 @@ for i in range(20):
 print(float(x[1]))
 """,
         transport,
-        MPIXLA_TIMEOUT="5",
+        MPIXLA_TIMEOUT="10",
     )
     assert done.stdout.split() == ["1.0", "1.0"]
     assert done.stderr == ""
