@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "call/frame.h"
 #include "ops/exchange.h"
 #include "ops/halo.h"
@@ -54,6 +55,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
         mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)", mpi_get()->world_rank,
              f->fault.function ? f->fault.function : f->shape->mpi_name, class_of(code), text, what);
+    text_clean(message);
     return fail(call, FFI_INTERNAL, message);
 }
 
