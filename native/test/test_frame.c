@@ -350,6 +350,43 @@ static void refuses_types_that_do_not_go_together(void) {
     CHECK(f.type == fake->handle(FFI_F32));
 }
 
+/* MPI moves some floats as integers, and would combine their bits. */
+static void refuses_reductions_that_a_type_does_not_have(void) {
+    static call c;
+    size_t count;
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count);
+    for (int64_t op = 0; op < (int64_t)count; op++) {
+        if (strcmp(reductions[op].kinds, "pair") == 0) continue;
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
+    call_make(&c, "allreduce", LEFT, ON);                       \
+    call_dtype_set(&c, CALL_OPERANDS, 0, ffi);                  \
+    call_dtype_set(&c, CALL_RESULTS, 0, ffi);                   \
+    call_attribute_set(&c, "op", op);                           \
+    if (strstr(reductions[op].kinds, kind))                     \
+        CHECK_STR(read_call(&c, "allreduce"), "");              \
+    else                                                        \
+        CHECK_IN(read_call(&c, "allreduce"), "MPI_Allreduce of " name " cannot be made with op MPI_");
+#include "tables/dtypes.def"
+#undef MPIXLA_DTYPE
+    }
+}
+
+/* Of an array without items the other dimensions may be any: but no product of some of them, in bytes, is too large. */
+static void refuses_shapes_whose_parts_are_too_large(void) {
+    static call c;
+    int64_t huge[] = {INT64_C(1) << 61, 0, 4};
+    call_make(&c, "send", LEFT, ON);
+    c.sides[CALL_OPERANDS].buffers[0].dims = huge;
+    c.sides[CALL_OPERANDS].buffers[0].rank = 3;
+    CHECK_STR(read_call(&c, "send"),
+              "the send buffer of MPI_Send has a dimension of 2305843009213693952 items, which is no valid shape");
+    huge[0] = INT64_C(1) << 57;
+    CHECK_STR(read_call(&c, "send"), "");
+    huge[2] = 16;
+    CHECK_STR(read_call(&c, "send"),
+              "the send buffer of MPI_Send has a dimension of 16 items, which is no valid shape");
+}
+
 static void picks_the_calls_for_a_count(void) {
     static call c;
     const mpi_library *mpi = mpi_get();
@@ -491,6 +528,8 @@ int main(int argc, char **argv) {
     reads_shapes();
     refuses_counts_that_do_not_go_together();
     refuses_types_that_do_not_go_together();
+    refuses_reductions_that_a_type_does_not_have();
+    refuses_shapes_whose_parts_are_too_large();
     picks_the_calls_for_a_count();
     describes();
     describes_parts();
