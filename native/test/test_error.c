@@ -63,9 +63,9 @@ static void is_text_that_python_can_have(void) {
 }
 
 int main(void) {
-    is_text_that_python_can_have();
     words_the_failure();
     cuts_a_long_sentence();
     is_one_for_each_thread();
+    is_text_that_python_can_have();
     return check_failures();
 }
