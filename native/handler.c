@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "call/frame.h"
 #include "call/site.h"
 #include "check/check.h"
@@ -74,6 +75,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
         mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)%s", mpi_get()->world_rank,
              f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what, advice);
+    text_clean(message);
     return fail(call, FFI_INTERNAL, message, lost ? &lost->loss_is_known : NULL);
 }
 

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "mpixla.h"
 
 static _Thread_local char sentence[ERROR_BYTES];
@@ -12,6 +13,7 @@ int error_set(const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
+    text_clean(sentence);
     return -1;
 }
 

@@ -154,10 +154,15 @@ static int buffer_read(frame_buffer *b, const frame *f, const char *what, const 
     if (given->rank < 0 || (given->rank > 0 && !given->dims))
         return error_set("the %s of %s has no valid shape", what, op);
     b->count = 1;
-    for (int64_t i = 0; i < given->rank; i++)
-        if (given->dims[i] < 0 || __builtin_mul_overflow(b->count, given->dims[i], &b->count))
+    /* Without the axes that are empty: so no product of some of the dimensions can be too large, nor its bytes. */
+    int64_t bytes = b->dtype->row->itemsize;
+    for (int64_t i = 0; i < given->rank; i++) {
+        int64_t dim = given->dims[i];
+        if (dim < 0 || (dim > 0 && __builtin_mul_overflow(bytes, dim, &bytes)))
             return error_set("the %s of %s has a dimension of %lld items, which is no valid shape", what, op,
-                             (long long)given->dims[i]);
+                             (long long)dim);
+        b->count *= dim;
+    }
     if (!given->data && b->count > 0)
         return error_set("the %s of %s is a null pointer, but has %lld items", what, op, (long long)b->count);
     b->data = given->data;
@@ -232,6 +237,11 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
     return 0;
 }
 
+static int is_not_times(int64_t all, int64_t size, int64_t part) {
+    int64_t product;
+    return __builtin_mul_overflow(size, part, &product) || product != all;
+}
+
 static int counts_check(frame *f) {
     const frame_buffer *send = &f->send, *recv = &f->recv;
     const char *op = f->shape->mpi_name;
@@ -249,8 +259,8 @@ static int counts_check(frame *f) {
     int64_t size = f->size;
     if ((f->shape->counts == SAME && send->count != recv->count) ||
         (f->shape->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
-        (f->shape->counts == GATHERED && recv->count != size * send->count) ||
-        (f->shape->counts == SCATTERED && send->count != size * recv->count))
+        (f->shape->counts == GATHERED && is_not_times(recv->count, size, send->count)) ||
+        (f->shape->counts == SCATTERED && is_not_times(send->count, size, recv->count)))
         return error_set(
             "%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
             "together",
@@ -280,6 +290,9 @@ static int reduction_resolve(frame *f, const mpi_library *mpi) {
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     if (!dtype) return error_set("%s was called without a buffer to reduce", f->shape->mpi_name);
     if (reduction_is_of_pairs(number)) return pairs_resolve(f, mpi);
+    if (!reduction_takes(number, dtype->number))
+        return error_set("%s of %s cannot be made with op %s, which has no meaning for that data type",
+                         f->shape->mpi_name, dtype->row->name, reduction_name(number));
     const mpixla_handle *op = float_reduce_find(dtype->number, number);
     if (!op) op = reduction_find(number);
     if (!op) return -1;
@@ -328,9 +341,7 @@ static int64_t row_measure(const frame *f, const frame_buffer *b, const char *wh
     if (b->dims[0] != rows)
         return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
                          (long long)rows);
-    for (int64_t i = 1; i < b->rank; i++)
-        if (__builtin_mul_overflow(items, b->dims[i], &items))
-            return error_set("a row of the %s of %s has more items than a 64-bit integer holds", what, op);
+    for (int64_t i = 1; i < b->rank; i++) items *= b->dims[i]; /* buffer_read has looked at every product */
     return items;
 }
 

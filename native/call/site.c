@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "mpixla.h"
 
 enum { FIRST_PLACES = 256, DIGITS = 16 };
@@ -49,6 +50,7 @@ static int name(int64_t site, const char *text, size_t bytes) {
     char *kept = calloc(1, bytes + 1);
     if (!kept) return error_set("out of memory for the line that a call comes from");
     memcpy(kept, text, bytes);
+    text_clean(kept);
     *place_of(places, capacity, site) = (named){.site = site, .text = kept};
     used++;
     return 0;

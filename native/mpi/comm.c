@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "base/text.h"
 
 static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
@@ -77,6 +78,7 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
         return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
     comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
     snprintf(entry.name, sizeof entry.name, "%s", name ? name : "");
+    text_clean(entry.name);
     int64_t id = list_append(&comms, &entry);
     if (id < 0) return -1;
     if (mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "mpi/mpi.h"
+#include "xla/xla_ffi.h"
 
 static const mpixla_reduction_row rows[] = {
 #define MPIXLA_REDUCTION(name, kinds, nccl) {name, kinds},
@@ -19,6 +20,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 static struct {
     mpixla_handle handle;
     int bound;
+    uint64_t takes; /* bit n: type number n */
 } predefined[ROWS];
 
 /* A user-made reduction. MPI has no callback for its end, and uses its handle again; but whoever frees it clears the
@@ -36,10 +38,21 @@ const mpixla_reduction_row *mpixla_reduction_table(size_t *count) {
     return rows;
 }
 
+/* The types whose kind is among these. */
+static uint64_t types_of(const char *kinds) {
+    uint64_t types = 0;
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
+    if (strstr(kinds, kind)) types |= UINT64_C(1) << (ffi);
+#include "tables/dtypes.def"
+#undef MPIXLA_DTYPE
+    return types;
+}
+
 int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
     for (int i = 0; i < ROWS; i++) {
         if (strcmp(rows[i].name, name) != 0) continue;
         predefined[i].handle = handle;
+        predefined[i].takes = types_of(rows[i].kinds);
         predefined[i].bound = 1;
         return 0;
     }
@@ -113,6 +126,10 @@ const mpixla_handle *reduction_find(int64_t id) {
 
 int reduction_is_of_pairs(int64_t id) {
     return id >= 0 && id < ROWS && strcmp(rows[id].kinds, "pair") == 0;
+}
+
+int reduction_takes(int64_t id, int ffi_dtype) {
+    return id < 0 || id >= ROWS || !predefined[id].bound || (predefined[id].takes >> ffi_dtype & 1U) != 0;
 }
 
 const char *reduction_name(int64_t id) {

@@ -14,6 +14,9 @@ const mpixla_handle *reduction_find(int64_t id);
 /* Whether it reduces pairs of a value and a place (pair_reduce.h). */
 int reduction_is_of_pairs(int64_t id);
 
+/* Whether MPI, or a function of ours, has it for items of this type (XLA's number). User-made ones take any. */
+int reduction_takes(int64_t id, int ffi_dtype);
+
 /* Its name for messages. */
 const char *reduction_name(int64_t id);
 

@@ -18,6 +18,8 @@ static int64_t bytes_of(const ffi_buffers *given, int64_t i) {
     const dtype_entry *dtype = dtype_find(b->dtype);
     if (!dtype) return -1;
     int64_t bytes = dtype->row->itemsize;
+    if (b->rank < 0 || (b->rank > 0 && !b->dims))
+        return error_set("array %lld to pack has no valid shape", (long long)i);
     for (int64_t k = 0; k < b->rank; k++)
         if (b->dims[k] < 0 || __builtin_mul_overflow(bytes, b->dims[k], &bytes))
             return error_set("array %lld to pack has no valid shape", (long long)i);

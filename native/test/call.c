@@ -94,7 +94,7 @@ static void attribute_move(call *c, int64_t from, int64_t to) {
     c->attributes.names[to] = c->attributes.names[from];
     c->attributes.values[to] = c->attributes.values[from];
     c->attributes.value_pointers[to] =
-        type == FFI_ATTRIBUTE_ARRAY ? c->attributes.value_pointers[from] : &c->attributes.scalars[to];
+        type == FFI_ATTRIBUTE_SCALAR ? &c->attributes.scalars[to] : c->attributes.value_pointers[from];
 }
 
 void call_attribute_insert(call *c, int position, const char *name, int64_t value) {
@@ -108,6 +108,16 @@ void call_attribute_insert(call *c, int position, const char *name, int64_t valu
 void call_attribute_remove(call *c, int position) {
     c->frame.attrs.size--;
     for (int64_t i = position; i < c->frame.attrs.size; i++) attribute_move(c, i + 1, i);
+}
+
+void call_site_set(call *c, int64_t site, const char *text) {
+    int i = 0;
+    while (i < c->frame.attrs.size && strcmp(c->attributes.names[i].ptr, "site") < 0) i++;
+    call_attribute_insert(c, i, "site", site);
+    if (!text) return;
+    c->attributes.site = bytes_of(text);
+    c->attributes.types[i] = FFI_ATTRIBUTE_STRING;
+    c->attributes.value_pointers[i] = &c->attributes.site;
 }
 
 void call_attribute_set(call *c, const char *name, int64_t value) {

@@ -24,6 +24,7 @@ typedef struct call {
         ffi_scalar scalars[CALL_SLOTS];
         int64_t values[CALL_SLOTS];
         int types[CALL_SLOTS];
+        ffi_bytes site;               /* where it is a text */
         ffi_array arrays[ATTRIBUTES]; /* by attribute, wherever it stands */
         int64_t elements[ATTRIBUTES][CALL_RANKS];
         ffi_bytes *name_pointers[CALL_SLOTS];
@@ -50,6 +51,8 @@ void call_insert(call *c, int side, int position, int dtype, int64_t count, void
 void call_attribute_insert(call *c, int position, const char *name, int64_t value);
 void call_remove(call *c, int side, int position);
 void call_attribute_remove(call *c, int position);
+/* Puts the optional attribute where it belongs: a number, or with a text what an exported program has. */
+void call_site_set(call *c, int64_t site, const char *text);
 
 /* Changes the attribute of this name. */
 void call_attribute_set(call *c, const char *name, int64_t value);

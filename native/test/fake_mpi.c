@@ -143,9 +143,10 @@ __attribute__((format(printf, 4, 5))) static int called(const char *function, co
     return fake_result(function);
 }
 
-static int received(int code, void *buffer, int source, void *status) {
+static int received(int code, void *buffer, int64_t items, int source, void *status) {
     pthread_mutex_lock(&recording);
-    fake_status s = {.source = source, .elements = source == FAKE_PROC_NULL ? 0 : fake.arrived};
+    int64_t arrived = fake.arrives_whole ? items : fake.arrived;
+    fake_status s = {.source = source, .elements = source == FAKE_PROC_NULL ? 0 : arrived};
     if (code == 0 && source != FAKE_PROC_NULL && fake.arrived_bytes > 0) memset(buffer, 0x7f, fake.arrived_bytes);
     fake.status = status;
     memcpy(status, &s, sizeof s);
@@ -153,29 +154,51 @@ static int received(int code, void *buffer, int source, void *status) {
     return code;
 }
 
-/* "(1 2 0 3 @ 0 1 3 3)": the counts and displacements of four parts. */
-enum { PARTS_TEXT = 192 };
-#define WRITE_PARTS(name, COUNT)                                                                         \
-    static const char *name(char text[PARTS_TEXT], const COUNT *counts, const COUNT *displs) {           \
-        if (!counts || !displs) return "(none)";                                                         \
-        snprintf(text, PARTS_TEXT, "(%lld %lld %lld %lld @ %lld %lld %lld %lld)", (long long)counts[0],  \
-                 (long long)counts[1], (long long)counts[2], (long long)counts[3], (long long)displs[0], \
-                 (long long)displs[1], (long long)displs[2], (long long)displs[3]);                      \
-        return text;                                                                                     \
+static int size_of(HANDLE comm) {
+    int n = comm_number(comm);
+    return n < 0 ? 0 : comms[n].size;
+}
+
+static int is_root(HANDLE comm, int root) {
+    int n = comm_number(comm);
+    return n >= 0 && comms[n].rank == root;
+}
+
+/* "(1 2 0 3 @ 0 1 3 3)": the counts and displacements of the parts, of at most four. */
+enum { PARTS_TEXT = 192, PARTS = 4 };
+#define WRITE_PARTS(name, COUNT)                                                                            \
+    static const char *name(char text[PARTS_TEXT], const COUNT *counts, const COUNT *displs, HANDLE comm) { \
+        if (!counts || !displs) return "(none)";                                                            \
+        int used = 0, n = size_of(comm) < PARTS ? size_of(comm) : PARTS;                                    \
+        for (int i = 0; i < 2 * n; i++)                                                                     \
+            used += snprintf(text + used, PARTS_TEXT - (size_t)used, "%s%lld",                              \
+                             i == 0   ? "("                                                                 \
+                             : i == n ? " @ "                                                               \
+                                      : " ",                                                                \
+                             (long long)(i < n ? counts[i] : displs[i - n]));                               \
+        snprintf(text + used, PARTS_TEXT - (size_t)used, ")");                                              \
+        return text;                                                                                        \
     }
 WRITE_PARTS(parts_of, int)
 /* Derived types: structs are numbered from STRUCTS on, others from DERIVED on. */
 enum { STRUCTS = 300, DERIVED = 340, DERIVED_END = 380 };
 static struct {
-    int alive;
+    int alive, base;
     int64_t items;
     intptr_t place; /* of the first, in bytes */
 } derived[DERIVED_END];
 
-static HANDLE derived_new(int first, int64_t items) {
+static int base_of(HANDLE type) {
+    int n = number(type);
+    return n >= STRUCTS && n < DERIVED_END ? derived[n].base : n;
+}
+
+static HANDLE derived_new(int first, int64_t items, HANDLE base) {
     while (first < DERIVED_END - 1 && derived[first].alive) first++;
     derived[first].alive = 1;
     derived[first].items = items;
+    derived[first].base = base_of(base);
+    derived[first].place = 0;
     fake.types++;
     return narrow(first);
 }
@@ -185,81 +208,149 @@ static int64_t items_of(HANDLE type) {
     return n >= STRUCTS && n < DERIVED_END ? derived[n].items : 1;
 }
 
+/* Bytes of what the type is made of. */
+static int64_t item_of(HANDLE type) {
+    return fake.item_bytes ? fake.item_bytes(base_of(type)) : FAKE_ITEM;
+}
+
+static int64_t bytes_of(int64_t n, HANDLE type) {
+    return n * items_of(type) * item_of(type);
+}
+
+/* What a call is given to send, or to receive into. */
+static void touch(const void *memory, int64_t n, HANDLE type, int is_received) {
+    int derived_type = number(type);
+    if (!fake.touches || n == 0 || (intptr_t)memory == FAKE_IN_PLACE) return;
+    if (derived_type >= STRUCTS && derived_type < DERIVED_END)
+        memory = (const char *)memory + derived[derived_type].place;
+    fake.touches((void *)(uintptr_t)memory, bytes_of(n, type), is_received);
+}
+
+/* The same of parts. */
+#define TOUCH_PARTS(name, COUNT)                                                                             \
+    static void name(const void *memory, const COUNT *counts, const COUNT *displs, HANDLE type, HANDLE comm, \
+                     int is_received) {                                                                      \
+        for (int i = 0; fake.touches && counts && displs && i < size_of(comm); i++)                          \
+            touch((const char *)memory + bytes_of(displs[i], type), counts[i], type, is_received);           \
+    }
+TOUCH_PARTS(touch_parts, int)
+#ifndef FAKE_NO_LARGE_COUNTS
+TOUCH_PARTS(touch_parts_c, int64_t)
+#endif
+
 /* The functions that come with two kinds of counts. */
 #define I(h) number(h)
 #define L(n) (long long)(n)
 #define FUNCTIONS(COUNT, c)                                                                                          \
     int MPI_Allgather##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, HANDLE comm) {            \
+        touch(s, sn, st, 0);                                                                                         \
+        touch(r, size_of(comm) * (int64_t)rn, rt, 1);                                                                \
         return called("MPI_Allgather" #c, s, r, "%lld t%d to %lld t%d c%d", L(sn), I(st), L(rn), I(rt), I(comm));    \
     }                                                                                                                \
     int MPI_Allreduce##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, HANDLE comm) {                        \
+        touch(s, n, t, 0);                                                                                           \
+        touch(r, n, t, 1);                                                                                           \
         return called("MPI_Allreduce" #c, s, r, "%lld t%d op %d c%d", L(n), I(t), I(op), I(comm));                   \
     }                                                                                                                \
     int MPI_Alltoall##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, HANDLE comm) {             \
+        touch(s, size_of(comm) * (int64_t)sn, st, 0);                                                                \
+        touch(r, size_of(comm) * (int64_t)rn, rt, 1);                                                                \
         return called("MPI_Alltoall" #c, s, r, "%lld t%d to %lld t%d c%d", L(sn), I(st), L(rn), I(rt), I(comm));     \
     }                                                                                                                \
     int MPI_Bcast##c(void *b, COUNT n, HANDLE t, int root, HANDLE comm) {                                            \
+        touch(b, n, t, !is_root(comm, root));                                                                        \
         return called("MPI_Bcast" #c, b, b, "%lld t%d root %d c%d", L(n), I(t), root, I(comm));                      \
     }                                                                                                                \
     int MPI_Gather##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, int root, HANDLE comm) {     \
+        touch(s, sn, st, 0);                                                                                         \
+        if (is_root(comm, root)) touch(r, size_of(comm) * (int64_t)rn, rt, 1);                                       \
         return called("MPI_Gather" #c, s, r, "%lld t%d to %lld t%d root %d c%d", L(sn), I(st), L(rn), I(rt), root,   \
                       I(comm));                                                                                      \
     }                                                                                                                \
     int MPI_Recv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, void *status) {                    \
+        touch(b, source == FAKE_PROC_NULL ? 0 : n, t, 1);                                                            \
         int code = called("MPI_Recv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));    \
-        return received(code, b, source, status);                                                                    \
+        return received(code, b, n * items_of(t), source, status);                                                   \
     }                                                                                                                \
     int MPI_Reduce##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, int root, HANDLE comm) {                 \
+        touch(s, n, t, 0);                                                                                           \
+        if (is_root(comm, root)) touch(r, n, t, 1);                                                                  \
         return called("MPI_Reduce" #c, s, r, "%lld t%d op %d root %d c%d", L(n), I(t), I(op), root, I(comm));        \
     }                                                                                                                \
     int MPI_Scan##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, HANDLE comm) {                             \
+        touch(s, n, t, 0);                                                                                           \
+        touch(r, n, t, 1);                                                                                           \
         return called("MPI_Scan" #c, s, r, "%lld t%d op %d c%d", L(n), I(t), I(op), I(comm));                        \
     }                                                                                                                \
+    int MPI_Exscan##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, HANDLE comm) {                           \
+        touch(s, n, t, 0);                                                                                           \
+        touch(r, n, t, 1);                                                                                           \
+        return called("MPI_Exscan" #c, s, r, "%lld t%d op %d c%d", L(n), I(t), I(op), I(comm));                      \
+    }                                                                                                                \
+    int MPI_Reduce_scatter_block##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, HANDLE comm) {             \
+        touch(s, size_of(comm) * (int64_t)n, t, 0);                                                                  \
+        touch(r, n, t, 1);                                                                                           \
+        return called("MPI_Reduce_scatter_block" #c, s, r, "%lld t%d op %d c%d", L(n), I(t), I(op), I(comm));        \
+    }                                                                                                                \
     int MPI_Scatter##c(const void *s, COUNT sn, HANDLE st, void *r, COUNT rn, HANDLE rt, int root, HANDLE comm) {    \
+        if (is_root(comm, root)) touch(s, size_of(comm) * (int64_t)sn, st, 0);                                       \
+        touch(r, rn, rt, 1);                                                                                         \
         return called("MPI_Scatter" #c, s, r, "%lld t%d to %lld t%d root %d c%d", L(sn), I(st), L(rn), I(rt), root,  \
                       I(comm));                                                                                      \
     }                                                                                                                \
     int MPI_Send##c(const void *b, COUNT n, HANDLE t, int dest, int tag, HANDLE comm) {                              \
+        touch(b, dest == FAKE_PROC_NULL ? 0 : n, t, 0);                                                              \
         return called("MPI_Send" #c, b, NULL, "%lld t%d -> %d tag %d c%d", L(n), I(t), dest, tag, I(comm));          \
     }                                                                                                                \
     int MPI_Sendrecv##c(const void *s, COUNT sn, HANDLE st, int dest, int sendtag, void *r, COUNT rn, HANDLE rt,     \
                         int source, int recvtag, HANDLE comm, void *status) {                                        \
+        touch(s, dest == FAKE_PROC_NULL ? 0 : sn, st, 0);                                                            \
+        touch(r, source == FAKE_PROC_NULL ? 0 : rn, rt, 1);                                                          \
         int code = called("MPI_Sendrecv" #c, s, r, "%lld t%d -> %d tag %d, %lld t%d <- %d tag %d c%d", L(sn), I(st), \
                           dest, sendtag, L(rn), I(rt), source, recvtag, I(comm));                                    \
-        return received(code, r, source, status);                                                                    \
+        return received(code, r, rn * items_of(rt), source, status);                                                 \
     }
 
 #define FUNCTIONS_OF_PARTS(COUNT, c)                                                                                \
     int MPI_Allgatherv##c(const void *s, COUNT sn, HANDLE st, void *r, const COUNT *rn, const COUNT *rd, HANDLE rt, \
                           HANDLE comm) {                                                                            \
+        touch(s, sn, st, 0);                                                                                        \
+        touch_parts##c(r, rn, rd, rt, comm, 1);                                                                     \
         char text[PARTS_TEXT];                                                                                      \
-        return called("MPI_Allgatherv" #c, s, r, "%lld t%d to %s t%d c%d", L(sn), I(st), parts_of##c(text, rn, rd), \
-                      I(rt), I(comm));                                                                              \
+        return called("MPI_Allgatherv" #c, s, r, "%lld t%d to %s t%d c%d", L(sn), I(st),                            \
+                      parts_of##c(text, rn, rd, comm), I(rt), I(comm));                                             \
     }                                                                                                               \
     int MPI_Alltoallv##c(const void *s, const COUNT *sn, const COUNT *sd, HANDLE st, void *r, const COUNT *rn,      \
                          const COUNT *rd, HANDLE rt, HANDLE comm) {                                                 \
+        touch_parts##c(s, sn, sd, st, comm, 0);                                                                     \
+        touch_parts##c(r, rn, rd, rt, comm, 1);                                                                     \
         char text[2][PARTS_TEXT];                                                                                   \
-        return called("MPI_Alltoallv" #c, s, r, "%s t%d to %s t%d c%d", parts_of##c(text[0], sn, sd), I(st),        \
-                      parts_of##c(text[1], rn, rd), I(rt), I(comm));                                                \
+        return called("MPI_Alltoallv" #c, s, r, "%s t%d to %s t%d c%d", parts_of##c(text[0], sn, sd, comm), I(st),  \
+                      parts_of##c(text[1], rn, rd, comm), I(rt), I(comm));                                          \
     }                                                                                                               \
     int MPI_Gatherv##c(const void *s, COUNT sn, HANDLE st, void *r, const COUNT *rn, const COUNT *rd, HANDLE rt,    \
                        int root, HANDLE comm) {                                                                     \
+        touch(s, sn, st, 0);                                                                                        \
+        if (is_root(comm, root)) touch_parts##c(r, rn, rd, rt, comm, 1);                                            \
         char text[PARTS_TEXT];                                                                                      \
         return called("MPI_Gatherv" #c, s, r, "%lld t%d to %s t%d root %d c%d", L(sn), I(st),                       \
-                      parts_of##c(text, rn, rd), I(rt), root, I(comm));                                             \
+                      parts_of##c(text, rn, rd, comm), I(rt), root, I(comm));                                       \
     }                                                                                                               \
     int MPI_Scatterv##c(const void *s, const COUNT *sn, const COUNT *sd, HANDLE st, void *r, COUNT rn, HANDLE rt,   \
                         int root, HANDLE comm) {                                                                    \
+        if (is_root(comm, root)) touch_parts##c(s, sn, sd, st, comm, 0);                                            \
+        touch(r, rn, rt, 1);                                                                                        \
         char text[PARTS_TEXT];                                                                                      \
-        return called("MPI_Scatterv" #c, s, r, "%s t%d to %lld t%d root %d c%d", parts_of##c(text, sn, sd), I(st),  \
-                      L(rn), I(rt), root, I(comm));                                                                 \
+        return called("MPI_Scatterv" #c, s, r, "%s t%d to %lld t%d root %d c%d", parts_of##c(text, sn, sd, comm),   \
+                      I(st), L(rn), I(rt), root, I(comm));                                                          \
     }
 
 /* "(5@0 [10@20] 0@60 5@60)": the items of four parts and the bytes at which they are, in brackets if a derived type
  * says so. */
-static const char *typed_parts_of(char text[PARTS_TEXT], const int *counts, const int *displs, HANDLE const *types) {
+static const char *typed_parts_of(char text[PARTS_TEXT], const int *counts, const int *displs, HANDLE const *types,
+                                  HANDLE comm) {
     int used = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < size_of(comm) && i < PARTS; i++) {
         int n = number(types[i]), is_derived = n >= STRUCTS && n < DERIVED_END;
         used += snprintf(text + used, PARTS_TEXT - (size_t)used, is_derived ? "%c[%lld@%lld]" : "%c%lld@%lld",
                          i == 0 ? '(' : ' ', (long long)(counts[i] * items_of(types[i])),
@@ -272,8 +363,12 @@ static const char *typed_parts_of(char text[PARTS_TEXT], const int *counts, cons
 int MPI_Alltoallw(const void *s, const int sn[], const int sd[], HANDLE const *st, void *r, const int rn[],
                   const int rd[], HANDLE const *rt, HANDLE comm) {
     char text[2][PARTS_TEXT];
-    return called("MPI_Alltoallw", s, r, "%s to %s c%d", typed_parts_of(text[0], sn, sd, st),
-                  typed_parts_of(text[1], rn, rd, rt), I(comm));
+    for (int i = 0; i < size_of(comm); i++) {
+        touch((const char *)s + sd[i], sn[i], st[i], 0);
+        touch((const char *)r + rd[i], rn[i], rt[i], 1);
+    }
+    return called("MPI_Alltoallw", s, r, "%s to %s c%d", typed_parts_of(text[0], sn, sd, st, comm),
+                  typed_parts_of(text[1], rn, rd, rt, comm), I(comm));
 }
 
 FUNCTIONS(int, )
@@ -320,13 +415,12 @@ int MPI_Comm_test_inter(HANDLE comm, int *flag) {
 }
 
 int MPI_Type_size(HANDLE type, int *bytes) {
-    (void)type;
-    *bytes = FAKE_ITEM;
+    *bytes = (int)item_of(type);
     return fake_result("MPI_Type_size");
 }
 
 int MPI_Type_contiguous(int n, HANDLE type, HANDLE *made) {
-    *made = derived_new(DERIVED, n * items_of(type));
+    *made = derived_new(DERIVED, n * items_of(type), type);
     return fake_result("MPI_Type_contiguous");
 }
 
@@ -334,9 +428,9 @@ int MPI_Type_create_struct(int n, const int lengths[], const intptr_t places[], 
     int64_t items = 0;
     for (int i = 0; i < n; i++) items += lengths[i] * items_of(types[i]);
     /* Two pieces, the second behind the first. */
-    if (n != 2 || places[0] < 0 || places[1] != places[0] + lengths[0] * items_of(types[0]) * FAKE_ITEM)
+    if (n != 2 || places[0] < 0 || places[1] != places[0] + lengths[0] * items_of(types[0]) * item_of(types[0]))
         return ERR_COMM;
-    *made = derived_new(STRUCTS, items);
+    *made = derived_new(STRUCTS, items, types[0]);
     derived[number(*made)].place = places[0];
     return fake_result("MPI_Type_create_struct");
 }

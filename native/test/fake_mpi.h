@@ -28,9 +28,10 @@ typedef struct fake_message {
     int64_t items;
     void *to; /* where what arrives goes */
     int waited;
+    int64_t bytes; /* that are sent or received */
 } fake_message;
 
-enum { FAKE_MESSAGES = 16 };
+enum { FAKE_MESSAGES = 64 };
 
 typedef struct fake_mpi {
     size_t handle_size;
@@ -46,6 +47,11 @@ typedef struct fake_mpi {
     int64_t missing;        /* items that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
     int done;               /* whether MPI_Test finds a request completed */
+    int arrives_whole;      /* messages that are received have as many elements as there is room for, not `arrived` */
+    /* If not NULL, is given all memory that a call may read or write, and again when a request is waited for.
+     */
+    void (*touches)(void *memory, int64_t bytes, int is_received);
+    int64_t (*item_bytes)(int type); /* bytes of each data type; NULL: FAKE_ITEM */
 
     /* What it recorded. */
     int types;      /* derived types made and not freed */

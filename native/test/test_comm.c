@@ -45,6 +45,21 @@ static void takes_any_name(void) {
     CHECK(comm_find(nameless) && comm_find(nameless)->name[0] == '\0');
 }
 
+static void knows_who_is_in_it(void) {
+    static const int first[] = {7, 0, 3, 12}, other[] = {1, 2, 3, 4};
+    int64_t id = comm_register(fake->comm_new(1, 4, 0), "of four");
+    const comm_entry *entry = comm_find(id);
+    CHECK(entry && atomic_load(&entry->members) == NULL);
+    CHECK_INT(mpixla_comm_members_set(id, first), 0);
+    const int *members = atomic_load(&entry->members);
+    CHECK(members && members != first && memcmp(members, first, sizeof first) == 0);
+    CHECK_INT(mpixla_comm_members_set(id, other), 0); /* who reads them may go on */
+    CHECK(atomic_load(&entry->members) == members && members[3] == 12);
+    CHECK_INT(mpixla_comm_members_set(100000, first), -1);
+    CHECK_STR(error_get(), "communicator number 100000 is not registered in this process");
+    CHECK_INT(mpixla_comm_members_set(-1, first), -1);
+}
+
 static void forgets_a_freed_one(void) {
     int number = fake->comm_new(1, 3, 0);
     int64_t id = comm_register(number, "short-lived");
@@ -161,6 +176,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     numbers_in_order();
     takes_any_name();
+    knows_who_is_in_it();
     forgets_a_freed_one();
     tells_a_duplicate_from_its_original();
     refuses();

@@ -38,9 +38,34 @@ static void is_one_for_each_thread(void) {
     CHECK_STR(error_get(), "of this thread");
 }
 
+/* Python cannot have anything else, and raises another exception than the one that it was to raise. */
+static void is_text_that_python_can_have(void) {
+    static const struct {
+        const char *given, *kept;
+    } cases[] = {
+        {"", ""},
+        {"plain\nof two lines", "plain\nof two lines"},
+        {"\xc3\xbc \xe2\x82\xac \xf0\x9f\x90\x8d", "\xc3\xbc \xe2\x82\xac \xf0\x9f\x90\x8d"},
+        {"cut \xc3", "cut ?"},
+        {"cut \xe2\x82", "cut ??"},
+        {"cut \xf0\x9f\x90", "cut ???"},
+        {"\xc3(", "?("},
+        {"\xff\xfe\x80", "???"},
+        {"\xc0\xaf \xe0\x80\xaf \xf0\x80\x80\xaf", "?? ??? ????"}, /* longer than need be */
+        {"\xed\xa0\x80", "???"},                                   /* half of a pair of UTF-16 */
+        {"\xf4\x90\x80\x80 \xf5\x80\x80\x80", "???? ????"},        /* beyond the last character */
+        {"\x1b[31m\r\t\x7f", "?[31m???"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        error_set("%s", cases[i].given);
+        CHECK_STR(error_get(), cases[i].kept);
+    }
+}
+
 int main(void) {
     words_the_failure();
     cuts_a_long_sentence();
     is_one_for_each_thread();
+    is_text_that_python_can_have();
     return check_failures();
 }

@@ -62,6 +62,115 @@ static void looks_while_others_call(void) {
     CHECK_INT(mpixla_calls_in_flight(), 0);
 }
 
+/* The thread's number, whose last calls are looked at. */
+static int64_t number_of_mine(void) {
+    flight_record last[FLIGHT_KEPT];
+    for (int64_t i = 0; i < 64; i++)
+        if (flight_last(i, last) > 0 && last[0].site == 4711) return i;
+    return -1;
+}
+
+static void keeps_the_last_calls(void) {
+    flight_record last[FLIGHT_KEPT];
+    static const char *const names[] = {"allreduce", "send", "recv", "bcast", "sendrecv", "barrier"};
+    enum { MADE = 3 * FLIGHT_KEPT, NAMES = 6 };
+    for (int i = 0; i < MADE; i++) {
+        call_make(&c, names[i % NAMES], FIXTURE_RANK2, 2);
+        call_site_set(&c, i == MADE - 1 ? 4711 : 100 + i, NULL);
+        CHECK_STR(call_run(&c), "");
+    }
+    int64_t mine = number_of_mine();
+    CHECK(mine >= 0);
+    CHECK_INT(flight_last(mine, last), FLIGHT_KEPT - 1); /* the place of the oldest is the one to be written next */
+    for (int n = 0; n < FLIGHT_KEPT - 1; n++) {
+        int i = MADE - 1 - n;
+        const char *name = names[i % NAMES];
+        const flight_record *r = &last[n];
+        CHECK_STR(r->shape->mpi_name, call_shape(name)->mpi_name);
+        CHECK_STR(r->communicator->name, "rank2");
+        CHECK_INT(r->site, n == 0 ? 4711 : 100 + i);
+        CHECK_INT(r->items, strcmp(name, "barrier") == 0 ? 0 : CALL_COUNT);
+        CHECK_STR(r->dtype ? r->dtype->row->name : "none", r->items ? "float32" : "none");
+        if (strcmp(name, "bcast") == 0) CHECK_INT(r->to, 2); /* the root */
+        if (strcmp(name, "send") == 0 || strcmp(name, "sendrecv") == 0) CHECK(r->to == 1 && r->tag == 7);
+        if (strcmp(name, "recv") == 0) CHECK(r->from == 2 && r->tag == 8);
+        if (strcmp(name, "sendrecv") == 0) CHECK_INT(r->from, 2);
+        if (n > 0) CHECK(r->when <= last[n - 1].when);
+        for (int m = 0; m < n; m++)
+            if (last[m].sequence > 0 && r->sequence > 0) CHECK(r->sequence < last[m].sequence);
+    }
+    CHECK(last[0].when > 0 && last[0].when <= flight_now());
+}
+
+static void keeps_negative_numbers(void) {
+    flight_record last[FLIGHT_KEPT];
+    call_make(&c, "sendrecv", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "dest", MPIXLA_PROC_NULL);
+    call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
+    call_attribute_set(&c, "sendtag", 2147483647);
+    call_site_set(&c, 4711, NULL);
+    CHECK_STR(call_run(&c), "");
+    CHECK(flight_last(number_of_mine(), last) > 0);
+    CHECK_INT(last[0].to, MPIXLA_PROC_NULL);
+    CHECK_INT(last[0].from, MPIXLA_ANY_SOURCE);
+    CHECK_INT(last[0].tag, 2147483647);
+    call_make(&c, "recv", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
+    call_site_set(&c, 4711, NULL);
+    CHECK_STR(call_run(&c), "");
+    CHECK(flight_last(number_of_mine(), last) > 0);
+    CHECK_INT(last[0].tag, MPIXLA_ANY_TAG);
+}
+
+/* A call that is refused was never made. */
+static void keeps_no_call_that_does_not_fit(void) {
+    flight_record last[FLIGHT_KEPT];
+    int64_t mine = number_of_mine();
+    call_make(&c, "bcast", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "root", 9);
+    CHECK(*call_run(&c));
+    CHECK(flight_last(mine, last) > 0);
+    CHECK_STR(last[0].shape->mpi_name, "MPI_Recv");
+}
+
+static void *run_alike(void *which) {
+    static _Thread_local call mine;
+    int number = *(const int *)which;
+    for (int i = 0; i < CALLS; i++) {
+        call_make(&mine, "send", FIXTURE_RANK0, 0);
+        call_attribute_set(&mine, "sendtag", number);
+        call_site_set(&mine, 1000 + number, NULL);
+        CHECK_STR(call_run(&mine), "");
+    }
+    atomic_fetch_sub(&running, 1);
+    return NULL;
+}
+
+/* Who reads meanwhile gets whole records: their words belong together. */
+static void reads_last_calls_while_others_call(void) {
+    pthread_t threads[THREADS];
+    int numbers[THREADS];
+    flight_record last[FLIGHT_KEPT];
+    int64_t read = 0;
+    atomic_store(&running, THREADS);
+    for (int i = 0; i < THREADS; i++) {
+        numbers[i] = i + 1;
+        pthread_create(&threads[i], NULL, run_alike, &numbers[i]);
+    }
+    while (atomic_load(&running) > 0)
+        for (int64_t thread = 0; thread < THREADS + 1; thread++) {
+            int n = flight_last(thread, last);
+            for (int i = 0; i < n; i++) {
+                if (last[i].site <= 1000 || last[i].site > 1000 + THREADS) continue;
+                CHECK_INT(last[i].tag, last[i].site - 1000);
+                CHECK_STR(last[i].shape->mpi_name, "MPI_Send");
+                read++;
+            }
+        }
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    CHECK(read > 0);
+}
+
 static void *run_one(void *place) {
     *(flight **)place = flight_mine();
     return NULL;
@@ -81,6 +190,10 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     sees_a_call_and_its_end();
     looks_while_others_call();
+    keeps_the_last_calls();
+    keeps_negative_numbers();
+    keeps_no_call_that_does_not_fit();
+    reads_last_calls_while_others_call();
     gives_places_of_ended_threads_again();
     return check_failures();
 }

@@ -350,6 +350,118 @@ static void refuses_types_that_do_not_go_together(void) {
     CHECK(f.type == fake->handle(FFI_F32));
 }
 
+/* MPI moves some floats as integers, and would combine their bits. */
+static void refuses_reductions_that_a_type_does_not_have(void) {
+    static call c;
+    size_t count;
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count);
+    for (int64_t op = 0; op < (int64_t)count; op++) {
+        if (strcmp(reductions[op].kinds, "pair") == 0) continue;
+#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
+    call_make(&c, "allreduce", LEFT, ON);                       \
+    call_dtype_set(&c, CALL_OPERANDS, 0, ffi);                  \
+    call_dtype_set(&c, CALL_RESULTS, 0, ffi);                   \
+    call_attribute_set(&c, "op", op);                           \
+    if (strstr(reductions[op].kinds, kind))                     \
+        CHECK_STR(read_call(&c, "allreduce"), "");              \
+    else                                                        \
+        CHECK_IN(read_call(&c, "allreduce"), "MPI_Allreduce of " name " cannot be made with op MPI_");
+#include "tables/dtypes.def"
+#undef MPIXLA_DTYPE
+    }
+}
+
+/* Of an array without items the other dimensions may be any: but no product of some of them, in bytes, is too large. */
+static void refuses_shapes_whose_parts_are_too_large(void) {
+    static call c;
+    int64_t huge[] = {INT64_C(1) << 61, 0, 4};
+    call_make(&c, "send", LEFT, ON);
+    c.sides[CALL_OPERANDS].buffers[0].dims = huge;
+    c.sides[CALL_OPERANDS].buffers[0].rank = 3;
+    CHECK_STR(read_call(&c, "send"),
+              "the send buffer of MPI_Send has a dimension of 2305843009213693952 items, which is no valid shape");
+    huge[0] = INT64_C(1) << 57;
+    CHECK_STR(read_call(&c, "send"), "");
+    huge[2] = 16;
+    CHECK_STR(read_call(&c, "send"),
+              "the send buffer of MPI_Send has a dimension of 16 items, which is no valid shape");
+}
+
+static const char *read_with_site(const char *op, int64_t site, const char *text) {
+    static call c;
+    static char line[1024];
+    call_make(&c, op, LEFT, ON);
+    if (site != 0 || text) call_site_set(&c, site, text);
+    static frame_shape shape;
+    shape = *call_shape(op);
+    shape.attributes |= SITE;
+    if (frame_read(&f, &shape, &c.frame)) return error_get();
+    frame_describe(&f, 1, line, sizeof line);
+    return line;
+}
+
+/* Where the call comes from is optional, and nothing that is written there makes the call fail. */
+static void knows_the_line_of_the_user(void) {
+    CHECK_INT(mpixla_site_name(77, "model.py:77 in step"), 0);
+    static const char *const ops[] = {"allreduce", "alltoallv", "bcast", "exchange", "recv", "send", "sendrecv"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        CHECK_IN(read_with_site(ops[i], 77, NULL), ", at model.py:77 in step");
+        CHECK_INT(f.site, 77);
+        CHECK(!strstr(read_with_site(ops[i], 0, NULL), ", at "));
+        CHECK_INT(f.site, 0);
+    }
+    CHECK_IN(read_with_site("send", 0, "00000000000000aa exported.py:3 in f"), ", at exported.py:3 in f");
+    CHECK_INT(f.site, 0xaa);
+    CHECK_IN(read_with_site("send", 0, "nothing of the kind"), "MPI_Send -> 1");
+    CHECK_INT(f.site, 0);
+    CHECK_IN(read_with_site("send", 12345, NULL), "MPI_Send -> 1"); /* that nobody has named */
+    CHECK_INT(f.site, 12345);
+    CHECK(!strstr(read_with_site("send", 12345, NULL), ", at "));
+    /* What it is, is not looked at. */
+    static call c;
+    const frame_shape shape = {.mpi_name = "MPI_Barrier", .attributes = COMM | SITE};
+    for (int type = 0; type < 6; type++)
+        for (int dtype = 0; dtype < 40; dtype++) {
+            call_make(&c, "barrier", LEFT, ON);
+            call_site_set(&c, 99, NULL);
+            c.attributes.types[1] = type;
+            c.attributes.scalars[1].dtype = dtype;
+            if (type == FFI_ATTRIBUTE_STRING) continue;
+            CHECK_INT(frame_read(&f, &shape, &c.frame), 0);
+            CHECK_INT(f.site, type == FFI_ATTRIBUTE_SCALAR && dtype == FFI_S64 ? 99 : 0);
+        }
+    /* But it must be where it belongs, and there once. */
+    call_make(&c, "barrier", LEFT, ON);
+    call_attribute_insert(&c, 0, "site", 1);
+    CHECK_INT(frame_read(&f, &shape, &c.frame), -1);
+    call_make(&c, "barrier", LEFT, ON);
+    call_site_set(&c, 99, NULL);
+    call_site_set(&c, 98, NULL);
+    CHECK_INT(frame_read(&f, &shape, &c.frame), -1);
+    CHECK_STR(error_get(), "MPI_Barrier was called with an attribute 'site' that it does not take");
+}
+
+/* Collective calls are counted on each communicator, by themselves. */
+static void counts_collective_calls(void) {
+    static const char *const alike[] = {"allreduce", "barrier", "bcast", "exchange"}, *const apart[] = {"send", "recv"};
+    static call c;
+    call_make(&c, "barrier", LEFT, ON);
+    CHECK_STR(read_call(&c, "barrier"), "");
+    int64_t first = f.sequence;
+    for (size_t i = 0; i < 4; i++) {
+        call_make(&c, apart[i % 2], LEFT, ON);
+        CHECK_STR(read_call(&c, apart[i % 2]), "");
+        CHECK_INT(f.sequence, 0);
+        CHECK(!frame_is_collective(&f));
+        call_make(&c, alike[i], LEFT, ON);
+        CHECK_STR(read_call(&c, alike[i]), "");
+        CHECK_INT(f.sequence, first + 1 + (int64_t)i);
+        CHECK(frame_is_collective(&f));
+        call_make(&c, "barrier", FIXTURE_SELF, ON);
+        CHECK_STR(read_call(&c, "barrier"), "");
+    }
+}
+
 static void picks_the_calls_for_a_count(void) {
     static call c;
     const mpi_library *mpi = mpi_get();
@@ -491,6 +603,10 @@ int main(int argc, char **argv) {
     reads_shapes();
     refuses_counts_that_do_not_go_together();
     refuses_types_that_do_not_go_together();
+    refuses_reductions_that_a_type_does_not_have();
+    refuses_shapes_whose_parts_are_too_large();
+    knows_the_line_of_the_user();
+    counts_collective_calls();
     picks_the_calls_for_a_count();
     describes();
     describes_parts();

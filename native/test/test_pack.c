@@ -74,6 +74,12 @@ static void refuses(void) {
     CHECK_STR(call_run(&c), "arrays of 32 bytes are not packed into 28 bytes");
     call_count_set(&c, CALL_RESULTS, 0, -1);
     CHECK_STR(call_run(&c), "array 0 to pack has no valid shape");
+    int64_t *dims = c.sides[CALL_RESULTS].buffers[0].dims;
+    c.sides[CALL_RESULTS].buffers[0].dims = NULL;
+    CHECK_STR(call_run(&c), "array 0 to pack has no valid shape");
+    c.sides[CALL_RESULTS].buffers[0].dims = dims;
+    c.sides[CALL_RESULTS].buffers[0].rank = -1;
+    CHECK_STR(call_run(&c), "array 0 to pack has no valid shape");
     c.sides[CALL_RESULTS].buffers[0].rank = 0;
     CHECK_STR(call_run(&c), "arrays are packed along the last axis, but the packed one has no axes");
     make("pack");

@@ -95,6 +95,7 @@ static void record_read(flight_record *r, atomic_int_least64_t *words) {
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]) {
     flight *f = list_find(&flights, thread);
     int found = 0;
+    if (!f) return 0;
     int64_t newest = atomic_load_explicit(&f->entered, memory_order_acquire);
     for (int64_t n = newest; n > 0 && n > newest - FLIGHT_KEPT; n--) {
         record_read(&records[found], f->last[n % FLIGHT_KEPT]);

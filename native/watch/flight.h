@@ -54,7 +54,7 @@ typedef struct flight_record {
 int64_t flight_now(void);
 
 /* The last calls of a thread (0 is the first that ever made one), the newest first, at most FLIGHT_KEPT; returns how
- * many. One that is overwritten meanwhile is left out. */
+ * many: 0 for a thread that there is not. One that is overwritten meanwhile is left out. */
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
 /* How many threads have ever made a call: those with the numbers below it. */

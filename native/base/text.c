@@ -1,0 +1,26 @@
+#include "base/text.h"
+
+/* The bytes of the character that begins here; 0 if there is none. */
+static int character(const unsigned char *at) {
+    unsigned char first = *at;
+    if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n';
+    int bytes = first >= 0xc2 && first <= 0xdf   ? 2
+                : first >= 0xe0 && first <= 0xef ? 3
+                : first >= 0xf0 && first <= 0xf4 ? 4
+                                                 : 0;
+    for (int i = 1; i < bytes; i++)
+        if ((at[i] & 0xc0) != 0x80) return 0;
+    /* Longer than need be, half of a pair of UTF-16, and beyond the last character. */
+    if ((first == 0xe0 && at[1] < 0xa0) || (first == 0xed && at[1] > 0x9f) || (first == 0xf0 && at[1] < 0x90) ||
+        (first == 0xf4 && at[1] > 0x8f))
+        return 0;
+    return bytes;
+}
+
+void text_clean(char *text) {
+    for (unsigned char *at = (unsigned char *)text; *at;) {
+        int bytes = character(at);
+        if (bytes == 0) *at = '?';
+        at += bytes > 0 ? bytes : 1;
+    }
+}
