@@ -142,9 +142,9 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
     if (f->shape->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)
-        used = add(text, bytes, used, " of %s%lld items of %s",
+        used = add(text, bytes, used, " of %s%lld item%s of %s",
                    f->shape->counts >= GATHERED_ROWS && f->shape->counts <= EXCHANGED_ROWS ? "rows of " : "",
-                   (long long)facts->items, dtype->row->name);
+                   (long long)facts->items, facts->items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = add(text, bytes, used, " of %s", dtype->row->name);
     if (frame_has(f, ATTRIBUTE_OP)) {

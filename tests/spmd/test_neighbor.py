@@ -352,6 +352,7 @@ def test_freed_after_compilation(rank):
         program(jnp.float64(rank)).block_until_ready()
 
 
+@pytest.mark.not_checked
 @pytest.mark.not_through_nccl
 @pytest.mark.parametrize("excess", [-1, 1], ids=["fewer", "more"])
 @HOW
