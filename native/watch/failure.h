@@ -11,6 +11,9 @@
 /* A call has failed with this sentence. */
 void failure_note(const char *sentence);
 
+/* A call that had ended well turns out to have failed: nobody will hear of it, whichever thread this is. */
+void failure_keep(const char *sentence);
+
 /* Whether there is one that is not on standard error yet: for the start of each call. */
 int failure_is_untold(void);
 

@@ -61,9 +61,10 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
         ValueError: for a communicator that was freed.
-        RuntimeError: (or ``ValueError``, whichever JAX makes of a failed call) on every rank, if the structures, shapes, dtypes or entries differ. It names the
-            ranks that differ from most others, the leaf, how many entries differ, and the first of them with both
-            values. A NaN is equal to one of the same bits, and 0.0 is not equal to -0.0.
+        RuntimeError: (or ``ValueError``, whichever JAX makes of a failed call) on every rank, if structures, shapes,
+            dtypes or entries differ. It names the ranks that differ from most others, the leaf, how many entries
+            differ, and the first of them with both values. A NaN is equal to one of the same bits, and 0.0 is not
+            equal to -0.0.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -78,4 +79,4 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     # A rank without leaves takes part as well.
     data = [data_of(x) for x in arrays] if arrays else [jnp.zeros(0)]
     results = _assert_p.bind(*data, comm=c, leaves=leaves or (_leaf_number("of nothing"),))
-    return plan_of_each(structure, arrays).tree_of(results if arrays else [])  # type: ignore[no-any-return]
+    return plan_of_each(structure, arrays).tree_of(results if arrays else [])
