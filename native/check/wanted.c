@@ -136,9 +136,9 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     const char *joins = " with";
     size_t used = add(text, bytes, 0, "%s",
-                      frame_has(f, ATTRIBUTE_DESTS)   ? "an exchange with neighbours"
-                      : frame_has(f, ATTRIBUTE_WIDTH) ? f->shape->row
-                                                      : f->shape->mpi_name);
+                      frame_has(f, ATTRIBUTE_DESTS) ? "an exchange with neighbours"
+                      : f->shape->counts == MANY    ? f->shape->row
+                                                    : f->shape->mpi_name);
     if (f->shape->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)

@@ -233,7 +233,7 @@ static int are_equal(const frame *c, uint64_t number, int *equal) {
     const mpixla_reduction_row *table = mpixla_reduction_table(&rows);
     int64_t maximum = 0;
     while (strcmp(table[maximum].name, "MPI_MAX") != 0) maximum++;
-    uint64_t mine[2] = {number, ~number}, most[2] = {0, 0};
+    uint64_t mine[2] = {number, ~number}, most[2] = {number, ~number};
     int code = mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_find(maximum),
                                            c->communicator->handle);
     *equal = most[0] == ~most[1];

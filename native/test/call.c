@@ -28,23 +28,21 @@ const frame_shape *call_shape(const char *op) {
         frame_shape shape;
     } rows[] = {
 #define MPIXLA_OP(name_, host_, device_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_, nccl_) \
-    {#name_, {.row = #name_,
-        .mpi_name = mpi_name_,
-        .send = send_,
-        .template_ = template__,
-        .recv = recv_,
-        .counts = counts_,
-        .attributes = attributes_}
-}
-,
+    {#name_,                                                                                                      \
+     {.row = #name_,                                                                                              \
+      .mpi_name = mpi_name_,                                                                                      \
+      .send = send_,                                                                                              \
+      .template_ = template__,                                                                                    \
+      .recv = recv_,                                                                                              \
+      .counts = counts_,                                                                                          \
+      .attributes = attributes_}},
 #include "tables/ops.def"
 #undef MPIXLA_OP
-}
-;
-for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-    if (strcmp(rows[i].name, op) == 0) return &rows[i].shape;
-fprintf(stderr, "there is no operation %s\n", op);
-exit(2);
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (strcmp(rows[i].name, op) == 0) return &rows[i].shape;
+    fprintf(stderr, "there is no operation %s\n", op);
+    exit(2);
 }
 
 static ffi_handler *handler_find(const char *op) {
@@ -190,7 +188,7 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
         if (1 << i &
-            (AXES | COUNTS | DESTS | HIGH | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS |
+            (AXES | COUNTS | DESTS | HIGH | LEAVES | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS |
              SOURCES | WIDTH) &
             shape->attributes)
             array_append(c, i, names[i], size);
@@ -210,6 +208,9 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_LOW] = 1, [ATTRIBUTE_HIGH] = 2, [ATTRIBUTE_WIDTH] = 1};
     for (int i = 0; i < ATTRIBUTES; i++)
         if (shape->attributes & AXES && c->attributes.arrays[i].data) call_array_set(c, i, 1, &halo[i]);
+
+    static const int64_t leaf = 5; /* the number of a name */
+    if (shape->attributes & LEAVES) call_array_set(c, ATTRIBUTE_LEAVES, 1, &leaf);
 
     frame_counts counts = shape->counts;
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;
