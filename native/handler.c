@@ -14,6 +14,7 @@
 #include "mpi/loss.h"
 #include "ops/exchange.h"
 #include "ops/halo.h"
+#include "ops/replicated.h"
 #include "ops/request.h"
 #include "transport/nccl_calls.h"
 #include "transport/transport.h"
@@ -117,19 +118,20 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     trace_call traced;
     int tracing = trace_is_on(), checks = check_is_on();
     if (tracing) trace_start(&traced, &f, t != NULL);
-    int code = checks ? check_begin(&f) : 0, begun = code == 0;
+    int code = checks ? check_begin(&f) : 0, begun = code == 0, ran = 0;
     if (code == 0) code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
     if (code == 0 && tracing) trace_request(&traced, &f);
     if (code == 0 && checks && check_wait(&f)) code = request_abandon(&f);
     if (code == 0) {
         int logging = log_is_on();
+        ran = 1;
         if (logging) log_start(&line, &f);
         code = run(&f, t, o);
         if (logging) log_end(&line, &f, class_of(code));
         if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
     }
-    if (checks && begun) code = check_end(&f, code);
+    if (checks && begun) code = check_end(&f, ran, code);
     if (t) code = transport_end(t, code);
     if (tracing) trace_end(&traced, t, code != 0);
     flight_leave(mine, outer);

@@ -7,15 +7,11 @@
 #include "transport/plan.h"
 #include "watch/failure.h"
 
-static void note(const char *sentence) {
-    failure_note(sentence, NULL);
-}
-
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
     if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return -1;
     plan_start();
-    check_start(note);
+    check_start(failure_keep);
     mpi_publish();
     return 0;
 }

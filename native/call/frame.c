@@ -552,6 +552,7 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
     used = add(text, bytes, used, "%s", f->shape->mpi_name);
     if (frame_has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
+    if (frame_has(f, ATTRIBUTE_LEAVES)) used = add(text, bytes, used, " that compares arrays");
     if (frame_has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (frame_has(f, ATTRIBUTE_SOURCE)) {

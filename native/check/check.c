@@ -74,15 +74,13 @@ int check_wait(const frame *f) {
     return s ? agree_wait(s, started->checks[0]) : MPI_REFUSED;
 }
 
-int check_end(frame *f, int code) {
+int check_end(frame *f, int made, int code) {
     const frame *call = f->shape->request == FRAME_WAITS ? f->started : f;
     if (!call || !is_message(call) || (f != call && !f->request)) return code;
     check_state *s = check_state_of(call->communicator);
     if (!s) return MPI_REFUSED;
-    if (f->shape->request == FRAME_STARTS) {
-        if (code != 0) message_forget(s, f);
-        return code;
-    }
+    if (f == call && (!made || (f->shape->request == FRAME_STARTS && code != 0))) message_forget(s, f);
+    if (!made || f->shape->request == FRAME_STARTS) return code;
     int has_status = frame_has(call, ATTRIBUTE_STATUS);
     int accepts_short = has_status && call->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
     return message_end(s, call, has_status ? call->status : call->scratch, accepts_short, code);

@@ -16,8 +16,9 @@ static inline int check_is_on(void) {
 int check_begin(frame *f);
 /* before a call waits for a request, which it has: where it is refused, what was started is MPI's for good. */
 int check_wait(const frame *f);
-/* After a call that check_begin let pass, with its code, which it returns if there is nothing else to say. */
-int check_end(frame *f, int code);
+/* After a call that check_begin let pass, whether it was made, and with its code, which it returns if there is nothing
+ * else to say. */
+int check_end(frame *f, int made, int code);
 
 /* `tell` is called with what is wrong with a call that had ended before that was known. Called by mpixla_start. */
 void check_start(void (*tell)(const char *sentence));

@@ -190,11 +190,12 @@ static void describe_difference(const check_state *s, const expected *e, const n
     snprintf(
         text, bytes,
         "MPIXLA_CHECK: a message from rank %d to rank %d of communicator '%s' with tag %d is not what its receiver "
-        "expects:\n  rank %d sends %lld items of %s, at %s\n  rank %d receives %lld items of %s, at %s\nThey differ "
+        "expects:\n  rank %d sends %lld item%s of %s, at %s\n  rank %d receives %lld item%s of %s, at %s\nThey differ "
         "in %s. Receive with a template of the shape and data type of what is sent.",
-        n->from, s->entry->rank, s->entry->name, n->tag, n->from, (long long)n->items,
+        n->from, s->entry->rank, s->entry->name, n->tag, n->from, (long long)n->items, n->items == 1 ? "" : "s",
         sends ? sends->row->name : "an unknown type", n->line[0] ? n->line : "an unknown line", s->entry->rank,
-        (long long)e->items, receives ? receives->row->name : "an unknown type", *line ? line : "an unknown line",
+        (long long)e->items, e->items == 1 ? "" : "s", receives ? receives->row->name : "an unknown type",
+        *line ? line : "an unknown line",
         types && counts ? "the data type and the count"
         : types         ? "the data type"
                         : "the count");
@@ -390,6 +391,7 @@ static int send_begin(check_state *s, frame *f) {
 }
 
 static int receive_begin(check_state *s, frame *f) {
+    const int nobody = -1;
     expected *e = calloc(1, sizeof *e), **at = &s->courier->receives;
     if (!e) return out_of_memory(s);
     e->source = f->attributes[ATTRIBUTE_SOURCE];
@@ -398,6 +400,8 @@ static int receive_begin(check_state *s, frame *f) {
     e->bytes = f->recv.count * f->recv.dtype->row->itemsize;
     e->dtype = f->recv.dtype->number;
     e->site = f->site;
+    /* Where the receive fails, MPI may not write it. */
+    if (frame_has(f, ATTRIBUTE_STATUS)) memcpy((char *)f->status + status_source, &nobody, sizeof nobody);
     while (*at) at = &(*at)->next;
     *at = e;
     f->checks[1] = e;

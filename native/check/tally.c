@@ -94,13 +94,16 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
     }
 }
 
-static size_t amount(char *text, size_t bytes, const frame *f, const tally *t) {
-    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "rows" : frame_has(f, ATTRIBUTE_WIDTH) ? "bytes" : "items";
-    int length = t->messages == 0   ? snprintf(text, bytes, "nothing")
-                 : t->messages == 1 ? snprintf(text, bytes, "%lld %s", (long long)t->items, unit)
-                                    : snprintf(text, bytes, "%lld %s in %lld messages", (long long)t->items, unit,
-                                               (long long)t->messages);
-    return length > 0 ? (size_t)length : 0;
+static void amount(char *text, size_t bytes, const frame *f, const tally *t) {
+    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "bytes" : "item";
+    const char *plural = t->items == 1 ? "" : "s";
+    if (t->messages == 0)
+        (void)snprintf(text, bytes, "nothing");
+    else if (t->messages == 1)
+        (void)snprintf(text, bytes, "%lld %s%s", (long long)t->items, unit, plural);
+    else
+        (void)snprintf(text, bytes, "%lld %s%s in %lld messages", (long long)t->items, unit, plural,
+                       (long long)t->messages);
 }
 
 static void report(const frame *f, const finding *all, char *text, size_t bytes) {
@@ -116,8 +119,8 @@ static void report(const frame *f, const finding *all, char *text, size_t bytes)
         const finding *one = &all[i];
         char sent[64], expected[64];
         if (!one->found || used >= bytes || ++shown > SHOWN) continue;
-        (void)amount(sent, sizeof sent, f, &one->sent);
-        (void)amount(expected, sizeof expected, f, &one->expected);
+        amount(sent, sizeof sent, f, &one->sent);
+        amount(expected, sizeof expected, f, &one->expected);
         length = snprintf(text + used, bytes - used,
                           "\n  rank %d sends rank %d %s, at %s\n  rank %d expects %s from rank %d, at %s", one->from, i,
                           sent, all[one->from].line[0] ? all[one->from].line : "an unknown line", i, expected,

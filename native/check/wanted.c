@@ -136,15 +136,15 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     const char *joins = " with";
     size_t used = add(text, bytes, 0, "%s",
-                      frame_has(f, ATTRIBUTE_DESTS)   ? "an exchange with neighbours"
-                      : frame_has(f, ATTRIBUTE_WIDTH) ? f->shape->op_name
-                                                      : f->shape->mpi_name);
+                      frame_has(f, ATTRIBUTE_DESTS) ? "an exchange with neighbours"
+                      : f->shape->counts == MANY    ? f->shape->op_name
+                                                    : f->shape->mpi_name);
     if (f->shape->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)
-        used = add(text, bytes, used, " of %s%lld items of %s",
+        used = add(text, bytes, used, " of %s%lld item%s of %s",
                    f->shape->counts >= GATHERED_ROWS && f->shape->counts <= EXCHANGED_ROWS ? "rows of " : "",
-                   (long long)facts->items, dtype->row->name);
+                   (long long)facts->items, facts->items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = add(text, bytes, used, " of %s", dtype->row->name);
     if (frame_has(f, ATTRIBUTE_OP)) {

@@ -198,7 +198,7 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
         if (1 << i &
-            (AXES | COUNTS | DESTS | HIGH | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS |
+            (AXES | COUNTS | DESTS | HIGH | LEAVES | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS |
              SOURCES | WIDTH) &
             shape->attributes)
             array_append(c, i, names[i], size);
@@ -218,6 +218,9 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_LOW] = 1, [ATTRIBUTE_HIGH] = 2, [ATTRIBUTE_WIDTH] = 1};
     for (int i = 0; i < ATTRIBUTES; i++)
         if (shape->attributes & AXES && c->attributes.arrays[i].data) call_array_set(c, i, 1, &halo[i]);
+
+    static const int64_t leaf = 5; /* the number of a name */
+    if (shape->attributes & LEAVES) call_array_set(c, ATTRIBUTE_LEAVES, 1, &leaf);
 
     frame_counts counts = shape->counts;
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;

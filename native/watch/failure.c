@@ -59,6 +59,24 @@ static void become_known(atomic_int *is_known) {
     take_out("", is_known);
 }
 
+/* The table is locked. */
+static void keep(const char *sentence, atomic_int *is_known) {
+    failure **end = &unseen;
+    while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
+    if (*end) return;
+    size_t bytes = strlen(sentence) + 1;
+    failure *made = calloc(1, sizeof *made + bytes);
+    if (made) {
+        memcpy(made->sentence, sentence, bytes);
+        made->is_known = is_known;
+        *end = made;
+        atomic_store(&untold, 1);
+    } else {
+        forgotten++;
+        tell(sentence);
+    }
+}
+
 void failure_note(const char *sentence, atomic_int *is_known) {
     caller *is_caller = atomic_load(&thread_of_caller);
     int is_raised = is_caller && is_caller();
@@ -67,24 +85,15 @@ void failure_note(const char *sentence, atomic_int *is_known) {
     if (is_raised) {
         become_known(is_known);
         look_for_untold();
-        pthread_mutex_unlock(&table);
-        return;
+    } else {
+        keep(sentence, is_known);
     }
-    failure **end = &unseen;
-    while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
-    if (!*end) {
-        size_t bytes = strlen(sentence) + 1;
-        failure *made = calloc(1, sizeof *made + bytes);
-        if (made) {
-            memcpy(made->sentence, sentence, bytes);
-            made->is_known = is_known;
-            *end = made;
-            atomic_store(&untold, 1);
-        } else {
-            forgotten++;
-            tell(sentence);
-        }
-    }
+    pthread_mutex_unlock(&table);
+}
+
+void failure_keep(const char *sentence) {
+    pthread_mutex_lock(&table);
+    keep(sentence, NULL);
     pthread_mutex_unlock(&table);
 }
 

@@ -15,6 +15,9 @@
  * must last as long as the library. */
 void failure_note(const char *sentence, atomic_int *is_known);
 
+/* A call that had ended well turns out to have failed: nobody will hear of it, whichever thread this is. */
+void failure_keep(const char *sentence);
+
 /* Whether there is one that is not on standard error yet: for the start of each call. */
 int failure_is_untold(void);
 

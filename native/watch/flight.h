@@ -17,7 +17,7 @@ typedef struct flight {
     _Atomic(const frame *) call;  /* NULL: none */
     atomic_int_least64_t entered; /* calls so far: tells them apart */
     atomic_int looked_at, taken;
-    atomic_int pauses; /* of the thread (pause.h) */
+    atomic_int pauses;                                    /* of the thread (pause.h) */
     atomic_int_least64_t last[FLIGHT_KEPT][FLIGHT_WORDS]; /* call number n at n % FLIGHT_KEPT (flight_record) */
 } flight;
 

@@ -24,10 +24,13 @@ state_presence process_look(int64_t number) {
     if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return STATE_DEAD;
     switch (letter_of(number)) {
         case 'T':
-        case 't': return STATE_STOPPED;
+        case 't':
+            return STATE_STOPPED;
         case 'Z':
-        case 'X': return STATE_DEAD;
-        default: return STATE_SILENT;
+        case 'X':
+            return STATE_DEAD;
+        default:
+            return STATE_SILENT;
     }
 }
 

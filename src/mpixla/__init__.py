@@ -25,6 +25,7 @@ from .ops.collective import (
 from .ops.halo import halo_exchange
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
+from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
     after_start,
@@ -59,6 +60,7 @@ __all__ = [
     "allreduce",
     "alltoall",
     "alltoallv",
+    "assert_replicated",
     "barrier",
     "bcast",
     "export_checks",

@@ -68,6 +68,13 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("not_through_nccl"):
                 item.add_marker(unfit)
+    if os.environ.get("MPIXLA_CHECK", "0") != "0":
+        refused = pytest.mark.skip(
+            reason="MPIXLA_CHECK refuses calls that do not fit, and gives each line its programs"
+        )
+        for item in items:
+            if item.get_closest_marker("not_checked"):
+                item.add_marker(refused)
     if _leaves_out(config):
         elsewhere = [item for item in items if item.get_closest_marker("two_ranks")]
         config.hook.pytest_deselected(items=elsewhere)

@@ -352,6 +352,7 @@ def test_freed_after_compilation(rank):
         program(jnp.float64(rank)).block_until_ready()
 
 
+@pytest.mark.not_checked
 @pytest.mark.not_through_nccl
 @pytest.mark.parametrize("excess", [-1, 1], ids=["fewer", "more"])
 @HOW
@@ -428,6 +429,7 @@ def test_graphs_whose_edges_go_one_way():
     comm.Free()
 
 
+@pytest.mark.not_checked
 def test_other_objects_for_the_same_communicator(rank, compilations):
     """What counts is the communicator, not mpi4py's class; eager calls compile once."""
     comm = MPI.COMM_WORLD.Create_cart([SIZE], [True])

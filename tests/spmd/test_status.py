@@ -32,6 +32,7 @@ def test_status_is_filled_each_time(rank, size):
         assert status.Get_tag() == 4
 
 
+@pytest.mark.not_checked
 def test_short_message_keeps_the_rest_of_the_template(rank):
     y = mpixla.sendrecv(jnp.array([1.0, 2.0]), jnp.arange(5.0) + 10, rank, rank)
     np.testing.assert_array_equal(y, [1, 2, 12, 13, 14])

@@ -137,6 +137,7 @@ def test_no_rows_at_all(name, comm, rank, size):
         assert (y.shape, y.dtype) == ((0, 3), jnp.bfloat16)
 
 
+@pytest.mark.not_checked
 def test_one_compilation_for_each_shape(compilations, rank, size):
     """Counts are compared by value: the same ones in another list find the same program."""
     for _ in range(3):
@@ -171,6 +172,7 @@ def test_exchange_and_back(comm, rank, size):
     np.testing.assert_array_equal(pull_back(y)[0], x)
 
 
+@pytest.mark.not_checked
 @pytest.mark.not_through_nccl
 @pytest.mark.skipif(SIZE != 2, reason="is between two ranks")
 @pytest.mark.parametrize("name", ["alltoallv", "gatherv"])

@@ -1,0 +1,14 @@
+/* Whether arrays are the same on all ranks. */
+#ifndef MPIXLA_NATIVE_REPLICATED_H
+#define MPIXLA_NATIVE_REPLICATED_H
+
+#include "call/frame.h"
+
+/* Compares all arrays of the call bit by bit, and gives them back. `leaves` has a number for each, which is the same on
+ * ranks that mean the same array, and whose text (site_text) names it.
+ *
+ * All ranks of the communicator must call it. All return 0, or all MPI_REFUSED with error_set, which says who differs
+ * and where; or MPI's error code. */
+int assert_replicated(const frame *c);
+
+#endif

@@ -1,0 +1,216 @@
+/* Checked mode, collective calls: this process is rank 0 of four, and the test says what the others want. */
+#include <stdlib.h>
+
+#include "call.h"
+#include "check.h"
+#include "check/check.h"
+#include "check/wanted.h"
+#include "fixture.h"
+
+static call c;
+
+/* What MPI brings from the others. */
+static wanted other;                             /* of rank 2; the rest want what this rank wants */
+static int others_differ;                        /* whether the numbers differ */
+static int64_t more_for_me;                      /* rank 1 sends so many items more than this rank expects */
+static int comparisons, reports;                 /* made so far */
+static char made[sizeof(((fake_mpi *)0)->call)]; /* the last call that is none of checked mode's */
+
+static int is(const char *function) {
+    size_t length = strlen(function);
+    return strncmp(fake->call, function, length) == 0 && (fake->call[length] == ' ' || fake->call[length] == '_');
+}
+
+static int64_t count(void) {
+    return strtoll(strchr(fake->call, ' ') + 1, NULL, 10);
+}
+
+static void bring(void) {
+    char *to = fake->recv;
+    if (is("MPI_Iallreduce") && count() == 2) {
+        uint64_t words[2];
+        memcpy(words, fake->send, sizeof words);
+        if (others_differ) words[0] = UINT64_MAX;
+        memcpy(to, words, sizeof words);
+        comparisons++;
+    } else if (is("MPI_Allgather") && count() == (int64_t)sizeof(wanted)) {
+        for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + (size_t)i * sizeof other, fake->send, sizeof other);
+        memcpy(to + 2 * sizeof other, &other, sizeof other);
+        reports++;
+    } else if (is("MPI_Alltoall") && count() == 3) {
+        int64_t tally[3 * FIXTURE_SIZE];
+        memcpy(tally, (const char *)fake->send + sizeof tally, sizeof tally); /* what this rank expects lies behind */
+        tally[3 + 1] += more_for_me;
+        memcpy(to, tally, sizeof tally);
+    } else if (is("MPI_Allgather")) {
+        for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + i * count(), fake->send, (size_t)count());
+        reports += count() > CALL_COUNT;
+    } else if (!is("MPI_Alltoall")) {
+        snprintf(made, sizeof made, "%s", fake->call);
+    }
+}
+
+static const char *run(void) {
+    made[0] = '\0';
+    comparisons = reports = 0;
+    return call_run(&c);
+}
+
+/* Rank 2 wants this call, at that line. */
+static void want(call *of, int64_t site) {
+    frame f;
+    CHECK_INT(frame_read(&f, call_shape("bcast"), &of->frame), 0);
+    f.site = site;
+    wanted_fill(&other, &f, 1);
+    others_differ = 1;
+}
+
+static void calls_that_fit_are_made(void) {
+    static const char *const ops[] = {"allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "barrier",
+                                      "bcast",     "exchange",   "gather",    "gatherv",  "reduce",    "scan"};
+    others_differ = 0;
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        call_make(&c, ops[i], FIXTURE_RANK0, 0);
+        CHECK_STR(run(), "");
+        CHECK_INT(comparisons, 1);
+        CHECK_INT(reports, 0);
+    }
+}
+
+static void a_call_that_differs_is_not_made(void) {
+    static call theirs;
+    CHECK_INT(mpixla_site_name(77, "model.py:42 in step"), 0);
+    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
+    want(&theirs, 77);
+    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+    const char *message = run();
+    CHECK_STR(made, "");
+    CHECK_INT(reports, 1);
+    CHECK_IN(message,
+             "r0 | MPIXLA_CHECK: the ranks of communicator 'rank0' do not agree on their collective call number");
+    CHECK_IN(message,
+             "\n  ranks 0, 1 and 3: MPI_Allreduce of 3 items of float32 with op MPI_SUM, at an unknown line\n");
+    CHECK_IN(message, "\n  rank 2: MPI_Bcast of 3 items of float32 with root 0, at model.py:42 in step\n");
+    CHECK_IN(message, "They differ in the operation and the line.");
+    others_differ = 0;
+    CHECK_STR(run(), "");
+    CHECK_IN(made, "MPI_Allreduce 3");
+}
+
+/* Where the line is all that differs, it says how to allow that. */
+static void lines(void) {
+    static call theirs;
+    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
+    want(&theirs, 77);
+    call_make(&c, "bcast", FIXTURE_RANK0, 0);
+    CHECK_IN(
+        run(),
+        "They differ in the line. If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls.");
+    others_differ = 0;
+}
+
+/* Rank 2 does not start a call, this one does, and so its request is never complete. */
+static void a_start_is_refused_when_it_is_waited_for(void) {
+    static call theirs, wait;
+    float id[2] = {0, 0};
+    size_t rows;
+    const mpixla_op_row *table = mpixla_request_op_table(&rows);
+    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
+    want(&theirs, 77);
+    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+    call_make(&wait, "barrier", FIXTURE_RANK0, 0);
+    for (size_t i = 0; i < rows; i++) {
+        if (strcmp(table[i].name, "iallreduce") == 0) c.handler = (ffi_handler *)table[i].host_handler;
+        if (strcmp(table[i].name, "wait") == 0) wait.handler = (ffi_handler *)table[i].host_handler;
+    }
+    call_remove(&c, CALL_RESULTS, 0);
+    call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
+    CHECK_STR(run(), "");
+    CHECK_INT(comparisons, 1);
+    CHECK_IN(made, "MPI_Iallreduce 3");
+    call_insert(&wait, CALL_OPERANDS, 0, FFI_F32, 2, id);
+    call_insert(&wait, CALL_RESULTS, 0, FFI_F32, CALL_COUNT, wait.recv);
+    CHECK_IN(call_run(&wait), "\n  ranks 0, 1 and 3: MPI_Iallreduce of 3 items of float32 with op MPI_SUM");
+    CHECK_IN(call_run(&wait), "was already waited for"); /* its memory is MPI's */
+    others_differ = 0;
+    CHECK_STR(run(), "");
+    CHECK_STR(call_run(&wait), "");
+}
+
+static void what_goes_between_two_ranks(void) {
+    others_differ = 0;
+    more_for_me = 2;
+    call_make(&c, "alltoallv", FIXTURE_RANK0, 0);
+    const char *message = run();
+    CHECK_IN(message, "do not agree on what goes between them");
+    CHECK_IN(message, "\n  rank 1 sends rank 0 5 rows, at ");
+    CHECK_IN(message, "\n  rank 0 expects 3 rows from rank 1, at ");
+    CHECK_STR(made, "");
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    CHECK_IN(run(), "\n  rank 1 sends rank 0 3 items, at an unknown line\n  rank 0 expects 1 item from rank 1, at ");
+    call_make(&c, "halo_exchange", FIXTURE_RANK0, 0);
+    CHECK_IN(run(), "bytes");
+    more_for_me = 0;
+}
+
+/* Each field counts, and by itself. */
+static void facts(void) {
+    static const int bits[] = {WANTED_OPERATION, WANTED_DTYPE,     WANTED_ITEMS, WANTED_REDUCTION,
+                               WANTED_ROOT,      WANTED_DIRECTION, WANTED_PARTS, WANTED_LINE};
+    const wanted_facts same = {
+        .operation = 1, .dtype = 2, .items = 3, .reduction = 4, .root = 5, .parts = 6, .site = 7};
+    wanted_facts one[8];
+    char text[128];
+    for (int i = 0; i < 8; i++) one[i] = same;
+    one[0].operation++;
+    one[1].dtype++;
+    one[2].items++;
+    one[3].reduction++;
+    one[4].root++;
+    one[5].reverse++;
+    one[6].parts++;
+    one[7].site++;
+    for (int i = 0; i < 8; i++) {
+        CHECK_INT(wanted_differ(&same, &one[i]), bits[i]);
+        CHECK(wanted_hash(&same) != wanted_hash(&one[i]));
+        for (int j = 0; j < i; j++) CHECK(wanted_hash(&one[i]) != wanted_hash(&one[j]));
+    }
+    wanted_name(WANTED_ROOT, text, sizeof text);
+    CHECK_STR(text, "the root");
+    wanted_name(WANTED_ROOT | WANTED_ITEMS | WANTED_LINE, text, sizeof text);
+    CHECK_STR(text, "the count, the root and the line");
+    wanted_name(WANTED_OPERATION | WANTED_ITEMS, text, sizeof text);
+    CHECK_STR(text, "the operation");
+    wanted_name(0, text, sizeof text);
+    CHECK_STR(text, "");
+}
+
+/* Off, nothing is compared. */
+static void off(void) {
+    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+    CHECK_STR(run(), "");
+    CHECK_INT(comparisons, 0);
+    CHECK_IN(made, "MPI_Allreduce");
+}
+
+static void modes(void) {
+    CHECK_INT(mpixla_check_set("much", 0, 4), -1);
+    CHECK_IN(mpixla_last_error(), "MPIXLA_CHECK is 'much'");
+    CHECK_INT(mpixla_check_set("lines", MPI_STATUS_BYTES, 4), -1);
+    CHECK_INT(mpixla_check_set("calls", offsetof(fake_status, source), offsetof(fake_status, tag)), 0);
+    CHECK_INT(mpixla_check_set("lines", offsetof(fake_status, source), offsetof(fake_status, tag)), 0);
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    facts();
+    fake->during = bring;
+    off();
+    modes();
+    calls_that_fit_are_made();
+    a_call_that_differs_is_not_made();
+    lines();
+    a_start_is_refused_when_it_is_waited_for();
+    what_goes_between_two_ranks();
+    return check_failures();
+}

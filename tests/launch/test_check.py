@@ -1,0 +1,452 @@
+"""Checked mode: every call that does not fit raises on all ranks concerned, says where each of them is, and leaves the
+ranks in step."""
+
+import re
+import textwrap
+from typing import NamedTuple
+
+import pytest
+
+PREAMBLE = """
+import sys
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+comm = MPI.COMM_WORLD.Dup()
+ring = MPI.COMM_WORLD.Create_cart([size], periods=[True])
+x = jnp.arange(12.0)
+odd = rank == 1
+mpixla.barrier(comm=comm)
+
+def run(f, how):
+    f = {"eager": lambda f: f, "jit": jax.jit, "sealed": mpixla.jit}[how](f)
+    return jax.block_until_ready(f(x))
+
+def right(x):
+    assert (mpixla.allreduce(jnp.ones(3), MPI.SUM, comm=comm) == size).all()
+    assert (mpixla.wait(mpixla.iallreduce(jnp.ones(3), MPI.SUM, comm=comm)) == size).all()
+    below, above = (rank - 1) % size, (rank + 1) % size
+    assert (mpixla.sendrecv(jnp.full(4, rank), jnp.zeros(4, int), below, above, comm=comm) == below).all()
+    assert mpixla.halo_exchange(jnp.full(6, rank), ring)[0] == below
+"""
+
+
+class Wrong(NamedTuple):
+    """A call that does not fit, as a function body with the marks #A and #B in the lines of each kind of rank."""
+
+    body: str
+    differ: str
+    raises: tuple[int, ...] = (0, 1, 2)
+
+
+SAME = "return {}  #A #B"
+
+COLLECTIVE = {
+    "operation": Wrong(
+        """
+        if odd:
+            return mpixla.bcast(x, 0, comm=comm)  #B
+        return mpixla.allreduce(x, MPI.SUM, comm=comm)  #A
+        """,
+        "the operation and the line",
+    ),
+    "dtype": Wrong(SAME.format("mpixla.allreduce(x.astype(int) if odd else x, MPI.SUM, comm=comm)"), "the data type"),
+    "count": Wrong(SAME.format("mpixla.allreduce(x[:3] if odd else x, MPI.SUM, comm=comm)"), "the count"),
+    "reduction": Wrong(SAME.format("mpixla.allreduce(x, MPI.MAX if odd else MPI.SUM, comm=comm)"), "the reduction"),
+    "root of bcast": Wrong(SAME.format("mpixla.bcast(x, int(odd), comm=comm)"), "the root"),
+    "root of reduce": Wrong(SAME.format("mpixla.reduce(x, MPI.SUM, int(odd), comm=comm)"), "the root"),
+    "root of gather": Wrong(SAME.format("mpixla.gather(x, int(odd), comm=comm)"), "the root"),
+    "root of scatter": Wrong(
+        SAME.format("mpixla.scatter(x[:size] if rank == odd else x[0], int(odd), comm=comm)"), "the root"
+    ),
+    "count of gather": Wrong(SAME.format("mpixla.gather(x[:2] if odd else x, 0, comm=comm)"), "the count"),
+    "direction": Wrong(
+        """
+        f = lambda x: mpixla.scan(x, MPI.SUM, comm=comm)  #A #B
+        return jax.linear_transpose(f, x)(x) if odd else f(x)
+        """,
+        "the direction",
+    ),
+    "order": Wrong(
+        """
+        if odd:
+            a = mpixla.allreduce(x, MPI.SUM, comm=comm)  #B
+            return a, mpixla.allreduce(2 * x, MPI.SUM, comm=comm)
+        b = mpixla.allreduce(2 * x, MPI.SUM, comm=comm)  #A
+        return b, mpixla.allreduce(x, MPI.SUM, comm=comm)
+        """,
+        "the line",
+    ),
+    "leaves": Wrong(
+        """
+        trees = [x, x] if odd else [x, x, x]
+        return mpixla.allgather(trees, comm=comm)  #A #B
+        """,
+        "the line",
+    ),
+    "counts of allgatherv": Wrong(
+        """
+        counts = [2, 3, 2] if odd else [1, 3, 3]
+        return mpixla.allgatherv(x[:counts[rank]], counts[:size], comm=comm)  #A #B
+        """,
+        "the counts",
+    ),
+    "rows of alltoallv": Wrong(
+        """
+        counts = [2] * size if odd else [1] * size
+        return mpixla.alltoallv(x[:sum(counts)], counts, [1] * size, comm=comm)  #A #B
+        """,
+        "rank 1 sends rank 0 2 rows",
+    ),
+    "blocking": Wrong(
+        """
+        if odd:
+            return mpixla.wait(mpixla.iallreduce(x, MPI.SUM, comm=comm))  #B
+        return mpixla.allreduce(x, MPI.SUM, comm=comm)  #A
+        """,
+        "the operation and the line",
+    ),
+    "two that start": Wrong(
+        """
+        if odd:
+            return mpixla.wait(mpixla.ibcast(x, 0, comm=comm))  #B
+        return mpixla.wait(mpixla.iallreduce(x, MPI.SUM, comm=comm))  #A
+        """,
+        "the operation and the line",
+    ),
+    "count of what starts": Wrong(
+        SAME.format("mpixla.wait(mpixla.iallreduce(x[:3] if odd else x, MPI.SUM, comm=comm))"), "the count"
+    ),
+    "barrier": Wrong(
+        """
+        if odd:
+            return mpixla.barrier(comm=comm)  #B
+        return mpixla.allgather(x, comm=comm)  #A
+        """,
+        "the operation and the line",
+    ),
+    "halos of other shapes": Wrong(
+        """
+        block = jnp.ones((6, 4)) if odd else jnp.ones((6, 5))
+        return mpixla.halo_exchange(block, ring, width=(1,))  #A #B
+        """,
+        r"rank \d sends rank \d \d+ bytes",
+    ),
+    "halos of other types": Wrong(
+        """
+        block = jnp.ones((6, 4), int if odd else float)
+        return mpixla.halo_exchange(block, ring)  #A #B
+        """,
+        "the counts",
+    ),
+    "halos of other widths": Wrong(
+        "return mpixla.halo_exchange(jnp.ones(12), ring, width=2 if odd else 1)  #A #B", "the counts"
+    ),
+    "neighbours": Wrong(
+        """
+        counts = [1, 2] if odd else [1, 1]
+        return mpixla.neighbor_alltoallv(x[:sum(counts)], counts, [1, 1], comm=ring)  #A #B
+        """,
+        r"rank 1 sends rank \d",
+    ),
+    "values": Wrong("return mpixla.assert_replicated(x + rank, comm=comm)  #A", "is not the same"),
+}
+
+PAIR = """
+if rank == 0:
+    return {}  #A
+if rank == 1:
+    return {}  #B
+"""
+MESSAGES = {
+    "too small": Wrong(
+        PAIR.format("mpixla.send(x, 1, comm=comm)", "mpixla.recv(x[:3], 0, comm=comm)"), "the count", (0, 1)
+    ),
+    "too large": Wrong(
+        PAIR.format("mpixla.send(x[:3], 1, tag=5, comm=comm)", "mpixla.recv(x, comm=comm)"), "the count", (0, 1)
+    ),
+    "another type": Wrong(
+        PAIR.format("mpixla.send(x.astype(int), 1, comm=comm)", "mpixla.recv(x, 0, tag=0, comm=comm)"),
+        "the data type",
+        (0, 1),
+    ),
+    "another type and count": Wrong(
+        PAIR.format(
+            "mpixla.sendrecv(x.astype(int), x[:2], 1, 1, comm=comm)", "mpixla.sendrecv(x[:2], x[:5], 0, 0, comm=comm)"
+        ),
+        "the data type and the count",
+        (0, 1),
+    ),
+    "started, too small": Wrong(
+        PAIR.format("mpixla.wait(mpixla.isend(x, 1, comm=comm))", "mpixla.wait(mpixla.irecv(x[:3], 0, comm=comm))"),
+        "the count",
+        (0, 1),
+    ),
+    "started, another type": Wrong(
+        PAIR.format(
+            "mpixla.wait(mpixla.isend(x.astype(int), 1, tag=3, comm=comm))",
+            "mpixla.wait(mpixla.irecv(x, MPI.ANY_SOURCE, tag=3, comm=comm))",
+        ),
+        "the data type",
+        (0, 1),
+    ),
+    "started, both ways": Wrong(
+        PAIR.format(
+            "mpixla.wait(mpixla.isendrecv(x, x[:4], 1, 1, comm=comm))",
+            "mpixla.wait(mpixla.isendrecv(x[:3], x, 0, 0, comm=comm))",
+        ),
+        "the count",
+        (0, 1),
+    ),
+}
+
+
+def program(cases, how):
+    """A script that makes each wrong call, tells what it raised, and then makes right calls; and where marks are."""
+    lines = PREAMBLE.strip("\n").split("\n")
+    places = {}
+    for number, (name, wrong) in enumerate(cases.items()):
+        lines.append(f"def wrong{number}(x):")
+        body = [line for line in wrong.body.split("\n") if line.strip()]
+        indent = len(body[0]) - len(body[0].lstrip())
+        for line in body:
+            for mark in "AB":
+                if f"#{mark}" in line:
+                    places[name, mark] = f"script.py:{len(lines) + 1} in "
+            lines.append("    " + line[indent:])
+        lines += [
+            "try:",
+            f"    run(wrong{number}, {how!r})",
+            "except Exception as e:",
+            f"    print(f'<<{number} {{rank}} {{type(e).__name__}}: {{e}}>>', flush=True)",
+            f"run(right, {how!r}) if {how!r} == 'eager' else right(x)",
+        ]
+    lines.append("print('ended', rank, flush=True)")
+    return "\n".join(lines) + "\n", places
+
+
+def raised_in(done, number):
+    found = re.findall(rf"<<{number} (\d) (.*?)>>", done.stdout, re.DOTALL)
+    return {int(rank): text for rank, text in found}
+
+
+@pytest.mark.parametrize("how", ["eager", "jit", "sealed"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_calls_that_do_not_fit(job, how, size):
+    cases = {**COLLECTIVE, **MESSAGES}
+    code, places = program(cases, how)
+    done = job(size, code, MPIXLA_CHECK="1", timeout=200)
+    for number, (name, wrong) in enumerate(cases.items()):
+        raised = raised_in(done, number)
+        assert set(raised) == {rank for rank in wrong.raises if rank < size}, (name, raised)
+        for text in raised.values():
+            assert re.search(wrong.differ, text), (name, text)
+            for (of, _), place in places.items():
+                assert of != name or place in text, (name, place, text)
+    assert sorted(re.findall(r"ended (\d)", done.stdout)) == [str(rank) for rank in range(size)]
+
+
+def test_groups_of_ranks(job):
+    """Ranks that want the same are one line."""
+    done = job(
+        4,
+        f"""{PREAMBLE}
+try:
+    mpixla.allreduce(x[: 3 if rank == 2 else 5], MPI.SUM).block_until_ready()
+except Exception as e:
+    print(f"<<0 {{rank}} {{e}}>>", flush=True)
+""",
+        MPIXLA_CHECK="1",
+    )
+    raised = raised_in(done, 0)
+    assert set(raised) == {0, 1, 2, 3}
+    for rank, text in raised.items():
+        assert f"r{rank} | MPIXLA_CHECK: the ranks of communicator 'mpixla default' do not agree" in text
+        assert "\n  ranks 0, 1 and 3: MPI_Allreduce of 5 items of float32 with op MPI_SUM, at script.py:" in text
+        assert "\n  rank 2: MPI_Allreduce of 3 items of float32 with op MPI_SUM, at script.py:" in text
+
+
+def test_lines_may_differ_where_only_calls_are_compared(job):
+    code = f"""{PREAMBLE}
+if rank == 0:
+    y = mpixla.bcast(x, 0)
+else:
+    y = mpixla.bcast(jnp.zeros(12), 0)
+assert (y == x).all()
+try:
+    mpixla.bcast(x[:2] if rank else x, 0).block_until_ready()
+except Exception as e:
+    print(f"<<0 {{rank}} {{e}}>>", flush=True)
+"""
+    assert set(raised_in(job(2, code, MPIXLA_CHECK="calls"), 0)) == {0, 1}
+    done = job(2, code, MPIXLA_CHECK="1", check=False)
+    assert done.returncode != 0
+    assert (
+        "They differ in the line. If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls"
+        in (done.stderr)
+    )
+
+
+# Programs that are right, whatever they rely on.
+RIGHT = {
+    "receives that are waited for in another order": """
+        a, c, b = (mpixla.irecv(x, 1 - rank, tag=tag, comm=comm) for tag in (3, 5, MPI.ANY_TAG))
+        for tag, n in ((5, 0), (3, 1), (9, 2)):
+            mpixla.send(x + n, 1 - rank, tag=tag, comm=comm)
+        assert (mpixla.wait(c) == x).all() and (mpixla.wait(a) == x + 1).all() and (mpixla.wait(b) == x + 2).all()
+        """,
+    "receives of one tag": """
+        first, second = mpixla.irecv(x, 1 - rank, comm=comm), mpixla.irecv(x.astype(int), 1 - rank, comm=comm)
+        sends = [mpixla.isend(x, 1 - rank, comm=comm), mpixla.isend(x.astype(int) + 1, 1 - rank, comm=comm)]
+        assert (mpixla.wait(second) == x + 1).all() and (mpixla.wait(first) == x).all()
+        mpixla.waitall(sends)
+        """,
+    "receives from anybody": """
+        requests = [mpixla.irecv(x, comm=comm) for _ in range(3)]
+        exact = mpixla.irecv(x.astype(int), 1 - rank, tag=7, comm=comm)
+        for n in range(3):
+            mpixla.send(x + n, 1 - rank, tag=n, comm=comm)
+        got = [mpixla.wait(r) for r in requests]
+        assert all((y == x + n).all() for n, y in enumerate(got))
+        mpixla.send(x.astype(int), 1 - rank, tag=7, comm=comm)
+        mpixla.wait(exact)
+        """,
+    "messages to oneself": """
+        mpixla.send(x, rank, tag=4, comm=comm)
+        r = mpixla.isend(x + 1, rank, tag=4, comm=comm)
+        assert (mpixla.recv(x, rank, comm=comm) == x).all()
+        mpixla.wait(r)
+        assert (mpixla.recv(x, comm=comm) == x + 1).all()
+        """,
+    "both send first": """
+        mpixla.send(x, 1 - rank, comm=comm)
+        mpixla.send(x, 1 - rank, comm=comm)
+        assert (mpixla.recv(x, 1 - rank, comm=comm) == x).all()
+        assert (mpixla.recv(x, 1 - rank, comm=comm) == x).all()
+        """,
+    "mpi4py sends and receives": """
+        import numpy as np
+        if rank == 0:
+            comm.Send(np.arange(3, dtype=np.int32), 1)
+            mpixla.send(x, 1, comm=comm)
+            buffer = np.empty(12, np.float32)
+            comm.Recv(buffer, 1)
+            assert (buffer == np.arange(12)).all()
+        else:
+            assert (mpixla.recv(jnp.zeros(3, int), 0, comm=comm) == np.arange(3)).all()
+            assert (mpixla.recv(x, 0, comm=comm) == x).all()
+            mpixla.send(x, 0, comm=comm)
+        """,
+    "a start that somebody waits for before the other goes on": """
+        fresh = MPI.COMM_WORLD.Dup()
+        request = mpixla.iallreduce(x, MPI.SUM, comm=fresh)
+        if rank == 0:
+            mpixla.recv(x, 1, comm=comm)
+            y = mpixla.wait(request)
+        else:
+            y = mpixla.wait(request)
+            mpixla.send(x, 0, comm=comm)
+        assert (y == size * x).all()
+        """,
+    "messages from before the first collective call": """
+        fresh = MPI.COMM_WORLD.Dup()
+        request = mpixla.isend(x, 1 - rank, tag=1, comm=fresh)
+        mpixla.barrier(comm=fresh)
+        other = mpixla.isend(x.astype(int), 1 - rank, tag=1, comm=fresh)
+        assert (mpixla.recv(x, 1 - rank, comm=fresh) == x).all()
+        assert (mpixla.recv(x.astype(int), 1 - rank, comm=fresh) == x).all()
+        mpixla.waitall([request, other])
+        """,
+    "a short message, with a status": """
+        status = MPI.Status()
+        if rank == 0:
+            mpixla.send(x[:3], 1, comm=comm)
+        else:
+            assert (mpixla.recv(x + 1, 0, comm=comm, status=status)[3:] == x[3:] + 1).all()
+            assert status.Get_count(MPI.FLOAT) == 3
+        """,
+    "nobody": """
+        mpixla.send(x, MPI.PROC_NULL, comm=comm)
+        mpixla.wait(mpixla.irecv(x, MPI.PROC_NULL, comm=comm))
+        mpixla.sendrecv(x, x, MPI.PROC_NULL, MPI.PROC_NULL, comm=comm)
+        """,
+    "a communicator that goes": """
+        for _ in range(5):
+            fresh = MPI.COMM_WORLD.Dup()
+            mpixla.allreduce(x, MPI.SUM, comm=fresh)
+            mpixla.sendrecv(x, x, 1 - rank, 1 - rank, comm=fresh)
+            fresh.Free()
+        """,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs(job, name):
+    """None is refused, and none waits for ever."""
+    code = PREAMBLE + textwrap.dedent(RIGHT[name]) + "\nright(x)\nprint('ended', rank, flush=True)\n"
+    done = job(2, code, MPIXLA_CHECK="calls")
+    assert sorted(re.findall(r"ended (\d)", done.stdout)) == ["0", "1"]
+
+
+def test_sender_that_has_gone_on(job):
+    """It hears of the difference all the same, and the job ends badly."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+if rank == 0:
+    mpixla.isend(x, 1, comm=comm)
+    mpixla.send(x, 1, comm=comm)
+else:
+    import time
+    time.sleep(4)
+    mpixla.recv(x, 0, comm=comm)
+    try:
+        mpixla.recv(x.astype(int), 0, comm=comm)
+    except Exception as e:
+        print("raised", rank, flush=True)
+mpixla.barrier(comm=comm)
+print("ended", rank, flush=True)
+""",
+        MPIXLA_CHECK="1",
+        MPIXLA_ABORT="0",
+        check=False,
+    )
+    assert "raised 1" in done.stdout
+    assert re.search(r"mpixla: rank 0: a call failed, .*MPIXLA_CHECK: a message from rank 0 to rank 1", done.stderr)
+    assert done.returncode != 0
+
+
+def test_what_is_never_waited_for(job):
+    """A rank that starts a call and forgets it does not leave the others waiting."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+if rank == 0:
+    mpixla.iallreduce(x, MPI.SUM, comm=comm)
+else:
+    try:
+        mpixla.allreduce(x, MPI.SUM, comm=comm).block_until_ready()
+    except Exception as e:
+        print(f"<<0 {{rank}} {{e}}>>", flush=True)
+""",
+        MPIXLA_CHECK="1",
+        check=False,
+    )
+    assert set(raised_in(done, 0)) == {1}
+    assert "mpixla: r0 | MPIXLA_CHECK: the ranks of communicator" in done.stderr
+
+
+def test_environment_must_be_the_same(job):
+    code = """
+import os
+from mpi4py import MPI
+os.environ["MPIXLA_CHECK"] = "01"[MPI.COMM_WORLD.rank]
+try:
+    import mpixla
+except RuntimeError as e:
+    print(e)
+"""
+    done = job(2, code)
+    assert done.stdout.count("must be the same on all ranks") == 2
+    done = job(2, code.replace('"01"[MPI.COMM_WORLD.rank]', '"strictly"').replace("RuntimeError", "ValueError"))
+    assert done.stdout.count("MPIXLA_CHECK is 'strictly' on rank") == 2
