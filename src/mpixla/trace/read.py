@@ -133,7 +133,7 @@ def _text(values: dict[str, Any], name: str) -> str:
 
 
 def _nanoseconds(values: dict[str, Any], name: str) -> int:
-    value = values.get(name)
+    value: Any = values.get(name)
     if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value < 2**53:
         raise _DamageError
     return round(value * 1000)
@@ -364,7 +364,7 @@ def read(directory: Path) -> Job:
     for timeline in found:
         if timelines.setdefault(timeline.rank, timeline) is not timeline:
             notes.append(
-                f"{timeline.file.name} is of rank {timeline.rank}, as {timelines[timeline.rank].file.name} is, and left out."
+                f"{timeline.file.name} is of rank {timeline.rank}, as {timelines[timeline.rank].file.name} is: left out."
             )
     ranks = max(timeline.ranks for timeline in timelines.values())
     missing = [str(rank) for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
