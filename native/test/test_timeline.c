@@ -41,6 +41,7 @@ static int lines_in(const char *text) {
 static void is_whole_at_each_moment(void) {
     CHECK_INT(open_with(LIMIT), 0);
     CHECK_INT(json_count(json_file(hidden)), 1);
+    CHECK_STR(json_file(hidden) + TIMELINE_CHUNK - 4, " \n]\n");
     CHECK_STR(json_file(path), "");
     CHECK(add());
     CHECK_INT(json_count(json_file(hidden)), 2);
