@@ -34,9 +34,15 @@ static int lengthen(timeline *t, size_t to) {
     return 0;
 }
 
-/* The place of the closing bracket while the file takes events. */
+/* The place of the closing bracket, which has a line of its own, while the file takes events. */
 static size_t bracket_of(size_t length) {
     return length - 2;
+}
+
+static void bracket_put(timeline *t) {
+    t->data[t->length - 3] = '\n';
+    t->data[t->length - 1] = '\n';
+    t->data[bracket_of(t->length)] = ']';
 }
 
 static void room_give(timeline *t) {
@@ -56,10 +62,8 @@ static int grow(timeline *t) {
         t->length = before; /* where the bracket is */
         return -1;
     }
-    t->data[t->length - 1] = '\n';
-    t->data[bracket_of(t->length)] = ']';
-    t->data[bracket_of(before)] = ' ';
-    t->data[before - 1] = ' ';
+    bracket_put(t);
+    memset(t->data + before - 3, ' ', 3);
     room_give(t);
     return 0;
 }
@@ -111,6 +115,9 @@ void timeline_show(timeline *t) {
 char *timeline_add(timeline *t, const char *event, size_t bytes) {
     size_t at = reserve(t, bytes);
     if (at == 0) return NULL;
+    /* The kernel brings the memory now, and not while the event is half copied: a process is killed when it does. */
+    ((volatile char *)t->data)[at] = ' ';
+    ((volatile char *)t->data)[at + bytes - 1] = ' ';
     memcpy(t->data + at, event, bytes);
     return t->data + at;
 }
@@ -144,8 +151,7 @@ int timeline_open(timeline *t, const char *path, size_t limit, int pid, const ch
     t->data[0] = '[';
     t->data[1] = '\n';
     memcpy(t->data + 2, first, bytes);
-    t->data[bracket_of(t->length)] = ']';
-    t->data[t->length - 1] = '\n';
+    bracket_put(t);
     atomic_store(&t->used, bytes + 2);
     room_give(t);
     return 0;

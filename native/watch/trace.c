@@ -56,8 +56,12 @@ typedef struct text {
     char bytes[EVENT_BYTES];
 } text;
 
-static void put(text *t, const char *bytes, size_t number) {
-    if (number > sizeof t->bytes - t->used) number = sizeof t->bytes - t->used;
+/* Inline, so that literals, of known sizes, are stored and not copied. */
+static inline void put(text *t, const char *bytes, size_t number) {
+    if (number > sizeof t->bytes - t->used) {
+        t->used = sizeof t->bytes;
+        return;
+    }
     memcpy(t->bytes + t->used, bytes, number);
     t->used += number;
 }
@@ -97,20 +101,30 @@ static int character(const unsigned char *c) {
     return is_long || is_none ? 0 : more + 1;
 }
 
+static int is_plain(unsigned char c) {
+    return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+}
+
 /* A string of JSON. A name that was cut may end within a character. */
 static void put_string(text *t, const char *value) {
     static const char hexadecimal[] = "0123456789abcdef";
+    const unsigned char *c = (const unsigned char *)value;
     PUT(t, "\"");
-    for (const unsigned char *c = (const unsigned char *)value; *c;) {
+    for (;;) {
+        const unsigned char *first = c;
+        while (is_plain(*c)) c++;
+        put(t, (const char *)first, (size_t)(c - first));
+        if (*c == '\0') break;
         int bytes = character(c);
-        if (*c == '"' || *c == '\\') PUT(t, "\\");
-        if (bytes == 0)
+        if (bytes == 0) {
             PUT(t, "?");
-        else if (*c < 0x20) {
+        } else if (*c < 0x20) {
             char escaped[] = {'\\', 'u', '0', '0', hexadecimal[*c >> 4], hexadecimal[*c & 15]};
             put(t, escaped, sizeof escaped);
-        } else
+        } else {
+            if (bytes == 1) PUT(t, "\\");
             put(t, (const char *)c, (size_t)bytes);
+        }
         c += bytes > 0 ? bytes : 1;
     }
     PUT(t, "\"");
@@ -228,28 +242,42 @@ static void put_message(text *t, const frame *f) {
     }
 }
 
-static int64_t bytes_of(const frame_buffer *b) {
-    return b->dtype ? b->count * b->dtype->row->itemsize : 0;
+/* A product of numbers that nobody has checked yet; 0 where there is none. */
+static int64_t product(int64_t a, int64_t b) {
+    int64_t result = 0;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? 0 : result;
 }
 
-/* What a halo exchange sends, which is not all that it is given: the lines along the borders. */
-static int64_t halo_bytes(const frame *f) {
-    const ffi_buffers *arrays = f->results;
-    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, bytes = 0;
-    const int64_t *axis = f->arrays[ATTRIBUTE_AXES].items;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), axis += dimensions) {
-        const ffi_buffer *b = arrays->buffers[i];
-        const dtype_entry *dtype = dtype_find(b->dtype);
-        int64_t items = 1;
-        for (int64_t j = 0; j < b->rank; j++) items *= b->dims[j];
-        for (int64_t j = 0; j < dimensions && dtype && items > 0; j++) {
-            int neighbours = (f->arrays[ATTRIBUTE_LOW].items[j] != MPIXLA_PROC_NULL) +
-                             (f->arrays[ATTRIBUTE_HIGH].items[j] != MPIXLA_PROC_NULL);
-            bytes +=
-                neighbours * f->arrays[ATTRIBUTE_WIDTH].items[j] * (items / b->dims[axis[j]]) * dtype->row->itemsize;
-        }
+static int64_t bytes_of(const frame_buffer *b) {
+    return b->dtype ? product(b->count, b->dtype->row->itemsize) : 0;
+}
+
+/* What a halo exchange sends of one array, which is not all of it: the lines along its borders. `axes` has as many
+ * items as the dimensions have. */
+static uint64_t border_bytes(const frame *f, const ffi_buffer *b, const int64_t *axes) {
+    const dtype_entry *dtype = dtype_find(b->dtype);
+    const frame_array *low = &f->arrays[ATTRIBUTE_LOW], *high = &f->arrays[ATTRIBUTE_HIGH];
+    int64_t items = 1;
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
+    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && i < low->size && i < high->size; i++) {
+        if (!dtype || items == 0 || axes[i] < 0 || axes[i] >= b->rank) continue;
+        int neighbours = (low->items[i] != MPIXLA_PROC_NULL) + (high->items[i] != MPIXLA_PROC_NULL);
+        int64_t line = product(items / b->dims[axes[i]], dtype->row->itemsize);
+        bytes += (uint64_t)product(product(line, f->arrays[ATTRIBUTE_WIDTH].items[i]), neighbours);
     }
     return bytes;
+}
+
+static int64_t halo_bytes(const frame *f) {
+    const ffi_buffers *arrays = f->results;
+    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, at = 0;
+    const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
+    uint64_t bytes = 0;
+    for (int64_t i = frame_next(arrays, 0); i < arrays->size && at + dimensions <= axes->size;
+         i = frame_next(arrays, i + 1), at += dimensions)
+        bytes += border_bytes(f, arrays->buffers[i], axes->items + at);
+    return bytes <= INT64_MAX ? (int64_t)bytes : 0;
 }
 
 static void put_data(text *t, const frame *f) {

@@ -56,8 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = Parser(
         prog="python -m mpixla.trace",
-        description="Says where a job's time went that ran with MPIXLA_TRACE=directory: by operation, by line, by rank, "
-        "and who waited for whom. docs/trace.md explains it.",
+        description="Says where the time of a job went that ran with MPIXLA_TRACE=directory: by operation, by line, by "
+        "rank, and who waited for whom. docs/trace.md explains it.",
     )
     parser.add_argument("directory", type=Path, help="what MPIXLA_TRACE named")
     parser.add_argument(

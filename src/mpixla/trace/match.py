@@ -1,6 +1,6 @@
 """Which calls of different ranks belong together, and so who waited for whom.
 
-A call waits from its own beginning until the calls that it depends on have begun; the rest of its time, something moves.
+A call waits from its own beginning until the calls that it depends on have begun. The rest of its time, data moves.
 """
 
 from collections import defaultdict, deque
@@ -185,7 +185,7 @@ class _Messages:
         """The message that a receive gets: where it takes any, that which was sent first."""
         sent = self._sent[call.rank]
         if call.source != "any" and call.recvtag != "any":
-            queue = sent.get((call.source, call.recvtag))  # type: ignore[call-overload]
+            queue = sent.get((call.source, call.recvtag))  # type: ignore[arg-type]
             return queue.popleft() if queue else None
         fits = [
             queue

@@ -1,7 +1,6 @@
 """Timelines from files, as far as they are whole: a file of an aborted job, or a damaged one, tells what it can."""
 
 import json
-import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -133,8 +132,8 @@ def _text(values: dict[str, Any], name: str) -> str:
 
 
 def _nanoseconds(values: dict[str, Any], name: str) -> int:
-    value = values.get(name)
-    if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value < 2**53:
+    value: Any = values.get(name)
+    if type(value) not in (int, float) or not 0 <= value < 2**53:
         raise _DamageError
     return round(value * 1000)
 
@@ -364,7 +363,7 @@ def read(directory: Path) -> Job:
     for timeline in found:
         if timelines.setdefault(timeline.rank, timeline) is not timeline:
             notes.append(
-                f"{timeline.file.name} is of rank {timeline.rank}, as {timelines[timeline.rank].file.name} is, and left out."
+                f"{timeline.file.name} is of rank {timeline.rank}, as {timelines[timeline.rank].file.name} is: left out."
             )
     ranks = max(timeline.ranks for timeline in timelines.values())
     missing = [str(rank) for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]

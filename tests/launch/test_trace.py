@@ -1,0 +1,405 @@
+"""Jobs with MPIXLA_TRACE: who waited for whom is what the program does, and files are whole however a job ends."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mpixla.trace.match import match
+from mpixla.trace.merge import merge
+from mpixla.trace.read import read
+from mpixla.trace.tables import tables
+
+# Rank 1 comes late to the sum, rank 0 to the message. Nobody is late at the barriers.
+SLEEPS = """
+import time
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+rank, size = comm.Get_rank(), comm.Get_size()
+x = jnp.ones(1000)
+
+@jax.jit
+def total(x):
+    return mpixla.allreduce(x, op=MPI.SUM)  # THE SUM
+
+total(x).block_until_ready()
+mpixla.barrier()
+for _ in range(3):
+    mpixla.barrier()
+    if rank == 1:
+        time.sleep(0.3)
+    total(x).block_until_ready()
+mpixla.barrier()
+if rank == 0:
+    time.sleep(0.4)
+    mpixla.send(x, 1, tag=7)
+elif rank == 1:
+    mpixla.recv(x, tag=7)  # THE MESSAGE
+request = mpixla.isend(x, (rank + 1) % size)
+got = mpixla.irecv(x, (rank - 1) % size)
+mpixla.wait(got), mpixla.wait(request)
+mpixla.barrier()
+"""
+
+
+def line_of(code, mark):
+    return next(i for i, line in enumerate(code.splitlines(), 1) if mark in line)
+
+
+def report(directory, *arguments, status=0):
+    command = [sys.executable, "-m", "mpixla.trace", str(directory), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def table(text, title):
+    """The head of a printed table, and its rows as lists."""
+    head, *lines = text.split(title)[1].split("\n\n")[0].splitlines()[1:]
+    return head, [re.split(r" {2,}", line.strip()) for line in lines]
+
+
+def waits_of(directory):
+    """The seconds that a rank waited for another, by line."""
+    job = read(directory)
+    match(job)
+    waits = {}
+    for call in job.calls():
+        if call.waiting:
+            key = call.rank, call.late, call.site.split(":")[1].split()[0]
+            waits[key] = waits.get(key, 0) + call.waiting / 1e9
+    return job, waits
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_waiting_is_of_the_rank_and_the_line(job, tmp_path, ranks):
+    traces = tmp_path / "traces" / "deep"
+    job(ranks, SLEEPS, MPIXLA_TRACE=traces)
+    files = sorted(path.name for path in traces.iterdir())
+    assert files == [f"rank-{rank:04}.json" for rank in range(ranks)]
+    for name in files:
+        events = json.loads((traces / name).read_text())
+        assert all(event["ph"] in "XM" for event in events)
+    found, waits = waits_of(traces)
+    assert found.notes == []
+    assert len(found.timelines) == found.ranks == ranks
+    summed, received = (str(line_of(SLEEPS, mark)) for mark in ("THE SUM", "THE MESSAGE"))
+    for rank in range(ranks):
+        if rank != 1:
+            assert waits[rank, 1, summed] > 0.6
+    assert waits[1, 0, received] > 0.3
+    # Of what nobody was late for, next to nothing. Starting the program may take a moment.
+    late = {(rank, 1, summed) for rank in range(ranks)} | {(1, 0, received)}
+    if ranks > 2:  # those that have no part in the message wait at what comes next
+        late |= {key for key in waits if key[0] > 1}
+    others = [key for key in waits if key not in late and waits[key] > 0.25]
+    assert not others
+
+    done = report(traces, "--picture", tmp_path / "picture.png", "-o", tmp_path / "merged.json")
+    assert "Note" not in done.stdout
+    head, rows = table(done.stdout, "Who waited for whom, in ")
+    assert " ".join(head.split()) == "who for whom mostly at waiting calls of it there"
+    assert next(row[1] for row in rows if row[0] == "rank 0") == "rank 1"
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    merged = json.loads((tmp_path / "merged.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in merged} == set(range(ranks))
+    slices = [event for event in merged if event.get("cat") == "waiting" and event["ph"] == "X"]
+    assert max(slices, key=lambda event: event["dur"])["name"] in ("waits for rank 1", "waits for rank 0")
+    arrows = [event["id"] for event in merged if event["ph"] == "s"]
+    assert len(arrows) == len(set(arrows))
+    assert sorted(arrows) == sorted(event["id"] for event in merged if event["ph"] == "f")
+
+
+ABORTS = """
+import os, signal, sys, time
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.Get_rank()
+x = jnp.ones(10)
+for _ in range(100):
+    mpixla.allreduce(x, op=MPI.SUM)
+mpixla.barrier()
+if rank == 1:
+    time.sleep(0.5)
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif sys.argv[1] == "abort":
+        MPI.COMM_WORLD.Abort(3)
+    raise ValueError("no")
+mpixla.allreduce(x, op=MPI.SUM)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["kill", "abort", "raise"])
+def test_files_of_an_aborted_job_are_whole(job, tmp_path, how):
+    done = job(2, ABORTS, how, MPIXLA_TRACE="traces", check=False)
+    assert done.returncode != 0
+    for rank in range(2):
+        events = json.loads((tmp_path / f"traces/rank-000{rank}.json").read_text())
+        assert sum(event["ph"] == "X" for event in events) == 101
+        assert [event["name"] for event in events if event["ph"] == "B"] == ["allreduce"] * (1 - rank)
+    done = report(tmp_path / "traces")
+    assert "Rank 1 never came to call 101 on communicator 'mpixla default', allreduce at script.py:" in done.stdout
+
+
+FILLS = """
+import sys
+import jax, jax.numpy as jnp, mpixla
+from jax import lax
+from mpi4py import MPI
+size = MPI.COMM_WORLD.Get_size()
+mpixla.allreduce(jnp.ones(2), op=MPI.SUM).block_until_ready()
+mpixla.barrier()  # MPI has the files that it needs
+LIMIT
+step = lambda i, x: mpixla.allreduce(x, op=MPI.SUM) / size + 1
+x = mpixla.jit(lambda x: lax.fori_loop(0, 20000, step, x))(jnp.zeros(2))
+print(f"{float(x[0]):.0f}\\n", end="")
+"""
+UNLIMITED = FILLS.replace("LIMIT", "")
+FULL = "and the program goes on: the file cannot be made longer: "
+
+
+def test_a_limit(job, tmp_path):
+    done = job(2, UNLIMITED, MPIXLA_TRACE="traces", MPIXLA_TRACE_LIMIT="1.5")
+    assert done.stdout.split() == ["20000"] * 2
+    assert done.stderr.count("and the program goes on: the file has reached its limit of 1 MiB") == 2
+    for rank in range(2):
+        file = tmp_path / f"traces/rank-000{rank}.json"
+        assert 2**20 < file.stat().st_size <= 1.5 * 2**20
+        assert json.loads(file.read_text())[-1]["name"] == "mpixla_stopped"
+    done = report(tmp_path / "traces")
+    assert "Note: rank-0001.json ends before the program did: the file has reached its limit of 1 MiB" in done.stdout
+    assert '"ph": "i"' in (tmp_path / "traces/merged.json").read_text()
+
+
+def test_a_file_that_cannot_grow(job, tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (700000, resource.RLIM_INFINITY))"
+    done = job(2, FILLS.replace("LIMIT", limit), MPIXLA_TRACE="traces")
+    assert done.stdout.split() == ["20000"] * 2
+    assert done.stderr.count(FULL + "File too large") == 2
+    for rank in range(2):
+        events = json.loads((tmp_path / f"traces/rank-000{rank}.json").read_text())
+        assert len(events) > 1000
+        assert events[-1]["name"] == "mpixla_stopped"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 1 MB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except OSError as e:
+        pytest.skip(f"no file system can be mounted here: {e}")
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True, timeout=10)
+
+
+def test_a_full_disk(job, small_disk):
+    done = job(2, UNLIMITED, MPIXLA_TRACE=small_disk / "traces")
+    assert done.stdout.split() == ["20000"] * 2
+    assert done.stderr.count(FULL + "No space left on device") == 2
+    for rank in range(2):
+        assert len(json.loads((small_disk / f"traces/rank-000{rank}.json").read_text())) > 100
+    done = report(small_disk / "traces", "-o", small_disk / "merged.json", status=1)
+    assert "cannot be written to" in done.stderr
+    assert "Name another file with -o." in done.stderr
+
+
+NOTHING = "import mpixla, jax.numpy as jnp; from mpi4py import MPI; mpixla.allreduce(jnp.ones(3), op=MPI.SUM)"
+
+
+def test_a_directory_that_cannot_be_made_is_told_on_every_rank(job, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = job(2, NOTHING, MPIXLA_TRACE="file", check=False)
+    assert done.returncode != 0
+    sentence = (
+        f"ImportError: mpixla cannot trace on rank 0 (MPIXLA_TRACE): the directory {tmp_path}/file cannot be made: "
+    )
+    assert done.stderr.count(sentence) == 2
+    done = job(2, NOTHING, MPIXLA_TRACE="traces", MPIXLA_TRACE_LIMIT="much", check=False)
+    assert done.stderr.count("MPIXLA_TRACE_LIMIT must be a number of MiB, at least 1, but is 'much'") == 2
+
+
+def test_ranks_need_not_agree(job, tmp_path):
+    """Each has a different idea of what is to be traced, and where."""
+    setting = "import os; from mpi4py import MPI; rank = MPI.COMM_WORLD.Get_rank()\n"
+    setting += "if rank < 2: os.environ['MPIXLA_TRACE'] = f'traces-{rank}'\n"
+    job(3, setting + NOTHING)
+    assert sorted(path.name for path in tmp_path.glob("traces*/*")) == ["rank-0000.json", "rank-0001.json"]
+    os.rename(tmp_path / "traces-1/rank-0001.json", tmp_path / "traces-0/rank-0001.json")
+    done = report(tmp_path / "traces-0")
+    assert "2 of 3 ranks, 2 calls in " in done.stdout
+    assert "Note: No timeline of rank 2: it made no call, or wrote elsewhere." in done.stdout
+
+
+def test_a_program_without_calls_leaves_what_was_there(job, tmp_path):
+    job(1, NOTHING, MPIXLA_TRACE="traces")
+    before = (tmp_path / "traces/rank-0000.json").read_text()
+    environment = {**os.environ, "MPIXLA_TRACE": str(tmp_path / "traces")}
+    command = [sys.executable, "-m", "mpixla.trace", str(tmp_path / "traces"), "--rows", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "1 rank, 1 calls in " in done.stdout
+    assert (tmp_path / "traces/rank-0000.json").read_text() == before
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == ["merged.json", "rank-0000.json"]
+
+
+def test_under_mpirun_one_rank_answers(job, tmp_path):
+    job(2, NOTHING, MPIXLA_TRACE="traces")
+    main = "import sys; from mpixla.trace.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    done = job(2, main, tmp_path / "traces")
+    assert done.stdout.count("By operation") == 1
+    nothing = job(2, main, tmp_path / "nowhere", check=False)
+    assert nothing.returncode == 1
+    assert nothing.stderr.count(f"There is no timeline in {tmp_path}/nowhere.") == 1
+
+
+def test_runs_in_one_directory_are_kept_apart(job, tmp_path):
+    job(3, NOTHING, MPIXLA_TRACE="traces")
+    job(2, NOTHING, MPIXLA_TRACE="traces")
+    done = report(tmp_path / "traces")
+    assert done.stdout.startswith("2 ranks, 2 calls in ")
+    assert "Note: rank-0002.json: of an earlier run, and left out." in done.stdout
+
+
+def test_damaged_files(job, tmp_path):
+    """Whatever is done to the files, the reader tells what is left, or says in a sentence why it cannot."""
+    traces = tmp_path / "traces"
+    job(2, SLEEPS.replace("sleep(0.", "sleep(0.00"), MPIXLA_TRACE=traces)
+    whole = {path.name: path.read_bytes() for path in traces.iterdir()}
+    calls = sum(1 for _ in read(traces).calls())
+    numbers = random.Random(12)
+    seen = 0
+    pieces = (
+        b"",
+        b"1e999",
+        b"NaN",
+        b"-1",
+        b"null",
+        b"[" * 5000,
+        b'"',
+        b"\xff\xfe",
+        b"9" * 400,
+        b"{}",
+        b"true",
+        b"\n",
+        b"\0",
+    )
+    for _ in range(400):
+        for name, text in whole.items():
+            data = bytearray(text)
+            for _ in range(numbers.randrange(4)):
+                at = numbers.randrange(len(data) + 1)
+                kind = numbers.randrange(4)
+                if kind == 0:
+                    del data[at:]
+                elif kind == 1:
+                    data[at : at + numbers.randrange(1, 60)] = numbers.choice(pieces)
+                elif kind == 2:
+                    digits = [m.span() for m in re.finditer(rb"(?<=[:\[,])\s*[\d.]+", data)]
+                    if digits:
+                        first, last = numbers.choice(digits)
+                        data[first:last] = numbers.choice(pieces)
+                elif data:
+                    data[at % len(data)] = numbers.randrange(256)
+            (traces / name).write_bytes(data)
+        try:
+            found = read(traces)
+            match(found)
+        except FileNotFoundError:
+            continue
+        seen += 1
+        for call in found.calls():
+            assert 0 <= call.waiting <= max(0, call.time)
+            assert call.moving >= 0
+        assert all(note.endswith(".") for note in found.notes)
+        if seen % 40 == 0:
+            assert tables(found, 5).count("By ") == 3
+            merge(found, tmp_path / "merged.json")
+            json.loads((tmp_path / "merged.json").read_text())
+    assert seen > 200
+    assert calls > 20
+
+
+CLOCKS = """
+import time
+import mpixla
+from mpi4py import MPI
+from mpixla.runtime import clock
+comm = MPI.COMM_WORLD
+rank = comm.Get_rank()
+ahead = [0, 3_000_000_000, -7_000_000_000][rank]
+reading = clock.compare(comm, [1, 2], lambda: time.monotonic_ns() - ahead, float("inf"))
+if rank == 0:
+    assert reading is None
+else:
+    assert abs(reading.ahead - ahead) <= reading.round_trip, (reading, ahead)
+# The others do not come.
+begin = time.monotonic()
+if rank != 1:
+    assert clock.compare(comm, [1, 2], time.monotonic_ns, 0.2) is None or rank == 2
+print("ok\\n", end="")
+"""
+
+
+def test_clocks_are_compared(job):
+    assert job(3, CLOCKS).stdout.split() == ["ok"] * 3
+
+
+HOSTS = """
+import os
+from mpi4py import MPI
+from mpixla_hosts import pretend
+pretend(MPI.COMM_WORLD.Get_rank())
+"""
+PRETEND = """
+import importlib.util, pathlib, sys
+import mpi4py
+def pretend(rank):
+    # Each rank of its own host, before mpixla asks.
+    read = pathlib.Path.read_text
+    def read_text(self, *arguments, **options):
+        return f"host {rank}" if str(self).endswith("boot_id") else read(self, *arguments, **options)
+    pathlib.Path.read_text = read_text
+"""
+
+
+def test_several_hosts(job, tmp_path):
+    (tmp_path / "mpixla_hosts.py").write_text(PRETEND)
+    paths = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    job(3, HOSTS + SLEEPS, MPIXLA_TRACE="traces", PYTHONPATH=paths)
+    found, waits = waits_of(tmp_path / "traces")
+    assert found.notes == []
+    assert [len(found.timelines[rank].readings) for rank in range(3)] == [0, 2, 2]
+    summed = str(line_of(HOSTS + SLEEPS, "THE SUM"))
+    assert waits[0, 1, summed] > 0.6
+    assert waits[2, 1, summed] > 0.6
+
+
+def test_killed_at_once(tmp_path):
+    """SIGKILL while a rank does nothing but communicate."""
+    code = UNLIMITED.replace("20000", "100000000")
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    environment = {**os.environ, "MPIXLA_TRACE": str(tmp_path / "traces")}
+    with subprocess.Popen([sys.executable, str(script)], env=environment, cwd=tmp_path) as process:
+        file = tmp_path / "traces/rank-0000.json"
+        while not (file.exists() and file.stat().st_size > 2**20):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+    timeline = read(tmp_path / "traces").timelines[0]
+    assert len(timeline.calls) > 1000
+    assert timeline.damaged <= 1
