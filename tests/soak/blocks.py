@@ -31,7 +31,9 @@ class Block(Step):
         env.update(zip(results, self.evaluates(self, env, tape, [env[n] for n in operands]), strict=True))
 
 
-def _child(scope: Scope, value: Value, grown: bool, *, batched: bool, comms: list[Comm] | None = None) -> tuple[Scope, str]:
+def _child(
+    scope: Scope, value: Value, grown: bool, *, batched: bool, comms: list[Comm] | None = None
+) -> tuple[Scope, str]:
     core = scope.core
     parameter = core.fresh("a")
     # Few of the outer variables, so that the function is one of its parameter above all.

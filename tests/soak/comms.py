@@ -165,9 +165,7 @@ class Maker:
         groups = [[r for r in range(self.size) if places[r][1 - keep] == line] for line in range((b, a)[keep])]
         dims = [((a, b)[keep],)] * self.size
         topology = _grid(groups, dims, (periods[keep],))
-        make = (
-            f"(lambda c: (c.Sub({[keep == 0, keep == 1]}), c.Free())[0])(world.Create_cart({[a, b]}, {periods}))"
-        )
+        make = f"(lambda c: (c.Sub({[keep == 0, keep == 1]}), c.Free())[0])(world.Create_cart({[a, b]}, {periods}))"
         return Comm(self._name(), make, groups, topology, kind="Cartesian")
 
     def dist_graph(self) -> Comm:
@@ -184,7 +182,7 @@ class Maker:
         n = self.size
         pairs = {(int(a), int(b)) for a, b in self.rng.integers(0, n, (n, 2))}
         dests = [sorted({b for a, b in pairs if a == r} | {a for a, b in pairs if b == r}) for r in range(n)]
-        index = np.cumsum([len(d) for d in dests]).tolist()
+        index = [0, *np.cumsum([len(d) for d in dests]).tolist()]  # mpi4py knows a leading 0, and needs it here
         make = f"world.Create_graph({index}, {[r for d in dests for r in d]})"
         return Comm(self._name(), make, self._everyone(), _edges(dests), kind="graph")
 

@@ -236,9 +236,7 @@ def vector(scope: Scope) -> None:
         return
     counts = core.rng.integers(least, 4, core.size).tolist()
     whole = name == "scatterv"
-    shapes = [
-        (sum(counts[: len(group)]) if whole and rank == root else counts[rank], *rest) for group, rank in places
-    ]
+    shapes = [(sum(counts[: len(group)]) if whole and rank == root else counts[rank], *rest) for group, rank in places]
     name_in = scope.pick(shapes=shapes)
 
     def one(inputs: list[list[np.ndarray]], rank: int, w: int) -> list[np.ndarray]:
@@ -341,7 +339,10 @@ def _ring_or_line(scope: Scope, comm: Comm) -> tuple[str, str, Callable[[int, in
         shift = f"{comm.name}.Shift({axis}, 1)"
         return f"{shift}[0]", f"{shift}[1]", lambda r, n, w: topology.dests[w][2 * axis]
     if core.chance(0.3):
-        below, above = f"{rank} - 1 if {rank} > 0 else MPI.PROC_NULL", f"{rank} + 1 if {rank} + 1 < {size} else MPI.PROC_NULL"
+        below, above = (
+            f"{rank} - 1 if {rank} > 0 else MPI.PROC_NULL",
+            f"{rank} + 1 if {rank} + 1 < {size} else MPI.PROC_NULL",
+        )
         return f"({below})", f"({above})", lambda r, n, w: r - 1 if r else None
     step = int(core.rng.integers(0, 3))
     return f"({rank} - {step}) % {size}", f"({rank} + {step}) % {size}", lambda r, n, w: (r - step) % n
@@ -368,7 +369,7 @@ def _message_and_template(scope: Scope, comm: Comm) -> tuple[str, str] | None:
     if message is None:
         return None
     message = scope.even(message, comm)
-    if core.chance(0.7):
+    if core.derivative == "reverse" or core.chance(0.7):  # the cotangent of the template would be too long to go back
         return message, scope.pick(dtype=scope.dtype(message), shapes=scope.shapes(message))
     longer = [(np.prod(s, dtype=int).item() + int(core.rng.integers(0, 3)),) for s in scope.shapes(message)]
     even = [longer[comm.place(w)[0][0]] for w in range(core.size)]
@@ -407,7 +408,12 @@ def sendrecv(scope: Scope) -> None:
     starts = core.chance(0.4)
     op = "isendrecv" if starts else "sendrecv"
     status = "" if starts else _status(scope, comm, source, pair[0], tag)
-    if core.derivative != "reverse" and core.chance(0.2) and "PROC_NULL" not in source_text and "Shift" not in source_text:
+    if (
+        core.derivative != "reverse"
+        and core.chance(0.2)
+        and "PROC_NULL" not in source_text
+        and "Shift" not in source_text
+    ):
         source_text = "MPI.ANY_SOURCE"
     arguments = f", {source_text}, {dest_text}, sendtag={sendtag}, recvtag={recvtag}{status}"
     scope.call(op, comm, [[n] for n in pair], arguments, comm.model(_arrived(source)), only_start=starts)
@@ -509,7 +515,9 @@ def held(scope: Scope) -> None:
 def local(scope: Scope) -> None:
     core = scope.core
     if core.derivative:
-        kind = core.choose(["add", "scale", "flip", "join", *(["multiply"] if core.products > 0 and not scope.depth else [])])
+        kind = core.choose(
+            ["add", "scale", "flip", "join", *(["multiply"] if core.products > 0 and not scope.depth else [])]
+        )
     else:
         kind = core.choose(["add", "multiply", "flip", "join"])
     x = scope.pick(lambda t: t.name != "float8_e8m0fnu" or kind in ("flip", "join"), small=kind in ("add", "multiply"))

@@ -22,7 +22,7 @@ SHARED_BY = 5  # programs that share some communicators
 
 @dataclass
 class Program:
-    """One program. `inputs` and `results` are what its text takes and gives; those of `inner` are what it transforms."""
+    """One program: its text, and what it must give. A transformation is applied to the function `inner` in the text."""
 
     seed: int
     number: int
@@ -113,7 +113,11 @@ class Program:
         ts = ", ".join(seeds)
         outer = {
             "vmap": [f"def program({args}):", f"    return jax.vmap(inner)({args})"],
-            "jvp": [f"def program({args}, {ts}):", f"    y, t = jax.jvp(inner, ({args},), ({ts},))", "    return *y, *t"],
+            "jvp": [
+                f"def program({args}, {ts}):",
+                f"    y, t = jax.jvp(inner, ({args},), ({ts},))",
+                "    return *y, *t",
+            ],
             "linearize": [
                 f"def program({args}, {ts}):",
                 f"    y, linear = jax.linearize(inner, {args})",
@@ -151,7 +155,9 @@ class Program:
         if self.transform or len(self.steps) < 4:
             return None
         middle = len(self.steps) // 2
-        first, second = ([line for s in part for line in s.lines] for part in (self.steps[:middle], self.steps[middle:]))
+        first, second = (
+            [line for s in part for line in s.lines] for part in (self.steps[:middle], self.steps[middle:])
+        )
         later = "\n".join([*second, *self.returns])
         known = [*self.parameters, *dict.fromkeys(re.findall(r"\b[vr]\d+\b", "\n".join(first)))]
         carried = [n for n in known if re.search(rf"\b{n}\b", later) and self._at_top(n, first)]
@@ -179,7 +185,7 @@ class Program:
         given, wanted = self.inputs(draw), self.expected(draw)
         comms = [*self.shared, *self.own]
         lines = [
-            f"# Program {self.number} of seed {self.seed} on {self.size} ranks: mpirun -n {self.size} python this_file.py",
+            f"# Program {self.number} of seed {self.seed}: mpirun -n {self.size} python this_file.py",
             inspect.getsource(prelude).split('"""', 2)[2].strip(),
             "",
             "",
@@ -192,7 +198,8 @@ class Program:
             f"arguments = {_literal(given, self.size)}[world.rank]",
             f"expected = {_literal(wanted, self.size)}[world.rank]",
             "for how in (lambda f: f, jax.jit, mpixla.jit):",
-            "    for i, (got, want) in enumerate(zip(how(program)(*map(jnp.asarray, arguments)), expected, strict=True)):",
+            "    results = how(program)(*map(jnp.asarray, arguments))",
+            "    for i, (got, want) in enumerate(zip(results, expected, strict=True)):",
             "        wide = np.float64 if np.isrealobj(want) else np.complex128",
             "        if got.shape != want.shape or got.dtype != want.dtype or not np.allclose(",
             "            np.asarray(got).astype(wide), want.astype(wide), rtol=1e-9, atol=0, equal_nan=True",
@@ -269,7 +276,9 @@ def draw(seed: int, number: int, size: int, transform: str | None = None) -> Pro
         drawn_shape = shape[rng.integers(len(shape))]
         if not derivative and rng.random() < 0.03:
             drawn_shape = (30011,)  # too much for one packet
-        env[f"x{i}"] = Value([values(np.random.default_rng([seed, number, r, i, 4]), dtype, drawn_shape) for r in range(size)])
+        env[f"x{i}"] = Value(
+            [values(np.random.default_rng([seed, number, r, i, 4]), dtype, drawn_shape) for r in range(size)]
+        )
     parameters = list(env)
     scope = Scope(core, env, parameters, set(), batched=transform.startswith("vmap"))
     fill(scope, int(rng.integers(3, 10 if derivative else 17)), blocks=True)

@@ -16,8 +16,8 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print it as a script of its own, and run nothing")
     parser.add_argument("--ranks", type=int, help="with --show: for this many ranks")
     parser.add_argument("--control", action="store_true", help="the same programs without communication")
-    parser.add_argument("--limit", type=float, default=120, help="seconds after which a program counts as stuck")
-    parser.add_argument("--out", type=Path, help="where to write the figures")
+    parser.add_argument("--limit", type=float, default=300, help="seconds after which a program counts as stuck")
+    parser.add_argument("--out", type=Path, help="the folder for soak.md and soak/*.json")
     options = parser.parse_args()
     if options.show:
         from soak.program import draw

@@ -95,7 +95,9 @@ MOST = 48  # items of an array that are still let grow
 
 
 class Scope:
-    def __init__(self, core: Core, env: Env, names: list[str], grown: set[str], *, depth: int = 0, batched: bool = False):
+    def __init__(
+        self, core: Core, env: Env, names: list[str], grown: set[str], *, depth: int = 0, batched: bool = False
+    ):
         self.core, self.env, self.names, self.grown = core, dict(env), list(names), set(grown)
         self.depth, self.batched = depth, batched
         self.steps: list[Step] = []
@@ -165,7 +167,7 @@ class Scope:
         return self.local(f"tame({name})", [name], tame)
 
     def usable(self, name: str) -> bool:
-        """In derivatives every rank's operand must depend on what is differentiated, so it must not be made of nothing."""
+        """In derivatives every rank's operand must depend on what is differentiated, so it is not made of nothing."""
         if name.startswith(("r", "p")):
             return False
         if not self.core.derivative:
