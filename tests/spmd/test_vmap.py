@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+import mpixla
 from reference import ROWS, bits, expected, in_turn, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -69,3 +70,47 @@ def test_vmap_of_vmap(row, variant, comm, rank, size):
     want = [[expected(row, dtype, (2,), rank, size, 2 * i + j, **variant) for j in range(2)] for i in range(2)]
     if want[0][0] is not None:
         np.testing.assert_array_equal(bits(got), bits(np.array(want)))
+
+
+def _by_sendrecv(message, template, below, above, comm):
+    return mpixla.sendrecv(message, template, below, above, comm=comm)
+
+
+def _by_requests(message, template, below, above, comm):
+    receiving = mpixla.irecv(template, below, comm=comm)
+    sending = mpixla.isend(message, above, comm=comm)
+    return mpixla.waitall([sending, receiving])[1]
+
+
+def _by_one_request(message, template, below, above, comm):
+    return mpixla.wait(mpixla.isendrecv(message, template, below, above, comm=comm))
+
+
+def _by_send_and_recv(message, template, below, above, comm):
+    sending = mpixla.isend(message, above, comm=comm)
+    received = mpixla.recv(template, below, comm=comm)
+    mpixla.wait(sending)
+    return received
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("call", [_by_sendrecv, _by_requests, _by_one_request, _by_send_and_recv])
+def test_vmap_of_messages_shorter_than_the_template(comm, rank, size, call, axis, depth):
+    """In each part of the batch the message is in front, and the template's values remain behind it."""
+    batch = (3, 2)[:depth]
+    messages = [np.random.default_rng(r).normal(size=(*batch, 2)) for r in range(size)]
+    template = -np.arange(np.prod(batch) * 6, dtype=float).reshape(*batch, 2, 3)
+    below, above = (rank - 1) % size, (rank + 1) % size
+
+    def f(message, template):
+        return call(message, template, below, above, comm)
+
+    want = template.copy()
+    want.reshape(*batch, 6)[..., :2] = messages[below]
+    given = [messages[rank], template]
+    if axis == -1:
+        given = [np.moveaxis(x, range(depth), range(-1, -depth - 1, -1)) for x in given]
+    for _ in range(depth):
+        f = jax.vmap(f, in_axes=axis)
+    np.testing.assert_array_equal(jax.jit(f)(*given), want)

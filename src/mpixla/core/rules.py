@@ -63,14 +63,16 @@ def define_transpose(primitive: Primitive, transpose: Transpose) -> None:
 
 
 def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """The operands of a batching rule, all with the batch at this axis."""
+    """The operands of a batching rule, all with the batch at this axis; -1 is each operand's last."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    return [
-        jnp.broadcast_to(jnp.expand_dims(x, axis), (*x.shape[:axis], size, *x.shape[axis:]))
-        if d is None
-        else jnp.moveaxis(x, d, axis)
-        for x, d in zip(operands, dims, strict=True)
-    ]
+
+    def placed(x: Any, d: int | None) -> Any:
+        if d is not None:
+            return jnp.moveaxis(x, d, axis)
+        front = axis % (x.ndim + 1)
+        return jnp.broadcast_to(jnp.expand_dims(x, front), (*x.shape[:front], size, *x.shape[front:]))
+
+    return [placed(x, d) for x, d in zip(operands, dims, strict=True)]
 
 
 def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
@@ -79,6 +81,6 @@ def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
     def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
         before, after = axes(**params)
         results = primitive.bind(*with_batch_at(before, operands, dims), **params)
-        return results, [after] * len(results)
+        return results, [after % y.ndim for y in results]
 
     batching.primitive_batchers[primitive] = rule

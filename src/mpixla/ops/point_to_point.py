@@ -13,7 +13,7 @@ from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Status,
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .arguments import as_dest, as_recvtag, as_source, as_tag
-from .shapes import batch_in_front, like, nothing
+from .shapes import batch_behind, like, nothing
 
 # recv
 
@@ -52,8 +52,8 @@ _recv_transpose = compose("recv_transpose", like, _recv_transpose_fun)
 
 define_linear(recv_p, lambda ct, *, types, **params: _recv_transpose.bind(ct, **params))
 define_linear(_recv_transpose, lambda ct, *, types, **params: recv_p.bind(ct, **params))
-define_batching(recv_p, batch_in_front)
-define_batching(_recv_transpose, batch_in_front)
+define_batching(recv_p, batch_behind)
+define_batching(_recv_transpose, batch_behind)
 
 
 @moves()
@@ -118,7 +118,7 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
 
 
 define_linear(send_p, _refuse_reverse_mode)
-define_batching(send_p, batch_in_front)
+define_batching(send_p, batch_behind)
 
 
 @moves()
@@ -179,7 +179,7 @@ def _sendrecv_transpose(
 
 
 define_linear(sendrecv_p, _sendrecv_transpose)
-define_batching(sendrecv_p, batch_in_front)
+define_batching(sendrecv_p, batch_behind)
 
 
 @moves(2)

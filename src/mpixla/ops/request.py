@@ -98,7 +98,17 @@ class _Call:
 _ID = 2
 
 
-# The rows. Their operands have the batch where MPI takes it: behind the axis of the ranks.
+# The rows. Their operands have the batch where MPI takes it: behind the axis of the ranks, or in messages behind all
+# axes, the outermost last, as blocking messages have it: so one that is shorter than the template is the beginning of
+# each part.
+
+
+def _batch_behind(x: Any, batch: int) -> Any:
+    return jnp.moveaxis(x, range(batch), range(-1, -batch - 1, -1))
+
+
+def _batch_in_front(x: Any, batch: int) -> Any:
+    return jnp.moveaxis(x, range(-1, -batch - 1, -1), range(batch))
 
 
 def _row_id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
@@ -138,6 +148,9 @@ def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
         return _rows["isendrecv"].bind(x, x, comm=self_comm, dest=0, source=0, sendtag=0, recvtag=0, batch=sizes)
     if call.stacked:
         x = jnp.moveaxis(x, batch, 0)
+    if call.keeps:
+        operands = tuple(_batch_behind(operand, batch) for operand in operands)
+        x = operands[0]
     row = native.request_ops[call.name]
     attributes = {name: getattr(call, name) for name in row.parameters}
     return _rows[call.name].bind(x, *operands[1:], batch=sizes, **attributes)
@@ -154,9 +167,13 @@ def _wait_fun(request_id: Any, *operands: Any, call: _Call) -> list[Any]:
         _rows["wait_send"].bind(request_id, *operands[1:], comm=comm, gives=None)
         return [operands[0]]
     shape = call.gives.shape
+    if call.keeps:
+        gives, kept = _Type((*shape, *batch[::-1]), call.gives.dtype), _batch_behind(operands[0], len(batch))
+        (y,) = _rows["wait_recv"].bind(request_id, kept, *operands[1:], comm=comm, gives=gives)
+        return [_batch_in_front(y, len(batch))]
     if not call.gives_stacked:
         gives = _Type((*batch, *shape), call.gives.dtype)
-        return _rows["wait_recv" if call.keeps else "wait"].bind(request_id, *operands, comm=comm, gives=gives)
+        return _rows["wait"].bind(request_id, *operands, comm=comm, gives=gives)
     gives = _Type((shape[0], *batch, *shape[1:]), call.gives.dtype)
     (y,) = _rows["wait"].bind(request_id, *operands, comm=comm, gives=gives)
     return [jnp.moveaxis(y, 0, len(batch))]

@@ -41,6 +41,11 @@ def batch_in_front(**params: Any) -> tuple[int, int]:
     return 0, 0
 
 
+def batch_behind(**params: Any) -> tuple[int, int]:
+    """The batch is the last axis. So a message that is shorter than the template is the beginning of each part."""
+    return -1, -1
+
+
 def batch_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
     """The operand's batch is its first axis; the result's comes after that of the ranks."""
     return 0, int(root is None or comm.rank == root)

@@ -1,0 +1,51 @@
+"""What the text of every program begins with: what it computes on its own rank, in jax.numpy.
+
+oracle.py says the same in NumPy.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from mpi4py import MPI
+
+import mpixla  # noqa: F401 - programs use it
+
+jax.config.update("jax_enable_x64", True)
+world = MPI.COMM_WORLD
+
+
+def fit(x, shape):
+    """The items of an array over and over, in another shape; zeros of an empty one."""
+    return jnp.resize(x, shape)
+
+
+def cast(x, dtype):
+    """Small numbers as another type, without what that cannot express."""
+    whole = (x.real if jnp.iscomplexobj(x) else x).astype(np.float32).astype(np.int32)
+    if dtype == "bool":
+        return whole > 0
+    return (abs(whole) if dtype.startswith("uint") else whole).astype(dtype)
+
+
+def tame(x):
+    """The nearest of the small numbers with which all types compute exactly."""
+    if x.dtype == bool:
+        return x
+    if jnp.iscomplexobj(x):
+        return (tame(x.real) + 1j * tame(x.imag)).astype(x.dtype)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return jnp.clip(x, 0 if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else -3, 3)
+    low, high = {"float8_e8m0fnu": (1, 4)}.get(x.dtype.name, (-1, 1) if x.dtype.itemsize == 1 else (-3, 3))
+    wide = x if x.dtype.itemsize > 2 else x.astype(np.float32)
+    clipped = jnp.clip(wide, low, high)
+    return (clipped if x.dtype.name == "float8_e8m0fnu" else jnp.round(clipped)).astype(x.dtype)
+
+
+def the_first(a, b, datatype):
+    """A reduction of the user's that is not commutative: the array of the first rank."""
+    b[:] = a
+
+
+def most_bytes(a, b, datatype):
+    """A reduction of the user's that is commutative: the greatest of each byte."""
+    np.maximum(np.frombuffer(a, np.uint8), np.frombuffer(b, np.uint8), out=np.frombuffer(b, np.uint8))

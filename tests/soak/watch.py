@@ -1,0 +1,106 @@
+"""What may not grow in a process that runs for long, and whether it did."""
+
+import ctypes
+import gc
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from mpi4py import MPI
+
+import mpixla
+from mpixla.runtime import native
+from mpixla.runtime.comm import comm_of
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+CLASSES = range(6, 15)  # requests are kept by the power of two that their bytes fit in
+# Of the memory that a process has: so much may be added by each program, beyond which something is kept. Of what MPI
+# numbers: so many more at the end than in the first half.
+BYTES_PER_PROGRAM = 4096
+MORE = {"descriptors": 2, "threads": 2, "communicators": 0, "communicator numbers": 16, "types": 4, "reductions": 4}
+MORE |= {"request places": 16}
+HANDLE = 0x03FFFFFF  # of an MPICH handle: the part that numbers
+
+
+def _next_number(made: Any) -> int:
+    """The number that MPI gives a new object: the next one that is free, so it grows where objects are left behind."""
+    number = made.py2f() & HANDLE
+    made.Free()
+    return number
+
+
+def _places() -> int:
+    """How many places the table of requests has, at least: a new request gets one that is free."""
+    most = 0
+    for power in CLASSES:
+        request = mpixla.isend(jnp.zeros(1 << power, np.uint8), MPI.PROC_NULL)
+        most = max(most, int(np.asarray(request._id)[0]))
+        mpixla.wait(request)
+    return most
+
+
+def _take() -> dict[str, int]:
+    """Collective: figures of this process, when nothing is under way."""
+    jax.clear_caches()
+    gc.collect()
+    probe = MPI.COMM_WORLD.Dup()
+    number = comm_of(probe).id
+    alive = sum(native.lib.mpixla_comm_is_alive(i) for i in range(number))
+    places = _places()
+    figures = {
+        "communicators": alive,
+        "communicator numbers": _next_number(probe),
+        "types": _next_number(MPI.BYTE.Create_contiguous(3)),
+        "reductions": _next_number(MPI.Op.Create(lambda a, b, t: None)),
+        "request places": places,
+        "threads": len(os.listdir("/proc/self/task")),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+    }
+    jax.clear_caches()
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as file:
+        figures["memory"] = int(file.read().split()[1]) * PAGE
+    return figures
+
+
+@dataclass
+class Watch:
+    programs: list[int] = field(default_factory=list)
+    samples: list[dict[str, int]] = field(default_factory=list)
+
+    def look(self, programs: int) -> None:
+        self.programs.append(programs)
+        self.samples.append(_take())
+
+    def column(self, name: str) -> np.ndarray:
+        return np.array([sample[name] for sample in self.samples])
+
+    def slope(self, name: str) -> float:
+        """Growth for each program after the first third: the median of the slopes between all pairs of samples."""
+        first = len(self.samples) // 3
+        x, y = np.array(self.programs[first:]), self.column(name)[first:]
+        i, j = np.triu_indices(len(x), 1)
+        return float(np.median((y[j] - y[i]) / (x[j] - x[i]))) if len(x) > 1 else 0.0
+
+    def at(self, name: str, fraction: float) -> int:
+        return int(self.column(name)[round(fraction * (len(self.samples) - 1))])
+
+    def complaints(self) -> list[str]:
+        """What has grown, in sentences."""
+        found = []
+        if len(self.samples) < 8:
+            return found
+        half = len(self.samples) // 2
+        for name, more in MORE.items():
+            early, late = self.column(name)[1:half], self.column(name)[half:]
+            if np.median(late) > early.max() + more:
+                found.append(
+                    f"{name} have grown from {early.max()} in the first half to {np.median(late):.0f} in the second"
+                )
+        if (slope := self.slope("memory")) > BYTES_PER_PROGRAM and len(self.samples) >= 30:
+            found.append(f"memory grows by {slope:.0f} bytes for each program")
+        return found
