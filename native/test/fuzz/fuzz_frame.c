@@ -202,6 +202,20 @@ static void shapes_of_halo(fuzz_frame *f, fuzz_bytes *b) {
     }
 }
 
+/* Arrays that are compared, and the sites that name them. */
+static void shapes_of_leaves(fuzz_frame *f, fuzz_bytes *b) {
+    fuzz_attribute *leaves = attribute_find(f, "leaves");
+    leaves->size = 1 + fuzz_below(b, 3);
+    for (int i = 0; i < leaves->size; i++) {
+        shape s = shape_any(b);
+        leaves->elements[i] = fuzz_below(b, 8);
+        int dtype = dtypes[fuzz_below(b, DTYPES)].number;
+        add_buffer(f, FUZZ_OPERANDS, dtype, s.rank, s.dims);
+        fuzz_buffer *result = add_buffer(f, FUZZ_RESULTS, dtype, s.rank, s.dims);
+        if (!fuzz_rarely(b, 4)) result->same_as = f->sides[FUZZ_OPERANDS].count;
+    }
+}
+
 static void shapes_of_exchange(fuzz_frame *f, fuzz_bytes *b) {
     int64_t items = fuzz_below(b, 8), received = 0;
     int dests = fuzz_below(b, 4), sources = fuzz_below(b, 4);
@@ -317,8 +331,8 @@ static void add_site(fuzz_frame *f, fuzz_bytes *b) {
                                 (long long)a->value);
 }
 
-static const uint32_t are_arrays =
-    AXES | COUNTS | DESTS | HIGH | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS | SOURCES | WIDTH;
+static const uint32_t are_arrays = AXES | COUNTS | DESTS | HIGH | LEAVES | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS |
+                                   SENDOFFSETS | SENDTAGS | SOURCES | WIDTH;
 
 static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     size_t count;
@@ -398,6 +412,8 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         return; /* it takes no tokens */
     } else if (f->row->shape.request == FRAME_WAITS) {
         shapes_of_wait(f, b, request_choose(f, w, b));
+    } else if (has(f->row, LEAVES)) {
+        shapes_of_leaves(f, b);
     } else if (counts == MANY) {
         shapes_of_halo(f, b);
     } else if (has(f->row, DESTS)) {
