@@ -3,15 +3,15 @@
 #include <stddef.h>
 #include <time.h>
 
-static _Thread_local atomic_int *place;
+static _Thread_local atomic_int *pauses;
 static _Thread_local int64_t waited, began; /* nanoseconds */
 
-void pause_count_in(atomic_int *counted) {
-    place = counted;
+void pause_count_in(atomic_int *place) {
+    pauses = place;
 }
 
 static void turn(void) {
-    if (place) atomic_fetch_add_explicit(place, 1, memory_order_relaxed);
+    if (pauses) atomic_fetch_add_explicit(pauses, 1, memory_order_relaxed);
 }
 
 static int64_t now(void) {

@@ -383,7 +383,7 @@ static void *watch(void *nothing) {
     pthread_mutex_lock(&our.lock);
     while (!our.has_left && !atomic_load(&our.stopped)) {
         int busy = asked.phase != IDLE || our.leaving;
-        sleep_until(now() + (busy ? LEAVING_POLL * 1000000 : our.poll));
+        sleep_until(now() + (busy ? INT64_C(1000000) * LEAVING_POLL : our.poll));
         if (atomic_load(&our.stopped)) break;
         int64_t t = now();
         measure(t - before);
@@ -473,7 +473,7 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     our.poll = (poll < SHORTEST_POLL ? SHORTEST_POLL : poll > LONGEST_POLL ? LONGEST_POLL : poll) * 1000000;
     our.talks = comm != 0;
     our.ranks = count;
-    if (our.talks) post_open(comm);
+    if (our.talks) post_open(comm, (int)count);
     comm_finalize_tells(stop);
     transport_wait_for_nccl();
     return thread_start() == 0 ? 0 : error_set("no thread can be started");

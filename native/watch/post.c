@@ -21,13 +21,15 @@ typedef struct parcel {
     _Alignas(8) char data[];
 } parcel;
 
-static mpixla_handle comm;
+static mpixla_handle channel;
+static int channel_ranks;
 static parcel *sent, *coming; /* `coming` is of one letter, which may be on its way for a while */
 static mpi_request joining;
 static int has_joined;
 
-void post_open(mpixla_handle handle) {
-    comm = handle;
+void post_open(mpixla_handle comm, int ranks) {
+    channel = comm;
+    channel_ranks = ranks;
 }
 
 static mpixla_handle byte_type(void) {
@@ -66,7 +68,7 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
     if (!p) return;
     memcpy(p->data, &h, sizeof h);
     if (bytes > 0) memcpy(p->data + sizeof h, data, bytes);
-    if (mpi->small->isend(p->data, p->bytes, byte_type(), to, TAG, comm, &p->request) != 0) {
+    if (mpi->small->isend(p->data, p->bytes, byte_type(), to, TAG, channel, &p->request) != 0) {
         free(p);
         return;
     }
@@ -74,17 +76,29 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
     sent = p;
 }
 
+/* Who has sent a letter, as MPI takes it. MPI may refuse to say that of any rank once one has failed; the others can
+ * still be asked for one by one. */
+static int find_letter(int *source, void *status) {
+    const mpi_library *mpi = mpi_get();
+    int there = 0;
+    *source = (int)mpi->facts.any_source;
+    if (mpi->iprobe(*source, TAG, channel, &there, status) == 0) return there;
+    for (*source = 0; *source < channel_ranks; ++*source)
+        if (mpi->iprobe(*source, TAG, channel, &there, status) == 0 && there) return 1;
+    return 0;
+}
+
 /* The letter that waits to be received. */
 static parcel *come(void) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
-    int there = 0, source = (int)mpi->facts.any_source;
+    int source = 0;
     int64_t bytes = 0;
-    if (mpi->iprobe(source, TAG, comm, &there, status) != 0 || !there) return NULL;
+    if (!find_letter(&source, status)) return NULL;
     if (mpi->get_elements(status, byte_type(), &bytes) != 0 || bytes < 0) return NULL;
     parcel *p = parcel_make(bytes);
     /* Nobody else receives here, so this is the letter that was seen. */
-    if (p && mpi->small->irecv(p->data, bytes, byte_type(), source, TAG, comm, &p->request) == 0) return p;
+    if (p && mpi->small->irecv(p->data, bytes, byte_type(), source, TAG, channel, &p->request) == 0) return p;
     free(p);
     return NULL;
 }
@@ -118,7 +132,7 @@ int post_unsent(void) {
 }
 
 void post_join(void) {
-    has_joined = mpi_get()->ibarrier(comm, &joining) == 0;
+    has_joined = mpi_get()->ibarrier(channel, &joining) == 0;
 }
 
 int post_all_joined(void) {

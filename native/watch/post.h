@@ -26,8 +26,8 @@ typedef struct post_letter {
     size_t bytes;
 } post_letter;
 
-/* Takes a communicator that nobody else uses. */
-void post_open(mpixla_handle comm);
+/* Takes a communicator that nobody else uses, of so many ranks. */
+void post_open(mpixla_handle comm, int ranks);
 
 /* Sends a copy of the data. What cannot be sent is lost. */
 void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes);

@@ -8,16 +8,16 @@
 #include <time.h>
 
 /* Linux: "12 (name) S ...", where the name may have anything in it. */
-static char letter_of(int64_t number) {
+static int letter_of(int64_t number) {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)number);
     FILE *file = fopen(path, "r");
-    if (!file) return '\0';
+    if (!file) return 0;
     size_t bytes = fread(line, 1, sizeof line - 1, file);
     fclose(file);
     line[bytes] = '\0';
     const char *end = strrchr(line, ')');
-    return end && end[1] == ' ' ? end[2] : '\0';
+    return end && end[1] == ' ' ? (unsigned char)end[2] : 0;
 }
 
 state_presence process_look(int64_t number) {

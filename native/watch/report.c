@@ -3,6 +3,7 @@
  */
 #include "watch/report.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,13 +122,13 @@ typedef struct writer {
     const report_ranks *ranks;
     double limit;
     standing *lacks;
-    char *seen;    /* by rank: it can be reached */
-    char *told;    /* by rank: what it does is in the report */
+    bool *seen;    /* by rank: it can be reached */
+    bool *told;    /* by rank: what it does is in the report */
     int64_t *path; /* ranks, from one to the next that it waits for */
 } writer;
 
 /* "0, 2 and 5 to 9" */
-static void write_ranks(const writer *w, const char *chosen) {
+static void write_ranks(const writer *w, const bool *chosen) {
     int64_t n = w->ranks->n, first = 1;
     for (int64_t i = 0; i < n; i++) {
         if (!chosen[i]) continue;
@@ -143,9 +144,9 @@ static void write_ranks(const writer *w, const char *chosen) {
     }
 }
 
-static int64_t count_chosen(const writer *w, const char *chosen) {
+static int64_t count_chosen(const writer *w, const bool *chosen) {
     int64_t n = 0;
-    for (int64_t i = 0; i < w->ranks->n; i++) n += chosen[i] != 0;
+    for (int64_t i = 0; i < w->ranks->n; i++) n += chosen[i];
     return n;
 }
 
@@ -206,13 +207,13 @@ static int absences_equal(const state *a, const state *b) {
     return a->ended || (strcmp(a->python, b->python) == 0 && (a->percent >= 20) == (b->percent >= 20));
 }
 
-static void write_missing(writer *w, const char *missing) {
+static void write_missing(writer *w, const bool *missing) {
     const state *all = w->ranks->all;
     int64_t n = w->ranks->n;
-    char *alike = calloc((size_t)n, 1), *done = calloc((size_t)n, 1);
+    bool *alike = calloc((size_t)n, sizeof *alike), *done = calloc((size_t)n, sizeof *done);
     for (int64_t i = 0; alike && done && i < n; i++) {
         if (!missing[i] || done[i]) continue;
-        memset(alike, 0, (size_t)n);
+        memset(alike, 0, (size_t)n * sizeof *alike);
         for (int64_t j = i; j < n; j++)
             if (missing[j] && (j == i || absences_equal(&all[i], &all[j]))) alike[j] = done[j] = 1;
         int64_t several = count_chosen(w, alike) > 1;
@@ -248,20 +249,21 @@ static void write_difference(const writer *w, int64_t rank, const state_call *c,
 
 /* From a rank to one that it waits for, and on, but to none of `missing`. If every rank on the way waits, some rank
  * comes twice: the circle is path[begin] to path[end - 1]. Returns the end, or 0. */
-static int64_t walk(const writer *w, int64_t rank, const char *missing, int64_t *begin) {
+static int64_t walk(const writer *w, int64_t rank, const bool *missing, int64_t *begin) {
     const report_ranks *ranks = w->ranks;
-    for (int64_t length = 0; rank < ranks->n; length++) {
+    for (int64_t length = 0; rank < ranks->n && length <= ranks->n; length++) {
         for (*begin = 0; *begin < length; ++*begin)
             if (w->path[*begin] == rank) return length;
         w->path[length] = rank;
         if (!rank_lacks(ranks, rank, w->lacks)) return 0;
         for (rank = 0; rank < ranks->n; rank++)
+            /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): both have as many as there are ranks */
             if (w->lacks[rank] == MISSING && !missing[rank]) break;
     }
     return 0;
 }
 
-static void write_circle(const writer *w, int64_t rank, const char *missing) {
+static void write_circle(const writer *w, int64_t rank, const bool *missing) {
     int64_t begin = 0, end = walk(w, rank, missing, &begin);
     if (end <= 0) return;
     if (end - begin == 1) {
@@ -276,7 +278,7 @@ static void write_circle(const writer *w, int64_t rank, const char *missing) {
 }
 
 /* Finds those who can be reached from a rank and wait for nobody, and tells the first calls that differ. */
-static void reach(writer *w, int64_t rank, char *missing) {
+static void reach(writer *w, int64_t rank, bool *missing) {
     const report_ranks *ranks = w->ranks;
     int64_t *queue = w->path, first = 0, last = 0;
     int differ = 0;
@@ -315,7 +317,7 @@ static void write_waits(writer *w, int64_t rank) {
     if (!c) return;
     int64_t any = 0;
     for (int64_t i = 0; i < c->messages; i++) any |= c->peers[i].rank == MPIXLA_ANY_SOURCE;
-    char *chosen = calloc((size_t)w->ranks->n, 1);
+    bool *chosen = calloc((size_t)w->ranks->n, sizeof *chosen);
     if (!chosen) return;
     for (int64_t i = 0; i < w->ranks->n; i++) chosen[i] = w->lacks[i] >= DIFFERS;
     fprintf(w->to, "    waits for %s%s ", any ? "any of " : "", count_chosen(w, chosen) > 1 ? "ranks" : "rank");
@@ -335,11 +337,11 @@ static void write_call(const writer *w, const state *s, const state_call *c) {
 
 static void write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
-    char *alike = calloc((size_t)w->ranks->n, 1);
+    bool *alike = calloc((size_t)w->ranks->n, sizeof *alike);
     if (!alike) return;
     for (int64_t i = rank; i < w->ranks->n; i++)
         alike[i] = i == rank || (!w->told[i] && stands_alike(s, &w->ranks->all[i]));
-    for (int64_t i = 0; i < w->ranks->n; i++) w->told[i] |= alike[i];
+    for (int64_t i = 0; i < w->ranks->n; i++) w->told[i] = w->told[i] || alike[i];
     fprintf(w->to, "  %s ", count_chosen(w, alike) > 1 ? "ranks" : "rank");
     write_ranks(w, alike);
     if (count_chosen(w, alike) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
@@ -376,7 +378,8 @@ static void write_all(writer *w, int64_t rank) {
             "mpixla: rank %lld has waited for %.1f s in a call, longer than MPIXLA_TIMEOUT=%g allows, so the whole job "
             "ends.\n  It waits in %s.\n",
             (long long)rank, longest, w->limit, what);
-    char *missing = calloc((size_t)ranks->n, 1);
+    const int64_t n = ranks->n;
+    bool *missing = calloc((size_t)n, sizeof *missing);
     if (!missing) return;
     if (!rank_lacks(ranks, rank, w->lacks)) {
         fprintf(w->to, "  All ranks that the call takes have come to it, and yet it does not end.\n");
@@ -387,7 +390,7 @@ static void write_all(writer *w, int64_t rank) {
     }
     free(missing);
     fprintf(w->to, "What each rank does:\n");
-    for (int64_t i = 0; i < ranks->n; i++)
+    for (int64_t i = 0; i < n; i++)
         if (!w->told[i]) write_rank(w, i);
 }
 
@@ -398,8 +401,8 @@ char *report_write(const report_ranks *ranks, int64_t rank, double limit) {
                 .limit = limit,
                 .to = open_memstream(&text, &bytes),
                 .lacks = calloc(n, sizeof *w.lacks),
-                .seen = calloc(n, 1),
-                .told = calloc(n, 1),
+                .seen = calloc(n, sizeof *w.seen),
+                .told = calloc(n, sizeof *w.told),
                 .path = calloc(n + 1, sizeof *w.path)};
     int complete = w.to && w.lacks && w.seen && w.told && w.path;
     if (complete) write_all(&w, rank);
