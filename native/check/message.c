@@ -10,6 +10,7 @@
 #include "check/message.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@
 #include "base/error.h"
 #include "call/site.h"
 
-/* Nanoseconds: how long a receiver waits for a note, a sender for an answer, and the end of the process for the answers
- * that did not come in time. What a sender waits is halved whenever nobody answers, down to the least. */
+/* Nanoseconds: how long a receiver waits for a note, a sender for an answer at first, and the end of the process for
+ * the answers that did not come in time. What a sender waits is halved whenever nobody answers, down to the least. */
 #define NOTE_PATIENCE INT64_C(1000000000)
 #define ANSWER_PATIENCE INT64_C(2000000000)
 #define LEAST_PATIENCE INT64_C(1000000)
@@ -78,7 +79,6 @@ typedef struct peer {
 typedef struct courier {
     mpixla_handle comm;
     int joined;
-    int64_t patience;
     peer *peers;
     arrived *notes;     /* in their order, as below */
     expected *receives; /* that are not complete */
@@ -86,6 +86,9 @@ typedef struct courier {
     int late;
     letter *letters;
 } courier;
+
+/* Of all communicators: so all that a program waits in vain is twice what it waits first. */
+static _Atomic int64_t patience = ANSWER_PATIENCE;
 
 static size_t status_source, status_tag;
 static void (*late_told_to)(const char *sentence);
@@ -136,7 +139,6 @@ static courier *courier_of(check_state *s) {
         return NULL;
     }
     c->peers = peers;
-    c->patience = ANSWER_PATIENCE;
     s->courier = c;
     return c;
 }
@@ -451,14 +453,15 @@ void message_forget(check_state *s, frame *f) {
 
 static int answer_wait(check_state *s, sent *one) {
     courier *c = s->courier;
-    int64_t until = now() + c->patience;
+    int64_t until = now() + atomic_load(&patience);
     message_poll(s);
     for (int looks = 0; !one->answered && now() < until; looks++) {
         pause_briefly(looks);
         message_poll(s);
     }
     if (!one->answered) {
-        c->patience = c->patience / 2 < LEAST_PATIENCE ? 0 : c->patience / 2;
+        int64_t half = atomic_load(&patience) / 2;
+        atomic_store(&patience, half < LEAST_PATIENCE ? 0 : half);
         sent_leave(c, one);
         return 0;
     }
@@ -542,7 +545,7 @@ int message_end(check_state *s, const frame *call, const void *status, int accep
 void message_finish(check_state *s) {
     courier *c = s->courier;
     if (!c || !c->joined) return;
-    int64_t until = now() + (c->patience > 2 * END_PATIENCE ? c->patience / 2 : END_PATIENCE);
+    int64_t half = atomic_load(&patience) / 2, until = now() + (half > END_PATIENCE ? half : END_PATIENCE);
     for (int looks = 0; (c->sents || c->letters) && now() < until; looks++) {
         message_poll(s);
         letters_sweep(c);

@@ -1,0 +1,128 @@
+"""assert_replicated: what is the same passes and comes back, what is not is told on every rank."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mpixla
+
+HOWS = {"eager": lambda f: f, "jit": jax.jit, "sealed": mpixla.jit}
+HOW = pytest.mark.parametrize("how", HOWS)
+TREE = {"w": jnp.arange(6.0).reshape(2, 3), "b": [jnp.int8(-3), jnp.array([True, False])], "key": jax.random.key(3)}
+
+
+def check(how, tree, **options):
+    return jax.block_until_ready(HOWS[how](lambda tree: mpixla.assert_replicated(tree, **options))(tree))
+
+
+@HOW
+def test_what_is_the_same_comes_back(comm, how):
+    got = check(how, TREE, comm=comm)
+    assert jax.tree.structure(got) == jax.tree.structure(TREE)
+    for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(TREE), strict=True):
+        assert x.dtype == y.dtype
+        assert bool((x == y).all())
+
+
+@HOW
+@pytest.mark.parametrize("x", [jnp.array([jnp.nan, jnp.inf]), jnp.zeros((0, 3)), jnp.float32(2), jnp.ones(100_001)])
+def test_nan_and_no_entries(how, x):
+    np.testing.assert_array_equal(check(how, x), x)
+    assert check(how, []) == []
+
+
+@HOW
+def test_an_entry_that_differs(rank, size, how):
+    if size == 1:
+        pytest.skip("needs another rank")
+    tree = {**TREE, "w": TREE["w"].at[1, 2].add(rank == size - 1)}
+    with pytest.raises(Exception, match="assert_replicated") as raised:
+        check(how, tree)
+    text = str(raised.value)
+    assert f"r{rank} | assert_replicated: leaf ['w'], of shape (2, 3) and data type float64, is not the same" in text
+    assert f"rank {size - 1} differs from rank 0 in 1 of 6 entries, first at [1, 2]: 6, where rank 0 has 5" in text
+    assert "test_replicated.py:" in text or how != "jit"
+    check(how, TREE)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("float32", ("0.25", "0.5")),
+        ("float64", ("0.25", "0.5")),
+        ("complex64", ("0.25+0j", "0.5+0j")),
+        ("complex128", ("0.25+0j", "0.5+0j")),
+        ("bfloat16", ("0x3e80", "0x3f00")),
+        ("float16", ("0x3400", "0x3800")),
+        ("int8", ("-1", "-2")),
+        ("int16", ("-1", "-2")),
+        ("int32", ("-1", "-2")),
+        ("int64", ("-1", "-2")),
+        ("uint8", ("255", "254")),
+        ("uint64", ("18446744073709551615", "18446744073709551614")),
+        ("bool", ("True", "False")),
+    ],
+)
+def test_values_of_every_kind(rank, size, dtype, values):
+    if size == 1:
+        pytest.skip("needs another rank")
+    kind = jnp.dtype(dtype)
+    pair = [True, False] if dtype == "bool" else [-1, -2] if jnp.issubdtype(kind, jnp.integer) else [0.25, 0.5]
+    mine = np.array(pair).astype(kind)[1 if rank == size - 1 else 0]
+    with pytest.raises(Exception, match="is not the same") as raised:
+        check("eager", jnp.full(3, mine))
+    others = f"rank {size - 1} differs from rank 0 in 3 of 3 entries, first at [0]: {values[1]}, where rank 0 has"
+    assert f"{others} {values[0]}" in str(raised.value)
+
+
+def test_bits_where_numbers_look_the_same(rank, size):
+    if size == 1:
+        pytest.skip("needs another rank")
+    quiet = np.array([0x7FC00000 + (rank == 0)], np.uint32).view(np.float32)
+    with pytest.raises(Exception, match="0x7fc0000[01], where rank [01] has 0x7fc0000[01]"):
+        check("eager", quiet)
+
+
+@pytest.mark.parametrize(
+    ("mine", "sentence"),
+    [
+        (lambda odd: jnp.ones(3 + odd), r"the array has not the same shape and data type .*rank 1 has shape \(4,\)"),
+        (lambda odd: jnp.ones(3, jnp.int8 if odd else jnp.float32), r"rank 1 has shape \(3,\) and data type int8"),
+        (lambda odd: [1, 2] if odd else [1, 2, 3], r"has not the same structure .*rank 0 has 3 leaves, rank 1 has 2"),
+        (lambda odd: {"a": 1} if odd else {"b": 1}, r"rank 0 has leaf \['b'\],.*rank 1 has leaf \['a'\]"),
+        (lambda odd: [] if odd else [1], r"has not the same structure"),
+    ],
+)
+def test_other_kinds(rank, size, mine, sentence):
+    if size == 1:
+        pytest.skip("needs another rank")
+    with pytest.raises(Exception, match=f"(?s){sentence}"):
+        check("jit", mine(rank == 1))
+
+
+def test_derivative_and_batch(rank):
+    """The identity, whose derivative communicates nothing: cotangents may differ."""
+    x = jnp.arange(3.0)
+
+    def f(x):
+        return (mpixla.assert_replicated(x) * (rank + 1)).sum()
+
+    np.testing.assert_array_equal(jax.grad(f)(x), np.full(3, rank + 1))
+    value, tangent = jax.jvp(mpixla.assert_replicated, (x,), (x + rank,))
+    np.testing.assert_array_equal(value, x)
+    np.testing.assert_array_equal(tangent, x + rank)
+    np.testing.assert_array_equal(jax.vmap(mpixla.assert_replicated, 1, 1)(jnp.ones((2, 3))), np.ones((2, 3)))
+
+
+def test_stays_where_nothing_uses_it(rank, size):
+    if size == 1:
+        pytest.skip("needs another rank")
+
+    @jax.jit
+    def f(x):
+        mpixla.assert_replicated(x)
+        return x + 1
+
+    with pytest.raises(Exception, match="is not the same"):
+        jax.block_until_ready((f(jnp.full(2, rank)), jax.effects_barrier()))
