@@ -21,7 +21,7 @@ typedef struct comm_entry {
     _Atomic(void *) plan;             /* of the transports for GPUs (transport/plan.h), NULL if there is none */
     atomic_int_least64_t collectives; /* calls of all ranks so far */
     _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
-    atomic_int is_traced;             /* watch/trace.c has described it */
+    atomic_int traced;                /* the timeline that watch/trace.c has described it in, as it counts them */
     int rank;
     int size;
     char name[COMM_NAME_BYTES];
