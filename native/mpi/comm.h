@@ -23,7 +23,7 @@ typedef struct comm_entry {
     atomic_int_least64_t collectives; /* calls of all ranks so far */
     atomic_int loss_is_known;         /* the program has heard that a process of it died (watch/failure.h) */
     _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
-    atomic_int is_traced;             /* watch/trace.c has described it */
+    atomic_int traced;                /* the timeline that watch/trace.c has described it in, as it counts them */
     int rank;
     int size;
     char name[COMM_NAME_BYTES];

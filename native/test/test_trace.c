@@ -45,7 +45,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     static const int members[FIXTURE_SIZE] = {4, 6, 8, 11};
     CHECK(!trace_is_on());
     CHECK_INT(start(1 << 20), 0);
-    CHECK(trace_is_on());
+    CHECK_INT(trace_is_on(), 1);
     CHECK_INT(start(1 << 20), -1);
     CHECK_IN(mpixla_last_error(), "traced already");
     CHECK_STR(json_file(path), "");
@@ -128,6 +128,7 @@ static void says_which_request(void) {
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
     const char *text = json_file(path);
+    CHECK_IN(text, "\"args\":{\"number\":1,\"name\":\"rank0\",\"rank\":0,"); /* in each file */
     CHECK_IN(text, "\"request\":\"0.1\",\"to\":6,\"sendtag\":7,\"sends\":12,");
     CHECK_IN(text, "\"name\":\"isend\",\"cat\":\"start\"");
     call_make(&c, "barrier", FIXTURE_RANK0, 0);

@@ -158,7 +158,6 @@ int timeline_open(timeline *t, const char *path, size_t limit, int pid, const ch
 }
 
 int timeline_close(timeline *t) {
-    char hidden[TIMELINE_PATH_BYTES + 8];
     if (t->file < 0 || !t->data) return 0;
     pthread_mutex_lock(&t->lock);
     size_t used = take_no_more(t), end = used < CLOSED ? used : t->end;
@@ -170,6 +169,7 @@ int timeline_close(timeline *t) {
     (void)close(t->file);
     t->file = -1;
     if (!atomic_load(&t->named)) {
+        char hidden[TIMELINE_PATH_BYTES + 8];
         (void)snprintf(hidden, sizeof hidden, "%s.new", t->path);
         (void)unlink(hidden);
     }

@@ -33,7 +33,7 @@ enum {
     AT_GPU = sizeof head - 1 + sizeof gpu_head - 1 - TIME_BYTES
 };
 
-static atomic_int on;
+static atomic_int on, begun; /* the number of the timeline that is being written, and of the last one */
 static timeline file;
 static atomic_uint_least64_t lanes; /* bit i: a call is in row i */
 static atomic_int threads;
@@ -166,7 +166,8 @@ static void put_members(text *t, const int *members, int size) {
 
 static void describe(comm_entry *c, int64_t number) {
     text t;
-    if (atomic_exchange(&c->is_traced, 1)) return;
+    int now = trace_is_on();
+    if (atomic_exchange(&c->traced, now) == now) return;
     t.used = 0;
     PUT(&t, ",\n{\"ph\":\"M\",\"name\":\"mpixla_communicator\",\"pid\":");
     put_number(&t, mpi_get()->world_rank);
@@ -355,7 +356,7 @@ static void write_call(trace_call *c, const frame *f) {
     text t;
     t.used = 0;
     if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
-    if (!atomic_load_explicit(&f->communicator->is_traced, memory_order_relaxed))
+    if (atomic_load_explicit(&f->communicator->traced, memory_order_relaxed) != trace_is_on())
         describe(f->communicator, f->attributes[ATTRIBUTE_COMM]);
     put_call(&t, f, c);
     c->event = add(&t);
@@ -433,7 +434,7 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
         return error_set("the path of a trace is too long: %s", facts->directory);
     put_process(&t, facts);
     if (timeline_open(&file, path, (size_t)facts->limit, mpi_get()->world_rank, t.bytes, t.used)) return -1;
-    atomic_store(&on, 1);
+    atomic_store(&on, atomic_fetch_add(&begun, 1) + 1);
     return 0;
 }
 

@@ -362,9 +362,8 @@ def read(directory: Path) -> Job:
     timelines = dict[int, Timeline]()
     for timeline in found:
         if timelines.setdefault(timeline.rank, timeline) is not timeline:
-            notes.append(
-                f"{timeline.file.name} is of rank {timeline.rank}, as {timelines[timeline.rank].file.name} is: left out."
-            )
+            other = timelines[timeline.rank].file.name
+            notes.append(f"{timeline.file.name} is of rank {timeline.rank}, as {other} is, and left out.")
     ranks = max(timeline.ranks for timeline in timelines.values())
     missing = [str(rank) for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:

@@ -1,0 +1,219 @@
+"""Who waited for whom, by calls that are written down by hand: for each kind of call, what it depends on."""
+
+import json
+
+import pytest
+
+from mpixla.trace.match import match
+from mpixla.trace.merge import merge
+from mpixla.trace.read import read
+from mpixla.trace.tables import amount, tables
+
+RANKS = 4
+
+
+class Files:
+    """Timelines, in which a call begins at so many microseconds and takes so many."""
+
+    def __init__(self, directory, members=(0, 1, 2, 3)):
+        self.directory = directory
+        parts = [[rank, 1, 1] for rank in members]
+        self.events = []
+        for rank in range(RANKS):
+            facts = {"rank": rank, "ranks": RANKS, "host": "here", "job": "1", "clock": "c"}
+            place = members.index(rank) if rank in members else 0
+            comm = {"number": 1, "name": "world", "rank": place, "size": len(members), "members": parts}
+            self.events.append(
+                [
+                    {"ph": "M", "name": "mpixla_trace", "pid": rank, "args": facts},
+                    {"ph": "M", "name": "mpixla_communicator", "pid": rank, "args": comm},
+                ]
+            )
+
+    def call(self, rank, name, begin, time, category="collective", *, ends=True, **arguments):
+        arguments = {"number": 1, "site": f"model.py:{rank}", **{k.rstrip("_"): v for k, v in arguments.items()}}
+        times = {"ts": begin, "dur": time} if ends else {"ts": begin}
+        self.events[rank].append(
+            {"ph": "X" if ends else "B", "name": name, "cat": category, "tid": 0, "args": arguments, **times}
+        )
+
+    def all(self, name, begins, end, **arguments):
+        """All ranks, which begin when they do and end together."""
+        for rank, begin in enumerate(begins):
+            self.call(rank, name, begin, end - begin, sequence=0, **arguments)
+
+    def match(self):
+        for rank, events in enumerate(self.events):
+            text = "[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n"
+            (self.directory / f"rank-{rank:04}.json").write_text(text)
+        job = read(self.directory)
+        match(job)
+        assert tables(job, 10)
+        merge(job, self.directory / "merged.json")
+        json.loads((self.directory / "merged.json").read_text())
+        return job
+
+    def waits(self):
+        """The waiting in microseconds and for whom, of the calls of each rank."""
+        job = self.match()
+        assert job.notes == []
+        return [[(call.waiting / 1000, call.late) for call in job.timelines[rank].calls] for rank in range(RANKS)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    return Files(tmp_path)
+
+
+NONE = (0, None)
+BEGINS = [10, 40, 20, 30]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("allreduce", {}, [(30, 1), NONE, (20, 1), (10, 1)]),
+        ("barrier", {}, [(30, 1), NONE, (20, 1), (10, 1)]),
+        ("bcast", {"root": 3}, [(20, 3), NONE, (10, 3), NONE]),
+        ("scatterv", {"root": 1}, [(30, 1), NONE, (20, 1), (10, 1)]),
+        ("gather", {"root": 2}, [NONE, NONE, (20, 1), NONE]),
+        ("reduce", {"root": 1}, [NONE, NONE, NONE, NONE]),
+        ("scan", {}, [NONE, NONE, (20, 1), (10, 1)]),
+        ("exscan", {"reverse": 1}, [(30, 1), NONE, (10, 3), NONE]),
+        ("halo_exchange", {"sources": [3]}, [(20, 3), NONE, (10, 3), NONE]),
+    ],
+)
+def test_collective(files, name, arguments, expected):
+    files.all(name, BEGINS, 45, **arguments)
+    assert files.waits() == [[wait] for wait in expected]
+
+
+def test_those_that_do_not_wait_to_the_end(files):
+    """A rank that leaves before the last one comes has waited for no longer than it was there."""
+    files.all("allgather", BEGINS, 45)
+    files.events[0][-1]["dur"] = 5
+    assert files.waits()[0] == [(5, 1)]
+
+
+def test_order_of_ranks_is_the_communicator_s(tmp_path):
+    files = Files(tmp_path, members=(1, 0, 3, 2))
+    files.all("scan", BEGINS, 45)
+    assert files.waits() == [[(30, 1)], [NONE], [(20, 1)], [(10, 1)]]
+
+
+def test_messages(files):
+    """Two under one tag arrive in their order, one under another tag before them."""
+    for begin, tag in ((100, 5), (200, 5), (300, 6)):
+        files.call(0, "send", begin, 1, "message", to=1, sendtag=tag)
+    for begin, tag in ((10, 6), (305, 5), (306, 5)):
+        files.call(1, "recv", begin, max(0, 301 - begin) or 1, "message", from_=0, recvtag=tag)
+    assert files.waits()[:2] == [[NONE] * 3, [(290, 0), NONE, NONE]]
+
+
+def test_any_source(files):
+    files.call(2, "send", 50, 1, "message", to=0, sendtag=1)
+    files.call(1, "send", 70, 1, "message", to=0, sendtag=2)
+    files.call(0, "recv", 10, 42, "message", from_="any", recvtag="any")
+    files.call(0, "recv", 60, 12, "message", from_="any", recvtag="any")
+    assert files.waits()[0] == [(40, 2), (10, 1)]
+
+
+def test_a_send_that_waits_for_its_receive(files):
+    files.call(0, "send", 10, 50, "message", to=1, sendtag=0)
+    files.call(1, "recv", 40, 25, "message", from_=0, recvtag=0)
+    files.call(2, "send", 10, 5, "message", to=3, sendtag=0)  # does not wait
+    files.call(3, "recv", 40, 25, "message", from_=2, recvtag=0)
+    assert files.waits() == [[(30, 1)], [NONE], [NONE], [NONE]]
+
+
+def test_sendrecv(files):
+    for rank, begin in enumerate(BEGINS):
+        to, source = (rank + 1) % RANKS, (rank - 1) % RANKS
+        files.call(rank, "sendrecv", begin, 45 - begin, "message", to=to, sendtag=0, from_=source, recvtag="any")
+    assert files.waits() == [[(20, 3)], [NONE], [(20, 1)], [NONE]]
+
+
+def test_requests(files):
+    """The wait waits, from its own beginning on."""
+    for rank, begin in enumerate(BEGINS):
+        files.call(rank, "iallreduce", begin, 1, "start", sequence=0, request="4.1")
+        files.call(rank, "wait", begin + 5, 50, "wait", request="4.1", waits_for="iallreduce")
+    assert files.waits() == [[NONE, (25, 1)], [NONE, NONE], [NONE, (15, 1)], [NONE, (5, 1)]]
+    assert "wait for iallreduce" in tables(files.match(), 3)
+
+
+def test_irecv_and_isend(files):
+    files.call(0, "irecv", 10, 1, "start", request="0.1", from_=1, recvtag=3)
+    files.call(0, "wait_recv", 20, 40, "wait", request="0.1", waits_for="irecv")
+    files.call(1, "isend", 50, 1, "start", request="0.9", to=0, sendtag=3)
+    files.call(1, "wait_send", 60, 1, "wait", request="0.9", waits_for="isend")
+    assert files.waits()[:2] == [[NONE, (30, 1)], [NONE, NONE]]
+
+
+def test_waiting_for_a_gpu_comes_first(files):
+    files.all("allreduce", BEGINS, 60, transport="host", gpu=2)
+    files.events[2][-1]["args"]["gpu"] = 35
+    job = files.match()
+    assert [(c.waiting / 1000, c.late, c.gpu / 1000) for c in job.calls()] == [
+        (43, 2, 2),
+        (13, 2, 2),
+        (0, None, 35),
+        (23, 2, 2),
+    ]
+    files.all("allreduce", [70, 80, 70, 70], 90, transport="nccl")
+    for events in files.events:
+        events[-1]["args"]["sequence"] = 1
+    assert [call.waiting for call in files.match().calls()][1::2] == [0] * RANKS
+    assert "gpu" in tables(job, 3)
+
+
+def test_who_never_came(files):
+    for rank in (0, 1, 3):
+        files.call(rank, "allreduce", 10 * rank, 0, sequence=0, ends=False)
+    files.call(2, "send", 90, 10, "message", to=1, sendtag=3)
+    files.call(1, "recv", 95, 0, "message", from_=3, recvtag=3, ends=False)
+    job = files.match()
+    assert job.notes == [
+        "Rank 2 never came to call 0 on communicator 'world', allreduce at model.py:0, in which rank 0, 1, 3 was "
+        "to the end."
+    ]
+    waits = [(call.waiting / 1000, call.late) for call in job.calls()]
+    assert waits == [(100, 2), (90, 2), (5, 3), (0, None), (70, 2)]
+
+
+def test_calls_that_do_not_fit_together(files):
+    for i in range(8):
+        files.call(0, "allreduce", 10 * i, 1, sequence=i)
+        files.call(1, "barrier", 10 * i, 1, sequence=i)
+    notes = files.match().notes
+    assert notes[0] == (
+        "Call 0 on communicator 'world' is not the same on its ranks: rank 0 allreduce at model.py:0, rank 1 barrier "
+        "at model.py:1."
+    )
+    assert len(notes) == 6
+    assert notes[-1] == "3 further calls do not fit together."
+
+
+def test_clocks(files):
+    """Rank 1 has another clock, which was compared twice and runs fast; ranks of its host share what it found."""
+    files.all("allreduce", [1000, 2000, 1000, 1000], 3000)
+    for rank in (1, 3):
+        files.events[rank][0]["args"]["clock"] = "other"
+    readings = ((0, 5_000_000), (2_000_000, 4_000_000), (4_000_000, 3_000_000))
+    for when, ahead in readings:
+        clock = {"when": when, "ahead": ahead, "round_trip": 3}
+        files.events[1].append({"ph": "M", "name": "mpixla_clock", "pid": 1, "args": clock})
+    job = files.match()
+    assert [call.begin for call in job.calls()] == [1_000_000, 6_000_000, 1_000_000, 5_500_000]
+    del files.events[1][-3:]
+    assert "The clocks of here were not compared" in files.match().notes[0]
+
+
+def test_amounts():
+    assert [amount(n) for n in (0, 1023, 1024, 1536 * 1024, 5 * 2**40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 MiB",
+        "5.0 TiB",
+    ]
