@@ -31,12 +31,15 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind valgrind-python
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
+	@echo 'make test-threads                      run the C tests under ThreadSanitizer'
+	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
+	@echo 'make valgrind                          run the C tests under valgrind (make valgrind-python: a part of the suite)'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
@@ -95,6 +98,43 @@ test-c: $(VENV)/installed
 	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --parallel 4 --output-on-failure || exit 1; \
 	done
+
+# The C tests with other tools: $(1) is the build's name, $(2) what cmake is told, $(3) the targets.
+define c_build
+	@mkdir -p build
+	@$(BIN)/cmake -S . -B build/$(1) -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=$(CC) \
+	    -DMPIXLA_TESTS=ON -DMPIXLA_WERROR=ON $(2) >build/$(1).log || { cat build/$(1).log >&2; exit 1; }
+	@$(BIN)/cmake --build build/$(1) --parallel $(3) >build/$(1).log 2>&1 || { cat build/$(1).log >&2; exit 1; }
+endef
+
+# All of them: what has no threads itself may still meet those of the library.
+test-threads: $(VENV)/installed
+	$(call c_build,c-threads,-DMPIXLA_SANITIZE=thread)
+	$(BIN)/ctest --test-dir build/c-threads --parallel 4 --output-on-failure
+
+# New cases in each run; a case that fails is named, and SEED=its number runs it alone.
+SECONDS ?= 60
+FUZZERS := host_int host_small device_host device_auto
+fuzz: $(VENV)/installed
+	$(call c_build,c-fuzz,-DMPIXLA_SANITIZE=ON,--target fuzzers)
+	@for fuzzer in $(FUZZERS); do \
+	    echo "== fuzzing $$fuzzer for $(SECONDS) seconds"; \
+	    FUZZ_OPTIONS='$(if $(SEED),--seed=$(SEED) --runs=1,--seconds=$(SECONDS))' \
+	        $(BIN)/ctest --test-dir build/c-fuzz --verbose --tests-regex "^fuzz_$$fuzzer$$" --no-tests=error \
+	        >build/c-fuzz/fuzz.log || { cat build/c-fuzz/fuzz.log; exit 1; }; \
+	    sed -n 's/^[0-9]*: \([0-9]* cases\)/\1/p' build/c-fuzz/fuzz.log; \
+	done
+
+# Memory that is lost is an error; what the library keeps for the life of the process is not lost.
+VALGRIND := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
+    --errors-for-leak-kinds=definite,indirect
+
+valgrind-is-there:
+	@command -v valgrind >/dev/null || { echo "valgrind was not found: install it (on Debian: apt-get install valgrind)" >&2; exit 1; }
+
+valgrind: valgrind-is-there $(VENV)/installed
+	$(call c_build,c-valgrind,-DCMAKE_TEST_LAUNCHER="$(subst $() ,;,$(VALGRIND))")
+	$(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
 
 # The fake GPU, for MPIXLA_FAKE_DEVICE=1 PYTHONPATH=tests/seam.
 fake-device: $(VENV)/installed

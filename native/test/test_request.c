@@ -11,9 +11,13 @@
 #include "handler.h"
 #include "ops/request.h"
 
-/* Under AddressSanitizer too, what does not fit into memory is NULL. */
+/* Under sanitizers too, what does not fit into memory is NULL. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
     return "allocator_may_return_null=1";
 }
 

@@ -160,6 +160,9 @@ static void shapes_of_rows(fuzz_frame *f, fuzz_bytes *b, shape row) {
     if (row.rank == FUZZ_AXES) row.rank--;
     if (counts == EXCHANGED_ROWS) {
         int64_t sent = rows_fill(f, b, "sendcounts"), received = rows_fill(f, b, "recvcounts");
+        int64_t *own = &attribute_find(f, "recvcounts")->elements[f->comm->rank];
+        received -= *own;
+        received += *own = attribute_find(f, "sendcounts")->elements[f->comm->rank];
         place_buffers(f, shape_of(sent, row), row, shape_of(received, row), f->dtype, f->dtype);
         return;
     }
@@ -226,15 +229,27 @@ static void shapes_of_exchange(fuzz_frame *f, fuzz_bytes *b) {
     for (int i = 0; i < 3; i++) attribute_find(f, in[i])->size = sources;
     for (int i = 0; i < dests; i++) {
         int64_t offset = fuzz_below(b, (int)items + 1);
-        attribute_find(f, "dests")->elements[i] = fuzz_below(b, f->comm->size);
+        int peer = fuzz_below(b, f->comm->size);
+        attribute_find(f, "dests")->elements[i] = peer == f->comm->rank ? MPIXLA_PROC_NULL : peer;
         attribute_find(f, "sendtags")->elements[i] = fuzz_below(b, 3);
         attribute_find(f, "sendoffsets")->elements[i] = offset;
         attribute_find(f, "sendcounts")->elements[i] = fuzz_below(b, (int)(items - offset) + 1);
     }
     for (int i = 0; i < sources; i++) {
-        attribute_find(f, "sources")->elements[i] = fuzz_rarely(b, 4) ? MPIXLA_PROC_NULL : fuzz_below(b, f->comm->size);
+        int peer = fuzz_rarely(b, 4) ? f->comm->rank : fuzz_below(b, f->comm->size);
+        attribute_find(f, "sources")->elements[i] = peer == f->comm->rank ? MPIXLA_PROC_NULL : peer;
         attribute_find(f, "recvtags")->elements[i] = fuzz_below(b, 3);
         received += attribute_find(f, "recvcounts")->elements[i] = fuzz_below(b, 4);
+    }
+    if (items > 0 && fuzz_rarely(b, 2)) { /* one to itself */
+        static const char *const all[] = {"dests",   "sendtags", "sendcounts", "sendoffsets",
+                                          "sources", "recvtags", "recvcounts"};
+        const int64_t own[] = {f->comm->rank, 5, 1, items - 1, f->comm->rank, 5, 1};
+        for (int i = 0; i < 7; i++) {
+            fuzz_attribute *a = attribute_find(f, all[i]);
+            a->elements[a->size++] = own[i];
+        }
+        received++;
     }
     add_buffer(f, FUZZ_OPERANDS, f->dtype, 1, &items);
     add_buffer(f, FUZZ_RESULTS, f->dtype, 1, &received);
@@ -498,7 +513,8 @@ static void change_buffers(fuzz_frame *f, fuzz_bytes *b) {
             if (chosen) chosen->no_dims = 1;
             return;
         case 9:
-            if (chosen && f->sides[0].count > 0) chosen->same_as = 1 + fuzz_below(b, f->sides[0].count);
+            if (chosen && f->sides[0].count > 0 && has(f->row, IN_PLACE))
+                chosen->same_as = 1 + fuzz_below(b, f->sides[0].count);
             return;
         default:
             if (chosen && chosen->rank > 0) chosen->dims[fuzz_below(b, (int)chosen->rank)] = fuzz_number(b);

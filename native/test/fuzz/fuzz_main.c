@@ -55,9 +55,10 @@ static void run(void) {
 }
 
 static unsigned long long option(int argc, char **argv, const char *wanted, unsigned long long otherwise) {
-    for (int i = 0; i < argc; i++)
-        if (strncmp(argv[i], wanted, strlen(wanted)) == 0) return strtoull(argv[i] + strlen(wanted), NULL, 10);
-    return otherwise;
+    const char *found = getenv("FUZZ_OPTIONS");
+    found = found ? strstr(found, wanted) : NULL;
+    for (int i = 0; i < argc && !found; i++) found = strstr(argv[i], wanted);
+    return found ? strtoull(found + strlen(wanted), NULL, 10) : otherwise;
 }
 
 int fuzz_main(int argc, char **argv) {

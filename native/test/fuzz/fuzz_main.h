@@ -4,6 +4,8 @@
  *   --seconds=N    instead: for so long, with numbers that no run had before
  *   --seed=N       the first; a case that fails says its own, and --seed=N --runs=1 is that case alone
  *
+ * or the same in FUZZ_OPTIONS.
+ *
  * A case that depends on cases before it, through requests that they started, is found again by the first seed of the
  * run. Returns what main returns.
  */
