@@ -167,8 +167,8 @@ class Driver:
 
     def _which(self, program: Program) -> str:
         return (
-            f"This was program {program.number} of seed {program.seed} on {self.size} ranks. A script that runs it alone is "
-            "printed by\n"
+            f"This was program {program.number} of seed {program.seed} on {self.size} ranks. "
+            "A script that runs it alone is printed by\n"
             f"    python tests/soak/run.py --seed {program.seed} --program {program.number} --ranks {self.size} --show"
         )
 
