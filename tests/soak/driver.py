@@ -44,6 +44,7 @@ class Driver:
         self.kinds: Counter = Counter()
         self.watch = Watch()
         self.wrong: list[str] = []
+        self.wrong_inputs: list[int] = []
         self.space: dict[str, Any] = {k: v for k, v in vars(prelude).items() if not k.startswith("__")}
         if options.control:
             self.space["mpixla"] = alone
@@ -135,6 +136,7 @@ class Driver:
         for i, (got, want) in enumerate(zip(results, wanted, strict=True)):
             self.counts["checks"] += 1
             if not same(got, want[self.rank], exact):
+                self.wrong_inputs.append(draw)
                 self.wrong.append(
                     f"rank {self.rank}, {how}, inputs {draw}: result {i} is\n{np.asarray(got)!r}\n"
                     f"and should be\n{want[self.rank]!r}"
@@ -167,16 +169,17 @@ class Driver:
 
     def _which(self, program: Program) -> str:
         return (
-            f"This was program {program.number} of seed {program.seed} on {self.size} ranks. A script that runs it alone is "
-            "printed by\n"
+            f"This was program {program.number} of seed {program.seed} on {self.size} ranks. "
+            "A script that runs it alone is printed by\n"
             f"    python tests/soak/run.py --seed {program.seed} --program {program.number} --ranks {self.size} --show"
         )
 
     def _fail(self, program: Program) -> int:
         texts = self.comm.gather(self.wrong)
+        draws = [draw for draws in self.comm.allgather(self.wrong_inputs) for draw in draws]
         if self.rank == 0:
             some = [text for texts_of_rank in texts for text in texts_of_rank[:2]]
-            print("\n\n".join([*some, program.script(), self._which(program)]), flush=True)
+            print("\n\n".join([*some, program.script(min(draws, default=0)), self._which(program)]), flush=True)
         return 1
 
     def _report(self, seconds: float) -> int:

@@ -215,7 +215,7 @@ def vector(scope: Scope) -> None:
     """The operations whose parts differ between ranks."""
     core, comm = scope.core, scope.comm()
     name = core.choose(["allgatherv", "alltoallv", "gatherv", "scatterv"])
-    least = 1 if core.derivative else 0
+    least = 1 if core.derivative or scope.batched else 0
     root = int(core.rng.integers(comm.least()))
     rest = core.choose([(), (2,), (1, 2)])
     places = [comm.place(w) for w in range(core.size)]
@@ -276,7 +276,7 @@ def neighbors(scope: Scope) -> None:
         (operand,), keys = _moved(scope, comm, 1, [item] * core.size)
     else:
         rows = slots if name == "neighbor_alltoall" else [sum(c) for c in counts]
-        if core.derivative and not all(rows):  # an array of nothing depends on nothing
+        if (core.derivative or scope.batched) and not all(rows):  # an array of nothing depends on nothing
             return
         operand = scope.pick(shapes=[(n, *item) for n in rows])
         if name == "neighbor_alltoallv":
@@ -422,6 +422,8 @@ def sendrecv(scope: Scope) -> None:
 def exchange(scope: Scope) -> None:
     """An irecv and an isend, each with a request of its own."""
     comm = scope.comm()
+    if not _both_or_none(scope):
+        return
     pair = _message_and_template(scope, comm)
     if pair is None:
         return
@@ -439,7 +441,7 @@ def exchange(scope: Scope) -> None:
 def messages(scope: Scope) -> None:
     """Some messages one after the other, each from one rank to one rank, to itself as well."""
     core, comm = scope.core, scope.comm()
-    mine = scope.pick()
+    mine = scope.pick() if _both_or_none(scope) else None
     if mine is None:
         return
     mine = scope.even(mine, comm)
@@ -480,6 +482,14 @@ def barrier(scope: Scope) -> None:
     comm = scope.comm()
     scope.core.ops["barrier"] += 1
     scope.add(Step([f"mpixla.barrier({comm.argument.removeprefix(', ')})"], [], lambda arrays: []))
+
+
+def _both_or_none(scope: Scope) -> bool:
+    """Whether ends of a message that are calls of their own have the same batch in reverse mode.
+
+    JAX gives a cotangent of zeros no batch, so where one end's result is not used the ends may differ.
+    """
+    return not (scope.batched and scope.core.derivative == "reverse")
 
 
 # Requests

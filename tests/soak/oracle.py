@@ -1,9 +1,9 @@
 """What programs must give, in NumPy, from the inputs of all ranks; and their derivatives.
 
 A value is a list of arrays, one for each rank of the world. Evaluating a program keeps a tape: each call of a model
-with its operands and results. The tape, run forward or backward, gives derivatives by the matrix of each call, which comes
-from differences of the model: models are polynomials of degree two at most in each single number, of which central
-differences are exact. Where they are not (extremes) the step says what is linear there.
+with its operands and results. The tape, run forward or backward, gives derivatives by the matrix of each call, which
+comes from differences of the model: models are polynomials of degree two at most in each single number, of which
+central differences are exact. Where they are not (extremes) the step says what is linear there.
 """
 
 from collections.abc import Callable

@@ -272,7 +272,9 @@ def draw(seed: int, number: int, size: int, transform: str | None = None) -> Pro
     env: Env = {}
     for i in range(rng.integers(1, 3 if derivative else 5)):
         dtype = np.dtype(np.float64) if derivative else dtypes[rng.integers(len(dtypes))]
-        shape = [(3,), (2, 2), (), (4,)] if derivative else [(3,), (2, 3), (), (4,), (2, 2), (0,), (1,)]
+        shape = [(3,), (2, 2), (), (4,)]
+        if not derivative:
+            shape += [(1,), (2, 3), *([] if transform == "vmap" else [(0,)])]
         drawn_shape = shape[rng.integers(len(shape))]
         if not derivative and rng.random() < 0.03:
             drawn_shape = (30011,)  # too much for one packet

@@ -31,9 +31,9 @@ looks after the first third.
 """
 
 NAMES = """\
-*communicators* are those that mpixla knows and that are not freed. *communicator numbers*, *types* and *reductions* are
-the number that MPI gives to a new object of the kind: it rises where objects are left behind, those that mpixla makes of
-a program's communicators among them. *request places* are those of the table of requests.
+*communicators* are those that mpixla knows and that are not freed. *communicator numbers*, *types* and *reductions*
+are the number that MPI gives to a new object of the kind: it rises where objects are left behind, those that mpixla
+makes of a program's communicators among them. *request places* are those of the table of requests.
 """
 
 

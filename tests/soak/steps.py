@@ -167,12 +167,12 @@ class Scope:
         return self.local(f"tame({name})", [name], tame)
 
     def usable(self, name: str) -> bool:
-        """In derivatives every rank's operand must depend on what is differentiated, so it is not made of nothing."""
-        if name.startswith(("r", "p")):
+        """Whether an operation may take it. Operands must depend on what is differentiated or batched on every rank or
+        on none, and what is made of nothing depends on nothing.
+        """
+        if self.core.derivative and self.dtype(name) != np.float64:
             return False
-        if not self.core.derivative:
-            return True
-        return self.dtype(name) == np.float64 and all(a.size for a in self.arrays(name))
+        return not (self.core.derivative or self.batched) or all(a.size for a in self.arrays(name))
 
     def pick(
         self,
@@ -204,7 +204,7 @@ class Scope:
         return self.fitted(name, shapes) if shapes is not None else name
 
     def shape(self) -> tuple[int, ...]:
-        empty = [] if self.core.derivative or self.core.chance(0.8) else EMPTY
+        empty = [] if self.core.derivative or self.batched or self.core.chance(0.8) else EMPTY
         return self.core.choose(SMALL + empty)
 
     def even(self, name: str, comm: Comm) -> str:
