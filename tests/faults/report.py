@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from conftest import RESULTS, ROOT
+from runner import RESULTS, ROOT
 from table import CALLS, FAULTS, Fault
 
 DOCUMENT = ROOT / "docs" / "faults.md"
