@@ -138,7 +138,8 @@ def compute_whoever_dies(args: argparse.Namespace) -> tuple[np.ndarray, MPI.Comm
             plate, well = compute(Strips(comm, args.size[0]), args), True
         except FAILURES as e:
             well = False
-            sys.stderr.write(f"process {MPI.COMM_WORLD.rank}: {str(e).splitlines()[0]}\n")
+            what = str(e).splitlines()[0].rpartition("Error dispatching computation: ")[2]
+            sys.stderr.write(f"process {MPI.COMM_WORLD.rank}: {what}\n")
             comm.Revoke()  # those who wait in it for this process wait no longer
         if are_all_well(comm, well):
             return plate, comm
