@@ -31,7 +31,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind valgrind-python
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind valgrind-python test-faults
 .DELETE_ON_ERROR:
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo 'make valgrind                          run the C tests under valgrind (make valgrind-python: a part of the suite)'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
+	@echo 'make test-faults [MPI=mpich|openmpi]   do to small jobs what can go wrong, and write down what they say in docs/faults.md'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
@@ -188,6 +189,12 @@ SOAK_OUT ?= $(if $(filter 30,$(MINUTES)),docs,build)
 soak: $(VENV)/installed
 	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(CURDIR)/$(BIN)/python tests/soak/run.py \
 	    --minutes $(MINUTES) --seed $(SEED) --out $(SOAK_OUT)
+
+# What can go wrong, done to small jobs, and docs/faults.md's table of what came of it.
+test-faults: $(VENV)/installed
+	@rm -rf build/faults/$(MPI)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/faults
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/faults/report.py $(MPI)
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 

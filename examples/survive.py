@@ -1,18 +1,19 @@
 """A computation that loses processes and goes on: heat on a plate, with checkpoints and a communicator that shrinks.
 
-    mpirun -n 4 --with-ft ulfm python examples/survive.py --kill 2 --at 70
-    mpirun -n 4 --with-ft ulfm python examples/survive.py --kill random
+    mpirun -n 4 --with-ft ulfm --mca async_mpi_finalize 1 python examples/survive.py --kill 2 --at 70
+    mpirun -n 4 --with-ft ulfm --mca async_mpi_finalize 1 python examples/survive.py --kill random
 
 The plate is warm on the inside and cold at its edges. It is split into strips of rows, one for each process. Every few
-steps the first process writes the whole plate to a file. A process that dies (--kill says which one kills itself, and --at
-in which step) makes the calls of the others fail. They revoke the communicator, so that nobody goes on waiting in it,
-shrink it to those that are left, split the plate of the last file among themselves, and go on from there. So the result
-does not depend on who died, or when.
+steps the first process writes the whole plate to a file. A process that dies (--kill says which one kills itself, and
+--at in which step) makes the calls of the others fail. They revoke the communicator, so that nobody goes on waiting in
+it, shrink it to those that are left, split the plate of the last file among themselves, and go on from there. So the
+result does not depend on who died, or when.
 
-It needs an MPI with fault tolerance (ULFM), such as Open MPI 5 started with `mpirun --with-ft ulfm`: docs/faults.md.
+It needs an MPI with fault tolerance (ULFM), such as Open MPI 5. docs/faults.md says what mpirun is to be told.
 """
 
 import argparse
+import itertools
 import os
 import random
 import signal
@@ -29,6 +30,9 @@ from mpi4py import MPI
 import mpixla
 
 jax.config.update("jax_enable_x64", True)
+
+# What a call raises that has failed: mpi4py's the last; JAX's the first, or where it waits for the program the second.
+FAILURES = (jax.errors.JaxRuntimeError, ValueError, MPI.Exception)
 
 SPREAD = 0.2  # diffusivity times time step over the square of a cell's width
 Array = Any
@@ -51,7 +55,7 @@ class Strips:
         self.comm, self.rank = comm, comm.rank
         firsts = [1 + rank * (ny - 2) // comm.size for rank in range(comm.size + 1)]
         self.first, self.end = firsts[self.rank], firsts[self.rank + 1]
-        self.rows = [end - first for first, end in zip(firsts, firsts[1:], strict=False)]
+        self.rows = [end - first for first, end in itertools.pairwise(firsts)]
 
     def cut(self, plate: np.ndarray) -> Array:
         """This process's strip, with the row above and the row below it."""
@@ -132,9 +136,10 @@ def compute_whoever_dies(args: argparse.Namespace) -> tuple[np.ndarray, MPI.Comm
     while True:
         try:
             plate, well = compute(Strips(comm, args.size[0]), args), True
-        except (jax.errors.JaxRuntimeError, MPI.Exception) as e:
+        except FAILURES as e:
             well = False
-            sys.stderr.write(f"process {MPI.COMM_WORLD.rank}: {str(e).splitlines()[0]}\n")
+            what = str(e).splitlines()[0].rpartition("Error dispatching computation: ")[2]
+            sys.stderr.write(f"process {MPI.COMM_WORLD.rank}: {what}\n")
             comm.Revoke()  # those who wait in it for this process wait no longer
         if are_all_well(comm, well):
             return plate, comm

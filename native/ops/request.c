@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "mpi/loss.h"
 
 /* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. */
 enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };
@@ -284,6 +285,14 @@ int request_send(frame *f) {
     return 0;
 }
 
+/* Nobody may write into the request's memory after it, so what still is under way after a failure is cancelled. */
+static int receive_end(const mpi_library *mpi, mpi_request *receiving, void *status) {
+    int code = mpi->wait(receiving, status), class = 0;
+    if (code != 0 && mpi->error_class(code, &class) == 0 && loss_is_pending(class) && mpi->cancel(receiving) == 0)
+        (void)mpi->wait(receiving, status);
+    return code;
+}
+
 int request_wait(frame *f) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
@@ -293,7 +302,7 @@ int request_wait(frame *f) {
         f->request = NULL;
         return 0;
     }
-    int received = r && receives(r) ? mpi->wait(&r->receiving, r->call.scratch) : 0;
+    int received = r && receives(r) ? receive_end(mpi, &r->receiving, r->call.scratch) : 0;
     int sent = r && sends(r) ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;

@@ -449,6 +449,14 @@ int MPI_Comm_dup(HANDLE comm, HANDLE *copy) {
     return 0;
 }
 
+/* Not in the table: most MPIs do not have it. */
+int MPIX_Comm_revoke(HANDLE comm);
+int MPIX_Comm_revoke(HANDLE comm) {
+    if (comm_number(comm) < 0) return ERR_COMM;
+    fake.revoked++;
+    return fake_result("MPIX_Comm_revoke");
+}
+
 int MPI_Comm_split(HANDLE comm, int color, int key, HANDLE *part) {
     int n = comm_number(comm);
     if (n < 0) return ERR_COMM;

@@ -60,6 +60,7 @@ typedef struct fake_mpi {
     const void *send;
     void *recv, *status;  /* its buffers and status */
     int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
+    int revoked;          /* communicators, by MPIX_Comm_revoke */
 
     int posted; /* non-blocking messages since all before them were waited for */
     fake_message messages[FAKE_MESSAGES];

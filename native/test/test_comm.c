@@ -4,6 +4,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "mpi/comm.h"
+#include "mpi/loss.h"
 
 enum { THREADS = 4, EACH = 150 };
 
@@ -131,6 +132,31 @@ static void has_derived_ones(int (*derive)(comm_entry *, mpixla_handle *), const
     CHECK(fake->comm_free(other) != 0);
 }
 
+/* What the library has made of a communicator goes with a process that dies; the communicator itself is the program's.
+ */
+static void revokes_what_it_has_made(void) {
+    int number = fake->comm_new(1, 4, 0);
+    comm_entry *entry = comm_find(comm_register(number, "lossy"));
+    mpixla_handle derived = 0;
+    int before = fake->revoked;
+    loss_spread(entry);
+    CHECK_INT(fake->revoked, before);
+    CHECK_INT(comm_private(entry, &derived), 0);
+    loss_spread(entry);
+    CHECK_INT(fake->revoked, before + 1);
+    CHECK_INT(comm_reversed(entry, &derived), 0);
+    loss_spread(entry);
+    CHECK_INT(fake->revoked, before + 3);
+    CHECK_INT(loss_is(75), 0);
+    mpixla_loss_classes_set(75, 76, 77);
+    for (int class = 74; class < 79; class ++) CHECK_INT(loss_is(class), class >= 75 && class <= 77);
+    CHECK_INT(loss_is_pending(76), 1);
+    CHECK_INT(loss_is_pending(77), 0);
+    mpixla_loss_classes_set(0, 0, 0);
+    CHECK_INT(loss_is(0), 0);
+    CHECK_INT(loss_is_pending(0), 0);
+}
+
 /* All threads register the same communicators at once. */
 static int first_comm;
 static int64_t ids[THREADS][EACH];
@@ -182,6 +208,7 @@ int main(int argc, char **argv) {
     refuses();
     has_derived_ones(comm_reversed, "MPI_Comm_split");
     has_derived_ones(comm_private, "MPI_Comm_dup");
+    revokes_what_it_has_made();
     is_shared_by_threads();
     refuses_after_finalize();
     return check_failures();

@@ -61,6 +61,42 @@ static void tells_at_the_next_call_and_at_the_end(void) {
     CHECK_INT(mpixla_failures_end(), 0);
 }
 
+/* A process died: every call after that fails, and the program need not look at each of them. */
+static void knows_a_loss_once_it_was_seen(void) {
+    enum { DIED = 0x1004b, CLASS = 0x4b, OTHER = 0x4d };
+    mpixla_loss_classes_set(CLASS, 0x4c, OTHER);
+    static char first[CALL_MESSAGE];
+    for (int tag = 1; tag <= 3; tag++) {
+        call_make(&c, "send", FIXTURE_RANK0, 0);
+        call_attribute_set(&c, "sendtag", tag);
+        fixture_fail("MPI_Send", DIED);
+        call_run_unseen(&c);
+        if (tag == 1) snprintf(first, sizeof first, "%s", c.message);
+    }
+    fixture_fail(NULL, 0);
+    CHECK_IN(first, "error code 75");
+    CHECK_IN(first, "with tag 1");
+    CHECK_IN(first, "A process of this communicator has died");
+    CHECK(failure_is_untold());
+    CHECK_IN(fail_to_send(4), "with tag 4"); /* of another cause */
+    mpixla_failures_seen(first);
+    CHECK_INT(mpixla_failures_end(), 1);
+    mpixla_failures_seen(c.message);
+    CHECK(!failure_is_untold());
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    fixture_fail("MPI_Send", OTHER);
+    call_run_unseen(&c);
+    CHECK(!failure_is_untold());
+    call_make(&c, "send", FIXTURE_RANK2, 0); /* another communicator */
+    fixture_fail("MPI_Send", OTHER);
+    call_run_unseen(&c);
+    fixture_fail(NULL, 0);
+    CHECK(failure_is_untold());
+    mpixla_failures_seen(c.message);
+    CHECK_INT(mpixla_failures_end(), 0);
+    mpixla_loss_classes_set(0, 0, 0);
+}
+
 static int is_caller;
 
 static void *thread_of_caller(void) {
@@ -77,6 +113,16 @@ static void leaves_out_what_is_raised_at_once(void) {
     CHECK_IN(fixture_stderr_of(run_end), "with tag 4");
     CHECK_INT(ended, 1);
     mpixla_failures_seen(c.message);
+    mpixla_loss_classes_set(75, 76, 77);
+    for (int raised = 1; raised >= 0; raised--) { /* what is raised at once was seen, and all that follows */
+        is_caller = raised;
+        call_make(&c, "barrier", mpixla_comm_register(fake->handle(FAKE_SELF), NULL), 0);
+        fixture_fail("MPI_Barrier", 75);
+        call_run_unseen(&c);
+        fixture_fail(NULL, 0);
+        CHECK_INT(mpixla_failures_end(), 0);
+    }
+    mpixla_loss_classes_set(0, 0, 0);
     mpixla_failures_raised_on(NULL);
 }
 
@@ -96,6 +142,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     forgets_what_was_seen();
     tells_at_the_next_call_and_at_the_end();
+    knows_a_loss_once_it_was_seen();
     leaves_out_what_is_raised_at_once();
     ends_badly();
     return check_failures();

@@ -16,16 +16,19 @@ ROOT = Path(__file__).parents[2]
 def job(tmp_path):
     """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
 
+    `options` are mpirun's.
+
     A job that does not end in time is killed, and fails the test with what it printed.
     """
 
-    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, **environment):
+    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, options=(), **environment):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(code))
         command = [
             str(ROOT / "tools/mpirun"),
             "-n",
             str(n),
+            *options,
             sys.executable,
             str(script),
             *map(str, arguments),

@@ -82,6 +82,31 @@ mpixla.allreduce(jnp.ones(3), op=MPI.SUM)
     assert done.returncode != 0
 
 
+@pytest.mark.parametrize("status", [0, 3])
+def test_os_exit_ends_the_job(job, status):
+    """No exit handler hears of it, and the others would wait; MPICH ends them with status 0."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+mpixla.barrier()
+if rank == 1:
+    os._exit({status})
+mpixla.recv(jnp.ones(3), 1)
+""",
+        check=False,
+    )
+    assert done.returncode == (status or 1)
+    assert re.search(
+        rf"mpixla: os\._exit\({status}\) at .*script\.py:8 would end this rank while MPI runs", done.stderr
+    )
+    assert "mpixla: rank 1 was to end without MPI (above), so the whole job is aborted" in done.stderr
+
+
+def test_os_exit_after_mpi(job):
+    done = job(2, f"{PREAMBLE}\nmpixla.barrier()\nMPI.Finalize()\nos._exit(0)\n")
+    assert done.stderr == ""
+
+
 def test_abort_can_be_turned_off(job):
     """The failing rank ends alone; the others go on and end well."""
     done = job(

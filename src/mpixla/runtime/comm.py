@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from . import native, settings
+from . import arrival, native, settings
 from .mpi import MPI
 from .words import kind_of
 
@@ -153,7 +153,8 @@ def get_default_comm() -> MPI.Intracomm:
     """
     global _default
     if _default is None:
-        _default = MPI.COMM_WORLD.Clone()
+        with arrival.limited():
+            _default = MPI.COMM_WORLD.Clone()
         _default.Set_name("mpixla default")
     return _default
 

@@ -19,6 +19,7 @@ from .private_jax import forget_tokens, jax_has_started, when_failed
 
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
+_exit_at_once = os._exit
 
 # All of this belongs to the process that imported mpixla, not to those that it forks (_begin_fork).
 _process = os.getpid()
@@ -42,6 +43,7 @@ def install() -> None:
     if _aborts:
         sys.excepthook = _abort_job
         threading.excepthook = _abort_job_from_thread
+        os._exit = _abort_job_or_exit  # type: ignore[assignment]
     may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive()))
 
@@ -75,7 +77,7 @@ def _end_fork() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    os._exit(_status)
+    _exit_at_once(_status)
 
 
 def _is_interactive() -> bool:
@@ -88,7 +90,7 @@ def _can_abort() -> bool:
     return MPI.COMM_WORLD.Get_size() > 1
 
 
-def _abort(what: str) -> NoReturn:
+def _abort(what: str, status: int = 1) -> NoReturn:
     rank = MPI.COMM_WORLD.Get_rank()
     sys.stderr.write(
         f"mpixla: rank {rank} {what} (above), so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other "
@@ -98,8 +100,8 @@ def _abort(what: str) -> NoReturn:
     sys.stderr.flush()
     time.sleep(_FORWARDING)
     if threading.current_thread() is threading.main_thread() or MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        MPI.COMM_WORLD.Abort(1)
-    os._exit(1)
+        MPI.COMM_WORLD.Abort(status)
+    _exit_at_once(status)
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -114,6 +116,18 @@ def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
     if _can_abort() and not issubclass(args.exc_type, SystemExit):  # which ends the thread, and is no failure
         name = args.thread.name if args.thread else "unknown"
         _abort(f"has a thread, {name}, that ended with an uncaught {args.exc_type.__name__}")
+
+
+def _abort_job_or_exit(status: int, /) -> NoReturn:
+    """``os._exit``, which no exit handler hears of: some MPIs then end the other ranks, silently and with status 0."""
+    if _can_abort():
+        caller = sys._getframe(1)
+        sys.stderr.write(
+            f"mpixla: os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end this rank while "
+            "MPI runs and the others may wait for it. Use sys.exit, or call MPI.Finalize() before.\n"
+        )
+        _abort("was to end without MPI", status & 0xFF or 1)
+    _exit_at_once(status)
 
 
 def _hear(text: str) -> None:

@@ -1,0 +1,86 @@
+"""Writes the table of docs/faults.md from what the tests have kept; an MPI that was not tested keeps its column.
+
+    python tests/faults/report.py mpich | openmpi
+
+Calls in which the same fault was tried are one row: it quotes the first, and says the longest time of all.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+
+from runner import RESULTS, ROOT
+from table import CALLS, FAULTS, Fault
+
+DOCUMENT = ROOT / "docs" / "faults.md"
+BEGIN, END = "<!-- tests/faults/report.py writes this -->\n", "<!-- until here -->\n"
+MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
+LONGEST = 220  # characters of a quotation
+
+Key = tuple[str, str, str]  # the fault, where it was tried, under which setting
+
+
+def _rows() -> dict[Key, list[Fault]]:
+    rows: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[Fault]] = {}
+    for fault in FAULTS:
+        name = "" if fault.name in CALLS else fault.name
+        rows.setdefault((fault.group, name, fault.setting), []).append(fault)
+    return {_key(group, name, faults): faults for (group, name, _), faults in rows.items()}
+
+
+def _key(group: str, name: str, faults: list[Fault]) -> Key:
+    ranks = ", ".join(str(n) for n in sorted({fault.ranks for fault in faults}))
+    where = name or "; ".join(dict.fromkeys(fault.name for fault in faults))
+    setting = ", ".join(f"`{name}={value}`" for name, value in faults[0].setting)
+    return f"{group} ({ranks} ranks)", where, setting
+
+
+def _quotation(text: str) -> str:
+    text = re.sub(r"\S*/(?=[\w-]+\.(py|json))", "", text.strip("= ")).replace("|", "\\|").replace("`", "'")
+    return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
+
+
+def _line_with(pattern: str, text: str) -> str:
+    return next(line.strip() for line in text.splitlines() if re.search(pattern, line, re.IGNORECASE))
+
+
+def _cell(family: str, faults: list[Fault]) -> str:
+    kept = [json.loads((RESULTS / family / f"{fault.id}.json").read_text()) for fault in faults]
+    first, seconds = kept[0], max(record["seconds"] for record in kept)
+    quote = (faults[0].quote or faults[0].saw).replace("{victim}", str(faults[0].ranks - 1))
+    if faults[0].status == 0 and not quote:
+        return "the right result"
+    ends = "" if faults[0].status == 0 else f"; the job ends with status {first['status']}"
+    said = f"`{_quotation(_line_with(quote, first['printed']))}`" if quote else "nothing"
+    return f"{said}{ends} ({seconds} s)"
+
+
+def _cells_that_are_there(text: str) -> dict[Key, list[str]]:
+    cells = {}
+    for line in text.splitlines():
+        parts = [part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(parts) == 3 + len(MPIS):
+            cells[parts[0], parts[1], parts[2]] = parts[3:]
+    return cells
+
+
+def _table(tested: str, before: str) -> Iterator[str]:
+    kept = _cells_that_are_there(before)
+    yield "| fault | in | set | " + " | ".join(MPIS.values()) + " |"
+    yield "|---|---|---|" + "---|" * len(MPIS)
+    for key, faults in _rows().items():
+        old = dict(zip(MPIS, kept.get(key, [""] * len(MPIS)), strict=True))
+        cells = [_cell(family, faults) if family == tested else old[family] for family in MPIS]
+        yield "| " + " | ".join([*key, *cells]) + " |"
+
+
+def main() -> None:
+    """Replaces the table, and leaves the rest of the document alone."""
+    head, _, rest = DOCUMENT.read_text().partition(BEGIN)
+    before, _, tail = rest.partition(END)
+    DOCUMENT.write_text(f"{head}{BEGIN}\n" + "\n".join(_table(sys.argv[1], before)) + f"\n\n{END}{tail}")
+
+
+if __name__ == "__main__":
+    main()
