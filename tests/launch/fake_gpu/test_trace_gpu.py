@@ -52,6 +52,6 @@ def test_transports(gpu_job, tmp_path, transport):  # noqa: F811
             assert 0 < late.gpu < late.time
             assert late.ready == late.begin + late.gpu
     if transport != "nccl":
-        assert job.timelines[0].calls[1].waiting > 2e8
-        assert job.timelines[0].calls[1].late == 1
-        assert job.timelines[1].calls[1].waiting < 2e8
+        first, second = (job.timelines[rank].calls[1] for rank in range(2))
+        assert first.late == 1
+        assert first.waiting > second.waiting
