@@ -1,6 +1,7 @@
 """Checked mode: every call that does not fit raises on all ranks concerned, says where each of them is, and leaves the
 ranks in step."""
 
+import ast
 import re
 import textwrap
 from typing import NamedTuple
@@ -218,7 +219,7 @@ def program(cases, how):
             "try:",
             f"    run(wrong{number}, {how!r})",
             "except Exception as e:",
-            f"    print(f'<<{number} {{rank}} {{type(e).__name__}}: {{e}}>>', flush=True)",
+            f"    print(f'<<{number} {{rank}} {{str(e)!r}}>>', flush=True)",
             f"run(right, {how!r}) if {how!r} == 'eager' else right(x)",
         ]
     lines.append("print('ended', rank, flush=True)")
@@ -226,8 +227,9 @@ def program(cases, how):
 
 
 def raised_in(done, number):
-    found = re.findall(rf"<<{number} (\d) (.*?)>>", done.stdout, re.DOTALL)
-    return {int(rank): text for rank, text in found}
+    """What each rank raised. Texts of several lines travel as one, or another rank's lines would come between."""
+    found = re.findall(rf"<<{number} (\d) (.*)>>", done.stdout)
+    return {int(rank): ast.literal_eval(text) for rank, text in found}
 
 
 @pytest.mark.parametrize("how", ["eager", "jit", "sealed"])
@@ -254,7 +256,7 @@ def test_groups_of_ranks(job):
 try:
     mpixla.allreduce(x[: 3 if rank == 2 else 5], MPI.SUM).block_until_ready()
 except Exception as e:
-    print(f"<<0 {{rank}} {{e}}>>", flush=True)
+    print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
 """,
         MPIXLA_CHECK="1",
     )
@@ -276,7 +278,7 @@ assert (y == x).all()
 try:
     mpixla.bcast(x[:2] if rank else x, 0).block_until_ready()
 except Exception as e:
-    print(f"<<0 {{rank}} {{e}}>>", flush=True)
+    print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
 """
     assert set(raised_in(job(2, code, MPIXLA_CHECK="calls"), 0)) == {0, 1}
     done = job(2, code, MPIXLA_CHECK="1", check=False)
@@ -427,7 +429,7 @@ else:
     try:
         mpixla.allreduce(x, MPI.SUM, comm=comm).block_until_ready()
     except Exception as e:
-        print(f"<<0 {{rank}} {{e}}>>", flush=True)
+        print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
 """,
         MPIXLA_CHECK="1",
         check=False,
