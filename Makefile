@@ -30,7 +30,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-threads fuzz valgrind valgrind-python test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
+.PHONY: help demo fake-device test test-c test-threads fuzz valgrind test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix bench check-gpu bench-gpu check format wheel sdist prerequisites clean
 .DELETE_ON_ERROR:
 
 help:
@@ -38,7 +38,7 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-threads                      run the C tests under ThreadSanitizer'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
-	@echo 'make valgrind                          run the C tests under valgrind (make valgrind-python: a part of the suite)'
+	@echo 'make valgrind                          run the C tests under valgrind'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
@@ -132,7 +132,7 @@ valgrind-is-there:
 
 valgrind: valgrind-is-there $(VENV)/installed
 	$(call c_build,c-valgrind,-DCMAKE_TEST_LAUNCHER="$(subst $() ,;,$(VALGRIND))")
-	$(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
+	FUZZ_OPTIONS=--runs=3000 $(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
 
 # The fake GPU, for MPIXLA_FAKE_DEVICE=1 PYTHONPATH=tests/seam.
 fake-device: $(VENV)/installed
