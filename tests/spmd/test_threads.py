@@ -139,7 +139,7 @@ def gradients(number, turn, comm, compiled):
         return jnp.sum(mpixla.allreduce(x, op=MPI.SUM, comm=comm) * x) + jnp.sum(mpixla.scan(x, op=MPI.SUM, comm=comm))
 
     gradient = compiled(jax.grad(loss))(jnp.asarray(mine))
-    # The sum's cotangent is x and comes back as it is (docs/derivatives.md); the reverse scan counts this rank and those
+    # The sum's cotangent, x, comes back as it is (docs/derivatives.md); the reverse scan counts this rank and those
     # above.
     np.testing.assert_array_equal(gradient, np.sum(everyone, axis=0) + mine + comm.size - comm.rank)
 

@@ -63,8 +63,8 @@ class _Line(NamedTuple):
 @functools.cache
 def _number(line: _Line, note: str) -> int:
     name = f"{os.path.basename(line.file)}:{line.function}:{line.line - line.first_line}:{note}"
-    number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1 or 1
-    native.check(native.lib.mpixla_site_name(number, _text(line, note).encode()))
+    number = int.from_bytes(hashlib.blake2b(os.fsencode(name), digest_size=8).digest(), "big") >> 1 or 1
+    native.check(native.lib.mpixla_site_name(number, os.fsencode(_text(line, note))))
     return number
 
 
