@@ -31,7 +31,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind valgrind-python test-faults
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults
 .DELETE_ON_ERROR:
 
 help:
@@ -39,7 +39,7 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-threads                      run the C tests under ThreadSanitizer'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
-	@echo 'make valgrind                          run the C tests under valgrind (make valgrind-python: a part of the suite)'
+	@echo 'make valgrind                          run the C tests under valgrind'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-faults [MPI=mpich|openmpi]   do to small jobs what can go wrong, and write down what they say in docs/faults.md'
@@ -135,7 +135,7 @@ valgrind-is-there:
 
 valgrind: valgrind-is-there $(VENV)/installed
 	$(call c_build,c-valgrind,-DCMAKE_TEST_LAUNCHER="$(subst $() ,;,$(VALGRIND))")
-	$(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
+	FUZZ_OPTIONS=--runs=3000 $(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
 
 # The fake GPU, for MPIXLA_FAKE_DEVICE=1 PYTHONPATH=tests/seam.
 fake-device: $(VENV)/installed

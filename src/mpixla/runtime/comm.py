@@ -186,7 +186,7 @@ def comm_of(comm: Any) -> Comm:
             "only on ranks that are members, with a communicator that still exists."
         )
     name = comm.Get_name() or "unnamed communicator"
-    number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode()))
+    number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode(errors="replace")))
     known = _comms.get(number)
     if known is None:
         _forget_freed()

@@ -28,7 +28,7 @@ def install() -> None:
     """Tells the C library what the user wants, and, together with all other ranks, whether any may use a GPU."""
     global _in_job, _here
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
-    native.check(native.lib.mpixla_gpu_transport_set(transport.encode()))
+    native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
     here = np.array(_is_possible(), np.int32)
     in_job = np.empty_like(here)
     get_default_comm().Allreduce(here, in_job, MPI.MAX)
@@ -38,10 +38,10 @@ def install() -> None:
         return
     nccl = _nccl_file()
     if nccl:
-        native.lib.mpixla_nccl_file_add(nccl.encode())
+        native.lib.mpixla_nccl_file_add(os.fsencode(nccl))
     why_not = mpi_refuses()
     if why_not:
-        native.lib.mpixla_gpu_mpi_refuse(why_not.encode())
+        native.lib.mpixla_gpu_mpi_refuse(why_not.encode(errors="replace"))
 
 
 def settle() -> None:
@@ -66,7 +66,7 @@ def _is_possible() -> bool:
             return False
         hip = _hip_file()
         if hip:
-            native.lib.mpixla_hip_file_add(hip.encode())
+            native.lib.mpixla_hip_file_add(os.fsencode(hip))
     return bool(native.lib.mpixla_gpu_is_possible())
 
 

@@ -68,10 +68,10 @@ def _number(line: _Line, note: str) -> int:
     # Functions of one name in one file, lambdas above all, are told apart by where they stand.
     for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
         name = f"{os.path.basename(line.file)}:{line.function}:{line.line - first}:{note}"
-        number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") >> 1 or 1
+        number = int.from_bytes(hashlib.blake2b(os.fsencode(name), digest_size=8).digest(), "big") >> 1 or 1
         if _lines.setdefault(number, line) == line:
             break
-    native.check(native.lib.mpixla_site_name(number, _text(line, note).encode()))
+    native.check(native.lib.mpixla_site_name(number, os.fsencode(_text(line, note))))
     return number
 
 

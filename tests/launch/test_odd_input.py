@@ -1,0 +1,62 @@
+"""What users write by mistake where there is no type to stop them: environment variables and command lines.
+
+Each is ignored by a rule of the README's table, or there is a sentence that names it. Nothing else may come of it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+VARIABLES = sorted(set(re.findall(r"MPIXLA_[A-Z_]+", README)))
+VALUES = ["-1", "\udcff\udcfe", "x" * 5000 + "\n"]
+
+
+def run(*arguments, **environment):
+    """Python alone, which is one rank."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        timeout=120,
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+@pytest.mark.parametrize("value", VALUES, ids=["negative", "bytes", "long"])
+@pytest.mark.parametrize("variable", VARIABLES)
+def test_environment(variable, value):
+    """A call works, or importing mpixla fails with a sentence."""
+    code = "import jax.numpy as jnp, mpixla; from mpi4py import MPI; print(mpixla.allreduce(jnp.ones(2), op=MPI.SUM))"
+    done = run("-c", code, **{variable: value})
+    assert done.returncode in (0, 1), done.stderr
+    if done.returncode == 0:
+        assert "[1. 1.]" in done.stdout
+    else:
+        assert variable in done.stderr.splitlines()[-1] or variable in done.stderr[-6000:], done.stderr
+        assert "Unicode" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        [""],
+        ["--bogus"],
+        ["test", "--timeout"],
+        ["test", "--timeout=nan"],
+        ["bench", "\udcff"],
+        ["x" * 5000],
+    ],
+    ids=["word", "empty", "option", "no-value", "nan", "bytes", "long"],
+)
+def test_command_line(arguments):
+    done = run("-m", "mpixla", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
