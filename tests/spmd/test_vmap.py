@@ -1,6 +1,7 @@
 """Batches of every operation, against the oracle one by one."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -114,3 +115,41 @@ def test_vmap_of_messages_shorter_than_the_template(comm, rank, size, call, axis
     for _ in range(depth):
         f = jax.vmap(f, in_axes=axis)
     np.testing.assert_array_equal(jax.jit(f)(*given), want)
+
+
+def _received(x, below, above, comm):
+    """What a rank got by two requests, and what it sent."""
+    receiving = mpixla.irecv(x, below, comm=comm)
+    sending = mpixla.isend(x, above, comm=comm)
+    return mpixla.wait(receiving), mpixla.wait(sending)
+
+
+def _received_at_once(x, below, above, comm):
+    sending = mpixla.isend(x, above, comm=comm)
+    received = mpixla.recv(x, below, comm=comm)
+    return received, mpixla.wait(sending)
+
+
+LOSSES = {
+    "the cotangent of what arrived is a constant": lambda received, sent: jnp.sum(received) + jnp.sum(sent * sent),
+    "that of what was sent is a constant": lambda received, sent: jnp.sum(received * received) + jnp.sum(sent),
+    "what was sent is not used": lambda received, sent: jnp.sum(received * received),
+    "what arrived is not used": lambda received, sent: jnp.sum(sent * sent),
+}
+
+
+@pytest.mark.parametrize("looped", [False, True], ids=["", "in a scan"])
+@pytest.mark.parametrize("call", [_received, _received_at_once])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_vmap_of_gradients_of_messages(comm, rank, size, loss, call, looped):
+    """Each end of a message has a cotangent of its own, of which JAX may know that it has no batch."""
+    below, above = (rank - 1) % size, (rank + 1) % size
+
+    def f(x):
+        if not looped:
+            return LOSSES[loss](*call(x, below, above, comm))
+        return jax.lax.scan(lambda a, _: (a, LOSSES[loss](*call(a, below, above, comm))), x, None, length=2)[1].sum()
+
+    x = np.random.default_rng(rank).normal(size=(3, 2))
+    want = np.stack([jax.grad(f)(part) for part in x])
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(f)))(x), want, rtol=1e-12)

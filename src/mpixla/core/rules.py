@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching
 
-from ..runtime.private_jax import Primitive
+from ..runtime.private_jax import Primitive, mlir
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
@@ -84,3 +84,37 @@ def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
         return results, [after % y.ndim for y in results]
 
     batching.primitive_batchers[primitive] = rule
+
+
+# What travels in reverse mode must have a batch where what travelled forward had one, since both ends of a message must
+# agree; but to JAX a cotangent that is a constant has none. So it gets that of something that is known then.
+
+_batch_like = Primitive("batch_like")
+_batch_like.def_abstract_eval(lambda x, like: x)
+_batch_like.def_impl(lambda x, like: x)
+mlir.register_lowering(_batch_like, lambda ctx, x, like: [x])
+
+
+def batch_like(x: Any, like: Any) -> Any:
+    """``x``, with a batch where ``like`` has one. Nothing else matters of ``like``; it may be empty."""
+    return _batch_like.bind(x, like)
+
+
+def _batch_like_batch(operands: Any, dims: Any) -> tuple[Any, int]:
+    (x, like), (dim, of_like) = operands, dims
+    if dim is None:
+        x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
+    return _batch_like.bind(x, like), dim
+
+
+def _batch_like_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    t, like = tangents[0], primals[1]
+    return _batch_like.bind(*primals), t if type(t) is ad.Zero else _batch_like.bind(t, like)
+
+
+batching.primitive_batchers[_batch_like] = _batch_like_batch
+ad.primitive_jvps[_batch_like] = _batch_like_jvp
+ad.primitive_transposes[_batch_like] = lambda ct, x, like: [
+    ct if type(ct) is ad.Zero else _batch_like.bind(ct, like),
+    None,
+]

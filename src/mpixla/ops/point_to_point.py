@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import as_array, compose, make
-from ..core.rules import define_batching, define_linear
+from ..core.rules import batch_like, define_batching, define_jvp, define_linear, define_transpose
 from ..core.tree import moves
 from ..runtime import native
 from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Status, comm_of, status_of
@@ -50,7 +50,14 @@ def refuse_any_source(source: int, name: str) -> None:
 
 _recv_transpose = compose("recv_transpose", like, _recv_transpose_fun)
 
-define_linear(recv_p, lambda ct, *, types, **params: _recv_transpose.bind(ct, **params))
+
+def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
+    received, *status = recv_p.bind(*tangents, **params)
+    return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
+
+
+define_jvp(recv_p, _recv_jvp)
+define_transpose(recv_p, lambda ct, *, types, **params: _recv_transpose.bind(ct, **params))
 define_linear(_recv_transpose, lambda ct, *, types, **params: recv_p.bind(ct, **params))
 define_batching(recv_p, batch_behind)
 define_batching(_recv_transpose, batch_behind)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.interpreters import ad, batching
 
 from ..core.primitive import as_array, compose, lower_all, make, row_major
-from ..core.rules import define_jvp, with_batch_at
+from ..core.rules import batch_like, define_jvp, with_batch_at
 from ..core.tree import Plan, is_key, joins, moves
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, comm_of
@@ -238,11 +238,14 @@ def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -
 
 
 def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
-    return _wait.bind(*tangents, call=call)
+    # The id of the values is known in reverse mode, and has their batch.
+    return _wait.bind(*tangents, primals[0], call=call)
 
 
 def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     (ct,) = map(ad.instantiate_zeros, cotangents)
+    if operands and not ad.is_undefined_primal(operands[-1]):
+        ct = batch_like(ct, operands[-1])
     results: list[Any] = []
     if ad.is_undefined_primal(request_id):
         back, batch = _reversed(call), request_id.aval.ndim - 1
