@@ -37,7 +37,7 @@ class Driver:
         self.options = options
         self.comm = WORLD.Dup()  # what the driver says to itself on other ranks
         self.rank, self.size = WORLD.Get_rank(), WORLD.Get_size()
-        self.counts: Counter = Counter()
+        self.counts: Counter = Counter(programs=0, steps=0, runs=0, checks=0, communicators=0)
         self.ops: Counter = Counter()
         self.types: Counter = Counter()
         self.modes: Counter = Counter()
