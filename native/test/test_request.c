@@ -21,11 +21,13 @@ const char *__tsan_default_options(void) {
     return "allocator_may_return_null=1";
 }
 
+#ifndef __SANITIZE_ADDRESS__
 /* It keeps freed memory for a while. */
 static int is_under_valgrind(void) {
     const char *preloaded = getenv("LD_PRELOAD");
     return preloaded && strstr(preloaded, "valgrind");
 }
+#endif
 
 static call c;
 static float id[4];
