@@ -452,6 +452,8 @@ def messages(scope: Scope) -> None:
         senders.setdefault(b, set()).add(a)
     any_source = core.derivative != "reverse" and core.chance(0.3) and all(len(s) == 1 for s in senders.values())
     sendtag, recvtag, _ = _tags(scope)
+    if core.derivative == "reverse":
+        recvtag = sendtag  # the cotangent of what came under any tag goes back under 0, which isend does not wait for
     made = core.fresh("v")
     source = "MPI.ANY_SOURCE" if any_source else "source"
     by_request = core.derivative == "reverse" or core.chance(0.3)

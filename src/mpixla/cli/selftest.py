@@ -106,6 +106,11 @@ def _from_below(w: World, xs: list[np.ndarray]) -> np.ndarray:
 _LARGE = 2**18  # elements: too many for MPI to send them unasked
 
 CHECKS = [
+    Check(
+        "assert_replicated",
+        lambda w, x: mpixla.assert_replicated(mpixla.allreduce(x, MPI.SUM, comm=w.comm), comm=w.comm),
+        _total,
+    ),
     Check("barrier", lambda w, x: mpixla.barrier(comm=w.comm), lambda w, xs: None),
     Check("bcast", lambda w, x: mpixla.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
     Check("allreduce", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total),
