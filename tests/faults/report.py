@@ -41,18 +41,20 @@ def _quotation(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
-def _line_with(pattern: str, text: str) -> str:
-    return next(line.strip() for line in text.splitlines() if re.search(pattern, line, re.IGNORECASE))
+def _line_with(patterns: tuple[str, ...], text: str) -> str:
+    found = (line for pattern in patterns for line in text.split("\n") if re.search(pattern, line, re.IGNORECASE))
+    return next(found).strip()
 
 
 def _cell(family: str, faults: list[Fault]) -> str:
     kept = [json.loads((RESULTS / family / f"{fault.id}.json").read_text()) for fault in faults]
     first, seconds = kept[0], max(record["seconds"] for record in kept)
-    quote = (faults[0].quote or faults[0].saw).replace("{victim}", str(faults[0].ranks - 1))
-    if faults[0].status == 0 and not quote:
+    patterns = (faults[0].quote or faults[0].saw, faults[0].saw)
+    patterns = tuple(pattern.replace("{victim}", str(faults[0].ranks - 1)) for pattern in patterns)
+    if faults[0].status == 0 and not faults[0].saw:
         return "the right result"
     ends = "" if faults[0].status == 0 else f"; the job ends with status {first['status']}"
-    said = f"`{_quotation(_line_with(quote, first['printed']))}`" if quote else "nothing"
+    said = f"`{_quotation(_line_with(patterns, first['printed']))}`" if faults[0].saw else "nothing"
     return f"{said}{ends} ({seconds} s)"
 
 

@@ -362,18 +362,19 @@ caught(lambda: call(x))
     ),
     _row(
         "freed objects",
-        "a communicator, while a request is under way: MPI keeps it until then",
+        "a communicator, while a request is under way",
         PLAIN,
         COMM
         + """
 request = mpixla.isendrecv(x, x, other, other, comm=comm)
 comm.Free()
 mark()
-print(mpixla.wait(request).sum())
+caught(lambda: print(mpixla.wait(request).sum()))
 """,
-        "",
+        # An MPI may free it at once, or when the request has ended, which then gives its result.
+        "rank 0 caught (nothing|.*communicator 'short-lived' was freed)",
+        also=("rank 1 caught (nothing|.*communicator 'short-lived' was freed)",),
         status=0,
-        prints=r"28\.0\s+28\.0",
     ),
     _row(
         "freed objects",
