@@ -518,7 +518,8 @@ def test_messages_to_oneself_that_nobody_receives_are_named(job):
             rf"MPI_Send -> {rank} with tag 5 and 1000000 items of float32, on rank {rank} of 2 of communicator 'mpixla "
         )
         assert re.search(
-            rf"mpixla: r{rank} \| {what}default', at script.py:\d+ went to this rank itself, but was never received", done.stderr
+            rf"mpixla: r{rank} \| {what}default', at script.py:\d+ went to this rank itself, but was never received",
+            done.stderr,
         )
 
 
