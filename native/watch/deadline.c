@@ -67,7 +67,8 @@ static struct {
 } our = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Of the thread alone. */
-static wait waits[MOST_THREADS];
+enum { AT_END = MOST_THREADS }; /* beside the threads: this process, which has ended, for those that have not */
+static wait waits[MOST_THREADS + 1];
 static int64_t next_inquiry; /* what a call must have waited */
 static int64_t held_back_until;
 static int has_joined;
@@ -104,12 +105,14 @@ static void measure(int64_t passed) {
         int goes_on = m.in_call && !(m.pauses & 1) && w->entered == m.entered && w->pauses == m.pauses;
         *w = (wait){.entered = m.entered, .pauses = m.pauses, .waited = goes_on ? w->waited + passed : 0};
     }
+    if (has_joined) waits[AT_END].waited += passed;
 }
 
 static int64_t longest(void) {
     int64_t found = -1;
     for (int64_t i = 0; i < threads_watched(); i++)
         if (waits[i].waited > 0 && (found < 0 || waits[i].waited > waits[found].waited)) found = i;
+    if (found < 0 && waits[AT_END].waited > 0) found = AT_END;
     return found;
 }
 
@@ -325,9 +328,10 @@ static void decide(void) {
     const report_ranks ranks = {.all = asked.all, .n = our.ranks};
     int64_t waited = waits[asked.thread].waited;
     add_self();
-    int all_alone = !our.talks; /* nobody could say that they are there */
-    int stuck = all_alone || report_is_stuck(&ranks, mpi_get()->world_rank);
-    if (!stuck && waited < ALL_THERE * our.limit_ns) {
+    int all_alone = !our.talks;          /* nobody could say that they are there */
+    int at_end = asked.thread == AT_END; /* it waits for as long as the others run */
+    int stuck = at_end ? report_has_lost(&ranks) : all_alone || report_is_stuck(&ranks, mpi_get()->world_rank);
+    if (!stuck && (at_end || waited < ALL_THERE * our.limit_ns)) {
         inquiry_end(waited + our.limit_ns);
         return;
     }

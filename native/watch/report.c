@@ -115,6 +115,16 @@ int report_is_stuck(const report_ranks *ranks, int64_t rank) {
     return stuck;
 }
 
+static int is_lost(const state *s) {
+    return s->presence == STATE_STOPPED || s->presence == STATE_DEAD;
+}
+
+int report_has_lost(const report_ranks *ranks) {
+    int lost = 0;
+    for (int64_t i = 0; i < ranks->n; i++) lost |= is_lost(&ranks->all[i]);
+    return lost;
+}
+
 /* Words */
 
 typedef struct writer {
@@ -364,7 +374,16 @@ static void write_rank(writer *w, int64_t rank) {
     write_lines(w, last, "      ", LINES_TOLD);
 }
 
-static void write_all(writer *w, int64_t rank) {
+static void write_ended(writer *w, int64_t rank, bool *missing) {
+    fprintf(w->to,
+            "mpixla: rank %lld has come to the end of its script, and has waited there for longer than "
+            "MPIXLA_TIMEOUT=%g allows for a process that cannot come, so the whole job ends.\n",
+            (long long)rank, w->limit);
+    for (int64_t i = 0; i < w->ranks->n; i++) missing[i] = is_lost(&w->ranks->all[i]);
+    write_missing(w, missing);
+}
+
+static void write_waiting(writer *w, int64_t rank, bool *missing) {
     const report_ranks *ranks = w->ranks;
     const state *s = &ranks->all[rank];
     double longest = 0;
@@ -378,9 +397,6 @@ static void write_all(writer *w, int64_t rank) {
             "mpixla: rank %lld has waited for %.1f s in a call, longer than MPIXLA_TIMEOUT=%g allows, so the whole job "
             "ends.\n  It waits in %s.\n",
             (long long)rank, longest, w->limit, what);
-    const int64_t n = ranks->n;
-    bool *missing = calloc((size_t)n, sizeof *missing);
-    if (!missing) return;
     if (!rank_lacks(ranks, rank, w->lacks)) {
         fprintf(w->to, "  All ranks that the call takes have come to it, and yet it does not end.\n");
     } else {
@@ -388,6 +404,16 @@ static void write_all(writer *w, int64_t rank) {
         write_missing(w, missing);
         write_circle(w, rank, missing);
     }
+}
+
+static void write_all(writer *w, int64_t rank) {
+    const int64_t n = w->ranks->n;
+    bool *missing = calloc((size_t)n, sizeof *missing);
+    if (!missing) return;
+    if (w->ranks->all[rank].in_calls > 0)
+        write_waiting(w, rank, missing);
+    else
+        write_ended(w, rank, missing);
     free(missing);
     fprintf(w->to, "What each rank does:\n");
     for (int64_t i = 0; i < n; i++)

@@ -14,7 +14,12 @@ typedef struct report_ranks {
  * that it takes: data is moving. */
 int report_is_stuck(const report_ranks *ranks, int64_t rank);
 
-/* The report of a rank whose call has waited for longer than the limit, in seconds. The caller frees it; NULL where
+/* Whether a process was stopped or has gone: who has come to the end of its script waits for the others, however long
+ * they run, but not for those. */
+int report_has_lost(const report_ranks *ranks);
+
+/* The report of a rank whose call has waited for longer than the limit, in seconds; or that is in no call, and at
+ * its end. The caller frees it; NULL where
  * there is no memory. */
 char *report_write(const report_ranks *ranks, int64_t rank, double limit);
 

@@ -75,6 +75,21 @@ def test_stopped(job):
     assert re.search(r"Rank 1 has not come: its process is stopped \(SIGSTOP, or a debugger\): process \d+ on ", text)
 
 
+def test_stopped_when_the_others_have_ended(job):
+    """They wait for each other at the end of their scripts, where no call is under way."""
+    text = report_of(
+        job,
+        3,
+        """
+    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    """,
+    )
+    assert "has come to the end of its script, and has waited there for longer than MPIXLA_TIMEOUT=" in text
+    assert re.search(r"Rank 1 has not come: its process is stopped \(SIGSTOP, or a debugger\): process \d+ on ", text)
+
+
 def test_killed(job):
     """mpirun may end the job by itself: whoever is first, nobody hangs."""
     done = job(
