@@ -5,6 +5,7 @@
 #   PYTHON=...                      the Python to use (3.11 or later)
 #   NP=...                          ranks of the demo (2) and of the soak (3)
 #   MINUTES=30 SEED=1               of the soak: how long, and which programs
+#   C_TESTS=regex                   the C tests to run, by default all of them
 #   EVERY=1                         run every test on every number of ranks, which takes three times as long
 #   DEMO='--days 2'                 further arguments of the demo
 #   ROUNDS=9                        how often the benchmarks measure everything
@@ -97,7 +98,7 @@ test-c: $(VENV)/installed
 	        -DMPIXLA_MPI_INCLUDE='$(MPI_HEADERS)' \
 	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
-	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --parallel 4 --output-on-failure || exit 1; \
+	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --parallel 4 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error) || exit 1; \
 	done
 
 # The C tests with other tools: $(1) is the build's name, $(2) what cmake is told, $(3) the targets.
