@@ -91,21 +91,21 @@ static void add_ranks(text *t, const wanted *all, int size, int first) {
     }
 }
 
-static void report(const comm_entry *entry, const wanted *all, int64_t sequence, char *into, size_t bytes) {
+static void report(const comm_entry *entry, const wanted *all, int size, int64_t sequence, char *into, size_t bytes) {
     enum { SHOWN = 4 };
     text t = {.at = into, .bytes = bytes};
     int differences = 0, groups = 0;
     char what[128];
     add(&t, "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on their collective call number %lld:",
         mpi_get()->world_rank, entry->name, (long long)sequence + 1);
-    for (int i = 0; i < entry->size; i++) {
+    for (int i = 0; i < size; i++) {
         int known = 0;
         for (int j = 0; j < i && !known; j++) known = wanted_differ(&all[i].facts, &all[j].facts) == 0;
         if (known) continue;
         for (int j = 0; j < i; j++) differences |= wanted_differ(&all[i].facts, &all[j].facts);
         if (++groups > SHOWN) continue;
         add(&t, "\n  ");
-        add_ranks(&t, all, entry->size, i);
+        add_ranks(&t, all, size, i);
         add(&t, ": %s, %s%s", all[i].call, all[i].line[0] ? "at " : "at an unknown line", all[i].line);
     }
     if (groups > SHOWN) add(&t, "\n  and %d more kinds of calls", groups - SHOWN);
@@ -133,18 +133,19 @@ static void replace(const comm_entry *entry) {
 
 /* All ranks are here, and know that they disagree. Returns MPI_REFUSED with error_set, or MPI's error code. */
 static int tell(const comm_entry *entry, const wanted *mine, int64_t sequence) {
-    wanted *all = malloc((size_t)entry->size * sizeof *all);
+    const int size = entry->size;
+    wanted *all = malloc((size_t)size * sizeof *all);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     int64_t bytes = (int64_t)sizeof *mine;
-    char what[ERROR_BYTES];
     if (!all) { /* the others wait, and cannot be told */
         (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
         return MPI_REFUSED;
     }
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, entry->handle);
     if (code == 0) {
-        if (!mine->starts && anybody(all, entry->size, 1)) replace(entry);
-        report(entry, all, sequence, what, sizeof what);
+        if (!mine->starts && anybody(all, size, 1)) replace(entry);
+        char what[ERROR_BYTES];
+        report(entry, all, size, sequence, what, sizeof what);
         (void)error_set("%s", what);
         code = MPI_REFUSED;
     }
@@ -155,14 +156,13 @@ static int tell(const comm_entry *entry, const wanted *mine, int64_t sequence) {
 /* Calls that complete */
 
 int agree_now(check_state *s, const frame *f) {
-    comm_entry *entry = s->entry;
+    const comm_entry *entry = s->entry;
     int lines = check_mode_get() == CHECK_LINES, agree = 1;
     if (entry->size == 1) return 0;
-    int code = agree_settle(s);
-    if (code != 0) return code;
+    agree_settle(s);
     const wanted_facts facts = wanted_facts_of(f, lines);
     words w;
-    code = words_start(entry, wanted_hash(&facts), &w);
+    int code = words_start(entry, wanted_hash(&facts), &w);
     if (code == 0) code = words_wait(&w, &agree);
     if (code != 0 || agree) return code;
     wanted mine;
@@ -185,9 +185,8 @@ static void settle(check_state *s, agreement *a) {
     if (a->refusal) snprintf(a->refusal, ERROR_BYTES, "%s", error_get());
 }
 
-int agree_settle(check_state *s) {
+void agree_settle(check_state *s) {
     while (s->first) settle(s, s->first);
-    return 0;
 }
 
 struct agreement *agree_start(check_state *s, const frame *f, int *code) {

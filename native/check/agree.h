@@ -20,7 +20,7 @@ struct agreement *agree_start(check_state *s, const frame *f, int *code);
 int agree_wait(check_state *s, struct agreement *a);
 
 /* Compares what is started, in the order in which it was started: all ranks must be about to make a collective call. */
-int agree_settle(check_state *s);
+void agree_settle(check_state *s);
 
 /* At the end: tells of what was started and never waited for, as far as it is known by then. */
 void agree_end(check_state *s);

@@ -141,13 +141,13 @@ static int tell(const frame *f, const finding *mine) {
     finding *all = malloc((size_t)f->size * sizeof *all);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     int64_t bytes = (int64_t)sizeof *mine;
-    char what[ERROR_BYTES];
     if (!all) { /* the others wait, and cannot be told */
         (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", f->communicator->name);
         return MPI_REFUSED;
     }
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->communicator->handle);
     if (code == 0) {
+        char what[ERROR_BYTES];
         report(f, all, what, sizeof what);
         (void)error_set("%s", what);
         code = MPI_REFUSED;

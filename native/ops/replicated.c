@@ -100,10 +100,9 @@ static int give_back(const frame *c) {
     }
 }
 
-static int bring(const frame *c, array *all) {
-    for (int64_t i = 0, k = 0;; k++) {
+static int bring(const frame *c, array *all, int64_t n) {
+    for (int64_t i = 0, k = 0; k < n; k++) {
         const ffi_buffer *b = next(c, &i);
-        if (!b) break;
         all[k] = (array){.data = b->data, .bytes = bytes_of(b)};
         if (!c->device || all[k].bytes == 0) continue;
         all[k].block = pool_get(c->device, POOL_PINNED, all[k].bytes);
@@ -113,10 +112,9 @@ static int bring(const frame *c, array *all) {
     return c->device && device_wait(c->device) ? MPI_REFUSED : 0;
 }
 
-static void describe_all(const frame *c, const array *arrays, leaf *leaves) {
-    for (int64_t i = 0, k = 0;; k++) {
+static void describe_all(const frame *c, const array *arrays, leaf *leaves, int64_t n) {
+    for (int64_t i = 0, k = 0; k < n; k++) {
         const ffi_buffer *b = next(c, &i);
-        if (!b) return;
         leaf *one = &leaves[k];
         memset(one, 0, sizeof *one); /* all bytes travel */
         one->number = c->arrays[ATTRIBUTE_LEAVES].items[k];
@@ -145,11 +143,11 @@ static void describe_bits(const char *value, int64_t bytes, char *text, size_t s
 static void describe_value(const dtype_entry *dtype, const char *value, char *text, size_t size) {
     const char *kind = dtype->row->kind;
     int64_t bytes = dtype->row->itemsize, integer = 0;
-    double parts[2];
-    float narrow[2];
     int is_complex = strcmp(kind, "complex") == 0;
     if (is_complex || (strcmp(kind, "float") == 0 && bytes >= 4)) {
+        double parts[2];
         if (bytes == (is_complex ? 8 : 4)) {
+            float narrow[2];
             memcpy(narrow, value, (size_t)bytes);
             parts[0] = (double)narrow[0];
             parts[1] = is_complex ? (double)narrow[1] : 0;
@@ -241,13 +239,14 @@ static int are_equal(const frame *c, uint64_t number, int *equal) {
 }
 
 /* The first rank whose array most ranks have. */
-static int reference_of(const frame *c, const leaf *all, int64_t n, int64_t k) {
+static int reference_of(int size, const leaf *all, int64_t n, int64_t k) {
     int best = 0, most = 0;
-    for (int i = 0; i < c->size; i++) {
+    for (int i = 0; i < size; i++) {
         int same = 0;
-        for (int j = 0; j < c->size; j++) same += all[i * n + k].data == all[j * n + k].data;
-        if (same > most) best = i;
-        if (same > most) most = same;
+        for (int j = 0; j < size; j++) same += all[i * n + k].data == all[j * n + k].data;
+        if (same <= most) continue;
+        best = i;
+        most = same;
     }
     return best;
 }
@@ -264,6 +263,7 @@ static int find_entries(const frame *c, const array *a, int64_t item, int refere
         if (is_mine) memcpy(block, a->data + at, (size_t)bytes);
         code = mpi_get()->small->bcast(block, bytes, byte, reference, c->communicator->handle);
         for (int64_t i = 0; code == 0 && i < bytes; i += item) {
+            /* A block holds whole items. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
             if (memcmp(block + i, a->data + at + i, (size_t)item) == 0) continue;
             if (mine->differ++ > 0) continue;
             mine->first = (at + i) / item;
@@ -276,21 +276,23 @@ static int find_entries(const frame *c, const array *a, int64_t item, int refere
 }
 
 /* All ranks mean the same arrays, and this is the first one that has other entries on some. */
-static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, const leaf *all, int64_t n, int64_t k) {
+static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, int size, const leaf *all, int64_t n,
+                        int64_t k) {
     enum { SHOWN = 6 };
     const dtype_entry *dtype = dtype_find(b->dtype);
-    int reference = reference_of(c, all, n, k), shown = 0;
-    finding mine, *findings = malloc((size_t)c->size * sizeof *findings);
-    char text[ERROR_BYTES];
+    int reference = reference_of(size, all, n, k);
+    finding mine, *findings = malloc((size_t)size * sizeof *findings);
     int code = findings ? find_entries(c, a, dtype->row->itemsize, reference, &mine) : out_of_memory();
     if (code == 0) code = gather(c, &mine, findings, (int64_t)sizeof mine);
     if (code == 0) {
+        char text[ERROR_BYTES];
+        int shown = 0;
         size_t used = add_head(text, sizeof text);
         used = add(text, sizeof text, used, "%s, of shape %s and data type %s, is not the same", name_of(&all[k]),
                    all[k].shape, dtype->row->name);
         used = add_place(c, text, sizeof text, used);
         used = add(text, sizeof text, used, ":");
-        for (int i = 0; i < c->size; i++) {
+        for (int i = 0; i < size; i++) {
             const finding *one = &findings[i];
             if (one->differ == 0 || ++shown > SHOWN) continue;
             used = add(text, sizeof text, used, "\n  rank %d differs from rank %d in %lld of %lld entr%s%s", i,
@@ -304,7 +306,7 @@ static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, con
         int64_t others = 0;
         for (int64_t l = k + 1; l < n; l++) {
             int differs = 0;
-            for (int i = 1; i < c->size; i++) differs |= all[i * n + l].data != all[l].data;
+            for (int i = 1; i < size; i++) differs |= all[i * n + l].data != all[l].data;
             others += differs;
         }
         if (others > 0)
@@ -318,17 +320,17 @@ static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, con
 }
 
 /* Ranks have other arrays in the k-th place. */
-static int tell_kinds(const frame *c, const leaf *all, int64_t n, int64_t k) {
+static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int64_t k) {
     enum { SHOWN = 6 };
     char text[ERROR_BYTES];
     int is_structure = 0, shown = 0;
-    for (int i = 1; i < c->size; i++) is_structure |= all[i * n + k].number != all[k].number;
+    for (int i = 1; i < size; i++) is_structure |= all[i * n + k].number != all[k].number;
     size_t used = add_head(text, sizeof text);
     used = is_structure ? add(text, sizeof text, used, "the tree has not the same structure")
                         : add(text, sizeof text, used, "%s has not the same shape and data type", name_of(&all[k]));
     used = add_place(c, text, sizeof text, used);
     used = add(text, sizeof text, used, ":");
-    for (int i = 0; i < c->size; i++) {
+    for (int i = 0; i < size; i++) {
         const leaf *one = &all[i * n + k];
         int known = 0;
         for (int j = 0; j < i; j++)
@@ -344,37 +346,44 @@ static int tell_kinds(const frame *c, const leaf *all, int64_t n, int64_t k) {
     return MPI_REFUSED;
 }
 
-static int tell_numbers(const frame *c, const int64_t *numbers) {
+static int tell_numbers(const frame *c, int size, const int64_t *numbers) {
     char text[ERROR_BYTES];
     size_t used = add_head(text, sizeof text);
     used = add(text, sizeof text, used, "the tree has not the same structure");
     used = add_place(c, text, sizeof text, used);
-    for (int i = 0; i < c->size && i < 16; i++)
+    for (int i = 0; i < size && i < 16; i++)
         used = add(text, sizeof text, used, "%s rank %d has %lld leaves", i == 0 ? ":" : ",", i, (long long)numbers[i]);
     (void)error_set("%s", text);
     return MPI_REFUSED;
 }
 
 static int tell(const frame *c, const array *arrays, const leaf *mine, int64_t n) {
-    int64_t *numbers = malloc((size_t)c->size * sizeof *numbers);
-    leaf *all = malloc((size_t)c->size * (size_t)n * sizeof *all);
-    int code = numbers && all ? gather(c, &n, numbers, (int64_t)sizeof n) : out_of_memory();
-    for (int i = 1; code == 0 && i < c->size; i++)
-        if (numbers[i] != numbers[0]) code = tell_numbers(c, numbers);
+    const int size = c->size;
+    int64_t *numbers = malloc((size_t)size * sizeof *numbers);
+    leaf *all = malloc((size_t)size * (size_t)n * sizeof *all);
+    if (!numbers || !all) {
+        free(numbers);
+        free(all);
+        return out_of_memory();
+    }
+    const int64_t leaves = n;
+    int code = gather(c, &leaves, numbers, (int64_t)sizeof leaves);
+    for (int i = 1; code == 0 && i < size; i++)
+        if (numbers[i] != numbers[0]) code = tell_numbers(c, size, numbers);
     if (code == 0) code = gather(c, mine, all, n * (int64_t)sizeof *mine);
     int64_t buffer = 0;
     for (int64_t k = 0; code == 0 && k < n; k++) {
         const ffi_buffer *b = next(c, &buffer);
         int kinds = 0, entries = 0;
-        for (int i = 1; i < c->size; i++) {
+        for (int i = 1; i < size; i++) {
             const leaf *one = &all[i * n + k], *first = &all[k];
             kinds |= one->number != first->number || one->dtype != first->dtype || one->dims != first->dims;
             entries |= one->data != first->data;
         }
         if (kinds)
-            code = tell_kinds(c, all, n, k);
+            code = tell_kinds(c, size, all, n, k);
         else if (entries)
-            code = tell_entries(c, &arrays[k], b, all, n, k);
+            code = tell_entries(c, &arrays[k], b, size, all, n, k);
     }
     free(numbers);
     free(all);
@@ -388,13 +397,13 @@ static int refuse_names(int64_t arrays, int64_t names) {
 
 int assert_replicated(const frame *c) {
     int64_t n = count_arrays(c);
-    if (c->arrays[ATTRIBUTE_LEAVES].size != n) return refuse_names(n, c->arrays[ATTRIBUTE_LEAVES].size);
+    if (n == 0 || c->arrays[ATTRIBUTE_LEAVES].size != n) return refuse_names(n, c->arrays[ATTRIBUTE_LEAVES].size);
     array *arrays = calloc((size_t)n, sizeof *arrays);
     leaf *leaves = calloc((size_t)n, sizeof *leaves);
     int code = arrays && leaves ? give_back(c) : out_of_memory(), equal = 1;
-    if (code == 0) code = bring(c, arrays);
+    if (code == 0) code = bring(c, arrays, n);
     if (code == 0) {
-        describe_all(c, arrays, leaves);
+        describe_all(c, arrays, leaves, n);
         uint64_t number = (uint64_t)n;
         for (int64_t k = 0; k < n; k++) {
             number = wanted_mix(number, (uint64_t)leaves[k].number);

@@ -208,10 +208,10 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
 
-    static const int64_t lists[ATTRIBUTES][2] = {
-        [ATTRIBUTE_DESTS] = {1, 2},      [ATTRIBUTE_SENDTAGS] = {3, 4}, [ATTRIBUTE_SENDCOUNTS] = {1, 2},
-        [ATTRIBUTE_SOURCES] = {2, 1},    [ATTRIBUTE_RECVTAGS] = {5, 6}, [ATTRIBUTE_RECVCOUNTS] = {2, 1},
-        [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    static const int64_t lists[ATTRIBUTES][2] = {[ATTRIBUTE_DESTS] = {1, 2},      [ATTRIBUTE_SENDTAGS] = {3, 4},
+                                                 [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_SOURCES] = {2, 1},
+                                                 [ATTRIBUTE_RECVTAGS] = {5, 6},   [ATTRIBUTE_RECVCOUNTS] = {2, 1},
+                                                 [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
     for (int i = 0; i < ATTRIBUTES; i++)
         if (shape->attributes & DESTS && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
 

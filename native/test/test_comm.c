@@ -149,7 +149,7 @@ static void revokes_what_it_has_made(void) {
     CHECK_INT(fake->revoked, before + 3);
     CHECK_INT(loss_is(75), 0);
     mpixla_loss_classes_set(75, 76, 77);
-    for (int class = 74; class < 79; class ++) CHECK_INT(loss_is(class), class >= 75 && class <= 77);
+    for (int class = 74; class < 79; class++) CHECK_INT(loss_is(class), class >= 75 && class <= 77);
     CHECK_INT(loss_is_pending(76), 1);
     CHECK_INT(loss_is_pending(77), 0);
     mpixla_loss_classes_set(0, 0, 0);

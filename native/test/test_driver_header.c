@@ -85,7 +85,7 @@ SAME_PLACE(height, Height);
 #define driver_byte BYTE
 #define driver_copy_2d COPY_2D
 #define SAME_FUNCTION(function, prototype) \
-    _Static_assert(_Generic(&function, CODE(*) prototype : 1, default : 0), #function " has another prototype");
+    _Static_assert(_Generic(&function, CODE(*) prototype: 1, default: 0), #function " has another prototype");
 #ifdef TEST_HIP_HEADER
 #define MPIXLA_DRIVER(name, cuda, hip, prototype) SAME_FUNCTION(hip, prototype)
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) SAME_FUNCTION(hip, prototype)

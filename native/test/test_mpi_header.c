@@ -23,7 +23,7 @@ IS_HANDLE(MPI_Datatype);
 IS_HANDLE(MPI_Op);
 IS_HANDLE(MPI_Request);
 
-_Static_assert(_Generic((MPI_Comm)0, int : 1, default : 0) == (sizeof(MPI_Comm) == sizeof(int)),
+_Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) == sizeof(int)),
                "the size of a handle does not tell its kind");
 
 /* Functions */
@@ -44,7 +44,7 @@ _Static_assert(_Generic((MPI_Comm)0, int : 1, default : 0) == (sizeof(MPI_Comm) 
 #define KEYVAL_COPY MPI_Comm_copy_attr_function *
 #define KEYVAL_DELETE MPI_Comm_delete_attr_function *
 #define SAME_FUNCTION(function, prototype) \
-    _Static_assert(_Generic(&function, int(*) prototype : 1, default : 0), #function " has another prototype");
+    _Static_assert(_Generic(&function, int(*) prototype: 1, default: 0), #function " has another prototype");
 
 #define COUNT int
 #define COUNTS const int *
@@ -70,13 +70,13 @@ _Static_assert(_Generic((MPI_Comm)0, int : 1, default : 0) == (sizeof(MPI_Comm) 
 /* What mpi_calls.inc gives MPI_Comm_create_keyval. */
 typedef int keyval_copy(MPI_Comm comm, int keyval, void *extra, void *in, void *out, int *flag);
 typedef int keyval_delete(MPI_Comm comm, int keyval, void *value, void *extra);
-_Static_assert(_Generic((MPI_Comm_copy_attr_function *)0, keyval_copy * : 1, default : 0), "keyval_copy differs");
-_Static_assert(_Generic((MPI_Comm_delete_attr_function *)0, keyval_delete * : 1, default : 0), "keyval_delete differs");
+_Static_assert(_Generic((MPI_Comm_copy_attr_function *)0, keyval_copy *: 1, default: 0), "keyval_copy differs");
+_Static_assert(_Generic((MPI_Comm_delete_attr_function *)0, keyval_delete *: 1, default: 0), "keyval_delete differs");
 
 /* Names: CMake writes one line for each that it finds in the tables. */
 #define MPI_NAME_DATATYPE(name) \
-    _Static_assert(_Generic((name), MPI_Datatype : 1, default : 0), #name " is not a datatype");
-#define MPI_NAME_REDUCTION(name) _Static_assert(_Generic((name), MPI_Op : 1, default : 0), #name " is not a reduction");
+    _Static_assert(_Generic((name), MPI_Datatype: 1, default: 0), #name " is not a datatype");
+#define MPI_NAME_REDUCTION(name) _Static_assert(_Generic((name), MPI_Op: 1, default: 0), #name " is not a reduction");
 #include "mpi_names.inc"
 #undef MPI_NAME_DATATYPE
 #undef MPI_NAME_REDUCTION

@@ -53,7 +53,7 @@ SAME_SIZE(driver_stream, STREAM)
 #define nccl_op ncclRedOp_t
 #define driver_stream STREAM
 #define MPIXLA_NCCL(name, function, result, prototype) \
-    _Static_assert(_Generic(&function, result(*) prototype : 1, default : 0), #function " has another prototype");
+    _Static_assert(_Generic(&function, result(*) prototype: 1, default: 0), #function " has another prototype");
 #include "tables/nccl_functions.def"
 
 int main(void) {

@@ -62,11 +62,10 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     CHECK_IN(text, ",\"rank\":0,\"ranks\":4,\"host\":\"");
     CHECK_IN(text, ",\"job\":\"a \\\"job\\\"\",\"clock\":\"here\",");
     CHECK_IN(text, "{\"number\":1,\"name\":\"rank0\",\"rank\":0,\"size\":4,\"members\":[[4,3,2],[11,1,1]]}}");
-    CHECK_IN(
-        text,
-        ",\"mpi\":\"MPI_Allreduce\",\"site\":\"a \\\"b\\\".py:3 in \\\\ ? caf\xc3\xa9 ?\",\"comm\":\"rank0\","
-        "\"number\":1,\"sequence\":0,\"sends\":12,\"receives\":12,\"items\":3,\"dtype\":\"float32\","
-        "\"op\":\"MPI_SUM\",\"thread\":1},\"ts\":");
+    CHECK_IN(text,
+             ",\"mpi\":\"MPI_Allreduce\",\"site\":\"a \\\"b\\\".py:3 in \\\\ ? caf\xc3\xa9 ?\",\"comm\":\"rank0\","
+             "\"number\":1,\"sequence\":0,\"sends\":12,\"receives\":12,\"items\":3,\"dtype\":\"float32\","
+             "\"op\":\"MPI_SUM\",\"thread\":1},\"ts\":");
     CHECK_IN(text, ",\"pid\":0,\"tid\":0,\"name\":\"allreduce\",\"cat\":\"collective\"}");
     CHECK_IN(text, "{\"ph\":\"X\",\"dur\":  ");
     CHECK(!strstr(text, "\"ph\":\"B\""));

@@ -310,7 +310,7 @@ static void end_job(void) {
     const report_ranks ranks = {.all = asked.all, .n = our.ranks};
     char *places = calloc((size_t)our.ranks, 128);
     if (places) name_silent(places);
-    char *text = report_write(&ranks, mpi_get()->world_rank, our.limit);
+    const char *text = report_write(&ranks, mpi_get()->world_rank, our.limit);
     write_all(text ? text
                    : "mpixla: a call has waited for longer than MPIXLA_TIMEOUT allows, so the whole job ends.\n");
     pause_for(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
