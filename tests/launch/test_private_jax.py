@@ -243,6 +243,21 @@ def names_this_line() -> bool:
     return str(PACKAGE / "ops" / "collective.py") in lines and users[:1] == [__file__]
 
 
+def keeps_ignored_checkpoint() -> bool:
+    """Reverse mode of a checkpoint within another, whose result leads to nothing here, communicates."""
+
+    @jax.checkpoint
+    def ignores(x):
+        jax.checkpoint(add)(x)
+        return jnp.sin(x)
+
+    return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: ignores(x).sum()))(X))
+
+
+def without_kept_recipes(monkeypatch):
+    monkeypatch.setattr(private_jax._partial_eval, "new_eqn_recipe", private_jax._new_recipe)
+
+
 def without_exclusion(monkeypatch):
     paths = private_jax._source_info._exclude_paths
     monkeypatch.setattr(
@@ -277,12 +292,13 @@ NEEDED = {
         without_effect("custom_derivatives_allowed_effects"),
     ),
     "effects.ordered_effects": (lowers(add), without_effect("ordered_effects")),
-    "effects.partial_eval_kept_effects": (keeps_ignored, without_effect("partial_eval_kept_effects")),
     "effects.remat_allowed_effects": (
         lowers(jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum()))),
         without_effect("remat_allowed_effects"),
     ),
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
+    "partial_eval.EffectHandle": (keeps_ignored, None),
+    "partial_eval.new_eqn_recipe": (keeps_ignored_checkpoint, without_kept_recipes),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
     "pxla.lower_sharding_computation": (reveals_hidden, without_rewriting),
     "source_info_util.is_user_filename": (names_this_line, None),

@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 from mpi4py import MPI
 
+import mpixla
 from reference import ROWS, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -125,3 +126,44 @@ def test_vmap_in_scan(row, comm, size):
     np.testing.assert_allclose(got, np.stack([f(f(x)) for x in xs]), rtol=1e-12)
     got = jax.jit(jax.vmap(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]))(xs)
     np.testing.assert_allclose(got, np.stack([f(f(x)) for x in xs]), rtol=1e-12)
+
+
+def _sum(x):
+    return mpixla.pvary(mpixla.allreduce(x, op=MPI.SUM))
+
+
+def _branch(x):
+    return jax.lax.cond(x.sum() < jnp.inf, _sum, lambda x: x, x)
+
+
+def _scan(x):
+    return jax.lax.scan(lambda carry, _: (_sum(carry), None), x, None, length=2)
+
+
+IGNORED = {
+    "checkpoint": jax.checkpoint(_sum),
+    "jit": jax.jit(_sum),
+    "cond": _branch,
+    "scan": _scan,
+    "fori_loop": lambda x: jax.lax.fori_loop(0, 2, lambda i, x: _sum(x), x),
+}
+
+
+@pytest.mark.parametrize("what", IGNORED)
+def test_reverse_mode_of_what_one_rank_ignores(what):
+    """Rank 0 ignores a result that the others use, within checkpoints and a loop: all make the same calls."""
+    comm = mpixla.get_default_comm()
+    others = comm.Split(min(comm.rank, 1), 0)
+
+    @jax.checkpoint
+    def body(x):
+        y = jax.tree.leaves(IGNORED[what](x))[0]
+        if comm.rank > 0:
+            x = x + 0 * mpixla.pvary(mpixla.allreduce(y, op=MPI.SUM, comm=others), comm=others)
+        return 2 * x
+
+    def loss(x):
+        return jax.lax.scan(lambda carry, _: (jax.checkpoint(body)(carry), None), x, None, length=2)[0].sum()
+
+    np.testing.assert_array_equal(jax.jit(jax.grad(loss))(jnp.ones(3)), 4 * np.ones(3))
+    mpixla.barrier()

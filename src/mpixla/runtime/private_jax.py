@@ -26,6 +26,9 @@ from jax._src import effects as _effects
 # Which frames of a traceback are the user's: JAX names them in what it compiles, and mpixla in reports.
 from jax._src import source_info_util as _source_info
 
+# What reverse mode keeps for later; see below.
+from jax._src.interpreters import partial_eval as _partial_eval
+
 # Executables that were compiled ahead of time, and where every program is lowered; see below.
 from jax._src.interpreters import pxla as _pxla
 
@@ -112,10 +115,28 @@ for _registry in (
     _effects.control_flow_allowed_effects,
     _effects.custom_derivatives_allowed_effects,
     _effects.remat_allowed_effects,
-    # Else reverse mode drops, inside remat, what leads to no result on this rank: the other ranks would wait for it.
-    _effects.partial_eval_kept_effects,
 ):
     _registry.add_type(CommunicationEffect)
+
+
+_new_recipe = _partial_eval.new_eqn_recipe
+
+
+def _new_kept_recipe(
+    trace: Any, inputs: Any, outputs: Any, primitive: Any, params: Any, effects: Any, *rest: Any
+) -> Any:
+    """Keeps equations that communicate, also where nobody uses their results.
+
+    Else reverse mode drops, inside remat, what leads to no result on this rank: the other ranks would wait for it. JAX
+    has a registry of effects for that (``partial_eval_kept_effects``), but not for checkpoints and branches.
+    """
+    recipe = _new_recipe(trace, inputs, outputs, primitive, params, effects, *rest)
+    if ordered in effects:
+        trace.effect_handles.append(_partial_eval.EffectHandle(inputs, recipe))
+    return recipe
+
+
+_partial_eval.new_eqn_recipe = _new_kept_recipe
 
 
 def looks_for_nan() -> bool:
