@@ -108,8 +108,8 @@ _LARGE = 2**18  # elements: too many for MPI to send them unasked
 CHECKS = [
     Check(
         "assert_replicated",
-        lambda w, x: mpixla.assert_replicated(mpixla.allreduce(x, MPI.SUM, comm=w.comm), comm=w.comm),
-        _total,
+        lambda w, x: mpixla.assert_replicated(jnp.ones_like(x), comm=w.comm),
+        lambda w, xs: np.ones_like(xs[0]),
     ),
     Check("barrier", lambda w, x: mpixla.barrier(comm=w.comm), lambda w, xs: None),
     Check("bcast", lambda w, x: mpixla.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
