@@ -106,11 +106,6 @@ def _from_below(w: World, xs: list[np.ndarray]) -> np.ndarray:
 _LARGE = 2**18  # elements: too many for MPI to send them unasked
 
 CHECKS = [
-    Check(
-        "assert_replicated",
-        lambda w, x: mpixla.assert_replicated(jnp.ones_like(x), comm=w.comm),
-        lambda w, xs: np.ones_like(xs[0]),
-    ),
     Check("barrier", lambda w, x: mpixla.barrier(comm=w.comm), lambda w, xs: None),
     Check("bcast", lambda w, x: mpixla.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
     Check("allreduce", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total),
@@ -135,6 +130,11 @@ CHECKS = [
         lambda w, x: jnp.stack(mpixla.allreduce((x, jnp.full_like(x, w.rank)), MPI.MAXLOC, comm=w.comm)),
         lambda w, xs: np.stack([np.max(xs, 0), np.argmax(xs, 0)]),
         np.int32,
+    ),
+    Check(
+        "assert_replicated",
+        lambda w, x: mpixla.assert_replicated(jnp.ones_like(x), comm=w.comm),
+        lambda w, xs: np.ones_like(xs[0]),
     ),
     Check(
         "reduce",
