@@ -136,7 +136,7 @@ def _new_kept_recipe(
     return recipe
 
 
-_partial_eval.new_eqn_recipe = _new_kept_recipe
+_partial_eval.new_eqn_recipe = _new_kept_recipe  # type: ignore[assignment]
 
 
 def looks_for_nan() -> bool:
