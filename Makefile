@@ -88,9 +88,11 @@ QUICK_GPU_TESTS := $(addprefix tests/spmd/,test_halo.py test_status.py)
 # but compare what the library assumes with the mpi.h of this MPI and the header of this jaxlib.
 MPI_HEADERS = $(subst $() ,;,$(wildcard $(addprefix $(CURDIR)/$(VENV)/include/,mpi.h mpi_abi.h)))
 
+C_KINDS ?= Release Sanitize
+
 test-c: $(VENV)/installed
 	@mkdir -p build
-	@for kind in Release Sanitize; do \
+	@for kind in $(C_KINDS); do \
 	    echo "== C tests, $$kind"; \
 	    $(BIN)/cmake -S . -B $(C_BUILD)/$$kind -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
 	        -DMPIXLA_TESTS=ON -DMPIXLA_WERROR=ON -DMPIXLA_SANITIZE=$$(test $$kind = Sanitize && echo ON || echo OFF) \
