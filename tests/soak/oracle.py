@@ -95,7 +95,7 @@ def _matrix(model: Model, operands: list[Value], results: list[Value], by: Value
 
 
 def fit(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return np.resize(x, shape) if x.size else np.zeros(shape, x.dtype)
+    return np.resize(x, shape) if x.size else np.full(shape, x.dtype.name == "float8_e8m0fnu", x.dtype)
 
 
 def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
