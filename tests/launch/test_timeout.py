@@ -311,6 +311,8 @@ def test_threads(job):
         2,
         """
     comms = [MPI.COMM_WORLD.Dup() for _ in range(2)]
+    for comm in comms:  # first used in one order on both ranks: docs/timeout.md
+        mpixla.barrier(comm=comm)
     def work(i):
         for step in range(3):
             if (rank, i, step) == (1, 1, 2):
