@@ -100,7 +100,7 @@ test-c: $(VENV)/installed
 	        -DMPIXLA_MPI_INCLUDE='$(MPI_HEADERS)' \
 	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
-	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --parallel 4 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error) || exit 1; \
+	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --timeout 300 --parallel 4 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error) || exit 1; \
 	done
 
 # The C tests with other tools: $(1) is the build's name, $(2) what cmake is told, $(3) the targets.
@@ -114,7 +114,7 @@ endef
 # All of them: what has no threads itself may still meet those of the library.
 test-threads: $(VENV)/installed
 	$(call c_build,c-threads,-DMPIXLA_SANITIZE=thread)
-	$(BIN)/ctest --test-dir build/c-threads --parallel 4 --output-on-failure
+	$(BIN)/ctest --test-dir build/c-threads --timeout 300 --parallel 4 --output-on-failure
 
 # New cases in each run; a case that fails is named, and SEED=its number runs it alone.
 SECONDS ?= 60

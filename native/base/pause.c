@@ -1,7 +1,8 @@
 #include "base/pause.h"
 
 #include <stddef.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 static _Thread_local atomic_int *pauses;
 static _Thread_local int64_t waited, began; /* nanoseconds */
@@ -14,19 +15,13 @@ static void turn(void) {
     if (pauses) atomic_fetch_add_explicit(pauses, 1, memory_order_relaxed);
 }
 
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void pause_begin(void) {
     turn();
-    began = now();
+    began = clock_now();
 }
 
 void pause_end(void) {
-    waited += now() - began;
+    waited += clock_now() - began;
     turn();
 }
 

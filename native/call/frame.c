@@ -1,11 +1,11 @@
 #include "call/frame.h"
 
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "call/site.h"
 #include "mpi/float_reduce.h"
 #include "mpi/pair_reduce.h"
@@ -459,16 +459,6 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
 
 /* Text */
 
-__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format,
-                                                        ...) {
-    if (used >= bytes) return used;
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text + used, bytes - used, format, arguments);
-    va_end(arguments);
-    return length < 0 ? used : used + (size_t)length;
-}
-
 static const char *peer_name(int64_t peer, char number[24]) {
     if (peer == MPIXLA_ANY_SOURCE) return "any";
     if (peer == MPIXLA_PROC_NULL) return "nobody";
@@ -480,8 +470,8 @@ static size_t add_message(char *text, size_t bytes, size_t used, const char *arr
                           const frame_buffer *b) {
     char number[24], tag_text[24];
     snprintf(tag_text, sizeof tag_text, tag == MPIXLA_ANY_TAG ? "any" : "%lld", (long long)tag);
-    return add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
-               (long long)b->count);
+    return text_add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
+                    (long long)b->count);
 }
 
 /* The neighbours on one side of an exchange, and the items that go to them or come from them. */
@@ -493,8 +483,8 @@ static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *
         neighbours++;
         items += counts->items[i];
     }
-    return add(text, bytes, used, " %s %lld neighbours with %lld items", arrow, (long long)neighbours,
-               (long long)items);
+    return text_add(text, bytes, used, " %s %lld neighbours with %lld items", arrow, (long long)neighbours,
+                    (long long)items);
 }
 
 static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
@@ -502,17 +492,17 @@ static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
     int sending = f->fault.sending;
     int64_t i = f->fault.slot;
     char number[24];
-    return add(text, bytes, used, ", in %s slot %lld %s %s with tag %lld and %lld items",
-               sending ? "destination" : "source", (long long)i, sending ? "->" : "<-",
-               peer_name(a[sending ? ATTRIBUTE_DESTS : ATTRIBUTE_SOURCES].items[i], number),
-               (long long)a[sending ? ATTRIBUTE_SENDTAGS : ATTRIBUTE_RECVTAGS].items[i],
-               (long long)a[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
+    return text_add(text, bytes, used, ", in %s slot %lld %s %s with tag %lld and %lld items",
+                    sending ? "destination" : "source", (long long)i, sending ? "->" : "<-",
+                    peer_name(a[sending ? ATTRIBUTE_DESTS : ATTRIBUTE_SOURCES].items[i], number),
+                    (long long)a[sending ? ATTRIBUTE_SENDTAGS : ATTRIBUTE_RECVTAGS].items[i],
+                    (long long)a[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
 }
 
 static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
-    used = add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
-    for (int i = 1; i < n; i++) used = add(text, bytes, used, ", %lld", (long long)rows[i]);
-    return add(text, bytes, used, " rows");
+    used = text_add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
+    for (int i = 1; i < n; i++) used = text_add(text, bytes, used, ", %lld", (long long)rows[i]);
+    return text_add(text, bytes, used, " rows");
 }
 
 /* The rows of each rank, or of the first ones, and what all ranks must agree on: MPI itself only says that a message is
@@ -525,24 +515,24 @@ static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     if (n > 1) snprintf(ranks, sizeof ranks, "ranks 0 to %d%s", n - 1, others);
     if (f->shape->counts != EXCHANGED_ROWS) {
         used = add_rows(text, bytes, used, ", with", rows_of(f, PARTS_SENT), n);
-        return add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
+        return text_add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
     }
     used = add_rows(text, bytes, used, ", sending", rows_of(f, PARTS_SENT), n);
-    used = add(text, bytes, used, " to %s", ranks);
+    used = text_add(text, bytes, used, " to %s", ranks);
     used = add_rows(text, bytes, used, " and receiving", rows_of(f, PARTS_RECEIVED), n);
-    return add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
+    return text_add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
 }
 
 static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
     const char *line = site_text(site);
-    return *line ? add(text, bytes, used, ", %s %s", what, line) : used;
+    return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
 }
 
 void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     const frame *waits = NULL;
     size_t used = 0;
     if (f->shape->request == FRAME_WAITS) {
-        used = add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->started ? "" : "no request");
+        used = text_add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->started ? "" : "no request");
         if (!f->started && details) (void)add_site(text, bytes, used, "at", f->site);
         if (!f->started || used >= bytes) return;
         waits = f;
@@ -550,9 +540,9 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     }
     const int64_t *a = f->attributes;
     const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    used = add(text, bytes, used, "%s", f->shape->mpi_name);
-    if (frame_has(f, ATTRIBUTE_WIDTH)) used = add(text, bytes, used, " of the halos of blocks");
-    if (frame_has(f, ATTRIBUTE_LEAVES)) used = add(text, bytes, used, " that compares arrays");
+    used = text_add(text, bytes, used, "%s", f->shape->mpi_name);
+    if (frame_has(f, ATTRIBUTE_WIDTH)) used = text_add(text, bytes, used, " of the halos of blocks");
+    if (frame_has(f, ATTRIBUTE_LEAVES)) used = text_add(text, bytes, used, " that compares arrays");
     if (frame_has(f, ATTRIBUTE_DEST))
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (frame_has(f, ATTRIBUTE_SOURCE)) {
@@ -561,18 +551,18 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
         used = add_neighbours(text, bytes, used, "->", &f->arrays[ATTRIBUTE_DESTS], &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         used = add_neighbours(text, bytes, used, "<-", &f->arrays[ATTRIBUTE_SOURCES], &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (!frame_has(f, ATTRIBUTE_DEST) && data->dtype) {
-        used = add(text, bytes, used, " with %lld items", (long long)data->count);
+        used = text_add(text, bytes, used, " with %lld items", (long long)data->count);
     }
-    if (frame_has(f, ATTRIBUTE_ROOT)) used = add(text, bytes, used, " and root %d", f->root);
-    if (f->reverse) used = add(text, bytes, used, " from the last rank");
+    if (frame_has(f, ATTRIBUTE_ROOT)) used = text_add(text, bytes, used, " and root %d", f->root);
+    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
     if (!details) return;
-    if (data->dtype) used = add(text, bytes, used, " of %s", data->dtype->row->name);
+    if (data->dtype) used = text_add(text, bytes, used, " of %s", data->dtype->row->name);
     if (f->recv.dtype && f->recv.dtype != data->dtype)
-        used = add(text, bytes, used, " and %s", f->recv.dtype->row->name);
-    if (frame_has(f, ATTRIBUTE_OP)) used = add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
+        used = text_add(text, bytes, used, " and %s", f->recv.dtype->row->name);
+    if (frame_has(f, ATTRIBUTE_OP)) used = text_add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
     if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
-    used = add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
-               f->communicator->name);
+    used = text_add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
+                    f->communicator->name);
     if (waits) used = add_site(text, bytes, used, "at", waits->site);
     used = add_site(text, bytes, used, waits ? "started at" : "at", f->site);
     if (has_rows(f)) add_parts(f, text, bytes, used);

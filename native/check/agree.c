@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "check/wanted.h"
 #include "mpi/reduction.h"
 
@@ -29,20 +30,11 @@ typedef struct agreement {
     struct agreement *next;
 } agreement;
 
-static mpixla_handle maximum(void) {
-    static int64_t number = -1;
-    size_t rows;
-    const mpixla_reduction_row *table = mpixla_reduction_table(&rows);
-    for (size_t i = 0; number < 0 && i < rows; i++)
-        if (strcmp(table[i].name, "MPI_MAX") == 0) number = (int64_t)i;
-    return *reduction_find(number);
-}
-
 static int words_start(const comm_entry *entry, uint64_t number, words *w) {
     w->mine[0] = number;
     w->mine[1] = ~number;
-    return mpi_get()->small->iallreduce(w->mine, w->most, 2, dtype_find(FFI_U64)->handle, maximum(), entry->handle,
-                                        &w->request);
+    return mpi_get()->small->iallreduce(w->mine, w->most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
+                                        entry->handle, &w->request);
 }
 
 static int words_wait(words *w, int *agree) {
@@ -60,12 +52,10 @@ typedef struct text {
 } text;
 
 __attribute__((format(printf, 2, 3))) static void add(text *t, const char *format, ...) {
-    if (t->used >= t->bytes) return;
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(t->at + t->used, t->bytes - t->used, format, arguments);
+    t->used = text_add_list(t->at, t->bytes, t->used, format, arguments);
     va_end(arguments);
-    if (length > 0) t->used += (size_t)length;
 }
 
 /* "ranks 0, 2 and 5 to 7": those that want what `first` wants. */

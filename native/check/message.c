@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "call/site.h"
 
@@ -106,12 +107,6 @@ static int status_int(const void *status, size_t at) {
     int value;
     memcpy(&value, (const char *)status + at, sizeof value);
     return value;
-}
-
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* Between two looks. */
@@ -455,9 +450,9 @@ void message_forget(check_state *s, frame *f) {
 
 static int answer_wait(check_state *s, sent *one) {
     courier *c = s->courier;
-    int64_t until = now() + atomic_load(&patience);
+    int64_t until = clock_now() + atomic_load(&patience);
     message_poll(s);
-    for (int looks = 0; !one->answered && now() < until; looks++) {
+    for (int looks = 0; !one->answered && clock_now() < until; looks++) {
         pause_briefly(looks);
         message_poll(s);
     }
@@ -476,7 +471,7 @@ static int answer_wait(check_state *s, sent *one) {
 /* Waits until it is known which note is the message's, or that none is. */
 static void note_wait(check_state *s, expected *e, int source) {
     const courier *c = s->courier;
-    int64_t until = now() + NOTE_PATIENCE;
+    int64_t until = clock_now() + NOTE_PATIENCE;
     for (int looks = 0; !c->peers[source].lost; looks++) {
         message_poll(s);
         if (!e->note && e->source == MPIXLA_ANY_SOURCE) match_from_anybody(s, e, source);
@@ -485,7 +480,7 @@ static void note_wait(check_state *s, expected *e, int source) {
         for (const arrived *n = c->notes; n; n = n->next) held |= n->held && n->content.from == source;
         if (e->source != MPIXLA_ANY_SOURCE && held) {
             lose(s, source);
-        } else if (now() >= until) {
+        } else if (clock_now() >= until) {
             lose(s, source);
             fprintf(stderr,
                     "mpixla: r%d | MPIXLA_CHECK: a message from rank %d of communicator '%s' was not sent with mpixla; "
@@ -547,8 +542,8 @@ int message_end(check_state *s, const frame *call, const void *status, int accep
 void message_finish(check_state *s) {
     courier *c = s->courier;
     if (!c || !c->joined) return;
-    int64_t half = atomic_load(&patience) / 2, until = now() + (half > END_PATIENCE ? half : END_PATIENCE);
-    for (int looks = 0; (c->sents || c->letters) && now() < until; looks++) {
+    int64_t half = atomic_load(&patience) / 2, until = clock_now() + (half > END_PATIENCE ? half : END_PATIENCE);
+    for (int looks = 0; (c->sents || c->letters) && clock_now() < until; looks++) {
         message_poll(s);
         letters_sweep(c);
         pause_briefly(looks);

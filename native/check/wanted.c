@@ -1,9 +1,9 @@
 #include "check/wanted.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "mpi/reduction.h"
 
 /* FNV-1a, and then a mixer, so that each bit of the input reaches each of the result. */
@@ -84,16 +84,6 @@ int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
 
 /* Words */
 
-__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format,
-                                                        ...) {
-    if (used >= bytes) return used;
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text + used, bytes - used, format, arguments);
-    va_end(arguments);
-    return length < 0 ? used : used + (size_t)length;
-}
-
 void wanted_name(int differences, char *text, size_t bytes) {
     static const struct {
         int bit;
@@ -109,24 +99,24 @@ void wanted_name(int differences, char *text, size_t bytes) {
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (!(differences & all[i].bit)) continue;
         differences &= ~all[i].bit;
-        used = add(text, bytes, used, "%s%s", used == 0 ? "" : differences ? ", " : " and ", all[i].name);
+        used = text_add(text, bytes, used, "%s%s", used == 0 ? "" : differences ? ", " : " and ", all[i].name);
     }
 }
 
 static size_t add_list(char *text, size_t bytes, size_t used, const char *what, const frame_array *list) {
     enum { SHOWN = 12 };
-    used = add(text, bytes, used, " %s", what);
+    used = text_add(text, bytes, used, " %s", what);
     for (int64_t i = 0; i < list->size && i < SHOWN; i++)
-        used = add(text, bytes, used, "%s%lld", i == 0 ? " " : ", ", (long long)list->items[i]);
-    return list->size > SHOWN ? add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;
+        used = text_add(text, bytes, used, "%s%lld", i == 0 ? " " : ", ", (long long)list->items[i]);
+    return list->size > SHOWN ? text_add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;
 }
 
 static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) {
     int64_t number = 0;
-    used = add(text, bytes, used, " of");
+    used = text_add(text, bytes, used, " of");
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1), number++) {
         const dtype_entry *dtype = dtype_find(((const ffi_buffer *)f->operands->buffers[i])->dtype);
-        used = add(text, bytes, used, "%s%s", number == 0 ? " " : ", ", dtype ? dtype->row->name : "?");
+        used = text_add(text, bytes, used, "%s%s", number == 0 ? " " : ", ", dtype ? dtype->row->name : "?");
     }
     return frame_has(f, ATTRIBUTE_WIDTH) ? add_list(text, bytes, used, "with width", &f->arrays[ATTRIBUTE_WIDTH])
                                          : used;
@@ -135,31 +125,31 @@ static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) 
 static void describe(const frame *f, const wanted_facts *facts, char *text, size_t bytes) {
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     const char *joins = " with";
-    size_t used = add(text, bytes, 0, "%s",
-                      frame_has(f, ATTRIBUTE_DESTS) ? "an exchange with neighbours"
-                      : f->shape->counts == MANY    ? f->shape->op_name
-                                                    : f->shape->mpi_name);
+    size_t used = text_add(text, bytes, 0, "%s",
+                           frame_has(f, ATTRIBUTE_DESTS) ? "an exchange with neighbours"
+                           : f->shape->counts == MANY    ? f->shape->op_name
+                                                         : f->shape->mpi_name);
     if (f->shape->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)
-        used = add(text, bytes, used, " of %s%lld item%s of %s",
-                   f->shape->counts >= GATHERED_ROWS && f->shape->counts <= EXCHANGED_ROWS ? "rows of " : "",
-                   (long long)facts->items, facts->items == 1 ? "" : "s", dtype->row->name);
+        used = text_add(text, bytes, used, " of %s%lld item%s of %s",
+                        f->shape->counts >= GATHERED_ROWS && f->shape->counts <= EXCHANGED_ROWS ? "rows of " : "",
+                        (long long)facts->items, facts->items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
-        used = add(text, bytes, used, " of %s", dtype->row->name);
+        used = text_add(text, bytes, used, " of %s", dtype->row->name);
     if (frame_has(f, ATTRIBUTE_OP)) {
         size_t predefined;
         (void)mpixla_reduction_table(&predefined);
         int is_user_made = facts->reduction == (int64_t)predefined;
-        used = add(text, bytes, used, "%s op %s", joins,
-                   is_user_made ? "user-made" : reduction_name(f->attributes[ATTRIBUTE_OP]));
+        used = text_add(text, bytes, used, "%s op %s", joins,
+                        is_user_made ? "user-made" : reduction_name(f->attributes[ATTRIBUTE_OP]));
         joins = " and";
     }
     if (frame_has(f, ATTRIBUTE_ROOT)) {
-        used = add(text, bytes, used, "%s root %d", joins, f->root);
+        used = text_add(text, bytes, used, "%s root %d", joins, f->root);
         joins = " and";
     }
-    if (f->reverse) used = add(text, bytes, used, " from the last rank");
+    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
     if (frame_has(f, ATTRIBUTE_COUNTS))
         (void)add_list(text, bytes, used, strcmp(joins, " and") == 0 ? "and counts" : "with counts",
                        &f->arrays[ATTRIBUTE_COUNTS]);

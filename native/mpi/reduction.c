@@ -33,6 +33,16 @@ typedef struct user_made {
 static list user_mades = {.item_size = sizeof(user_made), .what = "user-made reductions"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
+static int64_t row_named(const char *name) {
+    int64_t i = 0;
+    while (i < ROWS && strcmp(rows[i].name, name) != 0) i++;
+    return i;
+}
+
+const mpixla_handle *reduction_named(const char *name) {
+    return reduction_find(row_named(name));
+}
+
 const mpixla_reduction_row *mpixla_reduction_table(size_t *count) {
     *count = ROWS;
     return rows;
@@ -49,14 +59,12 @@ static uint64_t types_of(const char *kinds) {
 }
 
 int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
-    for (int i = 0; i < ROWS; i++) {
-        if (strcmp(rows[i].name, name) != 0) continue;
-        predefined[i].handle = handle;
-        predefined[i].takes = types_of(rows[i].kinds);
-        predefined[i].bound = 1;
-        return 0;
-    }
-    return error_set("no row of native/tables/reductions.def is called %s", name);
+    int64_t i = row_named(name);
+    if (i == ROWS) return error_set("no row of native/tables/reductions.def is called %s", name);
+    predefined[i].handle = handle;
+    predefined[i].takes = types_of(rows[i].kinds);
+    predefined[i].bound = 1;
+    return 0;
 }
 
 /* The handle in a variable of MPI's type. */

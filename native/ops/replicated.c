@@ -4,12 +4,12 @@
 #include "ops/replicated.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "call/site.h"
 #include "check/wanted.h"
 #include "device/pool.h"
@@ -48,16 +48,6 @@ static uint64_t number_of(const char *data, int64_t bytes) {
     uint64_t n = wanted_number(data + at, (size_t)(bytes - at));
     for (int i = 0; i < 4; i++) n = wanted_mix(n, lanes[i]);
     return wanted_mix(n, (uint64_t)bytes);
-}
-
-__attribute__((format(printf, 4, 5))) static size_t add(char *text, size_t bytes, size_t used, const char *format,
-                                                        ...) {
-    if (used >= bytes) return used;
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text + used, bytes - used, format, arguments);
-    va_end(arguments);
-    return length < 0 ? used : used + (size_t)length;
 }
 
 /* Arrays */
@@ -123,12 +113,12 @@ static void describe_all(const frame *c, const array *arrays, leaf *leaves, int6
         one->items = 1;
         one->dims = wanted_number(b->dims, (size_t)b->rank * sizeof *b->dims);
         one->data = number_of(arrays[k].data, arrays[k].bytes);
-        size_t used = add(one->shape, SHAPE_BYTES, 0, "(");
+        size_t used = text_add(one->shape, SHAPE_BYTES, 0, "(");
         for (int64_t axis = 0; axis < b->rank; axis++) {
             one->items *= b->dims[axis];
-            used = add(one->shape, SHAPE_BYTES, used, axis == 0 ? "%lld" : ", %lld", (long long)b->dims[axis]);
+            used = text_add(one->shape, SHAPE_BYTES, used, axis == 0 ? "%lld" : ", %lld", (long long)b->dims[axis]);
         }
-        (void)add(one->shape, SHAPE_BYTES, used, b->rank == 1 ? ",)" : ")");
+        (void)text_add(one->shape, SHAPE_BYTES, used, b->rank == 1 ? ",)" : ")");
     }
 }
 
@@ -189,30 +179,30 @@ static size_t add_values(char *text, size_t bytes, size_t used, const dtype_entr
         describe_bits(one->mine, dtype->row->itemsize, mine, sizeof mine);
         describe_bits(one->theirs, dtype->row->itemsize, theirs, sizeof theirs);
     }
-    return add(text, bytes, used, "%s, where rank %d has %s", mine, reference, theirs);
+    return text_add(text, bytes, used, "%s, where rank %d has %s", mine, reference, theirs);
 }
 
 /* "[1, 2]" */
 static size_t add_index(char *text, size_t bytes, size_t used, const ffi_buffer *b, int64_t entry) {
     int64_t below = 1;
     for (int64_t axis = 0; axis < b->rank; axis++) below *= b->dims[axis];
-    used = add(text, bytes, used, "[");
+    used = text_add(text, bytes, used, "[");
     for (int64_t axis = 0; axis < b->rank; axis++) {
         below /= b->dims[axis];
-        used = add(text, bytes, used, axis == 0 ? "%lld" : ", %lld", (long long)(entry / below));
+        used = text_add(text, bytes, used, axis == 0 ? "%lld" : ", %lld", (long long)(entry / below));
         entry %= below;
     }
-    return add(text, bytes, used, "]");
+    return text_add(text, bytes, used, "]");
 }
 
 static size_t add_head(char *text, size_t bytes) {
-    return add(text, bytes, 0, "r%d | assert_replicated: ", mpi_get()->world_rank);
+    return text_add(text, bytes, 0, "r%d | assert_replicated: ", mpi_get()->world_rank);
 }
 
 static size_t add_place(const frame *c, char *text, size_t bytes, size_t used) {
     const char *line = site_text(c->site);
-    used = add(text, bytes, used, " on all ranks of communicator '%s'", c->communicator->name);
-    return *line ? add(text, bytes, used, ", at %s", line) : used;
+    used = text_add(text, bytes, used, " on all ranks of communicator '%s'", c->communicator->name);
+    return *line ? text_add(text, bytes, used, ", at %s", line) : used;
 }
 
 static const char *name_of(const leaf *one) {
@@ -227,12 +217,8 @@ static int gather(const frame *c, const void *mine, void *all, int64_t bytes) {
 }
 
 static int are_equal(const frame *c, uint64_t number, int *equal) {
-    size_t rows;
-    const mpixla_reduction_row *table = mpixla_reduction_table(&rows);
-    int64_t maximum = 0;
-    while (strcmp(table[maximum].name, "MPI_MAX") != 0) maximum++;
     uint64_t mine[2] = {number, ~number}, most[2] = {number, ~number};
-    int code = mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_find(maximum),
+    int code = mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
                                            c->communicator->handle);
     *equal = most[0] == ~most[1];
     return code;
@@ -288,21 +274,21 @@ static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, int
         char text[ERROR_BYTES];
         int shown = 0;
         size_t used = add_head(text, sizeof text);
-        used = add(text, sizeof text, used, "%s, of shape %s and data type %s, is not the same", name_of(&all[k]),
-                   all[k].shape, dtype->row->name);
+        used = text_add(text, sizeof text, used, "%s, of shape %s and data type %s, is not the same", name_of(&all[k]),
+                        all[k].shape, dtype->row->name);
         used = add_place(c, text, sizeof text, used);
-        used = add(text, sizeof text, used, ":");
+        used = text_add(text, sizeof text, used, ":");
         for (int i = 0; i < size; i++) {
             const finding *one = &findings[i];
             if (one->differ == 0 || ++shown > SHOWN) continue;
-            used = add(text, sizeof text, used, "\n  rank %d differs from rank %d in %lld of %lld entr%s%s", i,
-                       reference, (long long)one->differ, (long long)all[k].items, all[k].items == 1 ? "y" : "ies",
-                       b->rank > 0 ? ", first at " : "");
+            used = text_add(text, sizeof text, used, "\n  rank %d differs from rank %d in %lld of %lld entr%s%s", i,
+                            reference, (long long)one->differ, (long long)all[k].items, all[k].items == 1 ? "y" : "ies",
+                            b->rank > 0 ? ", first at " : "");
             if (b->rank > 0) used = add_index(text, sizeof text, used, b, one->first);
-            used = add(text, sizeof text, used, ": ");
+            used = text_add(text, sizeof text, used, ": ");
             used = add_values(text, sizeof text, used, dtype, one, reference);
         }
-        if (shown > SHOWN) used = add(text, sizeof text, used, "\n  and %d more ranks", shown - SHOWN);
+        if (shown > SHOWN) used = text_add(text, sizeof text, used, "\n  and %d more ranks", shown - SHOWN);
         int64_t others = 0;
         for (int64_t l = k + 1; l < n; l++) {
             int differs = 0;
@@ -310,8 +296,8 @@ static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, int
             others += differs;
         }
         if (others > 0)
-            (void)add(text, sizeof text, used, "\n%lld array%s after it %s not the same either.", (long long)others,
-                      others == 1 ? "" : "s", others == 1 ? "is" : "are");
+            (void)text_add(text, sizeof text, used, "\n%lld array%s after it %s not the same either.",
+                           (long long)others, others == 1 ? "" : "s", others == 1 ? "is" : "are");
         (void)error_set("%s", text);
         code = MPI_REFUSED;
     }
@@ -326,10 +312,11 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
     int is_structure = 0, shown = 0;
     for (int i = 1; i < size; i++) is_structure |= all[i * n + k].number != all[k].number;
     size_t used = add_head(text, sizeof text);
-    used = is_structure ? add(text, sizeof text, used, "the tree has not the same structure")
-                        : add(text, sizeof text, used, "%s has not the same shape and data type", name_of(&all[k]));
+    used = is_structure
+               ? text_add(text, sizeof text, used, "the tree has not the same structure")
+               : text_add(text, sizeof text, used, "%s has not the same shape and data type", name_of(&all[k]));
     used = add_place(c, text, sizeof text, used);
-    used = add(text, sizeof text, used, ":");
+    used = text_add(text, sizeof text, used, ":");
     for (int i = 0; i < size; i++) {
         const leaf *one = &all[i * n + k];
         int known = 0;
@@ -338,9 +325,10 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
                      all[j * n + k].dims == one->dims;
         if (known || ++shown > SHOWN) continue;
         const dtype_entry *dtype = dtype_find((int)one->dtype);
-        used = add(text, sizeof text, used, "\n  rank %d has", i);
-        if (is_structure) used = add(text, sizeof text, used, " %s,", name_of(one));
-        used = add(text, sizeof text, used, " shape %s and data type %s", one->shape, dtype ? dtype->row->name : "?");
+        used = text_add(text, sizeof text, used, "\n  rank %d has", i);
+        if (is_structure) used = text_add(text, sizeof text, used, " %s,", name_of(one));
+        used =
+            text_add(text, sizeof text, used, " shape %s and data type %s", one->shape, dtype ? dtype->row->name : "?");
     }
     (void)error_set("%s", text);
     return MPI_REFUSED;
@@ -349,10 +337,11 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
 static int tell_numbers(const frame *c, int size, const int64_t *numbers) {
     char text[ERROR_BYTES];
     size_t used = add_head(text, sizeof text);
-    used = add(text, sizeof text, used, "the tree has not the same structure");
+    used = text_add(text, sizeof text, used, "the tree has not the same structure");
     used = add_place(c, text, sizeof text, used);
     for (int i = 0; i < size && i < 16; i++)
-        used = add(text, sizeof text, used, "%s rank %d has %lld leaves", i == 0 ? ":" : ",", i, (long long)numbers[i]);
+        used = text_add(text, sizeof text, used, "%s rank %d has %lld leaves", i == 0 ? ":" : ",", i,
+                        (long long)numbers[i]);
     (void)error_set("%s", text);
     return MPI_REFUSED;
 }

@@ -14,7 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "mpi/comm.h"
 #include "mpi/mpi.h"
 #include "transport/transport.h"
@@ -58,8 +60,7 @@ static struct {
     int64_t limit_ns, poll;
     mpixla_process *processes;
     int64_t ranks;
-    int talks; /* to other ranks */
-    pthread_t thread;
+    int talks;            /* to other ranks */
     pthread_mutex_t lock; /* held while the thread works */
     pthread_cond_t changed;
     int leaving, has_left;
@@ -75,19 +76,8 @@ static int has_joined;
 static inquiry asked;
 static int64_t cpu_time[2], cpu_when[2];
 
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static int64_t in_milliseconds(int64_t ms) {
-    return now() + ms * 1000000;
-}
-
-static void pause_for(int milliseconds) {
-    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
-    nanosleep(&t, NULL);
+    return clock_now() + ms * 1000000;
 }
 
 /* Measuring */
@@ -117,7 +107,7 @@ static int64_t longest(void) {
 }
 
 static void measure_processor(void) {
-    int64_t t = now();
+    int64_t t = clock_now();
     if (t - cpu_when[1] < 1000000000) return;
     cpu_when[0] = cpu_when[1];
     cpu_time[0] = cpu_time[1];
@@ -126,7 +116,7 @@ static void measure_processor(void) {
 }
 
 static int64_t percent(void) {
-    int64_t passed = now() - cpu_when[0];
+    int64_t passed = clock_now() - cpu_when[0];
     return cpu_when[0] == 0 ? -1 : (process_time() - cpu_time[0]) * 100 / passed;
 }
 
@@ -313,7 +303,7 @@ static void end_job(void) {
     const char *text = report_write(&ranks, mpi_get()->world_rank, our.limit);
     write_all(text ? text
                    : "mpixla: a call has waited for longer than MPIXLA_TIMEOUT allows, so the whole job ends.\n");
-    pause_for(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
+    clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
     if (our.talks) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_TIMED_OUT);
     _exit(EXIT_TIMED_OUT);
 }
@@ -342,7 +332,7 @@ static void decide(void) {
 }
 
 static void inquire(void) {
-    int64_t t = now(), thread = longest();
+    int64_t t = clock_now(), thread = longest();
     int late = t >= asked.until;
     if (asked.phase != IDLE && !still_waits()) inquiry_end(our.limit_ns);
     switch (asked.phase) {
@@ -383,13 +373,13 @@ static void sleep_until(int64_t t) {
 }
 
 static void *watch(void *nothing) {
-    int64_t before = now();
+    int64_t before = clock_now();
     pthread_mutex_lock(&our.lock);
     while (!our.has_left && !atomic_load(&our.stopped)) {
         int busy = asked.phase != IDLE || our.leaving;
-        sleep_until(now() + (busy ? INT64_C(1000000) * LEAVING_POLL : our.poll));
+        sleep_until(clock_now() + (busy ? INT64_C(1000000) * LEAVING_POLL : our.poll));
         if (atomic_load(&our.stopped)) break;
-        int64_t t = now();
+        int64_t t = clock_now();
         measure(t - before);
         before = t;
         measure_processor();
@@ -445,22 +435,13 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
     return 0;
 }
 
-static int thread_start(void) {
-    pthread_attr_t attributes;
-    pthread_condattr_t clock;
-    sigset_t all, kept;
-    if (pthread_condattr_init(&clock) != 0) return -1;
-    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-    int code = pthread_cond_init(&our.changed, &clock);
-    pthread_condattr_destroy(&clock);
-    if (code != 0 || pthread_attr_init(&attributes) != 0) return -1;
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all); /* the thread inherits the mask: signals are for the others */
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
-    code = pthread_create(&our.thread, &attributes, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
-    pthread_attr_destroy(&attributes);
+/* The thread sleeps by the clock that only goes forward. */
+static int changed_make(void) {
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0) return -1;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    int code = pthread_cond_init(&our.changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     return code == 0 ? 0 : -1;
 }
 
@@ -480,5 +461,5 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     if (our.talks) post_open(comm, (int)count);
     comm_finalize_tells(stop);
     transport_wait_for_nccl();
-    return thread_start() == 0 ? 0 : error_set("no thread can be started");
+    return changed_make() == 0 && thread_start(watch, STACK_BYTES) == 0 ? 0 : error_set("no thread can be started");
 }

@@ -14,7 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "mpi/mpi.h"
 #include "watch/flight.h"
 
@@ -38,11 +40,6 @@ static void on_signal(int number, siginfo_t *info, void *context) {
         before.sa_handler(number);
 }
 
-static void pause_for(int milliseconds) {
-    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
-    nanosleep(&t, NULL);
-}
-
 static int calls_last(const flight_seen *seen, int calls, char *text, size_t bytes) {
     for (int i = 0; i < calls; i++)
         if (flight_lasts(&seen[i], text, bytes)) return 1;
@@ -59,7 +56,7 @@ static void end(const char *call, const char *why) {
     say(call, why,
         ends_job ? "A call of MPI cannot be interrupted, so the whole job is aborted."
                  : "A call of MPI cannot be interrupted, so this process ends.");
-    pause_for(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
+    clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
     if (ends_job) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_INTERRUPTED);
     _exit(EXIT_INTERRUPTED);
 }
@@ -75,7 +72,7 @@ static void attend(const flight_seen *seen, int calls) {
             if (!is_patient) end(text, why);
             say(text, why, "Interrupt again to end the process.");
         }
-        pause_for(POLL_MILLISECONDS);
+        clock_sleep(POLL_MILLISECONDS);
     }
 }
 
@@ -89,22 +86,6 @@ static void *watch(void *nothing) {
     return nothing;
 }
 
-static int thread_start(void) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigset_t all, kept;
-    if (pthread_attr_init(&attributes) != 0) return -1;
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    /* The thread inherits the mask: signals are for the others. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
-    int code = pthread_create(&thread, &attributes, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
-    pthread_attr_destroy(&attributes);
-    return code == 0 ? 0 : -1;
-}
-
 int mpixla_interrupt_watch(int ends, int patient) {
     struct sigaction now;
     if (!mpi_get()) return error_set("mpixla_start has not been called");
@@ -113,7 +94,8 @@ int mpixla_interrupt_watch(int ends, int patient) {
     if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
     ends_job = ends;
     is_patient = patient;
-    if (sem_init(&signalled, 0, 0) != 0 || thread_start() != 0) return error_set("no thread can be started");
+    if (sem_init(&signalled, 0, 0) != 0 || thread_start(watch, STACK_BYTES) != 0)
+        return error_set("no thread can be started");
     memset(&now, 0, sizeof now);
     now.sa_sigaction = on_signal;
     now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));

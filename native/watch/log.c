@@ -2,8 +2,9 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum { LINE_BYTES = 512 };
 
@@ -19,9 +20,7 @@ int mpixla_logging_set(int wanted) {
 }
 
 static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)clock_now();
 }
 
 static void write_line(char *line, int length) {

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/pause.h"
 #include "call/site.h"
@@ -44,9 +45,7 @@ int trace_is_on(void) {
 }
 
 int64_t mpixla_trace_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return clock_now();
 }
 
 /* Text */

@@ -75,10 +75,15 @@ def _number(line: _Line, note: str) -> int:
     return number
 
 
-def _text(line: _Line, note: str) -> str:
-    file = line.file
+def short_name(file: str) -> str:
+    """A file as people name it: from the current directory, if it is below."""
     with contextlib.suppress(ValueError, OSError):
-        file = str(Path(file).relative_to(Path.cwd()))
+        return str(Path(file).relative_to(Path.cwd()))
+    return file
+
+
+def _text(line: _Line, note: str) -> str:
+    file = short_name(line.file)
     where = "" if line.function == "<module>" else f" in {line.function.rpartition('.')[2]}"
     return f"{file}:{line.line}{where}" + (f" ({note})" if note else "")
 

@@ -18,6 +18,7 @@ from . import native, settings
 from .comm import get_default_comm
 from .mpi import MPI
 from .private_jax import is_user_file
+from .sites import short_name
 
 _LINES = 8  # of a thread
 _BAD = -1.0
@@ -118,8 +119,8 @@ def _lines(frame: FrameType | None) -> Iterator[tuple[bool, str]]:
         code = frame.f_code
         source = linecache.getline(code.co_filename, frame.f_lineno).strip()
         is_users = is_user_file(code.co_filename) and not code.co_filename.startswith("<frozen")
-        file = code.co_filename
-        with suppress(ValueError, OSError):
-            file = str(Path(file).relative_to(Path.cwd()))
-        yield is_users, f"{file}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else "")
+        yield (
+            is_users,
+            f"{short_name(code.co_filename)}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else ""),
+        )
         frame = frame.f_back

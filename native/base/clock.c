@@ -1,0 +1,14 @@
+#include "base/clock.h"
+
+#include <time.h>
+
+int64_t clock_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void clock_sleep(int milliseconds) {
+    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
+    nanosleep(&t, NULL);
+}

@@ -1,0 +1,10 @@
+/* Threads of the library's own, which last as long as the process. */
+#ifndef MPIXLA_NATIVE_THREAD_H
+#define MPIXLA_NATIVE_THREAD_H
+
+#include <stddef.h>
+
+/* Starts a thread that nobody waits for and that takes no signals: those are for the others. Returns 0, or -1. */
+int thread_start(void *(*run)(void *nothing), size_t stack_bytes);
+
+#endif
