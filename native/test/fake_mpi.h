@@ -7,6 +7,7 @@
 #ifndef MPIXLA_TEST_FAKE_MPI_H
 #define MPIXLA_TEST_FAKE_MPI_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,7 +47,7 @@ typedef struct fake_mpi {
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
     int64_t missing;        /* items that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
-    int done;               /* whether MPI_Test finds a request completed */
+    atomic_int done;        /* whether MPI_Test finds a request completed */
     int arrives_whole;      /* messages that are received have as many elements as there is room for, not `arrived` */
     /* If not NULL, is given all memory that a call may read or write, and again when a request is waited for.
      */
@@ -54,13 +55,13 @@ typedef struct fake_mpi {
     int64_t (*item_bytes)(int type); /* bytes of each data type; NULL: FAKE_ITEM */
 
     /* What it recorded. */
-    int types;      /* derived types made and not freed */
-    int calls;      /* how many calls of functions that move data, MPI_Barrier among them */
-    char call[512]; /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
+    int types;        /* derived types made and not freed */
+    atomic_int calls; /* how many calls of functions that move data, MPI_Barrier among them */
+    char call[512];   /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
     const void *send;
-    void *recv, *status;  /* its buffers and status */
-    int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
-    int revoked;          /* communicators, by MPIX_Comm_revoke */
+    void *recv, *status;         /* its buffers and status */
+    atomic_int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
+    int revoked;                 /* communicators, by MPIX_Comm_revoke */
 
     int posted; /* non-blocking messages since all before them were waited for */
     fake_message messages[FAKE_MESSAGES];

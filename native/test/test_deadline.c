@@ -66,7 +66,7 @@ static int ended(void (*during)(void), int ranks, int talks, int stacks) {
         dup2(ends[1], STDERR_FILENO);
         if (start(ranks, talks) != 0) _exit(77);
         pthread_t thread;
-        if (stacks) pthread_create(&thread, NULL, tell_stacks, NULL);
+        if (stacks && pthread_create(&thread, NULL, tell_stacks, NULL) == 0) pthread_detach(thread);
         call_make(&c, "allreduce", FIXTURE_RANK0, 0);
         fake->during = during;
         calls_here = 1;
