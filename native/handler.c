@@ -46,12 +46,6 @@ static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
     return fail(call, FFI_FAILED_PRECONDITION, sentence, NULL);
 }
 
-/* The number that the MPI standard names; codes may be any numbers of the implementation. */
-static int class_of(int code) {
-    int class = 0;
-    return code <= 0 || mpi_get()->error_class(code, &class) != 0 ? code : class;
-}
-
 /* What to do about it, behind MPI's text. */
 static const char *advice_of(const frame *f, int class, comm_entry **lost) {
     *lost = loss_is(class) ? f->started ? f->started->communicator : f->communicator : NULL;
@@ -64,7 +58,7 @@ static const char *advice_of(const frame *f, int class, comm_entry **lost) {
 
 static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {
     char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 256];
-    int class = class_of(code);
+    int class = mpi_error_class(code);
     comm_entry *lost;
     const char *advice = advice_of(f, class, &lost);
     frame_describe(f, 1, what, sizeof what);
@@ -122,13 +116,16 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     if (code == 0) code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;
     if (code == 0 && f.id.dtype && request_take(&f)) code = MPI_REFUSED;
     if (code == 0 && tracing) trace_request(&traced, &f);
-    if (code == 0 && checks && check_wait(&f)) code = request_abandon(&f);
+    if (code == 0 && checks) {
+        code = check_wait(&f);
+        if (code != 0) request_abandon(&f);
+    }
     if (code == 0) {
         int logging = log_is_on();
         ran = 1;
         if (logging) log_start(&line, &f);
         code = run(&f, t, o);
-        if (logging) log_end(&line, &f, class_of(code));
+        if (logging) log_end(&line, &f, mpi_error_class(code));
         if (o->shape.request == FRAME_STARTS) request_settle(&f, code);
     }
     if (checks && begun) code = check_end(&f, ran, code);

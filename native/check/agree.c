@@ -205,12 +205,10 @@ struct agreement *agree_start(check_state *s, const frame *f, int *code) {
 int agree_wait(check_state *s, struct agreement *a) {
     while (!a->settled) settle(s, s->first);
     int code = a->code;
-    if (code > 0)
-        (void)error_set("MPI_Iallreduce or MPI_Allgather returned error code %d in the check of a call", code);
     if (code == MPI_REFUSED) (void)error_set("%s", a->refusal ? a->refusal : "the ranks do not agree");
     free(a->refusal);
     free(a);
-    return code != 0 ? MPI_REFUSED : 0;
+    return code;
 }
 
 void agree_end(check_state *s) {

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "call/site.h"
+#include "mpi/loss.h"
 
 /* Nanoseconds: how long a receiver waits for a note, a sender for an answer at first, and the end of the process for
  * the answers that did not come in time. What a sender waits is halved whenever nobody answers, down to the least. */
@@ -501,6 +502,7 @@ static int receive_end(check_state *s, expected *e, const void *status, int acce
         return code;
     }
     c->peers[source].received++;
+    if (code > 0 && loss_is(mpi_error_class(code))) lose(s, source); /* nothing has come, and nothing will */
     if (c->joined) note_wait(s, e, (int)source);
     arrived *n = e->note;
     if (code == 0 && mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) != 0) bytes = -1;

@@ -91,6 +91,11 @@ int64_t mpixla_count_limit_set(int64_t limit) {
     return before;
 }
 
+int mpi_error_class(int code) {
+    int class = 0;
+    return code <= 0 || library.error_class(code, &class) != 0 ? code : class;
+}
+
 void mpi_error_describe(const mpi_library *mpi, int code, char *text) {
     int length = 0;
     if (mpi->error_string(code, text, &length) != 0) snprintf(text, MPI_ERROR_BYTES, "unknown error");

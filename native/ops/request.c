@@ -197,13 +197,11 @@ void request_settle(frame *f, int code) {
     pthread_mutex_unlock(&table);
 }
 
-int request_abandon(frame *f) {
+void request_abandon(frame *f) {
     pthread_mutex_lock(&table);
     f->request->state = REQUEST_ABANDONED;
     pthread_mutex_unlock(&table);
     f->request = NULL;
-    f->started = NULL;
-    return MPI_REFUSED;
 }
 
 /* Calls */
@@ -287,8 +285,8 @@ int request_send(frame *f) {
 
 /* Nobody may write into the request's memory after it, so what still is under way after a failure is cancelled. */
 static int receive_end(const mpi_library *mpi, mpi_request *receiving, void *status) {
-    int code = mpi->wait(receiving, status), class = 0;
-    if (code != 0 && mpi->error_class(code, &class) == 0 && loss_is_pending(class) && mpi->cancel(receiving) == 0)
+    int code = mpi->wait(receiving, status);
+    if (loss_is_pending(mpi_error_class(code)) && mpi->cancel(receiving) == 0)
         (void)mpi->wait(receiving, status);
     return code;
 }

@@ -46,9 +46,9 @@ int request_take(frame *f);
  * it left the request. `code` is MPI's. */
 void request_settle(frame *f, int code);
 
-/* The call is refused (error_set) that would wait for f->request, a collective call that will never be complete: its
- * memory is MPI's for good. Returns MPI_REFUSED. */
-int request_abandon(frame *f);
+/* The call fails that would wait for f->request, a collective call that will never be complete: its memory is MPI's for
+ * good. */
+void request_abandon(frame *f);
 
 /* MPI_Send, returning MPI's code. To this rank itself it might wait for ever, as nobody else can receive the message,
  * so MPI gets a copy and is left with it; so is a wait for such an isend. */

@@ -109,14 +109,13 @@ static void lines(void) {
     others_differ = 0;
 }
 
-/* Rank 2 does not start a call, this one does, and so its request is never complete. */
-static void a_start_is_refused_when_it_is_waited_for(void) {
-    static call theirs, wait;
-    float id[2] = {0, 0};
+static call wait;
+
+/* A call that starts, in `c`, and the one that waits for it. */
+static void start_make(void) {
+    static float id[2];
     size_t rows;
     const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
-    want(&theirs, 77);
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     call_make(&wait, "barrier", FIXTURE_RANK0, 0);
     for (size_t i = 0; i < rows; i++) {
@@ -125,16 +124,35 @@ static void a_start_is_refused_when_it_is_waited_for(void) {
     }
     call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
+    call_insert(&wait, CALL_OPERANDS, 0, FFI_F32, 2, id);
+    call_insert(&wait, CALL_RESULTS, 0, FFI_F32, CALL_COUNT, wait.recv);
+}
+
+/* Rank 2 does not start a call, this one does, and so its request is never complete. */
+static void a_start_is_refused_when_it_is_waited_for(void) {
+    static call theirs;
+    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
+    want(&theirs, 77);
+    start_make();
     CHECK_STR(run(), "");
     CHECK_INT(comparisons, 1);
     CHECK_IN(made, "MPI_Iallreduce 3");
-    call_insert(&wait, CALL_OPERANDS, 0, FFI_F32, 2, id);
-    call_insert(&wait, CALL_RESULTS, 0, FFI_F32, CALL_COUNT, wait.recv);
     CHECK_IN(call_run(&wait), "\n  ranks 0, 1 and 3: MPI_Iallreduce of 3 items of float32 with op MPI_SUM");
     CHECK_IN(call_run(&wait), "was already waited for"); /* its memory is MPI's */
     others_differ = 0;
     CHECK_STR(run(), "");
     CHECK_STR(call_run(&wait), "");
+}
+
+/* Where MPI fails in the comparison, its error is that of the call that waits. */
+static void an_error_of_the_comparison_is_told(void) {
+    start_make();
+    CHECK_STR(run(), "");
+    fake->failing[0] = "MPI_Wait";
+    fake->code = 9;
+    CHECK_IN(call_run(&wait), "MPI_Wait returned error code 9: ");
+    fake->failing[0] = NULL;
+    CHECK_IN(call_run(&wait), "was already waited for");
 }
 
 static void what_goes_between_two_ranks(void) {
@@ -211,6 +229,7 @@ int main(int argc, char **argv) {
     a_call_that_differs_is_not_made();
     lines();
     a_start_is_refused_when_it_is_waited_for();
+    an_error_of_the_comparison_is_told();
     what_goes_between_two_ranks();
     return check_failures();
 }

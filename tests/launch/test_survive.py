@@ -73,6 +73,7 @@ def test_example(job, tmp_path, ranks, kill, at):
 
 # What a program sees
 
+CHECKED = pytest.mark.parametrize("check", ["0", "1"], ids=["", "checked"])
 PREAMBLE = """
 import jax, jax.numpy as jnp, mpixla, os, signal, sys
 from mpi4py import MPI
@@ -87,7 +88,8 @@ def left(comm):
 """
 
 
-def test_every_call_says_so(job):
+@CHECKED
+def test_every_call_says_so(job, check):
     """The exception has MPI's text and what to do; what nobody looks at after one that was seen is no failure."""
     done = job(
         3,
@@ -122,6 +124,7 @@ comm.Free()
 print("ended", flush=True)
 """,
         options=ULFM,
+        MPIXLA_CHECK=check,
     )
     assert done.stdout.count("ended") == 2
     assert "did not fail" not in done.stdout
@@ -176,7 +179,8 @@ print("ended", new.size, flush=True)
     assert done.stdout.count("ended 3") == 3
 
 
-def test_requests_to_the_dead(job):
+@CHECKED
+def test_requests_to_the_dead(job, check):
     """Their memory is free after the wait: nothing is under way in it any more."""
     done = job(
         3,
@@ -198,8 +202,10 @@ assert (mpixla.wait(there) == x).all()
 print("ended", flush=True)
 """,
         options=ULFM,
+        MPIXLA_CHECK=check,
     )
     assert done.stdout.count("failed True") == 4
+    assert "was not sent with mpixla" not in done.stderr
     assert done.stdout.count("ended") == 2
     assert "never waited for" not in done.stderr
 
