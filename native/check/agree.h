@@ -14,7 +14,8 @@ int agree_now(check_state *s, const frame *f);
 
 /* For a call that starts: the comparison is started, and nobody waits. NULL with error_set, or with MPI's error code in
  * `*code`. What it returns, agree_wait takes, once, when the call is waited for, and before: it returns 0,
- * MPI's error code, or MPI_REFUSED with error_set. A call that is refused there was started all the same, so its memory is MPI's for good.
+ * MPI's error code, or MPI_REFUSED with error_set. A call that is refused there was started all the same, so its memory
+ * is MPI's for good.
  */
 struct agreement *agree_start(check_state *s, const frame *f, int *code);
 int agree_wait(check_state *s, struct agreement *a);

@@ -286,8 +286,7 @@ int request_send(frame *f) {
 /* Nobody may write into the request's memory after it, so what still is under way after a failure is cancelled. */
 static int receive_end(const mpi_library *mpi, mpi_request *receiving, void *status) {
     int code = mpi->wait(receiving, status);
-    if (loss_is_pending(mpi_error_class(code)) && mpi->cancel(receiving) == 0)
-        (void)mpi->wait(receiving, status);
+    if (loss_is_pending(mpi_error_class(code)) && mpi->cancel(receiving) == 0) (void)mpi->wait(receiving, status);
     return code;
 }
 
