@@ -36,8 +36,9 @@ def _child(
 ) -> tuple[Scope, str]:
     core = scope.core
     parameter = core.fresh("a")
-    # Few of the outer variables, so that the function is one of its parameter above all.
-    usable = [n for n in scope.names if scope.usable(n)]
+    # Few of the outer variables, so that the function is one of its parameter above all. None in a vmap, where they
+    # are constants: a message of an array that has a batch does not fit a template without one.
+    usable = [] if batched and not scope.batched else [n for n in scope.names if scope.usable(n)]
     outer = [n for n in usable if core.chance(1.5 / len(usable))]
     names = [*outer, parameter]
     child = Scope(core, {**scope.env, parameter: value}, names, scope.grown, depth=scope.depth + 1, batched=batched)

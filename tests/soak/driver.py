@@ -24,7 +24,7 @@ from soak.watch import Watch
 
 WORLD = MPI.COMM_WORLD
 DRAWS = {"eager": 2, "jit": 6, "donated": 6, "mpixla.jit": 6, "in two parts": 2}
-LOOK = 4 * SHARED_BY  # programs between two looks at what may not grow
+LOOK = 2 * SHARED_BY  # programs between two looks at what may not grow
 
 # JAX says of what cannot be donated; it is not wanted, only possible.
 warnings.filterwarnings("ignore", "Some donated buffers were not usable")

@@ -24,7 +24,7 @@ that runs it alone. A run of 30 minutes writes this page.
 """
 
 LOOKS = f"""\
-Looked at every twenty programs, when all communicators were freed and JAX's caches emptied. The figures are those at
+Looked at every ten programs, when all communicators were freed and JAX's caches emptied. The figures are those at
 10 %, 50 %, 90 % and the end of the run. A run fails if one of them has grown from its first half to its second, or if
 memory grows by more than {BYTES_PER_PROGRAM} bytes for each program: the median of the slopes between all pairs of
 looks after the first third.
