@@ -38,7 +38,7 @@ LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
-	@echo 'make test-threads                      run the C tests under ThreadSanitizer'
+	@echo 'make test-threads                      run the C tests and those of Python threads under ThreadSanitizer'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
 	@echo 'make valgrind                          run the C tests under valgrind'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
@@ -111,10 +111,21 @@ define c_build
 	@$(BIN)/cmake --build build/$(1) --parallel $(3) >build/$(1).log 2>&1 || { cat build/$(1).log >&2; exit 1; }
 endef
 
-# All of them: what has no threads itself may still meet those of the library.
+# All of them: what has no threads itself may still meet those of the library. Then the library in Python, where races
+# within Python, JAX and MPI, which were not compiled for it, are not looked for. Of UCX (MPICH's) it can neither follow the
+# hooks, which run in a thread before it knows of it, nor copies out of other processes.
+TSAN_PYTHON = UCX_MEM_EVENTS=no UCX_MEM_MMAP_HOOK_MODE=none UCX_TLS=posix,self PYTHONPATH=build/c-threads/python \
+    TSAN_OPTIONS='ignore_noninstrumented_modules=1 report_thread_leaks=0 log_path=build/c-threads/report' $(LAUNCH) -n 2 \
+    env LD_PRELOAD="$$(realpath $$($(CC) -print-file-name=libtsan.so))" setarch -R $(CURDIR)/$(BIN)/python \
+    -m pytest -p no:cacheprovider tests/spmd/test_threads.py
 test-threads: $(VENV)/installed
 	$(call c_build,c-threads,-DMPIXLA_SANITIZE=thread)
 	$(BIN)/ctest --test-dir build/c-threads --timeout 300 --parallel 4 --output-on-failure
+	@rm -rf build/c-threads/python && mkdir -p build/c-threads/python
+	@cp -r src/mpixla build/c-threads/python && cp build/c-threads/libmpixla.so build/c-threads/python/mpixla
+	@rm -f build/c-threads/report*
+	$(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
+	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=100 MPIXLA_TRACE=build/c-threads/trace $(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
 
 # New cases in each run; a case that fails is named, and SEED=its number runs it alone.
 SECONDS ?= 60
