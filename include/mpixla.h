@@ -108,6 +108,12 @@ MPIXLA_API int mpixla_comm_is_alive(int64_t id);
 /* Which ranks of MPI_COMM_WORLD its processes are, in their order: for reports. */
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
+/* JAX's own collectives, through libmpixla_trampoline.so: a communicator for the next clique of devices for which XLA
+ * asks that has this first device, and this process at this place (native/trampoline/calls.h). */
+MPIXLA_API int mpixla_trampoline_offer(int64_t comm, int color, int key);
+/* How many offers XLA has not taken. */
+MPIXLA_API int mpixla_trampoline_offers(void);
+
 /* The line of the user's source that calls with the attribute "site" come from, by a number that is the same on every
  * rank: "model.py:42 in step". 0 is no site. The first name that a number gets is kept. */
 MPIXLA_API int mpixla_site_name(int64_t site, const char *text);

@@ -173,6 +173,24 @@ assert jax_has_started()
 """
 
 
+# A program is prepared once, before its first run, with its devices; one for a single device is not.
+PREPARES = """
+import jax, jax.numpy as jnp
+from mpixla.runtime import private_jax
+jax.config.update("jax_num_cpu_devices", 2)
+seen = []
+private_jax.before_first_execution(lambda executable, devices: seen.append((len(executable.hlo_modules()), devices)))
+mesh = jax.sharding.Mesh(jax.devices(), "x")
+spec = jax.sharding.PartitionSpec("x")
+f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
+compiled = f.lower(jnp.ones(2)).compile()
+assert not seen
+for _ in range(3):
+    f(jnp.ones(2)), compiled(jax.device_put(jnp.ones(2), jax.sharding.NamedSharding(mesh, spec)))
+assert 1 <= len(seen) <= 2 and set(seen) == {(1, tuple(jax.devices()))}, seen
+"""
+
+
 TOKENS = """
 import jax, jax.numpy as jnp
 from mpixla import compat
@@ -299,6 +317,8 @@ NEEDED = {
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
     "partial_eval.EffectHandle": (keeps_ignored, None),
     "partial_eval.new_eqn_recipe": (keeps_ignored_checkpoint, without_kept_recipes),
+    "pxla.ExecuteReplicated": (lambda: in_new_process(PREPARES), None),
+    "pxla.UnloadedMeshExecutable": (lambda: in_new_process(PREPARES), None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
     "pxla.lower_sharding_computation": (reveals_hidden, without_rewriting),
     "source_info_util.is_user_filename": (names_this_line, None),

@@ -154,6 +154,8 @@ def _load() -> ctypes.CDLL:
         ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
         ("mpixla_comm_is_alive", c_int, [c_int64]),
         ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
+        ("mpixla_trampoline_offer", c_int, [c_int64, c_int, c_int]),
+        ("mpixla_trampoline_offers", c_int, []),
         ("mpixla_site_name", c_int, [c_int64, c_char_p]),
         ("mpixla_check_set", c_int, [c_char_p, c_size_t, c_size_t]),
         ("mpixla_check_join", c_int, [c_int64]),

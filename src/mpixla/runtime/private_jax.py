@@ -46,6 +46,7 @@ __all__ = [
     "CommunicationEffect",
     "Primitive",
     "ShapedArray",
+    "before_first_execution",
     "dce_rules",
     "exclude_from_user_frames",
     "forget_tokens",
@@ -233,3 +234,38 @@ def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
             jaxpr = rewrite(jaxpr, name)
 
     _pxla.lower_sharding_computation = lower
+
+
+def before_first_execution(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
+    """Calls ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs.
+
+    XLA makes what its collectives need in the middle of the first execution. JAX has no place before that where it is
+    known which devices a program is for. Every one is made here, and is always first dispatched in Python.
+    """
+    build = _pxla.UnloadedMeshExecutable.build_unsafe_call
+    execute = _pxla.ExecuteReplicated.__call__
+    unprepared: dict[int, tuple[Any, ...]] = {}
+
+    class Unprepared(_pxla.ExecuteReplicated):
+        __slots__ = ()
+
+        def __call__(self, *args: Any) -> Any:
+            devices = unprepared.get(id(self))
+            if devices is not None:
+                prepare(self.xla_executable, devices)
+                unprepared.pop(id(self), None)
+            self.__class__ = _pxla.ExecuteReplicated  # type: ignore[assignment]
+            return execute(self, *args)
+
+        def __del__(self) -> None:
+            unprepared.pop(id(self), None)
+
+    def build_unprepared(self: Any) -> Any:
+        call = build(self)
+        devices = tuple(self.device_list)
+        if len(devices) > 1:
+            unprepared[id(call)] = devices
+            call.__class__ = Unprepared
+        return call
+
+    _pxla.UnloadedMeshExecutable.build_unsafe_call = build_unprepared  # type: ignore[method-assign]
