@@ -1,12 +1,17 @@
 """JAX's own collectives over MPI: jobs that ``python -m mpixla.distributed`` starts."""
 
+import os
 import re
 import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import jaxlib
 import pytest
 
+from mpixla.distributed._cliques import refuse_where_mpi_cannot
+from mpixla.distributed._collectives import collectives_of
 from mpixla.runtime import trampoline
 
 ROOT = Path(__file__).parents[2]
@@ -91,3 +96,322 @@ def test_names_are_those_that_jaxlib_looks_up():
         check=True,
     ).stdout
     assert wanted <= set(re.findall(r" [A-Za-z] (\w+)$", exported, re.MULTILINE))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_collectives(distributed, n):
+    """Each of JAX's, for each data type that XLA takes, against NumPy."""
+    code = """
+    def run(f, data, out=P("x")):
+        return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=out, check_vma=False))(shard(data))
+
+    types = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float32 float64 complex64 complex128".split()
+    jax.config.update("jax_enable_x64", True)
+    for name in types:
+        data = (np.arange(size * size * 4).reshape(size, size * 4) % 5 + 1).astype(jnp.dtype(name))
+        if name.startswith("complex"):
+            data = (data + 1j * data[::-1]).astype(name)
+        check(run(lambda x: jax.lax.psum(x, "x"), data, P()), data.sum(0, keepdims=True, dtype=data.dtype))
+        if not name.startswith("complex"):
+            check(run(lambda x: jax.lax.pmax(x, "x"), data, P()), data.max(0, keepdims=True))
+            check(run(lambda x: jax.lax.pmin(x, "x"), data, P()), data.min(0, keepdims=True))
+        check(run(lambda x: jax.lax.psum_scatter(x[0], "x", tiled=True), data), data.sum(0, dtype=data.dtype))
+        check(run(lambda x: jax.lax.all_gather(x, "x", tiled=True), data, P()), data)
+        check(run(lambda x: jax.lax.all_to_all(x, "x", 1, 0, tiled=True), data).reshape(-1, 4),
+              data.reshape(size, size, 4).swapaxes(0, 1).reshape(-1, 4))
+        pairs = [(i, (i + 1) % size) for i in range(size)]
+        check(run(lambda x: jax.lax.ppermute(x, "x", pairs), data), np.roll(data, 1, 0))
+        to_last = np.zeros_like(data)
+        to_last[-1] = data[0]
+        check(run(lambda x: jax.lax.ppermute(x, "x", [(0, size - 1)]), data), to_last)
+    check(run(lambda x: jax.lax.psum(x, "x"), np.ones((size, 2), bool), P()), np.full((1, 2), size, np.int32))
+    """
+    distributed(n, code)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_what_jit_inserts(distributed, n):
+    """Sharded arrays without a word about communication, in loops, branches and gradients."""
+    code = """
+    data = np.random.default_rng(1).standard_normal((size * 2, size * 3)).astype(np.float32)
+    x, y = shard(data), shard(data, P(None, "x"))
+    options = dict(rtol=2e-5, atol=1e-5)
+    check(jax.jit(lambda a, b: a @ b.T)(x, y), data @ data.T, **options)
+    check(jax.jit(lambda a: a.T + a.sum(0, keepdims=True).T)(x), data.T + data.sum(0)[:, None], **options)
+    check(jax.jit(lambda a: jnp.sort(a, axis=0))(x), np.sort(data, axis=0))
+    check(jax.jit(lambda a: jnp.roll(a, 1, 0))(x), np.roll(data, 1, 0))
+    check(jax.jit(lambda a: jnp.cumsum(a, 0))(x), np.cumsum(data, 0), **options)
+    check(jax.jit(jax.grad(lambda a: (jnp.sin(a.sum(0)) ** 2).sum()))(x),
+          np.broadcast_to(np.sin(2 * data.sum(0)), data.shape), rtol=1e-3, atol=1e-3)
+
+    @jax.jit
+    def loop(a):
+        step = lambda a, _: (a / (1e-3 + jnp.linalg.norm(a)), a.max())
+        return jax.lax.scan(step, a, length=5)
+
+    a, peaks = loop(x)
+    expected = data
+    for peak in np.asarray(whole(peaks)):
+        np.testing.assert_allclose(peak, expected.max(), rtol=1e-5)
+        expected = expected / (1e-3 + np.linalg.norm(expected))
+    check(a, expected, **options)
+
+    @jax.jit
+    def branch(a, flag):
+        return jax.lax.cond(flag, lambda a: a.sum(), lambda a: a.max(), a)
+
+    for flag in (True, False, True):
+        check(branch(x, flag), data.sum() if flag else data.max(), **options)
+    from jax.experimental import multihost_utils
+    np.testing.assert_array_equal(multihost_utils.process_allgather(np.array([rank])), np.arange(size)[:, None])
+    multihost_utils.sync_global_devices("here")
+    assert multihost_utils.broadcast_one_to_all(np.float32(rank + 5)) == 5
+    """
+    distributed(n, code)
+
+
+def test_groups_of_ranks(distributed):
+    """Each clique has its own members; some have the same first device and the same places."""
+    code = """
+    data = np.arange(12.0, dtype=np.float32).reshape(12, 1)
+    devices = np.array(jax.devices())
+
+    def total(places):
+        if rank not in places:
+            return
+        mesh = Mesh(devices[places], "x")
+        part = data[: 2 * len(places)]
+        f = jax.shard_map(lambda x: jax.lax.psum(x.sum(), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+        np.testing.assert_array_equal(jax.jit(f)(shard(part, mesh=mesh)).addressable_data(0), part.sum())
+
+    for places in ([0, 1], [0, 2], [1, 2], [0, 1, 2], [1, 0], [2, 0, 1], [1]):
+        total(places)
+    for shape in ((3, 1), (1, 3)):
+        mesh = Mesh(devices.reshape(shape), ("a", "b"))
+        part = data[:9].reshape(3, 3)
+        for axis in ("a", "b"):
+            f = jax.shard_map(lambda x: jax.lax.psum(x, axis), mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"))
+            f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, axis) + jax.lax.psum(x, ("a", "b")), mesh=mesh,
+                                      in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False))
+            y = np.asarray(whole(f(shard(part, P("a", "b"), mesh=mesh))))
+            blocks = part.reshape(shape[0], 3 // shape[0], shape[1], 3 // shape[1]).swapaxes(1, 2)
+            sums = blocks.sum(0 if axis == "a" else 1, keepdims=True) + blocks.sum((0, 1), keepdims=True)
+            np.testing.assert_array_equal(y, np.broadcast_to(sums, blocks.shape).swapaxes(1, 2).reshape(3, 3))
+    """
+    distributed(3, code)
+
+
+def test_max_and_min_with_nan(distributed):
+    code = """
+    data = np.array([[1, np.nan, 3], [4, 5, np.nan]], np.float32)
+    for f in (jax.lax.pmax, jax.lax.pmin):
+        y = jax.jit(jax.shard_map(lambda x: f(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))(shard(data))
+        reduce = np.max if f is jax.lax.pmax else np.min
+        np.testing.assert_array_equal(y.addressable_data(0)[0], reduce(data, axis=0))
+    """
+    distributed(2, code)
+
+
+# What is refused.
+
+
+def test_without_the_launcher(job):
+    code = """
+        import mpixla.distributed
+        try:
+            mpixla.distributed.initialize()
+        except RuntimeError as e:
+            print(e)
+    """
+    said = job(1, code).stdout
+    assert said.startswith(
+        "mpixla.distributed.initialize() needs the launcher, and this process was not started by it."
+    )
+    assert "mpirun -n 4 python -m mpixla.distributed script.py" in said
+
+
+def test_jaxlib_is_there_already(job, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import jaxlib._jax")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = job(2, "print('not run')", python=LAUNCHER, check=False, PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("python -m mpixla.distributed: jaxlib was loaded before it") == 1
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_unknown_jaxlib_is_tried(job, tmp_path, fits):
+    """In a process of its own: MPItrampoline ends the process in which it does not find what it looks for."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as m; of = m.version; m.version = lambda n: '99.0' if n == 'jaxlib' else of(n)\n"
+        "import os, sys\n"
+        f"if not {fits} and 'import jaxlib._jax' in sys.orig_argv: os.environ['MPITRAMPOLINE_LIB'] = '/nowhere.so'"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = "import mpixla.distributed as d; d.initialize(); import jax; print(jax.process_index())"
+    done = job(2, code, python=LAUNCHER, check=False, PYTHONPATH=path)
+    if fits:
+        assert sorted(done.stdout.split()) == ["0", "1"], done.stderr
+        return
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("jaxlib 99.0 does not take the library by which mpixla gives it MPI: MPItrampoline") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("jax.config.update('jax_num_cpu_devices', 2)", "JAX was told to have 2 CPU devices in a process"),
+        ("jax.devices()", "called after JAX had started. Call it before anything that computes"),
+        ("d.initialize()", "was called before. Call it once."),
+        (
+            "d.initialize = lambda: jax.distributed.initialize(process_id=7)",
+            "this is process 7 of None, but it is rank 0",
+        ),
+    ],
+)
+def test_refusals_of_initialize(job, before, said):
+    code = f"""
+        import jax, mpixla.distributed as d
+        {before}
+        try:
+            d.initialize()
+        except Exception as e:
+            print(e)
+    """
+    assert said in job(1, code, python=LAUNCHER).stdout
+
+
+def test_programs_that_are_refused(distributed):
+    """Each on all ranks, before anything is communicated; and the next program runs."""
+    code = """
+    def refused(f, data, said):
+        try:
+            jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))(shard(data))
+        except NotImplementedError as e:
+            assert said in str(e), e
+        else:
+            raise AssertionError("not refused")
+
+    for dtype in (jnp.float16, jnp.float8_e4m3fn):
+        refused(lambda x: jax.lax.psum(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
+        refused(lambda x: jax.lax.all_gather(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
+        data = np.arange(size, dtype=dtype)
+        swap = lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)])
+        moved = jax.shard_map(swap, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        check(jax.jit(lambda x: moved(x).astype("float32"))(shard(data)), data[::-1].astype("float32"))
+    """
+    distributed(2, code)
+
+
+def test_two_local_devices(distributed):
+    """Sums would be silently wrong."""
+    code = """
+    assert len(jax.devices()) == 2 * size
+    data = np.ones(2 * size, np.float32)
+    f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+    try:
+        f(shard(data))
+    except NotImplementedError as e:
+        assert "sharded over 4 devices of 2 processes, but over MPI a process communicates for one device" in str(e)
+    else:
+        raise AssertionError("not refused")
+    one_each = Mesh(np.array(jax.devices())[::2], "x")
+    f = jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=one_each, in_specs=P("x"), out_specs=P())
+    assert jax.jit(f)(shard(data[:2], mesh=one_each)).addressable_data(0) == 2
+    """
+    distributed(2, code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+
+
+def test_large_counts_are_refused():
+    """XLA hands MPI the count as an int: of items in reductions, else of bytes."""
+    for text, items in (
+        ("%a = f32[2147483648]{0} all-reduce(%p), channel_id=1, replica_groups={{0,1}}, to_apply=%add", 2**31),
+        ("ROOT %a = (f32[1]{0}, f32[65536,8192]{1,0}) all-to-all(%p, %q), replica_groups=[1,2]<=[2]", 2**29),
+        ("%a = f64[268435456]{0} collective-permute-start(%p), source_target_pairs={{0,1}}", 2**28),
+    ):
+        (collective,) = collectives_of(text, 2)
+        assert (collective.items, collective.groups) == (items, ((0, 1),))
+        with pytest.raises(NotImplementedError, match=r"hands MPI at most 2147483647 (items|bytes) in one call"):
+            refuse_where_mpi_cannot(collective)
+    (fits,) = collectives_of("%a = f32[2147483647]{0} all-reduce(%p), replica_groups={}", 2)
+    refuse_where_mpi_cannot(fits)
+
+
+@pytest.mark.parametrize(
+    ("groups", "read"),
+    [
+        ("replica_groups={{0,2},{1,3}}", ((0, 2), (1, 3))),
+        ("replica_groups={}", ((0, 1, 2, 3),)),
+        ("replica_groups=[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("replica_groups=[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2] {'b'}", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+        ("replica_groups=mesh['a'=4] {'a':(2)2}", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['a'=4] {'a':(1)2}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=(3,1,2,0) {'b'}", ((3, 1), (2, 0))),
+    ],
+)
+def test_groups_of_a_collective(groups, read):
+    """The forms in which XLA writes them."""
+    (collective,) = collectives_of(f"  %a.1 = f32[3]{{0}} all-gather(%p), channel_id=1, {groups}, dimensions={{0}}", 4)
+    assert collective == ("all-gather", read, "f32", 3)
+
+
+def test_unknown_groups_are_refused():
+    with pytest.raises(ValueError, match="cannot read the groups of this collective of XLA's: all-gather"):
+        list(collectives_of("%a = f32[3]{0} all-gather(%p), replica_groups=new{0}, dimensions={0}", 4))
+
+
+def test_rank_that_does_not_come(distributed):
+    """It is named, within the time limit."""
+    code = """
+    import time
+    if rank == 1:
+        time.sleep(60)
+    check(shard(np.ones(3, np.float32)), np.ones(3, np.float32))
+    """
+    done = distributed(3, code, check=False, MPIXLA_TIMEOUT="2")
+    assert done.returncode != 0
+    assert (
+        "that is sharded over the ranks 0, 1, 2, but rank 1 has not come to run it, so the whole job ends"
+        in done.stderr
+    )
+
+
+@pytest.mark.parametrize("program", [("-m", "script"), ("-c", "import script"), ("script.py",)])
+def test_what_the_launcher_runs(job, tmp_path, program):
+    code = """
+        import sys, jax
+        jax.distributed.initialize()
+        sys.stdout.write(f"{jax.process_count()} {sys.argv[1:]}\\n")
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(code))
+    command = [str(ROOT / "tools/mpirun"), "-n", "2", sys.executable, *LAUNCHER, *program, "one", "-m"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout == "2 ['one', '-m']\n" * 2, done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), ([], 2), (["-m"], 2), (["--what"], 2)])
+def test_usage_is_said_once(tmp_path, arguments, status):
+    command = [str(ROOT / "tools/mpirun"), "-n", "2", sys.executable, *LAUNCHER, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == status
+    assert (done.stdout + done.stderr).count("usage: mpirun -n N python -m mpixla.distributed") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        ("python -m a.b c", "a.b"),
+        ("python -uma.b", "a.b"),
+        ("python -W error -X dev -m a -m b", "a"),
+        ("python --check-hash-based-pycs -m a", "a"),
+        ("python script.py -m a", None),
+        ("python -c code -m a", None),
+        ("python - -m a", None),
+        ("python", None),
+    ],
+)
+def test_module_of_a_command_line(arguments, module):
+    assert trampoline.module_of(arguments.split()) == module

@@ -26,6 +26,7 @@ from ._collectives import Collective, collectives_of
 
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
 _INT_MAX = 2**31 - 1
+_TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
 _WORD = np.dtype(np.int64)
 
 _opened: dict[tuple[int, ...], MPI.Intracomm] = {}  # by the ids of the devices
@@ -59,7 +60,7 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
             "--xla_force_host_platform_device_count alone)."
         )
     for collective in found:
-        _refuse_large(collective)
+        refuse_where_mpi_cannot(collective)
     rank = MPI.COMM_WORLD.Get_rank()
     mine = {group for c in found for group in c.groups if rank in [processes[place] for place in group]}
     with _opening:
@@ -67,9 +68,19 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
             _open(tuple(devices[place] for place in group))
 
 
-def _refuse_large(collective: Collective) -> None:
-    """XLA hands MPI the count as an int, and all but reductions count bytes."""
+def refuse_where_mpi_cannot(collective: Collective) -> None:
+    """XLA knows few types for MPI, and hands it counts as ints: all but reductions count bytes.
+
+    Raises:
+        NotImplementedError: with what to do instead.
+    """
     is_reduction = collective.operation in ("all-reduce", "reduce-scatter")
+    if (is_reduction or collective.operation == "all-gather") and collective.dtype not in _TYPES:
+        raise NotImplementedError(
+            f"XLA's {collective.operation} over MPI does not take its type {collective.dtype} (in which JAX's float16 "
+            "and 8-bit floats are reduced and gathered). Convert to float32 or bfloat16 before, or use mpixla's operations "
+            "inside jax.shard_map, which take all types."
+        )
     item = 1 if is_reduction else _item_size(collective.dtype)
     if collective.items * item > _INT_MAX:
         raise NotImplementedError(
