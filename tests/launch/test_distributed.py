@@ -415,3 +415,127 @@ def test_usage_is_said_once(tmp_path, arguments, status):
 )
 def test_module_of_a_command_line(arguments, module):
     assert trampoline.module_of(arguments.split()) == module
+
+
+# mpixla's operations in sharded programs.
+
+BOTH = """
+    import mpixla
+    from mpi4py import MPI
+
+    def mapped(f, out=P("x"), ins=P("x"), **options):
+        return jax.shard_map(f, mesh=mesh, in_specs=ins, out_specs=out, **options)
+
+    data = np.random.default_rng(3).standard_normal((size, 4)).astype(np.float32)
+    x = shard(data)
+    scans = np.cumsum(data, 0)
+    total = data.sum(0)
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("jit", ["jax.jit", "mpixla.jit"])
+def test_operations_in_shard_map(distributed, jit, n):
+    """In one program with JAX's own, in any order."""
+    code = f"""
+    jit = {jit}
+    for check_vma in (True, False):
+        of = partial(mapped, check_vma=check_vma)
+        options = dict(rtol=1e-5, atol=1e-5)
+        both = jit(of(lambda x: mpixla.scan(x, op=MPI.SUM) + jax.lax.psum(x, "x") * mpixla.allreduce(x, op=MPI.SUM)))
+        for _ in range(3):
+            check(both(x), scans + total**2, **options)
+        twice = of(lambda x: mpixla.allreduce(jax.lax.psum(x, "x"), op=MPI.SUM), P())
+        check(jit(twice)(x), size * total[None], **options)
+        right, left = (rank + 1) % size, (rank - 1) % size
+        check(jit(of(lambda x: mpixla.sendrecv(x, x, source=left, dest=right)))(x), np.roll(data, 1, 0))
+        half = lambda x: mpixla.wait(mpixla.isendrecv(x, x, source=left, dest=right))
+        check(jit(of(half))(x), np.roll(data, 1, 0))
+        ring = MPI.COMM_WORLD.Create_cart([size], periods=[True], reorder=False)
+
+        def edges(x):
+            padded = mpixla.halo_exchange(jnp.pad(x.ravel(), 1), ring)
+            return (padded[2:] - padded[:-2]).reshape(x.shape)
+
+        flat = data.ravel()
+        check(jit(of(edges))(x), (np.roll(flat, -1) - np.roll(flat, 1)).reshape(data.shape), **options)
+
+        def loop(x):
+            return jax.lax.fori_loop(0, 3, lambda i, y: mpixla.scan(y, op=MPI.SUM) + jax.lax.psum(y, "x"), x)
+
+        expected = data
+        for _ in range(3):
+            expected = np.cumsum(expected, 0) + expected.sum(0)
+        check(jit(of(loop))(x), expected, rtol=1e-4, atol=1e-4)
+        check(jit(of(lambda x: mpixla.allgather(x[0]).sum(0)[None], P()))(x), total[None], **options)
+        double = jax.vmap(lambda x: mpixla.scan(x, op=MPI.SUM), 1, 1)
+        check(jit(of(double))(x), scans, **options)
+    """
+    distributed(n, BOTH + code)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_gradients_through_both(distributed, n):
+    """Against derivatives by hand, with types that say what varies and without."""
+    code = """
+    weights = np.arange(1, size * 4 + 1, dtype=np.float32).reshape(size, 4)
+    w = shard(weights)
+    back = np.cumsum(weights[::-1], 0)[::-1]  # the transpose of the scan
+    options = dict(rtol=1e-4, atol=1e-4)
+    p = jnp.arange(4.0)
+    for check_vma in (True, False):
+        of = partial(mapped, check_vma=check_vma)
+        scan = of(lambda x: mpixla.scan(x, op=MPI.SUM))
+        check(jax.jit(jax.grad(lambda x: (scan(x) * weights).sum()))(x), back, **options)
+        inside = of(lambda x, w: jax.lax.psum((mpixla.scan(x, op=MPI.SUM) * w).sum(), "x"), P(), (P("x"), P("x")))
+        check(jax.jit(jax.grad(inside))(x, w), back, **options)
+        reduce = of(lambda x: mpixla.allreduce(x, op=MPI.SUM), P())
+        check(jax.jit(jax.grad(lambda x: (reduce(x) ** 2).sum()))(x), np.broadcast_to(2 * total, data.shape), **options)
+        inner = of(lambda x: (mpixla.allreduce(x, op=MPI.SUM) ** 2).sum(), P())
+        check(jax.jit(jax.grad(inner))(x), np.broadcast_to(2 * total, data.shape), **options)
+        mixed = of(lambda x: jax.lax.psum((mpixla.allreduce(x, op=MPI.SUM) * x).sum(), "x"), P())
+        check(jax.jit(jax.grad(mixed))(x), np.broadcast_to(2 * total, data.shape), **options)
+        gather = of(lambda x: (mpixla.allgather(x[0]) ** 2).sum(), P())
+        check(jax.jit(jax.grad(gather))(x), 2 * data, **options)
+        root = of(lambda x: (mpixla.bcast(x, root=1) ** 2).sum(), P())
+        expected = np.zeros_like(data)
+        expected[1] = 2 * data[1]
+        check(jax.jit(jax.grad(root))(x), expected, **options)
+        # Parameters that all have: with and without pvary.
+        for pvary in (lambda p: p, mpixla.pvary):
+            model = of(lambda p, x: mpixla.allreduce(((x @ pvary(p)) ** 2).sum(), op=MPI.SUM), P(), (P(), P("x")))
+            gradient = jax.jit(jax.grad(model))(p, x)
+            np.testing.assert_allclose(whole(gradient), 2 * data.T @ (data @ np.arange(4.0)), rtol=1e-4)
+        right, left = (rank + 1) % size, (rank - 1) % size
+        for send in (
+            lambda x: mpixla.sendrecv(x, x, source=left, dest=right),
+            lambda x: mpixla.wait(mpixla.isendrecv(x, x, source=left, dest=right)),
+        ):
+            moved = of(lambda x: jnp.sin(send(x)))
+            expected = np.cos(data) * np.roll(weights, -1, 0)
+            check(jax.jit(jax.grad(lambda x: (moved(x) * weights).sum()))(x), expected, **options)
+        ring = MPI.COMM_WORLD.Create_cart([size], periods=[True], reorder=False)
+        edges = of(lambda x: mpixla.halo_exchange(jnp.pad(x.ravel(), 1), ring)[2:].reshape(x.shape) ** 2)
+        shifted = np.roll(weights.ravel(), 1).reshape(data.shape)
+        check(jax.jit(jax.grad(lambda x: (edges(x) * weights).sum()))(x), 2 * data * shifted, **options)
+        jvp = jax.jit(lambda x, t: jax.jvp(lambda x: scan(x) ** 2, (x,), (t,))[1])
+        check(jvp(x, w), 2 * scans * np.cumsum(weights, 0), **options)
+        remat = jax.checkpoint(of(lambda x: jnp.sin(mpixla.scan(x, op=MPI.SUM))))
+        expected = np.cumsum((np.cos(scans) * weights)[::-1], 0)[::-1]
+        check(jax.jit(jax.grad(lambda x: (remat(x) * weights).sum()))(x), expected, **options)
+    """
+    distributed(n, BOTH + code)
+
+
+def test_operations_outside_of_shard_map_are_refused(distributed):
+    code = """
+    for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM)):
+        try:
+            jax.jit(f)(x)
+        except NotImplementedError as e:
+            assert "in a program that is sharded over 2 processes, outside of jax.shard_map" in str(e), e
+        else:
+            raise AssertionError("not refused")
+    np.testing.assert_array_equal(mpixla.allreduce(jnp.ones(2), op=MPI.SUM), np.full(2, size))
+    """
+    distributed(2, BOTH + code)

@@ -293,9 +293,23 @@ def without_same_token(monkeypatch):
     monkeypatch.setattr(private_jax._dispatch.RuntimeTokenSet, "get_token_input", private_jax._next_token)
 
 
+def says_what_varies() -> bool:
+    """JAX refuses to take the result of a scan for one that is the same on all devices, and takes that of an allreduce."""
+    mesh, spec = jax.sharding.Mesh(jax.devices()[:1], "x"), jax.sharding.PartitionSpec
+
+    def trace(f):
+        jax.make_jaxpr(jax.shard_map(f, mesh=mesh, in_specs=spec("x"), out_specs=spec()))(X)
+
+    trace(add)
+    with pytest.raises(ValueError, match="varying"):
+        trace(lambda x: mpixla.scan(x, op=MPI.SUM))
+    return True
+
+
 # Each name: what works thanks to it, and how to take it away, by which that must stop working.
 NEEDED = {
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
+    "config._check_vma": (says_what_varies, None),
     "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),
     "core.trace_state_strong_ref": (sees_traces, None),

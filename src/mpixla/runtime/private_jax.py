@@ -5,11 +5,14 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
 import jax
+
+# Whether jax.shard_map keeps track of what varies between devices; JAX says so to nobody.
+from jax._src import config as _config
 
 # The class of primitives, which jax.extend.core has too, but importing that takes as long as all of mpixla (it imports
 # Pallas); JAX's one token type, which jax.ffi recognizes by identity; the trace that is going on, and the one that
@@ -54,16 +57,18 @@ __all__ = [
     "is_user_file",
     "jax_has_started",
     "looks_for_nan",
+    "manual_axes",
     "mlir",
     "ordered",
     "rewrite_where_hidden",
     "token_aval",
     "trace_state_clean",
+    "tracked_axes",
+    "vary",
+    "varying_axes",
     "when_failed",
     "while_p",
 ]
-
-Primitive = _core.Primitive
 
 is_user_file = _source_info.is_user_filename
 exclude_from_user_frames = _source_info.register_exclusion
@@ -105,6 +110,83 @@ def trace_state_clean() -> bool:
     Each call of a sealed program and each eager operation asks, and takes a few microseconds in all.
     """
     return _current_trace.value is _no_trace
+
+
+# Inside jax.shard_map. JAX tracks in the types over which axes of the mesh a value differs between devices, unless
+# check_vma=False, and from that derives what reverse mode has to add up.
+
+
+def manual_axes() -> frozenset[str]:
+    """The axes of the mesh of the ``jax.shard_map`` that is being traced; none outside of one."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def tracked_axes() -> frozenset[str]:
+    """Those over which the types say that values vary."""
+    return manual_axes() if _config._check_vma.value else frozenset()
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """The axes over which a value of this type varies."""
+    mat = getattr(aval, "mat", None)
+    return mat.varying if mat is not None else frozenset()
+
+
+def vary(x: Any, axes: frozenset[str]) -> Any:
+    """``x`` as a value that varies over these axes as well."""
+    missing = axes - varying_axes(jax.typeof(x))
+    return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
+
+
+def _with_varying(aval: Any, axes: frozenset[str]) -> Any:
+    if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
+        return aval
+    mesh, sharding = jax.sharding.get_abstract_mesh(), aval.sharding
+    if sharding.mesh.empty:
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * aval.ndim))
+    return aval.update(sharding=sharding, manual_axis_type=aval.mat.update(varying=axes))
+
+
+class Primitive(_core.Primitive):
+    """JAX's primitives, of which each device inside ``jax.shard_map`` takes and gives its own values.
+
+    ``replicates(params)`` says that the results are the same on all devices, ``takes_replicated`` that operands are.
+    """
+
+    replicates: Callable[[dict[str, Any]], bool] = staticmethod(lambda params: False)
+    takes_replicated = False
+
+    def bind(self, *operands: Any, **params: Any) -> Any:
+        """Binds it to operands that vary."""
+        if not self.takes_replicated and not trace_state_clean() and (axes := tracked_axes()):
+            operands = tuple(vary(x, axes) for x in operands)
+        return super().bind(*operands, **params)
+
+    def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the results' types."""
+
+        def typed(*operands: Any, **params: Any) -> Any:
+            results = rule(*operands, **params)
+            return self._typed(results, params) if self.multiple_results else self._typed([results], params)[0]
+
+        super().def_abstract_eval(typed)
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the results' types, and the effects."""
+
+        def typed(*operands: Any, **params: Any) -> Any:
+            results, effects = rule(*operands, **params)
+            return self._typed(results, params), effects
+
+        super().def_effectful_abstract_eval(typed)
+        return rule
+
+    def _typed(self, results: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        if axes := tracked_axes():
+            axes = frozenset() if self.replicates(params) else axes
+            return [_with_varying(aval, axes) for aval in results]
+        return list(results)
 
 
 for _registry in (
