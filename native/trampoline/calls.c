@@ -1,210 +1,247 @@
-/* XLA's calls, made on the MPI of this process. */
+/* XLA's calls, made on the MPI of this process. Each is a call like those of the handlers to whoever watches. */
 #include "trampoline/calls.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "mpi/comm.h"
+#include "call/frame.h"
 #include "mpi/dtype.h"
 #include "mpi/float_reduce.h"
 #include "mpi/reduction.h"
+#include "trampoline/clique.h"
 #include "watch/failure.h"
-#include "xla/xla_ffi.h"
+#include "watch/flight.h"
 
-/* The code of what is refused here, which MPI has no text for. */
-enum { REFUSED = 1 };
+/* The code of what has failed: its sentence is error_get's. */
+enum { FAILED = 1 };
+
+static const frame_shape allgather_shape = {.op_name = "jax", .mpi_name = "MPI_Allgather"};
+static const frame_shape allreduce_shape = {.op_name = "jax", .mpi_name = "MPI_Allreduce", .attributes = OP};
+static const frame_shape reduce_scatter_shape = {
+    .op_name = "jax", .mpi_name = "MPI_Reduce_scatter_block", .attributes = OP};
+static const frame_shape send_shape = {.op_name = "jax", .mpi_name = "MPI_Isend", .attributes = DEST | SENDTAG};
+static const frame_shape recv_shape = {.op_name = "jax", .mpi_name = "MPI_Irecv", .attributes = SOURCE | RECVTAG};
+static const frame_shape sendrecv_shape = {
+    .op_name = "jax", .mpi_name = "MPI_Sendrecv", .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
+
+typedef struct call {
+    frame frame;
+    clique *clique;
+    flight *mine;
+    const frame *outer;
+} call;
 
 static int refuse(void) {
     failure_note(error_get(), NULL);
-    return REFUSED;
+    return FAILED;
 }
 
-/* Communicators that the front end has made and XLA has not yet asked for. */
-enum { OFFERS = 64 };
-static struct {
-    int64_t comm;
-    int color, key;
-} offers[OFFERS];
-static int offered;
-static pthread_mutex_t offering = PTHREAD_MUTEX_INITIALIZER;
-
-int mpixla_trampoline_offer(int64_t comm, int color, int key) {
-    if (!comm_find(comm)) return -1;
-    int code = 0;
-    pthread_mutex_lock(&offering);
-    if (offered == OFFERS)
-        code = error_set("more than %d communicators are offered to XLA that it has not asked for", OFFERS);
-    else {
-        offers[offered].comm = comm;
-        offers[offered].color = color;
-        offers[offered].key = key;
-        offered++;
-    }
-    pthread_mutex_unlock(&offering);
-    return code;
+static int type_of(trampoline_handle type, const dtype_entry **found) {
+    *found = dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type);
+    return *found != NULL;
 }
 
-int mpixla_trampoline_offers(void) {
-    pthread_mutex_lock(&offering);
-    int count = offered;
-    pthread_mutex_unlock(&offering);
-    return count;
-}
-
-/* The newest offer that fits, or -1: cliques with the same first device and the same place in it look alike, and the
- * front end opens one at a time. */
-static int64_t offer_take(int color, int key) {
-    int64_t comm = -1;
-    pthread_mutex_lock(&offering);
-    int i = offered - 1;
-    while (i >= 0 && (offers[i].color != color || offers[i].key != key)) i--;
-    if (i >= 0) {
-        comm = offers[i].comm;
-        offered--;
-        memmove(&offers[i], &offers[i + 1], (size_t)(offered - i) * sizeof offers[0]);
-    }
-    pthread_mutex_unlock(&offering);
-    return comm;
-}
-
-static comm_entry *comm_of(trampoline_handle comm) {
-    if (comm >= TRAMPOLINE_COMMS) return comm_find((int64_t)(comm - TRAMPOLINE_COMMS));
-    error_set("XLA has used a communicator that it was not given");
-    return NULL;
-}
-
-/* One call: what it is made with, which may be missing, and what came of it. */
-typedef struct call {
-    const mpi_library *mpi;
-    const mpi_counted *small;
-    mpixla_handle comm;
-} call;
-
-/* Whether the call can be made: none of its counts is negative, which is what XLA's 64-bit counts beyond an int may
- * become. */
-static int call_begin(call *c, trampoline_handle comm, int n) {
-    c->mpi = mpi_get();
-    if (!c->mpi) return error_set("mpixla is not started in this process"), 0;
-    c->small = c->mpi->small;
+/* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0 with
+ * error_set where the call cannot be made. */
+static int call_read(call *c, const frame_shape *shape, trampoline_handle comm, int n, trampoline_handle type) {
+    memset(c, 0, sizeof *c);
+    const mpi_library *mpi = mpi_get();
+    if (!mpi) return error_set("mpixla is not started in this process"), 0;
     if (n < 0)
-        return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once. Split the array",
-                         c->mpi->world_rank),
+        return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi->world_rank),
                0;
-    const comm_entry *entry = comm_of(comm);
-    if (!entry) return 0;
-    c->comm = entry->handle;
+    c->clique = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    c->mine = flight_mine();
+    frame *f = &c->frame;
+    if (!c->clique || !c->mine || !type_of(type, &f->send.dtype)) return 0;
+    f->shape = shape;
+    f->mpi = mpi->small;
+    f->send.count = f->n = n;
+    f->recv = f->send;
+    f->type = f->send.dtype->handle;
+    f->communicator = c->clique->entry;
+    f->comm = f->communicator->handle;
+    f->size = f->communicator->size;
     return 1;
 }
 
-static int call_end(const call *c, const char *function, int n, int code) {
+/* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
+static int op_read(call *c, trampoline_handle op) {
+    int64_t number = (int64_t)op - TRAMPOLINE_SUM;
+    const mpixla_handle *ours = float_reduce_find(c->frame.send.dtype->number, number);
+    if (!ours) ours = reduction_find(number);
+    if (!ours) return 0;
+    c->frame.op = *ours;
+    c->frame.attributes[ATTRIBUTE_OP] = number;
+    return 1;
+}
+
+static void to_read(call *c, int dest, int tag) {
+    c->frame.dest = dest;
+    c->frame.attributes[ATTRIBUTE_DEST] = dest;
+    c->frame.attributes[ATTRIBUTE_SENDTAG] = tag;
+    atomic_fetch_add(&c->clique->peers[dest].sent, 1);
+}
+
+static void from_read(call *c, int source, int tag) {
+    c->frame.source = source;
+    c->frame.attributes[ATTRIBUTE_SOURCE] = source;
+    c->frame.attributes[ATTRIBUTE_RECVTAG] = tag;
+    atomic_fetch_add(&c->clique->peers[source].received, 1);
+}
+
+static void call_enter(call *c) {
+    const frame *f = &c->frame;
+    if (frame_is_collective(f)) {
+        c->frame.sequence = comm_count(f->communicator);
+        atomic_store(&c->clique->in_collective, f->sequence + 1);
+    }
+    if (frame_has(f, ATTRIBUTE_DEST)) atomic_store(&c->clique->sending_to, f->dest + 1);
+    if (frame_has(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
+    c->outer = flight_enter(c->mine, f);
+}
+
+static int call_leave(call *c, int code) {
+    flight_leave(c->mine, c->outer);
+    atomic_store(&c->clique->in_collective, 0);
+    atomic_store(&c->clique->sending_to, 0);
+    atomic_store(&c->clique->receiving_from, 0);
     if (code == 0) return 0;
-    char text[MPI_ERROR_BYTES], message[MPI_ERROR_BYTES + 128];
-    mpi_error_describe(c->mpi, code, text);
-    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (for XLA, %d items)", c->mpi->world_rank,
-             function, mpi_error_class(code), text, n);
+    const mpi_library *mpi = mpi_get();
+    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 128];
+    frame_describe(&c->frame, 1, what, sizeof what);
+    mpi_error_describe(mpi, code, text);
+    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (JAX's %s)", mpi->world_rank,
+             c->frame.shape->mpi_name, mpi_error_class(code), text, what);
     text_clean(message);
     error_set("%s", message);
     return refuse();
 }
 
-static int type_of(trampoline_handle type, mpixla_handle *found) {
-    const dtype_entry *entry = dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type);
-    if (!entry) return 0;
-    *found = entry->handle;
-    return 1;
-}
-
-/* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
-static int op_of(trampoline_handle op, trampoline_handle type, mpixla_handle *found) {
-    int64_t number = (int64_t)op - TRAMPOLINE_SUM;
-    const mpixla_handle *ours = float_reduce_find((int)type, number);
-    if (!ours) ours = reduction_find(number);
-    if (!ours) return 0;
-    *found = *ours;
-    return 1;
-}
-
 int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,
                          trampoline_handle comm) {
+    (void)rn;
+    (void)rt;
     call c;
-    mpixla_handle type;
-    if (st != rt || !call_begin(&c, comm, sn) || !type_of(st, &type)) return refuse();
-    return call_end(&c, "MPI_Allgather", sn, c.small->allgather(s, sn, type, r, rn, type, c.comm));
+    if (!call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
+    const frame *f = &c.frame;
+    call_enter(&c);
+    return call_leave(&c, f->mpi->allgather(s, f->n, f->type, r, f->n, f->type, f->comm));
 }
 
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
-    mpixla_handle type, reduction;
-    if (!call_begin(&c, comm, n) || !type_of(t, &type) || !op_of(op, t, &reduction)) return refuse();
-    if (s == r) s = (const void *)(intptr_t)c.mpi->facts.in_place;
-    return call_end(&c, "MPI_Allreduce", n, c.small->allreduce(s, r, n, type, reduction, c.comm));
+    if (!call_read(&c, &allreduce_shape, comm, n, t) || !op_read(&c, op)) return refuse();
+    const frame *f = &c.frame;
+    if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
+    call_enter(&c);
+    return call_leave(&c, f->mpi->allreduce(s, r, f->n, f->type, f->op, f->comm));
 }
 
 int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
                               trampoline_handle comm) {
     call c;
-    mpixla_handle type, reduction;
-    if (!call_begin(&c, comm, n[0]) || !type_of(t, &type) || !op_of(op, t, &reduction)) return refuse();
-    const comm_entry *entry = comm_of(comm);
-    for (int i = 1; i < entry->size; i++)
+    if (!call_read(&c, &reduce_scatter_shape, comm, n[0], t) || !op_read(&c, op)) return refuse();
+    const frame *f = &c.frame;
+    for (int i = 1; i < f->size; i++)
         if (n[i] != n[0]) {
             error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
             return refuse();
         }
-    return call_end(&c, "MPI_Reduce_scatter_block", n[0],
-                    c.small->reduce_scatter_block(s, r, n[0], type, reduction, c.comm));
+    call_enter(&c);
+    return call_leave(&c, f->mpi->reduce_scatter_block(s, r, f->n, f->type, f->op, f->comm));
+}
+
+int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
+                        trampoline_handle rt, int source, int recvtag, trampoline_handle comm, void *ignored) {
+    (void)rt;
+    (void)ignored;
+    call c;
+    if (!call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
+    frame *f = &c.frame;
+    to_read(&c, dest, sendtag);
+    from_read(&c, source, recvtag);
+    call_enter(&c);
+    return call_leave(
+        &c, f->mpi->sendrecv(s, sn, f->type, dest, sendtag, r, rn, f->type, source, recvtag, f->comm, f->scratch));
+}
+
+/* Messages that XLA has started on this thread, by MPI's request (XLA moves its variable): what MPI_Wait waits for,
+ * which XLA calls in the same function. */
+enum { STARTED = 32 };
+static _Thread_local struct {
+    trampoline_handle request;
+    int taken;
+    call call;
+} started[STARTED];
+static _Thread_local int next_started;
+
+static int message_start(call *c, const trampoline_handle *request, int code) {
+    if (code != 0) {
+        call_enter(c);
+        return call_leave(c, code);
+    }
+    started[next_started].request = *request;
+    started[next_started].taken = 1;
+    started[next_started].call = *c;
+    next_started = (next_started + 1) % STARTED;
+    return 0;
 }
 
 int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
-    mpixla_handle type;
-    if (!call_begin(&c, comm, n) || !type_of(t, &type)) return refuse();
-    return call_end(&c, "MPI_Isend", n, c.small->isend(b, n, type, dest, tag, c.comm, request));
+    if (!call_read(&c, &send_shape, comm, n, t)) return refuse();
+    const frame *f = &c.frame;
+    *request = 0; /* MPI may write half of it */
+    to_read(&c, dest, tag);
+    return message_start(&c, request, f->mpi->isend(b, n, f->type, dest, tag, f->comm, request));
 }
 
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
-    mpixla_handle type;
-    if (!call_begin(&c, comm, n) || !type_of(t, &type)) return refuse();
-    return call_end(&c, "MPI_Irecv", n, c.small->irecv(b, n, type, source, tag, c.comm, request));
+    if (!call_read(&c, &recv_shape, comm, n, t)) return refuse();
+    const frame *f = &c.frame;
+    *request = 0;
+    from_read(&c, source, tag);
+    return message_start(&c, request, f->mpi->irecv(b, n, f->type, source, tag, f->comm, request));
 }
 
 int trampoline_wait(trampoline_handle *request, void *ignored) {
     (void)ignored;
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    call c = {.mpi = mpi_get()};
-    return c.mpi ? call_end(&c, "MPI_Wait", 0, c.mpi->wait(request, status)) : REFUSED;
-}
-
-int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
-                        trampoline_handle rt, int source, int recvtag, trampoline_handle comm, void *ignored) {
-    (void)ignored;
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    call c;
-    mpixla_handle type;
-    if (st != rt || !call_begin(&c, comm, sn < rn ? sn : rn) || !type_of(st, &type)) return refuse();
-    return call_end(&c, "MPI_Sendrecv", sn,
-                    c.small->sendrecv(s, sn, type, dest, sendtag, r, rn, type, source, recvtag, c.comm, status));
+    int i = STARTED - 1;
+    while (i >= 0 && !(started[i].taken && started[i].request == *request)) i--;
+    if (i < 0) { /* so many at once: nobody watches this one */
+        _Alignas(16) char status[MPI_STATUS_BYTES];
+        int code = mpi_get()->wait(request, status);
+        if (code == 0) return 0;
+        char text[MPI_ERROR_BYTES];
+        mpi_error_describe(mpi_get(), code, text);
+        text_clean(text);
+        error_set("r%d | MPI_Wait returned error code %d: %s", mpi_get()->world_rank, mpi_error_class(code), text);
+        return refuse();
+    }
+    call *c = &started[i].call;
+    started[i].taken = 0;
+    call_enter(c);
+    return call_leave(c, mpi_get()->wait(request, c->frame.scratch));
 }
 
 /* XLA does not look at what this returns, and would go on with no communicator: so the job ends here. */
 int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline_handle *part) {
     (void)comm;
-    int64_t found = offer_take(color, key);
+    int64_t found = clique_take(color, key);
     if (found < 0) {
         const mpi_library *mpi = mpi_get();
         fprintf(stderr,
                 "mpixla: rank %d: XLA asks for a communicator that mpixla was not told of (first device %d, place %d), "
-                "so the "
-                "whole job ends. Run programs that are sharded over processes from Python, through jax.jit, with one "
-                "device a process; if this one is, report it to mpixla.\n",
+                "so the whole job ends. Run programs that are sharded over processes through jax.jit, with one device "
+                "a process; if you do, report this to mpixla.\n",
                 mpi ? mpi->world_rank : -1, color, key);
         if (mpi) mpi->abort(mpi->facts.comm_world, 1);
         abort();
@@ -219,19 +256,20 @@ int trampoline_comm_free(trampoline_handle *comm) {
     return 0;
 }
 
-static int comm_number(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *number), int *number) {
-    if (!ask) return REFUSED;
-    if (comm == TRAMPOLINE_WORLD) return ask(mpi_get()->facts.comm_world, number);
-    const comm_entry *entry = comm_of(comm);
-    return entry ? ask(entry->handle, number) : refuse();
-}
-
 int trampoline_comm_rank(trampoline_handle comm, int *rank) {
-    return comm_number(comm, mpi_get() ? mpi_get()->comm_rank : NULL, rank);
+    if (!mpi_get()) return FAILED;
+    if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_rank(mpi_get()->facts.comm_world, rank);
+    const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (c) *rank = c->entry->rank;
+    return c ? 0 : refuse();
 }
 
 int trampoline_comm_size(trampoline_handle comm, int *size) {
-    return comm_number(comm, mpi_get() ? mpi_get()->comm_size : NULL, size);
+    if (!mpi_get()) return FAILED;
+    if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_size(mpi_get()->facts.comm_world, size);
+    const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (c) *size = c->entry->size;
+    return c ? 0 : refuse();
 }
 
 int trampoline_init_thread(int *argc, char ***argv, int required, int *provided) {
@@ -239,7 +277,7 @@ int trampoline_init_thread(int *argc, char ***argv, int required, int *provided)
     (void)argv;
     if (!mpi_get()) {
         error_set("JAX asks for MPI before mpixla has been imported. Call mpixla.distributed.initialize()");
-        return REFUSED;
+        return FAILED;
     }
     *provided = required;
     return 0;

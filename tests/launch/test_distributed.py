@@ -539,3 +539,85 @@ def test_operations_outside_of_shard_map_are_refused(distributed):
     np.testing.assert_array_equal(mpixla.allreduce(jnp.ones(2), op=MPI.SUM), np.full(2, size))
     """
     distributed(2, BOTH + code)
+
+
+# Ranks that fail or leave.
+
+
+@pytest.mark.parametrize(
+    ("leaves", "said"),
+    [
+        ("sys.exit()", "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
+        ("sys.exit(3)", "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
+        ("raise OSError('no')", "rank 1 ended with an uncaught OSError"),
+        ("os._exit(0)", "rank 1 was to end without MPI"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_rank_that_leaves(distributed, leaves, said, known):
+    """The job ends, whether the program ran before or not, without a time limit."""
+    code = f"""
+    import os
+    x = shard(np.ones((size, 2), np.float32))
+    f = jax.jit(lambda x: x.sum(0))
+    if {known}:
+        check(f(x), np.full(2, size, np.float32))
+    if rank == 1:
+        {leaves}
+    print(f(x).addressable_data(0))
+    """
+    done = distributed(2, code, check=False, MPIXLA_TIMEOUT="0")
+    assert done.returncode != 0
+    assert re.search(said, done.stderr), done.stderr
+
+
+def test_rank_that_leaves_a_permutation(distributed):
+    code = """
+    x = shard(np.arange(size, dtype=np.float32))
+    f = jax.jit(jax.shard_map(lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)]), mesh=mesh, in_specs=P("x"),
+                              out_specs=P("x")))
+    check(f(x), np.arange(size, dtype=np.float32)[::-1])
+    if rank == 1:
+        sys.exit()
+    f(x).block_until_ready()
+    """
+    done = distributed(2, code, check=False, MPIXLA_TIMEOUT="0")
+    assert done.returncode != 0
+    assert "but rank 1 has come to the end of its script and will not run it" in done.stderr, done.stderr
+
+
+def test_ranks_that_end_early_are_waited_for(distributed):
+    """Others go on without them, as long as they do not need them."""
+    code = """
+    import time
+    check(shard(np.ones(size, np.float32)), np.ones(size, np.float32))
+    if rank == 2:
+        sys.exit()
+    time.sleep(1)
+    pair = Mesh(mesh.devices[:2], "x")
+    f = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(pair, P()))
+    for _ in range(3):
+        np.testing.assert_array_equal(f(shard(np.ones(2, np.float32), mesh=pair)).addressable_data(0), 2)
+        time.sleep(0.5)
+    """
+    distributed(3, code)
+
+
+def test_time_limit_names_who_is_missing(distributed):
+    """XLA's calls are in the reports of MPIXLA_TIMEOUT."""
+    code = """
+    import time
+    x = shard(np.ones((size, 2), np.float32))
+    f = jax.jit(lambda x: x.sum(0))
+    check(f(x), np.full(2, size, np.float32))
+    if rank == 1:
+        time.sleep(60)
+    f(x).block_until_ready()
+    """
+    done = distributed(2, code, check=False, MPIXLA_TIMEOUT="2")
+    assert done.returncode != 0
+    assert (
+        "MPI_Allreduce with 2 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'JAX's, ranks 0, 1'"
+        in done.stderr
+    )
+    assert "time.sleep(60)" in done.stderr

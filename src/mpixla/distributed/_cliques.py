@@ -7,7 +7,6 @@ that does nothing but a sum over these devices then has XLA ask for it.
 """
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from ..runtime import native, settings
 from ..runtime.comm import comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import before_first_execution
+from . import _leave
 from ._collectives import Collective, collectives_of
 
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
@@ -29,7 +29,7 @@ _INT_MAX = 2**31 - 1
 _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
 _WORD = np.dtype(np.int64)
 
-_opened: dict[tuple[int, ...], MPI.Intracomm] = {}  # by the ids of the devices
+_opened: _leave.Cliques = {}
 _opening = threading.RLock()
 _channel: Any = None  # for meetings
 
@@ -39,6 +39,7 @@ def install() -> None:
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
     before_first_execution(_prepare)
+    _leave.watch(_channel, _opened)
 
 
 def _prepare(executable: Any, devices: Sequence[Any]) -> None:
@@ -102,10 +103,11 @@ def _open(devices: tuple[Any, ...]) -> None:
     ranks = [device.process_index for device in devices]
     _meet(ranks)
     group = MPI.COMM_WORLD.Get_group().Incl(ranks)
-    comm = _opened[key] = _channel.Create_group(group)
+    comm = _channel.Create_group(group)
     group.Free()
     comm.Set_name(_name(ranks))
-    native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+    number = native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+    _opened[key] = (number, ranks)
     if len(devices) > 1:  # else XLA asks when it likes, if it does
         _have_it_asked_for(devices)
 
@@ -162,7 +164,9 @@ def _meet(ranks: Sequence[int]) -> None:
     while waiting:
         waiting = {r: request for r, request in waiting.items() if not request.Test()}
         if waiting and time.monotonic() > end:
-            _end_job(ranks, list(waiting), limit)
+            _end_job(ranks, list(waiting), f"has waited for {limit:g} s", f". {settings.TIMEOUT} sets the limit")
+        if gone := [r for r in waiting if r in _leave.left]:
+            _end_job(ranks, gone, "waits", ": it has come to the end of its script")
         time.sleep(pause)
         pause = min(pause + 1e-5, 0.01)
     if rank == first:
@@ -170,13 +174,9 @@ def _meet(ranks: Sequence[int]) -> None:
             _channel.Send(word, other, tag)
 
 
-def _end_job(ranks: Sequence[int], missing: list[int], limit: float) -> None:
-    sys.stderr.write(
-        f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {limit:g} s to run a program that is sharded over "
-        f"the ranks {', '.join(map(str, ranks))}, but rank {', '.join(map(str, missing))} has not come to run it, so "
-        f"the whole job ends. All these ranks must run it. {settings.TIMEOUT} sets the limit.\n"
+def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:
+    _leave.end_job(
+        f"{waits} to run a program that is sharded over the ranks {', '.join(map(str, ranks))}, but rank "
+        f"{', '.join(map(str, missing))} has not come to run it, so the whole job ends. All these ranks must run "
+        f"it{why}"
     )
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.3)  # for mpirun to forward what was printed
-    MPI.COMM_WORLD.Abort(1)

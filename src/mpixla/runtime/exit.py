@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -154,12 +155,22 @@ def _wait() -> None:
         native.lib.mpixla_exit_badly()
 
 
+_done: list[Callable[[], None]] = []
+
+
+def when_done(do: Callable[[], None]) -> None:
+    """Calls a function at the end, when all programs of this process have run and MPI can still be used."""
+    _done.append(do)
+
+
 def _end() -> None:
     global _is_ending
     _is_ending = True
     timeout.script_ended()
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
+        for do in _done:
+            do()
     trace.end()
     if native.lib.mpixla_failures_end():
         if _aborts and _can_abort():
