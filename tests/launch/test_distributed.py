@@ -102,29 +102,49 @@ def test_names_are_those_that_jaxlib_looks_up():
 def test_collectives(distributed, n):
     """Each of JAX's, for each data type that XLA takes, against NumPy."""
     code = """
-    def run(f, data, out=P("x")):
-        return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=out, check_vma=False))(shard(data))
-
-    types = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float32 float64 complex64 complex128".split()
     jax.config.update("jax_enable_x64", True)
-    for name in types:
+    pairs = [(i, (i + 1) % size) for i in range(size)]
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P(), P(), [P()] * 3), check_vma=False)
+    def everything(x):
+        real = not jnp.issubdtype(x.dtype, jnp.complexfloating)
+        moved = [
+            jax.lax.psum_scatter(x[0], "x", tiled=True),
+            jax.lax.all_to_all(x, "x", 1, 0, tiled=True).ravel(),
+            jax.lax.ppermute(x[0], "x", pairs),
+            jax.lax.ppermute(x[0], "x", [(0, size - 1)]),
+        ]
+        functions = (jax.lax.psum, jax.lax.pmax, jax.lax.pmin)
+        reduced = [f(x[0], "x") if real or f is jax.lax.psum else x[0] for f in functions]
+        return moved, jax.lax.all_gather(x, "x", tiled=True), jax.lax.psum(jnp.ones(2, bool), "x"), reduced
+
+    names = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float32 float64 complex64 complex128"
+    for name in names.split():
         data = (np.arange(size * size * 4).reshape(size, size * 4) % 5 + 1).astype(jnp.dtype(name))
         if name.startswith("complex"):
             data = (data + 1j * data[::-1]).astype(name)
-        check(run(lambda x: jax.lax.psum(x, "x"), data, P()), data.sum(0, keepdims=True, dtype=data.dtype))
-        if not name.startswith("complex"):
-            check(run(lambda x: jax.lax.pmax(x, "x"), data, P()), data.max(0, keepdims=True))
-            check(run(lambda x: jax.lax.pmin(x, "x"), data, P()), data.min(0, keepdims=True))
-        check(run(lambda x: jax.lax.psum_scatter(x[0], "x", tiled=True), data), data.sum(0, dtype=data.dtype))
-        check(run(lambda x: jax.lax.all_gather(x, "x", tiled=True), data, P()), data)
-        check(run(lambda x: jax.lax.all_to_all(x, "x", 1, 0, tiled=True), data).reshape(-1, 4),
-              data.reshape(size, size, 4).swapaxes(0, 1).reshape(-1, 4))
-        pairs = [(i, (i + 1) % size) for i in range(size)]
-        check(run(lambda x: jax.lax.ppermute(x, "x", pairs), data), np.roll(data, 1, 0))
         to_last = np.zeros_like(data)
         to_last[-1] = data[0]
-        check(run(lambda x: jax.lax.ppermute(x, "x", [(0, size - 1)]), data), to_last)
-    check(run(lambda x: jax.lax.psum(x, "x"), np.ones((size, 2), bool), P()), np.full((1, 2), size, np.int32))
+        moved, gathered, ones, reduced = everything(shard(data))
+        for y, expected in zip(
+            moved,
+            (
+                data.sum(0, dtype=data.dtype),
+                data.reshape(size, size, 4).swapaxes(0, 1).ravel(),
+                np.roll(data, 1, 0).ravel(),
+                to_last.ravel(),
+            ),
+            strict=True,
+        ):
+            parts = np.split(expected, size)
+            np.testing.assert_array_equal(np.asarray(y.addressable_data(0)), parts[rank])
+        np.testing.assert_array_equal(gathered.addressable_data(0), data)
+        np.testing.assert_array_equal(ones.addressable_data(0), [size, size])
+        for y, f in zip(reduced, (np.sum, np.max, np.min), strict=True):
+            if f is np.sum or not name.startswith("complex"):
+                expected = f(data, axis=0).astype(data.dtype)
+                np.testing.assert_array_equal(np.asarray(y.addressable_data(0)), expected)
     """
     distributed(n, code)
 
@@ -621,3 +641,12 @@ def test_time_limit_names_who_is_missing(distributed):
         in done.stderr
     )
     assert "time.sleep(60)" in done.stderr
+
+
+def test_examples_of_the_page(distributed):
+    page = (ROOT / "docs/distributed.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = first.replace("mpixla.distributed.initialize()", "pass") + second
+    code += "desired = np.cos(np.arange(32, dtype=np.float32)).reshape(8, 4)\n"
+    code += "check(jax.jit(lambda x: x - laplacian(x))(solution), desired, atol=1e-3)\n"
+    assert "61824.0" in distributed(2, textwrap.indent(code, "    ")).stdout
