@@ -16,7 +16,8 @@ VERSIONS(mpiabi_version)
 VERSIONS(mpiwrapper_version)
 
 /* Fortran's constants, which nobody asks us for. */
-MPIXLA_API void mpiwrapper_export_fortran_constants_(void);
+MPIXLA_API void mpiwrapper_export_fortran_constants_(void); /* NOLINT(misc-use-internal-linkage) */
+/* NOLINTNEXTLINE(misc-use-internal-linkage) */
 void mpiwrapper_export_fortran_constants_(void) {}
 
 #define COMM trampoline_handle
