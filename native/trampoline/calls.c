@@ -14,24 +14,29 @@
 #include "trampoline/clique.h"
 #include "watch/failure.h"
 #include "watch/flight.h"
+#include "watch/log.h"
+#include "watch/trace.h"
 
 /* The code of what has failed: its sentence is error_get's. */
 enum { FAILED = 1 };
 
-static const frame_shape allgather_shape = {.op_name = "jax", .mpi_name = "MPI_Allgather"};
-static const frame_shape allreduce_shape = {.op_name = "jax", .mpi_name = "MPI_Allreduce", .attributes = OP};
+static const frame_shape allgather_shape = {.op_name = "allgather", .mpi_name = "MPI_Allgather"};
+static const frame_shape allreduce_shape = {.op_name = "allreduce", .mpi_name = "MPI_Allreduce", .attributes = OP};
 static const frame_shape reduce_scatter_shape = {
-    .op_name = "jax", .mpi_name = "MPI_Reduce_scatter_block", .attributes = OP};
-static const frame_shape send_shape = {.op_name = "jax", .mpi_name = "MPI_Isend", .attributes = DEST | SENDTAG};
-static const frame_shape recv_shape = {.op_name = "jax", .mpi_name = "MPI_Irecv", .attributes = SOURCE | RECVTAG};
+    .op_name = "reduce_scatter", .mpi_name = "MPI_Reduce_scatter_block", .attributes = OP};
+static const frame_shape send_shape = {.op_name = "send", .mpi_name = "MPI_Isend", .attributes = DEST | SENDTAG};
+static const frame_shape recv_shape = {.op_name = "recv", .mpi_name = "MPI_Irecv", .attributes = SOURCE | RECVTAG};
 static const frame_shape sendrecv_shape = {
-    .op_name = "jax", .mpi_name = "MPI_Sendrecv", .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
+    .op_name = "sendrecv", .mpi_name = "MPI_Sendrecv", .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
 
 typedef struct call {
     frame frame;
     clique *clique;
     flight *mine;
     const frame *outer;
+    log_call line;
+    trace_call traced;
+    int logging, tracing;
 } call;
 
 static int refuse(void) {
@@ -102,9 +107,15 @@ static void call_enter(call *c) {
     if (frame_has(f, ATTRIBUTE_DEST)) atomic_store(&c->clique->sending_to, f->dest + 1);
     if (frame_has(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
     c->outer = flight_enter(c->mine, f);
+    c->logging = log_is_on();
+    c->tracing = trace_is_on();
+    if (c->tracing) trace_start(&c->traced, f, 0);
+    if (c->logging) log_start(&c->line, f);
 }
 
 static int call_leave(call *c, int code) {
+    if (c->logging) log_end(&c->line, &c->frame, mpi_error_class(code));
+    if (c->tracing) trace_end(&c->traced, NULL, code != 0);
     flight_leave(c->mine, c->outer);
     atomic_store(&c->clique->in_collective, 0);
     atomic_store(&c->clique->sending_to, 0);

@@ -650,3 +650,27 @@ def test_examples_of_the_page(distributed):
     code += "desired = np.cos(np.arange(32, dtype=np.float32)).reshape(8, 4)\n"
     code += "check(jax.jit(lambda x: x - laplacian(x))(solution), desired, atol=1e-3)\n"
     assert "61824.0" in distributed(2, textwrap.indent(code, "    ")).stdout
+
+
+def test_timeline_and_debug_lines(distributed, tmp_path):
+    """XLA's calls are in both, and whoever reads timelines finds out which belong together."""
+    code = """
+    def f(x):
+        return jax.lax.psum(x, "x") + jax.lax.ppermute(x, "x", [(0, 1), (1, 0)]) + jax.lax.all_to_all(x, "x", 1, 1)
+
+    data = np.ones((size, size), np.float32)
+    out = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))(shard(data))
+    np.testing.assert_array_equal(out.addressable_data(0), 4 * data[:1])
+    """
+    done = distributed(2, code, MPIXLA_TRACE=str(tmp_path / "trace"), MPIXLA_DEBUG="1")
+    for rank in range(2):
+        assert f"r{rank} | " in done.stderr + done.stdout
+    assert "MPI_Allreduce with 2 items" in done.stderr + done.stdout
+    read = subprocess.run(
+        [sys.executable, "-m", "mpixla.trace", tmp_path / "trace"], capture_output=True, text=True, timeout=60
+    )
+    assert read.returncode == 0, read.stderr
+    for operation in ("allreduce", "send", "recv", "sendrecv"):
+        assert re.search(rf"^  {operation} ", read.stdout, re.MULTILINE), read.stdout
+    assert "never came" not in read.stdout
+    assert "not the same on its ranks" not in read.stdout
