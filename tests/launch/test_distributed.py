@@ -674,3 +674,24 @@ def test_timeline_and_debug_lines(distributed, tmp_path):
         assert re.search(rf"^  {operation} ", read.stdout, re.MULTILINE), read.stdout
     assert "never came" not in read.stdout
     assert "not the same on its ranks" not in read.stdout
+
+
+def test_meeting_on_several_hosts(job):
+    """The first address of rank 0 that all ranks reach; if there is none, all of them hear of it."""
+    code = """
+        import sys
+        from mpi4py import MPI
+        from mpixla.distributed import _coordinator as c
+        rank = MPI.COMM_WORLD.Get_rank()
+        c._is_one_host = lambda comm: False
+        c._own_addresses = lambda: ["240.0.0.1", "127.0.0.1"]
+        host, port = c.find_coordinator().split(":")
+        assert host == "127.0.0.1" and 0 < int(port) < 65536
+        c._own_addresses = lambda: ["240.0.0.1"]
+        try:
+            c.find_coordinator()
+        except RuntimeError as e:
+            sys.stdout.write(f"{e}\\n")
+    """
+    said = job(3, code).stdout
+    assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: rank 1, 2 reaches none.") == 3, said

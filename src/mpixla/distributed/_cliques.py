@@ -102,9 +102,11 @@ def _open(devices: tuple[Any, ...]) -> None:
         return
     ranks = [device.process_index for device in devices]
     _meet(ranks)
-    group = MPI.COMM_WORLD.Get_group().Incl(ranks)
+    everyone = _channel.Get_group()
+    group = everyone.Incl(ranks)
     comm = _channel.Create_group(group)
-    group.Free()
+    for made in (group, everyone):
+        made.Free()
     comm.Set_name(_name(ranks))
     number = native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
     _opened[key] = (number, ranks)
@@ -152,13 +154,11 @@ def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
     rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], _limit()
     tag = hash(tuple(ranks)) % 30000  # of integers the same in every process
-    word = np.zeros(1, _WORD)
-    if rank == first:
-        words = np.zeros(len(ranks), _WORD)
-        waiting = {r: _channel.Irecv(words[i : i + 1], r, tag) for i, r in enumerate(ranks) if r != first}
-    else:
-        _channel.Isend(word, first, tag)
-        waiting = {first: _channel.Irecv(word, first, tag)}
+    words, word = np.zeros(len(ranks), _WORD), np.zeros(1, _WORD)
+    others = [r for r in ranks if r != first] if rank == first else [first]
+    waiting = {r: _channel.Irecv(words[i : i + 1], r, tag) for i, r in enumerate(others)}
+    if rank != first:
+        said = _channel.Isend(word, first, tag)
         limit += 5  # the first one knows who is missing, and says it
     end, pause = time.monotonic() + limit, 0.0
     while waiting:
@@ -170,8 +170,10 @@ def _meet(ranks: Sequence[int]) -> None:
         time.sleep(pause)
         pause = min(pause + 1e-5, 0.01)
     if rank == first:
-        for other in ranks[1:]:
+        for other in others:
             _channel.Send(word, other, tag)
+    else:
+        said.Wait()
 
 
 def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:

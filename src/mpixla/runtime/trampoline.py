@@ -15,7 +15,7 @@ LIBRARY = Path(__file__).parent.with_name("libmpixla_trampoline.so")
 LAUNCHER = "mpixla.distributed"
 
 # jaxlibs that have loaded our library in a test. Any other is asked to, in a process of its own, which may end.
-TESTED = ("0.10.2",)
+TESTED = ("0.10.2", "0.11.2")
 
 _VARIABLES = {"MPITRAMPOLINE_LIB": str(LIBRARY), "MPITRAMPOLINE_DLOPEN_MODE": "dlopen"}
 _TRIAL_SECONDS = 120
