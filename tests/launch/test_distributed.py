@@ -695,3 +695,13 @@ def test_meeting_on_several_hosts(job):
     """
     said = job(3, code).stdout
     assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: rank 1, 2 reaches none.") == 3, said
+
+
+def test_docstring(job):
+    code = """
+        import doctest, sys
+        import mpixla.distributed
+        (test,) = doctest.DocTestFinder(recurse=False).find(mpixla.distributed.initialize, "initialize", globs={})
+        sys.stdout.write(f"{doctest.DocTestRunner().run(test)}\\n")
+    """
+    assert job(2, code, python=LAUNCHER).stdout == "TestResults(failed=0, attempted=3)\n" * 2

@@ -36,7 +36,7 @@ def initialize(**options: Any) -> None:
 
     Example:
         >>> import jax, mpixla.distributed
-        >>> mpixla.distributed.initialize()  # doctest: +SKIP
+        >>> mpixla.distributed.initialize()
         >>> jax.process_count() == jax.device_count()
         True
     """
