@@ -5,7 +5,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -166,8 +166,7 @@ class Primitive(_core.Primitive):
         """Defines the results' types."""
 
         def typed(*operands: Any, **params: Any) -> Any:
-            results = rule(*operands, **params)
-            return self._typed(results, params) if self.multiple_results else self._typed([results], params)[0]
+            return self._typed(rule(*operands, **params), params)
 
         super().def_abstract_eval(typed)
         return rule
@@ -182,7 +181,10 @@ class Primitive(_core.Primitive):
         super().def_effectful_abstract_eval(typed)
         return rule
 
-    def _typed(self, results: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    def _typed(self, results: Any, params: dict[str, Any]) -> Any:
+        """The types of the results, or of the one that there is."""
+        if not self.multiple_results:
+            return _with_varying(results, axes) if (axes := tracked_axes()) else results
         if axes := tracked_axes():
             axes = frozenset() if self.replicates(params) else axes
             return [_with_varying(aval, axes) for aval in results]
