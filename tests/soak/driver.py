@@ -212,6 +212,7 @@ class Driver:
             "operations": dict(sorted(self.ops.items())),
             "data types": dict(sorted(self.types.items())),
             "watched": [figures for figures, _ in watches],
+            "memory": [list(self.watch.programs), [sample["memory"] for sample in self.watch.samples]],
         }
         write(figures, self.options.out)
         return int(self.comm.bcast(1 if grown else 0))
