@@ -70,7 +70,7 @@ class Driver:
             if number % LOOK == 0 or over:
                 faulthandler.dump_traceback_later(self.options.limit, exit=True)
                 self._share(None)
-                self.watch.look(number)
+                self.watch.look()
             if over:
                 break
         faulthandler.cancel_dump_traceback_later()
@@ -205,6 +205,7 @@ class Driver:
             "seed": self.options.seed,
             "minutes": round(seconds / 60, 1),
             **self.counts,
+            "compilations": self.watch.compiled,
             "wrong": 0,
             "grown": grown,
             "modes": dict(self.modes.most_common()),
@@ -212,7 +213,6 @@ class Driver:
             "operations": dict(sorted(self.ops.items())),
             "data types": dict(sorted(self.types.items())),
             "watched": [figures for figures, _ in watches],
-            "memory": [list(self.watch.programs), [sample["memory"] for sample in self.watch.samples]],
         }
         write(figures, self.options.out)
         return int(self.comm.bcast(1 if grown else 0))
