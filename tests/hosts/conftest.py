@@ -34,7 +34,7 @@ def hosts(request):
     """Both, from which nothing is left after the tests."""
     try:
         made = network.Network(request.config.getoption("rate"))
-    except network.CannotBeMade as e:
+    except network.CannotBeMadeError as e:
         pytest.skip(f"two hosts cannot be made here: {e}")
     yield made
     made.remove()
@@ -51,6 +51,28 @@ def _launch(ssh, n, environment, options):
         first += ["--bind-to", "none"]
         first += [word for name in environment for word in ("-x", name)]
     return [*map(str, first), "-n", str(n), *options]
+
+
+def _shown(left):
+    return "".join(f"\n  {name}: {line[:100]}" for name, lines in left.items() for line in lines.values())
+
+
+def _but(processes, words):
+    rest = {
+        name: {number: line for number, line in lines.items() if not any(word in line for word in words)}
+        for name, lines in processes.items()
+    }
+    return {name: lines for name, lines in rest.items() if lines}
+
+
+def but_ssh(processes):
+    """Without ssh, which stays for as long as its connection seems to be there."""
+    return _but(processes, ["/ssh -x "])
+
+
+def but_launchers(processes):
+    """Without mpirun and its daemons either: ranks alone."""
+    return _but(processes, ["/ssh -x ", "hydra_pmi_proxy", "mpiexec", "prterun", "prted"])
 
 
 class Jobs:
@@ -117,16 +139,16 @@ class Jobs:
         out, err = out.read_text(errors="replace"), err.read_text(errors="replace")
         printed = f"\n-- stdout\n{out}\n-- stderr\n{err}\n"
         if status is None:
-            pytest.fail(f"the job did not end within {timeout} s; there are {left}{printed}")
+            pytest.fail(f"the job did not end within {timeout} s; there are {_shown(left)}{printed}")
         if left:
-            pytest.fail(f"{GRACE} s after the job's end ({status}) there are still {left}{printed}")
+            pytest.fail(f"{GRACE} s after the job's end ({status}) there are still {_shown(left)}{printed}")
         if check and status != 0:
             pytest.fail(f"the job ended with {status}{printed}")
         return subprocess.CompletedProcess(command, status, out, err)
 
     def _left(self):
         until = time.monotonic() + GRACE
-        while (left := self.hosts.processes()) and time.monotonic() < until:
+        while (left := but_ssh(self.hosts.processes())) and time.monotonic() < until:
             time.sleep(0.1)
         return left
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -24,14 +25,14 @@ SECONDS_AHEAD = 1000
 PATIENCE = 10  # seconds
 
 
-class CannotBeMade(Exception):
+class CannotBeMadeError(Exception):
     """This machine, or this user, cannot have such hosts."""
 
 
 def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise CannotBeMade(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()}")
+        raise CannotBeMadeError(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()}")
     return done.stdout
 
 
@@ -54,7 +55,7 @@ class Host:
         assert self._process.stdout
         if self._process.stdout.readline() != "ready\n":
             _, err = self._process.communicate()
-            raise CannotBeMade(f"`{' '.join(unshare)}` failed: {err.strip()}")
+            raise CannotBeMadeError(f"`{' '.join(unshare)}` failed: {err.strip()}")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
             connection.connect(str(folder / f"{name}.socket"))
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -76,28 +77,24 @@ class Host:
         until = time.monotonic() + PATIENCE
         while " state UP " not in self.network("ip", "link", "show", DEVICE):
             if time.monotonic() > until:
-                raise CannotBeMade(f"the network of {self.name} is not up after {PATIENCE} s")
+                raise CannotBeMadeError(f"the network of {self.name} is not up after {PATIENCE} s")
             time.sleep(0.02)
 
     def processes(self) -> dict[int, str]:
         """What runs there, but the first process: from this side's number to the command line."""
         own, found = os.readlink(f"/proc/{self._first}/ns/pid"), {}
         for process in Path("/proc").glob("[0-9]*"):
-            try:
+            with suppress(OSError):  # it is gone
                 if os.readlink(process / "ns" / "pid") == own and int(process.name) != self._first:
                     state = (process / "stat").read_text().rpartition(")")[2].split()[0]
                     line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                     found[int(process.name)] = f"{line.strip()} ({state})"
-            except OSError:
-                pass  # it is gone
         return found
 
     def kill_all(self) -> None:
         for process in self.processes():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def stop(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)  # and the kernel all others
@@ -111,13 +108,13 @@ class Network:
         """Makes them, with so much between them, as tc(8) says it.
 
         Raises:
-            CannotBeMade: and nothing is left of it.
+            CannotBeMadeError: and nothing is left of it.
         """
         missing = [tool for tool in ("unshare", "nsenter", "ip", "tc") if not shutil.which(tool)]
         if missing:
-            raise CannotBeMade(f"{' and '.join(missing)} not found (on Debian: apt-get install util-linux iproute2)")
+            raise CannotBeMadeError(f"{' and '.join(missing)} not found (on Debian: apt-get install util-linux iproute2)")
         if os.geteuid() != 0:
-            raise CannotBeMade("only root can make network namespaces")
+            raise CannotBeMadeError("only root can make network namespaces")
         self.folder = Path(tempfile.mkdtemp(prefix="mpixla-hosts-"))
         self.hosts: list[Host] = []
         try:

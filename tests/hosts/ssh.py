@@ -22,7 +22,8 @@ def main() -> int:
         except OSError as e:
             sys.stderr.write(f"ssh: there is no host {host}: {e.strerror}\n")
             return 255
-        socket.send_fds(connection, [json.dumps(" ".join(command)).encode()], [0, 1, 2])
+        message = {"from": socket.gethostname(), "command": " ".join(command)}
+        socket.send_fds(connection, [json.dumps(message).encode()], [0, 1, 2])
         status = connection.recv(1)
         return status[0] if status else 255
 
