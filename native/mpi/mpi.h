@@ -108,6 +108,10 @@ const char *mpi_pointer_bind(mpi_library *library, void *(*find)(const char *nam
 /* The text MPI has for an error code, into `text` of at least facts.max_error_string bytes. */
 void mpi_error_describe(const mpi_library *mpi, int code, char *text);
 
+/* What a status says. */
+int mpi_source_of(const void *status);
+int mpi_tag_of(const void *status);
+
 /* The number that the MPI standard names, for a code that may be any number of the implementation. Of what is no code
  * of MPI's (0, MPI_REFUSED), itself. */
 int mpi_error_class(int code);

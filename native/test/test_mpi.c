@@ -21,6 +21,9 @@ static void refuses_wrong_facts(void) {
     facts.status_size = MPI_STATUS_BYTES + 1;
     start_refused(&facts, "MPI_Status has 129 bytes, more than the 128");
     facts = fixture_facts();
+    facts.status_tag = MPI_STATUS_BYTES - 1;
+    start_refused(&facts, "has its source and its tag in its first 128 bytes, but bytes 0 and 127 were given");
+    facts = fixture_facts();
     facts.max_error_string = MPI_ERROR_BYTES + 1;
     start_refused(&facts, "error texts have up to 2049 bytes, more than the 2048");
     facts = fixture_facts();
