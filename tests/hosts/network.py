@@ -112,7 +112,7 @@ class Network:
         """
         missing = [tool for tool in ("unshare", "nsenter", "ip", "tc") if not shutil.which(tool)]
         if missing:
-            raise CannotBeMadeError(f"{' and '.join(missing)} not found (on Debian: apt-get install util-linux iproute2)")
+            raise CannotBeMadeError(f"{', '.join(missing)} not found (on Debian: apt-get install util-linux iproute2)")
         if os.geteuid() != 0:
             raise CannotBeMadeError("only root can make network namespaces")
         self.folder = Path(tempfile.mkdtemp(prefix="mpixla-hosts-"))
