@@ -156,3 +156,25 @@ class Jobs:
 @pytest.fixture
 def hosts_job(hosts, tmp_path):
     return Jobs(hosts, tmp_path)
+
+
+@pytest.fixture
+def until_mark(tmp_path):
+    """Waits until a rank has made the file `mark`."""
+
+    def wait():
+        until = time.monotonic() + 60
+        while not (tmp_path / "mark").exists() and time.monotonic() < until:
+            time.sleep(0.05)
+
+    return wait
+
+
+@pytest.fixture
+def link(hosts):
+    """The second host, whose link is up again after the test."""
+    host = hosts.hosts[1]
+    yield host
+    host.set_link(True)
+    for each in hosts.hosts:
+        each.wait_for_link()

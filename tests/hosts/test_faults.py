@@ -34,28 +34,6 @@ SILENT = (
 )
 
 
-@pytest.fixture
-def until_mark(tmp_path):
-    """Waits until a rank has made the file `mark`."""
-
-    def wait():
-        until = time.monotonic() + 60
-        while not (tmp_path / "mark").exists() and time.monotonic() < until:
-            time.sleep(0.05)
-
-    return wait
-
-
-@pytest.fixture
-def link(hosts):
-    """The second host, whose link is up again after the test."""
-    host = hosts.hosts[1]
-    yield host
-    host.set_link(True)
-    for each in hosts.hosts:
-        each.wait_for_link()
-
-
 def report_in(text):
     """The only one."""
     assert text.count("so the whole job ends") == 1, text
