@@ -191,7 +191,6 @@ def test_mpirun_notices_that_a_host_is_lost(hosts_job, link, until_mark):
         until_mark()
         link.set_link(False)
 
-    keepalive = {"time": 1, "intvl": 1, "probes": 2}
-    options = [word for name, n in keepalive.items() for word in ("--prtemca", f"oob_tcp_keepalive_{name}", str(n))]
-    done = hosts_job(2, BEGINNING + STEPS.format(steps=10**6), check=False, during=during, options=options)
+    keepalive = {"PRTE_MCA_oob_tcp_keepalive_" + name: str(n) for name, n in (("time", 5), ("intvl", 1), ("probes", 3))}
+    done = hosts_job(2, BEGINNING + STEPS.format(steps=10**6), check=False, during=during, **keepalive)
     assert "PRTE has lost communication with a remote daemon" in done.stdout + done.stderr
