@@ -58,6 +58,7 @@ typedef struct mpixla_mpi_facts {
     int64_t any_tag;          /* MPI_ANY_TAG */
     int64_t proc_null;        /* MPI_PROC_NULL */
     int64_t in_place;         /* the address MPI_IN_PLACE */
+    int64_t match_first;      /* 1: a receive from any rank must be matched by a probe first; else 0 */
     int64_t max_error_string; /* MPI_MAX_ERROR_STRING */
     mpixla_handle comm_world; /* MPI_COMM_WORLD */
     mpixla_handle comm_self;  /* MPI_COMM_SELF */

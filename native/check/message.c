@@ -390,7 +390,8 @@ static int receive_begin(check_state *s, frame *f) {
     e->dtype = f->recv.dtype->number;
     e->site = f->site;
     /* Where the receive fails, MPI may not write it. */
-    if (frame_has(f, ATTRIBUTE_STATUS)) memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
+    if (frame_has(f, ATTRIBUTE_STATUS))
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
     while (*at) at = &(*at)->next;
     *at = e;
     f->checks[1] = e;
@@ -495,8 +496,7 @@ static int receive_end(check_state *s, expected *e, const void *status, int acce
     if (c->joined) note_wait(s, e, (int)source);
     arrived *n = e->note;
     if (code == 0 && mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) != 0) bytes = -1;
-    int is_its_own =
-        n && (code != 0 || (n->content.tag == mpi_tag_of(status) && n->content.bytes == bytes));
+    int is_its_own = n && (code != 0 || (n->content.tag == mpi_tag_of(status) && n->content.bytes == bytes));
     if (n && !is_its_own) {
         lose(s, source);
     } else if (n) {

@@ -42,9 +42,10 @@ static int facts_check(const mpixla_mpi_facts *facts) {
             "report this MPI to mpixla",
             (long long)facts->status_size, MPI_STATUS_BYTES);
     if (!is_in_status(facts->status_source) || !is_in_status(facts->status_tag))
-        return error_set("an MPI_Status has its source and its tag in its first %d bytes, but bytes %lld and %lld were "
-                         "given",
-                         MPI_STATUS_BYTES, (long long)facts->status_source, (long long)facts->status_tag);
+        return error_set(
+            "an MPI_Status has its source and its tag in its first %d bytes, but bytes %lld and %lld were "
+            "given",
+            MPI_STATUS_BYTES, (long long)facts->status_source, (long long)facts->status_tag);
     if (facts->max_error_string > MPI_ERROR_BYTES)
         return error_set(
             "this MPI's error texts have up to %lld bytes, more than the %d that libmpixla reserves; "

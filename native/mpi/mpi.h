@@ -34,6 +34,7 @@ typedef union mpi_request {
 #define STATUS void *
 /* The address of an mpi_request. */
 #define REQUEST void *
+#define MESSAGE void *
 typedef struct mpi_counted {
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) int(*name) prototype;
 #include "tables/mpi_functions.def"
@@ -47,6 +48,7 @@ typedef struct mpi_counted {
 #undef COMM
 #undef STATUS
 #undef REQUEST
+#undef MESSAGE
 
 /* Reduces `*length` items of `in` into `inout`. */
 typedef void mpi_combine(void *in, void *inout, int *length, void *type);

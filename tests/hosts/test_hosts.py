@@ -148,6 +148,39 @@ def test_example_as_it_is(hosts_job):
     assert re.fullmatch(r"\d+\.\d+ s for 43 time steps of 20 x 30 cells, 2 process\(es\)\n", done.stdout)
 
 
+# From any rank, of messages that are there already.
+ANY = {
+    "recv": "mpixla.send(x, 1 - rank); time.sleep(0.5); y = mpixla.recv(x)",
+    "sendrecv": "time.sleep(rank); y = mpixla.sendrecv(x, x, MPI.ANY_SOURCE, 1 - rank)",
+    "irecv": "mpixla.send(x, 1 - rank); time.sleep(0.5); y = mpixla.wait(mpixla.irecv(x))",
+}
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+@pytest.mark.parametrize("call", ANY)
+def test_any_source(hosts_job, call, check):
+    variables = {"MPIXLA_CHECK": check}
+    if FAMILY == "mpich" and call == "irecv":
+        variables["MPIR_CVAR_CH4_NETMOD"] = "ofi"  # docs/clusters.md
+    done = hosts_job(
+        2,
+        f"""
+        import time
+        from mpi4py import MPI
+        import jax, jax.numpy as jnp
+        import mpixla
+        rank = MPI.COMM_WORLD.rank
+        for x in (jnp.full(3, rank + 1.0), jnp.full(5000, rank + 1.0)):
+            {ANY[call]}
+            assert (y == 2 - rank).all()
+        print("fine")
+        """,
+        timeout=40,
+        **variables,
+    )
+    assert done.stdout.split() == ["fine", "fine"]
+
+
 def test_local_ranks(hosts_job):
     """MPI and Python agree about who is on which host: select_local_gpu counts on it."""
     done = hosts_job(
