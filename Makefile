@@ -212,7 +212,8 @@ test-faults: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/faults
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/faults/report.py $(MPI)
 
-# Two hosts on one machine, which takes root; elsewhere the tests say why they are skipped.
+# Two hosts on one machine. It takes root, or `unshare --user --map-root-user make test-hosts`; where they cannot be made
+# the tests are skipped, and say why.
 RATE ?= 2gbit
 
 test-hosts: $(VENV)/installed

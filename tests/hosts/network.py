@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 NAMES = ("mpixla-a", "mpixla-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 DEVICE = "eth0"
+PREFIX = "mpixla-hosts-"
 # Of the second host's clock before the first's.
 SECONDS_AHEAD = 1000
 PATIENCE = 10  # seconds
@@ -34,6 +35,13 @@ def _run(*command: str) -> str:
     if done.returncode != 0:
         raise CannotBeMadeError(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()}")
     return done.stdout
+
+
+def _remove_what_was_left() -> None:
+    """Of runs that were killed: their hosts are gone with them, but not their folders."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}[0-9]*-*"):
+        if not Path(f"/proc/{folder.name.removeprefix(PREFIX).split('-')[0]}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Host:
@@ -114,8 +122,11 @@ class Network:
         if missing:
             raise CannotBeMadeError(f"{', '.join(missing)} not found (on Debian: apt-get install util-linux iproute2)")
         if os.geteuid() != 0:
-            raise CannotBeMadeError("only root can make network namespaces")
-        self.folder = Path(tempfile.mkdtemp(prefix="mpixla-hosts-"))
+            raise CannotBeMadeError(
+                "only root can make network namespaces; try `unshare --user --map-root-user` in front"
+            )
+        _remove_what_was_left()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
         self.hosts: list[Host] = []
         try:
             self.ssh = self.folder / "ssh"
