@@ -18,8 +18,8 @@ from mpixla.runtime.comm import comm_of
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CLASSES = range(6, 15)  # requests are kept by the power of two that their bytes fit in
 # Of the memory that a process has: each compilation may add so much, of which JAX and XLA keep some for good, as
-# they do without communication (--control). Of what MPI numbers: so many more at the end than in the first half.
-BYTES_PER_COMPILATION = 4096
+# they do without communication (--control: 8 KiB). Of what MPI numbers: so many more at the end than in the first half.
+BYTES_PER_COMPILATION = 16384
 MORE = {"descriptors": 2, "threads": 2, "communicators": 0, "communicator numbers": 16, "types": 4, "reductions": 4}
 MORE |= {"request places": 16}
 HANDLE = 0x03FFFFFF  # of an MPICH handle: the part that numbers
