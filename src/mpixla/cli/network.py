@@ -3,7 +3,6 @@
 import os
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..runtime.arrival import end_job, running
 from ..runtime.mpi import MPI
 
 _TAG = 1
@@ -20,7 +20,6 @@ _ROUNDS = 1000
 _SECONDS = 0.1
 _LEAST_ROUNDS = 20
 _PATIENCE = 30.0  # for all of it, seconds
-_FORWARDING = 0.3  # for mpirun to forward what was printed, seconds
 _LARGE = 1 << 20  # bytes, by which one sees the connection that they take
 
 # Where Linux has these in TCP_INFO: bytes that have come, a 64-bit number.
@@ -179,23 +178,13 @@ def _wait_for_all() -> None:
 @contextmanager
 def limited(between: str) -> Iterator[None]:
     """Ends the job if what is inside takes too long: then messages between these do not arrive."""
-    timer = threading.Timer(_PATIENCE, _end_job, [between])
-    timer.daemon = True
-    timer.start()
-    try:
+    with running(threading.Timer(_PATIENCE, _end_job, [between])):
         yield
-    finally:
-        timer.cancel()
 
 
 def _end_job(between: str) -> None:
-    sys.stderr.write(
+    end_job(
         f"mpixla: MPI has started, but messages between {between} have not arrived within {_PATIENCE:g} s, so the job "
         "ends. MPI may have chosen a network that does not connect the hosts, or a firewall is between them: tell MPI "
         "which network to use (docs/clusters.md, Several hosts).\n"
     )
-    sys.stderr.flush()
-    time.sleep(_FORWARDING)
-    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        MPI.COMM_WORLD.Abort(1)
-    os._exit(1)

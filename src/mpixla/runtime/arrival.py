@@ -37,6 +37,13 @@ def limited() -> Iterator[None]:
     else:
         yield
         return
+    with running(timer):
+        yield
+
+
+@contextlib.contextmanager
+def running(timer: threading.Timer) -> Iterator[None]:
+    """The timer runs while what is inside does, and keeps no process from ending."""
     timer.daemon = True
     timer.start()
     try:
@@ -51,11 +58,16 @@ def _tell() -> None:
 
 
 def _end_job(limit: float) -> None:
-    sys.stderr.write(
+    end_job(
         f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {max(limit, _LEAST):g} s in `import mpixla`, longer "
         f"than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the whole job ends. "
         f"{_WHY}\n"
     )
+
+
+def end_job(sentence: str) -> None:
+    """Writes why, and ends all ranks."""
+    sys.stderr.write(sentence)
     sys.stderr.flush()
     time.sleep(_FORWARDING)
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
