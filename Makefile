@@ -6,6 +6,7 @@
 #   NP=...                          ranks of the demo (2) and of the soak (3)
 #   MINUTES=30 SEED=1               of the soak: how long, and which programs
 #   C_TESTS=regex                   the C tests to run, by default all of them
+#   RATE=2gbit                      of the network between the hosts of test-hosts, as tc(8) says it
 #   EVERY=1                         run every test on every number of ranks, which takes three times as long
 #   DEMO='--days 2'                 further arguments of the demo
 #   ROUNDS=9                        how often the benchmarks measure everything
@@ -32,7 +33,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults
+.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
 
 help:
@@ -44,6 +45,7 @@ help:
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-faults [MPI=mpich|openmpi]   do to small jobs what can go wrong, and write down what they say in docs/faults.md'
+	@echo 'make test-hosts [MPI=mpich|openmpi]    run jobs on two hosts, made of network namespaces of this machine (RATE=2gbit)'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
@@ -209,6 +211,14 @@ test-faults: $(VENV)/installed
 	@rm -rf build/faults/$(MPI)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/faults
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/faults/report.py $(MPI)
+
+# Two hosts on one machine. It takes root, or `unshare --user --map-root-user make test-hosts`; where they cannot be made
+# the tests are skipped, and say why.
+RATE ?= 2gbit
+
+test-hosts: $(VENV)/installed
+	@mkdir -p build/programs
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) --rate $(RATE) tests/hosts
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 

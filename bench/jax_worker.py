@@ -79,21 +79,35 @@ def nothing(x: Any) -> Any:
     return jax.ffi.ffi_call("bench_nothing", shape, has_side_effect=True, input_output_aliases={0: 0})(x)
 
 
+def pingpong(x: Any) -> Any:
+    """There and back between two ranks: two calls."""
+    if rank == 0:
+        library.send(x, 1)
+        return library.recv(x, 1)
+    x = library.recv(x, 0)
+    library.send(x, 0)
+    return x
+
+
 # From one operand to the next, which has its shape.
 OPS: dict[str, Callable[..., Any]] = {
     "allgather": allgather,
     "allreduce": lambda x, **on: library.allreduce(x, op=MPI.SUM, **on),
     "allreduce_max": lambda x: library.allreduce(x, op=MPI.MAX),
     "alltoall": lambda x: library.alltoall(x),
+    "assert_replicated": lambda x: library.assert_replicated(x),
     "bcast": lambda x, **on: library.bcast(x, 0, **on),
     "halo_exchange": halo_exchange,
     "nothing": nothing,
+    "pingpong": pingpong,
     "reduce": lambda x: library.reduce(x, MPI.SUM, 0),
     "scan": lambda x: library.scan(x, MPI.SUM),
     "sendrecv": sendrecv,
     # A pytree of 100 equal leaves. Without the barrier XLA sees that joining what was just cut apart changes nothing.
     "tree": lambda x: lax.optimization_barrier(library.allreduce(x, op=MPI.SUM)),
 }
+
+CALLS = {"pingpong": 2}  # of one operation, where it is not one
 
 
 def step_of(op: str) -> Callable[[Any], Any]:
@@ -132,7 +146,7 @@ def chain_program(op: str, dtype: str, size_in_bytes: int, length: int) -> tuple
     x = operand(op, dtype, size_in_bytes)
     program = jax.jit(chain).lower(x).compile()
     calls = len(hlo.communications(program.as_text()))
-    if calls != length:
+    if calls != length * CALLS.get(op, 1):
         raise RuntimeError(f"XLA made {calls} calls of {length} operations {op}")
     return jax.jit(chain), x
 

@@ -100,6 +100,7 @@ def rows(effort: Effort) -> list[Row]:
         *_thread_levels(effort),
         *_loops(effort),
         *_extremes(effort),
+        *_watchers(effort),
         *_models(effort),
         *_sharded(effort),
         *_others(effort),
@@ -206,6 +207,27 @@ def _extremes(effort: Effort) -> Iterator[Row]:
         mpixla, raw = (_chain(c, "allreduce_max", size, effort) for c in ("mpixla", "raw multiple"))
         what, over = f"allreduce with MAX, {size_name(size)}", "raw C with MPI_THREAD_MULTIPLE, MPI's own MAX"
         yield Row("MAX, in which NaN wins", what, over, mpixla, raw)
+
+
+# The contenders that are mpixla with a variable set.
+WATCHED = {
+    "checked": ("MPIXLA_CHECK", "1"),
+    "limited": ("MPIXLA_TIMEOUT", "300"),
+    "traced": ("MPIXLA_TRACE", "{folder}"),
+}
+
+
+def _watchers(effort: Effort) -> Iterator[Row]:
+    """What it costs that calls are compared, limited and recorded."""
+    section = "Checks, time limit and timeline"
+    for size in (4, MIB):
+        for op in ("allreduce", "sendrecv", "pingpong"):
+            for contender, (variable, _) in WATCHED.items():
+                watched, plain = (_chain(c, op, size, effort) for c in (contender, "mpixla"))
+                what = f"{op}, {size_name(size)}, {variable}"
+                yield Row(section, what, "without", watched, plain, kind="difference")
+        replicated, allreduce = (_chain("mpixla", op, size, effort) for op in ("assert_replicated", "allreduce"))
+        yield Row(section, f"assert_replicated, {size_name(size)}", "allreduce", replicated, allreduce)
 
 
 def _models(effort: Effort) -> Iterator[Row]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from jobs import Job, NoAnswerError
 from report import Figures, document, draw, figure_of, slowest
-from rows import FULL, MIB, OPS, QUICK, Effort, Measurement, Row, rows
+from rows import FULL, MIB, OPS, QUICK, WATCHED, Effort, Measurement, Row, rows
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -90,6 +90,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
     ]
     two = [*launch, str(RANKS), pinned]
     one = [*launch, "1", pinned, me, *worker, "mpixla", *tail]
+    watched = {name: {variable: value.format(folder=folder / name)} for name, (variable, value) in WATCHED.items()}
     raw, nothing = str(args.raw.resolve()), str(args.nothing.resolve())
     jobs: dict[str, Job | str] = {
         "raw": job("raw", [*two, raw, "{socket}"]),
@@ -97,6 +98,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         "mpixla": job("mpixla", [*two, me, *worker, "mpixla", *tail]),
         "mpixla on 1 rank": job("mpixla on 1 rank", one, ranks=1, BENCH_NOTHING=nothing),
         "serialized": job("serialized", [*two, me, *worker, "mpixla", *tail], MPI4PY_RC_THREAD_LEVEL="serialized"),
+        **{name: job(name, [*two, me, *worker, "mpixla"], **settings) for name, settings in watched.items()},
         "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
         "gloo": job("gloo", *gloo),
         "distributed": job("distributed", [*two, me, "-m", "mpixla.distributed", sharded, "{socket}"]),

@@ -52,10 +52,13 @@ typedef struct mpixla_mpi_facts {
     const char *library;      /* file that is already loaded and through which dlsym finds MPI's functions */
     int64_t handle_size;      /* sizeof(MPI_Comm) */
     int64_t status_size;      /* sizeof(MPI_Status), bytes */
+    int64_t status_source;    /* at which of them it has the source, an int */
+    int64_t status_tag;       /* and the tag */
     int64_t any_source;       /* MPI_ANY_SOURCE */
     int64_t any_tag;          /* MPI_ANY_TAG */
     int64_t proc_null;        /* MPI_PROC_NULL */
     int64_t in_place;         /* the address MPI_IN_PLACE */
+    int64_t match_first;      /* 1: a receive from any rank must be matched by a probe first; else 0 */
     int64_t max_error_string; /* MPI_MAX_ERROR_STRING */
     mpixla_handle comm_world; /* MPI_COMM_WORLD */
     mpixla_handle comm_self;  /* MPI_COMM_SELF */
@@ -199,9 +202,9 @@ MPIXLA_API void mpixla_hip_file_add(const char *file);
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
 /* Checked mode: from now on calls are compared between the ranks that make them, and those that do not fit are refused
- * on all of these: "lines" compares all, "calls" all but the lines of the user's source. An MPI_Status has the source
- * and the tag at these bytes. Call it before any handler runs, on all ranks. */
-MPIXLA_API int mpixla_check_set(const char *mode, size_t status_source, size_t status_tag);
+ * on all of these: "lines" compares all, "calls" all but the lines of the user's source. Call it
+ * before any handler runs, on all ranks. */
+MPIXLA_API int mpixla_check_set(const char *mode);
 /* Compares messages on this communicator from now on, not only from its first collective call on. All its processes
  * must call it. */
 MPIXLA_API int mpixla_check_join(int64_t comm);

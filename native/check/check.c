@@ -20,12 +20,9 @@ void check_start(void (*tell)(const char *sentence)) {
     check_state_freed_by(let_go);
 }
 
-int mpixla_check_set(const char *mode, size_t status_source, size_t status_tag) {
+int mpixla_check_set(const char *mode) {
     int lines = strcmp(mode, "lines") == 0, calls = strcmp(mode, "calls") == 0;
     if (!lines && !calls) return error_set("MPIXLA_CHECK is '%s', but must be 1, lines, calls or 0", mode);
-    if (status_source + sizeof(int) > MPI_STATUS_BYTES || status_tag + sizeof(int) > MPI_STATUS_BYTES)
-        return error_set("an MPI_Status has its source and its tag in its first %d bytes", MPI_STATUS_BYTES);
-    message_status_set(status_source, status_tag);
     check_mode_set(lines ? CHECK_LINES : CHECK_CALLS);
     return 0;
 }

@@ -92,22 +92,10 @@ typedef struct courier {
 /* Of all communicators: so all that a program waits in vain is twice what it waits first. */
 static _Atomic int64_t patience = ANSWER_PATIENCE;
 
-static size_t status_source, status_tag;
 static void (*late_told_to)(const char *sentence);
 
 void message_late_told_to(void (*tell)(const char *sentence)) {
     late_told_to = tell;
-}
-
-void message_status_set(size_t source, size_t tag) {
-    status_source = source;
-    status_tag = tag;
-}
-
-static int status_int(const void *status, size_t at) {
-    int value;
-    memcpy(&value, (const char *)status + at, sizeof value);
-    return value;
 }
 
 /* Between two looks. */
@@ -331,7 +319,8 @@ void message_poll(check_state *s) {
         int there = 0;
         note n;
         if (mpi->iprobe(any, NOTE_TAG, c->comm, &there, status) != 0 || !there) break;
-        if (mpi->small->recv(&n, (int64_t)sizeof n, dtype_find(FFI_U8)->handle, any, NOTE_TAG, c->comm, status) != 0)
+        if (mpi->small->recv(&n, (int64_t)sizeof n, dtype_find(FFI_U8)->handle, mpi_source_of(status), NOTE_TAG,
+                             c->comm, status) != 0)
             break;
         if (n.kind == NOTE)
             hear_note(s, &n);
@@ -401,7 +390,8 @@ static int receive_begin(check_state *s, frame *f) {
     e->dtype = f->recv.dtype->number;
     e->site = f->site;
     /* Where the receive fails, MPI may not write it. */
-    if (frame_has(f, ATTRIBUTE_STATUS)) memcpy((char *)f->status + status_source, &nobody, sizeof nobody);
+    if (frame_has(f, ATTRIBUTE_STATUS))
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
     while (*at) at = &(*at)->next;
     *at = e;
     f->checks[1] = e;
@@ -496,7 +486,7 @@ static void note_wait(check_state *s, expected *e, int source) {
 /* The message is there, or was too long. */
 static int receive_end(check_state *s, expected *e, const void *status, int accepts_short, int code) {
     courier *c = s->courier;
-    int64_t source = e->source == MPIXLA_ANY_SOURCE ? status_int(status, status_source) : e->source, bytes = -1;
+    int64_t source = e->source == MPIXLA_ANY_SOURCE ? mpi_source_of(status) : e->source, bytes = -1;
     if (source < 0 || source >= s->entry->size) { /* there is none */
         remove_receive(c, e);
         return code;
@@ -506,8 +496,7 @@ static int receive_end(check_state *s, expected *e, const void *status, int acce
     if (c->joined) note_wait(s, e, (int)source);
     arrived *n = e->note;
     if (code == 0 && mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) != 0) bytes = -1;
-    int is_its_own =
-        n && (code != 0 || (n->content.tag == status_int(status, status_tag) && n->content.bytes == bytes));
+    int is_its_own = n && (code != 0 || (n->content.tag == mpi_tag_of(status) && n->content.bytes == bytes));
     if (n && !is_its_own) {
         lose(s, source);
     } else if (n) {

@@ -36,7 +36,4 @@ void message_free(check_state *s);
 /* From now on `tell` is called with what is wrong with a message whose sender no longer waits to hear it. */
 void message_late_told_to(void (*tell)(const char *sentence));
 
-/* Where an MPI_Status has the source and the tag, which are ints. */
-void message_status_set(size_t source, size_t tag);
-
 #endif

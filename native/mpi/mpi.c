@@ -26,6 +26,10 @@ static void *find_loaded(const char *name) {
     return dlsym(loaded, name);
 }
 
+static int is_in_status(int64_t at) {
+    return at >= 0 && at + (int64_t)sizeof(int) <= MPI_STATUS_BYTES;
+}
+
 static int facts_check(const mpixla_mpi_facts *facts) {
     if (facts->struct_size != sizeof *facts)
         return error_set(
@@ -37,6 +41,11 @@ static int facts_check(const mpixla_mpi_facts *facts) {
             "this MPI's MPI_Status has %lld bytes, more than the %d that libmpixla reserves; please "
             "report this MPI to mpixla",
             (long long)facts->status_size, MPI_STATUS_BYTES);
+    if (!is_in_status(facts->status_source) || !is_in_status(facts->status_tag))
+        return error_set(
+            "an MPI_Status has its source and its tag in its first %d bytes, but bytes %lld and %lld were "
+            "given",
+            MPI_STATUS_BYTES, (long long)facts->status_source, (long long)facts->status_tag);
     if (facts->max_error_string > MPI_ERROR_BYTES)
         return error_set(
             "this MPI's error texts have up to %lld bytes, more than the %d that libmpixla reserves; "
@@ -89,6 +98,20 @@ int64_t mpixla_count_limit_set(int64_t limit) {
     int64_t before = library.count_limit;
     if (limit > 0 && limit <= INT_MAX) library.count_limit = limit;
     return before;
+}
+
+static int status_int(const void *status, int64_t at) {
+    int value;
+    memcpy(&value, (const char *)status + at, sizeof value);
+    return value;
+}
+
+int mpi_source_of(const void *status) {
+    return status_int(status, library.facts.status_source);
+}
+
+int mpi_tag_of(const void *status) {
+    return status_int(status, library.facts.status_tag);
 }
 
 int mpi_error_class(int code) {

@@ -34,6 +34,7 @@ typedef union mpi_request {
 #define STATUS void *
 /* The address of an mpi_request. */
 #define REQUEST void *
+#define MESSAGE void *
 typedef struct mpi_counted {
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) int(*name) prototype;
 #include "tables/mpi_functions.def"
@@ -47,6 +48,7 @@ typedef struct mpi_counted {
 #undef COMM
 #undef STATUS
 #undef REQUEST
+#undef MESSAGE
 
 /* Reduces `*length` items of `in` into `inout`. */
 typedef void mpi_combine(void *in, void *inout, int *length, void *type);
@@ -107,6 +109,10 @@ const char *mpi_pointer_bind(mpi_library *library, void *(*find)(const char *nam
 
 /* The text MPI has for an error code, into `text` of at least facts.max_error_string bytes. */
 void mpi_error_describe(const mpi_library *mpi, int code, char *text);
+
+/* What a status says. */
+int mpi_source_of(const void *status);
+int mpi_tag_of(const void *status);
 
 /* The number that the MPI standard names, for a code that may be any number of the implementation. Of what is no code
  * of MPI's (0, MPI_REFUSED), itself. */

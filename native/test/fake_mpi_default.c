@@ -26,6 +26,7 @@ typedef int HANDLE;
 #define STATUS void *
 #define CONST_STATUS const void *
 #define REQUEST HANDLE *
+#define MESSAGE HANDLE *
 #define LARGE int64_t
 #define KEYVAL_COPY void *
 #define KEYVAL_DELETE void *

@@ -1,6 +1,7 @@
 #include "fixture.h"
 
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,8 @@ mpixla_mpi_facts fixture_facts(void) {
                               .library = path,
                               .handle_size = (int64_t)fake->handle_size,
                               .status_size = sizeof(fake_status),
+                              .status_source = offsetof(fake_status, source),
+                              .status_tag = offsetof(fake_status, tag),
                               .any_source = FAKE_ANY_SOURCE,
                               .any_tag = FAKE_ANY_TAG,
                               .proc_null = FAKE_PROC_NULL,

@@ -21,6 +21,9 @@ static void refuses_wrong_facts(void) {
     facts.status_size = MPI_STATUS_BYTES + 1;
     start_refused(&facts, "MPI_Status has 129 bytes, more than the 128");
     facts = fixture_facts();
+    facts.status_tag = MPI_STATUS_BYTES - 1;
+    start_refused(&facts, "has its source and its tag in its first 128 bytes, but bytes 0 and 127 were given");
+    facts = fixture_facts();
     facts.max_error_string = MPI_ERROR_BYTES + 1;
     start_refused(&facts, "error texts have up to 2049 bytes, more than the 2048");
     facts = fixture_facts();
@@ -95,6 +98,37 @@ static void passes_arguments_on(void) {
     CHECK_INT(size, 4);
 }
 
+/* Where it is to be so, receives from any rank are matched with a probe first, and no others. */
+static void matches_first(void) {
+    static const struct {
+        const char *fails;
+        int first, source, receives, exchanges;
+    } cases[] = {
+        {"MPI_Mprobe", 0, FAKE_ANY_SOURCE, 0, 0},   {"MPI_Mprobe", 1, 2, 0, 0},
+        {"MPI_Mprobe", 1, FAKE_ANY_SOURCE, 7, 7},   {"MPI_Mrecv", 1, FAKE_ANY_SOURCE, 7, 7},
+        {"MPI_Recv", 1, FAKE_ANY_SOURCE, 0, 0},     {"MPI_Recv", 0, FAKE_ANY_SOURCE, 7, 0},
+        {"MPI_Isend", 1, FAKE_ANY_SOURCE, 0, 7},    {"MPI_Wait", 1, FAKE_ANY_SOURCE, 0, 7},
+        {"MPI_Sendrecv", 1, FAKE_ANY_SOURCE, 0, 0}, {"MPI_Sendrecv", 1, 2, 0, 7},
+    };
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    char b[8];
+    mpi_library *mpi = (mpi_library *)(intptr_t)mpi_get();
+    mpixla_handle t = fake->handle(11), comm = fake->handle(FAKE_WORLD);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        mpi->facts.match_first = cases[i].first;
+        fixture_fail(cases[i].fails, 7);
+        CHECK_INT(mpi->small->recv(b, 1, t, cases[i].source, 3, comm, status), cases[i].receives);
+        CHECK_INT(mpi->small->sendrecv(b, 1, t, 1, 3, b, 1, t, cases[i].source, 3, comm, status), cases[i].exchanges);
+    }
+    fixture_fail(NULL, 0);
+    mpi->facts.match_first = 1;
+    /* Greater counts go the same way. */
+    fixture_fail(fake->has_large ? "MPI_Mrecv_c" : "MPI_Mrecv", 7);
+    CHECK_INT(mpi->large->recv(b, INT64_C(5000000000), t, FAKE_ANY_SOURCE, 3, comm, status), 7);
+    fixture_fail(NULL, 0);
+    mpi->facts.match_first = 0;
+}
+
 static void limits_counts(void) {
     CHECK_INT(mpixla_count_limit_set(10), INT_MAX);
     CHECK_INT(mpixla_count_limit_set(0), 10);
@@ -123,6 +157,7 @@ int main(int argc, char **argv) {
     starts_once();
     names_the_file(argv[1]);
     passes_arguments_on();
+    matches_first();
     limits_counts();
     describes_errors();
     return check_failures();

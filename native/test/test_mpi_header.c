@@ -22,6 +22,7 @@ IS_HANDLE(MPI_Comm);
 IS_HANDLE(MPI_Datatype);
 IS_HANDLE(MPI_Op);
 IS_HANDLE(MPI_Request);
+IS_HANDLE(MPI_Message);
 
 _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) == sizeof(int)),
                "the size of a handle does not tell its kind");
@@ -37,6 +38,7 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define BYTES MPI_Aint
 #define COMBINE MPI_User_function *
 #define REQUEST MPI_Request *
+#define MESSAGE MPI_Message *
 #define STATUS MPI_Status *
 #define CONST_STATUS const MPI_Status *
 #define REQUEST MPI_Request *

@@ -76,15 +76,14 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
     sent = p;
 }
 
-/* Who has sent a letter, as MPI takes it. MPI may refuse to say that of any rank once one has failed; the others can
- * still be asked for one by one. */
-static int find_letter(int *source, void *status) {
+/* Whether there is a letter. MPI may refuse to say that of any rank once one has failed; the others can still be asked
+ * for one by one. */
+static int find_letter(void *status) {
     const mpi_library *mpi = mpi_get();
     int there = 0;
-    *source = (int)mpi->facts.any_source;
-    if (mpi->iprobe(*source, TAG, channel, &there, status) == 0) return there;
-    for (*source = 0; *source < channel_ranks; ++*source)
-        if (mpi->iprobe(*source, TAG, channel, &there, status) == 0 && there) return 1;
+    if (mpi->iprobe((int)mpi->facts.any_source, TAG, channel, &there, status) == 0) return there;
+    for (int source = 0; source < channel_ranks; source++)
+        if (mpi->iprobe(source, TAG, channel, &there, status) == 0 && there) return 1;
     return 0;
 }
 
@@ -92,13 +91,14 @@ static int find_letter(int *source, void *status) {
 static parcel *come(void) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
-    int source = 0;
     int64_t bytes = 0;
-    if (!find_letter(&source, status)) return NULL;
+    if (!find_letter(status)) return NULL;
     if (mpi->get_elements(status, byte_type(), &bytes) != 0 || bytes < 0) return NULL;
     parcel *p = parcel_make(bytes);
-    /* Nobody else receives here, so this is the letter that was seen. */
-    if (p && mpi->small->irecv(p->data, bytes, byte_type(), source, TAG, channel, &p->request) == 0) return p;
+    /* Nobody else receives here, so this is the letter that was seen. From its sender: MPICH 5.0 on UCX never ends a
+     * receive from any rank of what has already come from another host. */
+    if (p && mpi->small->irecv(p->data, bytes, byte_type(), mpi_source_of(status), TAG, channel, &p->request) == 0)
+        return p;
     free(p);
     return NULL;
 }

@@ -1,5 +1,6 @@
 """The tests' own promise: a rank that fails or is stuck ends the run, with its report."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,3 +43,16 @@ def test_a_bad_rank_ends_the_run(tmp_path, how):
     )
     assert done.returncode != 0
     assert report in done.stdout + done.stderr
+
+
+def test_what_a_killed_mpirun_left_stops_no_other(tmp_path):
+    """Open MPI's directory of a killed mpirun, whose process number another one was given."""
+    starter = 'mkdir "$TMPDIR/ompi.$$" && touch "$TMPDIR/ompi.$$/pmix.$(uname -n).tool" && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", starter, "sh", ROOT / "tools/mpirun", "-n", "1", "echo", "started"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr

@@ -2,6 +2,11 @@
 
 import subprocess
 import sys
+import time
+
+import pytest
+
+from mpixla.runtime import arrival
 
 
 def python(code):
@@ -61,3 +66,16 @@ def test_after_finalize():
 def test_no_use_of_jax_deprecations():
     done = python("import warnings; warnings.simplefilter('error'); import mpixla; mpixla.barrier()")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("argv", "says"), [(["-m"], True), (["program.py"], False)])
+def test_command_that_waits_says_so(monkeypatch, capsys, argv, says):
+    """`python -m mpixla` is to tell what is wrong, so it does not hang in silence."""
+    monkeypatch.delenv("MPIXLA_TIMEOUT", raising=False)
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(arrival, "_NOTICE", 0.05)
+    with arrival.limited():
+        time.sleep(0.5)
+    said = capsys.readouterr().err
+    assert ("mpixla: rank 0 has waited for 0.05 s in `import mpixla`, and goes on waiting." in said) == says
+    assert ("has chosen a network that does not connect the hosts" in said) == says

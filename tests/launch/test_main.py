@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import re
+import socket
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from mpi4py import MPI
 from test_readme import OPERATIONS
 
 from mpixla import __main__
-from mpixla.cli import info, selftest
+from mpixla.cli import info, network, selftest
 from mpixla.runtime import native
 
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
@@ -28,6 +29,8 @@ def test_info(job):
     assert said["MPI handles"].startswith("int" if "MPICH" in first or "Intel" in first else "pointer")
     assert said["thread level"] == "MPI_THREAD_MULTIPLE"
     assert said["ranks"].startswith("2 (")
+    assert re.match(r"\d+\.\d\d us for 4 bytes, between rank 0 on (.+) and rank 1 on \1; ", said["on one host"])
+    assert said["between hosts"] == "all ranks are on one host"
     assert said["GPU transport"] == "none: CPU only"
     assert said["GPUs of rank 0"].startswith(("none: no driver of a GPU can be loaded (CUDA: lib", "not used: "))
     # The file is one that this process has in its memory.
@@ -53,6 +56,73 @@ def test_ranks_and_their_cpus(places, ranks, cpus):
     rows = info.report(places, "none: CPU only")
     assert rows["ranks"] == ranks
     assert rows["CPUs"] == cpus
+
+
+HOSTS = [
+    (["a"], None, None),
+    (["a", "a", "a"], (0, 1), None),
+    (["a", "b", "c"], None, (0, 1)),
+    (["a", "b", "b", "a"], (1, 2), (0, 1)),
+]
+
+
+@pytest.mark.parametrize(("hosts", "near", "far"), HOSTS)
+def test_pairs_that_are_measured(hosts, near, far):
+    assert network._on_one_host(hosts) == near
+    assert network._between_hosts(hosts) == far
+
+
+WAYS = [
+    ({("a", "b"): 5}, {("a", "b"): 1010}, [], "through TCP, a to b"),
+    ({}, {("a", "b"): 500, ("c", "d"): 505, ("e", "f"): 3}, [], "through TCP, a to b and c to d"),
+    ({("a", "b"): 5000}, {("a", "b"): 5100}, ["/dev/null"], "not through TCP"),
+    (
+        {},
+        {},
+        ["/dev/null", "/dev/infiniband/uverbs0"],
+        "not through TCP; InfiniBand, RoCE or EFA is open (/dev/infiniband/uverbs0)",
+    ),
+    ({}, {}, [], ""),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "files", "way"), WAYS)
+def test_way_of_a_message(before, after, files, way):
+    assert network.way_of(1000, before, after, files) == way
+
+
+def test_tcp_connections_are_counted():
+    """Those of this process, of whichever use."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            before = network.tcp_received()
+            client.sendall(bytes(5000))
+            client.shutdown(socket.SHUT_WR)
+            while accepted.recv(4096):
+                pass
+            came = network.tcp_received()["127.0.0.1", "127.0.0.1"] - before["127.0.0.1", "127.0.0.1"]
+            assert 5000 <= came <= 5001  # the end may count as one
+
+
+def test_messages_that_do_not_arrive(job):
+    done = job(
+        2,
+        """
+        import time
+        from mpi4py import MPI
+        import mpixla
+        from mpixla.cli import network
+        network._PATIENCE = 1
+        if MPI.COMM_WORLD.rank == 1:
+            time.sleep(1000)
+        with network.limited("rank 0 on a and rank 1 on b"):
+            MPI.COMM_WORLD.recv(source=1)
+        """,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "messages between rank 0 on a and rank 1 on b have not arrived within 1 s, so the job ends." in done.stderr
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])

@@ -23,7 +23,7 @@ def private_names(path: Path) -> list[str]:
     """What a module imports from jax._src, and what it uses of the modules that it imports from there."""
     tree = ast.parse(path.read_text())
     names, modules = [], {}
-    packages = ("jax._src", "jax._src.interpreters")
+    packages = ("jax._src", "jax._src.interpreters", "jax._src.lax.control_flow")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names if "_src" in alias.name.split(".")]
@@ -272,6 +272,34 @@ def keeps_ignored_checkpoint() -> bool:
     return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: ignores(x).sum()))(X))
 
 
+def stays_in_its_loop(derive) -> Callable[[], bool]:
+    """A call whose operand does not change in a loop is made in each iteration, in a derivative too."""
+
+    def works():
+        jaxpr = str(jax.make_jaxpr(derive(lambda x: jax.lax.fori_loop(0, 3, lambda _, a: (add(x), a)[1], x)))(X))
+        before, _, looped = jaxpr.partition("scan[")
+        return "allreduce[" in looped and "allreduce[" not in before
+
+    return works
+
+
+def derived(f):
+    return lambda x: jax.vjp(f, x)[0]
+
+
+def derived_in_checkpoint(f):
+    return lambda x: jax.vjp(jax.checkpoint(f), x)[0]
+
+
+def without_staying_in_loops(monkeypatch):
+    monkeypatch.setattr(private_jax._partial_eval.JaxprTrace, "process_primitive", private_jax._process_primitive)
+
+
+def without_staying_in_checkpoints(monkeypatch):
+    rules = private_jax._partial_eval.partial_eval_jaxpr_custom_rules
+    monkeypatch.setitem(rules, private_jax._loops.scan_p, private_jax._scan_in_checkpoint)
+
+
 def without_kept_recipes(monkeypatch):
     monkeypatch.setattr(private_jax._partial_eval, "new_eqn_recipe", private_jax._new_recipe)
 
@@ -329,12 +357,22 @@ NEEDED = {
         without_effect("remat_allowed_effects"),
     ),
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
+    "loops._scan_known_hoisting": (stays_in_its_loop(derived), without_staying_in_loops),
+    "loops.scan_p": (stays_in_its_loop(derived_in_checkpoint), without_staying_in_checkpoints),
     "partial_eval.EffectHandle": (keeps_ignored, None),
+    "partial_eval.JaxprTrace": (stays_in_its_loop(derived), without_staying_in_loops),
+    "partial_eval.JaxprTracer": (stays_in_its_loop(derived), without_staying_in_loops),
+    "partial_eval.PartialVal": (stays_in_its_loop(derived), without_staying_in_loops),
+    "partial_eval.partial_eval_jaxpr_custom_rules": (
+        stays_in_its_loop(derived_in_checkpoint),
+        without_staying_in_checkpoints,
+    ),
     "partial_eval.new_eqn_recipe": (keeps_ignored_checkpoint, without_kept_recipes),
     "pxla.ExecuteReplicated": (lambda: in_new_process(PREPARES), None),
     "pxla.UnloadedMeshExecutable": (lambda: in_new_process(PREPARES), None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
     "pxla.lower_sharding_computation": (reveals_hidden, without_rewriting),
+    "source_info_util.current": (stays_in_its_loop(derived), without_staying_in_loops),
     "source_info_util.is_user_filename": (names_this_line, None),
     "source_info_util.register_exclusion": (names_this_line, without_exclusion),
 }

@@ -70,7 +70,7 @@ class Driver:
             if number % LOOK == 0 or over:
                 faulthandler.dump_traceback_later(self.options.limit, exit=True)
                 self._share(None)
-                self.watch.look(number)
+                self.watch.look()
             if over:
                 break
         faulthandler.cancel_dump_traceback_later()
@@ -110,6 +110,7 @@ class Driver:
                     self._check_statuses(program, how, i, space)
         jax.effects_barrier()
         self.comm.Barrier()
+        self._check_nothing_is_left(program, space)
         exec(_teardown(program.own), space)
         self.counts["programs"] += 1
         self.counts["steps"] += len(program.steps)
@@ -151,6 +152,16 @@ class Driver:
             wanted = (MPI.PROC_NULL if source is None else source, size)
             if got != wanted or (source is not None and status.Get_tag() != tag):
                 self.wrong.append(f"rank {self.rank}, {how}, inputs {draw}: {name} has {got}, and should have {wanted}")
+
+    def _check_nothing_is_left(self, program: Program, space: dict[str, Any]) -> None:
+        """A message that nobody has received may be taken for one of a later communicator."""
+        for comm in [*program.own, *self.shared]:
+            status = MPI.Status()
+            if comm.name and space[comm.name].Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+                self.wrong.append(
+                    f"rank {self.rank}: nobody has received a message of {status.Get_count(MPI.BYTE)} bytes from rank "
+                    f"{status.source} with tag {status.tag} on {comm.name}"
+                )
 
     # The end
 
@@ -194,6 +205,7 @@ class Driver:
             "seed": self.options.seed,
             "minutes": round(seconds / 60, 1),
             **self.counts,
+            "compilations": self.watch.compiled,
             "wrong": 0,
             "grown": grown,
             "modes": dict(self.modes.most_common()),

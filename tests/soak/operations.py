@@ -32,7 +32,7 @@ def _fold(op: str, arrays: list[np.ndarray]) -> np.ndarray:
     if op == THE_FIRST:
         return arrays[0]
     if op == MOST_BYTES:
-        most = reduce(np.maximum, [np.ascontiguousarray(a)[..., None].view(np.uint8) for a in arrays])
+        most = reduce(np.maximum, [np.array(a, order="C")[..., None].view(np.uint8) for a in arrays])
         return most.view(arrays[0].dtype)[..., 0]
     return reduce(REDUCTIONS[op][0], arrays).astype(arrays[0].dtype)
 

@@ -17,9 +17,9 @@ from mpixla.runtime.comm import comm_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CLASSES = range(6, 15)  # requests are kept by the power of two that their bytes fit in
-# Of the memory that a process has: so much may be added by each program, beyond which something is kept. Of what MPI
-# numbers: so many more at the end than in the first half.
-BYTES_PER_PROGRAM = 4096
+# Of the memory that a process has: each compilation may add so much, of which JAX and XLA keep some for good, as
+# they do without communication (--control: 8 KiB). Of what MPI numbers: so many more at the end than in the first half.
+BYTES_PER_COMPILATION = 16384
 MORE = {"descriptors": 2, "threads": 2, "communicators": 0, "communicator numbers": 16, "types": 4, "reductions": 4}
 MORE |= {"request places": 16}
 HANDLE = 0x03FFFFFF  # of an MPICH handle: the part that numbers
@@ -69,20 +69,27 @@ def _take() -> dict[str, int]:
 
 @dataclass
 class Watch:
-    programs: list[int] = field(default_factory=list)
+    compiled: int = 0  # programs by XLA, so far
+    at_look: list[int] = field(default_factory=list)
     samples: list[dict[str, int]] = field(default_factory=list)
 
-    def look(self, programs: int) -> None:
-        self.programs.append(programs)
+    def __post_init__(self) -> None:
+        jax.monitoring.register_event_duration_secs_listener(self._hear)
+
+    def _hear(self, event: str, seconds: float, **_: Any) -> None:
+        self.compiled += event == "/jax/core/compile/backend_compile_duration"
+
+    def look(self) -> None:
+        self.at_look.append(self.compiled)
         self.samples.append(_take())
 
     def column(self, name: str) -> np.ndarray:
         return np.array([sample[name] for sample in self.samples])
 
     def slope(self, name: str) -> float:
-        """Growth for each program after the first third: the median of the slopes between all pairs of samples."""
+        """Growth for each compilation after the first third: the median of the slopes between all pairs of samples."""
         first = len(self.samples) // 3
-        x, y = np.array(self.programs[first:]), self.column(name)[first:]
+        x, y = np.array(self.at_look[first:]), self.column(name)[first:]
         i, j = np.triu_indices(len(x), 1)
         return float(np.median((y[j] - y[i]) / (x[j] - x[i]))) if len(x) > 1 else 0.0
 
@@ -101,6 +108,6 @@ class Watch:
                 found.append(
                     f"{name} have grown from {early.max()} in the first half to {np.median(late):.0f} in the second"
                 )
-        if (slope := self.slope("memory")) > BYTES_PER_PROGRAM and len(self.samples) >= 30:
-            found.append(f"memory grows by {slope:.0f} bytes for each program")
+        if (slope := self.slope("memory")) > BYTES_PER_COMPILATION and len(self.samples) >= 30:
+            found.append(f"memory grows by {slope:.0f} bytes for each compilation")
         return found

@@ -1,5 +1,7 @@
 """Every operation under JAX's control flow and its custom and saved derivatives: the same values and gradients."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -167,3 +169,74 @@ def test_reverse_mode_of_what_one_rank_ignores(what):
 
     np.testing.assert_array_equal(jax.jit(jax.grad(loss))(jnp.ones(3)), 4 * np.ones(3))
     mpixla.barrier()
+
+
+DERIVATIVES = {
+    "vjp": lambda f, x, ct: (lambda y, back: (y, back(ct)[0]))(*jax.vjp(f, x)),
+    "linearize": lambda f, x, ct: (lambda y, f_at: (y, jax.linear_transpose(f_at, x)(ct)[0]))(*jax.linearize(f, x)),
+    "checkpoint": lambda f, x, ct: (lambda y, back: (y, back(ct)[0]))(*jax.vjp(jax.checkpoint(f), x)),
+    "jit in a checkpoint": lambda f, x, ct: (lambda y, back: (y, back(ct)[0]))(*jax.vjp(jax.checkpoint(jax.jit(f)), x)),
+}
+
+
+def _by_request(message, template, below, above, comm):
+    receiving = mpixla.irecv(template, below, comm=comm)
+    sending = mpixla.isend(message, above, comm=comm)
+    return mpixla.wait(receiving), mpixla.wait(sending)
+
+
+def _by_recv(message, template, below, above, comm):
+    sending = mpixla.isend(message, above, comm=comm)
+    received = mpixla.recv(template, below, comm=comm)
+    return received, mpixla.wait(sending)
+
+
+def _in_a_branch(message, template, below, above, comm):
+    return lax.cond(
+        jnp.sum(message) > -1e9, lambda m: _by_recv(m, template, below, above, comm), lambda m: (m, m), message
+    )
+
+
+@pytest.mark.parametrize("jitted", [False, True], ids=["", "jitted"])
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+@pytest.mark.parametrize("exchange", [_by_request, _by_recv, _in_a_branch])
+def test_receives_into_a_constant_in_a_loop(comm, rank, size, exchange, derivative, jitted):
+    """JAX would take the receive out of the loop, since it depends on nothing that changes there.
+
+    What is received has no derivative, but is a factor in one.
+    """
+    below, above = (rank - 1) % size, (rank + 1) % size
+
+    def f(x):
+        def step(carry, _):
+            message, total = carry
+            received, sent = exchange(message, jnp.zeros(3), below, above, comm)
+            return (2 * sent, total + received * x), None
+
+        return lax.scan(step, (lax.stop_gradient(x), jnp.zeros(3)), None, length=3)[0][1]
+
+    x, of_below, ct = (np.arange(3.0) + r + 1 for r in (rank, below, 9))
+    derive = functools.partial(DERIVATIVES[derivative], f)
+    y, x_bar = (jax.jit(derive) if jitted else derive)(x, ct)
+    np.testing.assert_allclose(y, 7 * of_below * x)
+    np.testing.assert_allclose(x_bar, 7 * of_below * ct)
+
+
+@pytest.mark.parametrize("derivative", ["vjp", "checkpoint"])
+def test_ignored_call_in_a_loop_is_made_as_often(comm, size, derivative):
+    """On every rank, whether what it communicates changes in the loop or not."""
+    if size < 2:
+        pytest.skip("needs two ranks that differ")
+    rank = comm.Get_rank()
+
+    def f(x):
+        def step(_, a):
+            mpixla.allreduce(a, MPI.SUM, comm=comm)
+            return a * 2 if rank == 0 else a
+
+        return lax.fori_loop(0, 3, step, x)
+
+    text = str(jax.make_jaxpr(lambda x: DERIVATIVES[derivative](f, x, x))(jnp.ones(3)))
+    looped = "".join(part.split("length=3")[0] for part in text.split("scan[")[1:])
+    assert text.count("allreduce[") == looped.count("allreduce[") > 0
+    jax.block_until_ready(DERIVATIVES[derivative](f, jnp.ones(3), jnp.ones(3)))

@@ -4,6 +4,7 @@ What a thread gets is checked value by value; whatever the others do, whichever 
 freed, must not be seen in it.
 """
 
+import sys
 import threading
 
 import jax
@@ -13,6 +14,9 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from mpixla.core import eager
+from mpixla.ops.point_to_point import send_p
+from mpixla.runtime.comm import comm_of
 
 THREADS = 3
 ROUNDS = 9
@@ -242,3 +246,22 @@ def test_threads_that_end_and_begin(comms):
     """Places of threads that ended are used again."""
     for turn in range(4):
         check(lambda number, comm, turn=turn: messages(number, turn, comm, jax.jit), comms)
+
+
+def test_programs_of_eager_calls(comms):
+    """Threads use them for the first time, while another one drops those of freed communicators."""
+    interval = sys.getswitchinterval()
+
+    def use_or_drop(number, comm):
+        for tag in range(600):
+            if number == 0:
+                eager._forget_freed()
+                continue
+            params = tuple({"comm": comm_of(comm), "dest": 0, "sendtag": tag}.items())
+            assert eager._program(send_p, params) is eager._program(send_p, params)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        check(use_or_drop, comms)
+    finally:
+        sys.setswitchinterval(interval)

@@ -5,11 +5,14 @@ import os
 import platform
 import sys
 from collections import Counter
+from contextlib import nullcontext
+from itertools import chain
 from pathlib import Path
 
 from ..ops.collective import barrier
 from ..runtime import gpu, native, versions
 from ..runtime.mpi import MPI
+from . import network
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
@@ -44,11 +47,13 @@ def run() -> int:
     """Prints the report on rank 0. Returns the exit status."""
     comm = MPI.COMM_WORLD
     transport = _transport()
-    places = comm.gather((MPI.Get_processor_name(), sorted(os.sched_getaffinity(0))))
-    if places is not None:
-        width = max(map(len, rows := report(places, transport)))
-        for title, text in rows.items():
-            print(f"{title:{width}}  {text}")
+    with network.limited("the ranks") if comm.Get_rank() == 0 else nullcontext():
+        places = comm.allgather((MPI.Get_processor_name(), sorted(os.sched_getaffinity(0))))
+    rows = report(places, transport)
+    # What is known is said before the ranks talk to each other, which some networks do not let them.
+    for title, text in chain(rows.items(), network.rows([host for host, _ in places])):
+        if comm.Get_rank() == 0:
+            print(f"{title:{max(map(len, rows))}}  {text}", flush=True)
     wrong = wrong_launcher()
     if wrong:
         print(f"\n{wrong}", file=sys.stderr)

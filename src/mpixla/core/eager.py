@@ -4,7 +4,7 @@ The programs have no JAX effects, because JAX dispatches a program with effects 
 go when the communicator or the reduction that they were made for is freed.
 """
 
-import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -83,18 +83,19 @@ class _Eager:
 
 _LIMIT = 4096
 _programs: OrderedDict[tuple[Primitive, Params, int], _Eager] = OrderedDict()
+_lock = threading.RLock()  # of them: what looks a key up calls its __hash__, and another thread may run meanwhile
 
 
 def _program(primitive: Primitive, params: Params) -> _Eager:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own.
     key = primitive, params, sites.of_caller() if sites.of_eager_calls else 0
-    program = _programs.get(key)
-    if program is None:
-        program = _programs[key] = _Eager(primitive, params)
-        if len(_programs) > _LIMIT:
-            _programs.popitem(last=False)
-    else:
-        with contextlib.suppress(KeyError):  # another thread has just dropped it
+    with _lock:
+        program = _programs.get(key)
+        if program is None:
+            program = _programs[key] = _Eager(primitive, params)
+            if len(_programs) > _LIMIT:
+                _programs.popitem(last=False)
+        else:
             _programs.move_to_end(key)
     return program
 
@@ -106,9 +107,10 @@ def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
 
 
 def _forget_freed() -> None:
-    for key in list(_programs):
-        if not all(map(is_alive, _owners(dict(key[1])))):
-            _programs.pop(key, None)
+    with _lock:
+        for key in list(_programs):
+            if not all(map(is_alive, _owners(dict(key[1])))):
+                del _programs[key]
 
 
 when_freed(_forget_freed)

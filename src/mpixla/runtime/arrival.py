@@ -13,6 +13,13 @@ from .mpi import MPI
 # Ranks import at different speeds, and no call of the program's is late yet: seconds that they have at least.
 _LEAST = 20.0
 
+# Without a limit: seconds after which the commands of mpixla, which are to tell what is wrong, say that they wait.
+_NOTICE = 20.0
+_WHY = (
+    "Importing mpixla is collective. Another rank has not imported it, so import it on every rank; or MPI's messages "
+    "do not arrive, since it has chosen a network that does not connect the hosts (docs/clusters.md, Several hosts)."
+)
+
 _FORWARDING = 0.3  # seconds for mpirun to forward what was printed
 
 
@@ -23,10 +30,20 @@ def limited() -> Iterator[None]:
         limit = float(os.environ.get(settings.TIMEOUT, ""))
     except ValueError:
         limit = 0.0
-    if not 0 < limit < threading.TIMEOUT_MAX:
+    if 0 < limit < threading.TIMEOUT_MAX:
+        timer = threading.Timer(max(limit, _LEAST), _end_job, [limit])
+    elif sys.argv[:1] == ["-m"] and MPI.COMM_WORLD.Get_rank() == 0:  # what `python -m mpixla` has while it imports
+        timer = threading.Timer(_NOTICE, _tell)
+    else:
         yield
         return
-    timer = threading.Timer(max(limit, _LEAST), _end_job, [limit])
+    with running(timer):
+        yield
+
+
+@contextlib.contextmanager
+def running(timer: threading.Timer) -> Iterator[None]:
+    """The timer runs while what is inside does, and keeps no process from ending."""
     timer.daemon = True
     timer.start()
     try:
@@ -35,12 +52,22 @@ def limited() -> Iterator[None]:
         timer.cancel()
 
 
+def _tell() -> None:
+    sys.stderr.write(f"mpixla: rank 0 has waited for {_NOTICE:g} s in `import mpixla`, and goes on waiting. {_WHY}\n")
+    sys.stderr.flush()
+
+
 def _end_job(limit: float) -> None:
-    sys.stderr.write(
+    end_job(
         f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {max(limit, _LEAST):g} s in `import mpixla`, longer "
         f"than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the whole job ends. "
-        "Importing mpixla is collective, and another rank has not imported it: import it on every rank.\n"
+        f"{_WHY}\n"
     )
+
+
+def end_job(sentence: str) -> None:
+    """Writes why, and ends all ranks."""
+    sys.stderr.write(sentence)
     sys.stderr.flush()
     time.sleep(_FORWARDING)
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:

@@ -1,8 +1,6 @@
 """Checked mode: what ``MPIXLA_CHECK`` asks for, the same on all ranks."""
 
-import ctypes
 import os
-import sys
 
 import numpy as np
 
@@ -39,18 +37,6 @@ def install() -> None:
             "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
         )
     if mode:
-        native.check(native.lib.mpixla_check_set(mode.encode(), *_places_in_status()))
+        native.check(native.lib.mpixla_check_set(mode.encode()))
         for comm in (get_default_comm(), MPI.COMM_WORLD):
             native.check(native.lib.mpixla_check_join(comm_of(comm).id))
-
-
-def _places_in_status() -> tuple[int, int]:
-    """At which bytes an ``MPI_Status`` has the source and the tag: MPI has functions for that only from 4.1 on."""
-    size = MPI._sizeof(MPI.Status)
-    places = []
-    for set_it in (MPI.Status.Set_source, MPI.Status.Set_tag):
-        status = MPI.Status()
-        set_it(status, 0x5A5B5C5D)
-        content = ctypes.string_at(MPI._addressof(status), size)
-        places.append(content.index((0x5A5B5C5D).to_bytes(4, sys.byteorder)))
-    return places[0], places[1]

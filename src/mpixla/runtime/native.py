@@ -1,6 +1,7 @@
 """The C library: loading it, connecting it to the MPI that mpi4py has loaded, and its tables."""
 
 import ctypes
+import sys
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +44,13 @@ class _Facts(ctypes.Structure):
         ("library", c_char_p),
         ("handle_size", c_int64),
         ("status_size", c_int64),
+        ("status_source", c_int64),
+        ("status_tag", c_int64),
         ("any_source", c_int64),
         ("any_tag", c_int64),
         ("proc_null", c_int64),
         ("in_place", c_int64),
+        ("match_first", c_int64),
         ("max_error_string", c_int64),
         ("comm_world", c_uint64),
         ("comm_self", c_uint64),
@@ -160,7 +164,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_trampoline_left", c_int, [c_int64, c_int, POINTER(c_int64)]),
         ("mpixla_trampoline_stuck", c_int, [c_int64]),
         ("mpixla_site_name", c_int, [c_int64, c_char_p]),
-        ("mpixla_check_set", c_int, [c_char_p, c_size_t, c_size_t]),
+        ("mpixla_check_set", c_int, [c_char_p]),
         ("mpixla_check_join", c_int, [c_int64]),
         ("mpixla_check_end", None, []),
         ("mpixla_status_register", c_int64, [c_void_p]),
@@ -230,16 +234,27 @@ def find_mpi(mpi_name: str) -> Any:
     return getattr(MPI, mpi_name.removeprefix("MPI_"))
 
 
+def _place_in_status(set_it: Any) -> int:
+    """At which byte an ``MPI_Status`` has what this method sets: MPI has functions for that only from 4.1 on."""
+    status = MPI.Status()
+    set_it(status, 0x5A5B5C5D)
+    content = ctypes.string_at(MPI._addressof(status), MPI._sizeof(MPI.Status))
+    return content.index((0x5A5B5C5D).to_bytes(4, sys.byteorder))
+
+
 def _connect() -> None:
     facts = _Facts(
         struct_size=ctypes.sizeof(_Facts),
         library=str(MPI.__file__).encode(),
         handle_size=MPI._sizeof(MPI.Comm),
         status_size=MPI._sizeof(MPI.Status),
+        status_source=_place_in_status(MPI.Status.Set_source),
+        status_tag=_place_in_status(MPI.Status.Set_tag),
         any_source=MPI.ANY_SOURCE,
         any_tag=MPI.ANY_TAG,
         proc_null=MPI.PROC_NULL,
         in_place=int(MPI.IN_PLACE),
+        match_first="MPICH" in MPI.Get_library_version(),
         max_error_string=MPI.MAX_ERROR_STRING,
         comm_world=handle_of(MPI.COMM_WORLD),
         comm_self=handle_of(MPI.COMM_SELF),

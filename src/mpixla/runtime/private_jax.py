@@ -5,6 +5,7 @@
 
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
@@ -29,11 +30,14 @@ from jax._src import effects as _effects
 # Which frames of a traceback are the user's: JAX names them in what it compiles, and mpixla in reports.
 from jax._src import source_info_util as _source_info
 
-# What reverse mode keeps for later; see below.
+# What reverse mode keeps for later, and what it takes out of loops; see below.
 from jax._src.interpreters import partial_eval as _partial_eval
 
 # Executables that were compiled ahead of time, and where every program is lowered; see below.
 from jax._src.interpreters import pxla as _pxla
+
+# The functions that take it out of a scan.
+from jax._src.lax.control_flow import loops as _loops
 
 # Whether JAX has started: asking in public starts it.
 from jax._src.xla_bridge import backends_are_initialized as jax_has_started
@@ -222,6 +226,52 @@ def _new_kept_recipe(
 
 
 _partial_eval.new_eqn_recipe = _new_kept_recipe  # type: ignore[assignment]
+
+
+_process_primitive = _partial_eval.JaxprTrace.process_primitive
+_hoisting = threading.local()  # `depth`: how many of the functions below are running
+
+
+def _process_primitive_in_loop(trace: Any, primitive: Any, tracers: Any, params: Any) -> Any:
+    """Keeps in its loop, in a derivative, what communicates.
+
+    JAX takes out of a ``scan`` what depends on nothing that changes, as a receive into a constant does, and computes it
+    once, although it has an effect. The other rank sends once in each iteration.
+    """
+    if not getattr(_hoisting, "depth", 0):
+        return _process_primitive(trace, primitive, tracers, params)
+    inputs = [trace.to_jaxpr_tracer(t) for t in tracers]
+    avals, effects = primitive.abstract_eval(*(t.aval for t in inputs), **params)
+    if ordered not in effects:
+        return _process_primitive(trace, primitive, tracers, params)
+    inputs = [trace.instantiate_const(t) for t in inputs]
+    unknown = _partial_eval.PartialVal.unknown
+    outputs = [
+        _partial_eval.JaxprTracer(trace, unknown(aval), None)
+        for aval in (avals if primitive.multiple_results else [avals])
+    ]
+    recipe = _new_kept_recipe(trace, inputs, outputs, primitive, params, effects, _source_info.current())
+    for output in outputs:
+        output.recipe = recipe
+    return outputs if primitive.multiple_results else outputs[0]
+
+
+def _while_hoisting(fun: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fun)
+    def call(*args: Any, **options: Any) -> Any:
+        _hoisting.depth = getattr(_hoisting, "depth", 0) + 1
+        try:
+            return fun(*args, **options)
+        finally:
+            _hoisting.depth -= 1
+
+    return call
+
+
+_partial_eval.JaxprTrace.process_primitive = _process_primitive_in_loop  # type: ignore[method-assign]
+_loops._scan_known_hoisting = _while_hoisting(_loops._scan_known_hoisting)
+_scan_in_checkpoint = _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p]
+_partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p] = _while_hoisting(_scan_in_checkpoint)
 
 
 def looks_for_nan() -> bool:

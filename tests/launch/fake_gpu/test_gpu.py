@@ -104,7 +104,7 @@ def test_mpi_that_takes_no_gpus_is_refused(gpu_job):
     late = "import fake_gpu, contextlib\nfake_gpu._gate = contextlib.nullcontext\n"
     for text in _said(gpu_job(2, late + REFUSED, transport="mpi")):
         assert "MPI_Allreduce was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but this MPI " in text
-        assert text.endswith("; unset it, or set it to host")
+        assert "; unset it, or set it to host (at script.py:" in text
 
 
 def test_nonsense_is_refused(gpu_job):

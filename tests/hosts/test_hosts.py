@@ -1,0 +1,230 @@
+"""Jobs on two hosts, with TCP between them: what works on one must work there."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import network
+import numpy as np
+import pytest
+from conftest import FAMILY
+
+ROOT = Path(__file__).parents[2]
+MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
+PYTEST = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))\n"
+
+# The core of tests/spmd: what depends on how messages travel, rather than on what JAX makes of the programs. The
+# self-test makes every call.
+CORE = (
+    "test_halo.py",
+    "test_neighbor.py",
+    "test_order.py",
+    "test_requests.py",
+    "test_status.py",
+    "test_threads.py",
+    "test_vector.py",
+)
+
+
+def facts_of(done):
+    """What `python -m mpixla` says, by title."""
+    return dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_selftest(hosts_job, ranks, check):
+    lines = hosts_job(ranks, MAIN, "test", MPIXLA_CHECK=check).stdout.splitlines()
+    assert lines[-1].endswith(f"checks passed on {ranks} ranks."), lines
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_info(hosts_job, ranks):
+    said = facts_of(hosts_job(ranks, MAIN))
+    a, b = network.NAMES
+    assert said["ranks"] == f"{ranks} ({ranks - 1} on {a}, 1 on {b})"
+    ends = r"10\.77\.0\.1 to 10\.77\.0\.2"
+    assert re.fullmatch(
+        rf"\d+\.\d\d us for 4 bytes, between rank 0 on {a} and rank {ranks - 1} on {b}; through TCP, {ends}",
+        said["between hosts"],
+    )
+    if ranks == 2:
+        assert said["on one host"] == "no two ranks are on one host"
+    else:
+        assert re.fullmatch(
+            rf"\d+\.\d\d us for 4 bytes, between rank 0 on {a} and rank 1 on {a}; not through TCP", said["on one host"]
+        )
+
+
+def test_info_when_messages_do_not_arrive(hosts_job, link, until_mark):
+    """MPI has started, so mpixla can say so."""
+    code = """
+    import sys, time
+    from pathlib import Path
+    from mpixla import __main__
+    from mpixla.cli import network
+    network._PATIENCE = 3
+    Path("mark").touch()
+    time.sleep(2)
+    sys.exit(__main__.main([]))
+    """
+
+    def during():
+        until_mark()
+        link.set_link(False)
+        time.sleep(8)
+        link.set_link(True)
+
+    done = hosts_job(2, code, check=False, during=during)
+    assert done.returncode != 0
+    assert "mpixla: MPI has started, but messages between the ranks have not arrived within 3 s, so the job ends." in (
+        done.stderr
+    )
+
+
+@pytest.mark.skipif(FAMILY != "openmpi", reason="Open MPI alone takes addresses of other networks for reachable")
+def test_network_that_does_not_connect_the_hosts(hosts_job, hosts):
+    """As with Docker: both hosts have one with the same address. The import waits, and says so."""
+    name, inside = "docker0", "inside"
+    for host in hosts.hosts:
+        host.network("ip", "link", "add", name, "type", "veth", "peer", "name", inside)
+        host.network("ip", "address", "add", "172.17.0.1/16", "dev", name)
+        for device in (name, inside):
+            host.network("ip", "link", "set", device, "up")
+    try:
+        done = hosts_job(2, MAIN, check=False, MPIXLA_TIMEOUT="1")
+        assert done.returncode != 0
+        assert re.search(
+            r"rank \d has waited for 20 s in `import mpixla`.* has chosen a network that does not", done.stderr
+        )
+        said = facts_of(hosts_job(2, MAIN, options=["--mca", "btl_tcp_if_include", network.DEVICE]))
+        assert "10.77.0.1 to 10.77.0.2" in said["between hosts"]
+    finally:
+        for host in hosts.hosts:
+            host.network("ip", "link", "delete", name)
+
+
+def test_bench(hosts_job):
+    lines = hosts_job(2, f"from mpixla.cli import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
+    assert lines[0].startswith("mpixla bench: 2 ranks on 2 hosts, ")
+    assert len(lines) == 8
+
+
+@pytest.mark.timeout(450)
+@pytest.mark.parametrize("file", CORE)
+def test_core(hosts_job, file):
+    options = ["-q", "-c", ROOT / "pyproject.toml", "--rootdir", ROOT]
+    hosts_job(2, PYTEST, *options, ROOT / "tests" / "spmd" / file, timeout=400)
+
+
+def test_example(hosts_job, tmp_path):
+    """The same result as that of one rank."""
+    model = ROOT / "examples" / "shallow_water.py"
+    code = """
+    import runpy, sys
+    import jax, numpy as np
+    from mpi4py import MPI
+    jax.config.update("jax_enable_x64", True)
+    sys.path.insert(0, sys.argv[1])
+    import shallow_water as model
+    fields = model.simulate(MPI.COMM_WORLD, 24, 36, 200, lambda block: model.jet(block, waves=0.2))
+    if MPI.COMM_WORLD.rank == 0:
+        np.save(sys.argv[2], fields)
+    """
+    saved = []
+    for ranks in (1, 2, 4):
+        saved.append(tmp_path / f"{ranks}.npy")
+        hosts_job(ranks, code, model.parent, saved[-1])
+    alone, *shared = map(np.load, saved)
+    assert abs(alone).max() > 0.1
+    for fields in shared:
+        np.testing.assert_allclose(fields, alone, rtol=0, atol=1e-11)
+
+
+def test_example_as_it_is(hosts_job):
+    model = ROOT / "examples" / "shallow_water.py"
+    done = hosts_job(2, model, "--benchmark", "--size", 20, 30, "--days", 0.01)
+    assert re.fullmatch(r"\d+\.\d+ s for 43 time steps of 20 x 30 cells, 2 process\(es\)\n", done.stdout)
+
+
+# From any rank, of messages that are there already.
+ANY = {
+    "recv": "mpixla.send(x, 1 - rank); time.sleep(0.5); y = mpixla.recv(x)",
+    "sendrecv": "time.sleep(rank); y = mpixla.sendrecv(x, x, MPI.ANY_SOURCE, 1 - rank)",
+    "irecv": "mpixla.send(x, 1 - rank); time.sleep(0.5); y = mpixla.wait(mpixla.irecv(x))",
+}
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+@pytest.mark.parametrize("call", ANY)
+def test_any_source(hosts_job, call, check):
+    variables = {"MPIXLA_CHECK": check}
+    if FAMILY == "mpich" and call == "irecv":
+        variables["MPIR_CVAR_CH4_NETMOD"] = "ofi"  # docs/clusters.md
+    done = hosts_job(
+        2,
+        f"""
+        import time
+        from mpi4py import MPI
+        import jax, jax.numpy as jnp
+        import mpixla
+        rank = MPI.COMM_WORLD.rank
+        for x in (jnp.full(3, rank + 1.0), jnp.full(5000, rank + 1.0)):
+            {ANY[call]}
+            assert (y == 2 - rank).all()
+        print("fine")
+        """,
+        timeout=40,
+        **variables,
+    )
+    assert done.stdout.split() == ["fine", "fine"]
+
+
+def test_local_ranks(hosts_job):
+    """MPI and Python agree about who is on which host: select_local_gpu counts on it."""
+    done = hosts_job(
+        4,
+        """
+        from mpi4py import MPI
+        import mpixla
+        local = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+        print(MPI.COMM_WORLD.rank, local.rank, local.size, MPI.Get_processor_name())
+        """,
+    )
+    a, b = network.NAMES
+    assert sorted(done.stdout.splitlines()) == [f"0 0 2 {a}", f"1 1 2 {a}", f"2 0 2 {b}", f"3 1 2 {b}"]
+
+
+def test_timelines_have_one_clock(hosts_job, tmp_path):
+    """The second host's clock is another. A call of all ranks ends nowhere before the last of them has begun it."""
+    hosts_job(
+        2,
+        """
+        import time
+        from mpi4py import MPI
+        import mpixla
+        mpixla.barrier()
+        for i in range(5):
+            if MPI.COMM_WORLD.rank == i % 2:
+                time.sleep(0.2)
+            mpixla.barrier()
+        """,
+        MPIXLA_TRACE=str(tmp_path / "trace"),
+    )
+    begins, ends, error = {}, {}, 0.0
+    for rank in (0, 1):
+        events = json.loads((tmp_path / "trace" / f"rank-{rank:04}.json").read_text())
+        readings = [event["args"] for event in events if event["name"] == "mpixla_clock"]
+        assert bool(readings) == bool(rank)
+        ahead = readings[-1]["ahead"] / 1e3 if readings else 0.0  # of the microseconds of this file
+        if readings:
+            assert round(ahead / 1e6) == -network.SECONDS_AHEAD
+            error = readings[-1]["round_trip"] / 1e3
+        for event in events:
+            if event["name"] == "barrier":
+                begins.setdefault(event["args"]["sequence"], []).append(event["ts"] + ahead)
+                ends.setdefault(event["args"]["sequence"], []).append(event["ts"] + event["dur"] + ahead)
+    assert len(begins) == 6
+    for sequence in begins:
+        assert max(begins[sequence]) <= min(ends[sequence]) + error
