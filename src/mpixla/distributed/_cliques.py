@@ -6,7 +6,6 @@ runs. Communicators that are not there yet are made by their members, who meet f
 that does nothing but a sum over these devices then has XLA ask for it.
 """
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -142,17 +141,9 @@ def _have_it_asked_for(devices: tuple[Any, ...]) -> None:
 # Whoever comes first waits for the others, who are compiling, or will never come.
 
 
-def _limit() -> float:
-    try:
-        limit = float(os.environ.get(settings.TIMEOUT, ""))
-    except ValueError:
-        return _LIMIT
-    return limit if 0 < limit < threading.TIMEOUT_MAX else _LIMIT
-
-
 def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
-    rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], _limit()
+    rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], settings.time_limit() or _LIMIT
     tag = hash(tuple(ranks)) % 30000  # of integers the same in every process
     words, word = np.zeros(len(ranks), _WORD), np.zeros(1, _WORD)
     others = [r for r in ranks if r != first] if rank == first else [first]

@@ -5,20 +5,19 @@ Meanwhile each rank looks from time to time whether a call of its own waits for 
 """
 
 import ctypes
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ..runtime import native
+from ..runtime.abort import abort
 from ..runtime.exit import when_done
 from ..runtime.mpi import MPI
 
 _TAG = 32767  # the greatest that every MPI has
 _PAUSE = 0.2  # seconds between two looks
 _SHORT = 0.002  # the same where this rank has nothing else to do
-_FORWARDING = 0.3  # seconds for mpirun to forward what was printed
 
 # By the ids of the devices: the clique's number in the C library, and its ranks.
 Cliques = dict[tuple[int, ...], tuple[int, list[int]]]
@@ -90,10 +89,6 @@ def _end_job(missing: int, ranks: tuple[int, ...]) -> None:
     )
 
 
-def end_job(sentence: str) -> None:
+def end_job(sentence: str) -> NoReturn:
     """Ends all ranks, saying what this one does, and why that is the end."""
-    sys.stderr.write(f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {sentence}.\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(_FORWARDING)
-    MPI.COMM_WORLD.Abort(1)
+    abort(f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {sentence}.")
