@@ -273,9 +273,10 @@ static void add_self(void) {
     asked.memory[self] = w.data;
 }
 
+enum { PLACE = 128 }; /* bytes of where a silent rank is */
+
 /* What never answered is on this side a process by its number. */
 static void name_silent(char *places) {
-    enum { PLACE = 128 };
     for (int64_t i = 0; i < our.ranks; i++) {
         if (asked.all[i].presence == STATE_HERE) continue;
         char *place = places + i * PLACE;
