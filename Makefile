@@ -41,7 +41,7 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-threads                      run the C tests and those of Python threads under ThreadSanitizer'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
-	@echo 'make valgrind                          run the C tests under valgrind'
+	@echo 'make valgrind                          run the C tests, and some in Python, under valgrind'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-faults [MPI=mpich|openmpi]   do to small jobs what can go wrong, and write down what they say in docs/faults.md'
@@ -113,6 +113,12 @@ define c_build
 	@$(BIN)/cmake --build build/$(1) --parallel $(3) >build/$(1).log 2>&1 || { cat build/$(1).log >&2; exit 1; }
 endef
 
+# The package with the library of build/$(1), for PYTHONPATH=build/$(1)/python.
+define python_with
+	@rm -rf build/$(1)/python build/$(1)/report* && mkdir -p build/$(1)/python
+	@cp -r src/mpixla build/$(1)/python && cp build/$(1)/libmpixla.so build/$(1)/python/mpixla
+endef
+
 # All of them: what has no threads itself may still meet those of the library. Then the library in Python, where races
 # within Python, JAX and MPI, which were not compiled for it, are not looked for. Of UCX (MPICH's) it can neither follow the
 # hooks, which run in a thread before it knows of it, nor copies out of other processes.
@@ -123,9 +129,7 @@ TSAN_PYTHON = UCX_MEM_EVENTS=no UCX_MEM_MMAP_HOOK_MODE=none UCX_TLS=posix,self P
 test-threads: $(VENV)/installed
 	$(call c_build,c-threads,-DMPIXLA_SANITIZE=thread)
 	$(BIN)/ctest --test-dir build/c-threads --timeout 300 --parallel 4 --output-on-failure
-	@rm -rf build/c-threads/python && mkdir -p build/c-threads/python
-	@cp -r src/mpixla build/c-threads/python && cp build/c-threads/libmpixla.so build/c-threads/python/mpixla
-	@rm -f build/c-threads/report*
+	$(call python_with,c-threads)
 	$(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
 	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=100 MPIXLA_TRACE=build/c-threads/trace $(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
 
@@ -142,16 +146,29 @@ fuzz: $(VENV)/installed
 	    sed -n 's/^[0-9]*: \([0-9]* cases\)/\1/p' build/c-fuzz/fuzz.log; \
 	done
 
-# Memory that is lost is an error; what the library keeps for the life of the process is not lost.
-VALGRIND := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
-    --errors-for-leak-kinds=definite,indirect
+# Memory that is lost is an error; what the library keeps for the life of the process is not lost. Then the library in
+# Python, of whose errors those are looked at that it is part of.
+VALGRIND_LEAKS := --leak-check=full --show-leak-kinds=definite,indirect
+# Programs that were compiled outside of valgrind have instructions that it does not know.
+VALGRIND_PYTHON = JAX_ENABLE_COMPILATION_CACHE=0 PYTHONMALLOC=malloc PYTHONPATH=build/c-valgrind/python \
+    $(LAUNCH) -n 2 valgrind --quiet $(VALGRIND_LEAKS) --error-limit=no --child-silent-after-fork=yes \
+    --xml=yes --xml-file=build/c-valgrind/report.%p.xml $(CURDIR)/$(BIN)/python -m pytest -p no:cacheprovider --timeout 900
+# Looking for what was lost reads all memory that the fake GPU has set aside, which then exists.
+VALGRIND_C = FUZZ_OPTIONS=--runs=3000 $(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
+WITH_FAKE_GPU := ^(fake_|gpu_|seam|mpi_gate|fuzz_device)
+VALGRIND_SUITE ?= tests/spmd/test_value.py tests/spmd/test_threads.py
 
 valgrind-is-there:
 	@command -v valgrind >/dev/null || { echo "valgrind was not found: install it (on Debian: apt-get install valgrind)" >&2; exit 1; }
 
 valgrind: valgrind-is-there $(VENV)/installed
-	$(call c_build,c-valgrind,-DCMAKE_TEST_LAUNCHER="$(subst $() ,;,$(VALGRIND))")
-	FUZZ_OPTIONS=--runs=3000 $(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
+	$(call c_build,c-valgrind,-DCMAKE_TEST_LAUNCHER='valgrind;--quiet;--error-exitcode=9')
+	VALGRIND_OPTS='$(VALGRIND_LEAKS) --errors-for-leak-kinds=definite,indirect' $(VALGRIND_C) --exclude-regex '$(WITH_FAKE_GPU)'
+	$(VALGRIND_C) --tests-regex '$(WITH_FAKE_GPU)' --no-tests=error
+	$(call python_with,c-valgrind)
+	$(VALGRIND_PYTHON) $(VALGRIND_SUITE)
+	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=900 MPIXLA_TRACE=build/c-valgrind/trace $(VALGRIND_PYTHON) tests/spmd/test_threads.py
+	$(BIN)/python tests/valgrind_reports.py build/c-valgrind/report.*.xml
 
 # The fake GPU, for MPIXLA_FAKE_DEVICE=1 PYTHONPATH=tests/seam.
 fake-device: $(VENV)/installed

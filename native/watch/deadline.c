@@ -273,9 +273,10 @@ static void add_self(void) {
     asked.memory[self] = w.data;
 }
 
+enum { PLACE = 128 }; /* bytes of where a silent rank is */
+
 /* What never answered is on this side a process by its number. */
 static void name_silent(char *places) {
-    enum { PLACE = 128 };
     for (int64_t i = 0; i < our.ranks; i++) {
         if (asked.all[i].presence == STATE_HERE) continue;
         char *place = places + i * PLACE;
@@ -298,11 +299,12 @@ static void write_all(const char *text) {
 /* Does not return. */
 static void end_job(void) {
     const report_ranks ranks = {.all = asked.all, .n = our.ranks};
-    char *places = calloc((size_t)our.ranks, 128);
+    char *places = calloc((size_t)our.ranks, PLACE);
     if (places) name_silent(places);
     const char *text = report_write(&ranks, mpi_get()->world_rank, our.limit);
     write_all(text ? text
                    : "mpixla: a call has waited for longer than MPIXLA_TIMEOUT allows, so the whole job ends.\n");
+    free(places);
     clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
     if (our.talks) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_TIMED_OUT);
     _exit(EXIT_TIMED_OUT);

@@ -32,13 +32,13 @@ class Block(Step):
 
 
 def _child(
-    scope: Scope, value: Value, grown: bool, *, batched: bool, comms: list[Comm] | None = None
+    scope: Scope, value: Value, grown: bool, *, batched: bool, closed: bool = False, comms: list[Comm] | None = None
 ) -> tuple[Scope, str]:
+    """The scope of a function; a `closed` one has no variables but its parameter."""
     core = scope.core
     parameter = core.fresh("a")
-    # Few of the outer variables, so that the function is one of its parameter above all. None in a vmap, where they
-    # are constants: a message of an array that has a batch does not fit a template without one.
-    usable = [] if batched and not scope.batched else [n for n in scope.names if scope.usable(n)]
+    # Few of the outer variables, so that the function is one of its parameter above all.
+    usable = [] if closed else [n for n in scope.names if scope.usable(n)]
     outer = [n for n in usable if core.chance(1.5 / len(usable))]
     names = [*outer, parameter]
     child = Scope(core, {**scope.env, parameter: value}, names, scope.grown, depth=scope.depth + 1, batched=batched)
@@ -234,7 +234,8 @@ def batched(scope: Scope) -> None:
     axis = core.choose(range(scope.arrays(x)[0].ndim))
     length = scope.arrays(x)[0].shape[axis]
     one = Value([np.take(a, 0, axis) for a in scope.arrays(x)])
-    child, parameter = _child(scope, one, x in scope.grown, batched=True)
+    # Outer variables are constants in a vmap: a message of an array that has its batch does not fit a template without.
+    child, parameter = _child(scope, one, x in scope.grown, batched=True, closed=True)
     result = _filled(child, None)
     f, lines = _function(child, parameter, result)
     ndim = min(a.ndim for a in child.arrays(result))

@@ -1,0 +1,55 @@
+"""Prints which of valgrind's errors are ours, and fails if there is one: python tests/valgrind_reports.py report.xml...
+
+Python, jaxlib and MPI have errors and lost memory of their own. Ours are those in whose call stack libmpixla.so is, except
+for the ones in UNRELATED.
+"""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+LIBRARY = "libmpixla.so"
+
+# A kind of error, a function that its stack has, and why it is not ours.
+UNRELATED: list[tuple[str, str, str]] = []
+
+
+def errors_of(report: Path) -> Iterator[str]:
+    """What our library is part of, as text, innermost function first.
+
+    Raises:
+        ValueError: if the process did not come to its end, as valgrind says of those that it has seen end.
+    """
+    states = []
+    for _, element in ElementTree.iterparse(report):
+        if element.tag == "state":
+            states.append(element.text)
+        if element.tag != "error":
+            continue
+        kind, frames = element.findtext("kind", "?"), list(next(element.iter("stack")))
+        is_part = any(Path(frame.findtext("obj", "")).name == LIBRARY for frame in frames)
+        names = [frame.findtext("fn", "?") for frame in frames]
+        if is_part and not any(kind == known and function in names for known, function, _ in UNRELATED):
+            yield "\n".join([kind, *map(_describe, frames)])
+        element.clear()
+    if states[-1:] != ["FINISHED"]:
+        raise ValueError(f"{report}: this process did not come to its end under valgrind")
+
+
+def _describe(frame: ElementTree.Element) -> str:
+    file = frame.findtext("file")
+    place = f"{file}:{frame.findtext('line')}" if file else Path(frame.findtext("obj", "?")).name
+    return f"    {frame.findtext('fn', '?')} ({place})"
+
+
+def main(reports: list[Path]) -> None:
+    found = Counter(error for report in reports for error in errors_of(report))
+    for error, times in found.most_common():
+        print(f"{times} times: {error}")
+    print(f"valgrind: {len(found)} errors of {LIBRARY} in {len(reports)} processes")
+    sys.exit(bool(found) or not reports)
+
+
+main([Path(name) for name in sys.argv[1:]])
