@@ -102,6 +102,7 @@ def rows(effort: Effort) -> list[Row]:
         *_extremes(effort),
         *_watchers(effort),
         *_models(effort),
+        *_sharded(effort),
         *_others(effort),
     ]
 
@@ -262,6 +263,22 @@ def _models(effort: Effort) -> Iterator[Row]:
         yield Row(section, f"{with_halo}, speed-up on two ranks, {at}", "one rank", halo, alone, "speed", 1.8, True)
         what = f"mpi4jax's example without exchanges, speed-up on two ranks, {at}"
         yield Row(section, what, "one rank", ask("mpixla", "peer-alone"), alone, "speed")
+
+
+def _sharded(effort: Effort) -> Iterator[Row]:
+    section = "JAX's own collectives"
+    for op, name in (("allreduce", "psum"), ("allgather", "all_gather"), ("alltoall", "all_to_all")):
+        for size in effort.sizes:
+            over_mpi, over_gloo = (_chain(c, op, size, effort) for c in ("distributed", "gloo"))
+            ours = _chain("distributed", f"mpixla.{op}", size, effort)
+            what = f"jax.lax.{name} with mpixla.distributed, {size_name(size)}"
+            yield Row(section, what, "with gloo", over_mpi, over_gloo)
+            yield Row(section, what, f"mpixla.{op} in jax.shard_map", over_mpi, ours)
+    line = f"{effort.slow_calls} {effort.times}"
+    over_mpi, over_gloo = (Measurement(c, f"call cg {line}") for c in ("distributed", "gloo"))
+    what = "jax.scipy's cg, 20 iterations on 256 x 256 cells, with mpixla.distributed"
+    yield Row(section, what, "with gloo", over_mpi, over_gloo)
+    yield Row(section, what, "with mpixla.halo_exchange", over_mpi, Measurement("distributed", f"call cg-halo {line}"))
 
 
 def _others(effort: Effort) -> Iterator[Row]:

@@ -83,8 +83,9 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
+    sharded = str(HERE / "sharded_worker.py")
     gloo = [
-        ["env", f"PMI_RANK={rank}", pinned, me, str(HERE / "gloo_worker.py"), "{socket}", port, str(rank), str(RANKS)]
+        ["env", f"PMI_RANK={rank}", pinned, me, sharded, "{socket}", port, str(rank), str(RANKS)]
         for rank in range(RANKS)
     ]
     two = [*launch, str(RANKS), pinned]
@@ -100,6 +101,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         **{name: job(name, [*two, me, *worker, "mpixla"], **settings) for name, settings in watched.items()},
         "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
         "gloo": job("gloo", *gloo),
+        "distributed": job("distributed", [*two, me, "-m", "mpixla.distributed", sharded, "{socket}"]),
     }
     if args.mpi4jax_python and args.mpi4jax_python.exists():
         python = args.mpi4jax_python.absolute()

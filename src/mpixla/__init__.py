@@ -5,6 +5,10 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 
 import os
 
+# Before anything that imports JAX.
+from .runtime import trampoline as _trampoline  # noqa: F401
+
+# isort: split
 from .core import reveal as _reveal
 from .core.export import export_checks
 from .core.jit import jit

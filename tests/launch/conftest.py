@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[2]
 def job(tmp_path):
     """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
 
-    `options` are mpirun's.
+    `options` are mpirun's, `python` Python's own.
 
     A job that does not end in time is killed, and fails the test with what it printed.
     """
 
-    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, options=(), **environment):
+    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, options=(), python=(), **environment):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(code))
         command = [
@@ -30,6 +30,7 @@ def job(tmp_path):
             str(n),
             *options,
             sys.executable,
+            *python,
             str(script),
             *map(str, arguments),
         ]

@@ -173,6 +173,24 @@ assert jax_has_started()
 """
 
 
+# A program is prepared once, before its first run, with its devices; one for a single device is not.
+PREPARES = """
+import jax, jax.numpy as jnp
+from mpixla.runtime import private_jax
+jax.config.update("jax_num_cpu_devices", 2)
+seen = []
+private_jax.before_first_execution(lambda executable, devices: seen.append((len(executable.hlo_modules()), devices)))
+mesh = jax.sharding.Mesh(jax.devices(), "x")
+spec = jax.sharding.PartitionSpec("x")
+f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
+compiled = f.lower(jnp.ones(2)).compile()
+assert not seen
+for _ in range(3):
+    f(jnp.ones(2)), compiled(jax.device_put(jnp.ones(2), jax.sharding.NamedSharding(mesh, spec)))
+assert 1 <= len(seen) <= 2 and set(seen) == {(1, tuple(jax.devices()))}, seen
+"""
+
+
 TOKENS = """
 import jax, jax.numpy as jnp
 from mpixla import compat
@@ -303,9 +321,23 @@ def without_same_token(monkeypatch):
     monkeypatch.setattr(private_jax._dispatch.RuntimeTokenSet, "get_token_input", private_jax._next_token)
 
 
+def says_what_varies() -> bool:
+    """JAX takes the result of an allreduce for one that is the same on all devices, and refuses that of a scan."""
+    mesh, spec = jax.sharding.Mesh(jax.devices()[:1], "x"), jax.sharding.PartitionSpec
+
+    def trace(f):
+        jax.make_jaxpr(jax.shard_map(f, mesh=mesh, in_specs=spec("x"), out_specs=spec()))(X)
+
+    trace(add)
+    with pytest.raises(ValueError, match="require replication"):
+        trace(lambda x: mpixla.scan(x, op=MPI.SUM))
+    return True
+
+
 # Each name: what works thanks to it, and how to take it away, by which that must stop working.
 NEEDED = {
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
+    "config._check_vma": (says_what_varies, None),
     "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),
     "core.trace_state_strong_ref": (sees_traces, None),
@@ -336,6 +368,8 @@ NEEDED = {
         without_staying_in_checkpoints,
     ),
     "partial_eval.new_eqn_recipe": (keeps_ignored_checkpoint, without_kept_recipes),
+    "pxla.ExecuteReplicated": (lambda: in_new_process(PREPARES), None),
+    "pxla.UnloadedMeshExecutable": (lambda: in_new_process(PREPARES), None),
     "pxla.MeshExecutable": (runs_twice_ahead_of_time, without_dispatch_in_python),
     "pxla.lower_sharding_computation": (reveals_hidden, without_rewriting),
     "source_info_util.current": (stays_in_its_loop(derived), without_staying_in_loops),

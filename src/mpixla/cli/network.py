@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..runtime.arrival import end_job, running
+from ..runtime.abort import abort
+from ..runtime.arrival import running
 from ..runtime.mpi import MPI
 
 _TAG = 1
@@ -183,8 +184,8 @@ def limited(between: str) -> Iterator[None]:
 
 
 def _end_job(between: str) -> None:
-    end_job(
+    abort(
         f"mpixla: MPI has started, but messages between {between} have not arrived within {_PATIENCE:g} s, so the job "
         "ends. MPI may have chosen a network that does not connect the hosts, or a firewall is between them: tell MPI "
-        "which network to use (docs/clusters.md, Several hosts).\n"
+        "which network to use (docs/clusters.md, Several hosts)."
     )

@@ -13,12 +13,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..runtime import gpu, native, sites
-from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, token_aval
+from ..runtime.comm import Comm
+from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir, ordered, token_aval, tracked_axes
 from ..runtime.words import kind_of
 from .eager import call_eagerly
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
+
+
+REPLICATED, VARYING = "replicated", "varying"  # cotangents of a result that is the same on every rank
+
+
+def counts_once(comm: Comm) -> bool:
+    """Whether a result that is the same on all ranks of a communicator, and its cotangent, can count as one.
+
+    Inside ``jax.shard_map`` its types must be able to say so: they do if the communicator is as large as the mesh.
+    """
+    if not manual_axes():
+        return True
+    mesh = jax.sharding.get_abstract_mesh()
+    return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size
 
 
 def make(
@@ -37,7 +52,9 @@ def make(
     return _define(name, shapes, functools.partial(lower or _lower, row or native.ops[name]))
 
 
-def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]]) -> Primitive:
+def compose(
+    name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], *, takes_replicated: bool = False
+) -> Primitive:
     """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
 
     Its ``fun`` need not communicate: its transpose will, and JAX must not drop that on a rank that ignores the result.
@@ -46,13 +63,17 @@ def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]]) -> 
         name: what jaxprs call it.
         shapes: the shape rule.
         fun: from the operands, and the parameters as keywords, to the list of results.
+        takes_replicated: whether its operands are the same on every rank, and its results are not.
     """
-    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True))
+    primitive = _define(name, shapes, mlir.lower_fun(fun, multiple_results=True))
+    primitive.takes_replicated = takes_replicated
+    return primitive
 
 
 def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitive:
     primitive = Primitive(name)
     primitive.multiple_results = True
+    primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
     def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
         return list(shapes(*operands, **params)), {ordered}
@@ -165,15 +186,30 @@ def row_major(ctx: Any, i: int, operand: Any) -> Any:
 
 
 def _refuse_several_devices(row: native.Op, module: Any) -> None:
+    """An operation is a rank's. So of a program for many devices, each must be in a process of its own."""
     context = module.axis_context
-    devices = getattr(context, "num_devices", None)
-    if devices is None:
-        devices = context.mesh.size
-    if devices > 1:
+    mesh = getattr(context, "mesh", None)
+    devices = context.num_devices if mesh is None else mesh.size
+    if not devices or devices == 1:
+        return
+    if devices > jax.process_count() or _has_two_of_a_process(mesh):
         raise NotImplementedError(
-            f"{row.name} was used in a program for {devices} local devices, but an MPI rank communicates for one "
-            "device. Start one process per device, and place the arrays of a process on one device (no sharding)."
+            f"{row.name} was used in a program for {jax.local_device_count()} local devices, but an MPI rank "
+            "communicates for one device. Start one process per device, and place the arrays of a process on one "
+            "device (no sharding)."
         )
+    if mesh is None or set(mesh.axis_names) - set(context.manual_axes):
+        raise NotImplementedError(
+            f"{row.name} was used in a program that is sharded over {devices} processes, outside of jax.shard_map, "
+            "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
+        )
+
+
+def _has_two_of_a_process(mesh: Any) -> bool:
+    if not isinstance(mesh, jax.sharding.Mesh):
+        return jax.local_device_count() > 1
+    processes = [device.process_index for device in mesh.devices.flat]
+    return len(set(processes)) < len(processes)
 
 
 def as_array(x: Any, what: str, name: str) -> jax.Array:

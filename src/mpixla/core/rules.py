@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching
 
-from ..runtime.private_jax import Primitive, mlir
+from ..runtime.private_jax import Primitive, mlir, vary, varying_axes
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
@@ -57,7 +57,10 @@ def define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
         types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in operands]
         results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **params)
-        return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(results, operands, strict=True)]
+        return [
+            vary(ct, varying_axes(aval)) if ad.is_undefined_primal(x) else None
+            for ct, aval, x in zip(results, types, operands, strict=True)
+        ]
 
     ad.primitive_transposes[primitive] = rule
 

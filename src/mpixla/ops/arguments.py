@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 
+from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, reduction_of
 from ..runtime.mpi import MPI
@@ -87,11 +88,10 @@ def check_leading_size(x: jax.Array, name: str, comm: Comm) -> None:
 
 # How the cotangent of a result that is the same on every rank is counted (docs/derivatives.md): it is taken to be the
 # same on every rank too, and counted once; or it differs between ranks, and all are added up.
-REPLICATED, VARYING = "replicated", "varying"
 
 
-def as_convention(cotangent: Any, name: str) -> str:
-    """How cotangents are counted."""
+def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
+    """How cotangents are counted. Where JAX's types cannot say that they count once, they all do."""
     if cotangent not in (REPLICATED, VARYING):
         raise ValueError(f"cotangent of {name} must be '{REPLICATED}' or '{VARYING}', but is {cotangent!r}.")
-    return str(cotangent)
+    return str(cotangent) if counts_once(comm) else VARYING

@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.primitive import as_array, compose, make
+from ..core.primitive import REPLICATED, VARYING, as_array, compose, counts_once, make
 from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
 from ..core.tree import joins, moves
 from ..runtime.comm import Comm, Reduction, comm_of, reduction_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive
-from .arguments import REPLICATED, VARYING, as_convention, as_rank, as_reduction, check_leading_size
+from .arguments import as_convention, as_rank, as_reduction, check_leading_size
 from .shapes import (
     batch_behind_stack,
     batch_from_behind_stack,
@@ -96,7 +96,9 @@ def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
 
 allgather_p = make("allgather", stacked)
 # Its transpose: this rank's slice of a cotangent that is the same on every rank.
-_allgather_transpose = compose("allgather_transpose", unstacked, lambda ct, *, comm: [ct[comm.rank]])
+_allgather_transpose = compose(
+    "allgather_transpose", unstacked, lambda ct, *, comm: [ct[comm.rank]], takes_replicated=True
+)
 
 define_linear(
     allgather_p,
@@ -139,14 +141,15 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: str = REPLICAT
         True
     """
     x = as_array(x, "x", "allgather")
-    return allgather_p.bind(x, comm=comm_of(comm), cotangent=as_convention(cotangent, "allgather"))[0]
+    c = comm_of(comm)
+    return allgather_p.bind(x, comm=c, cotangent=as_convention(cotangent, "allgather", c))[0]
 
 
 # allreduce
 
 allreduce_p = make("allreduce", like)
 # The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
-pvary_p = compose("pvary", like, lambda x, *, comm: [x])
+pvary_p = compose("pvary", like, lambda x, *, comm: [x], takes_replicated=True)
 
 
 def _allreduce_tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
@@ -201,8 +204,8 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: st
         True
     """
     x = as_array(x, "x", "allreduce")
-    reduction, convention = as_reduction(op, x, "allreduce"), as_convention(cotangent, "allreduce")
-    return allreduce_p.bind(x, comm=comm_of(comm), op=reduction, cotangent=convention)[0]
+    c, reduction = comm_of(comm), as_reduction(op, x, "allreduce")
+    return allreduce_p.bind(x, comm=c, op=reduction, cotangent=as_convention(cotangent, "allreduce", c))[0]
 
 
 @moves()
@@ -236,7 +239,8 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         >>> float(jax.grad(loss)(1.0)) == n * (n + 1) / 2
         True
     """
-    return pvary_p.bind(as_array(x, "x", "pvary"), comm=comm_of(comm))[0]
+    x, c = as_array(x, "x", "pvary"), comm_of(comm)
+    return pvary_p.bind(x, comm=c)[0] if counts_once(c) else x
 
 
 # alltoall
@@ -310,6 +314,7 @@ _bcast_transpose = compose(
     "bcast_transpose",
     like,
     lambda ct, *, comm, root: [ct if comm.rank == root else jnp.zeros_like(ct)],
+    takes_replicated=True,
 )
 
 define_linear(
@@ -356,7 +361,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: str = R
         1.0
     """
     x, c = as_array(x, "x", "bcast"), comm_of(comm)
-    convention = as_convention(cotangent, "bcast")
+    convention = as_convention(cotangent, "bcast", c)
     return bcast_p.bind(x, comm=c, root=as_rank(root, "root", "bcast", c), cotangent=convention)[0]
 
 

@@ -13,17 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching
 
-from ..core.primitive import as_array, compose, lower_all, make, row_major
+from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make, row_major
 from ..core.rules import batch_like, define_jvp, with_batch_at
 from ..core.tree import Plan, is_key, joins, moves
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, comm_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import Primitive, ShapedArray, mlir
+from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir, vary, varying_axes
 from ..runtime.words import kind_of
 from .arguments import (
-    REPLICATED,
-    VARYING,
     as_dest,
     as_rank,
     as_recvtag,
@@ -212,6 +210,12 @@ def _reversed(call: _Call) -> _Call:
         return replace(back, name="iallgather", op=None, cotangent=VARYING)
     if call.cotangent == VARYING:
         return replace(back, name="ireduce_scatter", op=SUM, cotangent=REPLICATED)
+    if manual_axes():
+        name = call.name.removeprefix("i")
+        raise NotImplementedError(
+            f"{call.name} has no derivative inside jax.shard_map, whose types do not say there that the result is the "
+            f"same on every rank. Use {name}, which has one."
+        )
     # The tangent of any reduction is a sum.
     return replace(back, transposed=not call.transposed, op=call.op and SUM)
 
@@ -234,7 +238,15 @@ def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -
     (x_bar,) = _wait.bind(request_id, *keeps, call=back)
     template_bar = [_zeros(call.gives, sizes)] if call.name == "isendrecv" else []
     results = [x_bar, *template_bar]
-    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(results, operands, strict=True)]
+    return _cotangents(results, operands)
+
+
+def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+    """Those of the operands that have one, which vary inside jax.shard_map where the operands do."""
+    return [
+        None if not ad.is_undefined_primal(x) else ct if type(ct) is ad.Zero else vary(ct, varying_axes(x.aval))
+        for ct, x in zip(results, operands, strict=True)
+    ]
 
 
 def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
@@ -258,7 +270,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         results.append(ct if kept else jnp.zeros_like(ct))
     for x in operands[len(results) - 1 :]:  # came before, but did not matter
         results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
-    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(results, (request_id, *operands), strict=True)]
+    return _cotangents(results, (request_id, *operands))
 
 
 define_jvp(_start, _start_jvp)

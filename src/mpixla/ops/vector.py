@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.primitive import as_array, compose, make
+from ..core.primitive import REPLICATED, VARYING, as_array, compose, make
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
-from .arguments import REPLICATED, VARYING, as_convention, as_integer, as_rank
+from .arguments import as_convention, as_integer, as_rank
 from .collective import SUM, allreduce_p
 
 # Checks of arguments.
@@ -92,7 +92,7 @@ def _batch_behind_rows(**params: Any) -> tuple[int, int]:
 _allgatherv = make("allgatherv", _all_rows)
 # Its transpose: this rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ.
 _allgatherv_transpose = compose(
-    "allgatherv_transpose", _own_rows, lambda ct, *, comm, counts: [_slice(ct, comm, counts)]
+    "allgatherv_transpose", _own_rows, lambda ct, *, comm, counts: [_slice(ct, comm, counts)], takes_replicated=True
 )
 
 
@@ -157,7 +157,7 @@ def allgatherv(
         True
     """
     x, c = as_array(x, "x", "allgatherv"), comm_of(comm)
-    rows, convention = _counts(counts, "counts", "allgatherv", c), as_convention(cotangent, "allgatherv")
+    rows, convention = _counts(counts, "counts", "allgatherv", c), as_convention(cotangent, "allgatherv", c)
     _check_rows(x, rows[c.rank], f"which is counts[{c.rank}]", "allgatherv")
     return _allgatherv.bind(x, comm=c, counts=rows, cotangent=convention)[0]
 

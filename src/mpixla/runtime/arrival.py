@@ -1,13 +1,12 @@
 """Importing mpixla waits for all ranks: what ends the job if one of them never comes, where there is a time limit."""
 
 import contextlib
-import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 from . import settings
+from .abort import abort
 from .mpi import MPI
 
 # Ranks import at different speeds, and no call of the program's is late yet: seconds that they have at least.
@@ -20,17 +19,12 @@ _WHY = (
     "do not arrive, since it has chosen a network that does not connect the hosts (docs/clusters.md, Several hosts)."
 )
 
-_FORWARDING = 0.3  # seconds for mpirun to forward what was printed
-
 
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
     """Ends the job if what is inside waits for another rank for too long and ``MPIXLA_TIMEOUT`` is set."""
-    try:
-        limit = float(os.environ.get(settings.TIMEOUT, ""))
-    except ValueError:
-        limit = 0.0
-    if 0 < limit < threading.TIMEOUT_MAX:
+    limit = settings.time_limit()
+    if limit:
         timer = threading.Timer(max(limit, _LEAST), _end_job, [limit])
     elif sys.argv[:1] == ["-m"] and MPI.COMM_WORLD.Get_rank() == 0:  # what `python -m mpixla` has while it imports
         timer = threading.Timer(_NOTICE, _tell)
@@ -58,18 +52,8 @@ def _tell() -> None:
 
 
 def _end_job(limit: float) -> None:
-    end_job(
+    abort(
         f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {max(limit, _LEAST):g} s in `import mpixla`, longer "
         f"than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the whole job ends. "
-        f"{_WHY}\n"
+        f"{_WHY}"
     )
-
-
-def end_job(sentence: str) -> None:
-    """Writes why, and ends all ranks."""
-    sys.stderr.write(sentence)
-    sys.stderr.flush()
-    time.sleep(_FORWARDING)
-    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        MPI.COMM_WORLD.Abort(1)
-    os._exit(1)

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -14,18 +15,15 @@ import jax
 import jax.numpy as jnp
 
 from . import native, timeout, trace
+from .abort import abort, exit_at_once
 from .mpi import MPI
 from .private_jax import forget_tokens, jax_has_started, when_failed
 
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
-_exit_at_once = os._exit
 
 # All of this belongs to the process that imported mpixla, not to those that it forks (_begin_fork).
 _process = os.getpid()
-
-# Seconds for mpirun to forward what was printed: it drops the rest when a job aborts.
-_FORWARDING = 0.3
 
 _aborts = os.environ.get("MPIXLA_ABORT", "1").lower() not in ("0", "false", "off", "no")
 _is_ending = False
@@ -77,7 +75,7 @@ def _end_fork() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    _exit_at_once(_status)
+    exit_at_once(_status)
 
 
 def _is_interactive() -> bool:
@@ -91,17 +89,11 @@ def _can_abort() -> bool:
 
 
 def _abort(what: str, status: int = 1) -> NoReturn:
-    rank = MPI.COMM_WORLD.Get_rank()
-    sys.stderr.write(
-        f"mpixla: rank {rank} {what} (above), so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other "
-        "ranks go on.\n"
+    abort(
+        f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {what} (above), so the whole job is aborted. Set MPIXLA_ABORT=0 to "
+        "let the other ranks go on.",
+        status,
     )
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(_FORWARDING)
-    if threading.current_thread() is threading.main_thread() or MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        MPI.COMM_WORLD.Abort(status)
-    _exit_at_once(status)
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -127,7 +119,7 @@ def _abort_job_or_exit(status: int, /) -> NoReturn:
             "MPI runs and the others may wait for it. Use sys.exit, or call MPI.Finalize() before.\n"
         )
         _abort("was to end without MPI", status & 0xFF or 1)
-    _exit_at_once(status)
+    exit_at_once(status)
 
 
 def _hear(text: str) -> None:
@@ -154,12 +146,22 @@ def _wait() -> None:
         native.lib.mpixla_exit_badly()
 
 
+_done: list[Callable[[], None]] = []
+
+
+def when_done(do: Callable[[], None]) -> None:
+    """Calls a function at the end, when all programs of this process have run and MPI can still be used."""
+    _done.append(do)
+
+
 def _end() -> None:
     global _is_ending
     _is_ending = True
     timeout.script_ended()
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
+        for do in _done:
+            do()
     trace.end()
     if native.lib.mpixla_failures_end():
         if _aborts and _can_abort():

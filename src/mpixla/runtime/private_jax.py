@@ -12,6 +12,9 @@ from typing import Any
 
 import jax
 
+# Whether jax.shard_map keeps track of what varies between devices; JAX says so to nobody.
+from jax._src import config as _config
+
 # The class of primitives, which jax.extend.core has too, but importing that takes as long as all of mpixla (it imports
 # Pallas); JAX's one token type, which jax.ffi recognizes by identity; the trace that is going on, and the one that
 # stands for none.
@@ -50,6 +53,7 @@ __all__ = [
     "CommunicationEffect",
     "Primitive",
     "ShapedArray",
+    "before_first_execution",
     "dce_rules",
     "exclude_from_user_frames",
     "forget_tokens",
@@ -57,16 +61,18 @@ __all__ = [
     "is_user_file",
     "jax_has_started",
     "looks_for_nan",
+    "manual_axes",
     "mlir",
     "ordered",
     "rewrite_where_hidden",
     "token_aval",
     "trace_state_clean",
+    "tracked_axes",
+    "vary",
+    "varying_axes",
     "when_failed",
     "while_p",
 ]
-
-Primitive = _core.Primitive
 
 is_user_file = _source_info.is_user_filename
 exclude_from_user_frames = _source_info.register_exclusion
@@ -108,6 +114,85 @@ def trace_state_clean() -> bool:
     Each call of a sealed program and each eager operation asks, and takes a few microseconds in all.
     """
     return _current_trace.value is _no_trace
+
+
+# Inside jax.shard_map. JAX tracks in the types over which axes of the mesh a value differs between devices, unless
+# check_vma=False, and from that derives what reverse mode has to add up.
+
+
+def manual_axes() -> frozenset[str]:
+    """The axes of the mesh of the ``jax.shard_map`` that is being traced; none outside of one."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def tracked_axes() -> frozenset[str]:
+    """Those over which the types say that values vary."""
+    return manual_axes() if _config._check_vma.value else frozenset()
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """The axes over which a value of this type varies."""
+    mat = getattr(aval, "mat", None)
+    return mat.varying if mat is not None else frozenset()
+
+
+def vary(x: Any, axes: frozenset[str]) -> Any:
+    """``x`` as a value that varies over these axes as well."""
+    missing = axes - varying_axes(jax.typeof(x))
+    return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
+
+
+def _with_varying(aval: Any, axes: frozenset[str]) -> Any:
+    if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
+        return aval
+    mesh, sharding = jax.sharding.get_abstract_mesh(), aval.sharding
+    if sharding.mesh.empty:
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * aval.ndim))
+    return aval.update(sharding=sharding, manual_axis_type=aval.mat.update(varying=axes))
+
+
+class Primitive(_core.Primitive):
+    """JAX's primitives, of which each device inside ``jax.shard_map`` takes and gives its own values.
+
+    ``replicates(params)`` says that the results are the same on all devices, ``takes_replicated`` that operands are.
+    """
+
+    replicates: Callable[[dict[str, Any]], bool] = staticmethod(lambda params: False)
+    takes_replicated = False
+
+    def bind(self, *operands: Any, **params: Any) -> Any:
+        """Binds it to operands that vary."""
+        if not self.takes_replicated and not trace_state_clean() and (axes := tracked_axes()):
+            operands = tuple(vary(x, axes) for x in operands)
+        return super().bind(*operands, **params)
+
+    def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the results' types."""
+
+        def typed(*operands: Any, **params: Any) -> Any:
+            return self._typed(rule(*operands, **params), params)
+
+        super().def_abstract_eval(typed)
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the results' types, and the effects."""
+
+        def typed(*operands: Any, **params: Any) -> Any:
+            results, effects = rule(*operands, **params)
+            return self._typed(results, params), effects
+
+        super().def_effectful_abstract_eval(typed)
+        return rule
+
+    def _typed(self, results: Any, params: dict[str, Any]) -> Any:
+        """The types of the results, or of the one that there is."""
+        if not self.multiple_results:
+            return _with_varying(results, axes) if (axes := tracked_axes()) else results
+        if axes := tracked_axes():
+            axes = frozenset() if self.replicates(params) else axes
+            return [_with_varying(aval, axes) for aval in results]
+        return list(results)
 
 
 for _registry in (
@@ -283,3 +368,38 @@ def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
             jaxpr = rewrite(jaxpr, name)
 
     _pxla.lower_sharding_computation = lower
+
+
+def before_first_execution(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
+    """Calls ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs.
+
+    XLA makes what its collectives need in the middle of the first execution. JAX has no place before that where it is
+    known which devices a program is for. Every one is made here, and is always first dispatched in Python.
+    """
+    build = _pxla.UnloadedMeshExecutable.build_unsafe_call
+    execute = _pxla.ExecuteReplicated.__call__
+    unprepared: dict[int, tuple[Any, ...]] = {}
+
+    class Unprepared(_pxla.ExecuteReplicated):
+        __slots__ = ()
+
+        def __call__(self, *args: Any) -> Any:
+            devices = unprepared.get(id(self))
+            if devices is not None:
+                prepare(self.xla_executable, devices)
+                unprepared.pop(id(self), None)
+            self.__class__ = _pxla.ExecuteReplicated  # type: ignore[assignment]
+            return execute(self, *args)
+
+        def __del__(self) -> None:
+            unprepared.pop(id(self), None)
+
+    def build_unprepared(self: Any) -> Any:
+        call = build(self)
+        devices = tuple(self.device_list)
+        if len(devices) > 1:
+            unprepared[id(call)] = devices
+            call.__class__ = Unprepared
+        return call
+
+    _pxla.UnloadedMeshExecutable.build_unsafe_call = build_unprepared  # type: ignore[method-assign]

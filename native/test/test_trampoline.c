@@ -1,0 +1,138 @@
+/* XLA's calls for JAX's own collectives: what MPI is called with, what becomes of errors, and who has left. */
+#include <string.h>
+
+#include "base/error.h"
+#include "check.h"
+#include "fixture.h"
+#include "trampoline/calls.h"
+#include "trampoline/clique.h"
+#include "xla/xla_ffi.h"
+
+enum { FIRST = 7 }; /* a device */
+
+#define CHECK_CALL(begin) CHECK(strncmp(fake->call, begin, strlen(begin)) == 0)
+
+static float x[4], y[16];
+static trampoline_handle comm;
+static int64_t number;
+
+static void offers_are_taken_by_place(void) {
+    trampoline_handle other = 0;
+    CHECK_INT(mpixla_trampoline_offer(99, FIRST, 2), -1);
+    CHECK_STR(error_get(), "communicator number 99 is not registered in this process");
+    number = mpixla_trampoline_offer(FIXTURE_RANK2, FIRST, 2);
+    CHECK(number >= 0);
+    CHECK(mpixla_trampoline_offer(FIXTURE_RANK0, FIRST, 0) == number + 1);
+    CHECK(mpixla_trampoline_offer(FIXTURE_RANK0, FIRST, 0) == number + 2);
+    CHECK_INT(mpixla_trampoline_offers(), 3);
+    CHECK_INT(trampoline_comm_split(TRAMPOLINE_WORLD, FIRST, 2, &comm), 0);
+    CHECK_INT((int64_t)comm, number + TRAMPOLINE_COMMS);
+    /* The newest of those that look alike. */
+    CHECK_INT(trampoline_comm_split(TRAMPOLINE_WORLD, FIRST, 0, &other), 0);
+    CHECK_INT((int64_t)other, number + 2 + TRAMPOLINE_COMMS);
+    CHECK_INT(mpixla_trampoline_offers(), 1);
+    CHECK_INT(clique_take(FIRST + 1, 0), -1);
+}
+
+static void communicators_say_what_they_are(void) {
+    int rank = -1, size = -1;
+    CHECK_INT(trampoline_comm_rank(comm, &rank), 0);
+    CHECK_INT(trampoline_comm_size(comm, &size), 0);
+    CHECK_INT(rank, 2);
+    CHECK_INT(size, FIXTURE_SIZE);
+    CHECK_INT(trampoline_comm_rank(TRAMPOLINE_WORLD, &rank), 0);
+    CHECK_INT(rank, fake->world_rank);
+    CHECK(trampoline_comm_size(comm + 99, &size) != 0);
+    CHECK_STR(error_get(), "XLA has used a communicator that it was not given");
+}
+
+static void calls_go_to_mpi(void) {
+    const int counts[FIXTURE_SIZE] = {2, 2, 2, 2}, uneven[FIXTURE_SIZE] = {2, 2, 1, 2};
+    CHECK_INT(trampoline_allreduce(x, y, 4, FFI_S32, TRAMPOLINE_PROD, comm), 0);
+    CHECK_CALL("MPI_Allreduce");
+    CHECK(fake->send == x && fake->recv == y);
+    CHECK_INT(trampoline_allreduce(x, x, 4, FFI_F32, TRAMPOLINE_MAX, comm), 0);
+    CHECK(fake->send != x && fake->recv == x);
+    CHECK_INT(trampoline_allgather(x, 16, TRAMPOLINE_BYTE, y, 16, TRAMPOLINE_BYTE, comm), 0);
+    CHECK_CALL("MPI_Allgather 16");
+    CHECK_INT(trampoline_reduce_scatter(y, x, counts, FFI_F64, TRAMPOLINE_SUM, comm), 0);
+    CHECK_CALL("MPI_Reduce_scatter_block 2");
+    CHECK(trampoline_reduce_scatter(y, x, uneven, FFI_F64, TRAMPOLINE_SUM, comm) != 0);
+    CHECK(strstr(error_get(), "of parts of different sizes") != NULL);
+    CHECK_INT(trampoline_sendrecv(x, 4, FFI_U8, 1, 5, y, 4, FFI_U8, 3, 6, comm, NULL), 0);
+    CHECK_CALL("MPI_Sendrecv 4");
+    trampoline_handle requests[2];
+    CHECK_INT(trampoline_irecv(y, 4, FFI_U8, 3, 0, comm, &requests[1]), 0);
+    CHECK_INT(trampoline_isend(x, 4, FFI_U8, 1, 0, comm, &requests[0]), 0);
+    CHECK_INT(trampoline_wait(&requests[0], NULL), 0);
+    CHECK_INT(trampoline_wait(&requests[1], NULL), 0);
+}
+
+static void failures_are_sentences(void) {
+    char text[TRAMPOLINE_TEXT_BYTES];
+    int length = 0, calls = fake->calls;
+    CHECK(trampoline_allreduce(x, y, -4, FFI_F32, TRAMPOLINE_SUM, comm) != 0);
+    CHECK(strstr(error_get(), "more than 2^31 - 1 items at once") != NULL);
+    CHECK(trampoline_allreduce(x, y, 4, 63, TRAMPOLINE_SUM, comm) != 0);
+    CHECK(trampoline_allreduce(x, y, 4, FFI_F32, 99, comm) != 0);
+    CHECK_INT(fake->calls, calls);
+    fixture_fail("MPI_Allreduce", 0x1005);
+    int code = trampoline_allreduce(x, y, 4, FFI_F32, TRAMPOLINE_SUM, comm);
+    CHECK(code > 0);
+    CHECK_INT(trampoline_error_string(code, text, &length), 0);
+    CHECK_INT(length, (int)strlen(text));
+    CHECK(strstr(text, "MPI_Allreduce returned error code 5: ") != NULL);
+    CHECK(strstr(text, "(JAX's MPI_Allreduce with 4 items of float32, op MPI_SUM, on rank 2 of 4 of") != NULL);
+    fixture_fail(NULL, 0);
+}
+
+static void look_while_stuck(void) {
+    CHECK_INT(mpixla_trampoline_stuck(number), 1);
+}
+
+static void look_while_not(void) {
+    CHECK_INT(mpixla_trampoline_stuck(number), -1);
+}
+
+static void who_has_left_is_missed(void) {
+    int64_t mine[3];
+    CHECK_INT(mpixla_trampoline_count(number, 1, mine), 0);
+    CHECK_INT(mine[1], 2); /* messages to it */
+    CHECK_INT(mine[2], 0);
+    CHECK_INT(mpixla_trampoline_count(number, FIXTURE_SIZE, mine), -1);
+    /* It has made one more collective call than this rank, and takes one more message. */
+    const int64_t counts[3] = {mine[0] + 1, 0, mine[1] + 1};
+    CHECK_INT(mpixla_trampoline_left(number, 1, counts), 0);
+    CHECK_INT(mpixla_trampoline_stuck(number), -1);
+    fake->during = look_while_not;
+    CHECK_INT(trampoline_allreduce(x, y, 4, FFI_F32, TRAMPOLINE_SUM, comm), 0);
+    CHECK_INT(trampoline_sendrecv(x, 4, FFI_U8, 1, 0, y, 4, FFI_U8, 3, 0, comm, NULL), 0);
+    fake->during = look_while_stuck;
+    CHECK_INT(trampoline_allreduce(x, y, 4, FFI_F32, TRAMPOLINE_SUM, comm), 0);
+    CHECK_INT(trampoline_sendrecv(x, 4, FFI_U8, 1, 0, y, 4, FFI_U8, 3, 0, comm, NULL), 0);
+    CHECK_INT(trampoline_sendrecv(x, 4, FFI_U8, 3, 0, y, 4, FFI_U8, 1, 0, comm, NULL), 0);
+    fake->during = look_while_not;
+    CHECK_INT(trampoline_sendrecv(x, 4, FFI_U8, 3, 0, y, 4, FFI_U8, 3, 0, comm, NULL), 0);
+    fake->during = NULL;
+    CHECK_INT(mpixla_trampoline_stuck(number), -1);
+}
+
+int main(int argc, char **argv) {
+    int provided = 0, flag = 0;
+    CHECK(trampoline_init_thread(NULL, NULL, 1, &provided) != 0);
+    CHECK(strstr(error_get(), "before mpixla has been imported") != NULL);
+    fixture_start(argc, argv);
+    CHECK_INT(trampoline_init_thread(NULL, NULL, 1, &provided), 0);
+    CHECK_INT(provided, 1);
+    CHECK_INT(trampoline_is_thread_main(&flag), 0);
+    CHECK_INT(flag, 1);
+    offers_are_taken_by_place();
+    communicators_say_what_they_are();
+    calls_go_to_mpi();
+    failures_are_sentences();
+    who_has_left_is_missed();
+    CHECK_INT(trampoline_comm_free(&comm), 0);
+    CHECK_INT((int64_t)comm, 0);
+    CHECK_INT(trampoline_finalize(), 0);
+    return check_failures();
+}

@@ -1,0 +1,319 @@
+/* XLA's calls, made on the MPI of this process. Each is a call like those of the handlers to whoever watches. */
+#include "trampoline/calls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "call/frame.h"
+#include "mpi/dtype.h"
+#include "mpi/float_reduce.h"
+#include "mpi/reduction.h"
+#include "trampoline/clique.h"
+#include "watch/failure.h"
+#include "watch/flight.h"
+#include "watch/log.h"
+#include "watch/trace.h"
+
+/* The code of what has failed: its sentence is error_get's. */
+enum { FAILED = 1 };
+
+static const frame_shape allgather_shape = {.op_name = "allgather", .mpi_name = "MPI_Allgather"};
+static const frame_shape allreduce_shape = {.op_name = "allreduce", .mpi_name = "MPI_Allreduce", .attributes = OP};
+static const frame_shape reduce_scatter_shape = {
+    .op_name = "reduce_scatter", .mpi_name = "MPI_Reduce_scatter_block", .attributes = OP};
+static const frame_shape send_shape = {.op_name = "send", .mpi_name = "MPI_Isend", .attributes = DEST | SENDTAG};
+static const frame_shape recv_shape = {.op_name = "recv", .mpi_name = "MPI_Irecv", .attributes = SOURCE | RECVTAG};
+static const frame_shape sendrecv_shape = {
+    .op_name = "sendrecv", .mpi_name = "MPI_Sendrecv", .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
+
+typedef struct call {
+    frame frame;
+    clique *clique;
+    flight *mine;
+    const frame *outer;
+    log_call line;
+    trace_call traced;
+    int logging, tracing;
+} call;
+
+static int refuse(void) {
+    failure_note(error_get(), NULL);
+    return FAILED;
+}
+
+static int type_of(trampoline_handle type, const dtype_entry **found) {
+    *found = dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type);
+    return *found != NULL;
+}
+
+/* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0 with
+ * error_set where the call cannot be made. */
+static int call_read(call *c, const frame_shape *shape, trampoline_handle comm, int n, trampoline_handle type) {
+    memset(c, 0, sizeof *c);
+    const mpi_library *mpi = mpi_get();
+    if (!mpi) return error_set("mpixla is not started in this process"), 0;
+    if (n < 0)
+        return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi->world_rank),
+               0;
+    c->clique = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    c->mine = flight_mine();
+    frame *f = &c->frame;
+    if (!c->clique || !c->mine || !type_of(type, &f->send.dtype)) return 0;
+    f->shape = shape;
+    f->mpi = mpi->small;
+    f->send.count = f->n = n;
+    f->recv = f->send;
+    f->type = f->send.dtype->handle;
+    f->communicator = c->clique->entry;
+    f->comm = f->communicator->handle;
+    f->size = f->communicator->size;
+    return 1;
+}
+
+/* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
+static int op_read(call *c, trampoline_handle op) {
+    int64_t number = (int64_t)op - TRAMPOLINE_SUM;
+    const mpixla_handle *ours = float_reduce_find(c->frame.send.dtype->number, number);
+    if (!ours) ours = reduction_find(number);
+    if (!ours) return 0;
+    c->frame.op = *ours;
+    c->frame.attributes[ATTRIBUTE_OP] = number;
+    return 1;
+}
+
+static void to_read(call *c, int dest, int tag) {
+    c->frame.dest = dest;
+    c->frame.attributes[ATTRIBUTE_DEST] = dest;
+    c->frame.attributes[ATTRIBUTE_SENDTAG] = tag;
+    atomic_fetch_add(&c->clique->peers[dest].sent, 1);
+}
+
+static void from_read(call *c, int source, int tag) {
+    c->frame.source = source;
+    c->frame.attributes[ATTRIBUTE_SOURCE] = source;
+    c->frame.attributes[ATTRIBUTE_RECVTAG] = tag;
+    atomic_fetch_add(&c->clique->peers[source].received, 1);
+}
+
+static void call_enter(call *c) {
+    const frame *f = &c->frame;
+    if (frame_is_collective(f)) {
+        c->frame.sequence = comm_count(f->communicator);
+        atomic_store(&c->clique->in_collective, f->sequence + 1);
+    }
+    if (frame_has(f, ATTRIBUTE_DEST)) atomic_store(&c->clique->sending_to, f->dest + 1);
+    if (frame_has(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
+    c->outer = flight_enter(c->mine, f);
+    c->logging = log_is_on();
+    c->tracing = trace_is_on();
+    if (c->tracing) trace_start(&c->traced, f, 0);
+    if (c->logging) log_start(&c->line, f);
+}
+
+static int call_leave(call *c, int code) {
+    if (c->logging) log_end(&c->line, &c->frame, mpi_error_class(code));
+    if (c->tracing) trace_end(&c->traced, NULL, code != 0);
+    flight_leave(c->mine, c->outer);
+    atomic_store(&c->clique->in_collective, 0);
+    atomic_store(&c->clique->sending_to, 0);
+    atomic_store(&c->clique->receiving_from, 0);
+    if (code == 0) return 0;
+    const mpi_library *mpi = mpi_get();
+    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 128];
+    frame_describe(&c->frame, 1, what, sizeof what);
+    mpi_error_describe(mpi, code, text);
+    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (JAX's %s)", mpi->world_rank,
+             c->frame.shape->mpi_name, mpi_error_class(code), text, what);
+    text_clean(message);
+    error_set("%s", message);
+    return refuse();
+}
+
+int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,
+                         trampoline_handle comm) {
+    (void)rn;
+    (void)rt;
+    call c;
+    if (!call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
+    const frame *f = &c.frame;
+    call_enter(&c);
+    return call_leave(&c, f->mpi->allgather(s, f->n, f->type, r, f->n, f->type, f->comm));
+}
+
+int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
+                         trampoline_handle comm) {
+    call c;
+    if (!call_read(&c, &allreduce_shape, comm, n, t) || !op_read(&c, op)) return refuse();
+    const frame *f = &c.frame;
+    if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
+    call_enter(&c);
+    return call_leave(&c, f->mpi->allreduce(s, r, f->n, f->type, f->op, f->comm));
+}
+
+int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
+                              trampoline_handle comm) {
+    call c;
+    if (!call_read(&c, &reduce_scatter_shape, comm, n[0], t) || !op_read(&c, op)) return refuse();
+    const frame *f = &c.frame;
+    for (int i = 1; i < f->size; i++)
+        if (n[i] != n[0]) {
+            error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
+            return refuse();
+        }
+    call_enter(&c);
+    return call_leave(&c, f->mpi->reduce_scatter_block(s, r, f->n, f->type, f->op, f->comm));
+}
+
+int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
+                        trampoline_handle rt, int source, int recvtag, trampoline_handle comm, void *ignored) {
+    (void)rt;
+    (void)ignored;
+    call c;
+    if (!call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
+    frame *f = &c.frame;
+    to_read(&c, dest, sendtag);
+    from_read(&c, source, recvtag);
+    call_enter(&c);
+    return call_leave(
+        &c, f->mpi->sendrecv(s, sn, f->type, dest, sendtag, r, rn, f->type, source, recvtag, f->comm, f->scratch));
+}
+
+/* Messages that XLA has started on this thread, by MPI's request (XLA moves its variable): what MPI_Wait waits for,
+ * which XLA calls in the same function. */
+enum { STARTED = 32 };
+static _Thread_local struct {
+    trampoline_handle request;
+    int taken;
+    call call;
+} started[STARTED];
+static _Thread_local int next_started;
+
+static int message_start(call *c, const trampoline_handle *request, int code) {
+    if (code != 0) {
+        call_enter(c);
+        return call_leave(c, code);
+    }
+    started[next_started].request = *request;
+    started[next_started].taken = 1;
+    started[next_started].call = *c;
+    next_started = (next_started + 1) % STARTED;
+    return 0;
+}
+
+int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
+                     trampoline_handle *request) {
+    call c;
+    if (!call_read(&c, &send_shape, comm, n, t)) return refuse();
+    const frame *f = &c.frame;
+    *request = 0; /* MPI may write half of it */
+    to_read(&c, dest, tag);
+    return message_start(&c, request, f->mpi->isend(b, n, f->type, dest, tag, f->comm, request));
+}
+
+int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
+                     trampoline_handle *request) {
+    call c;
+    if (!call_read(&c, &recv_shape, comm, n, t)) return refuse();
+    const frame *f = &c.frame;
+    *request = 0;
+    from_read(&c, source, tag);
+    return message_start(&c, request, f->mpi->irecv(b, n, f->type, source, tag, f->comm, request));
+}
+
+int trampoline_wait(trampoline_handle *request, void *ignored) {
+    (void)ignored;
+    int i = STARTED - 1;
+    while (i >= 0 && !(started[i].taken && started[i].request == *request)) i--;
+    if (i < 0) { /* so many at once: nobody watches this one */
+        _Alignas(16) char status[MPI_STATUS_BYTES];
+        int code = mpi_get()->wait(request, status);
+        if (code == 0) return 0;
+        char text[MPI_ERROR_BYTES];
+        mpi_error_describe(mpi_get(), code, text);
+        text_clean(text);
+        error_set("r%d | MPI_Wait returned error code %d: %s", mpi_get()->world_rank, mpi_error_class(code), text);
+        return refuse();
+    }
+    call *c = &started[i].call;
+    started[i].taken = 0;
+    call_enter(c);
+    return call_leave(c, mpi_get()->wait(request, c->frame.scratch));
+}
+
+/* XLA does not look at what this returns, and would go on with no communicator: so the job ends here. */
+int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline_handle *part) {
+    (void)comm;
+    int64_t found = clique_take(color, key);
+    if (found < 0) {
+        const mpi_library *mpi = mpi_get();
+        fprintf(stderr,
+                "mpixla: rank %d: XLA asks for a communicator that mpixla was not told of (first device %d, place %d), "
+                "so the whole job ends. Run programs that are sharded over processes through jax.jit, with one device "
+                "a process; if you do, report this to mpixla.\n",
+                mpi ? mpi->world_rank : -1, color, key);
+        if (mpi) mpi->abort(mpi->facts.comm_world, 1);
+        abort();
+    }
+    *part = (trampoline_handle)found + TRAMPOLINE_COMMS;
+    return 0;
+}
+
+/* It belongs to the front end. */
+int trampoline_comm_free(trampoline_handle *comm) {
+    *comm = 0;
+    return 0;
+}
+
+int trampoline_comm_rank(trampoline_handle comm, int *rank) {
+    if (!mpi_get()) return FAILED;
+    if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_rank(mpi_get()->facts.comm_world, rank);
+    const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (c) *rank = c->entry->rank;
+    return c ? 0 : refuse();
+}
+
+int trampoline_comm_size(trampoline_handle comm, int *size) {
+    if (!mpi_get()) return FAILED;
+    if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_size(mpi_get()->facts.comm_world, size);
+    const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (c) *size = c->entry->size;
+    return c ? 0 : refuse();
+}
+
+int trampoline_init_thread(int *argc, char ***argv, int required, int *provided) {
+    (void)argc;
+    (void)argv;
+    if (!mpi_get()) {
+        error_set("JAX asks for MPI before mpixla has been imported. Call mpixla.distributed.initialize()");
+        return FAILED;
+    }
+    *provided = required;
+    return 0;
+}
+
+int trampoline_finalize(void) {
+    return 0;
+}
+
+/* XLA makes communicators on this thread alone if MPI says no to others. The front end has seen to it that MPI takes
+ * calls from all. */
+int trampoline_is_thread_main(int *flag) {
+    *flag = 1;
+    return 0;
+}
+
+int trampoline_error_string(int code, char *text, int *length) {
+    (void)code;
+    *length = snprintf(text, TRAMPOLINE_TEXT_BYTES, "%s", error_get());
+    if (*length >= TRAMPOLINE_TEXT_BYTES) *length = TRAMPOLINE_TEXT_BYTES - 1;
+    return 0;
+}
+
+/* MPItrampoline asks when it is loaded, with MPITRAMPOLINE_VERBOSE. */
+int trampoline_get_library_version(char *text, int *length) {
+    *length = snprintf(text, TRAMPOLINE_TEXT_BYTES, "mpixla, for the MPI that mpi4py loads");
+    return 0;
+}

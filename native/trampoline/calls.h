@@ -1,0 +1,39 @@
+/* MPI as XLA calls it for JAX's own collectives: what the rows of tables/trampoline.def come to.
+ *
+ * XLA's calls go to the MPItrampoline in jaxlib, from there to libmpixla_trampoline.so, which has the names that it
+ * looks up, and then to these. Handles are numbers of ours, so that nothing depends on MPI when jaxlib is loaded.
+ *
+ * XLA asks for a communicator by MPI_Comm_split of MPI_COMM_WORLD, which all processes would have to call, whereas only
+ * the members of a clique do. So the front end makes the communicator, and offers it (mpixla_trampoline_offer) before
+ * it runs a program that asks for it.
+ */
+#ifndef MPIXLA_NATIVE_TRAMPOLINE_CALLS_H
+#define MPIXLA_NATIVE_TRAMPOLINE_CALLS_H
+
+#include "mpixla.h"
+
+/* What MPItrampoline has for handles, as wide as a pointer. Communicators: 1 is MPI_COMM_WORLD, others are the numbers
+ * of clique.h from 2. Element types: XLA's numbers. */
+typedef uintptr_t trampoline_handle;
+enum { TRAMPOLINE_WORLD = 1, TRAMPOLINE_COMMS = 2, TRAMPOLINE_BYTE = 200, TRAMPOLINE_UNDEFINED = -32766 };
+
+/* Reductions: rows of reductions.def from 1. */
+enum { TRAMPOLINE_SUM = 1, TRAMPOLINE_PROD, TRAMPOLINE_MAX, TRAMPOLINE_MIN };
+
+/* Longest text of an error, with its end: XLA's room for it. */
+enum { TRAMPOLINE_TEXT_BYTES = 1024 };
+
+/* Each returns 0 or a positive code, for which trampoline_error_string has a sentence in the same thread. */
+#define COMM trampoline_handle
+#define TYPE trampoline_handle
+#define OP trampoline_handle
+#define REQUEST trampoline_handle
+#define MPIXLA_ABI_CALL(name, ours, prototype, arguments) MPIXLA_API int ours prototype;
+#include "tables/trampoline.def"
+#undef MPIXLA_ABI_CALL
+#undef COMM
+#undef TYPE
+#undef OP
+#undef REQUEST
+
+#endif

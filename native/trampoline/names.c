@@ -1,0 +1,47 @@
+/* libmpixla_trampoline.so: the names that the MPItrampoline in jaxlib looks up, and nothing else. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "trampoline/calls.h"
+#include "xla/xla_ffi.h"
+
+/* MPItrampoline takes a library with its own major version, and a minor version from its own on. */
+#define VERSION(name, number) MPIXLA_API extern const int name##_##number;
+#define VERSIONS(name)   \
+    VERSION(name, major) \
+    VERSION(name, minor) \
+    VERSION(name, patch) \
+    const int name##_major = 2, name##_minor = 10, name##_patch = 0;
+VERSIONS(mpiabi_version)
+VERSIONS(mpiwrapper_version)
+
+/* Fortran's constants, which nobody asks us for. */
+MPIXLA_API void mpiwrapper_export_fortran_constants_(void); /* NOLINT(misc-use-internal-linkage) */
+/* NOLINTNEXTLINE(misc-use-internal-linkage) */
+void mpiwrapper_export_fortran_constants_(void) {}
+
+#define COMM trampoline_handle
+#define TYPE trampoline_handle
+#define OP trampoline_handle
+#define REQUEST trampoline_handle
+#define MPIXLA_ABI_CALL(name, ours, prototype, arguments) \
+    MPIXLA_API int name prototype;                        \
+    int name prototype {                                  \
+        return ours arguments;                            \
+    }
+#define MPIXLA_ABI_VALUE(name, value)      \
+    MPIXLA_API extern const uint64_t name; \
+    const uint64_t name = value;
+#define MPIXLA_ABI_UNREAD(name) MPIXLA_ABI_VALUE(name, 0)
+
+/* There is no way to refuse: what such a function returns has a type of its own, and XLA may not look at it. */
+#define MPIXLA_ABI_UNCALLED(name)                                                                               \
+    MPIXLA_API void name(void);                                                                                 \
+    void name(void) {                                                                                           \
+        fputs("mpixla: XLA has called " #name                                                                   \
+              ", which mpixla does not pass on to MPI. Use a jaxlib that this mpixla was tested with, or gloo " \
+              "(without python -m mpixla.distributed).\n",                                                      \
+              stderr);                                                                                          \
+        abort();                                                                                                \
+    }
+#include "tables/trampoline.def"

@@ -1,0 +1,106 @@
+"""JAX's own collectives over MPI: ``jax.lax.psum``, ``jax.shard_map`` and what ``jax.jit`` inserts for sharded arrays.
+
+Start the job with ``mpirun -n N python -m mpixla.distributed script.py``, and call :func:`initialize` first of all.
+"""
+
+from typing import Any
+
+import jax
+
+from ..runtime import trampoline
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import jax_has_started
+from . import _cliques
+from ._coordinator import find_coordinator
+
+__all__ = ["initialize"]
+
+_initialize_of_jax = jax.distributed.initialize
+_is_initialized = False
+
+
+def initialize(**options: Any) -> None:
+    """Does what ``jax.distributed.initialize`` does, with the processes, and where to meet, found over MPI.
+
+    All ranks of ``MPI.COMM_WORLD`` must call it, before any of them computes with JAX. Then ``jax.devices()`` has the
+    devices of all ranks, one each on CPUs, and JAX's process *i* is MPI's rank *i*. What programs communicate, whether
+    they say so (``jax.lax.psum``) or are sharded over the devices, goes over MPI.
+
+    Args:
+        **options: those of ``jax.distributed.initialize`` that are about time limits and devices.
+
+    Raises:
+        RuntimeError: if the job was not started by ``python -m mpixla.distributed``, if JAX has started, if this was
+            called before, or if MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
+        ValueError: if JAX is to have several CPU devices in a process.
+
+    Example:
+        >>> import jax, mpixla.distributed
+        >>> mpixla.distributed.initialize()
+        >>> jax.process_count() == jax.device_count()
+        True
+    """
+    _start(find_coordinator, options)
+
+
+def initialize_as_asked(
+    coordinator_address: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    local_device_ids: Any = None,
+    cluster_detection_method: str | None = None,
+    **options: Any,
+) -> None:
+    """``jax.distributed.initialize`` in a job that the launcher has started: over MPI, whatever it is told.
+
+    Raises:
+        ValueError: if it is told of other processes than MPI's.
+    """
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    if process_id not in (None, rank) or num_processes not in (None, size):
+        raise ValueError(
+            f"jax.distributed.initialize was told that this is process {process_id} of {num_processes}, but it is rank "
+            f"{rank} of {size} under MPI. Leave num_processes and process_id out, or pass MPI's."
+        )
+    if local_device_ids is not None:
+        options["local_device_ids"] = local_device_ids
+    # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
+    _start((lambda: coordinator_address) if coordinator_address else find_coordinator, options)
+
+
+def _start(find: Any, options: dict[str, Any]) -> None:
+    global _is_initialized
+    _refuse_where_it_cannot_be()
+    jax.config.update("jax_cpu_collectives_implementation", "mpi")
+    _initialize_of_jax(
+        find(),
+        num_processes=MPI.COMM_WORLD.Get_size(),
+        process_id=MPI.COMM_WORLD.Get_rank(),
+        cluster_detection_method="deactivate",
+        **options,
+    )
+    _cliques.install()
+    _is_initialized = True
+
+
+def _refuse_where_it_cannot_be() -> None:
+    if not trampoline.is_ready:
+        raise RuntimeError(f"mpixla.distributed.initialize() needs the launcher, and {trampoline.why_not}.")
+    if _is_initialized:
+        raise RuntimeError("mpixla.distributed.initialize() was called before. Call it once.")
+    if jax_has_started():
+        raise RuntimeError(
+            "mpixla.distributed.initialize() was called after JAX had started. Call it before anything that computes "
+            "or asks for devices, such as jnp.zeros or jax.devices."
+        )
+    if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+        raise RuntimeError(
+            "mpixla.distributed needs MPI_THREAD_MULTIPLE, since XLA calls MPI from several threads, but "
+            "MPI was initialized with less. Leave mpi4py.rc.thread_level as it is, or use an MPI that has it."
+        )
+    devices = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    if devices > 1:
+        raise ValueError(
+            f"JAX was told to have {devices} CPU devices in a process (jax_num_cpu_devices), but over MPI a process "
+            "has one. Start one process a device."
+        )

@@ -1,0 +1,31 @@
+"""``python -m mpixla.distributed script.py arguments``, also ``-m module`` and ``-c code`` in place of the script."""
+
+import sys
+
+import jax
+
+from ..runtime import trampoline
+from ..runtime.command_line import end
+from ..runtime.program import is_program, run
+from . import initialize_as_asked
+
+_USAGE = (
+    "usage: mpirun -n N python -m mpixla.distributed (script.py | -m module | -c code) [arguments...]\n"
+    "Runs a program on N processes, with JAX's own collectives between them over MPI. The program calls "
+    "mpixla.distributed.initialize() or jax.distributed.initialize() before it uses JAX.\n"
+)
+
+
+def _main(program: list[str]) -> None:
+    if program[:1] in (["-h"], ["--help"]):
+        end(0, _USAGE)
+    if not is_program(program):
+        end(2, _USAGE)
+    if not trampoline.is_ready:
+        end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
+    trampoline.forget()
+    jax.distributed.initialize = initialize_as_asked  # type: ignore[assignment]
+    run(program)
+
+
+_main(sys.argv[1:])

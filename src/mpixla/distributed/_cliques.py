@@ -1,0 +1,175 @@
+"""The communicators that XLA's collectives take: made before a program first runs, among those that it takes.
+
+XLA calls the devices of one collective a clique, and asks MPI for its communicator in the middle of the first program
+that needs it, by a call that all processes of the job would have to make. So each program is looked at before it first
+runs. Communicators that are not there yet are made by their members, who meet first, within a time limit. A program
+that does nothing but a sum over these devices then has XLA ask for it.
+"""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ..runtime import native, settings
+from ..runtime.comm import comm_of
+from ..runtime.mpi import MPI
+from ..runtime.private_jax import before_first_execution
+from . import _leave
+from ._collectives import Collective, collectives_of
+
+_LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
+_INT_MAX = 2**31 - 1
+_TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
+_WORD = np.dtype(np.int64)
+
+_opened: _leave.Cliques = {}
+_opening = threading.RLock()
+_channel: Any = None  # for meetings
+
+
+def install() -> None:
+    """Has each program of this process looked at. All ranks must call it."""
+    global _channel
+    _channel = MPI.COMM_WORLD.Dup()
+    before_first_execution(_prepare)
+    _leave.watch(_channel, _opened)
+
+
+def _prepare(executable: Any, devices: Sequence[Any]) -> None:
+    """Opens the cliques of a program.
+
+    Raises:
+        NotImplementedError: if it has collectives that cannot be made over MPI.
+    """
+    if devices[0].platform != "cpu":
+        return
+    found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]
+    if not found:
+        return
+    processes = [device.process_index for device in devices]
+    if len(set(processes)) < len(processes):
+        raise NotImplementedError(
+            f"A program is sharded over {len(processes)} devices of {len(set(processes))} processes, but over MPI a "
+            "process communicates for one device. Start one process per device (and leave jax_num_cpu_devices and "
+            "--xla_force_host_platform_device_count alone)."
+        )
+    for collective in found:
+        refuse_where_mpi_cannot(collective)
+    rank = MPI.COMM_WORLD.Get_rank()
+    mine = {group for c in found for group in c.groups if rank in [processes[place] for place in group]}
+    with _opening:
+        for group in sorted(mine, key=lambda group: [processes[place] for place in group]):
+            _open(tuple(devices[place] for place in group))
+
+
+def refuse_where_mpi_cannot(collective: Collective) -> None:
+    """XLA knows few types for MPI, and hands it counts as ints: all but reductions count bytes.
+
+    Raises:
+        NotImplementedError: with what to do instead.
+    """
+    is_reduction = collective.operation in ("all-reduce", "reduce-scatter")
+    if (is_reduction or collective.operation == "all-gather") and collective.dtype not in _TYPES:
+        raise NotImplementedError(
+            f"XLA's {collective.operation} over MPI does not take its type {collective.dtype} (in which JAX's float16 "
+            "and 8-bit floats are reduced and gathered). Convert to float32 or bfloat16, or use mpixla's operations "
+            "inside jax.shard_map, which take all types."
+        )
+    item = 1 if is_reduction else _item_size(collective.dtype)
+    if collective.items * item > _INT_MAX:
+        raise NotImplementedError(
+            f"XLA's {collective.operation} in this program is of {collective.items} items of {collective.dtype} on "
+            f"each process, and hands MPI at most {_INT_MAX} {'items' if is_reduction else 'bytes'} in one call. Split "
+            "the array, or use mpixla's operations, which have no such limit."
+        )
+
+
+def _item_size(dtype: str) -> int:
+    bits = "".join(c if c.isdigit() else " " for c in dtype).split()
+    return max(1, int(bits[0]) // 8) if bits else 1
+
+
+def _open(devices: tuple[Any, ...]) -> None:
+    key = tuple(device.id for device in devices)
+    if key in _opened:
+        return
+    ranks = [device.process_index for device in devices]
+    _meet(ranks)
+    everyone = _channel.Get_group()
+    group = everyone.Incl(ranks)
+    comm = _channel.Create_group(group)
+    for made in (group, everyone):
+        made.Free()
+    comm.Set_name(_name(ranks))
+    number = native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+    _opened[key] = (number, ranks)
+    if len(devices) > 1:  # else XLA asks when it likes, if it does
+        _have_it_asked_for(devices)
+
+
+def _name(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"JAX's, ranks {shown}{', ...' if len(ranks) > 8 else ''}"
+
+
+def _have_it_asked_for(devices: tuple[Any, ...]) -> None:
+    """Runs a sum over these devices, whose clique XLA opens for that."""
+    before = native.lib.mpixla_trampoline_offers()
+    mesh = Mesh(np.array(devices), "clique")
+    spec = PartitionSpec("clique")
+    ones = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.ones(1, np.float32))
+
+    @jax.jit
+    @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=PartitionSpec())
+    def members(x: Any) -> Any:
+        return jax.lax.psum(jnp.sum(x), "clique")
+
+    count = int(members(ones).addressable_data(0))
+    if count != len(devices) or native.lib.mpixla_trampoline_offers() != before - 1:
+        raise RuntimeError(
+            f"XLA did not take the communicator that mpixla made for its collectives over {len(devices)} processes "
+            f"(their sum was {count}). This JAX is not one that mpixla was tested with for that: report it to mpixla."
+        )
+
+
+# Whoever comes first waits for the others, who are compiling, or will never come.
+
+
+def _meet(ranks: Sequence[int]) -> None:
+    """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
+    rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], settings.time_limit() or _LIMIT
+    tag = hash(tuple(ranks)) % 30000  # of integers the same in every process
+    words, word = np.zeros(len(ranks), _WORD), np.zeros(1, _WORD)
+    others = [r for r in ranks if r != first] if rank == first else [first]
+    waiting = {r: _channel.Irecv(words[i : i + 1], r, tag) for i, r in enumerate(others)}
+    if rank != first:
+        said = _channel.Isend(word, first, tag)
+        limit += 5  # the first one knows who is missing, and says it
+    end, pause = time.monotonic() + limit, 0.0
+    while waiting:
+        waiting = {r: request for r, request in waiting.items() if not request.Test()}
+        if waiting and time.monotonic() > end:
+            _end_job(ranks, list(waiting), f"has waited for {limit:g} s", f". {settings.TIMEOUT} sets the limit")
+        if gone := [r for r in waiting if r in _leave.left]:
+            _end_job(ranks, gone, "waits", ": it has come to the end of its script")
+        time.sleep(pause)
+        pause = min(pause + 1e-5, 0.01)
+    if rank == first:
+        for other in others:
+            _channel.Send(word, other, tag)
+    else:
+        said.Wait()
+
+
+def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:
+    _leave.end_job(
+        f"{waits} to run a program that is sharded over the ranks {', '.join(map(str, ranks))}, but rank "
+        f"{', '.join(map(str, missing))} has not come to run it, so the whole job ends. All these ranks must run "
+        f"it{why}"
+    )

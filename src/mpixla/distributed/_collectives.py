@@ -1,0 +1,122 @@
+"""The collectives in a compiled program, read from XLA's text of it."""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_OPERATIONS = (
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-broadcast",
+    "collective-permute",
+    "ragged-all-to-all",
+    "reduce-scatter",
+)
+_INSTRUCTION = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (.*?) ({'|'.join(_OPERATIONS)})(?:-start)?\((.*)$")
+_LISTED = re.compile(r"replica_groups=\{((?:\{[\d, ]*\},?\s*)*)\}")
+_IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
+_MESH_IOTA = re.compile(r"\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+)")
+_ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
+
+
+class Collective(NamedTuple):
+    """One instruction."""
+
+    operation: str
+    groups: tuple[tuple[int, ...], ...]  # of places in the program's list of devices
+    dtype: str  # XLA's name
+    items: int  # of the largest array that it gives
+
+
+def collectives_of(text: str, devices: int) -> Iterator[Collective]:
+    """The collectives in XLA's text of a program for this many devices.
+
+    Raises:
+        ValueError: for an instruction whose groups are in a form that is not known.
+    """
+    for line in text.splitlines():
+        found = _INSTRUCTION.match(line)
+        if not found:
+            continue
+        shape, operation, rest = found.groups()
+        arrays = [(name, math.prod(map(int, filter(None, sizes.split(","))))) for name, sizes in _ARRAY.findall(shape)]
+        dtype, items = max(arrays, key=lambda array: array[1], default=("", 0))
+        yield Collective(operation, _groups_of(operation, rest, devices), dtype, items)
+
+
+def _groups_of(operation: str, rest: str, devices: int) -> tuple[tuple[int, ...], ...]:
+    everyone = (tuple(range(devices)),)
+    if operation == "collective-permute":
+        return everyone
+    if found := _IOTA.search(rest):
+        sizes, shape, order = (_numbers(part) for part in found.groups(""))
+        return _rows(_iota(shape, order).reshape(sizes))
+    if found := _MESH.search(rest):
+        return _rows(_of_mesh(*found.groups("")))
+    if found := _LISTED.search(rest):
+        groups = tuple(_numbers(group) for group in re.findall(r"\{([\d, ]*)\}", found[1]))
+        return groups or everyone
+    if "replica_groups=" in rest:
+        raise ValueError(f"mpixla cannot read the groups of this collective of XLA's: {operation}({rest[:400]}")
+    return everyone
+
+
+def _iota(shape: Sequence[int], order: Sequence[int]) -> Any:
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    return numbers.transpose(order) if order else numbers
+
+
+def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
+    """The groups along axes of a mesh: ``'a'=2,'b'=4``, its devices if not in order: ``[2,4]T(1,0)``, ``'a','b':(2)2``.
+
+    The last is a part of an axis: of so many parts before it, and of this size.
+    """
+    names = re.findall(r"'([^']*)'=(\d+)", axes)
+    shape: list[int] = []
+    places: dict[tuple[str, int], tuple[int, int]] = {}  # from a name and the size before it to a place and an end
+    of_axis: dict[str, int] = {}
+    parts = re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)
+    for name, size in names:
+        cuts = {1, int(size)}
+        for part, before, length in parts:
+            if part == name and length:
+                cuts |= {int(before), int(before) * int(length)}
+        ordered = sorted(cuts)
+        of_axis[name] = int(size)
+        for low, high in itertools.pairwise(ordered):
+            places[name, low] = len(shape), high
+            shape.append(high // low)
+    array = _mesh_devices(ids, math.prod(shape)).reshape(shape)
+    inner: list[int] = []
+    for name, before, length in parts:
+        at = int(before or 1)
+        end = at * int(length) if length else of_axis[name]
+        while at < end:
+            place, at = places[name, at]
+            inner.append(place)
+    outer = [i for i in range(len(shape)) if i not in inner]
+    return array.transpose([*outer, *inner]).reshape(-1, math.prod(shape[i] for i in inner))
+
+
+def _mesh_devices(ids: str, count: int) -> Any:
+    found = _MESH_IOTA.fullmatch(ids.replace(" ", ""))
+    if not ids:
+        return np.arange(count)
+    if not found:
+        raise ValueError(f"mpixla cannot read the devices of this mesh of XLA's: {ids}")
+    shape, order, listed = (_numbers(part) for part in found.groups(""))
+    return np.array(listed) if listed else _iota(shape, order)
+
+
+def _rows(numbers: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, numbers.tolist()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(",") if part.strip())

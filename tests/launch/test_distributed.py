@@ -1,0 +1,707 @@
+"""JAX's own collectives over MPI: jobs that ``python -m mpixla.distributed`` starts."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jaxlib
+import pytest
+
+from mpixla.distributed._cliques import refuse_where_mpi_cannot
+from mpixla.distributed._collectives import collectives_of
+from mpixla.runtime import trampoline
+
+ROOT = Path(__file__).parents[2]
+LAUNCHER = ("-m", "mpixla.distributed")
+
+# What every program begins with.
+START = """
+    import sys
+    import jax, jax.numpy as jnp, numpy as np
+    from functools import partial
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+    import mpixla.distributed
+    mpixla.distributed.initialize()
+    size, rank = jax.process_count(), jax.process_index()
+    mesh = Mesh(np.array(jax.devices()), "x")
+
+    def shard(data, spec=P("x"), mesh=mesh):
+        return jax.make_array_from_callback(data.shape, NamedSharding(mesh, spec), lambda index: data[index])
+
+    def whole(x):
+        return jax.jit(lambda x: x, out_shardings=NamedSharding(x.sharding.mesh, P()))(x).addressable_data(0)
+
+    def check(actual, desired, **options):
+        actual = np.asarray(whole(actual))
+        assert actual.dtype == desired.dtype, (actual.dtype, desired.dtype)
+        np.testing.assert_allclose(actual, desired, **options)
+"""
+
+
+@pytest.fixture
+def distributed(job):
+    """Runs a program that begins with START, and checks that rank 0 came to its end."""
+
+    def run(n, code, *arguments, **options):
+        end = '\nif rank == 0: print("the end")\n'
+        done = job(n, START + code + "\n    " + end.strip(), *arguments, python=LAUNCHER, **options)
+        if done.returncode == 0:
+            assert done.stdout.endswith("the end\n"), done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_unmodified_program(job, n):
+    """What a user of jax.distributed has, with nothing of mpixla's in it."""
+    code = """
+        import jax, numpy as np
+        jax.distributed.initialize()
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        n = jax.process_count()
+        mesh = Mesh(np.array(jax.devices()), "x")
+        data = np.arange(6.0 * n * n, dtype=np.float32).reshape(2 * n, 3 * n) % 7
+        x = jax.make_array_from_callback(data.shape, NamedSharding(mesh, P("x")), lambda index: data[index])
+        square = jax.jit(lambda a: a @ a.T, out_shardings=NamedSharding(mesh, P()))(x)
+        np.testing.assert_array_equal(square.addressable_data(0), data @ data.T)
+        total = jax.shard_map(lambda a: jax.lax.psum(a.sum(), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())(x)
+        np.testing.assert_array_equal(total.addressable_data(0), data.sum())
+        if jax.process_index() == 0:
+            print(n, "processes,", len(jax.devices()), "devices, collectives:",
+                  jax.config.jax_cpu_collectives_implementation)
+    """
+    assert job(n, code, python=LAUNCHER).stdout == f"{n} processes, {n} devices, collectives: mpi\n"
+
+
+def test_names_are_those_that_jaxlib_looks_up():
+    """MPItrampoline has variables of these names; it ends the process if a library lacks one."""
+    (library,) = Path(jaxlib.__file__).parent.glob("libjax_common.so")
+    symbols = subprocess.run(["nm", library], capture_output=True, text=True, check=True).stdout
+    variables = set(re.findall(r" [bBdD] (MPIX?(?:ABI)?_\w+)$", symbols, re.MULTILINE))
+    functions = {name for name in variables if re.match("MPIX?ABI_", name)}
+    wanted = functions | {re.sub("^(MPIX?)_", r"\1ABI_", name) for name in variables - functions}
+    table = (ROOT / "native/tables/trampoline.def").read_text()
+    rows = re.findall(r"^MPIXLA_ABI_(\w+)\((\w+)", table, re.MULTILINE)
+    assert len(wanted) > 600
+    assert {name for _, name in rows} == wanted
+    assert {name for kind, name in rows if kind in ("CALL", "UNCALLED")} == functions
+    exported = subprocess.run(
+        ["nm", "-D", "--defined-only", trampoline.LIBRARY],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert wanted <= set(re.findall(r" [A-Za-z] (\w+)$", exported, re.MULTILINE))
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_collectives(distributed, n):
+    """Each of JAX's, for each data type that XLA takes, against NumPy."""
+    code = """
+    jax.config.update("jax_enable_x64", True)
+    pairs = [(i, (i + 1) % size) for i in range(size)]
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=P("x"), out_specs=(P("x"), P(), P(), [P()] * 3), check_vma=False)
+    def everything(x):
+        real = not jnp.issubdtype(x.dtype, jnp.complexfloating)
+        moved = [
+            jax.lax.psum_scatter(x[0], "x", tiled=True),
+            jax.lax.all_to_all(x, "x", 1, 0, tiled=True).ravel(),
+            jax.lax.ppermute(x[0], "x", pairs),
+            jax.lax.ppermute(x[0], "x", [(0, size - 1)]),
+        ]
+        functions = (jax.lax.psum, jax.lax.pmax, jax.lax.pmin)
+        reduced = [f(x[0], "x") if real or f is jax.lax.psum else x[0] for f in functions]
+        return moved, jax.lax.all_gather(x, "x", tiled=True), jax.lax.psum(jnp.ones(2, bool), "x"), reduced
+
+    names = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bfloat16 float32 float64 complex64 complex128"
+    for name in names.split():
+        data = (np.arange(size * size * 4).reshape(size, size * 4) % 5 + 1).astype(jnp.dtype(name))
+        if name.startswith("complex"):
+            data = (data + 1j * data[::-1]).astype(name)
+        to_last = np.zeros_like(data)
+        to_last[-1] = data[0]
+        moved, gathered, ones, reduced = everything(shard(data))
+        for y, expected in zip(
+            moved,
+            (
+                data.sum(0, dtype=data.dtype),
+                data.reshape(size, size, 4).swapaxes(0, 1).ravel(),
+                np.roll(data, 1, 0).ravel(),
+                to_last.ravel(),
+            ),
+            strict=True,
+        ):
+            parts = np.split(expected, size)
+            np.testing.assert_array_equal(np.asarray(y.addressable_data(0)), parts[rank])
+        np.testing.assert_array_equal(gathered.addressable_data(0), data)
+        np.testing.assert_array_equal(ones.addressable_data(0), [size, size])
+        for y, f in zip(reduced, (np.sum, np.max, np.min), strict=True):
+            if f is np.sum or not name.startswith("complex"):
+                expected = f(data, axis=0).astype(data.dtype)
+                np.testing.assert_array_equal(np.asarray(y.addressable_data(0)), expected)
+    """
+    distributed(n, code)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_what_jit_inserts(distributed, n):
+    """Sharded arrays without a word about communication, in loops, branches and gradients."""
+    code = """
+    data = np.random.default_rng(1).standard_normal((size * 2, size * 3)).astype(np.float32)
+    x, y = shard(data), shard(data, P(None, "x"))
+    options = dict(rtol=2e-5, atol=1e-5)
+    check(jax.jit(lambda a, b: a @ b.T)(x, y), data @ data.T, **options)
+    check(jax.jit(lambda a: a.T + a.sum(0, keepdims=True).T)(x), data.T + data.sum(0)[:, None], **options)
+    check(jax.jit(lambda a: jnp.sort(a, axis=0))(x), np.sort(data, axis=0))
+    check(jax.jit(lambda a: jnp.roll(a, 1, 0))(x), np.roll(data, 1, 0))
+    check(jax.jit(lambda a: jnp.cumsum(a, 0))(x), np.cumsum(data, 0), **options)
+    check(jax.jit(jax.grad(lambda a: (jnp.sin(a.sum(0)) ** 2).sum()))(x),
+          np.broadcast_to(np.sin(2 * data.sum(0)), data.shape), rtol=1e-3, atol=1e-3)
+
+    @jax.jit
+    def loop(a):
+        step = lambda a, _: (a / (1e-3 + jnp.linalg.norm(a)), a.max())
+        return jax.lax.scan(step, a, length=5)
+
+    a, peaks = loop(x)
+    expected = data
+    for peak in np.asarray(whole(peaks)):
+        np.testing.assert_allclose(peak, expected.max(), rtol=1e-5)
+        expected = expected / (1e-3 + np.linalg.norm(expected))
+    check(a, expected, **options)
+
+    @jax.jit
+    def branch(a, flag):
+        return jax.lax.cond(flag, lambda a: a.sum(), lambda a: a.max(), a)
+
+    for flag in (True, False, True):
+        check(branch(x, flag), data.sum() if flag else data.max(), **options)
+    from jax.experimental import multihost_utils
+    np.testing.assert_array_equal(multihost_utils.process_allgather(np.array([rank])), np.arange(size)[:, None])
+    multihost_utils.sync_global_devices("here")
+    assert multihost_utils.broadcast_one_to_all(np.float32(rank + 5)) == 5
+    """
+    distributed(n, code)
+
+
+def test_groups_of_ranks(distributed):
+    """Each clique has its own members; some have the same first device and the same places."""
+    code = """
+    data = np.arange(12.0, dtype=np.float32).reshape(12, 1)
+    devices = np.array(jax.devices())
+
+    def total(places):
+        if rank not in places:
+            return
+        mesh = Mesh(devices[places], "x")
+        part = data[: 2 * len(places)]
+        f = jax.shard_map(lambda x: jax.lax.psum(x.sum(), "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+        np.testing.assert_array_equal(jax.jit(f)(shard(part, mesh=mesh)).addressable_data(0), part.sum())
+
+    for places in ([0, 1], [0, 2], [1, 2], [0, 1, 2], [1, 0], [2, 0, 1], [1]):
+        total(places)
+    for shape in ((3, 1), (1, 3)):
+        mesh = Mesh(devices.reshape(shape), ("a", "b"))
+        part = data[:9].reshape(3, 3)
+        for axis in ("a", "b"):
+            f = jax.shard_map(lambda x: jax.lax.psum(x, axis), mesh=mesh, in_specs=P("a", "b"), out_specs=P("a", "b"))
+            f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, axis) + jax.lax.psum(x, ("a", "b")), mesh=mesh,
+                                      in_specs=P("a", "b"), out_specs=P("a", "b"), check_vma=False))
+            y = np.asarray(whole(f(shard(part, P("a", "b"), mesh=mesh))))
+            blocks = part.reshape(shape[0], 3 // shape[0], shape[1], 3 // shape[1]).swapaxes(1, 2)
+            sums = blocks.sum(0 if axis == "a" else 1, keepdims=True) + blocks.sum((0, 1), keepdims=True)
+            np.testing.assert_array_equal(y, np.broadcast_to(sums, blocks.shape).swapaxes(1, 2).reshape(3, 3))
+    """
+    distributed(3, code)
+
+
+def test_max_and_min_with_nan(distributed):
+    code = """
+    data = np.array([[1, np.nan, 3], [4, 5, np.nan]], np.float32)
+    for f in (jax.lax.pmax, jax.lax.pmin):
+        y = jax.jit(jax.shard_map(lambda x: f(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))(shard(data))
+        reduce = np.max if f is jax.lax.pmax else np.min
+        np.testing.assert_array_equal(y.addressable_data(0)[0], reduce(data, axis=0))
+    """
+    distributed(2, code)
+
+
+# What is refused.
+
+
+def test_without_the_launcher(job):
+    code = """
+        import mpixla.distributed
+        try:
+            mpixla.distributed.initialize()
+        except RuntimeError as e:
+            print(e)
+    """
+    said = job(1, code).stdout
+    assert said.startswith(
+        "mpixla.distributed.initialize() needs the launcher, and this process was not started by it."
+    )
+    assert "mpirun -n 4 python -m mpixla.distributed script.py" in said
+
+
+def test_jaxlib_is_there_already(job, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import jaxlib._jax")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = job(2, "print('not run')", python=LAUNCHER, check=False, PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("python -m mpixla.distributed: jaxlib was loaded before it") == 1
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_unknown_jaxlib_is_tried(job, tmp_path, fits):
+    """In a process of its own: MPItrampoline ends the process in which it does not find what it looks for."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.metadata as m; of = m.version; m.version = lambda n: '99.0' if n == 'jaxlib' else of(n)\n"
+        "import os, sys\n"
+        f"if not {fits} and 'import jaxlib._jax' in sys.orig_argv: os.environ['MPITRAMPOLINE_LIB'] = '/nowhere.so'"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = "import mpixla.distributed as d; d.initialize(); import jax; print(jax.process_index())"
+    done = job(2, code, python=LAUNCHER, check=False, PYTHONPATH=path)
+    if fits:
+        assert sorted(done.stdout.split()) == ["0", "1"], done.stderr
+        return
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("jaxlib 99.0 does not take the library by which mpixla gives it MPI: MPItrampoline") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("jax.config.update('jax_num_cpu_devices', 2)", "JAX was told to have 2 CPU devices in a process"),
+        ("jax.devices()", "called after JAX had started. Call it before anything that computes"),
+        ("d.initialize()", "was called before. Call it once."),
+        (
+            "d.initialize = lambda: jax.distributed.initialize(process_id=7)",
+            "this is process 7 of None, but it is rank 0",
+        ),
+    ],
+)
+def test_refusals_of_initialize(job, before, said):
+    code = f"""
+        import jax, mpixla.distributed as d
+        {before}
+        try:
+            d.initialize()
+        except Exception as e:
+            print(e)
+    """
+    assert said in job(1, code, python=LAUNCHER).stdout
+
+
+def test_programs_that_are_refused(distributed):
+    """Each on all ranks, before anything is communicated; and the next program runs."""
+    code = """
+    def refused(f, data, said):
+        try:
+            jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))(shard(data))
+        except NotImplementedError as e:
+            assert said in str(e), e
+        else:
+            raise AssertionError("not refused")
+
+    for dtype in (jnp.float16, jnp.float8_e4m3fn):
+        refused(lambda x: jax.lax.psum(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
+        refused(lambda x: jax.lax.all_gather(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
+        data = np.arange(size, dtype=dtype)
+        swap = lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)])
+        moved = jax.shard_map(swap, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        check(jax.jit(lambda x: moved(x).astype("float32"))(shard(data)), data[::-1].astype("float32"))
+    """
+    distributed(2, code)
+
+
+def test_two_local_devices(distributed):
+    """Sums would be silently wrong."""
+    code = """
+    assert len(jax.devices()) == 2 * size
+    data = np.ones(2 * size, np.float32)
+    f = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))
+    try:
+        f(shard(data))
+    except NotImplementedError as e:
+        assert "sharded over 4 devices of 2 processes, but over MPI a process communicates for one device" in str(e)
+    else:
+        raise AssertionError("not refused")
+    one_each = Mesh(np.array(jax.devices())[::2], "x")
+    f = jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=one_each, in_specs=P("x"), out_specs=P())
+    assert jax.jit(f)(shard(data[:2], mesh=one_each)).addressable_data(0) == 2
+    """
+    distributed(2, code, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+
+
+def test_large_counts_are_refused():
+    """XLA hands MPI the count as an int: of items in reductions, else of bytes."""
+    for text, items in (
+        ("%a = f32[2147483648]{0} all-reduce(%p), channel_id=1, replica_groups={{0,1}}, to_apply=%add", 2**31),
+        ("ROOT %a = (f32[1]{0}, f32[65536,8192]{1,0}) all-to-all(%p, %q), replica_groups=[1,2]<=[2]", 2**29),
+        ("%a = f64[268435456]{0} collective-permute-start(%p), source_target_pairs={{0,1}}", 2**28),
+    ):
+        (collective,) = collectives_of(text, 2)
+        assert (collective.items, collective.groups) == (items, ((0, 1),))
+        with pytest.raises(NotImplementedError, match=r"hands MPI at most 2147483647 (items|bytes) in one call"):
+            refuse_where_mpi_cannot(collective)
+    (fits,) = collectives_of("%a = f32[2147483647]{0} all-reduce(%p), replica_groups={}", 2)
+    refuse_where_mpi_cannot(fits)
+
+
+@pytest.mark.parametrize(
+    ("groups", "read"),
+    [
+        ("replica_groups={{0,2},{1,3}}", ((0, 2), (1, 3))),
+        ("replica_groups={}", ((0, 1, 2, 3),)),
+        ("replica_groups=[2,2]<=[4]", ((0, 1), (2, 3))),
+        ("replica_groups=[2,2]<=[2,2]T(1,0)", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2] {'b'}", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+        ("replica_groups=mesh['a'=4] {'a':(2)2}", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['a'=4] {'a':(1)2}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['a'=2,'b'=2], device_ids=(3,1,2,0) {'b'}", ((3, 1), (2, 0))),
+    ],
+)
+def test_groups_of_a_collective(groups, read):
+    """The forms in which XLA writes them."""
+    (collective,) = collectives_of(f"  %a.1 = f32[3]{{0}} all-gather(%p), channel_id=1, {groups}, dimensions={{0}}", 4)
+    assert collective == ("all-gather", read, "f32", 3)
+
+
+def test_unknown_groups_are_refused():
+    with pytest.raises(ValueError, match="cannot read the groups of this collective of XLA's: all-gather"):
+        list(collectives_of("%a = f32[3]{0} all-gather(%p), replica_groups=new{0}, dimensions={0}", 4))
+
+
+def test_rank_that_does_not_come(distributed):
+    """It is named, within the time limit."""
+    code = """
+    import time
+    if rank == 1:
+        time.sleep(60)
+    check(shard(np.ones(3, np.float32)), np.ones(3, np.float32))
+    """
+    done = distributed(3, code, check=False, MPIXLA_TIMEOUT="2")
+    assert done.returncode != 0
+    assert (
+        "that is sharded over the ranks 0, 1, 2, but rank 1 has not come to run it, so the whole job ends"
+        in done.stderr
+    )
+
+
+@pytest.mark.parametrize("program", [("-m", "script"), ("-c", "import script"), ("script.py",)])
+def test_what_the_launcher_runs(job, tmp_path, program):
+    code = """
+        import sys, jax
+        jax.distributed.initialize()
+        sys.stdout.write(f"{jax.process_count()} {sys.argv[1:]}\\n")
+    """
+    (tmp_path / "script.py").write_text(textwrap.dedent(code))
+    command = [str(ROOT / "tools/mpirun"), "-n", "2", sys.executable, *LAUNCHER, *program, "one", "-m"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.stdout == "2 ['one', '-m']\n" * 2, done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), ([], 2), (["-m"], 2), (["--what"], 2)])
+def test_usage_is_said_once(tmp_path, arguments, status):
+    command = [str(ROOT / "tools/mpirun"), "-n", "2", sys.executable, *LAUNCHER, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == status
+    assert (done.stdout + done.stderr).count("usage: mpirun -n N python -m mpixla.distributed") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        ("python -m a.b c", "a.b"),
+        ("python -uma.b", "a.b"),
+        ("python -W error -X dev -m a -m b", "a"),
+        ("python --check-hash-based-pycs -m a", "a"),
+        ("python script.py -m a", None),
+        ("python -c code -m a", None),
+        ("python - -m a", None),
+        ("python", None),
+    ],
+)
+def test_module_of_a_command_line(arguments, module):
+    assert trampoline.module_of(arguments.split()) == module
+
+
+# mpixla's operations in sharded programs.
+
+BOTH = """
+    import mpixla
+    from mpi4py import MPI
+
+    def mapped(f, out=P("x"), ins=P("x"), **options):
+        return jax.shard_map(f, mesh=mesh, in_specs=ins, out_specs=out, **options)
+
+    data = np.random.default_rng(3).standard_normal((size, 4)).astype(np.float32)
+    x = shard(data)
+    scans = np.cumsum(data, 0)
+    total = data.sum(0)
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("jit", ["jax.jit", "mpixla.jit"])
+def test_operations_in_shard_map(distributed, jit, n):
+    """In one program with JAX's own, in any order."""
+    code = f"""
+    jit = {jit}
+    for check_vma in (True, False):
+        of = partial(mapped, check_vma=check_vma)
+        options = dict(rtol=1e-5, atol=1e-5)
+        both = jit(of(lambda x: mpixla.scan(x, op=MPI.SUM) + jax.lax.psum(x, "x") * mpixla.allreduce(x, op=MPI.SUM)))
+        for _ in range(3):
+            check(both(x), scans + total**2, **options)
+        twice = of(lambda x: mpixla.allreduce(jax.lax.psum(x, "x"), op=MPI.SUM), P())
+        check(jit(twice)(x), size * total[None], **options)
+        right, left = (rank + 1) % size, (rank - 1) % size
+        check(jit(of(lambda x: mpixla.sendrecv(x, x, source=left, dest=right)))(x), np.roll(data, 1, 0))
+        half = lambda x: mpixla.wait(mpixla.isendrecv(x, x, source=left, dest=right))
+        check(jit(of(half))(x), np.roll(data, 1, 0))
+        ring = MPI.COMM_WORLD.Create_cart([size], periods=[True], reorder=False)
+
+        def edges(x):
+            padded = mpixla.halo_exchange(jnp.pad(x.ravel(), 1), ring)
+            return (padded[2:] - padded[:-2]).reshape(x.shape)
+
+        flat = data.ravel()
+        check(jit(of(edges))(x), (np.roll(flat, -1) - np.roll(flat, 1)).reshape(data.shape), **options)
+
+        def loop(x):
+            return jax.lax.fori_loop(0, 3, lambda i, y: mpixla.scan(y, op=MPI.SUM) + jax.lax.psum(y, "x"), x)
+
+        expected = data
+        for _ in range(3):
+            expected = np.cumsum(expected, 0) + expected.sum(0)
+        check(jit(of(loop))(x), expected, rtol=1e-4, atol=1e-4)
+        check(jit(of(lambda x: mpixla.allgather(x[0]).sum(0)[None], P()))(x), total[None], **options)
+        double = jax.vmap(lambda x: mpixla.scan(x, op=MPI.SUM), 1, 1)
+        check(jit(of(double))(x), scans, **options)
+    """
+    distributed(n, BOTH + code)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_gradients_through_both(distributed, n):
+    """Against derivatives by hand, with types that say what varies and without."""
+    code = """
+    weights = np.arange(1, size * 4 + 1, dtype=np.float32).reshape(size, 4)
+    w = shard(weights)
+    back = np.cumsum(weights[::-1], 0)[::-1]  # the transpose of the scan
+    options = dict(rtol=1e-4, atol=1e-4)
+    p = jnp.arange(4.0)
+    for check_vma in (True, False):
+        of = partial(mapped, check_vma=check_vma)
+        scan = of(lambda x: mpixla.scan(x, op=MPI.SUM))
+        check(jax.jit(jax.grad(lambda x: (scan(x) * weights).sum()))(x), back, **options)
+        inside = of(lambda x, w: jax.lax.psum((mpixla.scan(x, op=MPI.SUM) * w).sum(), "x"), P(), (P("x"), P("x")))
+        check(jax.jit(jax.grad(inside))(x, w), back, **options)
+        reduce = of(lambda x: mpixla.allreduce(x, op=MPI.SUM), P())
+        check(jax.jit(jax.grad(lambda x: (reduce(x) ** 2).sum()))(x), np.broadcast_to(2 * total, data.shape), **options)
+        inner = of(lambda x: (mpixla.allreduce(x, op=MPI.SUM) ** 2).sum(), P())
+        check(jax.jit(jax.grad(inner))(x), np.broadcast_to(2 * total, data.shape), **options)
+        mixed = of(lambda x: jax.lax.psum((mpixla.allreduce(x, op=MPI.SUM) * x).sum(), "x"), P())
+        check(jax.jit(jax.grad(mixed))(x), np.broadcast_to(2 * total, data.shape), **options)
+        gather = of(lambda x: (mpixla.allgather(x[0]) ** 2).sum(), P())
+        check(jax.jit(jax.grad(gather))(x), 2 * data, **options)
+        root = of(lambda x: (mpixla.bcast(x, root=1) ** 2).sum(), P())
+        expected = np.zeros_like(data)
+        expected[1] = 2 * data[1]
+        check(jax.jit(jax.grad(root))(x), expected, **options)
+        # Parameters that all have: with and without pvary.
+        for pvary in (lambda p: p, mpixla.pvary):
+            model = of(lambda p, x: mpixla.allreduce(((x @ pvary(p)) ** 2).sum(), op=MPI.SUM), P(), (P(), P("x")))
+            gradient = jax.jit(jax.grad(model))(p, x)
+            np.testing.assert_allclose(whole(gradient), 2 * data.T @ (data @ np.arange(4.0)), rtol=1e-4)
+        right, left = (rank + 1) % size, (rank - 1) % size
+        for send in (
+            lambda x: mpixla.sendrecv(x, x, source=left, dest=right),
+            lambda x: mpixla.wait(mpixla.isendrecv(x, x, source=left, dest=right)),
+        ):
+            moved = of(lambda x: jnp.sin(send(x)))
+            expected = np.cos(data) * np.roll(weights, -1, 0)
+            check(jax.jit(jax.grad(lambda x: (moved(x) * weights).sum()))(x), expected, **options)
+        ring = MPI.COMM_WORLD.Create_cart([size], periods=[True], reorder=False)
+        edges = of(lambda x: mpixla.halo_exchange(jnp.pad(x.ravel(), 1), ring)[2:].reshape(x.shape) ** 2)
+        shifted = np.roll(weights.ravel(), 1).reshape(data.shape)
+        check(jax.jit(jax.grad(lambda x: (edges(x) * weights).sum()))(x), 2 * data * shifted, **options)
+        jvp = jax.jit(lambda x, t: jax.jvp(lambda x: scan(x) ** 2, (x,), (t,))[1])
+        check(jvp(x, w), 2 * scans * np.cumsum(weights, 0), **options)
+        remat = jax.checkpoint(of(lambda x: jnp.sin(mpixla.scan(x, op=MPI.SUM))))
+        expected = np.cumsum((np.cos(scans) * weights)[::-1], 0)[::-1]
+        check(jax.jit(jax.grad(lambda x: (remat(x) * weights).sum()))(x), expected, **options)
+    """
+    distributed(n, BOTH + code)
+
+
+def test_operations_outside_of_shard_map_are_refused(distributed):
+    code = """
+    for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM)):
+        try:
+            jax.jit(f)(x)
+        except NotImplementedError as e:
+            assert "in a program that is sharded over 2 processes, outside of jax.shard_map" in str(e), e
+        else:
+            raise AssertionError("not refused")
+    np.testing.assert_array_equal(mpixla.allreduce(jnp.ones(2), op=MPI.SUM), np.full(2, size))
+    """
+    distributed(2, BOTH + code)
+
+
+# Ranks that fail or leave.
+
+
+@pytest.mark.parametrize(
+    ("leaves", "said"),
+    [
+        ("sys.exit()", "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
+        ("sys.exit(3)", "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
+        ("raise OSError('no')", "rank 1 ended with an uncaught OSError"),
+        ("os._exit(0)", "rank 1 was to end without MPI"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_rank_that_leaves(distributed, leaves, said, known):
+    """The job ends, whether the program ran before or not, without a time limit."""
+    code = f"""
+    import os
+    x = shard(np.ones((size, 2), np.float32))
+    f = jax.jit(lambda x: x.sum(0))
+    if {known}:
+        check(f(x), np.full(2, size, np.float32))
+    if rank == 1:
+        {leaves}
+    print(f(x).addressable_data(0))
+    """
+    done = distributed(2, code, check=False, MPIXLA_TIMEOUT="0")
+    assert done.returncode != 0
+    assert re.search(said, done.stderr), done.stderr
+
+
+def test_rank_that_leaves_a_permutation(distributed):
+    code = """
+    x = shard(np.arange(size, dtype=np.float32))
+    f = jax.jit(jax.shard_map(lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)]), mesh=mesh, in_specs=P("x"),
+                              out_specs=P("x")))
+    check(f(x), np.arange(size, dtype=np.float32)[::-1])
+    if rank == 1:
+        sys.exit()
+    f(x).block_until_ready()
+    """
+    done = distributed(2, code, check=False, MPIXLA_TIMEOUT="0")
+    assert done.returncode != 0
+    assert "but rank 1 has come to the end of its script and will not run it" in done.stderr, done.stderr
+
+
+def test_ranks_that_end_early_are_waited_for(distributed):
+    """Others go on without them, as long as they do not need them."""
+    code = """
+    import time
+    check(shard(np.ones(size, np.float32)), np.ones(size, np.float32))
+    if rank == 2:
+        sys.exit()
+    time.sleep(1)
+    pair = Mesh(mesh.devices[:2], "x")
+    f = jax.jit(lambda x: x.sum(0), out_shardings=NamedSharding(pair, P()))
+    for _ in range(3):
+        np.testing.assert_array_equal(f(shard(np.ones(2, np.float32), mesh=pair)).addressable_data(0), 2)
+        time.sleep(0.5)
+    """
+    distributed(3, code)
+
+
+def test_time_limit_names_who_is_missing(distributed):
+    """XLA's calls are in the reports of MPIXLA_TIMEOUT."""
+    code = """
+    import time
+    x = shard(np.ones((size, 2), np.float32))
+    f = jax.jit(lambda x: x.sum(0))
+    check(f(x), np.full(2, size, np.float32))
+    if rank == 1:
+        time.sleep(60)
+    f(x).block_until_ready()
+    """
+    done = distributed(2, code, check=False, MPIXLA_TIMEOUT="2")
+    assert done.returncode != 0
+    assert (
+        "MPI_Allreduce with 2 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'JAX's, ranks 0, 1'"
+        in done.stderr
+    )
+    assert "time.sleep(60)" in done.stderr
+
+
+def test_examples_of_the_page(distributed):
+    page = (ROOT / "docs/distributed.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = first.replace("mpixla.distributed.initialize()", "pass") + second
+    code += "desired = np.cos(np.arange(32, dtype=np.float32)).reshape(8, 4)\n"
+    code += "check(jax.jit(lambda x: x - laplacian(x))(solution), desired, atol=1e-3)\n"
+    assert "61824.0" in distributed(2, textwrap.indent(code, "    ")).stdout
+
+
+def test_timeline_and_debug_lines(distributed, tmp_path):
+    """XLA's calls are in both, and whoever reads timelines finds out which belong together."""
+    code = """
+    def f(x):
+        return jax.lax.psum(x, "x") + jax.lax.ppermute(x, "x", [(0, 1), (1, 0)]) + jax.lax.all_to_all(x, "x", 1, 1)
+
+    data = np.ones((size, size), np.float32)
+    out = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))(shard(data))
+    np.testing.assert_array_equal(out.addressable_data(0), 4 * data[:1])
+    """
+    done = distributed(2, code, MPIXLA_TRACE=str(tmp_path / "trace"), MPIXLA_DEBUG="1")
+    for rank in range(2):
+        assert f"r{rank} | " in done.stderr + done.stdout
+    assert "MPI_Allreduce with 2 items" in done.stderr + done.stdout
+    read = subprocess.run(
+        [sys.executable, "-m", "mpixla.trace", tmp_path / "trace"], capture_output=True, text=True, timeout=60
+    )
+    assert read.returncode == 0, read.stderr
+    for operation in ("allreduce", "send", "recv", "sendrecv"):
+        assert re.search(rf"^  {operation} ", read.stdout, re.MULTILINE), read.stdout
+    assert "never came" not in read.stdout
+    assert "not the same on its ranks" not in read.stdout
+
+
+def test_meeting_on_several_hosts(job):
+    """The first address of rank 0 that all ranks reach; if there is none, all of them hear of it."""
+    code = """
+        import sys
+        from mpi4py import MPI
+        from mpixla.distributed import _coordinator as c
+        rank = MPI.COMM_WORLD.Get_rank()
+        c._is_one_host = lambda comm: False
+        c._own_addresses = lambda: ["240.0.0.1", "127.0.0.1"]
+        host, port = c.find_coordinator().split(":")
+        assert host == "127.0.0.1" and 0 < int(port) < 65536
+        c._own_addresses = lambda: ["240.0.0.1"]
+        try:
+            c.find_coordinator()
+        except RuntimeError as e:
+            sys.stdout.write(f"{e}\\n")
+    """
+    said = job(3, code).stdout
+    assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: rank 1, 2 reaches none.") == 3, said
+
+
+def test_docstring(job):
+    code = """
+        import doctest, sys
+        import mpixla.distributed
+        (test,) = doctest.DocTestFinder(recurse=False).find(mpixla.distributed.initialize, "initialize", globs={})
+        sys.stdout.write(f"{doctest.DocTestRunner().run(test)}\\n")
+    """
+    assert job(2, code, python=LAUNCHER).stdout == "TestResults(failed=0, attempted=3)\n" * 2
