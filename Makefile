@@ -33,12 +33,13 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
+	@echo 'make test-long [MPI=mpich|openmpi]     run the tests of jobs that make test leaves out, as they take long'
 	@echo 'make test-threads                      run the C tests and those of Python threads under ThreadSanitizer'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
 	@echo 'make valgrind                          run the C tests, and some in Python, under valgrind'
@@ -195,6 +196,7 @@ test-fake-gpu-suite: fake-device
 
 # Jobs start processes and wait for them, so three run at once.
 PYTEST_JOBS := $(PYTEST) --numprocesses 3 --dist worksteal
+PYTEST_LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch
 
 test-fake-gpu-jobs: fake-device
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/launch/fake_gpu
@@ -206,7 +208,11 @@ test-python: $(VENV)/installed
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \
 	done
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch
+	$(PYTEST_LAUNCH) -m 'not long'
+
+# The rest of tests/launch.
+test-long: $(VENV)/installed
+	$(PYTEST_LAUNCH) -m long
 
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
 test-large: $(VENV)/installed

@@ -1,7 +1,7 @@
 """Prints which of valgrind's errors are ours, and fails if there is one: python tests/valgrind_reports.py report.xml...
 
-Python, jaxlib and MPI have errors and lost memory of their own. Ours are those in whose call stack libmpixla.so is, except
-for the ones in UNRELATED.
+Python, jaxlib and MPI have errors and lost memory of their own. Ours are those in whose call stack libmpixla.so is,
+except for the ones in UNRELATED.
 """
 
 import sys

@@ -15,6 +15,8 @@ from mpixla.distributed._collectives import collectives_of
 from mpixla.runtime import trampoline
 
 ROOT = Path(__file__).parents[2]
+# How many processes: with more, what the tests of two say is seldom different.
+RANKS = [2, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 4))]
 LAUNCHER = ("-m", "mpixla.distributed")
 
 # What every program begins with.
@@ -55,7 +57,7 @@ def distributed(job):
     return run
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, *RANKS])
 def test_unmodified_program(job, n):
     """What a user of jax.distributed has, with nothing of mpixla's in it."""
     code = """
@@ -98,7 +100,7 @@ def test_names_are_those_that_jaxlib_looks_up():
     assert wanted <= set(re.findall(r" [A-Za-z] (\w+)$", exported, re.MULTILINE))
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", RANKS)
 def test_collectives(distributed, n):
     """Each of JAX's, for each data type that XLA takes, against NumPy."""
     code = """
@@ -149,7 +151,7 @@ def test_collectives(distributed, n):
     distributed(n, code)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", RANKS)
 def test_what_jit_inserts(distributed, n):
     """Sharded arrays without a word about communication, in loops, branches and gradients."""
     code = """
@@ -453,7 +455,7 @@ BOTH = """
 """
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", RANKS)
 @pytest.mark.parametrize("jit", ["jax.jit", "mpixla.jit"])
 def test_operations_in_shard_map(distributed, jit, n):
     """In one program with JAX's own, in any order."""
@@ -494,7 +496,7 @@ def test_operations_in_shard_map(distributed, jit, n):
     distributed(n, BOTH + code)
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", RANKS)
 def test_gradients_through_both(distributed, n):
     """Against derivatives by hand, with types that say what varies and without."""
     code = """
@@ -564,6 +566,7 @@ def test_operations_outside_of_shard_map_are_refused(distributed):
 # Ranks that fail or leave.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("leaves", "said"),
     [
@@ -606,6 +609,7 @@ def test_rank_that_leaves_a_permutation(distributed):
     assert "but rank 1 has come to the end of its script and will not run it" in done.stderr, done.stderr
 
 
+@pytest.mark.long
 def test_ranks_that_end_early_are_waited_for(distributed):
     """Others go on without them, as long as they do not need them."""
     code = """
@@ -643,6 +647,7 @@ def test_time_limit_names_who_is_missing(distributed):
     assert "time.sleep(60)" in done.stderr
 
 
+@pytest.mark.long
 def test_examples_of_the_page(distributed):
     page = (ROOT / "docs/distributed.md").read_text()
     first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -652,6 +657,7 @@ def test_examples_of_the_page(distributed):
     assert "61824.0" in distributed(2, textwrap.indent(code, "    ")).stdout
 
 
+@pytest.mark.long
 def test_timeline_and_debug_lines(distributed, tmp_path):
     """XLA's calls are in both, and whoever reads timelines finds out which belong together."""
     code = """
@@ -697,6 +703,7 @@ def test_meeting_on_several_hosts(job):
     assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: rank 1, 2 reaches none.") == 3, said
 
 
+@pytest.mark.long
 def test_docstring(job):
     code = """
         import doctest, sys
