@@ -368,8 +368,7 @@ static const char *halo(scene *s, const char *op, int in, int out, const int64_t
         s->c.sides[side].buffers[0].dims = dims;
     }
     call_list_set(&s->c, "axes", axes, 2);
-    call_list_set(&s->c, "low", low, 2);
-    call_list_set(&s->c, "high", high, 2);
+    call_grid_set(FIXTURE_RANK0, 2, low, high);
     call_list_set(&s->c, "width", width, 2);
     return call_run(&s->c);
 }
@@ -470,11 +469,11 @@ static const char *sendrecv(scene *s) {
 }
 
 static const char *exchange_(scene *s) {
-    static const int64_t sources[] = {2, MPIXLA_PROC_NULL};
+    static const int64_t sources[] = {2, MPIXLA_PROC_NULL}, tags[] = {5, 6};
     scene_call(s, "exchange", FIXTURE_RANK0, 0);
     operand(s, 0, 3, SCENE_SENT);
     result(s, 0, 3, SCENE_EXCHANGED);
-    call_array_set(&s->c, ATTRIBUTE_SOURCES, 2, sources);
+    call_edges_set(FIXTURE_RANK0, 0, 2, sources, tags);
     return call_run(&s->c);
 }
 
