@@ -50,6 +50,7 @@ static const fuzz_row rows[] = {
 #undef MPIXLA_WAIT
     {"order", {.mpi_name = NULL}, mpixla_order, mpixla_order},
     {"pack", {.mpi_name = NULL}, mpixla_pack_host, mpixla_pack_device},
+    {"rank", {.mpi_name = NULL}, mpixla_rank_host, mpixla_rank_device},
     {"unpack", {.mpi_name = NULL}, mpixla_unpack_host, mpixla_unpack_device},
 };
 
@@ -417,6 +418,12 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         int64_t items = fuzz_below(b, 5);
         add_buffer(f, FUZZ_OPERANDS, f->dtype, 1, &items);
         if (fuzz_rarely(b, 2)) add_buffer(f, FUZZ_RESULTS, f->dtype, 1, &items)->same_as = 1;
+    } else if (strcmp(f->row->name, "rank") == 0) {
+        add_attribute(f, "comm", FFI_ATTRIBUTE_SCALAR)->value = f->comm->id;
+        shift_make(f, add_attribute(f, "shift", FFI_ATTRIBUTE_ARRAY), b);
+        if (fuzz_rarely(b, 2)) attribute_find(f, "shift")->size = 0;
+        add_buffer(f, FUZZ_RESULTS, FFI_S32, 0, NULL);
+        return;
     } else if (!f->row->shape.mpi_name) {
         shapes_of_pack(f, b, strcmp(f->row->name, "pack") == 0);
         return; /* it takes no tokens */

@@ -498,6 +498,17 @@ static const char *pack(scene *s) {
     return call_run(&s->c);
 }
 
+static const char *own_rank(scene *s) {
+    help(s, "rank");
+    call_attribute_insert(&s->c, 1, "shift", 0);
+    s->c.attributes.types[1] = FFI_ATTRIBUTE_ARRAY;
+    s->c.attributes.value_pointers[1] = &s->c.attributes.arrays[0];
+    call_array_set(&s->c, 0, 2, (const int64_t[]){0, 1});
+    scene_buffer(s, CALL_RESULTS, 0, FFI_S32, 1, SCENE_RANK);
+    s->c.sides[CALL_RESULTS].buffers[0].rank = 0;
+    return call_run(&s->c);
+}
+
 static const char *unpack(scene *s) {
     help(s, "unpack");
     lines_set(s, CALL_OPERANDS, 0, SCENE_PACKED, both);
@@ -531,6 +542,7 @@ const scene_step scene_steps[] = {
     {"exchange", exchange_},
     {"barrier", barrier},
     {"pack", pack},
+    {"rank", own_rank},
     {"unpack", unpack},
 };
 const int scene_step_count = sizeof scene_steps / sizeof scene_steps[0];
