@@ -165,6 +165,7 @@ static const struct {
     ARRAY(UNPACKED, SCENE_LINES * 5),
     ARRAY(OTHER_UNPACKED, SCENE_LINES * 3),
     ARRAY(EXCHANGED, 3),
+    ARRAY(RANK, 1),
     [SCENE_STATUS] = {"STATUS", sizeof(fake_status), offsetof(fake_status, error)},
     [SCENE_ID] = {"ID", 2 * sizeof(float), 0}, /* each start has another */
     [SCENE_OTHER_ID] = {"OTHER_ID", 2 * sizeof(float), 0},
