@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 
-/* Memory of a topology: zeros, of which the first that is asked for is not NULL. */
+/* Memory for so many items and one more, so that it is none of NULL. */
 static void *zeros(int64_t number, size_t bytes) {
-    void *made = calloc(number > 0 ? (size_t)number : 1, bytes);
+    void *made = calloc((size_t)number + 1, bytes);
     if (!made) (void)error_set("out of memory for the neighbours on a communicator");
     return made;
 }
@@ -15,59 +15,58 @@ static int failed(const char *function) {
     return error_set("%s failed on this communicator", function);
 }
 
-static int slots_make(topology_slots *s, const int *ranks, int64_t number, int64_t nobody) {
+/* How slots are numbered by tags: not at all, or with those of the two directions of a dimension as they are or turned
+ * round. */
+enum { UNNUMBERED = -1, NUMBERED = 0, TURNED = 1 };
+
+static int slots_make(topology_slots *s, const int *ranks, int64_t number, int64_t nobody, int tagged) {
     int64_t *widened = zeros(number, sizeof *widened), *tags = zeros(number, sizeof *tags);
     if (!widened || !tags) {
         free(widened);
         free(tags);
         return -1;
     }
-    for (int64_t i = 0; i < number; i++) widened[i] = ranks[i] == nobody ? MPIXLA_PROC_NULL : ranks[i];
+    for (int64_t i = 0; i < number; i++) {
+        widened[i] = ranks[i] == nobody ? MPIXLA_PROC_NULL : ranks[i];
+        tags[i] = tagged == UNNUMBERED ? 0 : i ^ tagged;
+    }
     *s = (topology_slots){.number = number, .ranks = widened, .tags = tags};
     return 0;
 }
 
-/* Where no tags are needed, they are zeros. */
-static void tags_number(topology_slots *s, int64_t turn) {
-    int64_t *tags = (int64_t *)(uintptr_t)s->tags;
-    for (int64_t i = 0; i < s->number; i++) tags[i] = i ^ turn;
-}
-
 static int cartesian(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
-    if (mpi->cartdim_get(comm, &t->dimensions) != 0) return failed("MPI_Cartdim_get");
-    int *all = zeros(3 * (int64_t)t->dimensions, sizeof *all),
-        *ranks = zeros(2 * (int64_t)t->dimensions, sizeof *ranks);
-    int result = all && ranks ? 0 : -1, *periods = all ? all + t->dimensions : NULL,
-        *place = all ? periods + t->dimensions : NULL;
-    if (result == 0 && mpi->cart_get(comm, t->dimensions, all, periods, place) != 0) result = failed("MPI_Cart_get");
-    *t = (topology){.dimensions = t->dimensions, .sizes = all, .periods = periods, .place = place};
-    for (int d = 0; result == 0 && d < t->dimensions; d++) {
-        int64_t below = 0, above = 0;
-        (void)topology_shift(t, rank, 0, d, -1, &below);
-        (void)topology_shift(t, rank, 0, d, 1, &above);
-        ranks[(ptrdiff_t)2 * d] = (int)below;
-        ranks[(ptrdiff_t)2 * d + 1] = (int)above;
-    }
-    const int64_t slots = 2 * (int64_t)t->dimensions;
-    if (result == 0) result = slots_make(&t->sources, ranks, slots, MPIXLA_PROC_NULL);
-    if (result == 0) result = slots_make(&t->dests, ranks, slots, MPIXLA_PROC_NULL);
-    free(ranks);
-    if (result != 0) {
-        free(all);
+    int dimensions = 0;
+    if (mpi->cartdim_get(comm, &dimensions) != 0) return failed("MPI_Cartdim_get");
+    const int64_t slots = 2 * (int64_t)dimensions;
+    int *sizes = zeros(3 * (int64_t)dimensions, sizeof *sizes), *ranks = zeros(slots, sizeof *ranks);
+    if (!sizes || !ranks) {
+        free(sizes);
+        free(ranks);
         return -1;
     }
-    tags_number(&t->sources, 1);
-    tags_number(&t->dests, 0);
-    return 0;
+    int *periods = sizes + dimensions, *place = periods + dimensions, result = 0;
+    if (mpi->cart_get(comm, dimensions, sizes, periods, place) != 0) result = failed("MPI_Cart_get");
+    *t = (topology){.dimensions = dimensions, .sizes = sizes, .periods = periods, .place = place};
+    for (int64_t i = 0; result == 0 && i < slots; i++) {
+        int64_t neighbour = 0;
+        (void)topology_shift(t, rank, 0, i / 2, i % 2 ? 1 : -1, &neighbour);
+        ranks[i] = (int)neighbour;
+    }
+    if (result == 0) result = slots_make(&t->sources, ranks, slots, MPIXLA_PROC_NULL, TURNED);
+    if (result == 0) result = slots_make(&t->dests, ranks, slots, MPIXLA_PROC_NULL, NUMBERED);
+    free(ranks);
+    if (result != 0) free(sizes);
+    return result;
 }
 
 static int graph(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
     int number = 0;
     if (mpi->graph_neighbors_count(comm, rank, &number) != 0) return failed("MPI_Graph_neighbors_count");
-    int *ranks = zeros(number, sizeof *ranks), result = ranks ? 0 : -1;
-    if (result == 0 && mpi->graph_neighbors(comm, rank, number, ranks) != 0) result = failed("MPI_Graph_neighbors");
-    if (result == 0) result = slots_make(&t->sources, ranks, number, mpi->facts.proc_null);
-    if (result == 0) result = slots_make(&t->dests, ranks, number, mpi->facts.proc_null);
+    int *ranks = zeros(number, sizeof *ranks), result = 0;
+    if (!ranks) return -1;
+    if (mpi->graph_neighbors(comm, rank, number, ranks) != 0) result = failed("MPI_Graph_neighbors");
+    if (result == 0) result = slots_make(&t->sources, ranks, number, mpi->facts.proc_null, UNNUMBERED);
+    if (result == 0) result = slots_make(&t->dests, ranks, number, mpi->facts.proc_null, UNNUMBERED);
     free(ranks);
     return result;
 }
@@ -76,13 +75,14 @@ static int edges(const mpi_library *mpi, mpixla_handle comm, topology *t) {
     int in = 0, out = 0, is_weighted = 0;
     if (mpi->dist_graph_neighbors_count(comm, &in, &out, &is_weighted) != 0)
         return failed("MPI_Dist_graph_neighbors_count");
-    int *ranks = zeros(2 * ((int64_t)in + out), sizeof *ranks), result = ranks ? 0 : -1;
-    int *sources = ranks, *dests = ranks ? sources + in : NULL, *weights = ranks ? dests + out : NULL;
-    if (result == 0 && mpi->dist_graph_neighbors(comm, in, sources, weights, out, dests, weights + in) != 0)
+    int *sources = zeros(2 * ((int64_t)in + out), sizeof *sources), result = 0;
+    if (!sources) return -1;
+    int *dests = sources + in, *weights = dests + out;
+    if (mpi->dist_graph_neighbors(comm, in, sources, weights, out, dests, weights + in) != 0)
         result = failed("MPI_Dist_graph_neighbors");
-    if (result == 0) result = slots_make(&t->sources, sources, in, mpi->facts.proc_null);
-    if (result == 0) result = slots_make(&t->dests, dests, out, mpi->facts.proc_null);
-    free(ranks);
+    if (result == 0) result = slots_make(&t->sources, sources, in, mpi->facts.proc_null, UNNUMBERED);
+    if (result == 0) result = slots_make(&t->dests, dests, out, mpi->facts.proc_null, UNNUMBERED);
+    free(sources);
     return result;
 }
 
@@ -118,7 +118,7 @@ int topology_shift(const topology *t, int rank, int size, int64_t direction, int
     } else if (direction != 0) {
         return -1;
     }
-    if (is_periodic)
+    if (is_periodic && n > 0)
         to = (at + disp % n + n) % n;
     else if (__builtin_add_overflow(at, disp, &to) || to < 0 || to >= n)
         to = MPIXLA_PROC_NULL;
