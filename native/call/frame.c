@@ -142,8 +142,8 @@ static int neighbours_resolve(frame *f) {
                          is_halo ? "Cartesian topology" : "topology, which says who is whose neighbour",
                          f->communicator->name);
     int back = frame_has(f, ATTRIBUTE_BACK) && f->attributes[ATTRIBUTE_BACK] != 0;
-    f->sources = back ? t->dests : t->sources;
-    f->dests = back ? t->sources : t->dests;
+    f->sources = back ? &t->dests : &t->sources;
+    f->dests = back ? &t->sources : &t->dests;
     return 0;
 }
 
@@ -530,7 +530,7 @@ static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *
 
 static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
     int sending = f->fault.sending;
-    const topology_slots *slots = sending ? &f->dests : &f->sources;
+    const topology_slots *slots = sending ? f->dests : f->sources;
     int64_t i = f->fault.slot;
     char number[24];
     return text_add(text, bytes, used, ", in %s slot %lld %s %s with tag %lld and %lld items",
@@ -588,8 +588,8 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
     if (frame_has(f, ATTRIBUTE_SOURCE)) {
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
     } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        used = add_neighbours(text, bytes, used, "->", &f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        used = add_neighbours(text, bytes, used, "<-", &f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+        used = add_neighbours(text, bytes, used, "->", f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        used = add_neighbours(text, bytes, used, "<-", f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (!frame_has(f, ATTRIBUTE_DEST) && data->dtype) {
         used = text_add(text, bytes, used, " with %lld items", (long long)data->count);
     }

@@ -97,7 +97,7 @@ typedef struct frame {
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them; DEST and SOURCE are always ranks */
     frame_array arrays[ATTRIBUTES];           /* likewise */
-    topology_slots sources, dests;            /* of a call between neighbours, as the program numbers ranks */
+    const topology_slots *sources, *dests;    /* of a call between neighbours, as the program numbers ranks */
     int64_t site;                             /* of the user's source (site.h) */
     int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
     void *checks[2];                          /* of checked mode (check/check.h) */

@@ -70,8 +70,8 @@ static int64_t border_bytes(const frame *f, int64_t dimension) {
 
 static void count_borders(const frame *f, tally *sent, tally *expected) {
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
-    for (int64_t d = 0; d < width->size && 2 * d < f->dests.number; d++) {
-        int64_t bytes = border_bytes(f, d), low = f->dests.ranks[2 * d], high = f->dests.ranks[2 * d + 1];
+    for (int64_t d = 0; d < width->size && 2 * d < f->dests->number; d++) {
+        int64_t bytes = border_bytes(f, d), low = f->dests->ranks[2 * d], high = f->dests->ranks[2 * d + 1];
         if (bytes < 0 || width->items[d] <= 0) continue;
         count(f, sent, high, 2 * d, 0, bytes);
         count(f, expected, low, 2 * d, 0, bytes);
@@ -85,8 +85,8 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
         count_rows(f, sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         count_rows(f, expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        count_slots(f, sent, &f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        count_slots(f, expected, &f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+        count_slots(f, sent, f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        count_slots(f, expected, f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else {
         count_borders(f, sent, expected);
     }

@@ -15,8 +15,8 @@ typedef struct side {
 
 static side side_of(const frame *f, int sending) {
     const frame_array *a = f->arrays;
-    return sending ? (side){"destination", &f->dests, &a[ATTRIBUTE_SENDCOUNTS], &f->send}
-                   : (side){"source", &f->sources, &a[ATTRIBUTE_RECVCOUNTS], &f->recv};
+    return sending ? (side){"destination", f->dests, &a[ATTRIBUTE_SENDCOUNTS], &f->send}
+                   : (side){"source", f->sources, &a[ATTRIBUTE_RECVCOUNTS], &f->recv};
 }
 
 /* Checks */
@@ -129,7 +129,7 @@ static int arrival_check(frame *f, const mpi_library *mpi, int64_t i) {
 int exchange(frame *f) {
     const mpi_library *mpi = mpi_get();
     if (exchange_check(f)) return MPI_REFUSED;
-    int64_t sources = f->sources.number, dests = f->dests.number;
+    int64_t sources = f->sources->number, dests = f->dests->number;
     message *m = scratch_get(SCRATCH_MESSAGES, (size_t)(sources + dests) * sizeof *m);
     if (!m) return MPI_REFUSED;
     mpixla_handle comm = 0;

@@ -237,7 +237,7 @@ static int give_back(dimension *d) {
 
 /* The neighbour in a slot, as this MPI numbers it. */
 static int rank_of(const frame *c, int slot) {
-    int64_t rank = c->dests.ranks[slot];
+    int64_t rank = c->dests->ranks[slot];
     return (int)(rank == MPIXLA_PROC_NULL ? mpi_get()->facts.proc_null : rank);
 }
 

@@ -177,8 +177,8 @@ static int64_t needed_add(int64_t *list, int64_t n, const frame *f, int64_t rank
 static void needed_write(wire_writer *w, const frame *f) {
     if (frame_has_neighbours(f)) {
         int64_t list[MOST_PEERS], n = 0;
-        for (int64_t i = 0; i < f->dests.number; i++) n = needed_add(list, n, f, f->dests.ranks[i]);
-        for (int64_t i = 0; i < f->sources.number; i++) n = needed_add(list, n, f, f->sources.ranks[i]);
+        for (int64_t i = 0; i < f->dests->number; i++) n = needed_add(list, n, f, f->dests->ranks[i]);
+        for (int64_t i = 0; i < f->sources->number; i++) n = needed_add(list, n, f, f->sources->ranks[i]);
         wire_write_list(w, list, n);
         return;
     }

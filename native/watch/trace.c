@@ -202,7 +202,7 @@ static void put_tag(text *t, int64_t tag) {
 }
 
 static void put_neighbours(text *t, const frame *f) {
-    const topology_slots *s = &f->sources;
+    const topology_slots *s = f->sources;
     int any = 0;
     PUT(t, ",\"sources\":[");
     for (int64_t i = 0; i < s->number && t->used < LIST_END; i++) {
@@ -246,7 +246,7 @@ static int64_t bytes_of(const frame_buffer *b) {
  * items as the dimensions have. */
 static uint64_t border_bytes(const frame *f, const ffi_buffer *b, const int64_t *axes) {
     const dtype_entry *dtype = dtype_find(b->dtype);
-    const topology_slots *s = &f->dests;
+    const topology_slots *s = f->dests;
     int64_t items = 1;
     uint64_t bytes = 0;
     for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
