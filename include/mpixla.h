@@ -59,6 +59,9 @@ typedef struct mpixla_mpi_facts {
     int64_t proc_null;        /* MPI_PROC_NULL */
     int64_t in_place;         /* the address MPI_IN_PLACE */
     int64_t match_first;      /* 1: a receive from any rank must be matched by a probe first; else 0 */
+    int64_t cart;             /* MPI_CART */
+    int64_t graph;            /* MPI_GRAPH */
+    int64_t dist_graph;       /* MPI_DIST_GRAPH */
     int64_t max_error_string; /* MPI_MAX_ERROR_STRING */
     mpixla_handle comm_world; /* MPI_COMM_WORLD */
     mpixla_handle comm_self;  /* MPI_COMM_SELF */
@@ -108,6 +111,10 @@ MPIXLA_API int mpixla_reduction_is_alive(int64_t id);
 MPIXLA_API int64_t mpixla_comm_register(mpixla_handle handle, const char *name);
 /* 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_comm_is_alive(int64_t id);
+/* The rank that is `disp` steps further in this direction of a Cartesian communicator, MPIXLA_PROC_NULL beyond a wall.
+ * Of any other the ranks are a ring, and the direction is 0. Programs say so with "dest" or "source" as an array of the
+ * two numbers. */
+MPIXLA_API int mpixla_comm_shift(int64_t id, int64_t direction, int64_t disp, int64_t *rank);
 /* Which ranks of MPI_COMM_WORLD its processes are, in their order: for reports. */
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
@@ -165,8 +172,11 @@ MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
 /* Handlers that call no MPI; the target is "mpixla_" and the name.
  *
  *   order    of an array makes a token, and of a token, with the array as a second operand and result in one memory,
- * the array: so values that a program carries put its calls in order. Works on every device. pack     of operands of
- * one type makes one array: along the last axis, with the axes before it kept unpack   the other way */
+ *            the array: so values that a program carries put its calls in order. Works on every device.
+ *   pack     of operands of one type makes one array: along the last axis, with the axes before it kept
+ *   rank     gives an int32, this process's rank in the communicator "comm", or the one that is the "shift", an array
+ *            of a direction and a displacement, from it
+ *   unpack   the other way of pack */
 typedef struct mpixla_helper_row {
     const char *name;
     mpixla_handler *host_handler, *device_handler; /* as above */

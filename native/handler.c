@@ -13,6 +13,7 @@
 #include "check/check.h"
 #include "mpi/loss.h"
 #include "ops/exchange.h"
+#include "ops/exscan.h"
 #include "ops/halo.h"
 #include "ops/replicated.h"
 #include "ops/request.h"

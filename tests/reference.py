@@ -18,6 +18,7 @@ from mpi4py import MPI
 
 import mpixla
 from halo_model import Grid
+from mpixla import Shift  # the tests of compat put others' functions in the place of mpixla
 
 
 def _maximum(a: Any, b: Any) -> Any:
@@ -144,8 +145,37 @@ def _ring(rank: int, size: int, step: int) -> tuple[int, int]:
     return (rank - step) % size, (rank + step) % size
 
 
-def _send_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
+def _ends(comm: MPI.Comm, step: int, by: str) -> tuple[Any, Any, MPI.Comm]:
+    """Source, destination and communicator of messages that go up by so many ranks.
+
+    "ranks" are numbers, around the ring of the communicator; all others are shifts: on the same ring, on a Cartesian
+    communicator that is one, or on one with walls.
+    """
+    if by == "ranks":
+        return *_ring(comm.Get_rank(), comm.Get_size(), step), comm
+    return Shift(0, -step), Shift(0, step), comm if by == "ring" else _line(comm, by == "torus")
+
+
+def _arrives(inputs: list[list[np.ndarray]], rank: int, step: int, by: str) -> np.ndarray:
+    """What comes over that way: the last operand itself, where nothing does."""
+    source = rank - step
+    if by == "walls" and not 0 <= source < len(inputs):
+        return inputs[rank][-1]
+    return inputs[source % len(inputs)][0]
+
+
+def _ways(size: int) -> list[dict[str, Any]]:
+    by_ranks = [{"step": step, "by": "ranks"} for step in (0, 1, 2)]
+    return [*by_ranks, {"step": 1, "by": "ring"}, {"step": -1, "by": "torus"}, {"step": 1, "by": "walls"}]
+
+
+def _send_then_recv(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
     """Even ranks send first, odd ranks receive first; each works with the next rank up, without wrapping."""
+    if by == "walls":  # one after the other
+        source, dest, line = _ends(comm, 1, by)
+        y = mpixla.recv(x, source, tag=step, comm=line)
+        mpixla.send(x, dest, tag=step, comm=line)
+        return y
     rank, size = comm.Get_rank(), comm.Get_size()
     below = rank - 1 if rank > 0 else MPI.PROC_NULL
     above = rank + 1 if rank < size - 1 else MPI.PROC_NULL
@@ -221,23 +251,28 @@ def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
     return comm.Get_attr(_CHAINS[periodic])
 
 
-def _both_ways(x: Any, comm: MPI.Comm, step: int) -> Any:
+def _both_ways(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
     """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
-    below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
-    receiving = mpixla.irecv(x, below, tag=step, comm=comm)
-    sending = mpixla.isend(x, above, tag=step, comm=comm)
+    below, above, comm = _ends(comm, step, by)
+    receiving = mpixla.irecv(x, below, tag=abs(step), comm=comm)
+    sending = mpixla.isend(x, above, tag=abs(step), comm=comm)
     return jnp.stack(mpixla.waitall([sending, receiving]))
 
 
-def _isend_then_recv(x: Any, comm: MPI.Comm, step: int) -> Any:
-    below, above = _ring(comm.Get_rank(), comm.Get_size(), step)
-    sending = mpixla.isend(x, above, tag=step, comm=comm)
-    received = mpixla.recv(x, below, tag=step, comm=comm)
+def _isend_then_recv(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
+    below, above, comm = _ends(comm, step, by)
+    sending = mpixla.isend(x, above, tag=abs(step), comm=comm)
+    received = mpixla.recv(x, below, tag=abs(step), comm=comm)
     return jnp.stack([mpixla.wait(sending), received])
 
 
-def _sent_and_received(inputs: list[list[np.ndarray]], rank: int, step: int) -> np.ndarray:
-    return np.stack([inputs[rank][0], inputs[_ring(rank, len(inputs), step)[0]][0]])
+def _sent_and_received(inputs: list[list[np.ndarray]], rank: int, step: int, by: str) -> np.ndarray:
+    return np.stack([inputs[rank][0], _arrives(inputs, rank, step, by)])
+
+
+def _exchanged_over(exchange: Callable[..., Any], x: Any, y: Any, comm: MPI.Comm, step: int, by: str) -> Any:
+    source, dest, comm = _ends(comm, step, by)
+    return exchange(x, y, source, dest, sendtag=abs(step), recvtag=abs(step), comm=comm)
 
 
 ROWS = [
@@ -377,9 +412,9 @@ ROWS = [
     ),
     Row(
         "irecv",
-        call=lambda x, comm, step: _both_ways(x, comm, step),
+        call=lambda x, comm, **kw: _both_ways(x, comm, **kw),
         model=_sent_and_received,
-        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
+        variants=_ways,
     ),
     Row(
         "ireduce_scatter",
@@ -391,20 +426,16 @@ ROWS = [
     ),
     Row(
         "isend",
-        call=lambda x, comm, step: _isend_then_recv(x, comm, step),
+        call=lambda x, comm, **kw: _isend_then_recv(x, comm, **kw),
         model=_sent_and_received,
-        variants=lambda size: [{"step": 1}],
+        variants=lambda size: [{"step": 1, "by": "ranks"}, {"step": 1, "by": "walls"}],
     ),
     Row(
         "isendrecv",
-        call=lambda x, y, comm, step: mpixla.wait(
-            mpixla.isendrecv(
-                x, y, *_ring(comm.Get_rank(), comm.Get_size(), step), sendtag=step, recvtag=step, comm=comm
-            )
-        ),
-        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        call=lambda x, y, comm, **kw: mpixla.wait(_exchanged_over(mpixla.isendrecv, x, y, comm, **kw)),
+        model=_arrives,
         shapes=lambda shape, **_: [shape, shape],
-        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
+        variants=_ways,
     ),
     Row(
         "pvary",
@@ -413,9 +444,9 @@ ROWS = [
     ),
     Row(
         "recv",
-        call=lambda x, comm, step: _send_then_recv(x, comm, step),
-        model=lambda inputs, rank, step: inputs[max(rank - 1, 0)][0],
-        variants=lambda size: [{"step": 7}],
+        call=lambda x, comm, **kw: _send_then_recv(x, comm, **kw),
+        model=lambda inputs, rank, **_: inputs[max(rank - 1, 0)][0],
+        variants=lambda size: [{"step": 7, "by": "ranks"}, {"step": 7, "by": "walls"}],
         reverse=False,
     ),
     Row(
@@ -465,12 +496,10 @@ ROWS = [
     ),
     Row(
         "sendrecv",
-        call=lambda x, y, comm, step: mpixla.sendrecv(
-            x, y, *_ring(comm.Get_rank(), comm.Get_size(), step), sendtag=step, recvtag=step, comm=comm
-        ),
-        model=lambda inputs, rank, step: inputs[_ring(rank, len(inputs), step)[0]][0],
+        call=lambda x, y, comm, **kw: _exchanged_over(mpixla.sendrecv, x, y, comm, **kw),
+        model=_arrives,
         shapes=lambda shape, **_: [shape, shape],
-        variants=lambda size: [{"step": step} for step in (0, 1, 2)],
+        variants=_ways,
     ),
 ]
 

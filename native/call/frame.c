@@ -32,6 +32,14 @@ static const uint32_t are_arrays = 0
 #undef MPIXLA_ATTRIBUTE_ARRAY
     ;
 
+static const uint32_t may_be_shifts = 0
+#define MPIXLA_ATTRIBUTE(NAME, name)
+#define MPIXLA_ATTRIBUTE_RANK(NAME, name) | NAME
+#include "tables/attributes.def"
+#undef MPIXLA_ATTRIBUTE
+#undef MPIXLA_ATTRIBUTE_RANK
+    ;
+
 const char *const *mpixla_attribute_table(size_t *rows) {
     *rows = ATTRIBUTES;
     return names;
@@ -53,6 +61,19 @@ static int64_t site_of(const ffi_attributes *given, int64_t i) {
     return given->types[i] == FFI_ATTRIBUTE_SCALAR && scalar->dtype == FFI_S64 ? *(const int64_t *)scalar->value : 0;
 }
 
+/* The next attribute is an array, or a rank that is given as a shift. */
+static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i) {
+    const ffi_array *array = given->values[next];
+    int is_rank = (int)(may_be_shifts >> i & 1U);
+    if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX ||
+        (is_rank && array->size != 2))
+        return error_set("attribute '%s' of %s must be %s", names[i], f->shape->mpi_name,
+                         is_rank ? "a 64-bit integer, or two of them: a direction and a displacement"
+                                 : "an array of 64-bit integers");
+    f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
+    return 0;
+}
+
 static int attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->shape->mpi_name;
     int64_t next = 0;
@@ -66,12 +87,10 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
         if (!is_given)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
-        if (are_arrays >> i & 1U) {
-            const ffi_array *array = given->values[next];
-            if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX)
-                return error_set("attribute '%s' of %s must be an array of 64-bit integers", names[i], op);
-            f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
-            next++;
+        f->arrays[i].size = 0;
+        int may_be_array = (int)((are_arrays | may_be_shifts) >> i & 1U);
+        if (may_be_array && (are_arrays >> i & 1U || given->types[next] == FFI_ATTRIBUTE_ARRAY)) {
+            if (array_read(f, given, next++, i)) return -1;
             continue;
         }
         const ffi_scalar *scalar = given->values[next];
@@ -86,8 +105,15 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
     return 0;
 }
 
+/* The rank at the other end of a message, where the program says how far it is from here. */
+static int shift_resolve(frame *f, int attribute) {
+    const int64_t *shift = f->arrays[attribute].items;
+    return comm_shift(f->communicator, shift[0], shift[1], &f->attributes[attribute]);
+}
+
 /* A rank of the communicator, or one of `also` (ending with a number that is not negative). */
-static int rank_check(const frame *f, int attribute, const int *also) {
+static int rank_check(frame *f, int attribute, const int *also) {
+    if (f->arrays[attribute].size > 0) return shift_resolve(f, attribute);
     int64_t rank = f->attributes[attribute];
     if (rank >= 0 && rank < f->size) return 0;
     for (; *also < 0; also++)
@@ -105,6 +131,20 @@ static int tag_check(const frame *f, int attribute, int any) {
 
 static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
     return (int)(rank == MPIXLA_PROC_NULL ? facts->proc_null : rank == MPIXLA_ANY_SOURCE ? facts->any_source : rank);
+}
+
+/* Who the neighbours are is the communicator's to say: so the program is the same on every rank. */
+static int neighbours_resolve(frame *f) {
+    const topology *t = f->communicator->topology;
+    int is_halo = frame_has(f, ATTRIBUTE_WIDTH);
+    if (!t || (is_halo && t->dimensions < 0))
+        return error_set("%s needs a communicator with a %s, but '%s' has none", f->shape->op_name,
+                         is_halo ? "Cartesian topology" : "topology, which says who is whose neighbour",
+                         f->communicator->name);
+    int back = frame_has(f, ATTRIBUTE_BACK) && f->attributes[ATTRIBUTE_BACK] != 0;
+    f->sources = back ? &t->dests : &t->sources;
+    f->dests = back ? &t->sources : &t->dests;
+    return 0;
 }
 
 static int attributes_resolve(frame *f, const mpi_library *mpi) {
@@ -131,6 +171,7 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
         f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
+    if (frame_has_neighbours(f) && neighbours_resolve(f)) return -1;
     if (frame_has(f, ATTRIBUTE_STATUS)) {
         int64_t status = a[ATTRIBUTE_STATUS];
         int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
@@ -475,11 +516,11 @@ static size_t add_message(char *text, size_t bytes, size_t used, const char *arr
 }
 
 /* The neighbours on one side of an exchange, and the items that go to them or come from them. */
-static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *arrow, const frame_array *peers,
+static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *arrow, const topology_slots *slots,
                              const frame_array *counts) {
     int64_t neighbours = 0, items = 0;
-    for (int64_t i = 0; i < peers->size && i < counts->size; i++) {
-        if (peers->items[i] == MPIXLA_PROC_NULL) continue;
+    for (int64_t i = 0; i < slots->number && i < counts->size; i++) {
+        if (slots->ranks[i] == MPIXLA_PROC_NULL) continue;
         neighbours++;
         items += counts->items[i];
     }
@@ -488,15 +529,14 @@ static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *
 }
 
 static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
-    const frame_array *a = f->arrays;
     int sending = f->fault.sending;
+    const topology_slots *slots = sending ? f->dests : f->sources;
     int64_t i = f->fault.slot;
     char number[24];
     return text_add(text, bytes, used, ", in %s slot %lld %s %s with tag %lld and %lld items",
                     sending ? "destination" : "source", (long long)i, sending ? "->" : "<-",
-                    peer_name(a[sending ? ATTRIBUTE_DESTS : ATTRIBUTE_SOURCES].items[i], number),
-                    (long long)a[sending ? ATTRIBUTE_SENDTAGS : ATTRIBUTE_RECVTAGS].items[i],
-                    (long long)a[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
+                    peer_name(slots->ranks[i], number), (long long)slots->tags[i],
+                    (long long)f->arrays[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
 }
 
 static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
@@ -547,9 +587,9 @@ void frame_describe(const frame *f, int details, char *text, size_t bytes) {
         used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
     if (frame_has(f, ATTRIBUTE_SOURCE)) {
         used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
-    } else if (frame_has(f, ATTRIBUTE_DESTS)) {
-        used = add_neighbours(text, bytes, used, "->", &f->arrays[ATTRIBUTE_DESTS], &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        used = add_neighbours(text, bytes, used, "<-", &f->arrays[ATTRIBUTE_SOURCES], &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+    } else if (frame_has(f, ATTRIBUTE_BACK)) {
+        used = add_neighbours(text, bytes, used, "->", f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        used = add_neighbours(text, bytes, used, "<-", f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (!frame_has(f, ATTRIBUTE_DEST) && data->dtype) {
         used = text_add(text, bytes, used, " with %lld items", (long long)data->count);
     }

@@ -95,8 +95,9 @@ typedef struct frame {
     mpixla_handle op;
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch` */
-    int64_t attributes[ATTRIBUTES];           /* as the program has them */
+    int64_t attributes[ATTRIBUTES];           /* as the program has them; DEST and SOURCE are always ranks */
     frame_array arrays[ATTRIBUTES];           /* likewise */
+    const topology_slots *sources, *dests;    /* of a call between neighbours, as the program numbers ranks */
     int64_t site;                             /* of the user's source (site.h) */
     int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
     void *checks[2];                          /* of checked mode (check/check.h) */
@@ -112,6 +113,11 @@ typedef struct frame {
 /* Whether the call's row takes this attribute. */
 static inline int frame_has(const frame *f, int attribute) {
     return (int)((f->shape->attributes >> attribute) & 1U);
+}
+
+/* Whether it is a call between neighbours on a communicator with a topology: it has `sources` and `dests`. */
+static inline int frame_has_neighbours(const frame *f) {
+    return (f->shape->attributes & (BACK | WIDTH)) != 0;
 }
 
 /* Whether all ranks of the communicator make the call. */

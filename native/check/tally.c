@@ -25,7 +25,7 @@ typedef struct finding {
 } finding;
 
 int tally_is_needed(const frame *f) {
-    return f->shape->counts == EXCHANGED_ROWS || frame_has(f, ATTRIBUTE_DESTS) || frame_has(f, ATTRIBUTE_WIDTH);
+    return f->shape->counts == EXCHANGED_ROWS || frame_has_neighbours(f);
 }
 
 /* Messages between two ranks meet by their tags, and those of one tag in their order: so the number tells both, and
@@ -42,12 +42,11 @@ static void count_rows(const frame *f, tally *all, const frame_array *rows) {
     for (int64_t i = 0; i < rows->size; i++) count(f, all, i, 0, 0, rows->items[i]);
 }
 
-static void count_slots(const frame *f, tally *all, int peers, int tags, int counts) {
-    const frame_array *peer = &f->arrays[peers], *tag = &f->arrays[tags], *items = &f->arrays[counts];
-    for (int64_t i = 0; i < peer->size && i < tag->size && i < items->size; i++) {
+static void count_slots(const frame *f, tally *all, const topology_slots *s, const frame_array *items) {
+    for (int64_t i = 0; i < s->number && i < items->size; i++) {
         int64_t nth = 0;
-        for (int64_t j = 0; j < i; j++) nth += peer->items[j] == peer->items[i] && tag->items[j] == tag->items[i];
-        count(f, all, peer->items[i], tag->items[i], nth, items->items[i]);
+        for (int64_t j = 0; j < i; j++) nth += s->ranks[j] == s->ranks[i] && s->tags[j] == s->tags[i];
+        count(f, all, s->ranks[i], s->tags[i], nth, items->items[i]);
     }
 }
 
@@ -70,15 +69,14 @@ static int64_t border_bytes(const frame *f, int64_t dimension) {
 }
 
 static void count_borders(const frame *f, tally *sent, tally *expected) {
-    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH], *low = &f->arrays[ATTRIBUTE_LOW],
-                      *high = &f->arrays[ATTRIBUTE_HIGH];
-    for (int64_t d = 0; d < width->size && d < low->size && d < high->size; d++) {
-        int64_t bytes = border_bytes(f, d);
+    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
+    for (int64_t d = 0; d < width->size && 2 * d < f->dests->number; d++) {
+        int64_t bytes = border_bytes(f, d), low = f->dests->ranks[2 * d], high = f->dests->ranks[2 * d + 1];
         if (bytes < 0 || width->items[d] <= 0) continue;
-        count(f, sent, high->items[d], 2 * d, 0, bytes);
-        count(f, expected, low->items[d], 2 * d, 0, bytes);
-        count(f, sent, low->items[d], 2 * d + 1, 0, bytes);
-        count(f, expected, high->items[d], 2 * d + 1, 0, bytes);
+        count(f, sent, high, 2 * d, 0, bytes);
+        count(f, expected, low, 2 * d, 0, bytes);
+        count(f, sent, low, 2 * d + 1, 0, bytes);
+        count(f, expected, high, 2 * d + 1, 0, bytes);
     }
 }
 
@@ -86,9 +84,9 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
     if (f->shape->counts == EXCHANGED_ROWS) {
         count_rows(f, sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         count_rows(f, expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
-    } else if (frame_has(f, ATTRIBUTE_DESTS)) {
-        count_slots(f, sent, ATTRIBUTE_DESTS, ATTRIBUTE_SENDTAGS, ATTRIBUTE_SENDCOUNTS);
-        count_slots(f, expected, ATTRIBUTE_SOURCES, ATTRIBUTE_RECVTAGS, ATTRIBUTE_RECVCOUNTS);
+    } else if (frame_has(f, ATTRIBUTE_BACK)) {
+        count_slots(f, sent, f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        count_slots(f, expected, f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else {
         count_borders(f, sent, expected);
     }

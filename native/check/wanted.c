@@ -41,7 +41,7 @@ static int64_t items_of(const frame *f) {
         default:
             break;
     }
-    return frame_has(f, ATTRIBUTE_DESTS) || !(f->send.dtype || f->recv.dtype) ? -1 : f->n;
+    return frame_has(f, ATTRIBUTE_BACK) || !(f->send.dtype || f->recv.dtype) ? -1 : f->n;
 }
 
 static uint64_t parts_of(const frame *f) {
@@ -126,9 +126,9 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     const char *joins = " with";
     size_t used = text_add(text, bytes, 0, "%s",
-                           frame_has(f, ATTRIBUTE_DESTS) ? "an exchange with neighbours"
-                           : f->shape->counts == MANY    ? f->shape->op_name
-                                                         : f->shape->mpi_name);
+                           frame_has(f, ATTRIBUTE_BACK) ? "an exchange with neighbours"
+                           : f->shape->counts == MANY   ? f->shape->op_name
+                                                        : f->shape->mpi_name);
     if (f->shape->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)

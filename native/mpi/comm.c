@@ -77,6 +77,7 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     if (mpi->comm_rank(handle, &rank) != 0 || mpi->comm_size(handle, &size) != 0)
         return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
     comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
+    if (topology_read(mpi, handle, rank, &entry.topology)) return -1;
     snprintf(entry.name, sizeof entry.name, "%s", name ? name : "");
     text_clean(entry.name);
     int64_t id = list_append(&comms, &entry);
@@ -119,6 +120,23 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     const int *none = NULL;
     if (!atomic_compare_exchange_strong(&entry->members, &none, members)) free(members);
     return 0;
+}
+
+int comm_shift(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
+    const topology *t = entry->topology;
+    if (topology_shift(t, entry->rank, entry->size, direction, disp, rank) == 0) return 0;
+    if (!t || t->dimensions < 0)
+        return error_set(
+            "a shift has direction %lld, but communicator '%s' is not Cartesian: its ranks are one ring, whose "
+            "direction is 0",
+            (long long)direction, entry->name);
+    return error_set("a shift has direction %lld, but communicator '%s' has %d dimensions, which count from 0",
+                     (long long)direction, entry->name, t->dimensions);
+}
+
+int mpixla_comm_shift(int64_t id, int64_t direction, int64_t disp, int64_t *rank) {
+    const comm_entry *entry = comm_find(id);
+    return entry ? comm_shift(entry, direction, disp, rank) : -1;
 }
 
 int mpixla_comm_is_alive(int64_t id) {

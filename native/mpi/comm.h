@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "mpi/mpi.h"
+#include "mpi/topology.h"
 
 enum { COMM_NAME_BYTES = 64 };
 
@@ -26,6 +27,7 @@ typedef struct comm_entry {
     atomic_int traced;                /* the timeline that watch/trace.c has described it in, as it counts them */
     int rank;
     int size;
+    const topology *topology; /* NULL: it has none */
     char name[COMM_NAME_BYTES];
 } comm_entry;
 
@@ -53,6 +55,9 @@ static inline int64_t comm_count(comm_entry *entry) {
     atomic_store_explicit(&entry->collectives, so_far + 1, memory_order_relaxed);
     return so_far;
 }
+
+/* mpixla_comm_shift, of a communicator that was found. */
+int comm_shift(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank);
 
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
  * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */

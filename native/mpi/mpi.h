@@ -74,6 +74,14 @@ typedef struct mpi_library {
     int (*comm_rank)(mpixla_handle comm, int *rank);
     int (*comm_size)(mpixla_handle comm, int *size);
     int (*comm_test_inter)(mpixla_handle comm, int *flag);
+    int (*topo_test)(mpixla_handle comm, int *kind);
+    int (*cartdim_get)(mpixla_handle comm, int *dimensions);
+    int (*cart_get)(mpixla_handle comm, int dimensions, int sizes[], int periods[], int place[]);
+    int (*graph_neighbors_count)(mpixla_handle comm, int rank, int *n);
+    int (*graph_neighbors)(mpixla_handle comm, int rank, int most, int ranks[]);
+    int (*dist_graph_neighbors_count)(mpixla_handle comm, int *sources, int *dests, int *is_weighted);
+    int (*dist_graph_neighbors)(mpixla_handle comm, int most_sources, int sources[], int source_weights[],
+                                int most_dests, int dests[], int dest_weights[]);
     int (*comm_set_attr)(mpixla_handle comm, int keyval, void *value);
     int (*comm_get_attr)(mpixla_handle comm, int keyval, void *value, int *flag);
     /* Makes a commutative reduction. */

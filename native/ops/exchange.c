@@ -1,6 +1,5 @@
 #include "ops/exchange.h"
 
-#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -9,33 +8,24 @@
 /* One side of the exchange: what frame.h calls sending or not. */
 typedef struct side {
     const char *peer; /* "destination" */
-    const frame_array *peers, *tags, *counts;
+    const topology_slots *slots;
+    const frame_array *counts;
     const frame_buffer *buffer;
 } side;
 
 static side side_of(const frame *f, int sending) {
     const frame_array *a = f->arrays;
-    return sending
-               ? (side){"destination", &a[ATTRIBUTE_DESTS], &a[ATTRIBUTE_SENDTAGS], &a[ATTRIBUTE_SENDCOUNTS], &f->send}
-               : (side){"source", &a[ATTRIBUTE_SOURCES], &a[ATTRIBUTE_RECVTAGS], &a[ATTRIBUTE_RECVCOUNTS], &f->recv};
+    return sending ? (side){"destination", f->dests, &a[ATTRIBUTE_SENDCOUNTS], &f->send}
+                   : (side){"source", f->sources, &a[ATTRIBUTE_RECVCOUNTS], &f->recv};
 }
 
 /* Checks */
 
-static int peers_check(const frame *f, const side *s) {
-    if (s->tags->size != s->peers->size || s->counts->size != s->peers->size)
-        return error_set("an exchange has %lld %ss, but %lld tags and %lld counts for them", (long long)s->peers->size,
-                         s->peer, (long long)s->tags->size, (long long)s->counts->size);
-    for (int64_t i = 0; i < s->peers->size; i++) {
-        int64_t peer = s->peers->items[i], tag = s->tags->items[i];
-        if (peer != MPIXLA_PROC_NULL && (peer < 0 || peer >= f->size))
-            return error_set("%s %lld of an exchange is %lld, but the ranks of communicator '%s' are 0 to %d", s->peer,
-                             (long long)i, (long long)peer, f->communicator->name, f->size - 1);
-        if (tag < 0 || tag > INT_MAX)
-            return error_set("the tag for %s %lld of an exchange is %lld, but tags are 0 to %d", s->peer, (long long)i,
-                             (long long)tag, INT_MAX);
-    }
-    return 0;
+static int numbers_check(const frame *f, const side *s, const frame_array *numbers, const char *what) {
+    if (numbers->size == s->slots->number) return 0;
+    return error_set("an exchange has %lld %s for its %ss, but rank %d of communicator '%s' has %lld",
+                     (long long)numbers->size, what, s->peer, f->communicator->rank, f->communicator->name,
+                     (long long)s->slots->number);
 }
 
 /* Where a slot's items are: from `offset`, `count` of them, all in the buffer. */
@@ -53,13 +43,12 @@ int exchange_check(const frame *f) {
     if (f->send.dtype != f->recv.dtype)
         return error_set("an exchange was called with %s to send and %s to receive", f->send.dtype->row->name,
                          f->recv.dtype->row->name);
-    if (peers_check(f, &out) || peers_check(f, &in)) return -1;
-    if (offsets->size != out.peers->size)
-        return error_set("an exchange has %lld destinations, but %lld offsets for them", (long long)out.peers->size,
-                         (long long)offsets->size);
-    for (int64_t i = 0; i < out.peers->size; i++)
+    if (numbers_check(f, &out, out.counts, "counts") || numbers_check(f, &out, offsets, "offsets") ||
+        numbers_check(f, &in, in.counts, "counts"))
+        return -1;
+    for (int64_t i = 0; i < out.slots->number; i++)
         if (range_check(&out, i, offsets->items[i])) return -1;
-    for (int64_t i = 0; i < in.peers->size; received += in.counts->items[i++])
+    for (int64_t i = 0; i < in.slots->number; received += in.counts->items[i++])
         if (range_check(&in, i, received)) return -1;
     if (received != f->recv.count)
         return error_set("the sources of an exchange have %lld items in all, but its receive buffer has %lld",
@@ -93,7 +82,7 @@ static const mpi_counted *calls_for(const mpi_library *mpi, int64_t count) {
 static int zero(const frame *f, int64_t i, int64_t offset) {
     const side in = side_of(f, 0);
     int64_t bytes = in.counts->items[i] * in.buffer->dtype->row->itemsize;
-    if (in.peers->items[i] != MPIXLA_PROC_NULL) return 0;
+    if (in.slots->ranks[i] != MPIXLA_PROC_NULL) return 0;
     if (f->device) return device_clear(f->device, item(in.buffer, offset), bytes) ? MPI_REFUSED : 0;
     if (bytes > 0) memset(item(in.buffer, offset), 0, (size_t)bytes);
     return 0;
@@ -104,9 +93,9 @@ static int receive(const frame *f, const mpi_library *mpi, mpixla_handle comm, i
     int64_t n = in.counts->items[i];
     void *data = item(in.buffer, offset);
     m->posted = 0;
-    if (in.peers->items[i] == MPIXLA_PROC_NULL) return 0;
+    if (in.slots->ranks[i] == MPIXLA_PROC_NULL) return 0;
     int code =
-        calls_for(mpi, n)->irecv(data, n, f->type, (int)in.peers->items[i], (int)in.tags->items[i], comm, &m->request);
+        calls_for(mpi, n)->irecv(data, n, f->type, (int)in.slots->ranks[i], (int)in.slots->tags[i], comm, &m->request);
     m->posted = code == 0;
     return code;
 }
@@ -115,9 +104,9 @@ static int send(const frame *f, const mpi_library *mpi, mpixla_handle comm, int6
     const side out = side_of(f, 1);
     int64_t n = out.counts->items[i];
     m->posted = 0;
-    if (out.peers->items[i] == MPIXLA_PROC_NULL) return 0;
+    if (out.slots->ranks[i] == MPIXLA_PROC_NULL) return 0;
     int code = calls_for(mpi, n)->isend(item(out.buffer, f->arrays[ATTRIBUTE_SENDOFFSETS].items[i]), n, f->type,
-                                        (int)out.peers->items[i], (int)out.tags->items[i], comm, &m->request);
+                                        (int)out.slots->ranks[i], (int)out.slots->tags[i], comm, &m->request);
     m->posted = code == 0;
     return code;
 }
@@ -133,14 +122,14 @@ static int arrival_check(frame *f, const mpi_library *mpi, int64_t i) {
     (void)error_set(
         "r%d | a message of %lld items came from rank %lld, but source slot %lld was to receive %lld: the two ranks "
         "disagree on what goes between them (%s)",
-        mpi->world_rank, (long long)arrived, (long long)in.peers->items[i], (long long)i, (long long)expected, what);
+        mpi->world_rank, (long long)arrived, (long long)in.slots->ranks[i], (long long)i, (long long)expected, what);
     return MPI_REFUSED;
 }
 
 int exchange(frame *f) {
     const mpi_library *mpi = mpi_get();
     if (exchange_check(f)) return MPI_REFUSED;
-    int64_t sources = f->arrays[ATTRIBUTE_SOURCES].size, dests = f->arrays[ATTRIBUTE_DESTS].size;
+    int64_t sources = f->sources->number, dests = f->dests->number;
     message *m = scratch_get(SCRATCH_MESSAGES, (size_t)(sources + dests) * sizeof *m);
     if (!m) return MPI_REFUSED;
     mpixla_handle comm = 0;

@@ -4,10 +4,10 @@
 
 #include "call/frame.h"
 
-/* Slot i of the destinations sends sendcounts[i] items from sendoffsets[i] of the send buffer to dests[i] under
- * sendtags[i]; slot i of the sources receives recvcounts[i] items from sources[i] under recvtags[i], one slot behind
- * the other, which together are the receive buffer. Where a rank is MPIXLA_PROC_NULL nothing is sent, and what would be
- * received is zeros. Messages between two ranks that have the same tag arrive in the order of the slots.
+/* Slot i of the call's `dests` (frame.h) is sent sendcounts[i] items from sendoffsets[i] of the send buffer; from slot
+ * i of its `sources` come recvcounts[i] items, one slot behind the other, which together are the receive buffer. Where
+ * a rank is MPIXLA_PROC_NULL nothing is sent, and what would be received is zeros. Messages between two ranks that have
+ * the same tag arrive in the order of the slots.
  *
  * All ranks of the communicator must call it. Messages of the program on the same communicator are not met.
  *

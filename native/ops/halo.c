@@ -235,12 +235,10 @@ static int give_back(dimension *d) {
 
 /* All of them */
 
-static int rank_of(const frame *c, int attribute, int dimension, int *rank) {
-    int64_t given = item(c, attribute, dimension);
-    *rank = (int)(given == MPIXLA_PROC_NULL ? mpi_get()->facts.proc_null : given);
-    if (given == MPIXLA_PROC_NULL || (given >= 0 && given < c->size)) return 0;
-    return error_set("a halo exchange got rank %lld as a neighbour, but the ranks of communicator '%s' are 0 to %d",
-                     (long long)given, c->communicator->name, c->size - 1);
+/* The neighbour in a slot, as this MPI numbers it. */
+static int rank_of(const frame *c, int slot) {
+    int64_t rank = c->dests->ranks[slot];
+    return (int)(rank == MPIXLA_PROC_NULL ? mpi_get()->facts.proc_null : rank);
 }
 
 /* Whether the attributes go together and with the arrays. */
@@ -248,10 +246,11 @@ static int check(const frame *c) {
     const frame_array *a = c->arrays;
     int64_t dimensions = a[ATTRIBUTE_WIDTH].size, number = 0;
     for (int64_t i = frame_next(c->results, 0); i < c->results->size; i = frame_next(c->results, i + 1)) number++;
-    if (a[ATTRIBUTE_LOW].size != dimensions || a[ATTRIBUTE_HIGH].size != dimensions ||
-        a[ATTRIBUTE_AXES].size != dimensions * number)
-        return error_set("the attributes of a halo exchange of %lld arrays have different numbers of dimensions",
-                         (long long)number);
+    if (c->communicator->topology->dimensions != dimensions || a[ATTRIBUTE_AXES].size != dimensions * number)
+        return error_set(
+            "a halo exchange of %lld arrays has %lld widths and %lld axes, but communicator '%s' has %d dimensions",
+            (long long)number, (long long)dimensions, (long long)a[ATTRIBUTE_AXES].size, c->communicator->name,
+            c->communicator->topology->dimensions);
     const int64_t *axis = a[ATTRIBUTE_AXES].items, *width = a[ATTRIBUTE_WIDTH].items;
     for (int64_t i = frame_next(c->results, 0); i < c->results->size; i = frame_next(c->results, i + 1)) {
         const ffi_buffer *array = c->results->buffers[i];
@@ -295,10 +294,8 @@ static int run(const frame *c, int backwards, int (*one)(dimension *d)) {
     for (int i = 0; i < dimensions && code == 0; i++) {
         d.number = backwards ? dimensions - 1 - i : i;
         d.width = item(c, ATTRIBUTE_WIDTH, d.number);
-        if (rank_of(c, ATTRIBUTE_LOW, d.number, &d.low) || rank_of(c, ATTRIBUTE_HIGH, d.number, &d.high)) {
-            code = MPI_REFUSED;
-            break;
-        }
+        d.low = rank_of(c, 2 * d.number);
+        d.high = rank_of(c, 2 * d.number + 1);
         d.itself = d.low == c->communicator->rank && d.high == d.low;
         if (d.width > 0) code = one(&d);
     }

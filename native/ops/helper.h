@@ -14,4 +14,8 @@ ffi_error *mpixla_unpack_host(ffi_call_frame *call);
 ffi_error *mpixla_pack_device(ffi_call_frame *call);
 ffi_error *mpixla_unpack_device(ffi_call_frame *call);
 
+/* Gives this rank, or one that is some steps from it (rank.c). */
+ffi_error *mpixla_rank_host(ffi_call_frame *call);
+ffi_error *mpixla_rank_device(ffi_call_frame *call);
+
 #endif

@@ -147,6 +147,70 @@ void call_list_set(call *c, const char *name, const int64_t *items, size_t size)
     exit(2);
 }
 
+void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp) {
+    for (int64_t i = 0; i < c->frame.attrs.size; i++) {
+        if (strcmp(c->attributes.names[i].ptr, name) != 0) continue;
+        int attribute = strcmp(name, "dest") == 0 ? ATTRIBUTE_DEST : ATTRIBUTE_SOURCE;
+        c->attributes.types[i] = FFI_ATTRIBUTE_ARRAY;
+        c->attributes.value_pointers[i] = &c->attributes.arrays[attribute];
+        call_array_set(c, attribute, 2, (const int64_t[]){direction, disp});
+        return;
+    }
+    fprintf(stderr, "the call has no attribute %s\n", name);
+    exit(2);
+}
+
+/* Neighbours */
+
+enum { COMMS = 64 };
+static struct {
+    topology topology;
+    int64_t ranks[2][CALL_EDGES], tags[2][CALL_EDGES];
+    int sizes[CALL_RANKS], periods[CALL_RANKS], place[CALL_RANKS];
+} neighbours[COMMS];
+
+static topology *topology_of(int64_t comm, int dimensions) {
+    comm_entry *entry = comm >= 0 && comm < COMMS ? comm_look(comm) : NULL;
+    if (!entry) return NULL;
+    topology *t = &neighbours[comm].topology;
+    t->dimensions = dimensions;
+    entry->topology = t;
+    return t;
+}
+
+void call_edges_set(int64_t comm, int sending, int64_t number, const int64_t *ranks, const int64_t *tags) {
+    topology *t = topology_of(comm, -1);
+    if (!t) return;
+    int64_t *own = neighbours[comm].ranks[sending], *own_tags = neighbours[comm].tags[sending];
+    for (int64_t i = 0; i < number; i++) {
+        own[i] = ranks[i];
+        own_tags[i] = tags[i];
+    }
+    *(sending ? &t->dests : &t->sources) = (topology_slots){.number = number, .ranks = own, .tags = own_tags};
+}
+
+void call_grid_set(int64_t comm, int dimensions, const int64_t *low, const int64_t *high) {
+    int64_t ranks[CALL_EDGES], tags[2][CALL_EDGES];
+    for (int64_t i = 0; i < 2 * (int64_t)dimensions; i++) {
+        ranks[i] = i % 2 ? high[i / 2] : low[i / 2];
+        tags[0][i] = i ^ 1;
+        tags[1][i] = i;
+    }
+    for (int sending = 0; sending < 2; sending++)
+        call_edges_set(comm, sending, 2 * (int64_t)dimensions, ranks, tags[sending]);
+    topology *t = topology_of(comm, dimensions);
+    if (!t) return;
+    const comm_entry *entry = comm_look(comm);
+    for (int d = 0; d < dimensions; d++) {
+        neighbours[comm].sizes[d] = d == 0 ? entry->size : 1;
+        neighbours[comm].periods[d] = 1;
+        neighbours[comm].place[d] = d == 0 ? entry->rank : 0;
+    }
+    t->sizes = neighbours[comm].sizes;
+    t->periods = neighbours[comm].periods;
+    t->place = neighbours[comm].place;
+}
+
 /* As many rows for each rank. */
 static void array_append(call *c, int attribute, const char *name, int size) {
     static const int64_t rows[CALL_RANKS] = {CALL_COUNT, CALL_COUNT, CALL_COUNT, CALL_COUNT};
@@ -197,9 +261,7 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     const comm_entry *entry = comm_find(comm);
     int size = entry ? entry->size : 1, on_root = entry ? entry->rank == root : root == 0;
     for (int i = 0; i < ATTRIBUTES; i++)
-        if (1 << i &
-            (AXES | COUNTS | DESTS | HIGH | LEAVES | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS | SENDOFFSETS | SENDTAGS |
-             SOURCES | WIDTH) &
+        if (1 << i & (AXES | COUNTS | FILL | LEAVES | RECVCOUNTS | SENDCOUNTS | SENDOFFSETS | WIDTH) &
             shape->attributes)
             array_append(c, i, names[i], size);
         else if (shape->attributes >> i & 1)
@@ -208,16 +270,22 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
 
-    static const int64_t lists[ATTRIBUTES][2] = {[ATTRIBUTE_DESTS] = {1, 2},      [ATTRIBUTE_SENDTAGS] = {3, 4},
-                                                 [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_SOURCES] = {2, 1},
-                                                 [ATTRIBUTE_RECVTAGS] = {5, 6},   [ATTRIBUTE_RECVCOUNTS] = {2, 1},
-                                                 [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    static const int64_t lists[ATTRIBUTES][2] = {
+        [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_RECVCOUNTS] = {2, 1}, [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    static const int64_t one_two[] = {1, 2}, two_one[] = {2, 1}, sendtags[] = {3, 4}, recvtags[] = {5, 6};
+    if (shape->attributes & BACK) {
+        call_edges_set(comm, 1, 2, one_two, sendtags);
+        call_edges_set(comm, 0, 2, two_one, recvtags);
+    }
     for (int i = 0; i < ATTRIBUTES; i++)
-        if (shape->attributes & DESTS && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
+        if (shape->attributes & BACK && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
 
-    static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_LOW] = 1, [ATTRIBUTE_HIGH] = 2, [ATTRIBUTE_WIDTH] = 1};
+    static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_WIDTH] = 1};
+    if (shape->attributes & AXES) call_grid_set(comm, 1, one_two, &one_two[1]);
     for (int i = 0; i < ATTRIBUTES; i++)
         if (shape->attributes & AXES && c->attributes.arrays[i].data) call_array_set(c, i, 1, &halo[i]);
+
+    if (shape->attributes & FILL) call_array_set(c, ATTRIBUTE_FILL, 2, (const int64_t[]){0, 0});
 
     static const int64_t leaf = 5; /* the number of a name */
     if (shape->attributes & LEAVES) call_array_set(c, ATTRIBUTE_LEAVES, 1, &leaf);

@@ -43,8 +43,16 @@ const frame_shape *call_shape(const char *op);
 /* A call that is right: `op` on this communicator and with this root, where that is taken, with CALL_COUNT
  * float32 items a rank, or as many rows of one item, dest 1, sendtag 7, source 2, recvtag 8, the reduction 0 and no
  * status object. An exchange sends 1 item to rank 1 and 2 to rank 2 under the tags 3 and 4, and receives 2 from rank 2
- * and 1 from rank 1 under the tags 5 and 6. A halo has width 1 and is between ranks 1 and 2. */
+ * and 1 from rank 1 under the tags 5 and 6. A halo has width 1 and is between ranks 1 and 2. The communicator gets
+ * these neighbours, until another call is made on it. */
 void call_make(call *c, const char *op, int64_t comm, int64_t root);
+
+/* Other neighbours on the communicator, until a call is made: the edges of a graph, those to destinations or those from
+ * sources; or a grid, with the ranks below and above in each dimension, in which shifts go around the ring of all
+ * ranks in the first. */
+enum { CALL_EDGES = 64 };
+void call_edges_set(int64_t comm, int sending, int64_t number, const int64_t *ranks, const int64_t *tags);
+void call_grid_set(int64_t comm, int dimensions, const int64_t *low, const int64_t *high);
 
 /* Puts a buffer, or an attribute, before the one that has this position now. */
 void call_insert(call *c, int side, int position, int dtype, int64_t count, void *data);
@@ -56,6 +64,9 @@ void call_site_set(call *c, int64_t site, const char *text);
 
 /* Changes the attribute of this name. */
 void call_attribute_set(call *c, const char *name, int64_t value);
+
+/* Makes the attribute of this name, a rank, a shift by these two numbers. */
+void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp);
 
 /* Changes the array attribute of this name; the items are not copied. */
 void call_list_set(call *c, const char *name, const int64_t *items, size_t size);

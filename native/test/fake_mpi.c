@@ -35,6 +35,8 @@ static int keyvals_used;
 
 static struct {
     int alive, rank, size, inter;
+    int kind, dimensions, sources, dests; /* of the topology */
+    const int *sizes, *periods, *place, *from, *to;
     int set[KEYVALS];
     void *values[KEYVALS];
 } comms[COMMS] = {[FAKE_WORLD] = {.alive = 1, .size = 4}, [FAKE_SELF] = {.alive = 1, .size = 1}};
@@ -71,6 +73,22 @@ static int comm_new(int rank, int size, int inter) {
         return n;
     }
     return -1;
+}
+
+static void cart_set(int n, int dimensions, const int *sizes, const int *periods, const int *place) {
+    comms[n].kind = FAKE_CART;
+    comms[n].dimensions = dimensions;
+    comms[n].sizes = sizes;
+    comms[n].periods = periods;
+    comms[n].place = place;
+}
+
+static void graph_set(int n, int kind, int sources, const int *from, int dests, const int *to) {
+    comms[n].kind = kind;
+    comms[n].sources = sources;
+    comms[n].from = from;
+    comms[n].dests = dests;
+    comms[n].to = to;
 }
 
 static void attributes_delete(int n) {
@@ -116,6 +134,8 @@ fake_mpi fake = {
 #endif
     .handle = handle,
     .comm_new = comm_new,
+    .cart_set = cart_set,
+    .graph_set = graph_set,
     .comm_dup = comm_dup,
     .comm_free = comm_free,
     .finalize = finalize,
@@ -420,6 +440,60 @@ int MPI_Comm_test_inter(HANDLE comm, int *flag) {
     if (n < 0) return ERR_COMM;
     *flag = comms[n].inter;
     return fake_result("MPI_Comm_test_inter");
+}
+
+int MPI_Topo_test(HANDLE comm, int *kind) {
+    int n = comm_number(comm);
+    if (n < 0) return ERR_COMM;
+    *kind = comms[n].kind ? comms[n].kind : FAKE_UNDEFINED;
+    return fake_result("MPI_Topo_test");
+}
+
+int MPI_Cartdim_get(HANDLE comm, int *dimensions) {
+    *dimensions = comms[comm_number(comm)].dimensions;
+    return fake_result("MPI_Cartdim_get");
+}
+
+static void numbers_copy(int *to, const int *from, int n) {
+    for (int i = 0; i < n; i++) to[i] = from[i];
+}
+
+int MPI_Cart_get(HANDLE comm, int dimensions, int sizes[], int periods[], int place[]) {
+    int n = comm_number(comm);
+    numbers_copy(sizes, comms[n].sizes, dimensions);
+    numbers_copy(periods, comms[n].periods, dimensions);
+    numbers_copy(place, comms[n].place, dimensions);
+    return fake_result("MPI_Cart_get");
+}
+
+int MPI_Graph_neighbors_count(HANDLE comm, int rank, int *count) {
+    int n = comm_number(comm);
+    *count = rank == comms[n].rank ? comms[n].dests : -1;
+    return fake_result("MPI_Graph_neighbors_count");
+}
+
+int MPI_Graph_neighbors(HANDLE comm, int rank, int most, int ranks[]) {
+    int n = comm_number(comm);
+    numbers_copy(ranks, comms[n].to, rank == comms[n].rank ? most : 0);
+    return fake_result("MPI_Graph_neighbors");
+}
+
+int MPI_Dist_graph_neighbors_count(HANDLE comm, int *sources, int *dests, int *is_weighted) {
+    int n = comm_number(comm);
+    *sources = comms[n].sources;
+    *dests = comms[n].dests;
+    *is_weighted = 0;
+    return fake_result("MPI_Dist_graph_neighbors_count");
+}
+
+int MPI_Dist_graph_neighbors(HANDLE comm, int most_sources, int sources[], int source_weights[], int most_dests,
+                             int dests[], int dest_weights[]) {
+    int n = comm_number(comm);
+    numbers_copy(sources, comms[n].from, most_sources);
+    numbers_copy(dests, comms[n].to, most_dests);
+    for (int i = 0; i < most_sources; i++) source_weights[i] = 1;
+    for (int i = 0; i < most_dests; i++) dest_weights[i] = 1;
+    return fake_result("MPI_Dist_graph_neighbors");
 }
 
 int MPI_Type_size(HANDLE type, int *bytes) {

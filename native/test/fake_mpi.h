@@ -13,6 +13,7 @@
 
 /* Unlike those of any MPI, and unlike what programs carry. */
 enum { FAKE_ANY_SOURCE = -11, FAKE_ANY_TAG = -12, FAKE_PROC_NULL = -13, FAKE_UNDEFINED = -14, FAKE_IN_PLACE = -15 };
+enum { FAKE_CART = 21, FAKE_GRAPH = 22, FAKE_DIST_GRAPH = 23 }; /* kinds of topologies */
 enum { FAKE_WORLD = 0, FAKE_SELF = 1, FAKE_ERROR_STRING = 64, FAKE_ITEM = 4 /* bytes of every type */ };
 
 typedef struct fake_status {
@@ -68,9 +69,12 @@ typedef struct fake_mpi {
 
     uint64_t (*handle)(int number);
     int (*comm_new)(int rank, int size, int inter); /* returns the number */
-    int (*comm_dup)(int number);                    /* MPI_Comm_dup; returns the new number */
-    int (*comm_free)(int number);                   /* MPI_Comm_free; returns MPI's code */
-    void (*finalize)(void);                         /* the part of MPI_Finalize that frees MPI_COMM_SELF */
+    /* Gives the communicator a topology, of which nothing is copied. */
+    void (*cart_set)(int number, int dimensions, const int *sizes, const int *periods, const int *place);
+    void (*graph_set)(int number, int kind, int sources, const int *from, int dests, const int *to);
+    int (*comm_dup)(int number);  /* MPI_Comm_dup; returns the new number */
+    int (*comm_free)(int number); /* MPI_Comm_free; returns MPI's code */
+    void (*finalize)(void);       /* the part of MPI_Finalize that frees MPI_COMM_SELF */
 } fake_mpi;
 
 /* What a function of the fake returns: `code` if it is to fail. Within the shared library only. */

@@ -38,6 +38,9 @@ mpixla_mpi_facts fixture_facts(void) {
                               .any_tag = FAKE_ANY_TAG,
                               .proc_null = FAKE_PROC_NULL,
                               .in_place = FAKE_IN_PLACE,
+                              .cart = FAKE_CART,
+                              .graph = FAKE_GRAPH,
+                              .dist_graph = FAKE_DIST_GRAPH,
                               .max_error_string = FAKE_ERROR_STRING,
                               .comm_world = fake->handle(FAKE_WORLD),
                               .comm_self = fake->handle(FAKE_SELF)};

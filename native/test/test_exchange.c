@@ -13,6 +13,11 @@ enum { BIG_TYPE = 300 }; /* the fake's, of several items */
 
 static call c;
 
+/* Two of each side. */
+static void edges_set(int sending, const int64_t ranks[2], const int64_t tags[2]) {
+    call_edges_set(FIXTURE_RANK0, sending, 2, ranks, tags);
+}
+
 static void check_message(int place, const char *function, const void *buffer, int64_t n, int peer, int tag) {
     const fake_message *m = &fake->messages[place];
     CHECK_STR(m->function, function);
@@ -56,8 +61,8 @@ static void sends_the_same_items_to_several(void) {
 /* A neighbour that is not there: nothing is sent, zeros are received, and the rest is left to MPI. */
 static void fills_with_zeros(void) {
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
-    call_list_set(&c, "dests", LIST(NOBODY, 2));
-    call_list_set(&c, "sources", LIST(2, NOBODY));
+    edges_set(1, (const int64_t[]){NOBODY, 2}, (const int64_t[]){3, 4});
+    edges_set(0, (const int64_t[]){2, NOBODY}, (const int64_t[]){5, 6});
     memset(c.recv, 0x55, sizeof c.recv);
     CHECK_STR(call_run(&c), "");
     CHECK_INT(fake->posted, 2);
@@ -74,13 +79,12 @@ static void fills_with_zeros(void) {
 /* Without neighbours, and with buffers that XLA gives no memory. */
 static void works_without_items(void) {
     static const int64_t none[1];
-    static const char *const lists[] = {"dests",       "recvcounts", "recvtags", "sendcounts",
-                                        "sendoffsets", "sendtags",   "sources"};
+    static const char *const lists[] = {"recvcounts", "sendcounts", "sendoffsets"};
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
     call_list_set(&c, "sendcounts", LIST(0, 0));
     call_list_set(&c, "recvcounts", LIST(0, 0));
     call_list_set(&c, "sendoffsets", LIST(0, 0));
-    call_list_set(&c, "sources", LIST(NOBODY, 3));
+    edges_set(0, (const int64_t[]){NOBODY, 3}, (const int64_t[]){5, 6});
     for (int side = 0; side < 2; side++) {
         call_count_set(&c, side, 0, 0);
         c.sides[side].buffers[0].data = NULL;
@@ -90,6 +94,7 @@ static void works_without_items(void) {
     check_message(0, "MPI_Irecv", NULL, 0, 3, 6);
     int before = fake->calls;
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) call_list_set(&c, lists[i], none, 0);
+    for (int sending = 0; sending < 2; sending++) call_edges_set(FIXTURE_RANK0, sending, 0, none, none);
     CHECK_STR(call_run(&c), "");
     CHECK_INT(fake->calls, before);
 }
@@ -103,10 +108,7 @@ static void *have_many(void *argument) {
     call_make(&many, "exchange", FIXTURE_RANK0, 0);
     CHECK_STR(call_run(&many), "");
     call_count_set(&many, CALL_RESULTS, 0, 0);
-    call_list_set(&many, "dests", zeros, MANY);
-    call_list_set(&many, "sources", zeros, MANY);
-    call_list_set(&many, "sendtags", zeros, MANY);
-    call_list_set(&many, "recvtags", zeros, MANY);
+    for (int sending = 0; sending < 2; sending++) call_edges_set(FIXTURE_RANK0, sending, MANY, zeros, zeros);
     call_list_set(&many, "sendcounts", zeros, MANY);
     call_list_set(&many, "recvcounts", zeros, MANY);
     call_list_set(&many, "sendoffsets", zeros, MANY);
@@ -188,15 +190,15 @@ static void refuses(void) {
         size_t size;
         const char *sentence;
     } rows[] = {
-        {"dests", {1, 4}, 2, "destination 1 of an exchange is 4, but the ranks of communicator 'rank0' are 0 to 3"},
-        {"dests", {-1, 1}, 2, "destination 0 of an exchange is -1, but the ranks"},
-        {"sources", {1, INT64_C(1) << 32}, 2, "source 1 of an exchange is 4294967296, but the ranks"},
-        {"dests", {1, 2, 3}, 3, "an exchange has 3 destinations, but 2 tags and 2 counts for them"},
-        {"sendtags", {1}, 1, "an exchange has 2 destinations, but 1 tags and 2 counts for them"},
-        {"recvcounts", {1, 1, 1}, 3, "an exchange has 2 sources, but 2 tags and 3 counts for them"},
-        {"sendoffsets", {0}, 1, "an exchange has 2 destinations, but 1 offsets for them"},
-        {"sendtags", {0, -1}, 2, "the tag for destination 1 of an exchange is -1, but tags are 0 to 2147483647"},
-        {"recvtags", {(int64_t)INT_MAX + 1, 0}, 2, "the tag for source 0 of an exchange is 2147483648, but tags"},
+        {"sendcounts",
+         {1},
+         1,
+         "an exchange has 1 counts for its destinations, but rank 0 of communicator 'rank0' has 2"},
+        {"recvcounts",
+         {1, 1, 1},
+         3,
+         "an exchange has 3 counts for its sources, but rank 0 of communicator 'rank0' has 2"},
+        {"sendoffsets", {0}, 1, "an exchange has 1 offsets for its destinations, but rank 0 of"},
         {"sendcounts", {1, 3}, 2, "destination 1 of an exchange has 3 items from item 1 on, but the buffer has 3"},
         {"sendcounts", {-1, 1}, 2, "destination 0 of an exchange has -1 items from item 0 on"},
         {"sendoffsets", {-1, 1}, 2, "destination 0 of an exchange has 1 items from item -1 on"},
@@ -217,6 +219,25 @@ static void refuses(void) {
     CHECK_STR(call_run(&c), "an exchange was called with float32 to send and int32 to receive");
     CHECK_INT(fake->calls, before);
     CHECK_INT(mpixla_calls_in_flight(), 0);
+    int64_t alone = mpixla_comm_register(fake->handle(fake->comm_new(0, FIXTURE_SIZE, 0)), "alone");
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "comm", alone);
+    CHECK_STR(call_run(&c),
+              "exchange needs a communicator with a topology, which says who is whose neighbour, but 'alone' has none");
+}
+
+/* Back along the same edges: what were sources are destinations. */
+static void goes_back(void) {
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_attribute_set(&c, "back", 1);
+    call_list_set(&c, "sendcounts", LIST(2, 1));
+    call_list_set(&c, "sendoffsets", LIST(0, 2));
+    call_list_set(&c, "recvcounts", LIST(1, 2));
+    CHECK_STR(call_run(&c), "");
+    check_message(0, "MPI_Irecv", c.recv, 1, 1, 3);
+    check_message(1, "MPI_Irecv", c.recv + sizeof(float), 2, 2, 4);
+    check_message(2, "MPI_Isend", c.send, 2, 2, 5);
+    check_message(3, "MPI_Isend", c.send + 2 * sizeof(float), 1, 1, 6);
 }
 
 /* Each message by its own count: its other end has the same one. */
@@ -250,6 +271,7 @@ int main(int argc, char **argv) {
     tells_which_message_failed();
     tells_of_short_messages();
     refuses();
+    goes_back();
     uses_large_counts();
     return check_failures();
 }

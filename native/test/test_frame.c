@@ -48,6 +48,49 @@ static void reads_every_operation(void) {
         }
 }
 
+/* A shift becomes the rank that it leads to, for MPI and for reports. */
+static void reads_shifts(void) {
+    static call c;
+    static const int sizes[] = {4}, walls[] = {0}, place[] = {0};
+    char text[128];
+    call_make(&c, "sendrecv", LEFT, ON);
+    call_shift_set(&c, "dest", 0, 1);
+    call_shift_set(&c, "source", 0, -1);
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    CHECK_INT(f.dest, 1);
+    CHECK_INT(f.source, 3);
+    frame_describe(&f, 0, text, sizeof text);
+    CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- 3 with tag 8 and 3 items");
+    call_make(&c, "sendrecv", LEFT, ON);
+    CHECK_STR(read_call(&c, "sendrecv"), ""); /* a number again */
+    CHECK_INT(f.dest, 1);
+    CHECK_INT(f.source, 2);
+    int number = fake->comm_new(0, 4, 0);
+    fake->cart_set(number, 1, sizes, walls, place);
+    call_make(&c, "sendrecv", mpixla_comm_register(fake->handle(number), "line"), ON);
+    call_shift_set(&c, "dest", 0, 1);
+    call_shift_set(&c, "source", 0, -1);
+    CHECK_STR(read_call(&c, "sendrecv"), "");
+    CHECK_INT(f.dest, 1);
+    CHECK_INT(f.source, FAKE_PROC_NULL);
+    CHECK_INT(f.attributes[ATTRIBUTE_SOURCE], MPIXLA_PROC_NULL);
+    frame_describe(&f, 0, text, sizeof text);
+    CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- nobody with tag 8 and 3 items");
+    call_shift_set(&c, "dest", 1, 1);
+    CHECK_STR(read_call(&c, "sendrecv"),
+              "a shift has direction 1, but communicator 'line' has 1 dimensions, which count from 0");
+    call_make(&c, "sendrecv", LEFT, ON);
+    call_shift_set(&c, "dest", 0, 1);
+    call_array_set(&c, ATTRIBUTE_DEST, 3, (const int64_t[]){0, 1, 2});
+    CHECK_STR(
+        read_call(&c, "sendrecv"),
+        "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or two of them: a direction and a displacement");
+    call_array_set(&c, ATTRIBUTE_DEST, 0, (const int64_t[]){0});
+    CHECK_IN(read_call(&c, "sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or two of them");
+    c.attributes.arrays[ATTRIBUTE_DEST].dtype = FFI_S32;
+    CHECK_IN(read_call(&c, "sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or two of them");
+}
+
 /* Each attribute of each operation in turn is left out, misspelt or of another type, and each place gets one more. */
 static void refuses_wrong_attributes(void) {
     static call c;
@@ -80,10 +123,10 @@ static void refuses_wrong_attributes(void) {
             *dtype = FFI_S32;
             snprintf(part, sizeof part, "attribute '%s' of %s must be %s", name, call_shape(ops[i])->mpi_name,
                      array ? "an array of 64-bit integers" : "a 64-bit integer");
-            CHECK_STR(read_call(&c, ops[i]), part);
+            CHECK_IN(read_call(&c, ops[i]), part);
             *dtype = FFI_S64;
             c.attributes.types[a] = array ? FFI_ATTRIBUTE_SCALAR : FFI_ATTRIBUTE_ARRAY;
-            CHECK_STR(read_call(&c, ops[i]), part);
+            CHECK_IN(read_call(&c, ops[i]), part);
         }
     }
 }
@@ -593,6 +636,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     knows_every_operation();
     reads_every_operation();
+    reads_shifts();
     refuses_wrong_attributes();
     refuses_wrong_values();
     turns_values_into_those_of_mpi();

@@ -234,8 +234,8 @@ static void slots_sort(slot *s, int64_t n) {
 static int slots_clear(const frame *f) {
     const frame_array *a = f->arrays;
     int failed = 0;
-    for (int64_t i = 0, at = 0; i < a[ATTRIBUTE_SOURCES].size && !failed; at += a[ATTRIBUTE_RECVCOUNTS].items[i++])
-        if (a[ATTRIBUTE_SOURCES].items[i] == MPIXLA_PROC_NULL)
+    for (int64_t i = 0, at = 0; i < f->sources->number && !failed; at += a[ATTRIBUTE_RECVCOUNTS].items[i++])
+        if (f->sources->ranks[i] == MPIXLA_PROC_NULL)
             failed = device_clear(f->device, (char *)f->recv.data + bytes_of(f, at),
                                   (int64_t)bytes_of(f, a[ATTRIBUTE_RECVCOUNTS].items[i]));
     return failed;
@@ -243,24 +243,23 @@ static int slots_clear(const frame *f) {
 
 int nccl_exchange(const frame *f) {
     const frame_array *a = f->arrays;
-    int64_t sources = a[ATTRIBUTE_SOURCES].size, dests = a[ATTRIBUTE_DESTS].size;
+    int64_t sources = f->sources->number, dests = f->dests->number;
     if (exchange_check(f)) return MPI_REFUSED;
     slot *s = scratch_get(SCRATCH_MESSAGES, (size_t)(sources + dests) * sizeof *s);
     if (!s || slots_clear(f) || group_start(f)) return MPI_REFUSED;
     slot *r = s + dests;
-    for (int64_t i = 0; i < dests; i++)
-        s[i] = (slot){a[ATTRIBUTE_SENDTAGS].items[i], i, a[ATTRIBUTE_SENDOFFSETS].items[i]};
+    for (int64_t i = 0; i < dests; i++) s[i] = (slot){f->dests->tags[i], i, a[ATTRIBUTE_SENDOFFSETS].items[i]};
     for (int64_t i = 0, at = 0; i < sources; at += a[ATTRIBUTE_RECVCOUNTS].items[i++])
-        r[i] = (slot){a[ATTRIBUTE_RECVTAGS].items[i], i, at};
+        r[i] = (slot){f->sources->tags[i], i, at};
     slots_sort(s, dests);
     slots_sort(r, sources);
     int failed = 0;
     for (int64_t i = 0; i < dests && !failed; i++) {
-        int64_t peer = a[ATTRIBUTE_DESTS].items[s[i].number], items = a[ATTRIBUTE_SENDCOUNTS].items[s[i].number];
+        int64_t peer = f->dests->ranks[s[i].number], items = a[ATTRIBUTE_SENDCOUNTS].items[s[i].number];
         if (peer != MPIXLA_PROC_NULL) failed = send(f, &f->send, s[i].at, items, (int)peer);
     }
     for (int64_t i = 0; i < sources && !failed; i++) {
-        int64_t peer = a[ATTRIBUTE_SOURCES].items[r[i].number], items = a[ATTRIBUTE_RECVCOUNTS].items[r[i].number];
+        int64_t peer = f->sources->ranks[r[i].number], items = a[ATTRIBUTE_RECVCOUNTS].items[r[i].number];
         if (peer != MPIXLA_PROC_NULL) failed = receive(f, &f->recv, r[i].at, items, (int)peer);
     }
     return group_end(f, failed);

@@ -38,6 +38,7 @@ static int is_reduced_by_mpi(const frame *f) {
 static int mpi_takes(const frame *f) {
     if (f->shape->request != FRAME_COMPLETES) return 0; /* MPI works on the request's memory, */
     if (frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->communicator->rank) return 0; /* here too */
+    if (frame_has(f, ATTRIBUTE_FILL)) return 0; /* and an exscan fills a result itself */
     return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
 }
 

@@ -175,15 +175,10 @@ static int64_t needed_add(int64_t *list, int64_t n, const frame *f, int64_t rank
 
 /* The neighbours of an exchange; of any other collective call, all members. A message of any source needs them, too. */
 static void needed_write(wire_writer *w, const frame *f) {
-    static const int lists[] = {ATTRIBUTE_DESTS, ATTRIBUTE_SOURCES, ATTRIBUTE_HIGH, ATTRIBUTE_LOW};
-    int64_t list[MOST_PEERS], n = 0;
-    int neighbours = 0;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        if (!frame_has(f, lists[i])) continue;
-        neighbours = 1;
-        for (int64_t j = 0; j < f->arrays[lists[i]].size; j++) n = needed_add(list, n, f, f->arrays[lists[i]].items[j]);
-    }
-    if (neighbours) {
+    if (frame_has_neighbours(f)) {
+        int64_t list[MOST_PEERS], n = 0;
+        for (int64_t i = 0; i < f->dests->number; i++) n = needed_add(list, n, f, f->dests->ranks[i]);
+        for (int64_t i = 0; i < f->sources->number; i++) n = needed_add(list, n, f, f->sources->ranks[i]);
         wire_write_list(w, list, n);
         return;
     }

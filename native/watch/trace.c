@@ -201,26 +201,16 @@ static void put_tag(text *t, int64_t tag) {
         put_number(t, tag);
 }
 
-static void put_peers(text *t, const comm_entry *c, const frame_array *peers, int *any) {
-    for (int64_t i = 0; i < peers->size && t->used < LIST_END; i++) {
-        if (peers->items[i] == MPIXLA_PROC_NULL) continue;
-        if ((*any)++) PUT(t, ",");
-        put_peer(t, c, peers->items[i]);
-    }
-}
-
 static void put_neighbours(text *t, const frame *f) {
+    const topology_slots *s = f->sources;
     int any = 0;
-    if (frame_has(f, ATTRIBUTE_DESTS)) {
-        PUT(t, ",\"sources\":[");
-        put_peers(t, f->communicator, &f->arrays[ATTRIBUTE_SOURCES], &any);
-        PUT(t, "]");
-    } else if (frame_has(f, ATTRIBUTE_WIDTH)) {
-        PUT(t, ",\"sources\":[");
-        put_peers(t, f->communicator, &f->arrays[ATTRIBUTE_LOW], &any);
-        put_peers(t, f->communicator, &f->arrays[ATTRIBUTE_HIGH], &any);
-        PUT(t, "]");
+    PUT(t, ",\"sources\":[");
+    for (int64_t i = 0; i < s->number && t->used < LIST_END; i++) {
+        if (s->ranks[i] == MPIXLA_PROC_NULL) continue;
+        if (any++) PUT(t, ",");
+        put_peer(t, f->communicator, s->ranks[i]);
     }
+    PUT(t, "]");
 }
 
 static void put_message(text *t, const frame *f) {
@@ -256,13 +246,13 @@ static int64_t bytes_of(const frame_buffer *b) {
  * items as the dimensions have. */
 static uint64_t border_bytes(const frame *f, const ffi_buffer *b, const int64_t *axes) {
     const dtype_entry *dtype = dtype_find(b->dtype);
-    const frame_array *low = &f->arrays[ATTRIBUTE_LOW], *high = &f->arrays[ATTRIBUTE_HIGH];
+    const topology_slots *s = f->dests;
     int64_t items = 1;
     uint64_t bytes = 0;
     for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
-    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && i < low->size && i < high->size; i++) {
+    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && 2 * i < s->number; i++) {
         if (!dtype || items == 0 || axes[i] < 0 || axes[i] >= b->rank) continue;
-        int neighbours = (low->items[i] != MPIXLA_PROC_NULL) + (high->items[i] != MPIXLA_PROC_NULL);
+        int neighbours = (s->ranks[2 * i] != MPIXLA_PROC_NULL) + (s->ranks[2 * i + 1] != MPIXLA_PROC_NULL);
         int64_t line = product(items / b->dims[axes[i]], dtype->row->itemsize);
         bytes += (uint64_t)product(product(line, f->arrays[ATTRIBUTE_WIDTH].items[i]), neighbours);
     }
@@ -322,7 +312,7 @@ static void put_call(text *t, const frame *f, const trace_call *c) {
         put_data(t, f);
     }
     PUT_NUMBER(t, "thread", thread);
-    if (frame_has(f, ATTRIBUTE_WIDTH) || frame_has(f, ATTRIBUTE_DESTS)) put_neighbours(t, f);
+    if (frame_has_neighbours(f)) put_neighbours(t, f);
     PUT(t, "},\"ts\":");
     char began[TIME_BYTES];
     time_format(began, c->began);

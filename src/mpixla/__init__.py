@@ -50,14 +50,16 @@ from .runtime import exit as _exit
 from .runtime import gpu as _gpu
 from .runtime import timeout as _timeout
 from .runtime import trace as _trace
+from .runtime import turns as _turns
 from .runtime import versions as _versions
-from .runtime.comm import comm_of, get_default_comm
+from .runtime.comm import Shift, comm_of, get_default_comm
 from .runtime.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .runtime.native import set_logging
 from .runtime.versions import JaxVersionWarning as JaxVersionWarning
 
 __all__ = [
     "Request",
+    "Shift",
     "after_start",
     "allgather",
     "allgatherv",
@@ -110,6 +112,7 @@ comm_of(get_default_comm())
 _checks.install()
 _gpu.install()
 _trace.install()
+_turns.install()
 _exit.install()
 _reveal.install()
 _versions.notice()

@@ -191,6 +191,19 @@ assert 1 <= len(seen) <= 2 and set(seen) == {(1, tuple(jax.devices()))}, seen
 """
 
 
+TURNS = """
+import jax
+from mpixla.runtime import private_jax
+seen = []
+def take(key):
+    seen.append(key)
+    return lambda: seen.append("end")
+private_jax.take_turns(take)
+jax.jit(lambda x: x + 1)(1.0)
+assert len(seen) == 2 and seen[0].startswith("jit__lambda-") and seen[1] == "end", seen
+"""
+
+
 TOKENS = """
 import jax, jax.numpy as jnp
 from mpixla import compat
@@ -337,6 +350,8 @@ def says_what_varies() -> bool:
 # Each name: what works thanks to it, and how to take it away, by which that must stop working.
 NEEDED = {
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
+    "compiler._cache_read": (lambda: in_new_process(TURNS), None),
+    "compiler.compile_or_get_cached": (lambda: in_new_process(TURNS), None),
     "config._check_vma": (says_what_varies, None),
     "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(add).lower(X).as_text(), None),

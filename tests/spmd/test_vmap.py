@@ -47,7 +47,7 @@ def test_vmap(row, variant, comm, rank, size, axis):
 @pytest.mark.parametrize("batched", [0, 1])
 def test_vmap_of_one_operand_of_two(comm, rank, size, batched):
     row = next(row for row in ROWS if row.name == "sendrecv")
-    dtype, shape, variant = np.dtype("float32"), (2,), {"step": 1}
+    dtype, shape, variant = np.dtype("float32"), (2,), {"step": 1, "by": "ring"}
     draws = [operands(row, dtype, shape, rank, size, draw, **variant) for draw in range(BATCH)]
     stacked = np.stack([draw[batched] for draw in draws])
     given = [stacked, draws[0][1]] if batched == 0 else [draws[0][0], stacked]

@@ -50,6 +50,7 @@ static const fuzz_row rows[] = {
 #undef MPIXLA_WAIT
     {"order", {.mpi_name = NULL}, mpixla_order, mpixla_order},
     {"pack", {.mpi_name = NULL}, mpixla_pack_host, mpixla_pack_device},
+    {"rank", {.mpi_name = NULL}, mpixla_rank_host, mpixla_rank_device},
     {"unpack", {.mpi_name = NULL}, mpixla_unpack_host, mpixla_unpack_device},
 };
 
@@ -173,20 +174,10 @@ static void shapes_of_rows(fuzz_frame *f, fuzz_bytes *b, shape row) {
 }
 
 static void shapes_of_halo(fuzz_frame *f, fuzz_bytes *b) {
-    int arrays = 1 + fuzz_below(b, 3), dimensions = 1 + fuzz_below(b, 3);
-    fuzz_attribute *axes = attribute_find(f, "axes"), *width = attribute_find(f, "width"),
-                   *low = attribute_find(f, "low"), *high = attribute_find(f, "high");
-    width->size = low->size = high->size = dimensions;
-    for (int d = 0; d < dimensions; d++) {
-        width->elements[d] = fuzz_below(b, 3);
-        low->elements[d] = fuzz_below(b, f->comm->size + 1) - 1;
-        high->elements[d] = fuzz_below(b, f->comm->size + 1) - 1;
-        if (low->elements[d] < 0) low->elements[d] = MPIXLA_PROC_NULL;
-        if (high->elements[d] < 0) high->elements[d] = MPIXLA_PROC_NULL;
-        /* Who is its own neighbour on one side is so on the other. */
-        if (low->elements[d] == f->comm->rank || high->elements[d] == f->comm->rank)
-            low->elements[d] = high->elements[d] = f->comm->rank;
-    }
+    int arrays = 1 + fuzz_below(b, 3), dimensions = f->comm->topology->dimensions;
+    fuzz_attribute *axes = attribute_find(f, "axes"), *width = attribute_find(f, "width");
+    width->size = dimensions;
+    for (int d = 0; d < dimensions; d++) width->elements[d] = fuzz_below(b, 3);
     axes->size = (int64_t)arrays * dimensions;
     for (int i = 0; i < arrays; i++) {
         shape s = {.rank = dimensions + fuzz_below(b, 2)};
@@ -220,37 +211,18 @@ static void shapes_of_leaves(fuzz_frame *f, fuzz_bytes *b) {
 }
 
 static void shapes_of_exchange(fuzz_frame *f, fuzz_bytes *b) {
+    const topology *t = f->comm->topology;
+    int back = attribute_find(f, "back")->value != 0;
     int64_t items = fuzz_below(b, 8), received = 0;
-    int dests = fuzz_below(b, 4), sources = fuzz_below(b, 4);
-    static const char *const out[] = {"dests", "sendtags", "sendcounts", "sendoffsets"}, *const in[] = {"sources",
-                                                                                                        "recvtags",
-                                                                                                        "recvcounts"};
-    for (int i = 0; i < 4; i++) attribute_find(f, out[i])->size = dests;
-    for (int i = 0; i < 3; i++) attribute_find(f, in[i])->size = sources;
-    for (int i = 0; i < dests; i++) {
-        int64_t offset = fuzz_below(b, (int)items + 1);
-        int peer = fuzz_below(b, f->comm->size);
-        attribute_find(f, "dests")->elements[i] = peer == f->comm->rank ? MPIXLA_PROC_NULL : peer;
-        attribute_find(f, "sendtags")->elements[i] = fuzz_below(b, 3);
-        attribute_find(f, "sendoffsets")->elements[i] = offset;
-        attribute_find(f, "sendcounts")->elements[i] = fuzz_below(b, (int)(items - offset) + 1);
+    fuzz_attribute *sendcounts = attribute_find(f, "sendcounts"), *offsets = attribute_find(f, "sendoffsets"),
+                   *recvcounts = attribute_find(f, "recvcounts");
+    sendcounts->size = offsets->size = (back ? &t->sources : &t->dests)->number;
+    recvcounts->size = (back ? &t->dests : &t->sources)->number;
+    for (int i = 0; i < sendcounts->size; i++) {
+        int64_t offset = offsets->elements[i] = fuzz_below(b, (int)items + 1);
+        sendcounts->elements[i] = fuzz_below(b, (int)(items - offset) + 1);
     }
-    for (int i = 0; i < sources; i++) {
-        int peer = fuzz_rarely(b, 4) ? f->comm->rank : fuzz_below(b, f->comm->size);
-        attribute_find(f, "sources")->elements[i] = peer == f->comm->rank ? MPIXLA_PROC_NULL : peer;
-        attribute_find(f, "recvtags")->elements[i] = fuzz_below(b, 3);
-        received += attribute_find(f, "recvcounts")->elements[i] = fuzz_below(b, 4);
-    }
-    if (items > 0 && fuzz_rarely(b, 2)) { /* one to itself */
-        static const char *const all[] = {"dests",   "sendtags", "sendcounts", "sendoffsets",
-                                          "sources", "recvtags", "recvcounts"};
-        const int64_t own[] = {f->comm->rank, 5, 1, items - 1, f->comm->rank, 5, 1};
-        for (int i = 0; i < 7; i++) {
-            fuzz_attribute *a = attribute_find(f, all[i]);
-            a->elements[a->size++] = own[i];
-        }
-        received++;
-    }
+    for (int i = 0; i < recvcounts->size; i++) received += recvcounts->elements[i] = fuzz_below(b, 4);
     add_buffer(f, FUZZ_OPERANDS, f->dtype, 1, &items);
     add_buffer(f, FUZZ_RESULTS, f->dtype, 1, &received);
 }
@@ -317,6 +289,7 @@ static int64_t value_of(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b, int a
             return f->root;
         case ATTRIBUTE_OP:
             return f->reduction;
+        case ATTRIBUTE_BACK:
         case ATTRIBUTE_REVERSE:
             return fuzz_below(b, 2);
         case ATTRIBUTE_DEST:
@@ -346,8 +319,16 @@ static void add_site(fuzz_frame *f, fuzz_bytes *b) {
                                 (long long)a->value);
 }
 
-static const uint32_t are_arrays = AXES | COUNTS | DESTS | HIGH | LEAVES | LOW | RECVCOUNTS | RECVTAGS | SENDCOUNTS |
-                                   SENDOFFSETS | SENDTAGS | SOURCES | WIDTH;
+static const uint32_t are_arrays = AXES | COUNTS | FILL | LEAVES | RECVCOUNTS | SENDCOUNTS | SENDOFFSETS | WIDTH;
+
+/* A rank becomes one that is so many steps away. */
+static void shift_make(const fuzz_frame *f, fuzz_attribute *a, fuzz_bytes *b) {
+    const topology *t = f->comm->topology;
+    a->type = FFI_ATTRIBUTE_ARRAY;
+    a->size = 2;
+    a->elements[0] = t && t->dimensions > 0 ? fuzz_below(b, t->dimensions) : 0;
+    a->elements[1] = fuzz_rarely(b, 4) ? fuzz_number(b) : fuzz_below(b, 9) - 4;
+}
 
 static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     size_t count;
@@ -356,9 +337,11 @@ static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         if (i == ATTRIBUTE_SITE) {
             if (has(f->row, SITE)) add_site(f, b);
         } else if (are_arrays & f->row->shape.attributes & 1U << i) {
-            add_attribute(f, names[i], FFI_ATTRIBUTE_ARRAY);
+            add_attribute(f, names[i], FFI_ATTRIBUTE_ARRAY)->size = i == ATTRIBUTE_FILL ? 2 : 0;
         } else if (has(f->row, 1U << i)) {
-            add_attribute(f, names[i], FFI_ATTRIBUTE_SCALAR)->value = value_of(f, w, b, i);
+            fuzz_attribute *made = add_attribute(f, names[i], FFI_ATTRIBUTE_SCALAR);
+            made->value = value_of(f, w, b, i);
+            if ((i == ATTRIBUTE_DEST || i == ATTRIBUTE_SOURCE) && fuzz_rarely(b, 4)) shift_make(f, made, b);
         }
     }
 }
@@ -410,9 +393,22 @@ static void shapes_of_plain(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
 
 static void add_tokens(fuzz_frame *f, fuzz_bytes *b);
 
+/* One that has what the row needs. */
+static const fuzz_comm *comm_choose(const fuzz_row *row, const fuzz_world *w, fuzz_bytes *b) {
+    int first = fuzz_below(b, w->alive);
+    for (int i = 0; i < w->alive; i++) {
+        const fuzz_comm *c = &w->comms[(first + i) % w->alive];
+        int fits = has(row, WIDTH)  ? c->topology && c->topology->dimensions >= 0
+                   : has(row, BACK) ? c->topology != NULL
+                                    : 1;
+        if (fits) return c;
+    }
+    return &w->comms[first];
+}
+
 static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     f->row = &rows[fuzz_below(b, ROWS)];
-    f->comm = &w->comms[fuzz_below(b, w->alive)];
+    f->comm = comm_choose(f->row, w, b);
     f->root = fuzz_below(b, f->comm->size);
     f->dtype = dtypes[fuzz_below(b, DTYPES)].number;
     if (has(f->row, OP)) reduction_choose(f, b);
@@ -422,6 +418,12 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         int64_t items = fuzz_below(b, 5);
         add_buffer(f, FUZZ_OPERANDS, f->dtype, 1, &items);
         if (fuzz_rarely(b, 2)) add_buffer(f, FUZZ_RESULTS, f->dtype, 1, &items)->same_as = 1;
+    } else if (strcmp(f->row->name, "rank") == 0) {
+        add_attribute(f, "comm", FFI_ATTRIBUTE_SCALAR)->value = f->comm->id;
+        shift_make(f, add_attribute(f, "shift", FFI_ATTRIBUTE_ARRAY), b);
+        if (fuzz_rarely(b, 2)) attribute_find(f, "shift")->size = 0;
+        add_buffer(f, FUZZ_RESULTS, FFI_S32, 0, NULL);
+        return;
     } else if (!f->row->shape.mpi_name) {
         shapes_of_pack(f, b, strcmp(f->row->name, "pack") == 0);
         return; /* it takes no tokens */
@@ -431,7 +433,7 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         shapes_of_leaves(f, b);
     } else if (counts == MANY) {
         shapes_of_halo(f, b);
-    } else if (has(f->row, DESTS)) {
+    } else if (has(f->row, BACK)) {
         shapes_of_exchange(f, b);
     } else if (counts == GATHERED_ROWS || counts == SCATTERED_ROWS || counts == EXCHANGED_ROWS) {
         shapes_of_rows(f, b, shape_any(b));
@@ -641,7 +643,7 @@ static int64_t bytes_of(const fuzz_buffer *g) {
 static int copies_nothing(const fuzz_frame *f, const fuzz_world *w) {
     const frame_shape *s = &f->row->shape;
     return s->mpi_name && s->request == FRAME_COMPLETES && s->counts != MANY && s->template_ == NOWHERE &&
-           !has(f->row, DESTS) && !has(f->row, DEST) && !w->on_device;
+           !has(f->row, BACK) && !has(f->row, DEST) && !w->on_device;
 }
 
 static void memory_get(fuzz_frame *f, const fuzz_world *w, int side, int i) {

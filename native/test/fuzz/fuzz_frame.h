@@ -27,6 +27,7 @@ typedef struct fuzz_comm {
     int64_t id; /* as registered */
     int number; /* in the fake MPI */
     int rank, size;
+    const topology *topology; /* NULL: none */
 } fuzz_comm;
 
 /* A request that was started, and what it gives. */
@@ -38,7 +39,7 @@ typedef struct fuzz_request {
 } fuzz_request;
 
 typedef struct fuzz_world {
-    fuzz_comm comms[10];
+    fuzz_comm comms[14];
     int comm_count; /* those that are alive come first */
     int alive;
     fuzz_request requests[8];

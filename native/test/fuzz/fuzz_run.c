@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "test/call.h"
 #include "test/fixture.h"
 
 enum { SIZES = 5, MESSAGE = 4096, MAX_ROWS = 64 };
@@ -260,7 +261,7 @@ static void mpi_fails(fuzz_bytes *b, const fuzz_frame *f) {
 
 /* NCCL does not survive a rank that sends itself other messages than it receives, which nobody looks for. */
 static int is_never_changed(const frame_shape *s) {
-    return world.on_device && ((s->attributes & DESTS) != 0 || s->counts == EXCHANGED_ROWS);
+    return world.on_device && ((s->attributes & BACK) != 0 || s->counts == EXCHANGED_ROWS);
 }
 
 void fuzz_one(const uint8_t *data, size_t size) {
@@ -285,7 +286,7 @@ void fuzz_one(const uint8_t *data, size_t size) {
     fuzz_bytes fail = {(const uint8_t[]){(uint8_t)fails, (uint8_t)(fails / 3), (uint8_t)(fails / 7)}, 3};
     mpi_fails(&fail, &tried);
     int is_pure = tried.changes == 0 && !fake->failing[0] && fake->missing == 0 && fake->arrives_whole;
-    int is_plain = s->mpi_name && s->counts != MANY && (s->attributes & DESTS) == 0 && !world.on_device;
+    int is_plain = s->mpi_name && s->counts != MANY && (s->attributes & BACK) == 0 && !world.on_device;
     int which = (int)(tried.row - fuzz_rows(&(int){0})), before = fake->calls;
     const ffi_error *error = run(&tried);
     if (!error) {
@@ -351,6 +352,29 @@ static fuzz_comm comm_make(int rank, int size) {
         .id = mpixla_comm_register(fake->handle(number), "fuzz"), .number = number, .rank = rank, .size = size};
 }
 
+/* A communicator of its own kind for each number of dimensions: grids with and without walls, and a graph. Who is its
+ * own neighbour on one side is so on the other. */
+static void topologies_add(void) {
+    enum { NOBODY = MPIXLA_PROC_NULL };
+    static const struct {
+        int rank, dimensions;
+        int64_t low[3], high[3];
+    } grids[] = {{0, 1, {3}, {1}}, {2, 2, {NOBODY, 3}, {0, NOBODY}}, {1, 3, {1, 0, NOBODY}, {1, 0, NOBODY}}};
+    for (size_t i = 0; i < sizeof grids / sizeof grids[0]; i++) {
+        fuzz_comm *made = &world.comms[world.alive++];
+        *made = comm_make(grids[i].rank, 4);
+        call_grid_set(made->id, grids[i].dimensions, grids[i].low, grids[i].high);
+        made->topology = comm_look(made->id)->topology;
+    }
+    static const int64_t dests[] = {1, NOBODY, 2, 0}, sources[] = {0, 3, 0}, tags[] = {1, 0, 0, 5},
+                         recvtags[] = {2, 2, 5};
+    fuzz_comm *graph = &world.comms[world.alive++];
+    *graph = comm_make(0, 4);
+    call_edges_set(graph->id, 1, 4, dests, tags);
+    call_edges_set(graph->id, 0, 3, sources + 0, recvtags);
+    graph->topology = comm_look(graph->id)->topology;
+}
+
 void fuzz_start(const fuzz_setting *setting) {
     static fake_status status;
     static const int ranks[SIZES] = {0, 2, 1, 0, 4}, sizes[SIZES] = {4, 4, 2, 1, 5};
@@ -365,6 +389,7 @@ void fuzz_start(const fuzz_setting *setting) {
         (fuzz_comm){.id = FIXTURE_RANK0, .number = FIXTURE_RANK0 + 1, .rank = 0, .size = FIXTURE_SIZE};
     world.comms[world.alive++] =
         (fuzz_comm){.id = FIXTURE_RANK2, .number = FIXTURE_RANK2 + 1, .rank = 2, .size = FIXTURE_SIZE};
+    topologies_add();
     world.comms[world.alive] = comm_make(1, 3);
     fake->comm_free(world.comms[world.alive].number);
     world.comm_count = world.alive + 1;

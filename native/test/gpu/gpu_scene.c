@@ -165,6 +165,7 @@ static const struct {
     ARRAY(UNPACKED, SCENE_LINES * 5),
     ARRAY(OTHER_UNPACKED, SCENE_LINES * 3),
     ARRAY(EXCHANGED, 3),
+    ARRAY(RANK, 1),
     [SCENE_STATUS] = {"STATUS", sizeof(fake_status), offsetof(fake_status, error)},
     [SCENE_ID] = {"ID", 2 * sizeof(float), 0}, /* each start has another */
     [SCENE_OTHER_ID] = {"OTHER_ID", 2 * sizeof(float), 0},
@@ -368,8 +369,7 @@ static const char *halo(scene *s, const char *op, int in, int out, const int64_t
         s->c.sides[side].buffers[0].dims = dims;
     }
     call_list_set(&s->c, "axes", axes, 2);
-    call_list_set(&s->c, "low", low, 2);
-    call_list_set(&s->c, "high", high, 2);
+    call_grid_set(FIXTURE_RANK0, 2, low, high);
     call_list_set(&s->c, "width", width, 2);
     return call_run(&s->c);
 }
@@ -470,11 +470,11 @@ static const char *sendrecv(scene *s) {
 }
 
 static const char *exchange_(scene *s) {
-    static const int64_t sources[] = {2, MPIXLA_PROC_NULL};
+    static const int64_t sources[] = {2, MPIXLA_PROC_NULL}, tags[] = {5, 6};
     scene_call(s, "exchange", FIXTURE_RANK0, 0);
     operand(s, 0, 3, SCENE_SENT);
     result(s, 0, 3, SCENE_EXCHANGED);
-    call_array_set(&s->c, ATTRIBUTE_SOURCES, 2, sources);
+    call_edges_set(FIXTURE_RANK0, 0, 2, sources, tags);
     return call_run(&s->c);
 }
 
@@ -496,6 +496,17 @@ static const char *pack(scene *s) {
     lines_set(s, CALL_OPERANDS, 0, SCENE_WIDE, wide);
     lines_set(s, CALL_OPERANDS, 1, SCENE_NARROW, narrow);
     lines_set(s, CALL_RESULTS, 0, SCENE_PACKED, both);
+    return call_run(&s->c);
+}
+
+static const char *own_rank(scene *s) {
+    help(s, "rank");
+    call_attribute_insert(&s->c, 1, "shift", 0);
+    s->c.attributes.types[1] = FFI_ATTRIBUTE_ARRAY;
+    s->c.attributes.value_pointers[1] = &s->c.attributes.arrays[0];
+    call_array_set(&s->c, 0, 2, (const int64_t[]){0, 1});
+    scene_buffer(s, CALL_RESULTS, 0, FFI_S32, 1, SCENE_RANK);
+    s->c.sides[CALL_RESULTS].buffers[0].rank = 0;
     return call_run(&s->c);
 }
 
@@ -532,6 +543,7 @@ const scene_step scene_steps[] = {
     {"exchange", exchange_},
     {"barrier", barrier},
     {"pack", pack},
+    {"rank", own_rank},
     {"unpack", unpack},
 };
 const int scene_step_count = sizeof scene_steps / sizeof scene_steps[0];

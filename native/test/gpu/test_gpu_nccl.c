@@ -224,12 +224,10 @@ static void messages_of_an_exchange_are_in_order(void) {
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
     call_count_set(&c, CALL_OPERANDS, 0, 7);
     call_count_set(&c, CALL_RESULTS, 0, 7);
-    call_array_set(&c, ATTRIBUTE_DESTS, 5, dests);
-    call_array_set(&c, ATTRIBUTE_SENDTAGS, 5, sendtags);
+    call_edges_set(FIXTURE_RANK0, 1, 5, dests, sendtags);
+    call_edges_set(FIXTURE_RANK0, 0, 4, sources, recvtags);
     call_array_set(&c, ATTRIBUTE_SENDCOUNTS, 5, sendcounts);
     call_array_set(&c, ATTRIBUTE_SENDOFFSETS, 5, offsets);
-    call_array_set(&c, ATTRIBUTE_SOURCES, 4, sources);
-    call_array_set(&c, ATTRIBUTE_RECVTAGS, 4, recvtags);
     call_array_set(&c, ATTRIBUTE_RECVCOUNTS, 4, recvcounts);
     int32_t *memory = fake_memory_alloc(7 * sizeof *memory);
     c.sides[CALL_RESULTS].buffers[0].data = memory;
@@ -371,8 +369,7 @@ static void halos_are_groups(void) {
         c.sides[side].buffers[0].data = memory;
     }
     call_list_set(&c, "axes", axes, 2);
-    call_list_set(&c, "low", low, 2);
-    call_list_set(&c, "high", high, 2);
+    call_grid_set(FIXTURE_RANK0, 2, low, high);
     call_list_set(&c, "width", width, 2);
     read_frame("halo_exchange");
     fake_calls_forget();
@@ -405,10 +402,11 @@ static const char *run(const char *op, int from, int to, int64_t items, int64_t 
     scene_call(&s, op, alone, 0);
     if (s.c.frame.args.size > 0) scene_buffer(&s, CALL_OPERANDS, 0, FFI_S32, items, from);
     if (s.c.frame.rets.size > 0) scene_buffer(&s, CALL_RESULTS, 0, FFI_S32, received, to);
+    for (int sending = 0; sending < 2; sending++) call_edges_set(alone, sending, 1, itself, zero);
     for (int i = 0; i < ATTRIBUTES; i++) {
         if (!s.c.attributes.arrays[i].data) continue;
         int is_count = i == ATTRIBUTE_COUNTS || i == ATTRIBUTE_SENDCOUNTS || i == ATTRIBUTE_RECVCOUNTS;
-        call_array_set(&s.c, i, 1, is_count ? rows : i == ATTRIBUTE_DESTS || i == ATTRIBUTE_SOURCES ? itself : zero);
+        call_array_set(&s.c, i, 1, is_count ? rows : zero);
     }
     return call_run(&s.c);
 }

@@ -238,7 +238,7 @@ static void targets_are_those_of_the_tables(void) {
 #define MPIXLA_WAIT(name, ...) "mpixla_" #name,
 #include "tables/ops.def"
 #include "tables/requests.def"
-        "mpixla_order", "mpixla_pack", "mpixla_unpack"};
+        "mpixla_order", "mpixla_pack", "mpixla_rank", "mpixla_unpack"};
     enum { TARGETS = sizeof targets / sizeof targets[0] };
     for (int i = 0; i < TARGETS; i++)
         for (int j = 0; j < TARGETS; j++) CHECK((seam_wrapper(targets[i]) == seam_wrapper(targets[j])) == (i == j));

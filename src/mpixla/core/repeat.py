@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from ..runtime import native, sites
-from ..runtime.comm import Comm, Reduction, when_freed
+from ..runtime.comm import Comm, Reduction, Shift, when_freed
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import looks_for_nan, trace_state_clean
 
@@ -24,6 +24,7 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     type(None): lambda x: x,
     int: lambda x: x,
     str: lambda x: x,
+    Shift: lambda x: x if all(type(i) is int for i in x) else object(),
     MPI.Op: MPI._handleof,
     MPI.Intracomm: MPI._handleof,
     MPI.Cartcomm: MPI._handleof,

@@ -5,8 +5,9 @@ from typing import Any
 import jax
 
 from ..core.primitive import REPLICATED, VARYING, counts_once
+from ..core.rank import known_rank_at
 from ..runtime import native
-from ..runtime.comm import Comm, Reduction, reduction_of
+from ..runtime.comm import Comm, Reduction, Shift, reduction_of
 from ..runtime.mpi import MPI
 
 
@@ -34,14 +35,30 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
     return rank
 
 
-def as_dest(value: Any, what: str, name: str, comm: Comm) -> int:
+def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
+    direction = as_integer(shift.direction, f"direction of {what}", name)
+    disp = as_integer(shift.disp, f"disp of {what}", name)
+    if max(abs(direction), abs(disp)) >= 2**31:
+        raise ValueError(f"{what} of {name} is {shift}, but the numbers of a shift have 32 bits.")
+    try:
+        known_rank_at(comm, Shift(direction, disp))
+    except ValueError as e:
+        raise ValueError(f"{what} of {name} is {shift}: {e}.") from None
+    return Shift(direction, disp)
+
+
+def as_dest(value: Any, what: str, name: str, comm: Comm) -> int | Shift:
     """A rank, or nobody."""
+    if isinstance(value, Shift):
+        return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
     return native.PROC_NULL if rank == MPI.PROC_NULL else as_rank(rank, what, name, comm)
 
 
-def as_source(value: Any, what: str, name: str, comm: Comm) -> int:
+def as_source(value: Any, what: str, name: str, comm: Comm) -> int | Shift:
     """A rank, or anybody, or nobody."""
+    if isinstance(value, Shift):
+        return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
     return native.ANY_SOURCE if rank == MPI.ANY_SOURCE else as_dest(rank, what, name, comm)
 

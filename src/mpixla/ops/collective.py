@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import REPLICATED, VARYING, as_array, compose, counts_once, make
+from ..core.rank import own_rank
 from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
 from ..core.tree import joins, moves
@@ -65,14 +66,14 @@ def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
     """Rules for scan and exscan, whose parameter ``reverse`` says that they start at the last rank."""
 
     def tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-        ranks = np.arange(comm.size)
-        behind = ranks <= comm.rank if reverse else ranks >= comm.rank
+        ranks, rank = np.arange(comm.size), own_rank(comm)
+        behind = ranks <= rank if reverse else ranks >= rank
         if not inclusive:
-            behind &= ranks != comm.rank
+            behind &= ranks != rank
         behind = behind.reshape(-1, *[1] * x.ndim)  # the ranks whose result depends on this one's operand
         if op.name == "PROD":
             (factors,) = allgather_p.bind(x, comm=comm, cotangent=VARYING)
-            others = jnp.where((ranks == comm.rank).reshape(behind.shape), 1, factors)
+            others = jnp.where((ranks == rank).reshape(behind.shape), 1, factors)
             products = jax.lax.cumprod(others, axis=0, reverse=reverse)
             if not inclusive:
                 products = jnp.roll(products, -1 if reverse else 1, axis=0)
@@ -94,10 +95,16 @@ def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
 
 # allgather
 
+
+def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
+    """This rank's entry of an axis that has one for each rank."""
+    return jax.lax.dynamic_index_in_dim(x, own_rank(comm), axis, keepdims=False)
+
+
 allgather_p = make("allgather", stacked)
 # Its transpose: this rank's slice of a cotangent that is the same on every rank.
 _allgather_transpose = compose(
-    "allgather_transpose", unstacked, lambda ct, *, comm: [ct[comm.rank]], takes_replicated=True
+    "allgather_transpose", unstacked, lambda ct, *, comm: [own_part(ct, comm)], takes_replicated=True
 )
 
 define_linear(
@@ -371,10 +378,10 @@ _exscan_row = make("exscan", like)
 
 
 def _exscan_fill(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-    """MPI leaves the first rank's buffer as it was, whatever that is."""
-    y = _exscan_row.bind(x, comm=comm, op=op, reverse=reverse)
-    is_first = comm.rank == (comm.size - 1 if reverse else 0)
-    return [jnp.full_like(x, op.neutral(x.dtype))] if is_first else y
+    """MPI leaves the first rank's buffer as it was, whatever that is: the handler fills it, and is told with what."""
+    neutral = np.asarray(op.neutral(x.dtype)).astype(x.dtype)
+    fill = np.frombuffer(neutral.tobytes().ljust(16, b"\0"), np.int64)
+    return _exscan_row.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
 
 
 exscan_p = compose("exscan", like, _exscan_fill)

@@ -11,7 +11,6 @@ from mpi4py import MPI
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
 from ..core.tree import data_of, is_key, plan_of_each
-from ..runtime import native
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
@@ -66,26 +65,20 @@ _define_rules(_exchange, _transposed)
 _define_rules(_transposed, _exchange)
 
 
-# The ranks below and above in each dimension of a Cartesian communicator; MPI.PROC_NULL at a wall.
-_neighbours: dict[Comm, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-forget_when_freed(_neighbours)
+# How many dimensions a Cartesian communicator has; who the neighbours are, the C library knows.
+_dimensions: dict[Comm, int] = {}
+forget_when_freed(_dimensions)
 
 
-def _neighbours_of(comm: Any, c: Comm) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if c not in _neighbours:
+def _dimensions_of(comm: Any, c: Comm) -> int:
+    if c not in _dimensions:
         if comm.Get_topology() != MPI.CART:
             raise TypeError(
                 f"halo_exchange needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
                 "comm.Create_cart(dims, periods)."
             )
-        cart = MPI.Cartcomm(comm)
-        pairs = [cart.Shift(dimension, 1) for dimension in range(cart.Get_dim())]
-        low, high = (
-            tuple(native.PROC_NULL if rank == MPI.PROC_NULL else rank for rank in side)
-            for side in (zip(*pairs, strict=True) if pairs else ((), ()))
-        )
-        _neighbours[c] = low, high
-    return _neighbours[c]
+        _dimensions[c] = MPI.Cartcomm(comm).Get_dim()
+    return _dimensions[c]
 
 
 def _one_for_each(values: Any, what: str, dimensions: int) -> tuple[int, ...]:
@@ -182,8 +175,7 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
             "halo_exchange needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives."
         )
     c = comm_of(comm)
-    low, high = _neighbours_of(comm, c)
-    dimensions = len(low)
+    dimensions = _dimensions_of(comm, c)
     widths = _widths(width, dimensions)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions)
     leaves, tree = jax.tree.flatten(x)
@@ -191,5 +183,5 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     own = tuple(_axes_of(array, given, widths) for array in arrays)
     data = [data_of(array) for array in arrays]
     if data and any(widths):
-        data = _exchange.bind(*data, axes=own, comm=c, high=high, low=low, width=widths)
+        data = _exchange.bind(*data, axes=own, comm=c, width=widths)
     return plan_of_each(tree, arrays).tree_of(data)

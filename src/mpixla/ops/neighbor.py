@@ -7,9 +7,8 @@ used: MPIs differ on two periodic ranks, and one of them hangs where a rank has 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,67 +16,48 @@ import jax.numpy as jnp
 from ..core.primitive import as_array, compose, make
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
-from ..runtime import native
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
 
-
-@dataclass(frozen=True)
-class Slots:
-    """Where this rank's messages go and come from, slot by slot, as programs carry ranks; and their tags."""
-
-    dests: tuple[int, ...]
-    sendtags: tuple[int, ...]
-    sources: tuple[int, ...]
-    recvtags: tuple[int, ...]
-
-    def swapped(self) -> "Slots":
-        """The same edges in the other direction."""
-        return Slots(self.sources, self.recvtags, self.dests, self.sendtags)
+# Topologies. Programs only say how many neighbours there are: who they are, the C library knows
+# (native/mpi/topology.h).
 
 
-# Topologies
+class Degrees(NamedTuple):
+    """How many slots a rank has for what it sends, and for what it receives."""
 
-_known: dict[Comm, Slots] = {}  # a communicator's topology never changes, nor is its number used again
+    out: int
+    in_: int
+
+
+_known: dict[Comm, Degrees] = {}  # a communicator's topology never changes, nor is its number used again
 forget_when_freed(_known)
 
 
-def _slots_of(comm: Any, name: str) -> tuple[Comm, Slots]:
+def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
     number = comm_of(comm)
     if number not in _known:
         topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
         if topology == MPI.CART:
-            slots = _cartesian(MPI.Cartcomm(comm))
+            out = in_ = 2 * MPI.Cartcomm(comm).Get_dim()
         elif topology == MPI.GRAPH:
-            slots = _graph(MPI.Graphcomm(comm), number, name)
+            _refuse_one_way_edges(MPI.Graphcomm(comm), number, name)
+            out = in_ = MPI.Graphcomm(comm).Get_neighbors_count(number.rank)
         elif topology == MPI.DIST_GRAPH:
-            sources, dests, _ = MPI.Distgraphcomm(comm).Get_dist_neighbors()
-            slots = _edges(dests, sources)
+            in_, out = (len(ranks) for ranks in MPI.Distgraphcomm(comm).Get_dist_neighbors()[:2])
         else:
             raise ValueError(
                 f"{name} needs a communicator with a topology, which says who is whose neighbour, but '{number.name}' "
                 "has none. Make one with comm.Create_cart(dims, periods) or comm.Create_dist_graph_adjacent(sources, "
                 "destinations), and pass that."
             )
-        _known[number] = slots
+        _known[number] = Degrees(out, in_)
     return number, _known[number]
 
 
-def _cartesian(comm: MPI.Cartcomm) -> Slots:
-    """Down and up in each dimension. What goes down arrives from above, so a message has the tag of the slot that it is
-    sent from; this tells the two apart where one rank is both."""
-    ranks = [
-        native.PROC_NULL if rank == MPI.PROC_NULL else rank
-        for axis in range(comm.Get_dim())
-        for rank in comm.Shift(axis, 1)
-    ]
-    slots = range(len(ranks))
-    return Slots(tuple(ranks), tuple(slots), tuple(ranks), tuple(slot ^ 1 for slot in slots))
-
-
-def _graph(comm: MPI.Graphcomm, number: Comm, name: str) -> Slots:
+def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
     index, edges = comm.Get_topo()
     starts = [0, *index]
     counts = Counter((rank, edge) for rank in range(number.size) for edge in edges[starts[rank] : starts[rank + 1]])
@@ -88,15 +68,10 @@ def _graph(comm: MPI.Graphcomm, number: Comm, name: str) -> Slots:
                 f"from rank {rank} to rank {edge} and {counts[edge, rank]} back. For edges of one direction make the "
                 "communicator with Create_dist_graph_adjacent(sources, destinations)."
             )
-    return _edges(comm.Get_neighbors(number.rank), comm.Get_neighbors(number.rank))
 
 
-def _edges(dests: Sequence[int], sources: Sequence[int]) -> Slots:
-    """Several edges between the same two ranks have one tag, and match in order."""
-    return Slots(tuple(dests), (0,) * len(dests), tuple(sources), (0,) * len(sources))
-
-
-# The exchange. Its row in native/tables/ops.def takes flat arrays, and counts items.
+# The exchange. Its row in native/tables/ops.def takes flat arrays, and counts items. With `back` all goes along the
+# same edges in the other direction.
 
 
 def _flat(x: ShapedArray, *, recvcounts: tuple[int, ...], **params: Any) -> list[ShapedArray]:
@@ -107,18 +82,15 @@ _row = make("exchange", _flat)
 
 
 def _call(
-    x: Any, comm: Comm, slots: Slots, sendcounts: Sequence[int], sendoffsets: Sequence[int], recvcounts: Sequence[int]
+    x: Any, comm: Comm, back: bool, sendcounts: Sequence[int], sendoffsets: Sequence[int], recvcounts: Sequence[int]
 ) -> Any:
     return _row.bind(
         x.reshape(-1),
+        back=back,
         comm=comm,
-        dests=slots.dests,
         recvcounts=tuple(recvcounts),
-        recvtags=slots.recvtags,
         sendcounts=tuple(sendcounts),
         sendoffsets=tuple(sendoffsets),
-        sendtags=slots.sendtags,
-        sources=slots.sources,
     )[0]
 
 
@@ -126,18 +98,18 @@ def _call(
 
 
 def _rows(
-    x: ShapedArray, *, comm: Comm, slots: Slots, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
+    x: ShapedArray, *, comm: Comm, back: bool, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
 ) -> list[ShapedArray]:
     return [x.update(shape=(sum(recvcounts), *x.shape[1:]))]
 
 
 def _exchange_fun(
-    x: Any, *, comm: Comm, slots: Slots, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
+    x: Any, *, comm: Comm, back: bool, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
 ) -> list[Any]:
     row = math.prod(x.shape[1:])
     send = [row * count for count in sendcounts]
     offsets = [end - count for end, count in zip(accumulate(send), send, strict=True)]
-    y = _call(x, comm, slots, send, offsets, [row * count for count in recvcounts])
+    y = _call(x, comm, back, send, offsets, [row * count for count in recvcounts])
     return [y.reshape(sum(recvcounts), *x.shape[1:])]
 
 
@@ -145,8 +117,8 @@ _exchange: Primitive = compose("neighbor_exchange", _rows, _exchange_fun)
 
 define_linear(
     _exchange,
-    lambda ct, *, types, comm, slots, sendcounts, recvcounts: _exchange.bind(
-        ct, comm=comm, slots=slots.swapped(), sendcounts=recvcounts, recvcounts=sendcounts
+    lambda ct, *, types, comm, back, sendcounts, recvcounts: _exchange.bind(
+        ct, comm=comm, back=not back, sendcounts=recvcounts, recvcounts=sendcounts
     ),
 )
 define_batching(_exchange, lambda **params: (1, 1))
@@ -155,23 +127,23 @@ define_batching(_exchange, lambda **params: (1, 1))
 # Of one array that goes to all destinations, straight from where it lies. Its transpose adds up what comes back.
 
 
-def _stacked(x: ShapedArray, *, comm: Comm, slots: Slots) -> list[ShapedArray]:
-    return [x.update(shape=(len(slots.sources), *x.shape))]
+def _stacked(x: ShapedArray, *, comm: Comm, degrees: Degrees) -> list[ShapedArray]:
+    return [x.update(shape=(degrees.in_, *x.shape))]
 
 
 def _unstacked(x: ShapedArray, **params: Any) -> list[ShapedArray]:
     return [x.update(shape=x.shape[1:])]
 
 
-def _gather_fun(x: Any, *, comm: Comm, slots: Slots) -> list[Any]:
-    outdegree, indegree = len(slots.dests), len(slots.sources)
-    y = _call(x, comm, slots, (x.size,) * outdegree, (0,) * outdegree, (x.size,) * indegree)
-    return [y.reshape(indegree, *x.shape)]
+def _gather_fun(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
+    out, in_ = degrees
+    y = _call(x, comm, False, (x.size,) * out, (0,) * out, (x.size,) * in_)
+    return [y.reshape(in_, *x.shape)]
 
 
-def _gather_transpose_fun(ct: Any, *, comm: Comm, slots: Slots) -> list[Any]:
-    ones = {"sendcounts": (1,) * len(slots.sources), "recvcounts": (1,) * len(slots.dests)}
-    (parts,) = _exchange.bind(ct, comm=comm, slots=slots.swapped(), **ones)
+def _gather_transpose_fun(ct: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
+    ones = {"sendcounts": (1,) * degrees.in_, "recvcounts": (1,) * degrees.out}
+    (parts,) = _exchange.bind(ct, comm=comm, back=True, **ones)
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
@@ -235,8 +207,8 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
         >>> ring.Free()
     """
     x = as_array(x, "x", "neighbor_allgather")
-    c, slots = _slots_of(comm, "neighbor_allgather")
-    return _gather.bind(x, comm=c, slots=slots)[0]
+    c, degrees = _degrees_of(comm, "neighbor_allgather")
+    return _gather.bind(x, comm=c, degrees=degrees)[0]
 
 
 @moves()
@@ -269,14 +241,14 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
         >>> ring.Free()
     """
     x = as_array(x, "x", "neighbor_alltoall")
-    c, slots = _slots_of(comm, "neighbor_alltoall")
-    outdegree, indegree = len(slots.dests), len(slots.sources)
-    if x.ndim == 0 or x.shape[0] != outdegree:
+    c, degrees = _degrees_of(comm, "neighbor_alltoall")
+    if x.ndim == 0 or x.shape[0] != degrees.out:
         raise ValueError(
-            f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {outdegree} "
+            f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {degrees.out} "
             f"destinations on communicator '{c.name}', but x has shape {x.shape}."
         )
-    return _exchange.bind(x, comm=c, slots=slots, sendcounts=(1,) * outdegree, recvcounts=(1,) * indegree)[0]
+    ones = {"sendcounts": (1,) * degrees.out, "recvcounts": (1,) * degrees.in_}
+    return _exchange.bind(x, comm=c, back=False, **ones)[0]
 
 
 @moves()
@@ -313,12 +285,12 @@ def neighbor_alltoallv(
         >>> ring.Free()
     """
     x = as_array(x, "x", "neighbor_alltoallv")
-    c, slots = _slots_of(comm, "neighbor_alltoallv")
-    send = _counts(sendcounts, "sendcounts", "neighbor_alltoallv", len(slots.dests))
-    receive = _counts(recvcounts, "recvcounts", "neighbor_alltoallv", len(slots.sources))
+    c, degrees = _degrees_of(comm, "neighbor_alltoallv")
+    send = _counts(sendcounts, "sendcounts", "neighbor_alltoallv", degrees.out)
+    receive = _counts(recvcounts, "recvcounts", "neighbor_alltoallv", degrees.in_)
     if x.ndim == 0 or x.shape[0] != sum(send):
         raise ValueError(
             f"neighbor_alltoallv needs an array with as many rows as sendcounts has in all, {sum(send)}, but x has "
             f"shape {x.shape}."
         )
-    return _exchange.bind(x, comm=c, slots=slots, sendcounts=send, recvcounts=receive)[0]
+    return _exchange.bind(x, comm=c, back=False, sendcounts=send, recvcounts=receive)[0]

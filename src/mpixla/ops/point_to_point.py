@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import as_array, compose, make
+from ..core.rank import rank_at
 from ..core.rules import batch_like, define_batching, define_jvp, define_linear, define_transpose
 from ..core.tree import moves
 from ..runtime import native
-from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Status, comm_of, status_of
+from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .arguments import as_dest, as_recvtag, as_source, as_tag
@@ -31,15 +32,21 @@ def _recv_shapes(template: ShapedArray, *, status: Status, **params: Any) -> lis
 recv_p = make("recv", _recv_shapes)
 
 
-def _recv_transpose_fun(ct: Any, *, comm: Comm, recvtag: int, source: int, status: Status) -> list[Any]:
-    if source == native.PROC_NULL:
-        return [ct]  # the result was the template
-    refuse_any_source(source, "recv")
-    send_p.bind(ct, comm=comm, dest=source, sendtag=max(recvtag, 0))
-    return [jnp.zeros_like(ct)]
+def of_template(ct: Any, source: int | Shift, comm: Comm) -> Any:
+    """The cotangent of a template: that of the result, where nothing was to come that takes its place."""
+    if isinstance(source, Shift):
+        return jnp.where(rank_at(comm, source) == native.PROC_NULL, ct, jnp.zeros_like(ct))
+    return ct if source == native.PROC_NULL else jnp.zeros_like(ct)
 
 
-def refuse_any_source(source: int, name: str) -> None:
+def _recv_transpose_fun(ct: Any, *, comm: Comm, recvtag: int, source: int | Shift, status: Status) -> list[Any]:
+    if source != native.PROC_NULL:
+        refuse_any_source(source, "recv")
+        send_p.bind(ct, comm=comm, dest=source, sendtag=max(recvtag, 0))
+    return [of_template(ct, source, comm)]
+
+
+def refuse_any_source(source: int | Shift, name: str) -> None:
     """Refuses reverse mode where nobody knows whom the cotangent goes to."""
     if source == native.ANY_SOURCE:
         raise TypeError(
@@ -66,7 +73,7 @@ define_batching(_recv_transpose, batch_behind)
 @moves()
 def recv(
     x: Any,
-    source: int = MPI.ANY_SOURCE,
+    source: int | Shift = MPI.ANY_SOURCE,
     *,
     tag: int = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
@@ -76,7 +83,7 @@ def recv(
 
     Args:
         x: a template: the result has its shape and dtype. ``x`` is not modified.
-        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
+        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         tag: the message's tag, or ``MPI.ANY_TAG``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled, each time the call runs, with the message's source, tag and length.
@@ -93,8 +100,8 @@ def recv(
     Raises:
         TypeError: for a source or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
             ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
-        ValueError: for a source that is not a rank of the communicator, a tag out of range, or a communicator
-            that was freed.
+        ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
+            communicator that was freed.
 
     Example:
         >>> from mpi4py import MPI
@@ -129,14 +136,14 @@ define_batching(send_p, batch_behind)
 
 
 @moves()
-def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> None:
+def send(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = None) -> None:
     """Sends an array to another rank.
 
     Called eagerly it returns when ``x`` was handed to MPI, which may be only when the other rank receives it.
 
     Args:
         x: the array, or a pytree of arrays, which is sent leaf by leaf.
-        dest: the rank that receives, or ``MPI.PROC_NULL``.
+        dest: the rank that receives, or ``MPI.PROC_NULL``; or a ``Shift``.
         tag: the message's tag.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -147,8 +154,8 @@ def send(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> No
     Raises:
         TypeError: for a destination or tag that is not a static integer, a ``comm`` that is no intra-communicator,
             or a dtype that MPI cannot move.
-        ValueError: for a destination that is not a rank of the communicator, a tag out of range, or a communicator
-            that was freed.
+        ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
+            communicator that was freed.
 
     Example:
         >>> from mpi4py import MPI
@@ -170,7 +177,15 @@ sendrecv_p = make("sendrecv", _sendrecv_shapes)
 
 
 def _sendrecv_transpose(
-    ct: Any, *, types: Any, comm: Comm, dest: int, recvtag: int, sendtag: int, source: int, status: Status
+    ct: Any,
+    *,
+    types: Any,
+    comm: Comm,
+    dest: int | Shift,
+    recvtag: int,
+    sendtag: int,
+    source: int | Shift,
+    status: Status,
 ) -> list[Any]:
     """The cotangent goes back where the message came from, under its tag; the template's is there if none came."""
     refuse_any_source(source, "sendrecv")
@@ -182,7 +197,7 @@ def _sendrecv_transpose(
     }
     nothing = jnp.zeros(types[0].shape, types[0].dtype)
     (arrived,) = sendrecv_p.bind(ct, nothing, comm=comm, status=NO_STATUS, **back)
-    return [arrived, ct if source == native.PROC_NULL else jnp.zeros_like(ct)]
+    return [arrived, of_template(ct, source, comm)]
 
 
 define_linear(sendrecv_p, _sendrecv_transpose)
@@ -193,8 +208,8 @@ define_batching(sendrecv_p, batch_behind)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,
-    source: int,
-    dest: int,
+    source: int | Shift,
+    dest: int | Shift,
     *,
     sendtag: int = 0,
     recvtag: int = MPI.ANY_TAG,
@@ -207,8 +222,9 @@ def sendrecv(
         sendbuf: the array to send.
         recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
             is not modified.
-        source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``.
-        dest: the rank to send to, or ``MPI.PROC_NULL``.
+        source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
+        dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are, the program is the same on
+            every rank.
         sendtag: the tag of the message that is sent.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
@@ -225,8 +241,8 @@ def sendrecv(
     Raises:
         TypeError: for a rank or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
             ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
-        ValueError: for a source or destination that is not a rank of the communicator, a tag out of range, or a
-            communicator that was freed.
+        ValueError: for a source or destination that is not a rank or direction of the communicator, a tag out of
+            range, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

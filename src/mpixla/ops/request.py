@@ -17,7 +17,7 @@ from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, 
 from ..core.rules import batch_like, define_jvp, with_batch_at
 from ..core.tree import Plan, is_key, joins, moves
 from ..runtime import native
-from ..runtime.comm import Comm, Reduction, comm_of
+from ..runtime.comm import Comm, Reduction, Shift, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir, vary, varying_axes
 from ..runtime.words import kind_of
@@ -30,9 +30,9 @@ from .arguments import (
     as_tag,
     check_leading_size,
 )
-from .collective import SUM, allgather, allreduce, alltoall, bcast, reduce_scatter, shares
+from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
-from .point_to_point import recv, refuse_any_source, send, sendrecv
+from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv
 
 
 class _Type(NamedTuple):
@@ -56,9 +56,9 @@ class _Call:
     gives: _Type
     op: Reduction | None = None
     root: int | None = None
-    dest: int | None = None
+    dest: int | Shift | None = None
     sendtag: int = 0
-    source: int | None = None
+    source: int | Shift | None = None
     recvtag: int = 0
     cotangent: str = REPLICATED
     transposed: bool = False
@@ -139,7 +139,7 @@ def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
     sizes = x.shape[:batch]
     if call.transposed:
         if call.name == "iallgather":
-            x = jax.lax.index_in_dim(x, call.comm.rank, batch, keepdims=False)
+            x = own_part(x, call.comm, batch)
         if call.name == "ibcast" and call.comm.rank != call.root:
             x = jnp.zeros_like(x)
         self_comm = comm_of(MPI.COMM_SELF)
@@ -265,9 +265,8 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         results += _start.bind(ct, *template, call=back, batch=batch)
     else:
         results.append(None)
-    kept = call.name == "isend" or call.source == native.PROC_NULL  # whether the result is the array that was kept
     if call.keeps:
-        results.append(ct if kept else jnp.zeros_like(ct))
+        results.append(ct if call.source is None else of_template(ct, call.source, call.comm))
     for x in operands[len(results) - 1 :]:  # came before, but did not matter
         results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
     return _cotangents(results, (request_id, *operands))
@@ -542,7 +541,7 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
 
 @moves(collect=_of_tree)
 @documented_like(send)
-def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> Request:
+def isend(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = None) -> Request:
     """Starts to send an array to another rank.
 
     Returns:
@@ -571,7 +570,9 @@ def isend(x: Any, dest: int, *, tag: int = 0, comm: MPI.Comm | None = None) -> R
 
 @moves(collect=_of_tree)
 @documented_like(recv)
-def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm: MPI.Comm | None = None) -> Request:
+def irecv(
+    x: Any, source: int | Shift = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm: MPI.Comm | None = None
+) -> Request:
     """Starts to receive an array from another rank.
 
     Derivative:
@@ -606,8 +607,8 @@ def irecv(x: Any, source: int = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm:
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
-    source: int,
-    dest: int,
+    source: int | Shift,
+    dest: int | Shift,
     *,
     sendtag: int = 0,
     recvtag: int = MPI.ANY_TAG,

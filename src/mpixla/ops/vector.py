@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import REPLICATED, VARYING, as_array, compose, make
+from ..core.rank import own_rank
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
 from ..runtime.comm import Comm, comm_of
@@ -79,8 +80,8 @@ def _all_rows_on_root(x: ShapedArray, *, comm: Comm, counts: tuple[int, ...], ro
 
 
 def _slice(x: Any, comm: Comm, counts: tuple[int, ...]) -> Any:
-    start = sum(counts[: comm.rank])
-    return x[start : start + counts[comm.rank]]
+    starts = np.cumsum((0, *counts[:-1]))
+    return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[own_rank(comm)], counts[comm.rank])
 
 
 def _batch_behind_rows(**params: Any) -> tuple[int, int]:

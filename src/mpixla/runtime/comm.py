@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +29,32 @@ class Comm:
 
     def __repr__(self) -> str:
         return self.name
+
+
+class Shift(NamedTuple):
+    """A rank by how far it is from this one: what ``dest`` and ``source`` of a message may be in place of a number.
+
+    ``sendrecv(x, x, source=Shift(0, -1), dest=Shift(0, 1))`` sends one up along the first dimension. The program does
+    not say which ranks that are: it is the same on every rank, so all find it in one compilation cache.
+
+    Args:
+        direction: the dimension of a Cartesian communicator, from 0. Of any other communicator the ranks are a ring,
+            and the direction is 0.
+        disp: by how many ranks: upwards, or downwards if it is negative. As ``comm.Shift(direction, disp)`` says,
+            beyond the end of a dimension is ``MPI.PROC_NULL``, or around the other end if it is periodic.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> x = jnp.float32(rank)
+        >>> y = mpixla.sendrecv(x, x, source=mpixla.Shift(0, -1), dest=mpixla.Shift(0, 1))
+        >>> float(y) == (rank - 1) % size
+        True
+    """
+
+    direction: int
+    disp: int
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,9 @@ class _Facts(ctypes.Structure):
         ("proc_null", c_int64),
         ("in_place", c_int64),
         ("match_first", c_int64),
+        ("cart", c_int64),
+        ("graph", c_int64),
+        ("dist_graph", c_int64),
         ("max_error_string", c_int64),
         ("comm_world", c_uint64),
         ("comm_self", c_uint64),
@@ -157,6 +160,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_reduction_is_alive", c_int, [c_int64]),
         ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
         ("mpixla_comm_is_alive", c_int, [c_int64]),
+        ("mpixla_comm_shift", c_int, [c_int64, c_int64, c_int64, POINTER(c_int64)]),
         ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
         ("mpixla_trampoline_offer", c_int64, [c_int64, c_int, c_int]),
         ("mpixla_trampoline_offers", c_int, []),
@@ -255,6 +259,9 @@ def _connect() -> None:
         proc_null=MPI.PROC_NULL,
         in_place=int(MPI.IN_PLACE),
         match_first="MPICH" in MPI.Get_library_version(),
+        cart=MPI.CART,
+        graph=MPI.GRAPH,
+        dist_graph=MPI.DIST_GRAPH,
         max_error_string=MPI.MAX_ERROR_STRING,
         comm_world=handle_of(MPI.COMM_WORLD),
         comm_self=handle_of(MPI.COMM_SELF),
@@ -312,7 +319,9 @@ ops = _register(lib.mpixla_op_table)
 # Those of native/tables/requests.def: operations that start something, and those that wait for it.
 request_ops = _register(lib.mpixla_request_op_table)
 # Handlers that call no MPI (mpixla.h).
-HELPER_TARGETS = ORDER_TARGET, PACK_TARGET, UNPACK_TARGET = "mpixla_order", "mpixla_pack", "mpixla_unpack"
+ORDER_TARGET, PACK_TARGET, RANK_TARGET, UNPACK_TARGET = HELPER_TARGETS = tuple(
+    "mpixla_" + name for name in ("order", "pack", "rank", "unpack")
+)
 for _row in _rows(lib.mpixla_helper_table):
     _register_handlers("mpixla_" + _row.name.decode(), _row)
 

@@ -12,6 +12,9 @@ from typing import Any
 
 import jax
 
+# Where programs are compiled, or found in the compilation cache; see below.
+from jax._src import compiler as _compiler
+
 # Whether jax.shard_map keeps track of what varies between devices; JAX says so to nobody.
 from jax._src import config as _config
 
@@ -65,6 +68,7 @@ __all__ = [
     "mlir",
     "ordered",
     "rewrite_where_hidden",
+    "take_turns",
     "token_aval",
     "trace_state_clean",
     "tracked_axes",
@@ -403,3 +407,34 @@ def before_first_execution(prepare: Callable[[Any, tuple[Any, ...]], None]) -> N
         return call
 
     _pxla.UnloadedMeshExecutable.build_unsafe_call = build_unprepared  # type: ignore[method-assign]
+
+
+_turn = threading.local()
+
+
+def take_turns(take: Callable[[str], Callable[[], None]]) -> None:
+    """Calls ``take``, with its key, before a program is looked for in the compilation cache, if there is one or not.
+
+    What it returns is called when the program is there: found, or compiled and written. JAX has no place for that.
+    """
+    compile_or_get = _compiler.compile_or_get_cached
+    read = _compiler._cache_read
+
+    @functools.wraps(compile_or_get)
+    def compile_in_turn(*args: Any, **options: Any) -> Any:
+        outer = getattr(_turn, "end", None)
+        _turn.end = None
+        try:
+            return compile_or_get(*args, **options)
+        finally:
+            if _turn.end is not None:
+                _turn.end()
+            _turn.end = outer
+
+    @functools.wraps(read)
+    def read_in_turn(module_name: str, key: str, *args: Any, **options: Any) -> Any:
+        _turn.end = take(key)
+        return read(module_name, key, *args, **options)
+
+    _compiler.compile_or_get_cached = compile_in_turn
+    _compiler._cache_read = read_in_turn  # type: ignore[assignment]

@@ -1,0 +1,66 @@
+/* Ranks as values of a program, so that its text does not have them: attributes are "comm", and "shift", an array that
+ * is empty for this process's own rank, or a direction and a displacement from it (mpixla_comm_shift).
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/pool.h"
+#include "mpi/comm.h"
+#include "ops/helper.h"
+#include "xla/ffi.h"
+
+static int attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type) {
+    return given->size == 2 && given->names[i]->len == strlen(name) &&
+           memcmp(given->names[i]->ptr, name, given->names[i]->len) == 0 && given->types[i] == type;
+}
+
+/* The rank that is asked for. */
+static int rank_read(const ffi_attributes *given, int64_t *rank) {
+    if (!attribute_is(given, 0, "comm", FFI_ATTRIBUTE_SCALAR) || !attribute_is(given, 1, "shift", FFI_ATTRIBUTE_ARRAY))
+        return error_set("a rank takes the attributes 'comm', a number, and 'shift', an array");
+    const ffi_scalar *comm = given->values[0];
+    const ffi_array *shift = given->values[1];
+    if (comm->dtype != FFI_S64 || shift->dtype != FFI_S64 || (shift->size != 0 && shift->size != 2))
+        return error_set("'comm' of a rank is a 64-bit integer, and 'shift' has none or two of them");
+    const comm_entry *entry = comm_find(*(const int64_t *)comm->value);
+    if (!entry) return -1;
+    const int64_t *steps = shift->data;
+    *rank = entry->rank;
+    return shift->size == 0 ? 0 : comm_shift(entry, steps[0], steps[1], rank);
+}
+
+static int32_t *result_of(const ffi_call_frame *call) {
+    const ffi_buffer *b = call->rets.size == 1 && call->rets.types[0] == FFI_KIND_BUFFER ? call->rets.buffers[0] : NULL;
+    if (b && b->dtype == FFI_S32 && b->rank == 0 && b->data) return b->data;
+    (void)error_set("a rank is given as one int32 without axes");
+    return NULL;
+}
+
+/* cppcheck-suppress-begin constParameterPointer ; they are handlers */
+ffi_error *mpixla_rank_host(ffi_call_frame *call) {
+    int64_t rank = 0;
+    if (ffi_is_answered(call)) return NULL;
+    int32_t *result = result_of(call);
+    if (!result || rank_read(&call->attrs, &rank)) return ffi_error_of_call(call);
+    *result = (int32_t)rank;
+    return NULL;
+}
+
+ffi_error *mpixla_rank_device(ffi_call_frame *call) {
+    int64_t rank = 0;
+    device d;
+    if (ffi_is_answered(call)) return NULL;
+    int32_t *result = result_of(call);
+    if (!result || rank_read(&call->attrs, &rank) || device_enter(&d, call)) return ffi_error_of_call(call);
+    pool_block *block = pool_get(&d, POOL_PINNED, (int64_t)sizeof *result);
+    int failed = !block;
+    if (block) {
+        *(int32_t *)(void *)block->data = (int32_t)rank;
+        failed = device_copy_in(&d, result, block->data, (int64_t)sizeof *result);
+    }
+    pool_give_back(&d, block);
+    device_leave(&d);
+    return failed ? ffi_error_of_call(call) : NULL;
+}
+/* cppcheck-suppress-end constParameterPointer */
