@@ -197,7 +197,7 @@ print("ok", rank)
 """
 
 
-@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_tokens(program, n):
     assert program(n, "mpi4jax-tokens", TOKENS).stdout.count("ok") == n
 
@@ -467,7 +467,7 @@ print("ok")
 """
 
 
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_jpi_differentiates_what_tokens_tie(program, n):
     assert program(n, "jpi", JPI_CHAIN, timeout=100).stdout.split() == ["ok"] * n
 

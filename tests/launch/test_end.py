@@ -329,6 +329,7 @@ else:
     assert "has not ended 5 s later. A call of MPI cannot be interrupted, so the whole job is aborted." in done.stderr
 
 
+@pytest.mark.long
 def test_interrupted_call_that_ends(job):
     """A program that catches the interrupt has seconds for the call that it is in."""
     done = job(

@@ -38,6 +38,7 @@ def test_forms(job, ranks):
     assert job(ranks, FORMS, EXAMPLES).stdout.split() == ["ok"] * ranks
 
 
+@pytest.mark.long
 def test_program(job):
     run = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
     arguments = (EXAMPLES / "overlap.py", "--size", "8", "6", "--steps", "2", "--repeat", "1")

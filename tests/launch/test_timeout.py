@@ -342,6 +342,7 @@ def test_late_partner(job):
     assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_long_computation(job):
     """Nobody waits, for much longer than the limit."""
     begin = time.monotonic()
@@ -359,6 +360,7 @@ def test_long_computation(job):
     assert time.monotonic() - begin > 5
 
 
+@pytest.mark.long
 def test_late_at_the_end(job):
     """A rank that computes after another has ended is left alone."""
     done = job(
@@ -409,6 +411,7 @@ def test_all_are_there(job):
     assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_all_are_there_for_very_long(job):
     done = job(2, BEGINNING + SLOW, 1000, check=False, MPIXLA_TIMEOUT="1")
     assert done.returncode != 0

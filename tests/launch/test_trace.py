@@ -77,7 +77,7 @@ def waits_of(directory):
     return job, waits
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_waiting_is_of_the_rank_and_the_line(job, tmp_path, ranks):
     traces = tmp_path / "traces" / "deep"
     job(ranks, SLEEPS, MPIXLA_TRACE=traces)
@@ -263,6 +263,7 @@ def test_under_mpirun_one_rank_answers(job, tmp_path):
     assert nothing.stderr.count(f"There is no timeline in {tmp_path}/nowhere.") == 1
 
 
+@pytest.mark.long
 def test_runs_in_one_directory_are_kept_apart(job, tmp_path):
     job(3, NOTHING, MPIXLA_TRACE="traces")
     job(2, NOTHING, MPIXLA_TRACE="traces")
