@@ -212,8 +212,8 @@ MPIXLA_API void mpixla_hip_file_add(const char *file);
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
 /* Checked mode: from now on calls are compared between the ranks that make them, and those that do not fit are refused
- * on all of these: "lines" compares all, "calls" all but the lines of the user's source. Call it
- * before any handler runs, on all ranks. */
+ * on all of these: "lines" compares all, "calls" all but the lines of the user's source. Call it before any
+ * handler runs, on all ranks. */
 MPIXLA_API int mpixla_check_set(const char *mode);
 /* Compares messages on this communicator from now on, not only from its first collective call on. All its processes
  * must call it. */

@@ -239,13 +239,10 @@ static void write_missing(writer *w, const bool *missing) {
     free(done);
 }
 
-static void write_difference(const writer *w, int64_t rank, const state_call *c, int64_t other) {
-    const state *s = &w->ranks->all[other];
-    fprintf(w->to,
-            "  Ranks %lld and %lld make different calls: collective call %lld on communicator '%s' is\n"
-            "    on rank %lld: %s\n    on rank %lld: ",
-            (long long)rank, (long long)other, (long long)c->sequence + 1, c->comm_name, (long long)rank, c->what,
-            (long long)other);
+/* What a rank makes, or made, of collective call `c` of another. */
+static void write_its_call(const writer *w, int64_t rank, const state_call *c) {
+    const state *s = &w->ranks->all[rank];
+    fprintf(w->to, "    on rank %lld: ", (long long)rank);
     for (int64_t i = 0; i < s->in_calls; i++)
         if (s->calls[i].collective && s->calls[i].comm == c->comm && s->calls[i].sequence == c->sequence) {
             fprintf(w->to, "%s\n", s->calls[i].what);
@@ -255,6 +252,15 @@ static void write_difference(const writer *w, int64_t rank, const state_call *c,
     int length = 0;
     const char *line = past ? line_of(s->last, past->line, &length) : "";
     fprintf(w->to, "%.*s\n", length, line);
+}
+
+/* The lower rank first, so that the text is the same whoever writes it. */
+static void write_difference(const writer *w, int64_t rank, const state_call *c, int64_t other) {
+    int64_t low = rank < other ? rank : other, high = rank < other ? other : rank;
+    fprintf(w->to, "  Ranks %lld and %lld make different calls: collective call %lld on communicator '%s' is\n",
+            (long long)low, (long long)high, (long long)c->sequence + 1, c->comm_name);
+    write_its_call(w, low, c);
+    write_its_call(w, high, c);
 }
 
 /* From a rank to one that it waits for, and on, but to none of `missing`. If every rank on the way waits, some rank

@@ -45,34 +45,26 @@ def line_of(text, number):
     return re.search(rf"^  rank {number} \(.*?(?=^  ranks? \d|\Z)", text, re.DOTALL | re.MULTILINE)[0]
 
 
+def job_whose_rank(hosts_job, ranks, victim, does, **environment):
+    """What comes of it if one rank does this, and the others communicate."""
+    code = f"""
+    if rank == {victim}:
+        {does}
+    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    """
+    return hosts_job(ranks, BEGINNING + code, check=False, **environment)
+
+
 @pytest.mark.parametrize("victim", [0, 3])
 def test_killed(hosts_job, victim):
-    done = hosts_job(
-        4,
-        BEGINNING
-        + f"""
-    if rank == {victim}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    """,
-        check=False,
-    )
+    done = job_whose_rank(hosts_job, 4, victim, "os.kill(os.getpid(), signal.SIGKILL)")
     assert done.returncode != 0
     assert re.search(r"signal:? 9\b|exit code: 9\b", done.stdout + done.stderr, re.IGNORECASE)
 
 
 @pytest.mark.parametrize("victim", [0, 3])
 def test_exception(hosts_job, victim):
-    done = hosts_job(
-        4,
-        BEGINNING
-        + f"""
-    if rank == {victim}:
-        raise RuntimeError("on purpose")
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    """,
-        check=False,
-    )
+    done = job_whose_rank(hosts_job, 4, victim, 'raise RuntimeError("on purpose")')
     assert done.returncode != 0
     assert f"mpixla: rank {victim} ended with an uncaught RuntimeError (above), so the whole job" in done.stderr
     assert "RuntimeError: on purpose" in done.stderr
@@ -81,17 +73,7 @@ def test_exception(hosts_job, victim):
 @pytest.mark.parametrize("victim", [1, 3])
 def test_stopped_next_to_a_rank_that_answers(hosts_job, victim):
     """The reporting rank's host, and the other, where a rank can look for it."""
-    done = hosts_job(
-        4,
-        BEGINNING
-        + f"""
-    if rank == {victim}:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    """,
-        check=False,
-        MPIXLA_TIMEOUT="2",
-    )
+    done = job_whose_rank(hosts_job, 4, victim, "os.kill(os.getpid(), signal.SIGSTOP)", MPIXLA_TIMEOUT="2")
     assert done.returncode == 124
     host = "a" if victim == 1 else "b"
     assert re.search(
@@ -103,17 +85,7 @@ def test_stopped_next_to_a_rank_that_answers(hosts_job, victim):
 
 def test_stopped_alone_on_its_host(hosts_job):
     """Nobody can look for it. A process of this host that happens to have its number is another."""
-    done = hosts_job(
-        2,
-        BEGINNING
-        + """
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    """,
-        check=False,
-        MPIXLA_TIMEOUT="2",
-    )
+    done = job_whose_rank(hosts_job, 2, 1, "os.kill(os.getpid(), signal.SIGSTOP)", MPIXLA_TIMEOUT="2")
     assert done.returncode == 124
     assert re.search(f"Rank 1 has not come: {SILENT.format(host='b')}", report_in(done.stderr))
 

@@ -319,9 +319,9 @@ ops = _register(lib.mpixla_op_table)
 # Those of native/tables/requests.def: operations that start something, and those that wait for it.
 request_ops = _register(lib.mpixla_request_op_table)
 # Handlers that call no MPI (mpixla.h).
-ORDER_TARGET, PACK_TARGET, RANK_TARGET, UNPACK_TARGET = HELPER_TARGETS = tuple(
-    "mpixla_" + name for name in ("order", "pack", "rank", "unpack")
-)
+ORDER_TARGET, PACK_TARGET = "mpixla_order", "mpixla_pack"
+RANK_TARGET, UNPACK_TARGET = "mpixla_rank", "mpixla_unpack"
+HELPER_TARGETS = ORDER_TARGET, PACK_TARGET, RANK_TARGET, UNPACK_TARGET
 for _row in _rows(lib.mpixla_helper_table):
     _register_handlers("mpixla_" + _row.name.decode(), _row)
 

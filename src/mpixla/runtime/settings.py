@@ -1,7 +1,7 @@
 """What the environment asks for, as far as more than one file wants to know."""
 
 import os
-import threading
+from contextlib import suppress
 
 _OFF = ("", "0", "false", "off", "no")
 
@@ -19,9 +19,11 @@ reports = any(map(is_on, (CHECK, TIMEOUT, TRACE)))
 
 
 def time_limit() -> float | None:
-    """The seconds of ``MPIXLA_TIMEOUT``; None where it is not set, or to what is no time (timeout.py refuses that)."""
-    try:
-        limit = float(os.environ.get(TIMEOUT, ""))
-    except ValueError:
-        return None
-    return limit if 0 < limit < threading.TIMEOUT_MAX else None
+    """The seconds of ``MPIXLA_TIMEOUT``, 0 for no limit; None where it is no time, which timeout.py refuses."""
+    if not is_on(TIMEOUT):
+        return 0.0
+    with suppress(ValueError):
+        seconds = float(os.environ[TIMEOUT])
+        if 0 <= seconds < 1e9:
+            return seconds
+    return None

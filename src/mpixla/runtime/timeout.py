@@ -1,7 +1,6 @@
 """The time limit, ``MPIXLA_TIMEOUT``: what the C library (native/watch/deadline.c) needs of Python for its reports."""
 
 import linecache
-import math
 import os
 import platform
 import sys
@@ -34,7 +33,8 @@ def install() -> None:
     """
     global _limit
     comm = get_default_comm()
-    mine = _wanted()
+    wanted = settings.time_limit()
+    mine = _BAD if wanted is None else wanted
     bounds = np.array([-mine, mine])
     comm.Allreduce(MPI.IN_PLACE, bounds, MPI.MAX)
     least, _limit = -float(bounds[0]), float(bounds[1])
@@ -74,18 +74,6 @@ def leave() -> None:
     """Waits until all ranks have come to their end: until then they may ask where this one is."""
     while _limit and not native.lib.mpixla_timeout_leave():
         time.sleep(0)
-
-
-def _wanted() -> float:
-    if not settings.is_on(settings.TIMEOUT):
-        return 0.0
-    with suppress(ValueError):
-        seconds = float(os.environ[settings.TIMEOUT])
-        if 0 < seconds < 1e9 and math.isfinite(seconds):
-            return seconds
-        if seconds == 0:
-            return 0.0
-    return _BAD
 
 
 def _host() -> str:
