@@ -524,6 +524,31 @@ def test_messages_to_oneself_that_nobody_receives_are_named(job):
         )
 
 
+@pytest.mark.parametrize("comm", ["None", "MPI.COMM_WORLD"])
+def test_messages_that_nobody_receives_are_named(job, comm):
+    """MPICH ends the job, or hangs, if one is left on MPI_COMM_WORLD."""
+    done = job(
+        3,
+        f"""{PREAMBLE}
+if rank == 2:
+    mpixla.send(jnp.ones(3, jnp.float32), dest=0, tag=7, comm={comm})
+    for tag in range(20, 30):
+        mpixla.send(jnp.ones(2, jnp.float32), dest=1, tag=tag, comm={comm})
+mpixla.allreduce(jnp.ones(3), op=MPI.SUM, comm={comm}).block_until_ready()
+mpixla.barrier(comm={comm})
+""",
+    )
+    name = "mpixla default" if comm == "None" else "MPI_COMM_WORLD"
+    told = [line for line in done.stderr.splitlines() if line.startswith("mpixla: ")]
+    assert (
+        f"mpixla: rank 0 ends and has not received 1 message of 12 bytes that rank 2 sent with tag 7 on communicator "
+        f"'{name}': each send needs a recv." in told
+    )
+    assert sum("rank 1 ends and has not received 1 message of 8 bytes" in line for line in told) == 8
+    assert "mpixla: and so 2 others." in told
+    assert len(told) == 10
+
+
 def test_many_receives_that_nobody_waits_for(job):
     """They are given up together: one after the other, a second for each, would take longer than the job may."""
     done = job(

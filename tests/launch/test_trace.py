@@ -336,7 +336,7 @@ import time
 import mpixla
 from mpi4py import MPI
 from mpixla.runtime import clock
-comm = MPI.COMM_WORLD
+comm = MPI.COMM_WORLD.Dup()
 rank = comm.Get_rank()
 ahead = [0, 3_000_000_000, -7_000_000_000][rank]
 reading = clock.compare(comm, [1, 2], lambda: time.monotonic_ns() - ahead, float("inf"))

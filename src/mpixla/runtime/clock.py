@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .mpi import MPI
-
 # The best of these messages counts: it was held up least.
 _ROUNDS = 32
 _TAG, _DONE = 1, -1
@@ -49,21 +47,24 @@ def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: fl
     """
     deadline = time.monotonic() + seconds
     if comm.Get_rank() == 0:
-        _answer(comm, len(ranks), now, deadline)
+        _answer(comm, ranks, now, deadline)
         return None
     return _ask(comm, now, deadline) if comm.Get_rank() in ranks else None
 
 
-def _answer(comm: Any, asking: int, now: Callable[[], int], deadline: float) -> None:
-    message, status = np.zeros(1, np.int64), MPI.Status()
+def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: float) -> None:
+    asking, message = list(ranks), np.zeros(1, np.int64)
     while asking and time.monotonic() < deadline:
-        if comm.Iprobe(MPI.ANY_SOURCE, _TAG, status):
-            comm.Recv(message, status.Get_source(), _TAG)
+        # By rank: who is done may already ask for the next comparison, and must not be counted twice in this one.
+        for rank in tuple(asking):
+            if not comm.Iprobe(rank, _TAG):
+                continue
+            comm.Recv(message, rank, _TAG)
             if message[0] == _DONE:
-                asking -= 1
+                asking.remove(rank)
             else:
                 message[0] = now()
-                comm.Send(message, status.Get_source(), _TAG)
+                comm.Send(message, rank, _TAG)
 
 
 def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:

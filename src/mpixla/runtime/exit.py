@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from . import native, timeout, trace
+from . import leftover, native, timeout, trace
 from .abort import abort, exit_at_once
 from .mpi import MPI
 from .private_jax import forget_tokens, jax_has_started, when_failed
@@ -162,6 +162,7 @@ def _end() -> None:
         _wait()
         for do in _done:
             do()
+        leftover.tell()
     trace.end()
     if native.lib.mpixla_failures_end():
         if _aborts and _can_abort():
