@@ -467,7 +467,8 @@ print("ok")
 """
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("n", [2, 3])
 def test_jpi_differentiates_what_tokens_tie(program, n):
     assert program(n, "jpi", JPI_CHAIN, timeout=100).stdout.split() == ["ok"] * n
 
@@ -509,6 +510,7 @@ def run(*arguments, cwd=None):
     )
 
 
+@pytest.mark.long
 def test_command_line(tmp_path):
     """A module, code, and what goes wrong; arguments and paths are what the program would have without us."""
     shows = "import sys, mpi4jax; print(__name__, sys.argv[1:], repr(sys.path[0]), mpi4jax.__name__)"

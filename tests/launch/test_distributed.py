@@ -456,7 +456,7 @@ BOTH = """
 
 
 @pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize("jit", ["jax.jit", "mpixla.jit"])
+@pytest.mark.parametrize("jit", ["jax.jit", pytest.param("mpixla.jit", marks=pytest.mark.long)])
 def test_operations_in_shard_map(distributed, jit, n):
     """In one program with JAX's own, in any order."""
     code = f"""

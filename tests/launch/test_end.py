@@ -312,6 +312,7 @@ if rank == 0:
 """
 
 
+@pytest.mark.long
 def test_interrupted_call_that_never_ends(job):
     """Ctrl-C on one rank only, which Python would not hear of."""
     done = job(

@@ -104,6 +104,7 @@ sys.stdout.write(json.dumps([rank, y.tolist(), gradient.tolist()]) + "\\n")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("platforms", [[], ["cpu", "cuda", "rocm"]], ids=["here", "everywhere"])
 def test_exported_program_runs_elsewhere(job, tmp_path, platforms):
     """Exported for several platforms, too, whether this machine has them or not."""

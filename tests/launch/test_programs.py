@@ -26,6 +26,7 @@ open(f"{sys.argv[1]}-{rank}", "w").write(text)
 """
 
 
+@pytest.mark.long
 def test_two_runs_lower_to_the_same_text(job, tmp_path):
     for run in ("first", "second"):
         job(2, "import sys\n" + LOWER, tmp_path / run)

@@ -75,6 +75,7 @@ def test_stopped(job):
     assert re.search(r"Rank 1 has not come: its process is stopped \(SIGSTOP, or a debugger\): process \d+ on ", text)
 
 
+@pytest.mark.long
 def test_stopped_when_the_others_have_ended(job):
     """They wait for each other at the end of their scripts, where no call is under way."""
     text = report_of(
@@ -404,6 +405,7 @@ SLOW = """
 """
 
 
+@pytest.mark.long
 def test_all_are_there(job):
     """The call takes longer than the limit, but nobody is late."""
     done = job(2, BEGINNING + SLOW, 4, MPIXLA_TIMEOUT="1")

@@ -163,6 +163,7 @@ UNLIMITED = FILLS.replace("LIMIT", "")
 FULL = "and the program goes on: the file cannot be made longer: "
 
 
+@pytest.mark.long
 def test_a_limit(job, tmp_path):
     done = job(2, UNLIMITED, MPIXLA_TRACE="traces", MPIXLA_TRACE_LIMIT="1.5")
     assert done.stdout.split() == ["20000"] * 2
@@ -253,6 +254,7 @@ def test_a_program_without_calls_leaves_what_was_there(job, tmp_path):
     assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == ["merged.json", "rank-0000.json"]
 
 
+@pytest.mark.long
 def test_under_mpirun_one_rank_answers(job, tmp_path):
     job(2, NOTHING, MPIXLA_TRACE="traces")
     main = "import sys; from mpixla.trace.__main__ import main; sys.exit(main(sys.argv[1:]))"

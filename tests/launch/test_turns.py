@@ -51,6 +51,7 @@ def ranks_of(done):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_another_order_of_ranks_compiles_nothing(job, tmp_path):
     """The second job has the ranks of its communicators, and so their places in the domain, the other way round."""
     first = ranks_of(job(4, MODEL, tmp_path / "cache", 1, timeout=200))

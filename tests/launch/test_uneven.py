@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from mpixla.trace.match import match
 from mpixla.trace.read import read
 from mpixla.trace.tables import who_waited
@@ -10,6 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
+@pytest.mark.long
 def test_the_others_wait_for_rank_0(job, tmp_path):
     options = ("--particles", "400", "--more", "6", "--steps", "10")
     done = job(3, RUN, EXAMPLES / "uneven.py", *options, MPIXLA_TRACE="traces")
