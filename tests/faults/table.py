@@ -252,6 +252,19 @@ MESSAGES = [
     ),
     _row(
         "messages",
+        "nobody receives one",
+        PLAIN,
+        """
+        mark()
+        if rank == 1:
+            mpixla.send(x, 0, comm=MPI.COMM_WORLD)
+        print(mpixla.allreduce(x, op=MPI.SUM, comm=MPI.COMM_WORLD))
+        """,
+        r"rank 0 ends and has not received 1 message of \d+ bytes that rank 1 sent with tag 0",
+        status=0,
+    ),
+    _row(
+        "messages",
         "two ranks receive first",
         TIMEOUT,
         """

@@ -51,7 +51,7 @@ def distributed(job):
         end = '\nif rank == 0: print("the end")\n'
         done = job(n, START + code + "\n    " + end.strip(), *arguments, python=LAUNCHER, **options)
         if done.returncode == 0:
-            assert done.stdout.endswith("the end\n"), done.stdout + done.stderr
+            assert "the end\n" in done.stdout, done.stdout + done.stderr  # in which order ranks print is chance
         return done
 
     return run
