@@ -16,10 +16,11 @@ VARIABLES = sorted(set(re.findall(r"MPIXLA_[A-Z_]+", README)))
 VALUES = ["-1", "\udcff\udcfe", "x" * 5000 + "\n"]
 
 
-def run(*arguments, **environment):
-    """Python alone, which is one rank."""
+def run(folder, *arguments, **environment):
+    """Python alone, which is one rank, in a folder of its own: a value may be taken for the name of a file."""
     return subprocess.run(
         [sys.executable, *arguments],
+        cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
         timeout=120,
@@ -30,10 +31,10 @@ def run(*arguments, **environment):
 
 @pytest.mark.parametrize("value", VALUES, ids=["negative", "bytes", "long"])
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_environment(variable, value):
+def test_environment(tmp_path, variable, value):
     """A call works, or importing mpixla fails with a sentence."""
     code = "import jax.numpy as jnp, mpixla; from mpi4py import MPI; print(mpixla.allreduce(jnp.ones(2), op=MPI.SUM))"
-    done = run("-c", code, **{variable: value})
+    done = run(tmp_path, "-c", code, **{variable: value})
     assert done.returncode in (0, 1), done.stderr
     if done.returncode == 0:
         assert "[1. 1.]" in done.stdout
@@ -55,8 +56,8 @@ def test_environment(variable, value):
     ],
     ids=["word", "empty", "option", "no-value", "nan", "bytes", "long"],
 )
-def test_command_line(arguments):
-    done = run("-m", "mpixla", *arguments)
+def test_command_line(tmp_path, arguments):
+    done = run(tmp_path, "-m", "mpixla", *arguments)
     assert done.returncode == 2, done.stderr
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr, done.stderr
