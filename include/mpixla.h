@@ -111,10 +111,10 @@ MPIXLA_API int mpixla_reduction_is_alive(int64_t id);
 MPIXLA_API int64_t mpixla_comm_register(mpixla_handle handle, const char *name);
 /* 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_comm_is_alive(int64_t id);
-/* The rank that is `disp` steps further in this direction of a Cartesian communicator, MPIXLA_PROC_NULL beyond a wall.
- * Of any other the ranks are a ring, and the direction is 0. Programs say so with "dest" or "source" as an array of the
- * two numbers. */
-MPIXLA_API int mpixla_comm_shift(int64_t id, int64_t direction, int64_t disp, int64_t *rank);
+/* The rank at the end of these `steps`, MPIXLA_PROC_NULL beyond a wall: `size` numbers, in pairs, a direction of a
+ * Cartesian communicator and by how many ranks, with each direction at most once. Of any other communicator the ranks
+ * are a ring, and the direction is 0. Programs say so with "dest" or "source" as an array of these numbers. */
+MPIXLA_API int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank);
 /* Which ranks of MPI_COMM_WORLD its processes are, in their order: for reports. */
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
@@ -174,8 +174,8 @@ MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
  *   order    of an array makes a token, and of a token, with the array as a second operand and result in one memory,
  *            the array: so values that a program carries put its calls in order. Works on every device.
  *   pack     of operands of one type makes one array: along the last axis, with the axes before it kept
- *   rank     gives an int32, this process's rank in the communicator "comm", or the one that is the "shift", an array
- *            of a direction and a displacement, from it
+ *   rank     gives an int32, this process's rank in the communicator "comm", or the one at the end of the "shift",
+ *            an array of steps as mpixla_comm_shift has them, or empty
  *   unpack   the other way of pack */
 typedef struct mpixla_helper_row {
     const char *name;
@@ -269,6 +269,10 @@ MPIXLA_API void mpixla_forked(void);
 
 /* From now on the process ends with the exit status 1, whatever it would have had. */
 MPIXLA_API int mpixla_exit_badly(void);
+
+/* From now on a thread of the library's calls MPI while requests are under way that nobody waits for, each time after
+ * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
+MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 
 /* From now on SIGINT ends the process if a call inside MPI lasts more than seconds after it, which the front end could
  * not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes a second

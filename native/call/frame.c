@@ -66,9 +66,9 @@ static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i
     const ffi_array *array = given->values[next];
     int is_rank = (int)(may_be_shifts >> i & 1U);
     if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX ||
-        (is_rank && array->size != 2))
+        (is_rank && (array->size == 0 || array->size % 2 != 0)))
         return error_set("attribute '%s' of %s must be %s", names[i], f->shape->mpi_name,
-                         is_rank ? "a 64-bit integer, or two of them: a direction and a displacement"
+                         is_rank ? "a 64-bit integer, or pairs of them: a direction and by how many ranks"
                                  : "an array of 64-bit integers");
     f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
     return 0;
@@ -107,8 +107,8 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
 
 /* The rank at the other end of a message, where the program says how far it is from here. */
 static int shift_resolve(frame *f, int attribute) {
-    const int64_t *shift = f->arrays[attribute].items;
-    return comm_shift(f->communicator, shift[0], shift[1], &f->attributes[attribute]);
+    const frame_array *steps = &f->arrays[attribute];
+    return comm_shift(f->communicator, steps->items, steps->size, &f->attributes[attribute]);
 }
 
 /* A rank of the communicator, or one of `also` (ending with a number that is not negative). */

@@ -122,7 +122,7 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     return 0;
 }
 
-int comm_shift(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
+static int step(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
     const topology *t = entry->topology;
     if (topology_shift(t, entry->rank, entry->size, direction, disp, rank) == 0) return 0;
     if (!t || t->dimensions < 0)
@@ -134,9 +134,24 @@ int comm_shift(const comm_entry *entry, int64_t direction, int64_t disp, int64_t
                      (long long)direction, entry->name, t->dimensions);
 }
 
-int mpixla_comm_shift(int64_t id, int64_t direction, int64_t disp, int64_t *rank) {
+int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank) {
+    int64_t here = entry->rank, to = here, there = 0;
+    for (int64_t i = 0; i < size; i += 2) {
+        for (int64_t j = 0; j < i; j += 2)
+            if (steps[j] == steps[i])
+                return error_set("a shift has direction %lld twice; give the sum of both", (long long)steps[i]);
+        if (step(entry, steps[i], steps[i + 1], &there)) return -1;
+        to = to == MPIXLA_PROC_NULL || there == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : to + (there - here);
+    }
+    *rank = to;
+    return 0;
+}
+
+int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank) {
     const comm_entry *entry = comm_find(id);
-    return entry ? comm_shift(entry, direction, disp, rank) : -1;
+    if (!entry) return -1;
+    if (size < 0 || size % 2 != 0) return error_set("a shift has pairs of numbers, but %lld of them", (long long)size);
+    return comm_shift(entry, steps, size, rank);
 }
 
 int mpixla_comm_is_alive(int64_t id) {

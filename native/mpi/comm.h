@@ -56,8 +56,8 @@ static inline int64_t comm_count(comm_entry *entry) {
     return so_far;
 }
 
-/* mpixla_comm_shift, of a communicator that was found. */
-int comm_shift(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank);
+/* mpixla_comm_shift, of a communicator that was found, and a size that is even. */
+int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
  * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */

@@ -1,6 +1,7 @@
 /* Ranks as values of a program, so that its text does not have them: attributes are "comm", and "shift", an array that
- * is empty for this process's own rank, or a direction and a displacement from it (mpixla_comm_shift).
+ * is empty for this process's own rank, or has the steps from it (mpixla_comm_shift).
  */
+#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -21,13 +22,11 @@ static int rank_read(const ffi_attributes *given, int64_t *rank) {
         return error_set("a rank takes the attributes 'comm', a number, and 'shift', an array");
     const ffi_scalar *comm = given->values[0];
     const ffi_array *shift = given->values[1];
-    if (comm->dtype != FFI_S64 || shift->dtype != FFI_S64 || (shift->size != 0 && shift->size != 2))
-        return error_set("'comm' of a rank is a 64-bit integer, and 'shift' has none or two of them");
+    if (comm->dtype != FFI_S64 || shift->dtype != FFI_S64 || shift->size > INT_MAX || shift->size % 2 != 0)
+        return error_set("'comm' of a rank is a 64-bit integer, and 'shift' has pairs of them, or none");
     const comm_entry *entry = comm_find(*(const int64_t *)comm->value);
     if (!entry) return -1;
-    const int64_t *steps = shift->data;
-    *rank = entry->rank;
-    return shift->size == 0 ? 0 : comm_shift(entry, steps[0], steps[1], rank);
+    return comm_shift(entry, shift->data, (int64_t)shift->size, rank);
 }
 
 static int32_t *result_of(const ffi_call_frame *call) {

@@ -79,16 +79,18 @@ static void reads_shifts(void) {
     call_shift_set(&c, "dest", 1, 1);
     CHECK_STR(read_call(&c, "sendrecv"),
               "a shift has direction 1, but communicator 'line' has 1 dimensions, which count from 0");
+    call_array_set(&c, ATTRIBUTE_DEST, 4, (const int64_t[]){0, 1, 0, 1});
+    CHECK_STR(read_call(&c, "sendrecv"), "a shift has direction 0 twice; give the sum of both");
     call_make(&c, "sendrecv", LEFT, ON);
     call_shift_set(&c, "dest", 0, 1);
     call_array_set(&c, ATTRIBUTE_DEST, 3, (const int64_t[]){0, 1, 2});
-    CHECK_STR(
-        read_call(&c, "sendrecv"),
-        "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or two of them: a direction and a displacement");
+    CHECK_STR(read_call(&c, "sendrecv"),
+              "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or pairs of them: a direction and by how "
+              "many ranks");
     call_array_set(&c, ATTRIBUTE_DEST, 0, (const int64_t[]){0});
-    CHECK_IN(read_call(&c, "sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or two of them");
+    CHECK_IN(read_call(&c, "sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or pairs of them");
     c.attributes.arrays[ATTRIBUTE_DEST].dtype = FFI_S32;
-    CHECK_IN(read_call(&c, "sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or two of them");
+    CHECK_IN(read_call(&c, "sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer, or pairs of them");
 }
 
 /* Each attribute of each operation in turn is left out, misspelt or of another type, and each place gets one more. */

@@ -49,7 +49,7 @@ static void refuses(void) {
     make(FIXTURE_RANK0, 2, 1, 1);
     CHECK_IN(call_run(&c), "a shift has direction 1, but communicator 'rank0' is not Cartesian");
     make(FIXTURE_RANK0, 3, 0, 0);
-    CHECK_IN(call_run(&c), "'shift' has none or two of them");
+    CHECK_IN(call_run(&c), "'shift' has pairs of them, or none");
     make(999, 0, 0, 0);
     CHECK_STR(call_run(&c), "communicator number 999 is not registered in this process");
     make(FIXTURE_RANK0, 0, 0, 0);

@@ -58,6 +58,10 @@ static void graphs(void) {
     CHECK(comm_look(FIXTURE_RANK0)->topology == NULL);
 }
 
+static int shift(int64_t comm, int64_t direction, int64_t disp, int64_t *rank) {
+    return mpixla_comm_shift(comm, (const int64_t[]){direction, disp}, 2, rank);
+}
+
 static void shifts(void) {
     static const int sizes[] = {3, 4}, periods[] = {0, 1}, place[] = {1, 3};
     static const struct {
@@ -81,23 +85,37 @@ static void shifts(void) {
     fake->cart_set(number, 2, sizes, periods, place);
     int64_t grid = registered(number), rank = -9;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        CHECK_INT(mpixla_comm_shift(grid, rows[i].direction, rows[i].disp, &rank), 0);
+        CHECK_INT(shift(grid, rows[i].direction, rows[i].disp, &rank), 0);
         CHECK_INT(rank, rows[i].rank);
     }
-    CHECK_INT(mpixla_comm_shift(grid, 2, 1, &rank), -1);
+    CHECK_INT(shift(grid, 2, 1, &rank), -1);
     CHECK_STR(mpixla_last_error(),
               "a shift has direction 2, but communicator 'new' has 2 dimensions, which count from 0");
-    CHECK_INT(mpixla_comm_shift(grid, -1, 1, &rank), -1);
+    CHECK_INT(shift(grid, -1, 1, &rank), -1);
+    /* Several steps: around a corner, and beyond a wall whatever comes next. */
+    static const struct {
+        int64_t steps[4], size, rank;
+    } far[] = {{{0}, 0, 7},           {{0, -1, 1, 1}, 4, 0},     {{1, 1, 0, -1}, 4, 0},
+               {{0, 1, 1, -2}, 4, 9}, {{0, 2, 1, 1}, 4, NOBODY}, {{1, 1, 0, 2}, 4, NOBODY}};
+    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        CHECK_INT(mpixla_comm_shift(grid, far[i].steps, far[i].size, &rank), 0);
+        CHECK_INT(rank, far[i].rank);
+    }
+    CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1, 1, 1, 2}, 4, &rank), -1);
+    CHECK_STR(mpixla_last_error(), "a shift has direction 1 twice; give the sum of both");
+    CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1, 1, 0}, 3, &rank), -1);
+    CHECK_STR(mpixla_last_error(), "a shift has pairs of numbers, but 3 of them");
+    CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1}, -2, &rank), -1);
     /* Without a grid: a ring. */
     for (int64_t disp = -9; disp < 10; disp++) {
-        CHECK_INT(mpixla_comm_shift(FIXTURE_RANK2, 0, disp, &rank), 0);
+        CHECK_INT(shift(FIXTURE_RANK2, 0, disp, &rank), 0);
         CHECK_INT(rank, (2 + disp + 4 * FIXTURE_SIZE) % FIXTURE_SIZE);
     }
-    CHECK_INT(mpixla_comm_shift(FIXTURE_RANK2, 1, 1, &rank), -1);
+    CHECK_INT(shift(FIXTURE_RANK2, 1, 1, &rank), -1);
     CHECK_STR(mpixla_last_error(),
               "a shift has direction 1, but communicator 'rank2' is not Cartesian: its ranks are one ring, whose "
               "direction is 0");
-    CHECK_INT(mpixla_comm_shift(999, 0, 1, &rank), -1);
+    CHECK_INT(shift(999, 0, 1, &rank), -1);
     CHECK_STR(mpixla_last_error(), "communicator number 999 is not registered in this process");
 }
 

@@ -1,5 +1,7 @@
 """Ranks that are given by how far away they are: who they are. What arrives is in the table of tests/reference.py."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +42,18 @@ def test_everybody_is_where_mpi_says(cart):
                 comm=cart,
             )
             assert float(got) == (-5 if source == MPI.PROC_NULL else source)
+
+
+def test_around_corners(cart):
+    """Several directions at once, against the coordinates that MPI has."""
+    rank, dims, periods, here = jnp.float32(cart.Get_rank()), *cart.Get_topo()
+    for disps in itertools.product((-1, 0, 2), repeat=cart.Get_dim()):
+        source = [at - disp for at, disp in zip(here, disps, strict=True)]
+        inside = all(wraps or 0 <= at < n for at, n, wraps in zip(source, dims, periods, strict=True))
+        directions = tuple(range(cart.Get_dim()))
+        ends = [mpixla.Shift(directions, tuple(sign * disp for disp in disps)) for sign in (-1, 1)]
+        got = mpixla.sendrecv(rank, jnp.float32(-5), *ends, comm=cart)
+        assert float(got) == (cart.Get_cart_rank(source) if inside else -5)
 
 
 def test_without_a_grid_the_ranks_are_a_ring(comm, rank):
@@ -101,6 +115,10 @@ def test_eager_calls_share_a_program(comm):
         ((0, 2**31), ValueError, "the numbers of a shift have 32 bits"),
         ((0.5, 1), TypeError, "direction of dest of send must be an integer, but is 0.5"),
         ((0, None), TypeError, "disp of dest of send must be an integer, but is None"),
+        (((0, 0), (1, 2)), ValueError, "a shift has direction 0 twice; give the sum of both"),
+        (((0, 1), (1,)), ValueError, "Give as many displacements as directions, and at least one."),
+        (((), ()), ValueError, "Give as many displacements as directions, and at least one."),
+        (((0, 1.5), (1, 2)), TypeError, "direction of dest of send must be an integer, but is 1.5"),
     ],
 )
 def test_wrong_shifts_are_refused_when_tracing(shift, error, sentence, comm):

@@ -325,9 +325,12 @@ static const uint32_t are_arrays = AXES | COUNTS | FILL | LEAVES | RECVCOUNTS | 
 static void shift_make(const fuzz_frame *f, fuzz_attribute *a, fuzz_bytes *b) {
     const topology *t = f->comm->topology;
     a->type = FFI_ATTRIBUTE_ARRAY;
-    a->size = 2;
-    a->elements[0] = t && t->dimensions > 0 ? fuzz_below(b, t->dimensions) : 0;
-    a->elements[1] = fuzz_rarely(b, 4) ? fuzz_number(b) : fuzz_below(b, 9) - 4;
+    int dimensions = t && t->dimensions > 0 ? t->dimensions : 1, first = fuzz_below(b, dimensions);
+    a->size = dimensions > 1 && fuzz_rarely(b, 4) ? 4 : 2;
+    for (int i = 0; i < a->size; i += 2) {
+        a->elements[i] = (first + i / 2) % dimensions;
+        a->elements[i + 1] = fuzz_rarely(b, 4) ? fuzz_number(b) : fuzz_below(b, 9) - 4;
+    }
 }
 
 static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..runtime import gpu, native, sites
-from ..runtime.comm import Comm
+from ..runtime.comm import Comm, Shift
 from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir, ordered, token_aval, tracked_axes
 from ..runtime.words import kind_of
 from .eager import call_eagerly
@@ -153,7 +153,8 @@ def _call_handler(
     for name in row.attributes:
         if isinstance(given[name], tuple):
             # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
-            arrays[name] = mlir.dense_int_array(np.ravel(given[name]).tolist())
+            numbers = given[name].steps if isinstance(given[name], Shift) else np.ravel(given[name]).tolist()
+            arrays[name] = mlir.dense_int_array(numbers)
         else:
             scalars[name] = given[name] if isinstance(given[name], str) else np.int64(_number(given[name]))
     aliases = {i: i for i in passed} if in_place else None

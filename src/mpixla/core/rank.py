@@ -17,7 +17,9 @@ _rank.def_impl(lambda *, comm, shift: jnp.int32(known_rank_at(comm, shift) if sh
 
 
 def _lower(ctx: Any, *, comm: Comm, shift: Shift | tuple[()]) -> Any:
-    rule = jax.ffi.ffi_lowering(native.RANK_TARGET, backend_config={"shift": mlir.dense_int_array(list(shift))})
+    rule = jax.ffi.ffi_lowering(
+        native.RANK_TARGET, backend_config={"shift": mlir.dense_int_array(shift.steps if shift else [])}
+    )
     return rule(ctx, comm=np.int64(comm.id))
 
 
@@ -41,5 +43,7 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
         ValueError: if the communicator has no such direction.
     """
     rank = ctypes.c_int64()
-    native.check(native.lib.mpixla_comm_shift(comm.id, shift.direction, shift.disp, ctypes.byref(rank)))
+    steps = shift.steps
+    array = (ctypes.c_int64 * len(steps))(*steps)
+    native.check(native.lib.mpixla_comm_shift(comm.id, array, len(steps), ctypes.byref(rank)))
     return rank.value

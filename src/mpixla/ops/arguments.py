@@ -36,15 +36,20 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
 
 
 def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
-    direction = as_integer(shift.direction, f"direction of {what}", name)
-    disp = as_integer(shift.disp, f"disp of {what}", name)
-    if max(abs(direction), abs(disp)) >= 2**31:
+    several = all(isinstance(values, (tuple, list)) for values in shift)
+    given: list[tuple[Any, ...]] = [tuple(values) if several else (values,) for values in shift]  # type: ignore[arg-type]
+    directions = tuple(as_integer(value, f"direction of {what}", name) for value in given[0])
+    disps = tuple(as_integer(value, f"disp of {what}", name) for value in given[1])
+    if not directions or len(directions) != len(disps):
+        raise ValueError(f"{what} of {name} is {shift}. Give as many displacements as directions, and at least one.")
+    if max(map(abs, directions + disps)) >= 2**31:
         raise ValueError(f"{what} of {name} is {shift}, but the numbers of a shift have 32 bits.")
+    taken = Shift(directions, disps) if several else Shift(directions[0], disps[0])
     try:
-        known_rank_at(comm, Shift(direction, disp))
+        known_rank_at(comm, taken)
     except ValueError as e:
         raise ValueError(f"{what} of {name} is {shift}: {e}.") from None
-    return Shift(direction, disp)
+    return taken
 
 
 def as_dest(value: Any, what: str, name: str, comm: Comm) -> int | Shift:

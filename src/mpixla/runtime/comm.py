@@ -39,9 +39,10 @@ class Shift(NamedTuple):
 
     Args:
         direction: the dimension of a Cartesian communicator, from 0. Of any other communicator the ranks are a ring,
-            and the direction is 0.
-        disp: by how many ranks: upwards, or downwards if it is negative. As ``comm.Shift(direction, disp)`` says,
-            beyond the end of a dimension is ``MPI.PROC_NULL``, or around the other end if it is periodic.
+            and the direction is 0. Or several dimensions: ``Shift((0, 1), (1, -1))`` is around a corner.
+        disp: by how many ranks: upwards, or downwards if it is negative; for several directions, one for each. As
+            ``comm.Shift(direction, disp)`` says, beyond the end of a dimension is ``MPI.PROC_NULL``, or around the
+            other end if it is periodic.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -53,8 +54,13 @@ class Shift(NamedTuple):
         True
     """
 
-    direction: int
-    disp: int
+    direction: int | tuple[int, ...]
+    disp: int | tuple[int, ...]
+
+    @property
+    def steps(self) -> list[int]:
+        """Each direction, and how far it goes there: one after the other, as the C library takes them."""
+        return np.ravel(np.transpose([np.ravel(self.direction), np.ravel(self.disp)])).tolist()
 
 
 @dataclass(frozen=True)
