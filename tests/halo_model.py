@@ -7,6 +7,7 @@ is a cell of the domain that exactly one block owns.
 from dataclasses import dataclass
 
 import numpy as np
+from mpi4py import MPI
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,18 @@ class Grid:
         own = np.ix_(*(p[o] for p, o in zip(places, owned, strict=True)))
         result[np.ix_(*owned)] = domain[own]
         return np.moveaxis(result, front, self.axes)
+
+
+def dims_of(dimensions, size):
+    """The ways to share the ranks between dimensions that differ most."""
+    balanced = tuple(MPI.Compute_dims(size, dimensions))
+    return sorted({balanced, balanced[::-1]}, reverse=True)
+
+
+def blocks_of(grid, size, dtype=np.float64, draw=0):
+    """The blocks of all ranks, with random values in the ghosts too."""
+    rng = np.random.default_rng([draw, sum(grid.widths)])
+    values = [rng.integers(-9, 10, grid.shape(r)) for r in range(size)]
+    if np.dtype(dtype).name == "float8_e8m0fnu":  # powers of two only
+        values = [2.0 ** abs(x) for x in values]
+    return [x.astype(dtype) for x in values]

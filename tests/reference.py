@@ -384,6 +384,13 @@ ROWS = [
         variants=lambda size: [{"periodic": True}, {"periodic": False}],
     ),
     Row(
+        "halo_start",
+        call=lambda x, comm, periodic: mpixla.halo_wait(mpixla.halo_start(x, _chain_of(comm, periodic))[0])[0],
+        model=lambda inputs, rank, periodic: _chain(len(inputs), periodic).exchanged(_first(inputs), rank),
+        shapes=lambda shape, rank, size, periodic: [(*_chain(size, periodic).shape(rank), *shape)],
+        variants=lambda size: [{"periodic": True}, {"periodic": False}],
+    ),
+    Row(
         "iallgather",
         call=lambda x, comm: mpixla.wait(mpixla.iallgather(x, comm=comm)),
         model=lambda inputs, rank: np.stack(_first(inputs)),

@@ -108,3 +108,15 @@ def waitall(requests: list[Any], **_: Any) -> list[Any]:
 
 def after_start(requests: Any, arrays: Any) -> Any:
     return arrays
+
+
+def before_wait(requests: Any, arrays: Any) -> tuple[Any, Any]:
+    return requests, arrays
+
+
+def halo_start(x: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
+    return x, x
+
+
+def halo_wait(request: Any, work: Any) -> tuple[Any, Any]:
+    return request, work

@@ -324,7 +324,7 @@ def halo(scope: Scope) -> None:
     def one(inputs: list[list[np.ndarray]], rank: int, w: int) -> list[np.ndarray]:
         return [grids[w].exchanged([own[0] for own in inputs], rank)]
 
-    scope.call("halo_exchange", comm, [leaves], arguments, comm.model(one))
+    scope.call(core.choose(["halo_exchange", "in_halves"]), comm, [leaves], arguments, comm.model(one))
 
 
 # Messages
@@ -510,15 +510,16 @@ def waiting(scope: Scope) -> None:
 
 
 def held(scope: Scope) -> None:
-    """after_start: the same array, for what is computed after the start."""
+    """The same array, for what is computed after the start, or after the start of the cotangents."""
     core = scope.core
     if not scope.pending:
         return
     some = scope.pending[: core.rng.integers(1, 3)]
     work = scope.pick()
     requests = ", ".join(r.name for r in some)
-    core.ops["after_start"] += 1
-    scope.local(f"mpixla.after_start([{requests}], {work})", [work], lambda a: a, grown=work in scope.grown)
+    name, result = core.choose([("after_start", ""), ("before_wait", "[1]")])
+    core.ops[name] += 1
+    scope.local(f"mpixla.{name}([{requests}], {work}){result}", [work], lambda a: a, grown=work in scope.grown)
 
 
 # What a rank computes

@@ -92,6 +92,7 @@ class Core:
 SMALL = [(), (1,), (3,), (2, 2), (4,), (2, 3), (1, 3)]
 EMPTY = [(0,), (2, 0)]
 MOST = 48  # items of an array that are still let grow
+OF_PRELUDE = ("in_halves",)  # operations that are no function of mpixla's
 
 
 class Scope:
@@ -242,7 +243,7 @@ class Scope:
         """Adds a call of an operation.
 
         Args:
-            op: its name in mpixla.
+            op: its name in mpixla, or in prelude.py.
             operands: for each argument the leaves of a pytree; one leaf is an array.
             arguments: the text of the other arguments, with a comma in front.
             model: from one leaf of each argument to `results` values.
@@ -266,7 +267,8 @@ class Scope:
             arguments += ', cotangent="varying"'
             replicated = False
         tree = core.choose(["list", "dict"])
-        text = f"mpixla.{called}({', '.join(_argument(a, tree, keys) for a in operands)}{arguments}{comm.argument})"
+        of = "" if op in OF_PRELUDE else "mpixla."
+        text = f"{of}{called}({', '.join(_argument(a, tree, keys) for a in operands)}{arguments}{comm.argument})"
         count = leaves * results
 
         def result_text(waited: str) -> str:

@@ -10,16 +10,10 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from halo_model import Grid
+from halo_model import Grid, blocks_of, dims_of
 from reference import DTYPES, bits
 
 SIZE = MPI.COMM_WORLD.Get_size()
-
-
-def dims_of(dimensions):
-    """The ways to share the ranks between dimensions that differ most."""
-    balanced = tuple(MPI.Compute_dims(SIZE, dimensions))
-    return sorted({balanced, balanced[::-1]}, reverse=True)
 
 
 GRIDS = [
@@ -37,13 +31,13 @@ GRIDS = [
         (3, (1, 2, 3), (2, 0, 1), 3),
         (3, (2, 0, 1), (3, 0, 2), 4),
     ]
-    for dims in dims_of(dimensions)
+    for dims in dims_of(dimensions, SIZE)
     for periods in itertools.product((False, True), repeat=dimensions)
 ]
 # Fewer, which have a wall and a ring where there are two dimensions.
 SOME = [g for g in GRIDS if g.widths in [(3,), (2,), (2, 3), (1, 2), (1, 2, 3)] and any(g.periods)]
-SOME = [g for g in SOME if len(g.dims) == 1 or (not all(g.periods) and g.dims == dims_of(len(g.dims))[0])]
-MIXED = Grid(dims_of(2)[0], (False, True), (1, 2), (0, 1), 2)
+SOME = [g for g in SOME if len(g.dims) == 1 or (not all(g.periods) and g.dims == dims_of(len(g.dims), SIZE)[0])]
+MIXED = Grid(dims_of(2, SIZE)[0], (False, True), (1, 2), (0, 1), 2)
 
 
 @pytest.fixture
@@ -58,15 +52,6 @@ def cart(comm):
     yield make
     for c in made:
         c.Free()
-
-
-def blocks_of(grid, size, dtype=np.float64, draw=0):
-    """The blocks of all ranks, with random values in the ghosts too."""
-    rng = np.random.default_rng([draw, sum(grid.widths)])
-    values = [rng.integers(-9, 10, grid.shape(r)) for r in range(size)]
-    if np.dtype(dtype).name == "float8_e8m0fnu":  # powers of two only
-        values = [2.0 ** abs(x) for x in values]
-    return [x.astype(dtype) for x in values]
 
 
 def call(grid, comm):
@@ -133,7 +118,7 @@ def test_keys(cart, rank, size, how):
 
 
 def test_default_axes_and_one_width(cart, rank, size):
-    grid = Grid(dims_of(2)[0], (False, True), (2, 2), (0, 1), 3)
+    grid = Grid(dims_of(2, SIZE)[0], (False, True), (2, 2), (0, 1), 3)
     blocks, c = blocks_of(grid, size), cart(grid)
     want = grid.exchanged(blocks, rank)
     for width, axes in ((2, None), (np.int32(2), (-3, -2)), ([2, 2], np.array([0, -2]))):
@@ -142,7 +127,7 @@ def test_default_axes_and_one_width(cart, rank, size):
 
 def test_one_dimension_of_a_grid(cart, rank, size):
     """A sub-communicator has dimensions, walls and neighbours of its own."""
-    c = cart(Grid(dims_of(2)[0], (False, True), (), (), 0))
+    c = cart(Grid(dims_of(2, SIZE)[0], (False, True), (), (), 0))
     for kept in (0, 1):
         sub = c.Sub([kept == 0, kept == 1])
         grid = Grid((sub.Get_size(),), (kept == 1,), (2,), (1,), 2)
@@ -210,7 +195,7 @@ def test_pytree(how, same, cart, rank, size):
 
 def test_fields_with_negative_axes(cart, rank, size):
     """Counted from the end, the axes are others for an array that has more of them."""
-    flat = Grid(dims_of(2)[0], (True, False), (1, 1), (0, 1), 2)
+    flat = Grid(dims_of(2, SIZE)[0], (True, False), (1, 1), (0, 1), 2)
     deep = Grid(flat.dims, flat.periods, (1, 1), (1, 2), 3)
     blocks = [blocks_of(grid, size, draw=i) for i, grid in enumerate((flat, deep))]
     got = mpixla.halo_exchange((blocks[0][rank], blocks[1][rank]), cart(flat), axes=(-2, -1))

@@ -116,7 +116,7 @@ def test_carried_through_while_loop_and_cond(rank, size):
 
 @pytest.mark.two_ranks
 def test_after(rank, size, capfd):
-    """The custom call that waits takes what it comes after; values do not change."""
+    """The id that is waited for comes out of a call that takes what the wait comes after; values do not change."""
     below, above = neighbours(rank, size)
 
     def step(x):
@@ -128,7 +128,8 @@ def test_after(rank, size, capfd):
     lines = jax.jit(step).lower(x).as_text().splitlines()
     (wait,) = [line for line in lines if "@mpixla_wait_recv" in line]
     sine = next(line.split()[0] for line in lines if "stablehlo.sine" in line)
-    assert f"{sine}," in wait
+    (order,) = [line for line in lines if "@mpixla_order" in line and f"{sine}," in line]
+    assert f"({order.split()[0]}," in wait
     for how in ("eager", "jit"):
         y, work = run(how, step)(x)
         np.testing.assert_array_equal(y, np.arange(3.0) + below)
@@ -186,6 +187,71 @@ def test_after_start_is_the_identity(rank, size):
     np.testing.assert_array_equal(both, np.stack([want, (np.array(x) + 1) ** 2 + np.arange(3.0) + below + 1]))
     with pytest.raises(TypeError, match="after_start needs a Request, .* but got an int"):
         mpixla.after_start(3, x)
+    with pytest.raises(TypeError, match="before_wait needs a Request, .* but got an int"):
+        mpixla.before_wait(3, x)
+
+
+def order_of(text, *names):
+    """In which lines of an optimized program, in the order in which it runs, each of these is called."""
+    lines = text[text.index("ENTRY") :].splitlines()
+    return [[i for i, line in enumerate(lines) if f'"mpixla_{name}"' in line or f" {name}(" in line] for name in names]
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_derivatives_overlap_too(rank, size, mode):
+    """Each product comes after a start and before the wait, those of the derivative as well."""
+    below, above = neighbours(rank, size)
+    matrix = jnp.arange(9.0).reshape(3, 3) + rank
+
+    def f(x):
+        request = mpixla.isendrecv(x, x, below, above)
+        work = matrix @ mpixla.after_start(request, x)
+        request, work = mpixla.before_wait(request, work)
+        return jnp.vdot(work, work) / 2 + mpixla.wait(request).sum()
+
+    x = jnp.arange(3.0) + rank
+    if mode == "forward":
+        derivative = jax.jit(lambda x: jax.jvp(f, (x,), (x + 1,)))
+        want = np.vdot(matrix @ x, matrix @ (x + 1)) + (np.arange(3) + below + 1).sum()
+        np.testing.assert_allclose(derivative(x)[1], want)
+    else:
+        derivative = jax.jit(jax.grad(f))
+        np.testing.assert_allclose(derivative(x), matrix.T @ matrix @ x + 1)
+        np.testing.assert_allclose(jax.grad(f)(x), matrix.T @ matrix @ x + 1)
+        np.testing.assert_allclose(jax.vmap(jax.grad(f))(jnp.stack([x, x]))[1], matrix.T @ matrix @ x + 1)
+    starts, products, waits = order_of(derivative.lower(x).compile().as_text(), "isendrecv", "dot", "wait_recv")
+    assert len(starts) == len(products) == len(waits) == 2
+    for start, product, wait in zip(starts, products, waits, strict=True):
+        assert start < product < wait
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, mpixla.jit, lambda f: f], ids=["jit", "mpixla.jit", "eager"])
+def test_before_wait_is_the_identity(rank, size, wrap):
+    """Whatever the requests and the arrays; what does not reach the result has no cotangent that could be NaN."""
+    below, above = neighbours(rank, size)
+
+    def step(x):
+        requests = {
+            "one": mpixla.isendrecv(x, x, below, above),
+            "tree": mpixla.iallreduce({"a": x, "b": jnp.int32(rank)}, MPI.SUM),
+        }
+        work = {"x": jnp.sin(x), "n": jnp.arange(3), "key": jax.random.key(3), "unused": jnp.sqrt(x)}
+        requests, work = mpixla.before_wait(requests, work)
+        total = mpixla.wait(requests["tree"])
+        return mpixla.wait(requests["one"]) * work["x"] + total["a"], total["b"], work
+
+    x = jnp.arange(3.0)
+    y, total, work = wrap(step)(x)
+    np.testing.assert_allclose(y, np.sin(np.arange(3.0)) * np.arange(3.0) + size * np.arange(3.0))
+    assert total == sum(range(size))
+    np.testing.assert_array_equal(work["n"], np.arange(3))
+    assert (jax.random.key_data(work["key"]) == jax.random.key_data(jax.random.key(3))).all()
+    slope = jax.grad(lambda x: wrap(step)(x)[0].sum())(jnp.zeros(3))  # where the square root has none
+    np.testing.assert_array_equal(slope, [1, 1, 1])
+    empty = mpixla.before_wait([], x)
+    assert empty[0] == []
+    assert empty[1] is x
 
 
 @pytest.mark.not_checked

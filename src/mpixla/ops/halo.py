@@ -1,7 +1,7 @@
 """Ghost zones of blocks on a Cartesian communicator."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
-from ..core.tree import data_of, is_key, plan_of_each
+from ..core.tree import Plan, data_of, is_key, plan_of_each
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
@@ -70,59 +70,59 @@ _dimensions: dict[Comm, int] = {}
 forget_when_freed(_dimensions)
 
 
-def _dimensions_of(comm: Any, c: Comm) -> int:
+def _dimensions_of(comm: Any, c: Comm, name: str) -> int:
     if c not in _dimensions:
         if comm.Get_topology() != MPI.CART:
             raise TypeError(
-                f"halo_exchange needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
+                f"{name} needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
                 "comm.Create_cart(dims, periods)."
             )
         _dimensions[c] = MPI.Cartcomm(comm).Get_dim()
     return _dimensions[c]
 
 
-def _one_for_each(values: Any, what: str, dimensions: int) -> tuple[int, ...]:
+def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
     """Integers, one for each dimension."""
     if isinstance(values, jax.core.Tracer):
-        as_integer(values, what, "halo_exchange")
+        as_integer(values, what, name)
     values = list(values) if hasattr(values, "__len__") else [values]
     if len(values) != dimensions:
         raise ValueError(
-            f"{what} of halo_exchange has {len(values)} entries, but the communicator has {dimensions} dimension(s). "
+            f"{what} of {name} has {len(values)} entries, but the communicator has {dimensions} dimension(s). "
             "Give one for each."
         )
-    return tuple(as_integer(value, f"{what}[{i}]", "halo_exchange") for i, value in enumerate(values))
+    return tuple(as_integer(value, f"{what}[{i}]", name) for i, value in enumerate(values))
 
 
-def _widths(width: Any, dimensions: int) -> tuple[int, ...]:
+def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
     if hasattr(width, "__len__") and getattr(width, "ndim", 1) == 1:
-        widths = _one_for_each(width, "width", dimensions)
+        widths = _one_for_each(width, "width", dimensions, name)
     else:
-        widths = (as_integer(width, "width", "halo_exchange"),) * dimensions
+        widths = (as_integer(width, "width", name),) * dimensions
     if any(w < 0 for w in widths):
-        raise ValueError(f"width of halo_exchange is {width}, but a ghost zone cannot be negative. Pass 0 for none.")
+        raise ValueError(f"width of {name} is {width}, but a ghost zone cannot be negative. Pass 0 for none.")
     return widths
 
 
-def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...]) -> tuple[int, ...]:
+def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name: str) -> tuple[int, ...]:
     """The axes, counted from the front, of one array that has room for the ghosts."""
     for axis in axes:
         if not -x.ndim <= axis < x.ndim:
             raise ValueError(
-                f"halo_exchange was to exchange along axis {axis}, but an array of shape {x.shape} has {x.ndim} axes. "
+                f"{name} was to exchange along axis {axis}, but an array of shape {x.shape} has {x.ndim} axes. "
                 "Pass axes=, the axis of x that each dimension of the communicator is."
             )
     own = tuple(axis % x.ndim for axis in axes)
     if len(set(own)) < len(own):
         raise ValueError(
-            f"axes of halo_exchange are {axes}, which names an axis twice for an array of shape {x.shape}. Each "
+            f"axes of {name} are {axes}, which names an axis twice for an array of shape {x.shape}. Each "
             "dimension of the communicator needs an axis of its own."
         )
     for axis, width in zip(own, widths, strict=True):
         inner = x.shape[axis] - 2 * width
         if width > 0 and inner < width:
             raise ValueError(
-                f"halo_exchange of width {width} along axis {axis} needs at least {3 * width} items there, a ghost "
+                f"{name} of width {width} along axis {axis} needs at least {3 * width} items there, a ghost "
                 f"zone on each side and as many items between them, but x has shape {x.shape}. Use larger blocks on "
                 "fewer ranks, or a smaller width."
             )
@@ -170,18 +170,36 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
         True
         >>> ring.Free()
     """
+    blocks = blocks_of(x, comm, width, axes, "halo_exchange")
+    data = blocks.data
+    if data and any(blocks.widths):
+        data = _exchange.bind(*data, axes=blocks.axes, comm=blocks.comm, width=blocks.widths)
+    return blocks.plan.tree_of(data)
+
+
+class Blocks(NamedTuple):
+    """What is exchanged: the arrays of a pytree, which has its plan, and along which of their axes, how wide."""
+
+    data: list[Any]
+    plan: Plan
+    axes: Axes
+    comm: Comm
+    widths: tuple[int, ...]
+
+
+def blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> Blocks:
+    """Checks the arguments of the operation ``name``, and says what they mean.
+
+    Raises:
+        TypeError, ValueError: as ``halo_exchange``.
+    """
     if comm is None:
-        raise TypeError(
-            "halo_exchange needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives."
-        )
+        raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
     c = comm_of(comm)
-    dimensions = _dimensions_of(comm, c)
-    widths = _widths(width, dimensions)
-    given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions)
+    dimensions = _dimensions_of(comm, c, name)
+    widths = _widths(width, dimensions, name)
+    given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
     leaves, tree = jax.tree.flatten(x)
-    arrays = [leaf if is_key(leaf) else as_array(leaf, "x", "halo_exchange") for leaf in leaves]
-    own = tuple(_axes_of(array, given, widths) for array in arrays)
-    data = [data_of(array) for array in arrays]
-    if data and any(widths):
-        data = _exchange.bind(*data, axes=own, comm=c, width=widths)
-    return plan_of_each(tree, arrays).tree_of(data)
+    arrays = [leaf if is_key(leaf) else as_array(leaf, "x", name) for leaf in leaves]
+    own = tuple(_axes_of(array, given, widths, name) for array in arrays)
+    return Blocks([data_of(array) for array in arrays], plan_of_each(tree, arrays), own, c, widths)

@@ -4,7 +4,7 @@ The rows that they refer to are in native/tables/requests.def. ARCHITECTURE.md, 
 are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching
 
-from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make, row_major
+from ..core import hold
+from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make
 from ..core.rules import batch_like, define_jvp, with_batch_at
-from ..core.tree import Plan, is_key, joins, moves
+from ..core.tree import Plan, data_of, joins, moves, plan_of_each
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, comm_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir, vary, varying_axes
+from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, vary, varying_axes
 from ..runtime.words import kind_of
 from .arguments import (
     as_dest,
@@ -117,7 +118,6 @@ def _row_result_shape(*operands: ShapedArray, gives: _Type | None, **params: Any
     return [ShapedArray(*gives)] if gives else []
 
 
-# A wait takes all operands, those that are to be computed before it as well.
 _WAITS = ("wait", "wait_recv", "wait_send")
 _rows: dict[str, Primitive] = {
     name: make(name, _row_result_shape, row=row, lower=lower_all)
@@ -162,18 +162,18 @@ def _wait_fun(request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     batch = request_id.shape[:-1]
     comm = comm_of(MPI.COMM_SELF) if call.transposed else call.comm
     if call.name == "isend":
-        _rows["wait_send"].bind(request_id, *operands[1:], comm=comm, gives=None)
+        _rows["wait_send"].bind(request_id, comm=comm, gives=None)
         return [operands[0]]
     shape = call.gives.shape
     if call.keeps:
         gives, kept = _Type((*shape, *batch[::-1]), call.gives.dtype), _batch_behind(operands[0], len(batch))
-        (y,) = _rows["wait_recv"].bind(request_id, kept, *operands[1:], comm=comm, gives=gives)
+        (y,) = _rows["wait_recv"].bind(request_id, kept, comm=comm, gives=gives)
         return [_batch_in_front(y, len(batch))]
     if not call.gives_stacked:
         gives = _Type((*batch, *shape), call.gives.dtype)
-        return _rows["wait"].bind(request_id, *operands, comm=comm, gives=gives)
+        return _rows["wait"].bind(request_id, comm=comm, gives=gives)
     gives = _Type((shape[0], *batch, *shape[1:]), call.gives.dtype)
-    (y,) = _rows["wait"].bind(request_id, *operands, comm=comm, gives=gives)
+    (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
     return [jnp.moveaxis(y, 0, len(batch))]
 
 
@@ -250,7 +250,7 @@ def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
 
 
 def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
-    # The id of the values is known in reverse mode, and has their batch.
+    # The id of the values is known in reverse mode, and has their batch; nothing else is done with it.
     return _wait.bind(*tangents, primals[0], call=call)
 
 
@@ -267,7 +267,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         results.append(None)
     if call.keeps:
         results.append(ct if call.source is None else of_template(ct, call.source, call.comm))
-    for x in operands[len(results) - 1 :]:  # came before, but did not matter
+    for x in operands[len(results) - 1 :]:  # the id of the values
         results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
     return _cotangents(results, (request_id, *operands))
 
@@ -300,7 +300,7 @@ def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[
 
 
 def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
-    own = 2 if call.keeps else 1  # the others come before, whatever their batch
+    own = 2 if call.keeps else 1  # then comes the id of the values
     if all(d is None for d in dims[:own]):
         return _wait.bind(*operands, call=call), [None]
     if dims[0] is None:
@@ -354,30 +354,71 @@ class Request:
         request._id, request._kept = leaves
         return request
 
+    def ids(self) -> list[Any]:
+        """Those of the communications that it stands for."""
+        return [self._id]
+
+    def with_ids(self, ids: Iterator[Any]) -> "Request":
+        """The same with the next of these ids, as many as it has."""
+        return Request.tree_unflatten(self._call, (next(ids), self._kept))
+
+    def with_template(self, template: Any) -> "Request":
+        """The same with another array that remains where nothing arrives."""
+        return Request.tree_unflatten(self._call, (self._id, template))
+
     def __repr__(self) -> str:
         """What was started, for messages."""
         return f"Request({self._call})"
 
 
-@jax.tree_util.register_pytree_node_class
-class _RequestOfTree(Request):
-    """Several requests, whose results make up a pytree."""
+class RequestOfSeveral(Request):
+    """Several requests, with arrays that their results are put together with."""
 
-    __slots__ = ("_plan", "_requests")
-    _plan: Plan
+    __slots__ = ("_kept", "_plan", "_requests")
+    _plan: Any
     _requests: list[Request]
+    _kept: list[Any]
 
-    def tree_flatten(self) -> tuple[list[Request], Plan]:  # type: ignore[override]
-        return self._requests, self._plan
+    def __init__(self, plan: Any, requests: Sequence[Request], kept: Sequence[Any] = ()):
+        self._plan, self._requests, self._kept = plan, list(requests), list(kept)
+
+    def tree_flatten(self) -> tuple[tuple[list[Request], list[Any]], Any]:
+        """The requests and the arrays, and how they go together."""
+        return (self._requests, self._kept), self._plan
 
     @classmethod
-    def tree_unflatten(cls, plan: Plan, requests: Any) -> "Request":  # type: ignore[override]
+    def tree_unflatten(cls, plan: Any, parts: Any) -> "Request":
+        """A request of these parts."""
         request = object.__new__(cls)
-        request._plan, request._requests = plan, list(requests)
+        request._plan = plan
+        request._requests, request._kept = parts
         return request
+
+    def wait(self, after: Any) -> Any:
+        """Waits for all of them, once the arrays ``after`` were computed, and puts the results together."""
+        raise NotImplementedError
+
+    def ids(self) -> list[Any]:
+        """Those of all of them."""
+        return [request_id for request in self._requests for request_id in request.ids()]
+
+    def with_ids(self, ids: Iterator[Any]) -> "Request":
+        """The same with the next of these ids."""
+        return type(self)(self._plan, [request.with_ids(ids) for request in self._requests], self._kept)
 
     def __repr__(self) -> str:
         return f"Request({', '.join(map(repr, self._requests))})"
+
+
+@jax.tree_util.register_pytree_node_class
+class _RequestOfTree(RequestOfSeveral):
+    """Several requests, whose results make up a pytree."""
+
+    __slots__ = ()
+    _plan: Plan
+
+    def wait(self, after: Any) -> Any:
+        return self._plan.tree_of(waitall(self._requests, after=after))
 
 
 def _type(x: Any) -> _Type:
@@ -389,7 +430,7 @@ def _started(call: _Call, *operands: Any, keeps: Any = None) -> Request:
     return Request.tree_unflatten(call, (request_id, keeps))
 
 
-_of_tree = _RequestOfTree.tree_unflatten
+_of_tree = _RequestOfTree
 
 
 def wait(request: Request, *, after: Any = None) -> Any:
@@ -405,8 +446,8 @@ def wait(request: Request, *, after: Any = None) -> Any:
 
     Derivative:
         Linear. Reverse mode starts the communication of the cotangents here, and waits for it where the request was
-        started. ``after`` matters in forward mode only. The ranks must wait for the requests between them in the same
-        order.
+        started. ``after`` matters in forward mode only; ``before_wait`` in both. The ranks must wait for the requests
+        between them in the same order.
 
     Raises:
         TypeError: for what is no request.
@@ -425,11 +466,12 @@ def wait(request: Request, *, after: Any = None) -> Any:
         True
     """
     _refuse_other_than_requests(request, "wait")
-    if isinstance(request, _RequestOfTree):
-        return request._plan.tree_of(waitall(request._requests, after=after))
+    if isinstance(request, RequestOfSeveral):
+        return request.wait(after)
+    if after is not None:
+        request, _ = before_wait(request, after)
     kept = [] if request._kept is None else [request._kept]
-    before = [jnp.asarray(x) for x in jax.tree_util.tree_leaves(after)]
-    return _wait.bind(request._id, *kept, *before, call=request._call)[0]
+    return _wait.bind(request._id, *kept, call=request._call)[0]
 
 
 def waitall(requests: Sequence[Request], *, after: Any = None) -> list[Any]:
@@ -477,7 +519,8 @@ def after_start(requests: Any, arrays: Any) -> Any:
         jitted function. What is computed from them is computed after the start.
 
     Derivative:
-        That of the identity.
+        That of the identity. Reverse mode waits for the communication of the cotangents after those of the arrays were
+        computed.
 
     Raises:
         TypeError: for what is no request.
@@ -494,41 +537,69 @@ def after_start(requests: Any, arrays: Any) -> Any:
         >>> bool((work == 0).all())
         True
     """
-    ids = []
-    for request in jax.tree.leaves(requests, is_leaf=lambda r: isinstance(r, Request)):
-        _refuse_other_than_requests(request, "after_start")
-        ids += [part._id for part in getattr(request, "_requests", [request])]
+    ids = _ids_of(requests, "after_start")
     if not any(isinstance(request_id, jax.core.Tracer) for request_id in ids):
         return arrays  # they were started before
 
-    def hold(x: Any) -> Any:
-        if is_key(x):
-            return jax.random.wrap_key_data(hold(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-        return _after_start.bind(jnp.asarray(x), *ids)
-
-    return jax.tree.map(hold, arrays)
+    leaves, tree = jax.tree.flatten(arrays)
+    leaves = [jnp.asarray(x) for x in leaves]
+    return plan_of_each(tree, leaves).tree_of([hold.after(data_of(x), ids) for x in leaves])
 
 
-# What after_start does to an array: nothing, in its memory, by a custom call that takes ids as well. A data dependence
-# is all that XLA keeps: it would remove an optimization barrier before it decides the order of computations.
+def before_wait(requests: Any, arrays: Any) -> tuple[Any, Any]:
+    """Gives requests back that are to be waited for once these arrays were computed, and the arrays.
 
-_after_start = Primitive("after_start")
+    It is the counterpart of ``after_start``. ``wait(request, after=arrays)`` does the same, but says nothing about
+    reverse mode, where communication starts at the wait. Where what follows uses the arrays that this returns, their
+    computation backward comes after that start, and overlaps too.
+
+    Args:
+        requests: a request, or a pytree of them.
+        arrays: the arrays that the communication overlaps with, a pytree of them.
+
+    Returns:
+        The requests and the arrays, in the same memory.
+
+    Derivative:
+        That of the identity. What reverse mode computes from the arrays' cotangents, it computes after it has started
+        the communication of the cotangents.
+
+    Raises:
+        TypeError: for what is no request.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> @jax.jit
+        ... def step(x):
+        ...     request = mpixla.iallreduce(x, op=MPI.SUM)
+        ...     work = jnp.sin(mpixla.after_start(request, x)) * 2
+        ...     request, work = mpixla.before_wait(request, work)
+        ...     return mpixla.wait(request) + work
+        >>> bool((jax.grad(lambda x: step(x).sum())(jnp.zeros(3)) == 3).all())
+        True
+    """
+    ids = _ids_of(requests, "before_wait")
+    leaves, tree = jax.tree.flatten(arrays)
+    if not leaves or not ids:
+        return requests, arrays
+    leaves = [jnp.asarray(x) for x in leaves]
+    ids, data = hold.before(ids, [data_of(x) for x in leaves])
+    found = iter(ids)
+    held = jax.tree.map(lambda request: request.with_ids(found), requests, is_leaf=_is_request)
+    return held, plan_of_each(tree, leaves).tree_of(data)
 
 
-def _after_start_lower(ctx: Any, x: Any, *ids: Any) -> Any:
-    rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
-    return rule(ctx, row_major(ctx, 0, x), *ids)
+def _is_request(x: Any) -> bool:
+    return isinstance(x, Request)
 
 
-_after_start.def_abstract_eval(lambda x, *ids: x)
-_after_start.def_impl(lambda x, *ids: x)  # what was dispatched before runs before
-mlir.register_lowering(_after_start, _after_start_lower)
-ad.primitive_jvps[_after_start] = lambda primals, tangents: (
-    _after_start.bind(*primals),
-    tangents[0] if type(tangents[0]) is ad.Zero else _after_start.bind(tangents[0], *primals[1:]),
-)
-ad.primitive_transposes[_after_start] = lambda ct, x, *ids: [ct, *[None for _ in ids]]
-batching.primitive_batchers[_after_start] = lambda operands, axes: (_after_start.bind(*operands), axes[0])
+def _ids_of(requests: Any, name: str) -> list[Any]:
+    """Those of a pytree of requests."""
+    found = jax.tree.leaves(requests, is_leaf=_is_request)
+    for request in found:
+        _refuse_other_than_requests(request, name)
+    return [request_id for request in found for request_id in request.ids()]
 
 
 def _refuse_other_than_requests(request: Any, name: str) -> None:

@@ -1,0 +1,193 @@
+"""halo_exchange in two halves, ``halo_start`` and ``halo_wait``, between which a program computes.
+
+A rank sends a message to each neighbour, diagonal ones too. Each message is as long as the block along the other
+dimensions, ghosts included, and they are put in place in the order of how many dimensions they cross: so around a
+corner between a wall and a neighbour, where no message of a diagonal neighbour comes, remains what the neighbour's own
+message has there, as in halo_exchange. No rank's program says who the neighbours are, or whether it has any.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import lax
+from mpi4py import MPI
+
+from ..core import hold
+from ..core.pack import pack, unpack
+from ..core.tree import Plan
+from ..runtime.comm import Shift
+from ..runtime.words import kind_of
+from .halo import Axes, Tree, blocks_of
+from .request import Request, RequestOfSeveral, before_wait, isendrecv, wait
+
+# Tags of messages, which programs hardly use: the last that every MPI has.
+_LAST_TAG = 32767
+
+
+def _directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Where messages go: -1, 0 or 1 for each dimension."""
+    found = itertools.product(*((-1, 0, 1) if width else (0,) for width in widths))
+    return sorted((way for way in found if any(way)), key=lambda way: sum(map(abs, way)))
+
+
+def _shift(way: Sequence[int], sign: int) -> Shift:
+    crossed = tuple(d for d, step in enumerate(way) if step)
+    if len(crossed) == 1:
+        return Shift(crossed[0], sign * way[crossed[0]])
+    return Shift(crossed, tuple(sign * way[d] for d in crossed))
+
+
+def _bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[int], inner: bool) -> Any:
+    """From where to where a message lies in a block: at its border, or in its ghosts."""
+    begin, end = [0] * x.ndim, list(x.shape)
+    for axis, width, step in zip(axes, widths, way, strict=True):
+        n = x.shape[axis]
+        if step < 0:
+            begin[axis], end[axis] = (width, 2 * width) if inner else (0, width)
+        if step > 0:
+            begin[axis], end[axis] = (n - 2 * width, n - width) if inner else (n - width, n)
+    return begin, end
+
+
+@dataclass(frozen=True)
+class _HaloPlan:
+    """How the messages are put into the blocks."""
+
+    tree: Plan
+    axes: Axes
+    widths: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]  # of the arrays that travel in one message: those of one data type
+
+    def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
+        """For each group its border, or its ghosts."""
+        parts = [
+            lax.slice(x, *_bounds(x, axes, self.widths, way, inner)) for x, axes in zip(blocks, self.axes, strict=True)
+        ]
+        return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
+
+    def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
+        """Replaces the blocks by those with these ghosts."""
+        for places, message in zip(self.groups, messages, strict=True):
+            bounds = [_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
+            shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)
+            parts = unpack(message, shapes) if len(places) > 1 else [message]
+            for i, part, (begin, _) in zip(places, parts, bounds, strict=True):
+                blocks[i] = lax.dynamic_update_slice(blocks[i], part, begin)
+
+
+@jax.tree_util.register_pytree_node_class
+class _HaloRequest(RequestOfSeveral):
+    """The messages, group by group for each direction, and the blocks that they belong to."""
+
+    __slots__ = ()
+    _plan: _HaloPlan
+
+    def wait(self, after: Any) -> Any:
+        """What no message comes for remains as the messages before have made it."""
+        held, _ = before_wait(self, after)
+        blocks, requests = list(held._kept), iter(held._requests)
+        for way in _directions(self._plan.widths):
+            ghosts = self._plan.cut(blocks, way, False)
+            self._plan.put(blocks, way, [wait(next(requests).with_template(own)) for own in ghosts])
+        return self._plan.tree.tree_of(blocks)
+
+
+def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> tuple[Request, Tree]:
+    """Starts a ``halo_exchange``: the first of two halves, between which something is computed.
+
+    ``halo_wait`` is the other one. Between them XLA computes what uses the ``x`` that this returns and what is given to
+    ``halo_wait``, and the messages are on their way, in reverse mode too. A rank sends to its diagonal neighbours as
+    well, so there are more messages than in ``halo_exchange``.
+
+    Args:
+        x: this rank's block with its ghosts, or a pytree of several, as for ``halo_exchange``. All arrays of one data
+            type travel in one message to each neighbour.
+        comm: a Cartesian communicator. Between the two halves it is best used for nothing else; messages on it have the
+            highest tags up to 32767.
+        width: as for ``halo_exchange``.
+        axes: as for ``halo_exchange``.
+
+    Returns:
+        A request for ``halo_wait``, and ``x`` for what is to be computed after the start. Its ghosts are as they were.
+
+    Derivative:
+        As for ``halo_exchange``. In reverse mode the cotangents travel while what was computed between the two halves
+        is computed backward.
+
+    Raises:
+        TypeError: as ``halo_exchange``.
+        ValueError: as ``halo_exchange``.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> @jax.jit
+        ... def differences(x):
+        ...     request, x = mpixla.halo_start(x, ring)
+        ...     inner = x[2:-1] - x[1:-2]  # needs no ghosts
+        ...     x, inner = mpixla.halo_wait(request, inner)
+        ...     return jnp.concatenate([x[1:2] - x[:1], inner, x[-1:] - x[-2:-1]])
+        >>> x = jnp.array([0.0, 1.0, 2.0, 4.0, 0.0])  # three items, with a ghost on each side
+        >>> differences(x).tolist()
+        [-3.0, 1.0, 2.0, -3.0]
+        >>> ring.Free()
+    """
+    blocks = blocks_of(x, comm, width, axes, "halo_start")
+    dtypes = dict.fromkeys(data.dtype for data in blocks.data)
+    groups = tuple(tuple(i for i, data in enumerate(blocks.data) if data.dtype == dtype) for dtype in dtypes)
+    plan = _HaloPlan(blocks.plan, blocks.axes, blocks.widths, groups)
+    requests: list[Request] = []
+    for i, way in enumerate(_directions(blocks.widths)):
+        borders = plan.cut(blocks.data, [-step for step in way], True)
+        ghosts = plan.cut(blocks.data, way, False)
+        source, dest, tag = _shift(way, 1), _shift(way, -1), _LAST_TAG - i
+        requests += [
+            isendrecv(border, ghost, source, dest, sendtag=tag, recvtag=tag, comm=comm)
+            for border, ghost in zip(borders, ghosts, strict=True)
+        ]
+    ids = [request_id for request in requests for request_id in request.ids()]
+    held = [hold.after(data, ids) for data in blocks.data]
+    return _HaloRequest(plan, requests, held), blocks.plan.tree_of(held)
+
+
+def halo_wait(request: Request, work: Any = None) -> tuple[Any, Any]:
+    """Ends a ``halo_exchange``: the second of two halves, after some work.
+
+    Args:
+        request: what ``halo_start`` returned.
+        work: what was computed meanwhile, a pytree of arrays: the wait comes after it.
+
+    Returns:
+        The block with its ghost zones filled, or the pytree of them, and ``work``, in the same memory.
+
+    Derivative:
+        As for ``halo_exchange`` and the identity. In reverse mode what is computed from the cotangents of the ``work``
+        that this returns comes after the start of their exchange.
+
+    Raises:
+        TypeError: for what does not come from ``halo_start``.
+        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> @jax.jit
+        ... def step(x):
+        ...     request, x = mpixla.halo_start(x, ring)
+        ...     total = x[1:-1].sum()
+        ...     return mpixla.halo_wait(request, total)
+        >>> x, total = step(jnp.array([0.0, 1.0, 2.0, 0.0]))
+        >>> x.tolist(), float(total)
+        ([2.0, 1.0, 2.0, 1.0], 3.0)
+        >>> ring.Free()
+    """
+    if not isinstance(request, _HaloRequest):
+        raise TypeError(f"halo_wait needs what halo_start returned first, a request, but got {kind_of(request)}.")
+    held, work = before_wait(request, work)
+    return held.wait(None), work
