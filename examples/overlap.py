@@ -50,7 +50,7 @@ def neighbours(comm: MPI.Comm) -> tuple[int, int]:
 
 
 def change_of(new: Any, old: Any) -> Any:
-    return jnp.abs(new[0] - old[0]).sum()
+    return jnp.abs(new - old).sum()
 
 
 def make_blocking(comm: MPI.Comm) -> Callable[[State, int], State]:
@@ -62,7 +62,7 @@ def make_blocking(comm: MPI.Comm) -> Callable[[State, int], State]:
         top = mpixla.sendrecv(strip[-1], strip[0], source=above, dest=below, comm=comm)
         bottom = mpixla.sendrecv(strip[0], strip[-1], source=below, dest=above, comm=comm)
         new = spread(jnp.concatenate([top[None], strip, bottom[None]]))
-        return new, mpixla.allreduce(change_of(new, strip), op=MPI.SUM, comm=comm)
+        return new, mpixla.allreduce(change_of(new[0], strip[0]), op=MPI.SUM, comm=comm)
 
     return mpixla.jit(lambda state, steps: lax.fori_loop(0, steps, step, state))
 
@@ -81,10 +81,12 @@ def make_overlapped(comm: MPI.Comm) -> Callable[[State, int], State]:
         # The first and the last row get wrong neighbours here, and are computed again below.
         new = spread(jnp.concatenate([strip[:1], strip, strip[-1:]]))
         top, bottom = mpixla.waitall(exchange, after=new)
-        new = new.at[0].set(spread(jnp.stack([top, strip[0], strip[1]]))[0])
-        new = new.at[-1].set(spread(jnp.stack([strip[-2], strip[-1], bottom]))[0])
+        first = spread(jnp.stack([top, strip[0], strip[1]]))[0]
+        last = spread(jnp.stack([strip[-2], strip[-1], bottom]))[0]
+        new = new.at[0].set(first).at[-1].set(last)
         mpixla.wait(sum_of_changes, after=new)
-        return new, mpixla.iallreduce(change_of(new, strip), op=MPI.SUM, comm=comm)
+        # Of `first`, and not of new[0]: while something else reads `new`, XLA copies it before it sets a row.
+        return new, mpixla.iallreduce(change_of(first, strip[0]), op=MPI.SUM, comm=comm)
 
     def advance(state: State, steps: int) -> State:
         strip, _ = state

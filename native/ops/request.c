@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "mpi/loss.h"
+#include "ops/progress.h"
 
 /* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. */
 enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };
@@ -161,6 +162,7 @@ static int take_waited(frame *f) {
         pthread_mutex_unlock(&table);
         return -1;
     }
+    progress_less();
     f->request = r;
     f->started = &r->call;
     return 0;
@@ -195,6 +197,7 @@ void request_settle(frame *f, int code) {
     pthread_mutex_lock(&table);
     r->state = REQUEST_STARTED;
     pthread_mutex_unlock(&table);
+    progress_more();
 }
 
 void request_abandon(frame *f) {
@@ -369,6 +372,7 @@ int64_t mpixla_requests_end(void) {
     const mpi_library *mpi = mpi_get();
     const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
     unfinished *all = mpi && requests.count > 0 ? calloc((size_t)requests.count, sizeof *all) : NULL;
+    progress_end();
     if (!all) return 0;
     int64_t found = unfinished_collect(mpi, all), waiting = found;
     for (int poll = 0; poll < POLLS && waiting > 0; poll++) {

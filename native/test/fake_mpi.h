@@ -61,6 +61,7 @@ typedef struct fake_mpi {
     char call[512];   /* the last: "MPI_Send 3 t11 -> 1 tag 7 c2" */
     const void *send;
     void *recv, *status;         /* its buffers and status */
+    atomic_int probes;           /* calls of MPI_Iprobe */
     atomic_int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
     int revoked;                 /* communicators, by MPIX_Comm_revoke */
 

@@ -27,12 +27,14 @@ from .ops.collective import (
     scatter,
 )
 from .ops.halo import halo_exchange
+from .ops.halves import halo_start, halo_wait
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
     after_start,
+    before_wait,
     iallgather,
     iallreduce,
     ialltoall,
@@ -48,6 +50,7 @@ from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
 from .runtime import checks as _checks
 from .runtime import exit as _exit
 from .runtime import gpu as _gpu
+from .runtime import progress as _progress
 from .runtime import timeout as _timeout
 from .runtime import trace as _trace
 from .runtime import turns as _turns
@@ -69,12 +72,15 @@ __all__ = [
     "assert_replicated",
     "barrier",
     "bcast",
+    "before_wait",
     "export_checks",
     "exscan",
     "gather",
     "gatherv",
     "get_default_comm",
     "halo_exchange",
+    "halo_start",
+    "halo_wait",
     "has_cuda_support",
     "has_rocm_support",
     "has_sycl_support",
@@ -111,6 +117,7 @@ _timeout.install()
 comm_of(get_default_comm())
 _checks.install()
 _gpu.install()
+_progress.install()
 _trace.install()
 _turns.install()
 _exit.install()

@@ -12,7 +12,7 @@ def is_on(variable: str) -> bool:
 
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
-COMPILE_ONCE = "MPIXLA_COMPILE_ONCE"
+COMPILE_ONCE, PROGRESS = "MPIXLA_COMPILE_ONCE", "MPIXLA_PROGRESS"
 
 # Whether something is on that reports calls of several ranks to people.
 reports = any(map(is_on, (CHECK, TIMEOUT, TRACE)))

@@ -1,0 +1,102 @@
+/* The thread sleeps between its calls, for as long as the buffers of a connection last, and longer when there are no
+ * requests. What waits itself is in MPI already, so it is not counted. A call that moves nothing is as short as calls
+ * get, and costs the processor that computes; after a few of those it sleeps again.
+ */
+#include "ops/progress.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "mpi/comm.h"
+#include "mpi/mpi.h"
+#include "mpixla.h"
+
+enum { BURST = 64, IDLE_CALLS = 2, STACK_BYTES = 1 << 18 };
+
+static atomic_int on;
+static struct timespec period;
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER; /* for the count */
+static pthread_cond_t counted = PTHREAD_COND_INITIALIZER;
+static int64_t under_way;
+static pthread_mutex_t calling = PTHREAD_MUTEX_INITIALIZER; /* for `ended`; held in MPI */
+static int ended;
+static int64_t shortest = INT64_MAX; /* of the calls lately, in nanoseconds; the thread's own */
+
+static void wait_for_requests(void) {
+    pthread_mutex_lock(&counting);
+    while (under_way <= 0) pthread_cond_wait(&counted, &counting);
+    pthread_mutex_unlock(&counting);
+}
+
+static int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Whether a call that took so long has moved something. What is short is learnt, and slowly forgotten. */
+static int has_moved(int64_t nanoseconds) {
+    shortest = nanoseconds < shortest ? nanoseconds : shortest + shortest / 1024 + 1;
+    return nanoseconds > 2 * shortest;
+}
+
+/* Looks for a message: whatever call of MPI it is, it moves all, but not on MPI_COMM_SELF, of which MPICH knows itself.
+ */
+static int call_mpi(const mpi_library *mpi) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int there = 0, any_source = (int)mpi->facts.any_source, any_tag = (int)mpi->facts.any_tag;
+    pthread_mutex_lock(&calling);
+    int goes_on = !ended;
+    for (int i = 0, idle = 0; goes_on && i < BURST && idle < IDLE_CALLS; i++) {
+        int64_t begin = now();
+        goes_on = mpi->iprobe(any_source, any_tag, mpi->facts.comm_world, &there, status) == 0;
+        idle = has_moved(now() - begin) ? 0 : idle + 1;
+    }
+    pthread_mutex_unlock(&calling);
+    return goes_on;
+}
+
+static void *run(void *nothing) {
+    const mpi_library *mpi = mpi_get();
+    do {
+        wait_for_requests();
+        nanosleep(&period, NULL);
+    } while (call_mpi(mpi));
+    atomic_store(&on, 0);
+    return nothing;
+}
+
+static void count(int64_t more) {
+    if (!atomic_load_explicit(&on, memory_order_relaxed)) return;
+    pthread_mutex_lock(&counting);
+    under_way += more;
+    if (under_way == 1 && more > 0) pthread_cond_signal(&counted);
+    pthread_mutex_unlock(&counting);
+}
+
+void progress_more(void) {
+    count(1);
+}
+
+void progress_less(void) {
+    count(-1);
+}
+
+void progress_end(void) {
+    pthread_mutex_lock(&calling);
+    ended = 1;
+    pthread_mutex_unlock(&calling);
+}
+
+int mpixla_progress_set(int64_t nanoseconds) {
+    if (!mpi_get()) return error_set("mpixla_start has not been called");
+    if (nanoseconds <= 0) return error_set("the time between two calls of MPI is %lld ns", (long long)nanoseconds);
+    period = (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+    if (thread_start(run, STACK_BYTES) != 0) return error_set("no thread can be started");
+    atomic_store(&on, 1);
+    return 0;
+}

@@ -1,0 +1,86 @@
+/* The thread that lets messages move: it calls MPI while requests are under way, and at no other time. */
+#include <time.h>
+
+#include "call.h"
+#include "check.h"
+#include "fixture.h"
+#include "handler.h"
+
+enum { PERIOD = 1000000 }; /* nanoseconds */
+
+static call c;
+static float id[2];
+
+static void pause_for(int periods) {
+    const struct timespec t = {.tv_nsec = (long)periods * PERIOD};
+    nanosleep(&t, NULL);
+}
+
+static ffi_handler *request_handler(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_request_op_table(&rows);
+    for (size_t i = 0; i < rows; i++)
+        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
+    return NULL;
+}
+
+static void start(void) {
+    call_make(&c, "send", FIXTURE_RANK0, 0);
+    c.handler = request_handler("isend");
+    while (c.frame.rets.size > 0) call_remove(&c, CALL_RESULTS, 0);
+    call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
+    CHECK_STR(call_run(&c), "");
+}
+
+static void wait_for_it(void) {
+    call_make(&c, "barrier", FIXTURE_RANK0, 0);
+    c.handler = request_handler("wait_send");
+    call_insert(&c, CALL_OPERANDS, 0, FFI_F32, 2, id);
+    CHECK_STR(call_run(&c), "");
+}
+
+/* How many calls are made in some time, but for the one that it may be about to make. */
+static int calls_in_a_while(void) {
+    pause_for(2);
+    int before = atomic_load(&fake->probes);
+    pause_for(30);
+    return atomic_load(&fake->probes) - before;
+}
+
+static void off(void) {
+    start();
+    CHECK_INT(calls_in_a_while(), 0);
+    wait_for_it();
+}
+
+static void on(void) {
+    CHECK_INT(mpixla_progress_set(0), -1);
+    CHECK_IN(mpixla_last_error(), "the time between two calls of MPI is 0 ns");
+    CHECK_INT(mpixla_progress_set(PERIOD), 0);
+    CHECK_INT(calls_in_a_while(), 0);
+    for (int i = 0; i < 3; i++) {
+        int before = atomic_load(&fake->probes);
+        start();
+        while (atomic_load(&fake->probes) < before + 5) pause_for(1);
+        wait_for_it();
+        CHECK(calls_in_a_while() <= 1);
+    }
+}
+
+/* Nothing may be in MPI when it is finalized. */
+static void the_end(void) {
+    start();
+    CHECK_INT(mpixla_requests_end(), 1);
+    int before = atomic_load(&fake->probes);
+    start();
+    pause_for(30);
+    CHECK_INT(atomic_load(&fake->probes), before);
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    off();
+    on();
+    the_end();
+    return check_failures();
+}

@@ -1,0 +1,40 @@
+"""Whether messages move while programs compute: ``MPIXLA_PROGRESS``, for native/ops/progress.c."""
+
+import os
+
+from . import native, settings
+from .arrival import limited
+from .comm import get_default_comm
+from .mpi import MPI
+
+# Between two calls of MPI. The buffers of a connection last longer, and waking up takes some microseconds.
+_NANOSECONDS = 300_000
+
+
+def install() -> None:
+    """Starts the thread if it is asked for, or not refused and some ranks are on another host. All ranks must call it.
+
+    Raises:
+        RuntimeError: it is asked for, but MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
+    """
+    asked = settings.is_on(settings.PROGRESS)
+    if not asked and (os.environ.get(settings.PROGRESS) or not _has_several_hosts()):
+        return
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        native.check(native.lib.mpixla_progress_set(_NANOSECONDS))
+    elif asked:
+        raise RuntimeError(
+            f"{settings.PROGRESS} takes a thread that calls MPI while others do, but MPI was initialized without "
+            "MPI_THREAD_MULTIPLE. Leave mpi4py.rc.thread_level at 'multiple', or do not set the variable."
+        )
+
+
+def _has_several_hosts() -> bool:
+    comm = get_default_comm()
+    if comm.Get_size() == 1:
+        return False
+    with limited():
+        here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    alone = here.Get_size() == comm.Get_size()
+    here.Free()
+    return not alone
