@@ -194,8 +194,8 @@ test-fake-gpu-suite: fake-device
 	    $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(FAKE_GPU_TESTS) || exit 1; \
 	done
 
-# Jobs start processes and wait for them, so three run at once.
-PYTEST_JOBS := $(PYTEST) --numprocesses 3 --dist worksteal
+# Jobs start processes and often only wait for them, so four run at once.
+PYTEST_JOBS := $(PYTEST) --numprocesses 4 --dist worksteal
 PYTEST_LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch
 
 test-fake-gpu-jobs: fake-device

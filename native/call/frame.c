@@ -66,7 +66,7 @@ static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i
     const ffi_array *array = given->values[next];
     int is_rank = (int)(may_be_shifts >> i & 1U);
     if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX ||
-        (is_rank && (array->size == 0 || array->size % 2 != 0)))
+        (is_rank && (array->size == 0 || !comm_is_shift((int64_t)array->size))))
         return error_set("attribute '%s' of %s must be %s", names[i], f->shape->mpi_name,
                          is_rank ? "a 64-bit integer, or pairs of them: a direction and by how many ranks"
                                  : "an array of 64-bit integers");

@@ -150,7 +150,8 @@ int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int6
 int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank) {
     const comm_entry *entry = comm_find(id);
     if (!entry) return -1;
-    if (size < 0 || size % 2 != 0) return error_set("a shift has pairs of numbers, but %lld of them", (long long)size);
+    if (!comm_is_shift(size))
+        return error_set("a shift has pairs of numbers, %d at most, but not %lld", COMM_SHIFT_NUMBERS, (long long)size);
     return comm_shift(entry, steps, size, rank);
 }
 

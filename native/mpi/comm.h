@@ -56,7 +56,13 @@ static inline int64_t comm_count(comm_entry *entry) {
     return so_far;
 }
 
-/* mpixla_comm_shift, of a communicator that was found, and a size that is even. */
+/* Whether a shift can have so many numbers: pairs of them, one for each dimension at most. */
+enum { COMM_SHIFT_NUMBERS = 64 };
+static inline int comm_is_shift(int64_t size) {
+    return size >= 0 && size <= COMM_SHIFT_NUMBERS && size % 2 == 0;
+}
+
+/* mpixla_comm_shift, of a communicator that was found, and a size that comm_is_shift. */
 int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of

@@ -1,7 +1,6 @@
 /* Ranks as values of a program, so that its text does not have them: attributes are "comm", and "shift", an array that
  * is empty for this process's own rank, or has the steps from it (mpixla_comm_shift).
  */
-#include <limits.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -22,7 +21,7 @@ static int rank_read(const ffi_attributes *given, int64_t *rank) {
         return error_set("a rank takes the attributes 'comm', a number, and 'shift', an array");
     const ffi_scalar *comm = given->values[0];
     const ffi_array *shift = given->values[1];
-    if (comm->dtype != FFI_S64 || shift->dtype != FFI_S64 || shift->size > INT_MAX || shift->size % 2 != 0)
+    if (comm->dtype != FFI_S64 || shift->dtype != FFI_S64 || !comm_is_shift((int64_t)shift->size))
         return error_set("'comm' of a rank is a 64-bit integer, and 'shift' has pairs of them, or none");
     const comm_entry *entry = comm_find(*(const int64_t *)comm->value);
     if (!entry) return -1;

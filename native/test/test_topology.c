@@ -104,8 +104,9 @@ static void shifts(void) {
     CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1, 1, 1, 2}, 4, &rank), -1);
     CHECK_STR(mpixla_last_error(), "a shift has direction 1 twice; give the sum of both");
     CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1, 1, 0}, 3, &rank), -1);
-    CHECK_STR(mpixla_last_error(), "a shift has pairs of numbers, but 3 of them");
+    CHECK_STR(mpixla_last_error(), "a shift has pairs of numbers, 64 at most, but not 3");
     CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1}, -2, &rank), -1);
+    CHECK_INT(mpixla_comm_shift(grid, (const int64_t[]){1}, 66, &rank), -1);
     /* Without a grid: a ring. */
     for (int64_t disp = -9; disp < 10; disp++) {
         CHECK_INT(shift(FIXTURE_RANK2, 0, disp, &rank), 0);

@@ -95,9 +95,8 @@ def test_network_that_does_not_connect_the_hosts(hosts_job, hosts):
     try:
         done = hosts_job(2, MAIN, check=False, MPIXLA_TIMEOUT="1")
         assert done.returncode != 0
-        assert re.search(
-            r"rank \d has waited for 20 s in `import mpixla`.* has chosen a network that does not", done.stderr
-        )
+        sentence = r"rank \d has waited for 20 s in `import mpixla`.* has chosen a network that does not"
+        assert re.search(sentence, done.stderr), done.stderr
         said = facts_of(hosts_job(2, MAIN, options=["--mca", "btl_tcp_if_include", network.DEVICE]))
         assert "10.77.0.1 to 10.77.0.2" in said["between hosts"]
     finally:
