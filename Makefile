@@ -165,7 +165,7 @@ valgrind-is-there:
 valgrind: valgrind-is-there $(VENV)/installed
 	$(call c_build,c-valgrind,-DCMAKE_TEST_LAUNCHER='valgrind;--quiet;--error-exitcode=9')
 	VALGRIND_OPTS='$(VALGRIND_LEAKS) --errors-for-leak-kinds=definite,indirect' $(VALGRIND_C) --exclude-regex '$(WITH_FAKE_GPU)'
-	$(VALGRIND_C) --tests-regex '$(WITH_FAKE_GPU)' --no-tests=error
+	VALGRIND_OPTS=--leak-check=no $(VALGRIND_C) --tests-regex '$(WITH_FAKE_GPU)' --no-tests=error
 	$(call python_with,c-valgrind)
 	$(VALGRIND_PYTHON) $(VALGRIND_SUITE)
 	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=900 MPIXLA_TRACE=build/c-valgrind/trace $(VALGRIND_PYTHON) tests/spmd/test_threads.py
