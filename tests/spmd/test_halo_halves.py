@@ -22,8 +22,9 @@ GRIDS = [
         ((1, 2, 1), (2, 0, 1), 3),
     ]
     for periods in itertools.product((False, True), repeat=len(widths))
+    if len(widths) < 3 or periods[1] != periods[2]  # each is 26 messages to compile
 ]
-SOME = [grid for grid in GRIDS if any(grid.periods) and not all(grid.periods)]
+SOME = [g for g in GRIDS if any(g.periods) and not all(g.periods) and (len(g.dims) < 3 or g.periods[0] < g.periods[1])]
 MIXED = Grid(dims_of(2, SIZE)[0], (False, True), (1, 2), (0, 1), 2)
 
 
