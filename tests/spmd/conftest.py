@@ -25,8 +25,9 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / "
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# And XLA does not optimize here, and only two ranks run every test; the others leave out what they would hardly add
-# to: these files, and tests that are marked two_ranks. `--every-test` changes both.
+# And XLA does not optimize here, and only two ranks run every test, and of the fake GPU's transports only one; the
+# others leave out what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test`
+# changes both.
 TWO_RANKS = (
     "test_control_flow.py",
     "test_freed.py",
@@ -54,7 +55,9 @@ def pytest_addoption(parser):
 
 
 def _leaves_out(config):
-    return WORLD.Get_size() != 2 and not config.getoption("every_test")
+    is_fake = "MPIXLA_FAKE_DEVICE" in os.environ
+    elsewhere = is_fake and os.environ.get("MPIXLA_GPU_TRANSPORT") in ("nccl", "mpi")
+    return (elsewhere or WORLD.Get_size() != 2) and not config.getoption("every_test")
 
 
 def pytest_ignore_collect(collection_path, config):
