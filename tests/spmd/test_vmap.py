@@ -94,6 +94,7 @@ def _by_send_and_recv(message, template, below, above, comm):
     return received
 
 
+@pytest.mark.not_checked
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("axis", [0, -1])
 @pytest.mark.parametrize("call", [_by_sendrecv, _by_requests, _by_one_request, _by_send_and_recv])
@@ -138,9 +139,16 @@ LOSSES = {
 }
 
 
+def _pairs():
+    for loss in LOSSES:
+        for call in (_received, _received_at_once):
+            # The cotangent that recv sends back is zeros without a batch: a message shorter than its template.
+            shorter = call is _received_at_once and loss == "what arrived is not used"
+            yield pytest.param(loss, call, marks=[pytest.mark.not_checked] if shorter else [])
+
+
 @pytest.mark.parametrize("looped", [False, True], ids=["", "in a scan"])
-@pytest.mark.parametrize("call", [_received, _received_at_once])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("loss", "call"), _pairs())
 def test_vmap_of_gradients_of_messages(comm, rank, size, loss, call, looped):
     """Each end of a message has a cotangent of its own, of which JAX may know that it has no batch."""
     below, above = (rank - 1) % size, (rank + 1) % size
