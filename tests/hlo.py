@@ -113,6 +113,11 @@ class Program:
         """The targets of custom calls with this prefix, without it, in the order of the schedule."""
         return [x.target[len(prefix) :] for _, _, x in self.running() if x.target and x.target.startswith(prefix)]
 
+    def places(self, *names: str) -> list[list[int]]:
+        """For each operation of mpixla's, or opcode, at which steps of the schedule it runs."""
+        steps = [(x.opcode, (x.target or "").removeprefix("mpixla_")) for _, _, x in self.running()]
+        return [[i for i, step in enumerate(steps) if name in step] for name in names]
+
     def copies(self, least: int) -> list[tuple[int, Instruction]]:
         """Copies of this many elements or more, and how many loops they are in."""
         return [(loops, x) for loops, _, x in self.running() if x.size >= least and self._only_copies(x)]

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "mpi/comm.h"
@@ -32,12 +33,6 @@ static void wait_for_requests(void) {
     pthread_mutex_unlock(&counting);
 }
 
-static int64_t now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Whether a call that took so long has moved something. What is short is learnt, and slowly forgotten. */
 static int has_moved(int64_t nanoseconds) {
     shortest = nanoseconds < shortest ? nanoseconds : shortest + shortest / 1024 + 1;
@@ -52,9 +47,9 @@ static int call_mpi(const mpi_library *mpi) {
     pthread_mutex_lock(&calling);
     int goes_on = !ended;
     for (int i = 0, idle = 0; goes_on && i < BURST && idle < IDLE_CALLS; i++) {
-        int64_t begin = now();
+        int64_t begin = clock_now();
         goes_on = mpi->iprobe(any_source, any_tag, mpi->facts.comm_world, &there, status) == 0;
-        idle = has_moved(now() - begin) ? 0 : idle + 1;
+        idle = has_moved(clock_now() - begin) ? 0 : idle + 1;
     }
     pthread_mutex_unlock(&calling);
     return goes_on;

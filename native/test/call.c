@@ -45,12 +45,22 @@ const frame_shape *call_shape(const char *op) {
     exit(2);
 }
 
-static ffi_handler *handler_find(const char *op) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
+static ffi_handler *handler_in(const mpixla_op_row *table, size_t rows, const char *op) {
     for (size_t i = 0; i < rows; i++)
         if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
     return NULL;
+}
+
+static ffi_handler *handler_find(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_op_table(&rows);
+    return handler_in(table, rows, op);
+}
+
+ffi_handler *call_request_handler(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_request_op_table(&rows);
+    return handler_in(table, rows, op);
 }
 
 void call_insert(call *c, int side, int position, int dtype, int64_t count, void *data) {

@@ -37,6 +37,9 @@ typedef struct call {
     char message[CALL_MESSAGE]; /* its message; "" */
 } call;
 
+/* Of an operation of requests.def: for the handler of a call that starts something, or waits for it. */
+ffi_handler *call_request_handler(const char *op);
+
 /* What the operation's row in ops.def says. */
 const frame_shape *call_shape(const char *op);
 

@@ -116,14 +116,10 @@ static call wait;
 /* A call that starts, in `c`, and the one that waits for it. */
 static void start_make(void) {
     static float id[2];
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     call_make(&wait, "barrier", FIXTURE_RANK0, 0);
-    for (size_t i = 0; i < rows; i++) {
-        if (strcmp(table[i].name, "iallreduce") == 0) c.handler = (ffi_handler *)table[i].host_handler;
-        if (strcmp(table[i].name, "wait") == 0) wait.handler = (ffi_handler *)table[i].host_handler;
-    }
+    c.handler = call_request_handler("iallreduce");
+    wait.handler = call_request_handler("wait");
     call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     call_insert(&wait, CALL_OPERANDS, 0, FFI_F32, 2, id);

@@ -16,17 +16,9 @@ static void pause_for(int periods) {
     nanosleep(&t, NULL);
 }
 
-static ffi_handler *request_handler(const char *op) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
-    return NULL;
-}
-
 static void start(void) {
     call_make(&c, "send", FIXTURE_RANK0, 0);
-    c.handler = request_handler("isend");
+    c.handler = call_request_handler("isend");
     while (c.frame.rets.size > 0) call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
@@ -34,7 +26,7 @@ static void start(void) {
 
 static void wait_for_it(void) {
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = request_handler("wait_send");
+    c.handler = call_request_handler("wait_send");
     call_insert(&c, CALL_OPERANDS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
 }

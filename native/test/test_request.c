@@ -34,18 +34,10 @@ static int frees_at_once(void) {
 static call c;
 static float id[4];
 
-static ffi_handler *request_handler(const char *op) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
-    return NULL;
-}
-
 /* A start is a call of the blocking operation that gives an id in the place of its result. */
 static void start_make(call *s, const char *op, int64_t comm, int64_t root, float *to) {
     call_make(s, op + 1, comm, root);
-    s->handler = request_handler(op);
+    s->handler = call_request_handler(op);
     while (s->frame.rets.size > 0) call_remove(s, CALL_RESULTS, 0);
     call_insert(s, CALL_RESULTS, 0, FFI_F32, 2, to);
     for (int i = 0; i < s->frame.attrs.size; i++)
@@ -56,7 +48,7 @@ static void start_make(call *s, const char *op, int64_t comm, int64_t root, floa
 
 static void wait_make(call *w, const char *op, float *from, int64_t count) {
     call_make(w, "barrier", FIXTURE_RANK0, 0);
-    w->handler = request_handler(op);
+    w->handler = call_request_handler(op);
     call_insert(w, CALL_OPERANDS, 0, FFI_F32, 2, from);
     if (strcmp(op, "wait_recv") == 0) call_insert(w, CALL_OPERANDS, 1, FFI_F32, count, w->template_);
     if (strcmp(op, "wait_send") != 0) call_insert(w, CALL_RESULTS, 0, FFI_F32, count, w->recv);

@@ -113,16 +113,9 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
 
 static void says_which_request(void) {
     static float id[2];
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    mpixla_handler *isend = NULL, *wait = NULL;
-    for (size_t i = 0; i < rows; i++) {
-        if (strcmp(table[i].name, "isend") == 0) isend = table[i].host_handler;
-        if (strcmp(table[i].name, "wait_send") == 0) wait = table[i].host_handler;
-    }
     CHECK_INT(start(1 << 20), 0);
     call_make(&c, "send", FIXTURE_RANK0, 0);
-    c.handler = (ffi_handler *)isend;
+    c.handler = call_request_handler("isend");
     call_attribute_insert(&c, 3, "site", 77);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
@@ -131,7 +124,7 @@ static void says_which_request(void) {
     CHECK_IN(text, "\"request\":\"0.1\",\"to\":6,\"sendtag\":7,\"sends\":12,");
     CHECK_IN(text, "\"name\":\"isend\",\"cat\":\"start\"");
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = (ffi_handler *)wait;
+    c.handler = call_request_handler("wait_send");
     call_insert(&c, CALL_OPERANDS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
     text = json_file(path);

@@ -154,6 +154,20 @@ def size():
 
 
 @pytest.fixture
+def cart(comm):
+    """Cartesian communicators for grids (tests/halo_model.py), freed at the end."""
+    made = []
+
+    def make(grid):
+        made.append(comm.Create_cart(grid.dims, grid.periods))
+        return made[-1]
+
+    yield make
+    for c in made:
+        c.Free()
+
+
+@pytest.fixture
 def compilations():
     """A list that grows by one entry for each program that XLA compiles, or would if it had not been kept on disk."""
     seen = []

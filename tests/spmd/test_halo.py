@@ -40,20 +40,6 @@ SOME = [g for g in SOME if len(g.dims) == 1 or (not all(g.periods) and g.dims ==
 MIXED = Grid(dims_of(2, SIZE)[0], (False, True), (1, 2), (0, 1), 2)
 
 
-@pytest.fixture
-def cart(comm):
-    """Cartesian communicators, freed at the end."""
-    made = []
-
-    def make(grid):
-        made.append(comm.Create_cart(grid.dims, grid.periods))
-        return made[-1]
-
-    yield make
-    for c in made:
-        c.Free()
-
-
 def call(grid, comm):
     return lambda x: mpixla.halo_exchange(x, comm, width=grid.widths, axes=grid.axes)
 

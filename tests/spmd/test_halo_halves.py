@@ -11,6 +11,7 @@ from mpi4py import MPI
 
 import mpixla
 from halo_model import Grid, blocks_of, dims_of
+from hlo import Program
 
 SIZE = MPI.COMM_WORLD.Get_size()
 GRIDS = [
@@ -26,20 +27,6 @@ GRIDS = [
 ]
 SOME = [g for g in GRIDS if any(g.periods) and not all(g.periods) and (len(g.dims) < 3 or g.periods[0] < g.periods[1])]
 MIXED = Grid(dims_of(2, SIZE)[0], (False, True), (1, 2), (0, 1), 2)
-
-
-@pytest.fixture
-def cart(comm):
-    """Cartesian communicators, freed at the end."""
-    made = []
-
-    def make(grid):
-        made.append(comm.Create_cart(grid.dims, grid.periods))
-        return made[-1]
-
-    yield make
-    for c in made:
-        c.Free()
 
 
 def name(grid):
@@ -138,12 +125,6 @@ def test_derivatives(grid, cart, rank, size):
     np.testing.assert_array_equal(jax.jit(twice)(x[rank])[0], grid.exchanged(x, rank))
 
 
-def calls_of(text, *names):
-    """In which lines of an optimized program, in the order in which it runs, each of these is."""
-    lines = text[text.index("ENTRY") :].splitlines()
-    return [[i for i, line in enumerate(lines) if f'"mpixla_{name}"' in line or f" {name}(" in line] for name in names]
-
-
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("reverse", [False, True])
 def test_what_is_computed_between_them(reverse, cart, rank, size):
@@ -158,7 +139,7 @@ def test_what_is_computed_between_them(reverse, cart, rank, size):
 
     x = jnp.asarray(blocks[rank])
     program = jax.jit(jax.grad(f) if reverse else f)
-    starts, products, waits = calls_of(program.lower(x).compile().as_text(), "isendrecv", "dot", "wait_recv")
+    starts, products, waits = Program(program.lower(x).compile().as_text()).places("isendrecv", "dot", "wait_recv")
     n = 1 + reverse
     assert len(starts) == len(waits) == 2 * n
     # The last product is the loss itself.

@@ -11,6 +11,7 @@ from jax import lax
 from mpi4py import MPI
 
 import mpixla
+from hlo import Program
 
 HOW = pytest.mark.parametrize("how", ["eager", "jit"])
 
@@ -191,12 +192,6 @@ def test_after_start_is_the_identity(rank, size):
         mpixla.before_wait(3, x)
 
 
-def order_of(text, *names):
-    """In which lines of an optimized program, in the order in which it runs, each of these is called."""
-    lines = text[text.index("ENTRY") :].splitlines()
-    return [[i for i, line in enumerate(lines) if f'"mpixla_{name}"' in line or f" {name}(" in line] for name in names]
-
-
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_derivatives_overlap_too(rank, size, mode):
@@ -220,7 +215,7 @@ def test_derivatives_overlap_too(rank, size, mode):
         np.testing.assert_allclose(derivative(x), matrix.T @ matrix @ x + 1)
         np.testing.assert_allclose(jax.grad(f)(x), matrix.T @ matrix @ x + 1)
         np.testing.assert_allclose(jax.vmap(jax.grad(f))(jnp.stack([x, x]))[1], matrix.T @ matrix @ x + 1)
-    starts, products, waits = order_of(derivative.lower(x).compile().as_text(), "isendrecv", "dot", "wait_recv")
+    starts, products, waits = Program(derivative.lower(x).compile().as_text()).places("isendrecv", "dot", "wait_recv")
     assert len(starts) == len(products) == len(waits) == 2
     for start, product, wait in zip(starts, products, waits, strict=True):
         assert start < product < wait

@@ -79,11 +79,10 @@ def _after_transpose(ct: Any, x: Any, *ids: Any) -> list[Any]:
         zeros = jnp.zeros(request_id.aval.shape, request_id.aval.dtype)
         return after(vary(zeros, varying_axes(request_id.aval)), [ct])
 
-    if _is_zero(ct):
-        return [ct if ad.is_undefined_primal(x) else None, *[None] * len(ids)]
+    held = [not _is_zero(ct) and ad.is_undefined_primal(request_id) for request_id in ids]
     return [
         ct if ad.is_undefined_primal(x) else None,
-        *[of_id(request_id) if ad.is_undefined_primal(request_id) else None for request_id in ids],
+        *[of_id(request_id) if holds else None for request_id, holds in zip(ids, held, strict=True)],
     ]
 
 
