@@ -157,7 +157,9 @@ VALGRIND_PYTHON = JAX_ENABLE_COMPILATION_CACHE=0 PYTHONMALLOC=malloc PYTHONPATH=
 # Looking for what was lost reads all memory that the fake GPU has set aside, which then exists.
 VALGRIND_C = FUZZ_OPTIONS=--runs=3000 $(BIN)/ctest --test-dir build/c-valgrind --parallel 2 --timeout 600 --output-on-failure
 WITH_FAKE_GPU := ^(fake_|gpu_|seam|mpi_gate|fuzz_device)
-VALGRIND_SUITE ?= tests/spmd/test_value.py tests/spmd/test_threads.py
+# Each operation in each variant, on each shape and on a short float: compiling takes a minute for some twenty programs.
+VALGRIND_SUITE ?= tests/spmd/test_value.py tests/spmd/test_threads.py -k '(test_every_variant and jit) or \
+    (test_every_shape and float32 and jit) or (test_every_dtype and bfloat16) or test_threads'
 
 valgrind-is-there:
 	@command -v valgrind >/dev/null || { echo "valgrind was not found: install it (on Debian: apt-get install valgrind)" >&2; exit 1; }
