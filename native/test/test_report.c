@@ -275,6 +275,55 @@ static void several_threads(void) {
              "waits for rank 3\n");
 }
 
+/* However many ranks there are, a report has some dozens of lines. */
+static void many_ranks(void) {
+    enum { MANY = 300, REPORTS = 299 };
+    static state ring[MANY];
+    static state_peer next[MANY];
+    static char stacks[MANY][32];
+    const report_ranks many = {.all = ring, .n = MANY};
+    for (int i = 0; i < MANY; i++) {
+        next[i] = (state_peer){.rank = (i + 1) % MANY, .receives = 1};
+        snprintf(stacks[i], sizeof stacks[i], "  in line %d", i);
+        ring[i] =
+            (state){.rank = i, .presence = STATE_HERE, .where = "", .python = stacks[i], .last = "", .in_calls = 1};
+        ring[i].calls[0] = (state_call){.milliseconds = 1500,
+                                        .comm = WORLD,
+                                        .what = "MPI_Recv",
+                                        .op = "MPI_Recv",
+                                        .kind = "",
+                                        .site = "a.py:1",
+                                        .comm_name = "",
+                                        .peers = &next[i],
+                                        .messages = 1};
+    }
+    char *text = report_write(&many, REPORTS, 1);
+    CHECK_IN(text, "in a circle: rank 299 waits for rank 0, rank 0 waits for rank 1, ");
+    CHECK_IN(text, "rank 10 waits for rank 11, and so on through 287 more, rank 298 waits for rank 299.\n");
+    CHECK_IN(text, "  rank 30:\n");
+    CHECK_IN(text, "  rank 299:\n");
+    lacks(text, "  rank 31:\n");
+    CHECK_IN(text, "  and 268 more: 31 to 298\n");
+    free(text);
+
+    for (int i = 0; i < MANY; i++) ring[i].in_calls = i == REPORTS;
+    ring[REPORTS].calls[0].peers = &(state_peer){.rank = MPIXLA_ANY_SOURCE, .receives = 1};
+    int64_t odd[MANY / 2];
+    for (int i = 0; i < MANY / 2; i++) odd[i] = 2 * i;
+    ring[REPORTS].calls[0].needed = odd;
+    ring[REPORTS].calls[0].needs = MANY / 2;
+    text = report_write(&many, REPORTS, 1);
+    CHECK_IN(text, "  Rank 30 has not come: it is in no call of mpixla");
+    lacks(text, "  Rank 32 has not come");
+    CHECK_IN(text, "  And 134 more have not come.\n");
+    CHECK_IN(text, "    waits for any of ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22 and 138 more\n");
+    CHECK_IN(text, "  rank 60:\n");
+    lacks(text, "  rank 62:\n");
+    lacks(text, "  rank 1:\n");
+    CHECK_IN(text, "  and 268 more: 1, 3, 5, ");
+    free(text);
+}
+
 /* A rank may say anything. */
 static void nonsense(void) {
     static const int64_t wild[] = {-5, 1 << 30, 0};
@@ -303,6 +352,7 @@ int main(void) {
     sub_communicators();
     moving();
     several_threads();
+    many_ranks();
     nonsense();
     return check_failures();
 }

@@ -10,7 +10,15 @@
 
 #include "mpixla.h"
 
-enum { LINES_TOLD = 16, PYTHON_LINES_TOLD = 24 };
+/* A report of a thousand ranks has as many lines as one of some dozens: these are the most of each. */
+enum {
+    LINES_TOLD = 16,
+    PYTHON_LINES_TOLD = 24,
+    RANGES_TOLD = 12,
+    ABSENCES_TOLD = 16,
+    STEPS_TOLD = 12,
+    RANKS_TOLD = 32
+};
 
 /* How a rank stands to a call that takes it. */
 typedef enum standing { COMES, PASSED, DIFFERS, MISSING } standing;
@@ -132,32 +140,37 @@ typedef struct writer {
     const report_ranks *ranks;
     double limit;
     standing *lacks;
-    bool *seen;    /* by rank: it can be reached */
-    bool *told;    /* by rank: what it does is in the report */
-    int64_t *path; /* ranks, from one to the next that it waits for */
+    bool *seen;      /* by rank: it can be reached */
+    int64_t *alike;  /* by rank: the first that stands as it does */
+    int64_t *path;   /* ranks, from one to the next that it waits for */
+    int64_t circle;  /* path[circle] to path[circled - 1] wait for each other */
+    int64_t circled; /* 0: none do */
 } writer;
-
-/* "0, 2 and 5 to 9" */
-static void write_ranks(const writer *w, const bool *chosen) {
-    int64_t n = w->ranks->n, first = 1;
-    for (int64_t i = 0; i < n; i++) {
-        if (!chosen[i]) continue;
-        int64_t end = i;
-        while (end + 1 < n && chosen[end + 1]) end++;
-        int more = 0;
-        for (int64_t j = end + 1; j < n && !more; j++) more = chosen[j];
-        fprintf(w->to, "%s%lld", first ? "" : more ? ", " : " and ", (long long)i);
-        first = 0;
-        if (end == i + 1) end = i; /* two are named one by one */
-        if (end > i) fprintf(w->to, " to %lld", (long long)end);
-        i = end;
-    }
-}
 
 static int64_t count_chosen(const writer *w, const bool *chosen) {
     int64_t n = 0;
     for (int64_t i = 0; i < w->ranks->n; i++) n += chosen[i];
     return n;
+}
+
+/* "0, 2 and 5 to 9" */
+static void write_ranks(const writer *w, const bool *chosen) {
+    int64_t n = w->ranks->n, left = count_chosen(w, chosen);
+    for (int64_t i = 0, ranges = 0; left > 0; i++) {
+        if (!chosen[i]) continue;
+        if (ranges == RANGES_TOLD) {
+            fprintf(w->to, " and %lld more", (long long)left);
+            return;
+        }
+        int64_t end = i;
+        while (end + 1 < n && chosen[end + 1]) end++;
+        if (end == i + 1) end = i; /* two are named one by one */
+        left -= end - i + 1;
+        fprintf(w->to, "%s%lld", ranges == 0 ? "" : left > 0 ? ", " : " and ", (long long)i);
+        if (end > i) fprintf(w->to, " to %lld", (long long)end);
+        ranges++;
+        i = end;
+    }
 }
 
 /* Text of several lines, each after this. */
@@ -219,14 +232,19 @@ static int absences_equal(const state *a, const state *b) {
 
 static void write_missing(writer *w, const bool *missing) {
     const state *all = w->ranks->all;
-    int64_t n = w->ranks->n;
+    int64_t n = w->ranks->n, groups = 0, left = count_chosen(w, missing);
     bool *alike = calloc((size_t)n, sizeof *alike), *done = calloc((size_t)n, sizeof *done);
     for (int64_t i = 0; alike && done && i < n; i++) {
         if (!missing[i] || done[i]) continue;
+        if (groups++ == ABSENCES_TOLD) {
+            fprintf(w->to, "  And %lld more have not come.\n", (long long)left);
+            break;
+        }
         memset(alike, 0, (size_t)n * sizeof *alike);
         for (int64_t j = i; j < n; j++)
             if (missing[j] && (j == i || absences_equal(&all[i], &all[j]))) alike[j] = done[j] = 1;
         int64_t several = count_chosen(w, alike) > 1;
+        left -= count_chosen(w, alike);
         fprintf(w->to, "  %s ", several ? "Ranks" : "Rank");
         write_ranks(w, alike);
         fprintf(w->to, " %s not come: %s", several ? "have" : "has", several ? "of each holds that " : "");
@@ -279,17 +297,26 @@ static int64_t walk(const writer *w, int64_t rank, const bool *missing, int64_t 
     return 0;
 }
 
-static void write_circle(const writer *w, int64_t rank, const bool *missing) {
+static void write_circle(writer *w, int64_t rank, const bool *missing) {
     int64_t begin = 0, end = walk(w, rank, missing, &begin);
     if (end <= 0) return;
+    w->circle = begin;
+    w->circled = end;
     if (end - begin == 1) {
         fprintf(w->to, "  Rank %lld waits for itself.\n", (long long)w->path[begin]);
         return;
     }
     fprintf(w->to, "  These ranks wait for each other in a circle:");
-    for (int64_t i = begin; i < end; i++)
-        fprintf(w->to, "%s rank %lld waits for rank %lld", i > begin ? "," : "", (long long)w->path[i],
+    for (int64_t i = begin; i < end; i++) {
+        if (i - begin == STEPS_TOLD && end - i > 2) { /* the last closes the circle */
+            fprintf(w->to, ", and so on through %lld more,", (long long)(end - i - 1));
+            i = end - 1;
+        } else if (i > begin) {
+            fprintf(w->to, ",");
+        }
+        fprintf(w->to, " rank %lld waits for rank %lld", (long long)w->path[i],
                 (long long)w->path[i + 1 < end ? i + 1 : begin]);
+    }
     fprintf(w->to, ".\n");
 }
 
@@ -355,9 +382,7 @@ static void write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
     bool *alike = calloc((size_t)w->ranks->n, sizeof *alike);
     if (!alike) return;
-    for (int64_t i = rank; i < w->ranks->n; i++)
-        alike[i] = i == rank || (!w->told[i] && stands_alike(s, &w->ranks->all[i]));
-    for (int64_t i = 0; i < w->ranks->n; i++) w->told[i] = w->told[i] || alike[i];
+    for (int64_t i = rank; i < w->ranks->n; i++) alike[i] = w->alike[i] == rank;
     fprintf(w->to, "  %s ", count_chosen(w, alike) > 1 ? "ranks" : "rank");
     write_ranks(w, alike);
     if (count_chosen(w, alike) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
@@ -412,6 +437,40 @@ static void write_waiting(writer *w, int64_t rank, bool *missing) {
     }
 }
 
+static int64_t choose(const writer *w, bool *chosen, int64_t rank) {
+    int64_t added = !chosen[w->alike[rank]];
+    chosen[w->alike[rank]] = 1;
+    return added;
+}
+
+/* If not all can be told: the one that reports, those that are missing, those that wait in a circle, then the others.
+ */
+static void write_each(writer *w, int64_t rank, const bool *missing) {
+    const int64_t n = w->ranks->n;
+    int64_t told = 0;
+    bool *chosen = calloc((size_t)n, sizeof *chosen);
+    if (!chosen) return;
+    for (int64_t i = 0; i < n; i++)
+        for (w->alike[i] = 0; w->alike[i] < i; w->alike[i]++)
+            if (w->alike[w->alike[i]] == w->alike[i] && stands_alike(&w->ranks->all[w->alike[i]], &w->ranks->all[i]))
+                break;
+    told += choose(w, chosen, rank);
+    for (int64_t i = 0; i < n && told < RANKS_TOLD; i++)
+        if (missing[i]) told += choose(w, chosen, i);
+    for (int64_t i = w->circle; i < w->circled && told < RANKS_TOLD; i++) told += choose(w, chosen, w->path[i]);
+    for (int64_t i = 0; i < n && told < RANKS_TOLD; i++) told += choose(w, chosen, i);
+    fprintf(w->to, "What each rank does:\n");
+    for (int64_t i = 0; i < n; i++)
+        if (chosen[i]) write_rank(w, i);
+    for (int64_t i = n - 1; i >= 0; i--) chosen[i] = !chosen[w->alike[i]]; /* a rank's first is not behind it */
+    if (count_chosen(w, chosen) > 0) {
+        fprintf(w->to, "  and %lld more: ", (long long)count_chosen(w, chosen));
+        write_ranks(w, chosen);
+        fprintf(w->to, "\n");
+    }
+    free(chosen);
+}
+
 static void write_all(writer *w, int64_t rank) {
     const int64_t n = w->ranks->n;
     bool *missing = calloc((size_t)n, sizeof *missing);
@@ -420,10 +479,8 @@ static void write_all(writer *w, int64_t rank) {
         write_waiting(w, rank, missing);
     else
         write_ended(w, rank, missing);
+    write_each(w, rank, missing);
     free(missing);
-    fprintf(w->to, "What each rank does:\n");
-    for (int64_t i = 0; i < n; i++)
-        if (!w->told[i]) write_rank(w, i);
 }
 
 char *report_write(const report_ranks *ranks, int64_t rank, double limit) {
@@ -434,14 +491,14 @@ char *report_write(const report_ranks *ranks, int64_t rank, double limit) {
                 .to = open_memstream(&text, &bytes),
                 .lacks = calloc(n, sizeof *w.lacks),
                 .seen = calloc(n, sizeof *w.seen),
-                .told = calloc(n, sizeof *w.told),
+                .alike = calloc(n, sizeof *w.alike),
                 .path = calloc(n + 1, sizeof *w.path)};
-    int complete = w.to && w.lacks && w.seen && w.told && w.path;
+    int complete = w.to && w.lacks && w.seen && w.alike && w.path;
     if (complete) write_all(&w, rank);
     if (w.to && fclose(w.to) != 0) complete = 0;
     free(w.lacks);
     free(w.seen);
-    free(w.told);
+    free(w.alike);
     free(w.path);
     if (complete) return text;
     free(text);
