@@ -237,8 +237,8 @@ test-faults: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/faults
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tests/faults/report.py $(MPI)
 
-# Two hosts on one machine. It takes root, or `unshare --user --map-root-user make test-hosts`; where they cannot be made
-# the tests are skipped, and say why.
+# Two hosts on one machine, also as nodes of Slurm if that is installed. It takes root, or
+# `unshare --user --map-root-user make test-hosts`; where they cannot be made the tests are skipped, and say why.
 RATE ?= 2gbit
 
 test-hosts: $(VENV)/installed

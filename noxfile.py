@@ -71,7 +71,7 @@ def spmd(session: nox.Session, jax: str, mpi: str) -> None:
         if not shutil.which(mpirun) or not Path(library).exists():
             session.skip(f"there is no {mpirun} with {library}")
         # mpi4py's wheel needs it under the name that it knows (docs/clusters.md).
-        link = Path(session.create_tmp()) / ("libmpi.so.12" if "mpich" in mpi else "libmpi.so.40")
+        link = Path(session.create_tmp()).absolute() / ("libmpi.so.12" if "mpich" in mpi else "libmpi.so.40")
         link.unlink(missing_ok=True)
         link.symlink_to(library)
         environment = {"MPIRUN": mpirun, "MPI4PY_LIBMPI": str(link), "LD_LIBRARY_PATH": str(link.parent)}

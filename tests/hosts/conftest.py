@@ -81,7 +81,9 @@ class Jobs:
     def __init__(self, hosts, folder):
         self.hosts, self.folder = hosts, folder
 
-    def __call__(self, n, code, *arguments, timeout=100, check=True, during=None, options=(), **environment):
+    def __call__(
+        self, n, code, *arguments, timeout=100, check=True, during=None, options=(), module=None, **environment
+    ):
         """Runs Python code on n ranks, the first half on the first host, where mpirun is: a CompletedProcess.
 
         A job that does not end in time, or leaves processes, fails the test with what it printed.
@@ -94,6 +96,7 @@ class Jobs:
             check: the exit status must be 0.
             during: a function that is called once the job was started.
             options: mpirun's.
+            module: one that runs the code.
             environment: variables that all ranks have.
         """
         script = code if isinstance(code, Path) else self.folder / "script.py"
@@ -112,7 +115,7 @@ class Jobs:
         launch = _launch(self.hosts.ssh, n, environment, options)
         words = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
         words += [f"{name}={value}" for name, value in environment.items()]
-        words += [*launch, sys.executable, str(script), *map(str, arguments)]
+        words += [*launch, sys.executable, *(["-m", module] if module else []), str(script), *map(str, arguments)]
         command = [
             str(self.hosts.ssh),
             network.NAMES[0],

@@ -227,3 +227,37 @@ def test_timelines_have_one_clock(hosts_job, tmp_path):
     assert len(begins) == 6
     for sequence in begins:
         assert max(begins[sequence]) <= min(ends[sequence]) + error
+
+
+@pytest.mark.parametrize(("ranks", "shape"), [(2, (2,)), (4, (4,)), (4, (2, 2))])
+def test_jax_s_own_collectives(hosts_job, ranks, shape):
+    """A program that runs on one host, unchanged: JAX makes no mesh of CPUs of several hosts."""
+    code = f"""
+    import jax, jax.numpy as jnp, mpixla
+    import numpy as np
+    from functools import partial
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    from mpi4py import MPI
+
+    jax.distributed.initialize()
+    names = ("i", "j")[:{len(shape)}]
+    mesh = jax.make_mesh({shape}, names)
+    assert mesh.axis_types == jax.make_mesh((1,), ("i",), devices=jax.local_devices()).axis_types * len(names)
+    assert mesh.devices.ravel().tolist() == jax.devices() and mesh.axis_names == names
+    whole = np.arange(8.0).reshape(4, 2) ** 2
+    x = jax.make_array_from_callback(whole.shape, NamedSharding(mesh, P(names)), lambda index: whole[index])
+    print("sum", float(jax.jit(jnp.sum)(x)), flush=True)
+
+    @jax.jit
+    @partial(jax.shard_map, mesh=mesh, in_specs=P(names), out_specs=P(names))
+    def both(x):
+        return jax.lax.psum(x, names) - mpixla.allreduce(x, op=MPI.SUM)
+
+    assert not np.asarray(both(x).addressable_shards[0].data).any()
+    try:
+        jax.make_mesh(({2 * ranks},), ("i",))
+    except ValueError as e:
+        assert "devices" in str(e)
+    """
+    done = hosts_job(ranks, code, module="mpixla.distributed")
+    assert done.stdout.splitlines() == ["sum 140.0"] * ranks

@@ -497,6 +497,50 @@ def test_operations_in_shard_map(distributed, jit, n):
     distributed(n, BOTH + code)
 
 
+def test_operations_in_shard_map_with_a_compilation_cache(distributed, tmp_path):
+    """jaxlib cannot serialize what they are in; what has JAX's own only is found there."""
+    code = """
+    for f in (lambda x: jax.lax.psum(x, "x"), lambda x: jax.lax.psum(x, "x") + mpixla.scan(x, op=MPI.SUM)):
+        y = jax.jit(mapped(f))(x)
+    check(y, total + scans, rtol=1e-5)
+    """
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        distributed(
+            2,
+            BOTH + code,
+            JAX_COMPILATION_CACHE_DIR=str(cache),
+            JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+            JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+        )
+        assert len(list(cache.glob("jit__lambda-*-cache"))) == 2  # psum, and the reader of `check`
+
+
+def test_mesh_over_hosts(distributed):
+    """As if each rank were on a host of its own: the mesh is the one that JAX makes on one."""
+    code = """
+    from mpixla.distributed import _mesh
+    Auto = jax.sharding.AxisType.Auto
+    calls = [
+        lambda: jax.make_mesh((size,), ("x",)),
+        lambda: jax.make_mesh([size, 1], ("x", "y"), (Auto, Auto)),
+        lambda: jax.make_mesh(axis_shapes=(1, size), axis_names=("x", "y"), axis_types=(Auto, Auto)),
+        lambda: jax.make_mesh((size,), ("x",), devices=jax.devices()[::-1]),
+        lambda: jax.make_mesh((1,), ("x",)),
+    ]
+    of_jax = [call() for call in calls]
+    _mesh._are_cpus_of_several_hosts = lambda devices: True
+    made = [call() for call in calls]
+    assert made == of_jax
+    assert [mesh.axis_types for mesh in made] == [mesh.axis_types for mesh in of_jax]
+    try:
+        jax.make_mesh((size + 1,), ("x",))
+    except ValueError as e:
+        print("refused:", e)
+    """
+    assert distributed(2, code).stdout.count("refused: Number of devices 2 must be") == 2
+
+
 @pytest.mark.parametrize("n", RANKS)
 def test_gradients_through_both(distributed, n):
     """Against derivatives by hand, with types that say what varies and without."""

@@ -204,6 +204,22 @@ assert len(seen) == 2 and seen[0].startswith("jit__lambda-") and seen[1] == "end
 """
 
 
+CACHE = """
+import tempfile, jax, jax.numpy as jnp
+from mpixla.runtime import private_jax
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+seen = []
+private_jax._compiler._cache_write = lambda *args: seen.append(args)
+private_jax.keep_sharded_tokens_out_of_cache()
+mesh = jax.make_mesh((2,), ("x",))
+rows = jax.NamedSharding(mesh, jax.P("x"))
+jax.jit(lambda x: x + 1)(jax.device_put(jnp.ones(2), rows))
+assert any(args[0].startswith("jit__lambda-") for args in seen), seen
+"""
+
+
 TOKENS = """
 import jax, jax.numpy as jnp
 from mpixla import compat
@@ -351,6 +367,8 @@ def says_what_varies() -> bool:
 NEEDED = {
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
     "compiler._cache_read": (lambda: in_new_process(TURNS), None),
+    # What it is for is tested in test_distributed.py.
+    "compiler._cache_write": (lambda: in_new_process(CACHE), None),
     "compiler.compile_or_get_cached": (lambda: in_new_process(TURNS), None),
     "config._check_vma": (says_what_varies, None),
     "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),

@@ -14,7 +14,16 @@ import numpy as np
 
 from ..runtime import gpu, native, sites
 from ..runtime.comm import Comm, Shift
-from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir, ordered, token_aval, tracked_axes
+from ..runtime.private_jax import (
+    Primitive,
+    ShapedArray,
+    keep_sharded_tokens_out_of_cache,
+    manual_axes,
+    mlir,
+    ordered,
+    token_aval,
+    tracked_axes,
+)
 from ..runtime.words import kind_of
 from .eager import call_eagerly
 
@@ -99,7 +108,7 @@ def _number(value: Any) -> int:
 
 def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
-    _refuse_several_devices(row, ctx.module_context)
+    _prepare_for_devices(row, ctx.module_context)
     passed = [0] if _is_here(row.send, params) else []
     if _is_here(row.template, params):
         passed.append(len(operands) - 1)
@@ -121,13 +130,13 @@ def _is_argument(value: Any) -> bool:
 
 def lower_all(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler all operands, and takes all results from it."""
-    _refuse_several_devices(row, ctx.module_context)
+    _prepare_for_devices(row, ctx.module_context)
     return _call_handler(row, ctx, operands, range(len(operands)), bool(ctx.avals_out), params)
 
 
 def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """As many results as operands, each in its operand's memory, which XLA copies before if it is still needed."""
-    _refuse_several_devices(row, ctx.module_context)
+    _prepare_for_devices(row, ctx.module_context)
     return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
 
 
@@ -186,8 +195,12 @@ def row_major(ctx: Any, i: int, operand: Any) -> Any:
     return result
 
 
-def _refuse_several_devices(row: native.Op, module: Any) -> None:
-    """An operation is a rank's. So of a program for many devices, each must be in a process of its own."""
+def _prepare_for_devices(row: native.Op, module: Any) -> None:
+    """An operation is a rank's. So of a program for many devices, each must be in a process of its own.
+
+    Raises:
+        NotImplementedError: where that is not so, or not known.
+    """
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     devices = context.num_devices if mesh is None else mesh.size
@@ -204,6 +217,7 @@ def _refuse_several_devices(row: native.Op, module: Any) -> None:
             f"{row.name} was used in a program that is sharded over {devices} processes, outside of jax.shard_map, "
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
         )
+    keep_sharded_tokens_out_of_cache()
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:

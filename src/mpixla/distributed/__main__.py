@@ -8,6 +8,7 @@ from ..runtime import trampoline
 from ..runtime.command_line import end
 from ..runtime.program import is_program, run
 from . import initialize_as_asked
+from ._mesh import over_hosts
 
 _USAGE = (
     "usage: mpirun -n N python -m mpixla.distributed (script.py | -m module | -c code) [arguments...]\n"
@@ -25,6 +26,7 @@ def _main(program: list[str]) -> None:
         end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
     trampoline.forget()
     jax.distributed.initialize = initialize_as_asked  # type: ignore[assignment]
+    jax.make_mesh = over_hosts(jax.make_mesh)
     run(program)
 
 

@@ -63,6 +63,7 @@ __all__ = [
     "frames_of",
     "is_user_file",
     "jax_has_started",
+    "keep_sharded_tokens_out_of_cache",
     "looks_for_nan",
     "manual_axes",
     "mlir",
@@ -438,3 +439,20 @@ def take_turns(take: Callable[[str], Callable[[], None]]) -> None:
 
     _compiler.compile_or_get_cached = compile_in_turn
     _compiler._cache_read = read_in_turn  # type: ignore[assignment]
+
+
+@functools.cache
+def keep_sharded_tokens_out_of_cache() -> None:
+    """Has the compilation cache do without sharded programs that take tokens: jaxlib crashes when it serializes one.
+
+    JAX itself has no such programs: it refuses ordered effects on several devices.
+    """
+    write = _compiler._cache_write
+
+    @functools.wraps(write)
+    def write_others(key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:
+        head = executable.hlo_modules()[0].to_string().partition("\n")[0]
+        if "token[]" not in head or "num_partitions=" not in head:
+            write(key, seconds, name, backend, executable, *rest)
+
+    _compiler._cache_write = write_others  # type: ignore[assignment]
