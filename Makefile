@@ -33,7 +33,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
 
 help:
@@ -53,6 +53,7 @@ help:
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
 	@echo 'make soak [MINUTES=30] [NP=3] [MPI=...] run random programs, and compare every value with NumPy'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
+	@echo 'make bench-scaling [MPI=mpich|openmpi] count what 1 to 64 ranks cost, into docs/scaling.md'
 	@echo 'make check-gpu [WHEELS=folder]         check all that needs a GPU, on a machine that has one (FAKE=1: on the fake one)'
 	@echo 'make bench-gpu [WHEELS=folder]         measure there (QUICK=1: a small part of either)'
 	@echo 'make check                             formatting, linters, types'
@@ -381,6 +382,11 @@ bench: $(PEER)/tried build/bench/raw-$(MPI) build/bench/nothing.so
 	    --mpi4jax-python $(PEER)/bin/python-with-mpi4jax --mpi4jax-why-not $(PEER)/why-not \
 	    --mpi4jax-source "$$(ls $(PEER)/source/mpi4jax-*.tar.gz 2>/dev/null)"
 	$(if $(QUICK),,$(BENCH)/bin/python bench/summary.py)
+
+# How cost grows with the number of ranks, and a model of it, into docs/scaling.md.
+bench-scaling: $(VENV)/installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/scaling.py --name $(MPI)
+	$(if $(filter mpich,$(MPI)),PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python bench/scaling_model.py)
 
 # On a machine with a GPU, in less than 10 minutes each. Nothing is built and nothing is downloaded: GPU_PYTHON has it, or
 # WHEELS. Without make: python3 tests/gpu/check.py --help.

@@ -1,16 +1,16 @@
 """What the README shows of docs/bench: python bench/summary.py writes it there, between two marks."""
 
 import json
-import re
 from pathlib import Path
 
+from pages import fill
 from report import Figures, number, result_of, table
 from rows import FULL, Measurement, Row, rows
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 SECTIONS = ("Calls from Python", "The carry of a loop", "Shallow-water model", "Other")
-BEGIN, END = "<!-- bench/summary.py writes this -->\n", "<!-- until here -->\n"
+BEGIN = "<!-- bench/summary.py writes this -->\n"
 
 
 def load(path: Path) -> dict[Measurement, Figures]:
@@ -36,7 +36,7 @@ def summary(runs: dict[str, dict[Measurement, Figures]]) -> str:
         for row in wanted
     ]
     plots = [f"![{NAMES[name]}: one operation in a chain](docs/bench/{name}-chains.svg)" for name in runs]
-    return "\n\n".join([table(head, lines), *plots, ""])
+    return "\n\n".join([table(head, lines), *plots])
 
 
 def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:
@@ -51,8 +51,7 @@ def readme() -> str:
     """The README as it is to be."""
     files = {name: ROOT / "docs" / "bench" / f"{name}.json" for name in NAMES}
     block = summary({name: load(path) for name, path in files.items() if path.exists()})
-    text = (ROOT / "README.md").read_text()
-    return re.sub(f"(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})", lambda _: f"\n{block}\n", text, flags=re.DOTALL)
+    return fill((ROOT / "README.md").read_text(), BEGIN, block)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,11 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import hlo  # noqa: E402
+import pages  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
+import scaling  # noqa: E402
+import scaling_model  # noqa: E402
 import summary  # noqa: E402
 from jobs import Job, NoAnswerError  # noqa: E402
 from rows import Measurement, Row  # noqa: E402
@@ -178,3 +181,42 @@ def test_help():
 
 def test_readme_shows_what_was_measured():
     assert summary.readme() == (summary.ROOT / "README.md").read_text(), "run: python bench/summary.py"
+
+
+def test_page_shows_what_was_measured():
+    text = scaling.PAGE.read_text()
+    again = scaling_model.page(text, scaling_model.NAME, scaling_model.tables(scaling_model.figures()))
+    for name in ("mpich", "openmpi"):
+        again = scaling.page(again, name, scaling.tables(scaling.figures_of(name)))
+    assert again == text, "run: python bench/scaling_model.py --keep"
+
+
+def test_what_is_between_two_marks():
+    text = f"a\n<b>\n{pages.END}c\n<d>\nold\n{pages.END}"
+    filled = pages.fill(pages.fill(text, "<b>\n", "new"), "<d>\n", r"\1")
+    assert filled == f"a\n<b>\n\nnew\n\n{pages.END}c\n<d>\n\n\\1\n\n{pages.END}"
+    with pytest.raises(ValueError, match="no place between '<e>"):
+        pages.fill(text, "<e>\n", "")
+
+
+def test_model():
+    network = scaling_model.Network("", latency=2.0, bandwidth=10.0)
+    assert network.message(30) == 5
+    assert network.allreduce(40, 2) == 2 * 2 + 40 / 10
+    assert network.allreduce(40, 5) == 2 * 3 * 2 + 2 * 4 / 5 * 40 / 10
+    compute = scaling_model.Compute([(10, 7.0), (20, 9.0), (80, 36.0)])
+    assert [compute(n) for n in (0, 5, 10, 80, 160)] == pytest.approx([5, 6, 7, 36, 72])
+    assert compute(40) == pytest.approx(18)
+    # 4 ranks have 2 x 2 blocks of 4 x 5 cells, and messages of 3 * 4 bytes for each cell of an edge.
+    assert scaling_model.water(compute, network, 4, 8, 10) == pytest.approx(9 + 2 + 60 / 10 + 2 + 48 / 10)
+    assert scaling_model.water(compute, network, 1, 8, 10) == 36
+    assert scaling_model.training(compute, network, 1, 20) == pytest.approx(9)
+
+
+def test_report_of_a_job():
+    report = "mpixla: rank 1 has waited for 5 s\n  It waits.\nWhat each rank does:\n  rank 0:\n"
+    assert scaling.said_by_one(f"noise\n{report}Abort(124)\n") == report
+    refusal = "r1 | MPIXLA_CHECK: the ranks do not agree:\n  rank 0: a\n (at a.py:1)"
+    assert scaling.said_by_one(f"Error: {refusal}\n{refusal}") == refusal
+    with pytest.raises(RuntimeError, match="no report in\nnothing"):
+        scaling.said_by_one("nothing")

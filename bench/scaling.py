@@ -1,0 +1,146 @@
+"""How cost grows with the number of ranks: python bench/scaling.py --name mpich. It writes tables into docs/scaling.md.
+
+Ranks share the cores of one machine, so nothing here is a time but the processor's own. scaling_worker.py measures.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pages import fill
+from report import table
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "scaling.md"
+RANKS = (1, 2, 4, 8, 16, 32, 64)
+FIGURES = ROOT / "docs" / "bench"
+TOOLS = {"MPIXLA_CHECK": "1", "MPIXLA_TIMEOUT": "600"}
+
+
+def start(ranks: int, verb: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The worker on so many ranks."""
+    command = [ROOT / "tools/mpirun", "-n", ranks, sys.executable, ROOT / "bench/scaling_worker.py", verb]
+    environment = {**os.environ, **environment}
+    return subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=1200)
+
+
+def measure(ranks: int) -> dict[str, Any]:
+    """What a job of so many ranks costs.
+
+    Raises:
+        RuntimeError: if it fails, or does not fail where it has to.
+    """
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="mpixla-") as traces:
+        for name, environment in (("plain", {}), ("tools", {**TOOLS, "MPIXLA_TRACE": traces})):
+            done = start(ranks, "cost", **environment)
+            if done.returncode != 0:
+                raise RuntimeError(f"{ranks} ranks failed:\n{done.stdout}{done.stderr}")
+            found[name] = json.loads(done.stdout)
+        found["calls"] = calls(Path(traces))
+    for verb, environment in reports(ranks).items():
+        done = start(ranks, verb, **environment)
+        if done.returncode == 0:
+            raise RuntimeError(f"{ranks} ranks did not fail, but had to: {verb}")
+        found[verb] = len(said_by_one(done.stderr))
+    return found
+
+
+def reports(ranks: int) -> dict[str, dict[str, str]]:
+    """What goes wrong, and what is set for it to be told."""
+    limit = {"MPIXLA_TIMEOUT": str(5 + ranks // 2)}  # ranks that share cores come late
+    return {} if ranks == 1 else {"absent": limit, "circle": limit, "mismatch": {"MPIXLA_CHECK": "1"}}
+
+
+def said_by_one(stderr: str) -> str:
+    """The first report, or the first exception's message."""
+    found = re.search(r"^mpixla: rank \d+ has waited.*?(?=^\S(?!hat each rank))", stderr, re.MULTILINE | re.DOTALL)
+    found = found or re.search(r"r\d+ \| MPIXLA_CHECK: .*?\(at [^)]*\)", stderr, re.DOTALL)
+    if not found:
+        raise RuntimeError(f"There is no report in\n{stderr}")
+    return found[0]
+
+
+def calls(traces: Path) -> dict[str, dict[str, int]]:
+    """The calls of each operation on rank 0, and what they send."""
+    counts: dict[str, Counter[str]] = {}
+    for event in json.loads((traces / "rank-0000.json").read_text()):
+        if event.get("ph") == "X" and "sends" in event["args"]:
+            counts.setdefault(event["name"], Counter()).update(calls=1, bytes=event["args"]["sends"])
+    return {name: dict(count) for name, count in counts.items()}
+
+
+def mib(number: float) -> str:
+    return f"{number / (1 << 20):.1f}"
+
+
+def tables(figures: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """By name, what the page has between two marks."""
+    ranks = list(figures)
+    several = [n for n in ranks if int(n) > 1]  # alone, a process shares no pages of its libraries with others
+    memory = [
+        ["JAX and MPI, MiB of its own", *(mib(figures[n]["plain"]["JAX and MPI"]["own"]) for n in several)],
+        ["`import mpixla`, MiB of its own", *(mib(figures[n]["plain"]["import"]["own"]) for n in several)],
+        ["the same, shared", *(mib(figures[n]["plain"]["import"]["shared"]) for n in several)],
+        ["with checks, time limit and timeline, own", *(mib(figures[n]["tools"]["import"]["own"]) for n in several)],
+        ["the same, shared", *(mib(figures[n]["tools"]["import"]["shared"]) for n in several)],
+        ["seconds of a processor", *(f"{figures[n]['plain']['seconds of a processor for it']:.2f}" for n in several)],
+        ["a communicator, bytes", *(str(figures[n]["plain"]["communicator"]) for n in several)],
+        ["the same with checks and so on", *(str(figures[n]["tools"]["communicator"]) for n in several)],
+    ]
+    text = {n: figures[n]["plain"]["programs"] for n in several}
+    programs = [
+        [name, *(str(text[n][name]["bytes"]) for n in several), str(text[several[-1]][name]["distinct"])]
+        for name in text[several[0]]
+    ]
+    said = [
+        [words, *(str(figures[n][verb]) for n in several)]
+        for verb, words in {
+            "absent": "the time limit: one rank does not come",
+            "circle": "the time limit: each waits for the next",
+            "mismatch": "checked mode: every second rank has another data type",
+        }.items()
+    ]
+    head = [f"{n} ranks" for n in several]
+    return {
+        "memory": table(["of each rank", *head], memory),
+        "programs": table(["bytes of a program", *head, "different ones"], programs),
+        "reports": table(["characters of a report", *head], said),
+    }
+
+
+def page(text: str, name: str, blocks: dict[str, str]) -> str:
+    """The page as it is to be, with the tables of one MPI. Of Open MPI it has the first."""
+    for what, block in blocks.items():
+        if name == "mpich" or what == "memory":
+            text = fill(text, f"<!-- {what}, {name}: make bench-scaling writes this -->\n", block)
+    return text
+
+
+def figures_of(name: str) -> dict[str, dict[str, Any]]:
+    """What was measured under an MPI, by the number of ranks."""
+    return json.loads((FIGURES / f"scaling-{name}.json").read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", choices=("mpich", "openmpi"), required=True, help="the MPI")
+    parser.add_argument("--ranks", type=int, nargs="+", default=RANKS)
+    args = parser.parse_args()
+    figures = {}
+    for ranks in args.ranks:
+        print(f"{ranks} ranks ...", file=sys.stderr, flush=True)
+        figures[str(ranks)] = measure(ranks)
+    (FIGURES / f"scaling-{args.name}.json").write_text(json.dumps(figures, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), args.name, tables(figures)))
+
+
+if __name__ == "__main__":
+    main()
