@@ -232,8 +232,9 @@ static int absences_equal(const state *a, const state *b) {
 
 static void write_missing(writer *w, const bool *missing) {
     const state *all = w->ranks->all;
-    int64_t n = w->ranks->n, groups = 0, left = count_chosen(w, missing);
+    int64_t n = w->ranks->n, groups = 0;
     bool *alike = calloc((size_t)n, sizeof *alike), *done = calloc((size_t)n, sizeof *done);
+    int64_t left = count_chosen(w, missing);
     for (int64_t i = 0; alike && done && i < n; i++) {
         if (!missing[i] || done[i]) continue;
         if (groups++ == ABSENCES_TOLD) {
