@@ -138,6 +138,7 @@ int report_has_lost(const report_ranks *ranks) {
 typedef struct writer {
     FILE *to;
     const report_ranks *ranks;
+    int64_t n; /* how many */
     double limit;
     standing *lacks;
     bool *seen;      /* by rank: it can be reached */
@@ -149,14 +150,14 @@ typedef struct writer {
 
 static int64_t count_chosen(const writer *w, const bool *chosen) {
     int64_t n = 0;
-    for (int64_t i = 0; i < w->ranks->n; i++) n += chosen[i];
+    for (int64_t i = 0; i < w->n; i++) n += chosen[i];
     return n;
 }
 
 /* "0, 2 and 5 to 9" */
 static void write_ranks(const writer *w, const bool *chosen) {
-    int64_t n = w->ranks->n, left = count_chosen(w, chosen);
-    for (int64_t i = 0, ranges = 0; left > 0; i++) {
+    int64_t n = w->n, left = count_chosen(w, chosen);
+    for (int64_t i = 0, ranges = 0; i < n && left > 0; i++) {
         if (!chosen[i]) continue;
         if (ranges == RANGES_TOLD) {
             fprintf(w->to, " and %lld more", (long long)left);
@@ -232,10 +233,11 @@ static int absences_equal(const state *a, const state *b) {
 
 static void write_missing(writer *w, const bool *missing) {
     const state *all = w->ranks->all;
-    int64_t n = w->ranks->n, groups = 0;
+    int64_t n = w->n, groups = 0;
     bool *alike = calloc((size_t)n, sizeof *alike), *done = calloc((size_t)n, sizeof *done);
     int64_t left = count_chosen(w, missing);
     for (int64_t i = 0; alike && done && i < n; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): both have as many as there are ranks */
         if (!missing[i] || done[i]) continue;
         if (groups++ == ABSENCES_TOLD) {
             fprintf(w->to, "  And %lld more have not come.\n", (long long)left);
@@ -285,13 +287,12 @@ static void write_difference(const writer *w, int64_t rank, const state_call *c,
 /* From a rank to one that it waits for, and on, but to none of `missing`. If every rank on the way waits, some rank
  * comes twice: the circle is path[begin] to path[end - 1]. Returns the end, or 0. */
 static int64_t walk(const writer *w, int64_t rank, const bool *missing, int64_t *begin) {
-    const report_ranks *ranks = w->ranks;
-    for (int64_t length = 0; rank < ranks->n && length <= ranks->n; length++) {
+    for (int64_t length = 0; rank < w->n && length <= w->n; length++) {
         for (*begin = 0; *begin < length; ++*begin)
             if (w->path[*begin] == rank) return length;
         w->path[length] = rank;
-        if (!rank_lacks(ranks, rank, w->lacks)) return 0;
-        for (rank = 0; rank < ranks->n; rank++)
+        if (!rank_lacks(w->ranks, rank, w->lacks)) return 0;
+        for (rank = 0; rank < w->n; rank++)
             /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): both have as many as there are ranks */
             if (w->lacks[rank] == MISSING && !missing[rank]) break;
     }
@@ -335,7 +336,7 @@ static void reach(writer *w, int64_t rank, bool *missing) {
             missing[r] = 1;
             continue;
         }
-        for (int64_t i = 0; i < ranks->n; i++) {
+        for (int64_t i = 0; i < w->n; i++) {
             if (w->lacks[i] < DIFFERS) continue;
             if (w->lacks[i] == DIFFERS && !differ) {
                 differ = 1;
@@ -361,9 +362,9 @@ static void write_waits(writer *w, int64_t rank) {
     if (!c) return;
     int64_t any = 0;
     for (int64_t i = 0; i < c->messages; i++) any |= c->peers[i].rank == MPIXLA_ANY_SOURCE;
-    bool *chosen = calloc((size_t)w->ranks->n, sizeof *chosen);
+    bool *chosen = calloc((size_t)w->n, sizeof *chosen);
     if (!chosen) return;
-    for (int64_t i = 0; i < w->ranks->n; i++) chosen[i] = w->lacks[i] >= DIFFERS;
+    for (int64_t i = 0; i < w->n; i++) chosen[i] = w->lacks[i] >= DIFFERS;
     fprintf(w->to, "    waits for %s%s ", any ? "any of " : "", count_chosen(w, chosen) > 1 ? "ranks" : "rank");
     write_ranks(w, chosen);
     fprintf(w->to, "\n");
@@ -381,9 +382,9 @@ static void write_call(const writer *w, const state *s, const state_call *c) {
 
 static void write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
-    bool *alike = calloc((size_t)w->ranks->n, sizeof *alike);
+    bool *alike = calloc((size_t)w->n, sizeof *alike);
     if (!alike) return;
-    for (int64_t i = rank; i < w->ranks->n; i++) alike[i] = w->alike[i] == rank;
+    for (int64_t i = rank; i < w->n; i++) alike[i] = w->alike[i] == rank;
     fprintf(w->to, "  %s ", count_chosen(w, alike) > 1 ? "ranks" : "rank");
     write_ranks(w, alike);
     if (count_chosen(w, alike) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
@@ -411,7 +412,7 @@ static void write_ended(writer *w, int64_t rank, bool *missing) {
             "mpixla: rank %lld has come to the end of its script, and has waited there for longer than "
             "MPIXLA_TIMEOUT=%g allows for a process that cannot come, so the whole job ends.\n",
             (long long)rank, w->limit);
-    for (int64_t i = 0; i < w->ranks->n; i++) missing[i] = is_lost(&w->ranks->all[i]);
+    for (int64_t i = 0; i < w->n; i++) missing[i] = is_lost(&w->ranks->all[i]);
     write_missing(w, missing);
 }
 
@@ -447,7 +448,7 @@ static int64_t choose(const writer *w, bool *chosen, int64_t rank) {
 /* If not all can be told: the one that reports, those that are missing, those that wait in a circle, then the others.
  */
 static void write_each(writer *w, int64_t rank, const bool *missing) {
-    const int64_t n = w->ranks->n;
+    const int64_t n = w->n;
     int64_t told = 0;
     bool *chosen = calloc((size_t)n, sizeof *chosen);
     if (!chosen) return;
@@ -473,7 +474,7 @@ static void write_each(writer *w, int64_t rank, const bool *missing) {
 }
 
 static void write_all(writer *w, int64_t rank) {
-    const int64_t n = w->ranks->n;
+    const int64_t n = w->n;
     bool *missing = calloc((size_t)n, sizeof *missing);
     if (!missing) return;
     if (w->ranks->all[rank].in_calls > 0)
@@ -488,6 +489,7 @@ char *report_write(const report_ranks *ranks, int64_t rank, double limit) {
     char *text = NULL;
     size_t bytes = 0, n = (size_t)ranks->n;
     writer w = {.ranks = ranks,
+                .n = ranks->n,
                 .limit = limit,
                 .to = open_memstream(&text, &bytes),
                 .lacks = calloc(n, sizeof *w.lacks),
