@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,6 @@ def measure(ranks: int) -> dict[str, Any]:
             if done.returncode != 0:
                 raise RuntimeError(f"{ranks} ranks failed:\n{done.stdout}{done.stderr}")
             found[name] = json.loads(done.stdout)
-        found["calls"] = calls(Path(traces))
     for verb, environment in reports(ranks).items():
         done = start(ranks, verb, **environment)
         if done.returncode == 0:
@@ -66,15 +64,6 @@ def said_by_one(stderr: str) -> str:
     if not found:
         raise RuntimeError(f"There is no report in\n{stderr}")
     return found[0]
-
-
-def calls(traces: Path) -> dict[str, dict[str, int]]:
-    """The calls of each operation on rank 0, and what they send."""
-    counts: dict[str, Counter[str]] = {}
-    for event in json.loads((traces / "rank-0000.json").read_text()):
-        if event.get("ph") == "X" and "sends" in event["args"]:
-            counts.setdefault(event["name"], Counter()).update(calls=1, bytes=event["args"]["sends"])
-    return {name: dict(count) for name, count in counts.items()}
 
 
 def mib(number: float) -> str:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
 RANKS = (1, 2, 4, 10, 100, 1000, 10_000)
 FIELDS, BYTES = 3, 4  # of the shallow-water model: arrays in a message, bytes of a number
-PARAMETERS = 784 * 1024 + 1024 * 1024 + 1024 * 10  # as in scaling_times.py
+LAYERS = (784, 1024, 1024, 10)  # of the network that scaling_times.py trains
+PARAMETERS = sum(n * m for n, m in pairwise(LAYERS))
 JOSS = {1: 112, 2: 90, 4: 39, 6: 29, 8: 21, 16: 16}  # processes, seconds: mpi4jax's article, 3600 x 1800 cells
 JOSS_STEPS = 432  # 0.1 days of 20 s
 NAME = "mpich"
@@ -58,7 +60,6 @@ class Compute:
         self.amounts, self.seconds = np.array(measured).T
         slope = (self.seconds[1] - self.seconds[0]) / (self.amounts[1] - self.amounts[0])
         self.least = max(0.0, self.seconds[0] - slope * self.amounts[0])  # for nothing
-        self.slope = slope
 
     def __call__(self, amount: float) -> float:
         if amount <= self.amounts[0]:
@@ -119,12 +120,11 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
         ["a message to oneself", f"{us(overhead)} us"],
         ["a message to the other core", f"{us(here.latency)} us and {here.bandwidth / 1e9:.1f} GB/s"],
     ]
-    check = [[f"time step, {ny} x {nx}", us(water(cells, here, 2, ny, nx)), us(t)] for ny, nx, t in two["water"]] + [
-        [f"training step, {batch} samples a rank", us(training(samples, here, 2, batch)), us(t)]
-        for batch, t in two["training"]
+    compared = [(f"time step, {ny} x {nx}", water(cells, here, 2, ny, nx), t) for ny, nx, t in two["water"]]
+    compared += [
+        (f"training step, {batch} samples a rank", training(samples, here, 2, batch), t) for batch, t in two["training"]
     ]
-    for row in check:
-        row.append(f"{float(row[2].replace(',', '')) / float(row[1].replace(',', '')):.2f}")
+    check = [[what, us(model), us(t), f"{t / model:.2f}"] for what, model, t in compared]
 
     def strong(network: Network) -> list[str]:
         return [us(water(cells, network, p, 1800, 3600)) for p in RANKS]
@@ -155,8 +155,7 @@ def tables(measured: dict[str, Any]) -> dict[str, str]:
 
 def joss(network: Network) -> list[list[str]]:
     """mpi4jax's published times, and what they would be if one process had one core, and cores shared nothing."""
-    per_step = {p: seconds / JOSS_STEPS for p, seconds in JOSS.items()}
-    cell = per_step[4] * 4 / (1800 * 3600)
+    cell = JOSS[4] / JOSS_STEPS * 4 / (1800 * 3600)
     compute = Compute([(1, cell), (2, 2 * cell)])
     rows = []
     for p, seconds in JOSS.items():

@@ -21,6 +21,7 @@ from jax import lax
 from mpi4py import MPI
 
 import mpixla
+from scaling_model import LAYERS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import shallow_water
@@ -29,7 +30,6 @@ WORLD = MPI.COMM_WORLD
 GRIDS = ((45, 90), (90, 180), (180, 360), (360, 720), (720, 1440), (1440, 2880))
 BATCHES = (16, 64, 256, 1024)
 BYTES = (4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
-LAYERS = (784, 1024, 1024, 10)
 RATE = 1e-3
 
 

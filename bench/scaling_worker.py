@@ -1,6 +1,6 @@
 """What a job of many ranks costs each of them: mpirun -n N python bench/scaling_worker.py VERB. Rank 0 prints JSON.
 
-    cost            bytes of memory and of programs, and MPI's calls: none of it depends on how busy the machine is
+    cost            bytes of memory and of programs: none of it depends on how busy the machine is
     absent          the last rank does not come to an allreduce (for a report, with MPIXLA_TIMEOUT)
     circle          each rank waits for the next (the same)
     mismatch        every second rank calls allreduce with another data type (for an exception, with MPIXLA_CHECK)
@@ -95,8 +95,9 @@ def cost() -> dict[str, Any]:
     x = np.zeros((WORLD.size, 4), np.float32)
     found["programs"] = {}
     for name, program in programs(mpixla).items():
-        text = jax.jit(program).lower(x).as_text()
-        jax.block_until_ready(jax.jit(program)(x))
+        jitted = jax.jit(program)
+        text = jitted.lower(x).as_text()
+        jax.block_until_ready(jitted(x))
         found["programs"][name] = {"bytes": len(text), "distinct": len(set(WORLD.allgather(text)))}
     found["communicator"] = communicators(registry.comm_of)
     return found
