@@ -445,6 +445,13 @@ static int64_t choose(const writer *w, bool *chosen, int64_t rank) {
     return added;
 }
 
+/* The first that stands as this rank does, where those before it are known. */
+static int64_t first_alike(const writer *w, int64_t rank) {
+    for (int64_t i = 0; i < rank; i++)
+        if (w->alike[i] == i && stands_alike(&w->ranks->all[i], &w->ranks->all[rank])) return i;
+    return rank;
+}
+
 /* If not all can be told: the one that reports, those that are missing, those that wait in a circle, then the others.
  */
 static void write_each(writer *w, int64_t rank, const bool *missing) {
@@ -452,10 +459,7 @@ static void write_each(writer *w, int64_t rank, const bool *missing) {
     int64_t told = 0;
     bool *chosen = calloc((size_t)n, sizeof *chosen);
     if (!chosen) return;
-    for (int64_t i = 0; i < n; i++)
-        for (w->alike[i] = 0; w->alike[i] < i; w->alike[i]++)
-            if (w->alike[w->alike[i]] == w->alike[i] && stands_alike(&w->ranks->all[w->alike[i]], &w->ranks->all[i]))
-                break;
+    for (int64_t i = 0; i < n; i++) w->alike[i] = first_alike(w, i);
     told += choose(w, chosen, rank);
     for (int64_t i = 0; i < n && told < RANKS_TOLD; i++)
         if (missing[i]) told += choose(w, chosen, i);
