@@ -7,8 +7,8 @@ from .arrival import limited
 from .comm import get_default_comm
 from .mpi import MPI
 
-# Between two calls of MPI. The buffers of a connection last longer, and waking up takes some microseconds.
-_NANOSECONDS = 300_000
+# Between two calls of MPI. The buffers of a connection last longer, and each call takes its time from what computes.
+_NANOSECONDS = 1_000_000
 
 
 def install() -> None:
