@@ -28,6 +28,7 @@ from .ops.collective import (
 )
 from .ops.halo import halo_exchange
 from .ops.halves import halo_start, halo_wait
+from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
 from .ops.replicated import assert_replicated
@@ -96,6 +97,7 @@ __all__ = [
     "neighbor_allgather",
     "neighbor_alltoall",
     "neighbor_alltoallv",
+    "norm",
     "pvary",
     "recv",
     "reduce",
@@ -107,6 +109,7 @@ __all__ = [
     "send",
     "sendrecv",
     "set_logging",
+    "vdot",
     "wait",
     "waitall",
 ]

@@ -1,0 +1,198 @@
+"""Inner products and norms of vectors that are spread over all ranks: what solvers decide by, in one call of MPI."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..core.primitive import REPLICATED, as_array
+from ..runtime.mpi import MPI
+from ..runtime.words import kind_of
+from .collective import allreduce
+
+_ORDS = (1, 2, float("inf"), "rms")
+
+
+def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
+    leaves, structure = jax.tree.flatten(tree)
+    if not leaves:
+        raise ValueError(
+            f"{what} of {name} is {tree!r}, which has no arrays. A rank without entries passes empty arrays."
+        )
+    return [as_array(leaf, what, name) for leaf in leaves], structure
+
+
+def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:
+    """For each leaf which of its entries count, in a shape that broadcasts to its own; None: all of them."""
+    if mask is None:
+        return [None] * len(leaves)
+    given, given_structure = jax.tree.flatten(mask)
+    if given_structure != structure:
+        if not jax.tree_util.all_leaves([mask]):
+            raise ValueError(
+                f"mask of {name} is the pytree {given_structure}, but must be one array, or a pytree like the vector, "
+                f"which is {structure}."
+            )
+        given = [mask] * len(leaves)
+    return [_mask(m, leaf, name) for m, leaf in zip(given, leaves, strict=True)]
+
+
+def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
+    taken = jnp.asarray(mask)
+    if taken.dtype != bool:
+        raise TypeError(f"mask of {name} must be of bools, which say what counts, but is {kind_of(mask)}.")
+    try:
+        fits = jnp.broadcast_shapes(taken.shape, leaf.shape) == leaf.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"mask of {name} has shape {taken.shape}, which does not broadcast to x's, {leaf.shape}.")
+    return taken
+
+
+def _counting(leaf: jax.Array, mask: jax.Array | None) -> jax.Array:
+    # Not a product: a ghost cell may hold NaN.
+    return leaf if mask is None else jnp.where(mask, leaf, jnp.zeros_like(leaf))
+
+
+def _sum_dtype(dtype: Any) -> Any:
+    """What is summed up in: short floats in f32."""
+    is_short = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
+    return jnp.dtype(jnp.float32) if is_short else dtype
+
+
+def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST)
+
+
+def vdot(
+    x: Any, y: Any, *, mask: Any | None = None, comm: MPI.Comm | None = None, cotangent: str = REPLICATED
+) -> jax.Array:
+    """Returns the inner product of two vectors whose parts are on all ranks.
+
+    Of a vector that is spread over ranks, ``jnp.vdot`` gives each rank the product of its own part.
+
+    Args:
+        x: this rank's part of a vector, an array or a pytree of arrays of any shape, which is conjugated. Parts may
+            differ in size, and be empty; their dtypes are the same on all ranks.
+        y: the same of the other vector, of the same structure and shapes.
+        mask: which entries count, such as those that are no copies of another rank's: an array of bools that
+            broadcasts to each leaf's shape, or a pytree of them. By default all do.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``: "replicated" where the
+            result is a loss, "varying" where it enters each rank's own computation, as in the steps of a solver.
+
+    Returns:
+        A scalar of the dtype that ``x`` and ``y`` promote to, the same on every rank. Floats of less than 32 bits are
+        summed up as float32.
+
+    Derivative:
+        Linear in ``y``, and in the conjugate of ``x``; one call of MPI in each mode, none in reverse mode unless
+        ``cotangent`` is "varying". Entries that do not count have derivative zero.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator, a dtype that cannot be summed up, or a mask that is
+            not of bools.
+        ValueError: for vectors or masks that do not fit each other, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> size = mpixla.get_default_comm().Get_size()
+        >>> float(mpixla.vdot(jnp.ones(3), jnp.full(3, 2.0))) == 6 * size
+        True
+    """
+    xs, structure = _vector(x, "x", "vdot")
+    ys, structure_of_y = _vector(y, "y", "vdot")
+    if structure != structure_of_y:
+        raise ValueError(f"x and y of vdot differ in structure: {structure} and {structure_of_y}.")
+    for i, (a, b) in enumerate(zip(xs, ys, strict=True)):
+        if a.shape != b.shape:
+            where = f"leaf {i + 1} of " if len(xs) > 1 else ""
+            raise ValueError(f"{where}x and y of vdot differ in shape: {a.shape} and {b.shape}.")
+    dtype = jnp.result_type(*xs, *ys)
+    work = _sum_dtype(dtype)
+    masks = _masks(mask, xs, structure, "vdot")
+    parts = [
+        _dot(_counting(a, m).astype(work), _counting(b, m).astype(work)) for a, b, m in zip(xs, ys, masks, strict=True)
+    ]
+    total: jax.Array = allreduce(sum(parts[1:], parts[0]), op=MPI.SUM, comm=comm, cotangent=cotangent)
+    return total.astype(dtype)
+
+
+def norm(
+    x: Any,
+    ord: float | str = 2,
+    *,
+    mask: Any | None = None,
+    comm: MPI.Comm | None = None,
+    cotangent: str = REPLICATED,
+) -> jax.Array:
+    """Returns the norm of a vector whose parts are on all ranks.
+
+    It can be given to libraries that ask for a norm: ``functools.partial(mpixla.norm, ord="rms",
+    cotangent="varying")`` (docs/solvers.md).
+
+    Args:
+        x: this rank's part of the vector, an array or a pytree of arrays of any shape. Parts may differ in size, and
+            be empty; their dtypes are the same on all ranks.
+        ord: 2, the root of the sum of squares; 1, the sum of absolute values; ``jnp.inf``, their maximum; or "rms",
+            the root of the mean of squares.
+        mask: which entries count, such as those that are no copies of another rank's: an array of bools that
+            broadcasts to each leaf's shape, or a pytree of them. By default all do.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``: "replicated" where the
+            result is a loss, "varying" where it enters each rank's own computation, as in the steps of a solver.
+
+    Returns:
+        A real scalar, the same on every rank; 0 if nothing counts. NaN if an entry that counts is NaN. Floats of less
+        than 32 bits are summed up as float32.
+
+    Derivative:
+        That of the whole vector's norm, and zero where it is zero. One call of MPI in each mode, none in reverse mode
+        unless ``cotangent`` is "varying". The maximum gives it to the ranks that have it, in equal shares, and these
+        to their entries that do.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator, a dtype that MPI cannot move, or a mask that is not
+            of bools.
+        ValueError: for another ``ord``, a mask that does not fit, or a communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> size = mpixla.get_default_comm().Get_size()
+        >>> abs(float(mpixla.norm(jnp.ones(4))) ** 2 - 4 * size) < 1e-4
+        True
+        >>> float(mpixla.norm(jnp.full(4, -3.0), ord="rms"))
+        3.0
+    """
+    if isinstance(ord, jax.core.Tracer) or ord not in _ORDS:
+        raise ValueError(f"ord of norm is {ord!r}, but must be 1, 2, jnp.inf or 'rms'.")
+    leaves, structure = _vector(x, "x", "norm")
+    dtype = jnp.result_type(*leaves, 1.0)
+    work = _sum_dtype(dtype)
+    masks = _masks(mask, leaves, structure, "norm")
+    parts = [_counting(leaf, m).astype(work) for leaf, m in zip(leaves, masks, strict=True)]
+    real = jnp.finfo(dtype).dtype
+    if ord == 1 or ord == float("inf"):
+        sizes = [jnp.where(part == 0, 0, jnp.abs(part)) for part in parts]  # without JAX's derivative of 1 at zero
+        own = sum(map(jnp.sum, sizes)) if ord == 1 else jnp.stack([y.max(initial=0) for y in sizes]).max()
+        result = allreduce(own, op=MPI.SUM if ord == 1 else MPI.MAX, comm=comm, cotangent=cotangent)
+        return result.astype(real)
+    squares = jnp.stack([_dot(part, part).real for part in parts]).sum()
+    if ord == 2:
+        return _root(allreduce(squares, op=MPI.SUM, comm=comm, cotangent=cotangent)).astype(real)
+    both = jnp.stack([squares, jnp.asarray(_count(leaves, masks), squares.dtype)])
+    total, count = allreduce(both, op=MPI.SUM, comm=comm, cotangent=cotangent)
+    return _root(total / jnp.maximum(count, 1)).astype(real)
+
+
+def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:
+    return sum(
+        leaf.size if m is None else jnp.broadcast_to(m, leaf.shape).sum() for leaf, m in zip(leaves, masks, strict=True)
+    )
+
+
+def _root(square: Any) -> Any:
+    """The root, whose derivative at zero is zero: JAX's is infinite, which times zero is NaN."""
+    is_zero = square == 0
+    return jnp.where(is_zero, 0, jnp.sqrt(jnp.where(is_zero, 1, square)))

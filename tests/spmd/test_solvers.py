@@ -1,0 +1,102 @@
+"""The code of docs/solvers.md: it runs, and solves what NumPy solves of the whole system."""
+
+import functools
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mpixla
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/solvers.md").read_text(), re.DOTALL)
+N = 8  # cells of a rank, as on the page
+
+
+@pytest.fixture(scope="module")
+def page():
+    """What the page's code defines, and what it prints."""
+    printed = []
+    names = {
+        "jnp": jnp,
+        "mpixla": mpixla,
+        "x": jnp.ones(3),
+        "y": jnp.ones(3),
+        "u": jnp.ones((4, 4)),
+        "interior": (2, 2),
+        "print": lambda *values: printed.extend(map(bool, values)),
+    }
+    for block in BLOCKS:
+        exec(block, names)
+    yield {**names, "printed": printed}
+    names["line"].Free()
+
+
+def matrix(size, k=0.3):
+    one = np.eye(N * size)
+    return one - k * (np.roll(one, 1, 0) + np.roll(one, -1, 0) - 2 * one)
+
+
+def vectors(size):
+    return np.random.default_rng(7).normal(size=(3, N * size))
+
+
+def test_page(page, size):
+    assert len(BLOCKS) == 4
+    assert page["printed"] == [True]
+    assert page["energy"] == 4 * size
+
+
+@pytest.mark.parametrize("jit", [lambda f: f, jax.jit, mpixla.jit], ids=["eager", "jit", "sealed"])
+def test_cg(page, rank, size, jit):
+    mine = slice(rank * N, (rank + 1) * N)
+    solve = jit(functools.partial(page["cg"], page["matvec"], tol=1e-10))
+    b, t, w = vectors(size)
+    np.testing.assert_allclose(solve(b[mine]), np.linalg.solve(matrix(size), b)[mine], rtol=1e-7)
+    np.testing.assert_allclose(
+        jit(jax.vmap(solve))(np.stack([b, t])[:, mine]), np.linalg.solve(matrix(size), np.stack([b, t]).T).T[:, mine]
+    )
+    moved = jax.jvp(solve, (b[mine],), (t[mine],))[1]
+    np.testing.assert_allclose(moved, np.linalg.solve(matrix(size), t)[mine], rtol=1e-7)
+    gradient = jit(jax.grad(lambda b: mpixla.vdot(w[mine], solve(b))))(b[mine])
+    np.testing.assert_allclose(gradient, np.linalg.solve(matrix(size).T, w)[mine], rtol=1e-7)
+
+
+def test_gradient_by_what_the_matrix_depends_on(page, rank, size):
+    """One number that all ranks share: each has its own part's say, and pvary adds them up."""
+    mine = slice(rank * N, (rank + 1) * N)
+    b, w, _ = vectors(size)
+
+    def loss(k):
+        k = mpixla.pvary(k)
+
+        def matvec(u):
+            u = mpixla.halo_exchange(jnp.pad(u, 1), page["line"])
+            return u[1:-1] - k * (u[2:] - 2 * u[1:-1] + u[:-2])
+
+        return mpixla.vdot(w[mine], page["cg"](matvec, b[mine], tol=1e-12))
+
+    def of_the_whole(k):
+        return w @ jnp.linalg.solve(jnp.asarray(matrix(size, 0.0) + k * (matrix(size, 1.0) - matrix(size, 0.0))), b)
+
+    np.testing.assert_allclose(jax.jit(jax.grad(loss))(0.3), jax.grad(of_the_whole)(0.3), rtol=1e-7)
+
+
+def test_gradient_of_every_step(page, rank, size):
+    """Steepest descent, differentiated step by step: what goes back into the parts is of all ranks' cotangents."""
+    mine = slice(rank * N, (rank + 1) * N)
+    b, w, _ = vectors(size)
+
+    def descend(matvec, vdot, b):
+        x = jnp.zeros_like(b)
+        for _ in range(3):
+            r = b - matvec(x)
+            x = x + vdot(r, r) / vdot(r, matvec(r)) * r
+        return x
+
+    varying = functools.partial(mpixla.vdot, cotangent="varying")
+    got = jax.jit(jax.grad(lambda b: mpixla.vdot(w[mine], descend(page["matvec"], varying, b))))(b[mine])
+    want = jax.grad(lambda b: w @ descend(lambda x: matrix(size) @ x, jnp.vdot, b))(jnp.asarray(b))
+    np.testing.assert_allclose(got, want[mine], rtol=1e-9)
