@@ -29,6 +29,7 @@ from .ops.collective import (
 from .ops.halo import halo_exchange
 from .ops.halves import halo_start, halo_wait
 from .ops.inner import norm, vdot
+from .ops.jacobian import jacfwd, jacrev
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
 from .ops.replicated import assert_replicated
@@ -93,6 +94,8 @@ __all__ = [
     "ireduce_scatter",
     "isend",
     "isendrecv",
+    "jacfwd",
+    "jacrev",
     "jit",
     "neighbor_allgather",
     "neighbor_alltoall",
