@@ -33,7 +33,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
+	@echo 'make test-ecosystem [MPI=mpich|openmpi] run programs with equinox, flax, optax, diffrax and others from PyPI'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
 	@echo 'make soak [MINUTES=30] [NP=3] [MPI=...] run random programs, and compare every value with NumPy'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
@@ -339,6 +340,27 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 	$(BIN)/python tests/clients/compare.py $($*_TOLERANCE) $(<D)/1.npz $(CLIENT_RANKS:%=$(<D)/%.npz)
 
 .PRECIOUS: $(CLIENTS)/%/installed
+
+# Programs with other libraries of JAX's, in an environment of their own: the libraries may ask for another JAX.
+ECOSYSTEM := .venv/ecosystem-$(MPI)-$(PYTHON_VERSION)
+ECOSYSTEM_NEEDS := blackjax diffrax equinox flax lineax numpyro optax optimistix orbax-checkpoint
+
+$(ECOSYSTEM)/installed: $(SOURCES) | prerequisites
+	@test -x $(ECOSYSTEM)/bin/python || $(PYTHON) -m venv $(ECOSYSTEM)
+	@echo "installing mpixla, $(ECOSYSTEM_NEEDS) and $(or $(PACKAGE),nothing for MPI) into $(ECOSYSTEM)"
+	@$(ECOSYSTEM)/bin/python $(PIP_INSTALL) '.[test]' $(ECOSYSTEM_NEEDS) $(PACKAGE)
+	@$(ECOSYSTEM)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
+	@touch $@
+
+test-ecosystem: $(ECOSYSTEM)/installed
+	@$(ECOSYSTEM)/bin/python -m pip freeze | grep -E "^($$(echo jax jaxlib $(ECOSYSTEM_NEEDS) | tr ' ' '|'))=="
+	@for n in $(RANKS); do \
+	    echo "== $$n rank(s), MPI=$(MPI), each with its part, then with arrays that JAX spreads"; \
+	    PATH="$(CURDIR)/$(ECOSYSTEM)/bin:$$PATH" tools/mpirun -n $$n $(CURDIR)/$(ECOSYSTEM)/bin/python $(PYTEST) \
+	        --ignore tests/ecosystem/sharded tests/ecosystem || exit 1; \
+	    PATH="$(CURDIR)/$(ECOSYSTEM)/bin:$$PATH" tools/mpirun -n $$n $(CURDIR)/$(ECOSYSTEM)/bin/python \
+	        -m mpixla.distributed $(PYTEST) tests/ecosystem/sharded || exit 1; \
+	done
 
 # The benchmarks. mpi4jax has an environment of its own, with the same versions of what both need. It is built from
 # source, with this MPI's compiler; pip must not take a build for another MPI from its cache. Where that fails, the
