@@ -12,6 +12,7 @@ from .runtime import trampoline as _trampoline  # noqa: F401
 from .core import reveal as _reveal
 from .core.export import export_checks
 from .core.jit import jit
+from .ops import decisions as _decisions
 from .ops.collective import (
     allgather,
     allreduce,
@@ -122,6 +123,7 @@ _timeout.install()
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
 _checks.install()
+_decisions.install()
 _gpu.install()
 _progress.install()
 _trace.install()

@@ -151,6 +151,30 @@ COLLECTIVE = {
         r"rank 1 sends rank \d",
     ),
     "values": Wrong("return mpixla.assert_replicated(x + rank, comm=comm)  #A", "is not the same"),
+    "a loop that ranks leave by norms of their own": Wrong(
+        """
+        return jax.lax.while_loop(  #A
+            lambda y: jnp.linalg.norm(y) > 1, lambda y: mpixla.allreduce(y, MPI.SUM, comm=comm) / 8, x + rank
+        )
+        """,
+        r"number 1 by which a loop ends .a norm or an inner product of this rank's part\? .*rank \d differs from rank",
+    ),
+    "a loop that ranks leave at different times": Wrong(
+        """
+        return jax.lax.while_loop(  #A
+            lambda s: s[1] < 2 + rank, lambda s: (mpixla.allreduce(s[0], MPI.SUM, comm=comm), s[1] + 1), (x, 0)
+        )
+        """,
+        r"whether a loop goes on .*rank \d differs from rank \d in 1 of 1 entry: (True|False), where",
+    ),
+    "jax.scipy's conjugate gradients": Wrong(
+        """
+        return jax.scipy.sparse.linalg.cg(
+            lambda y: y + mpixla.allreduce(y, MPI.SUM, comm=comm), x + rank, maxiter=3
+        )[0]
+        """,
+        "number 1 by which a loop ends",
+    ),
 }
 
 PAIR = """
@@ -242,7 +266,7 @@ def test_calls_that_do_not_fit(job, how, size):
         raised = raised_in(done, number)
         assert set(raised) == {rank for rank in wrong.raises if rank < size}, (name, raised)
         for text in raised.values():
-            assert re.search(wrong.differ, text), (name, text)
+            assert re.search(wrong.differ, text, re.DOTALL), (name, text)
             for (of, _), place in places.items():
                 assert of != name or place in text, (name, place, text)
     assert sorted(re.findall(r"ended (\d)", done.stdout)) == [str(rank) for rank in range(size)]
@@ -291,6 +315,19 @@ except Exception as e:
 
 # Programs that are right, whatever they rely on.
 RIGHT = {
+    "loops that all ranks leave together": """
+        jax.lax.while_loop(lambda y: mpixla.norm(y, comm=comm) > 1, lambda y: y / 2, x + rank)
+        jax.lax.while_loop(
+            lambda s: s[1] > 1, lambda s: (s[0] / 2, mpixla.norm(s[0], comm=comm)), (x + rank, jnp.float32(9))
+        )
+        """,
+    "a loop of messages, each rank with a limit of its own": """
+        jax.lax.while_loop(
+            lambda s: s[1] < 1.5 + rank / 4,
+            lambda s: (mpixla.sendrecv(s[0], s[0], 1 - rank, 1 - rank, comm=comm), s[1] + 1),
+            (x, jnp.float32(0)),
+        )
+        """,
     "receives that are waited for in another order": """
         a, c, b = (mpixla.irecv(x, 1 - rank, tag=tag, comm=comm) for tag in (3, 5, MPI.ANY_TAG))
         for tag, n in ((5, 0), (3, 1), (9, 2)):

@@ -108,6 +108,14 @@ def reveals_hidden() -> bool:
     return list(jax.jit(primitive.bind)(X)) == [1, 1, 1]
 
 
+def puts_in_place() -> bool:
+    """An equation that is traced later comes from the line of another."""
+    (eqn,) = jax.make_jaxpr(jnp.sin)(X).eqns
+    with private_jax.in_place_of(eqn):
+        later = jax.make_jaxpr(jnp.cos)(X).eqns[0].source_info
+    return later.traceback is not None and str(later.traceback) == str(eqn.source_info.traceback)
+
+
 def in_new_process(code: str) -> bool:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     return done.returncode == 0
@@ -408,6 +416,7 @@ NEEDED = {
     "source_info_util.current": (stays_in_its_loop(derived), without_staying_in_loops),
     "source_info_util.is_user_filename": (names_this_line, None),
     "source_info_util.register_exclusion": (names_this_line, without_exclusion),
+    "source_info_util.user_context": (puts_in_place, None),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from ..runtime.private_jax import ordered, rewrite_where_hidden
+from .rewrite import Rewriting
 
 _OURS = __name__.partition(".")[0]
 
@@ -20,28 +21,17 @@ class _Program:
     """One program while it is rewritten."""
 
     def __init__(self) -> None:
-        # Each jaxpr and what became of it, by identity: equations that share one share the result.
-        self.seen: dict[int, tuple[Any, Any]] = {}
+        self._rewriting = Rewriting(self._reveal_in)
         self.untraceable: dict[str, Exception] = {}
 
     def reveal(self, jaxpr: Any) -> Any:
         """The jaxpr with all communication visible; the same object if it was before."""
-        if id(jaxpr) not in self.seen:
-            inner = getattr(jaxpr, "jaxpr", jaxpr)  # a closed one's
-            eqns = [self._reveal_in(eqn) for eqn in inner.eqns]
-            result = jaxpr
-            if any(new is not old for new, old in zip(eqns, inner.eqns, strict=True)):
-                effects = {*inner.effects, *(ordered for eqn in eqns if ordered in eqn.effects)}
-                result = inner.replace(eqns=eqns, effects=effects)
-                if inner is not jaxpr:
-                    result = jaxpr.replace(jaxpr=result)
-            self.seen[id(jaxpr)] = jaxpr, result
-        return self.seen[id(jaxpr)][1]
+        return self._rewriting.of(jaxpr)
 
-    def _reveal_in(self, eqn: Any) -> Any:
+    def _reveal_in(self, rewriting: Rewriting, eqn: Any) -> Any:
         if ordered not in eqn.effects and _is_of_others(eqn.primitive):
             return self._traced(eqn)
-        return self._with_jaxprs(eqn)
+        return rewriting.inside(eqn)
 
     def _traced(self, eqn: Any) -> Any:
         """The equation, or a call of what its primitive does if that communicates."""
@@ -58,23 +48,6 @@ class _Program:
         if ordered not in traced.effects:
             return eqn
         return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": traced}, effects={*eqn.effects, ordered})
-
-    def _with_jaxprs(self, eqn: Any) -> Any:
-        """The equation with the jaxprs in its parameters rewritten: a loop, a branch, another jitted function."""
-        from jax.extend.core import ClosedJaxpr, Jaxpr  # takes a while to import
-
-        def is_jaxpr(x: Any) -> bool:
-            return isinstance(x, (Jaxpr, ClosedJaxpr))
-
-        before, structure = jax.tree.flatten(eqn.params, is_leaf=is_jaxpr)
-        after = [self.reveal(x) if is_jaxpr(x) else x for x in before]
-        changed = [(old, new) for old, new in zip(before, after, strict=True) if new is not old]
-        if not changed:
-            return eqn
-        # A sealed program (core/jit.py) has the effect inside and not outside, and stays so.
-        shows = any(ordered not in old.effects for old, new in changed)
-        effects = {*eqn.effects, ordered} if shows else eqn.effects
-        return eqn.replace(params=jax.tree.unflatten(structure, after), effects=effects)
 
 
 def _is_of_others(primitive: Any) -> bool:

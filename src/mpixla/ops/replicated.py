@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -12,7 +12,7 @@ from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_batching, define_jvp
 from ..core.tree import data_of, is_key, plan_of_each
 from ..runtime import native
-from ..runtime.comm import comm_of
+from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .shapes import batch_in_front
@@ -32,12 +32,21 @@ define_batching(_assert_p, batch_in_front)
 
 
 @functools.cache
-def _leaf_number(path: str) -> int:
-    """A number for a leaf's name, the same on every rank; the C library has the name."""
-    digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
+def _number(name: str) -> int:
+    """A number for what is compared, the same on every rank; the C library has the name."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "big") >> 1 or 1
-    native.check(native.lib.mpixla_site_name(number, (f"leaf {path}" if path else "the array").encode()))
+    native.check(native.lib.mpixla_site_name(number, name.encode()))
     return number
+
+
+def _leaf_number(path: str) -> int:
+    return _number(f"leaf {path}" if path else "the array")
+
+
+def assert_same(values: Mapping[str, Any], comm: Comm) -> None:
+    """Checks that arrays are the same on every rank, of which the report has these names."""
+    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)))
 
 
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:

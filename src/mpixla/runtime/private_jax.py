@@ -61,6 +61,7 @@ __all__ = [
     "exclude_from_user_frames",
     "forget_tokens",
     "frames_of",
+    "in_place_of",
     "is_user_file",
     "jax_has_started",
     "keep_sharded_tokens_out_of_cache",
@@ -68,6 +69,7 @@ __all__ = [
     "manual_axes",
     "mlir",
     "ordered",
+    "rewrite_programs",
     "rewrite_where_hidden",
     "take_turns",
     "token_aval",
@@ -88,6 +90,11 @@ def frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
     if traceback is not None:
         for code, instruction in zip(*traceback.raw_frames(), strict=True):
             yield code, traceback.code_addr2line(code, instruction)
+
+
+def in_place_of(eqn: Any) -> Any:
+    """A context in which equations are traced as if they came from the user's line that this one came from."""
+    return _source_info.user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack)
 
 
 class CommunicationEffect(_effects.Effect):
@@ -349,6 +356,12 @@ _pxla.MeshExecutable.create_cpp_call = _dispatch_in_python  # type: ignore[metho
 
 
 _lower = _pxla.lower_sharding_computation
+_rewriting: list[Callable[[Any], Any]] = []
+
+
+def rewrite_programs(rewrite: Callable[[Any], Any]) -> None:
+    """Has every program's jaxpr rewritten before it is lowered. It takes ``rewrite_where_hidden``."""
+    _rewriting.append(rewrite)
 
 
 def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
@@ -366,7 +379,8 @@ def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
     def lower(jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
         while True:
             try:
-                return _lower(jaxpr, api, name, *args, **options)
+                rewritten = functools.reduce(lambda x, rewrite_any: rewrite_any(x), _rewriting, jaxpr)
+                return _lower(rewritten, api, name, *args, **options)
             except KeyError as e:
                 if e.args != (ordered,):
                     raise

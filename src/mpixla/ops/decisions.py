@@ -1,0 +1,78 @@
+"""In checked mode: whether all ranks decide alike when a loop that communicates ends.
+
+A solver that nobody wrote for ranks decides by an inner product of this rank's part. The ranks then leave its loop at
+different times, or at the same one with a wrong result. So where the body of a while loop makes collective calls, its
+condition gets a check: that all ranks go on or none, and that the numbers that it compares are the same on all of them.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..core.rewrite import Rewriting, jaxprs_in
+from ..runtime import settings
+from ..runtime.comm import Comm
+from ..runtime.private_jax import in_place_of, ordered, rewrite_programs, while_p
+from .replicated import assert_same
+
+COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
+ASKS = "(a norm or an inner product of this rank's part? docs/solvers.md)"
+
+
+def install() -> None:
+    """Has the loops of all programs checked, where ``MPIXLA_CHECK`` asks for it."""
+    if settings.is_on(settings.CHECK):
+        rewrite_programs(lambda jaxpr: Rewriting(_checked).of(jaxpr))
+
+
+def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
+    """The communicators of the collective calls in a jaxpr, and in those inside it."""
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        if ordered in eqn.effects and isinstance(eqn.params.get("comm"), Comm):
+            if not {"dest", "source"} & eqn.params.keys():
+                yield eqn.params["comm"]
+        else:
+            for inner in jaxprs_in(eqn):
+                yield from _collective_comms(inner)
+
+
+def _checked(rewriting: Rewriting, eqn: Any) -> Any:
+    eqn = rewriting.inside(eqn)
+    comms = tuple(dict.fromkeys(_collective_comms(eqn.params["body_jaxpr"]))) if eqn.primitive is while_p else ()
+    return _with_check(eqn, comms) if comms else eqn
+
+
+def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
+    cond = eqn.params["cond_jaxpr"]
+
+    def condition(*args: Any) -> Any:
+        goes_on, compared = _evaluate(cond, args)
+        checks = {f"number {i + 1} by which a loop ends {ASKS}": x for i, x in enumerate(compared)}
+        checks[f"whether a loop goes on {ASKS}"] = goes_on
+        for comm in comms:
+            assert_same(checks, comm)
+        return goes_on
+
+    with in_place_of(eqn), eqn.ctx.manager:
+        checked = jax.make_jaxpr(condition)(*cond.in_avals)
+    return eqn.replace(params={**eqn.params, "cond_jaxpr": checked}, effects={*eqn.effects, ordered})
+
+
+def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:
+    """What a loop's condition gives, and the real numbers that it compares; none if it communicates itself."""
+    from jax.extend.core import jaxpr_as_fun  # takes a while to import
+
+    compared: dict[int, Any] = {}
+    for eqn in [] if cond.effects else cond.jaxpr.eqns:
+        if eqn.primitive.name in COMPARISONS:
+            compared |= {id(atom): atom for atom in eqn.invars if _is_a_real_variable(atom)}
+    jaxpr = cond.jaxpr.replace(outvars=[*cond.jaxpr.outvars, *compared.values()])
+    goes_on, *numbers = jaxpr_as_fun(cond.replace(jaxpr=jaxpr))(*args)
+    return goes_on, numbers
+
+
+def _is_a_real_variable(atom: Any) -> bool:
+    is_constant = hasattr(atom, "val")
+    return not is_constant and atom.aval.shape == () and jnp.issubdtype(atom.aval.dtype, jnp.floating)
