@@ -47,7 +47,14 @@ TWO_RANKS = (
     "test_vmap.py",
 )
 # And on one rank:
-SEVERAL_RANKS = ("test_jvp.py", "test_nan.py", "test_requests.py", "test_transpose.py")
+SEVERAL_RANKS = (
+    "test_inner.py",
+    "test_jacobian.py",
+    "test_jvp.py",
+    "test_nan.py",
+    "test_requests.py",
+    "test_transpose.py",
+)
 
 
 def pytest_addoption(parser):
