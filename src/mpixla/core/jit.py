@@ -7,7 +7,7 @@ effects, whose lowering makes the token that threads through the communication i
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
@@ -18,6 +18,23 @@ from .eager import DONE, done
 def _as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
     # Not jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
     return functools.partial(jax.core.eval_jaxpr, jaxpr.jaxpr, jaxpr.consts)
+
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Compiled(Protocol[P, R]):
+    """What ``jit`` makes: the function, and methods as those of ``jax.jit``'s."""
+
+    lower: Any
+    trace: Any
+    eval_shape: Any
+    clear_cache: Callable[[], None]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function's result."""
+        ...
 
 
 _program = Primitive("mpi_program")
@@ -86,6 +103,14 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     results = [y if x is None else x for x, y in zip(passed_on, results, strict=True)]
     result = jax.tree.unflatten(tree, results)
     return _Silent(result, done) if all(x is not None for x in passed_on) else result
+
+
+@overload
+def jit(fun: Callable[P, R], /, **options: Any) -> Compiled[P, R]: ...
+
+
+@overload
+def jit(fun: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Compiled[P, R]]: ...
 
 
 def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:

@@ -6,7 +6,7 @@ derivatives and batches (rules.py).
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,10 @@ from .eager import call_eagerly
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
-REPLICATED, VARYING = "replicated", "varying"  # cotangents of a result that is the same on every rank
+# The cotangents of a result that is the same on every rank.
+Cotangent = Literal["replicated", "varying"]
+REPLICATED: Final = "replicated"
+VARYING: Final = "varying"
 
 
 def counts_once(comm: Comm) -> bool:

@@ -4,13 +4,14 @@ The rows that the blocks refer to are in native/tables/ops.def; what they must g
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from ..core.primitive import REPLICATED, VARYING, as_array, compose, counts_once, make
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import own_rank
 from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
@@ -35,6 +36,8 @@ from .shapes import (
 # tangent is the sum of the ranks' weighted tangents.
 
 SUM = reduction_of(MPI.SUM)
+
+Tree = TypeVar("Tree")
 
 
 def _define_reduction(primitive: Primitive, tangent: Callable[..., list[Any]], transpose: Transpose) -> None:
@@ -121,7 +124,7 @@ define_batching(_allgather_transpose, batch_from_behind_stack)
 
 
 @moves()
-def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> Any:
+def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Gathers the arrays of all ranks on every rank.
 
     Args:
@@ -177,8 +180,18 @@ define_batching(allreduce_p, batch_in_front)
 define_batching(pvary_p, batch_in_front)
 
 
+@overload
+def allreduce(
+    x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
+) -> jax.Array: ...
+
+
+@overload
+def allreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Tree: ...
+
+
 @joins(reduces=True)
-def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> Any:
+def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
@@ -213,6 +226,14 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: st
     x = as_array(x, "x", "allreduce")
     c, reduction = comm_of(comm), as_reduction(op, x, "allreduce")
     return allreduce_p.bind(x, comm=c, op=reduction, cotangent=as_convention(cotangent, "allreduce", c))[0]
+
+
+@overload
+def pvary(x: ArrayLike, *, comm: MPI.Comm | None = None) -> jax.Array: ...
+
+
+@overload
+def pvary(x: Tree, *, comm: MPI.Comm | None = None) -> Tree: ...
 
 
 @moves()
@@ -337,8 +358,16 @@ define_batching(bcast_p, batch_in_front)
 define_batching(_bcast_transpose, batch_in_front)
 
 
+@overload
+def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> jax.Array: ...
+
+
+@overload
+def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Tree: ...
+
+
 @joins(reduces=False)
-def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED) -> Any:
+def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Sends the root's array to every rank.
 
     Args:

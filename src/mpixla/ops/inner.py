@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..core.primitive import REPLICATED, as_array
+from ..core.primitive import REPLICATED, Cotangent, as_array
 from ..runtime.mpi import MPI
 from ..runtime.words import kind_of
 from .collective import allreduce
@@ -66,7 +66,7 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def vdot(
-    x: Any, y: Any, *, mask: Any | None = None, comm: MPI.Comm | None = None, cotangent: str = REPLICATED
+    x: Any, y: Any, *, mask: Any | None = None, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
 ) -> jax.Array:
     """Returns the inner product of two vectors whose parts are on all ranks.
 
@@ -125,7 +125,7 @@ def norm(
     *,
     mask: Any | None = None,
     comm: MPI.Comm | None = None,
-    cotangent: str = REPLICATED,
+    cotangent: Cotangent = REPLICATED,
 ) -> jax.Array:
     """Returns the norm of a vector whose parts are on all ranks.
 

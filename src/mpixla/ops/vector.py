@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..core.primitive import REPLICATED, VARYING, as_array, compose, make
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
 from ..core.rank import own_rank
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
@@ -124,7 +124,7 @@ for _primitive in (_allgatherv, _allgatherv_transpose, _sum_of_rows):
 
 @moves()
 def allgatherv(
-    x: Any, counts: Sequence[int], *, comm: MPI.Comm | None = None, cotangent: str = REPLICATED
+    x: Any, counts: Sequence[int], *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
 ) -> jax.Array:
     """Gathers the arrays of all ranks, of different lengths, on every rank.
 

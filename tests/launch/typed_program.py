@@ -1,0 +1,58 @@
+"""A user's program, for `mypy --strict` (test_types.py): what is wrong is marked, and must be found."""
+
+from typing import NamedTuple, assert_type
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from mpi4py import MPI
+
+import mpixla
+
+
+class State(NamedTuple):
+    u: jax.Array
+    v: jax.Array
+
+
+@mpixla.jit
+def step(state: State, dt: float, *, damped: bool = False) -> State:
+    total = mpixla.allreduce(state, MPI.SUM)
+    return State(state.u + dt * total.u, state.v if damped else total.v)
+
+
+@mpixla.jit(static_argnums=1)
+def repeated(x: jax.Array, times: int) -> jax.Array:
+    return mpixla.allreduce(x, MPI.SUM) * times
+
+
+def main() -> None:
+    x = jnp.ones(3)
+    state = State(x, x)
+    assert_type(step(state, 0.1, damped=True), State)
+    assert_type(repeated(x, 2), jax.Array)
+    step.lower(state, 0.1)
+    step.clear_cache()
+    assert_type(mpixla.allreduce(x, MPI.SUM), jax.Array)
+    assert_type(mpixla.allreduce(1.0, MPI.SUM), jax.Array)
+    assert_type(mpixla.allreduce(np.ones(3), MPI.SUM), jax.Array)
+    assert_type(mpixla.allreduce(state, op=MPI.SUM), State)
+    assert_type(mpixla.pvary({"w": x}), dict[str, jax.Array])
+    assert_type(mpixla.pvary(2), jax.Array)
+    assert_type(mpixla.bcast([x, x], 0), list[jax.Array])
+    assert_type(mpixla.bcast(x, 0), jax.Array)
+    assert_type(mpixla.assert_replicated(state), State)
+    assert_type(mpixla.vdot(state, state), jax.Array)
+    assert_type(mpixla.norm(state, "rms"), jax.Array)
+    mpixla.norm(state, jnp.inf, cotangent="varying")
+
+    step(state)  # type: ignore[call-arg]
+    step("state", 0.1)  # type: ignore[arg-type]
+    repeated(x, times="2")  # type: ignore[arg-type]
+    mpixla.allreduce(x, "sum")  # type: ignore[call-overload]
+    mpixla.bcast(x, 0, cotangent="twice")  # type: ignore[call-overload]
+    mpixla.norm(x, cotangent="twice")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
