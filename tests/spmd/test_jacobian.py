@@ -70,6 +70,13 @@ def test_pytrees_and_argnums(comm, rank, size):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y[:, :, rank], atol=1e-14), reverse, want)
 
 
+@pytest.mark.parametrize("jac", [mpixla.jacfwd, mpixla.jacrev])
+def test_numbers_that_are_no_arrays(rank, size, jac):
+    """As JAX's take them."""
+    got = jac(lambda x: mpixla.allreduce(x, MPI.SUM, cotangent="varying") * (rank + 1))(1.5)
+    np.testing.assert_allclose(got, rank + 1 if jac is mpixla.jacfwd else np.arange(size) + 1)
+
+
 def test_hessian(comm, rank, size):
     """Of one number that all ranks share: its gradient is spread, and so are the rows of its Hessian."""
     x = vector(size)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from ..core.rank import own_rank
@@ -36,26 +37,23 @@ def _of_each_rank(apply: Callable[[Any], Any], number: int, dtype: Any, comm: Co
 def _split(array: jax.Array, axis: int, tree: Any) -> Any:
     """Cuts an axis that has the entries of a pytree into a pytree, with the axes of each leaf in the place of it."""
     leaves, structure = jax.tree.flatten(tree)
-    ends = [0]
-    for leaf in leaves:
-        ends.append(ends[-1] + leaf.size)
     before, after = array.shape[:axis], array.shape[axis + 1 :]
-    parts = [
-        jax.lax.slice_in_dim(array, ends[i], ends[i + 1], axis=axis).reshape(*before, *leaf.shape, *after)
-        for i, leaf in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, parts)
+    parts = jnp.split(array, np.cumsum([leaf.size for leaf in leaves])[:-1], axis)
+    return jax.tree.unflatten(
+        structure, [part.reshape(*before, *leaf.shape, *after) for part, leaf in zip(parts, leaves, strict=True)]
+    )
 
 
-def _flat(tree: Any, what: str, name: str) -> tuple[jax.Array, Callable[[Any], Any]]:
+def _as_floats(tree: Any, what: str, name: str) -> Any:
+    """The pytree with arrays for its leaves, which must be of real floats."""
     tree = jax.tree.map(jnp.asarray, tree)
     for leaf in jax.tree.leaves(tree):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise TypeError(f"{name} needs {what} of real floats, but one has dtype {leaf.dtype.name}.")
-    return ravel_pytree(tree)
+    return tree
 
 
-def _only(fun: Callable[..., Any], argnums: int | Sequence[int], args: Sequence[Any], kwargs: Any) -> Any:
+def _only(fun: Callable[..., Any], argnums: int | Sequence[int], args: Sequence[Any], kwargs: Any, name: str) -> Any:
     """The function of those arguments alone, and the arguments: a tuple for a sequence of numbers."""
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
@@ -65,7 +63,7 @@ def _only(fun: Callable[..., Any], argnums: int | Sequence[int], args: Sequence[
             whole[place] = value
         return fun(*whole, **kwargs)
 
-    picked = tuple(args[place] for place in places)
+    picked = _as_floats(tuple(args[place] for place in places), "arguments", name)
     return of_picked, picked[0] if isinstance(argnums, int) else picked
 
 
@@ -109,10 +107,10 @@ def jacfwd(
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         c = comm_of(comm)
-        of_picked, picked = _only(fun, argnums, args, kwargs)
-        flat, unravel = _flat(picked, "arguments", "jacfwd")
+        of_picked, picked = _only(fun, argnums, args, kwargs, "jacfwd")
+        flat, unravel = ravel_pytree(picked)
         result, push = jax.linearize(lambda flat: of_picked(unravel(flat)), flat)
-        _flat(result, "results", "jacfwd")
+        _as_floats(result, "results", "jacfwd")
         columns = _of_each_rank(push, flat.size, flat.dtype, c)
         return jax.tree.map(lambda y: _split(jnp.moveaxis(y, (0, 1), (-2, -1)), y.ndim - 1, picked), columns)
 
@@ -159,10 +157,9 @@ def jacrev(
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         c = comm_of(comm)
-        of_picked, picked = _only(fun, argnums, args, kwargs)
-        _flat(picked, "arguments", "jacrev")
+        of_picked, picked = _only(fun, argnums, args, kwargs, "jacrev")
         result, pull = jax.vjp(of_picked, picked)
-        flat, unravel = _flat(result, "results", "jacrev")
+        flat, unravel = ravel_pytree(_as_floats(result, "results", "jacrev"))
         rows = _of_each_rank(lambda ct: pull(unravel(ct))[0], flat.size, flat.dtype, c)
         cut = jax.tree.map(lambda x: _split(x, 1, result), rows)
         return jax.tree.transpose(jax.tree.structure(picked), jax.tree.structure(result), cut)
