@@ -31,7 +31,7 @@ SOURCES := $(shell find native include src -type f -not -path '*/__pycache__/*')
 PACKAGE := $(filter-out system,$(MPI))
 C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
-LAUNCH := PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
+LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
 .PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
@@ -345,21 +345,25 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 ECOSYSTEM := .venv/ecosystem-$(MPI)-$(PYTHON_VERSION)
 ECOSYSTEM_NEEDS := blackjax diffrax equinox flax lineax numpyro optax optimistix orbax-checkpoint
 
-$(ECOSYSTEM)/installed: $(SOURCES) | prerequisites
-	@test -x $(ECOSYSTEM)/bin/python || $(PYTHON) -m venv $(ECOSYSTEM)
-	@echo "installing mpixla, $(ECOSYSTEM_NEEDS) and $(or $(PACKAGE),nothing for MPI) into $(ECOSYSTEM)"
-	@$(ECOSYSTEM)/bin/python $(PIP_INSTALL) '.[test]' $(ECOSYSTEM_NEEDS) $(PACKAGE)
-	@$(ECOSYSTEM)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
+# The target's folder becomes an environment with mpixla, which is $(1) to pip, the packages $(2), and the MPI.
+define own_environment
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing mpixla, $(2) and $(or $(PACKAGE),nothing for MPI) into $(@D)"
+	@$(@D)/bin/python $(PIP_INSTALL) '$(1)' $(2) $(PACKAGE)
+	@$(@D)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
 	@touch $@
+endef
 
+$(ECOSYSTEM)/installed: $(SOURCES) | prerequisites
+	$(call own_environment,.[test],$(ECOSYSTEM_NEEDS))
+
+test-ecosystem: BIN := $(ECOSYSTEM)/bin
 test-ecosystem: $(ECOSYSTEM)/installed
-	@$(ECOSYSTEM)/bin/python -m pip freeze | grep -E "^($$(echo jax jaxlib $(ECOSYSTEM_NEEDS) | tr ' ' '|'))=="
+	@$(BIN)/python -m pip freeze | grep -E "^($$(echo jax jaxlib $(ECOSYSTEM_NEEDS) | tr ' ' '|'))=="
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI), each with its part, then with arrays that JAX spreads"; \
-	    PATH="$(CURDIR)/$(ECOSYSTEM)/bin:$$PATH" tools/mpirun -n $$n $(CURDIR)/$(ECOSYSTEM)/bin/python $(PYTEST) \
-	        --ignore tests/ecosystem/sharded tests/ecosystem || exit 1; \
-	    PATH="$(CURDIR)/$(ECOSYSTEM)/bin:$$PATH" tools/mpirun -n $$n $(CURDIR)/$(ECOSYSTEM)/bin/python \
-	        -m mpixla.distributed $(PYTEST) tests/ecosystem/sharded || exit 1; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) --ignore tests/ecosystem/sharded tests/ecosystem || exit 1; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python -m mpixla.distributed $(PYTEST) tests/ecosystem/sharded || exit 1; \
 	done
 
 # The benchmarks. mpi4jax has an environment of its own, with the same versions of what both need. It is built from
@@ -370,11 +374,7 @@ PEER := $(BENCH)-mpi4jax
 MPICC ?= $(if $(PACKAGE),$(BENCH)/bin/mpicc,mpicc)
 
 $(BENCH)/installed: $(SOURCES) | prerequisites
-	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
-	@echo "installing mpixla, matplotlib and $(or $(PACKAGE),nothing for MPI) into $(BENCH)"
-	@$(BENCH)/bin/python $(PIP_INSTALL) . matplotlib $(PACKAGE)
-	@$(BENCH)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
-	@touch $@
+	$(call own_environment,.,matplotlib)
 
 $(PEER)/tried: $(BENCH)/installed
 	@rm -rf $(PEER) && $(PYTHON) -m venv $(PEER)

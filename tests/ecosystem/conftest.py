@@ -3,13 +3,11 @@
 `make test-ecosystem` installs the libraries.
 """
 
-import re
-from pathlib import Path
-
 import jax.numpy as jnp
 import pytest
 from mpi4py import MPI
 
+import solvers_page
 from ecosystem.ring import CELLS
 from spmd.conftest import (  # noqa: F401
     comm,
@@ -23,17 +21,11 @@ from spmd.conftest import (  # noqa: F401
     size,
 )
 
-PAGE = Path(__file__).parents[2] / "docs/solvers.md"
-
 
 @pytest.fixture(scope="session")
 def page():
     """What the code of docs/solvers.md defines."""
-    names = {"x": jnp.ones(3), "y": jnp.ones(3), "u": jnp.ones((4, 4)), "interior": (2, 2), "print": lambda *_: None}
-    names |= {"MPI": MPI, "jnp": jnp, "mpixla": __import__("mpixla"), "own_loss": lambda w: jnp.sum(w**2)}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        exec(block, names)
-    return names
+    return solvers_page.run(solvers_page.TEXT, print=lambda *_: None, MPI=MPI, own_loss=lambda w: jnp.sum(w**2))
 
 
 @pytest.fixture

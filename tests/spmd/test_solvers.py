@@ -1,8 +1,6 @@
 """The code of docs/solvers.md: it runs, and solves what NumPy solves of the whole system."""
 
 import functools
-import re
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +8,8 @@ import numpy as np
 import pytest
 
 import mpixla
+import solvers_page
 
-PAGE = (Path(__file__).parents[2] / "docs/solvers.md").read_text()
-# tests/ecosystem has the rest, which needs libraries.
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.partition("## diffrax")[0], re.DOTALL)
 N = 8  # cells of a rank, as on the page
 
 
@@ -21,19 +17,17 @@ N = 8  # cells of a rank, as on the page
 def page():
     """What the page's code defines, and what it prints."""
     printed = []
-    names = {
-        "jnp": jnp,
-        "mpixla": mpixla,
-        "x": jnp.ones(3),
-        "y": jnp.ones(3),
-        "u": jnp.ones((4, 4)),
-        "interior": (2, 2),
-        "print": lambda *values: printed.extend(map(bool, values)),
-    }
-    for block in BLOCKS:
-        exec(block, names)
-    yield {**names, "printed": printed}
+    names = solvers_page.run(
+        solvers_page.WITHOUT_LIBRARIES, print=lambda *values: printed.extend(map(bool, values)), printed=printed
+    )
+    yield names
     names["line"].Free()
+
+
+@pytest.fixture
+def mine(rank):
+    """The cells of this rank."""
+    return slice(rank * N, (rank + 1) * N)
 
 
 def matrix(size, k=0.3):
@@ -46,14 +40,13 @@ def vectors(size):
 
 
 def test_page(page, size):
-    assert len(BLOCKS) == 4
+    assert len(solvers_page.blocks_of(solvers_page.WITHOUT_LIBRARIES)) == 4
     assert page["printed"] == [True]
     assert page["energy"] == 4 * size
 
 
 @pytest.mark.parametrize("jit", [lambda f: f, jax.jit, mpixla.jit], ids=["eager", "jit", "sealed"])
-def test_cg(page, rank, size, jit):
-    mine = slice(rank * N, (rank + 1) * N)
+def test_cg(page, mine, size, jit):
     solve = jit(functools.partial(page["cg"], page["matvec"], tol=1e-10))
     b, t, w = vectors(size)
     np.testing.assert_allclose(solve(b[mine]), np.linalg.solve(matrix(size), b)[mine], rtol=1e-7)
@@ -66,9 +59,8 @@ def test_cg(page, rank, size, jit):
     np.testing.assert_allclose(gradient, np.linalg.solve(matrix(size).T, w)[mine], rtol=1e-7)
 
 
-def test_gradient_by_what_the_matrix_depends_on(page, rank, size):
+def test_gradient_by_what_the_matrix_depends_on(page, mine, size):
     """One number that all ranks share: each has its own part's say, and pvary adds them up."""
-    mine = slice(rank * N, (rank + 1) * N)
     b, w, _ = vectors(size)
 
     def loss(k):
@@ -81,14 +73,13 @@ def test_gradient_by_what_the_matrix_depends_on(page, rank, size):
         return mpixla.vdot(w[mine], page["cg"](matvec, b[mine], tol=1e-12))
 
     def of_the_whole(k):
-        return w @ jnp.linalg.solve(jnp.asarray(matrix(size, 0.0) + k * (matrix(size, 1.0) - matrix(size, 0.0))), b)
+        return w @ jnp.linalg.solve(matrix(size, k), b)
 
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(0.3), jax.grad(of_the_whole)(0.3), rtol=1e-7)
 
 
-def test_gradient_of_every_step(page, rank, size):
+def test_gradient_of_every_step(page, mine, size):
     """Steepest descent, differentiated step by step: what goes back into the parts is of all ranks' cotangents."""
-    mine = slice(rank * N, (rank + 1) * N)
     b, w, _ = vectors(size)
 
     def descend(matvec, vdot, b):

@@ -10,7 +10,8 @@ from ..runtime.private_jax import ordered
 
 def jaxprs_in(eqn: Any) -> list[Any]:
     """The jaxprs in an equation's parameters."""
-    return [x for x in jax.tree.leaves(eqn.params, is_leaf=_is_jaxpr()) if _is_jaxpr()(x)]
+    is_jaxpr = _is_jaxpr()
+    return [x for x in jax.tree.leaves(eqn.params, is_leaf=is_jaxpr) if is_jaxpr(x)]
 
 
 def _is_jaxpr() -> Callable[[Any], bool]:

@@ -62,11 +62,9 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
 
 def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:
     """What a loop's condition gives, and the real numbers that it compares; none if it communicates itself."""
-    compared: dict[int, Any] = {}
-    for eqn in [] if cond.effects else cond.jaxpr.eqns:
-        if eqn.primitive.name in COMPARISONS:
-            compared |= {id(atom): atom for atom in eqn.invars if _is_a_real_variable(atom)}
-    jaxpr = cond.jaxpr.replace(outvars=[*cond.jaxpr.outvars, *compared.values()])
+    comparisons = [] if cond.effects else [eqn for eqn in cond.jaxpr.eqns if eqn.primitive.name in COMPARISONS]
+    compared = dict.fromkeys(atom for eqn in comparisons for atom in eqn.invars if _is_a_real_variable(atom))
+    jaxpr = cond.jaxpr.replace(outvars=[*cond.jaxpr.outvars, *compared])
     goes_on, *numbers = jax.core.eval_jaxpr(jaxpr, cond.consts, *args)
     return goes_on, numbers
 

@@ -10,7 +10,7 @@ from ..runtime.mpi import MPI
 from ..runtime.words import kind_of
 from .collective import allreduce
 
-_ORDS = (1, 2, float("inf"), "rms")
+_ORDS = (1, 2, jnp.inf, "rms")
 
 
 def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
@@ -50,9 +50,13 @@ def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
     return taken
 
 
-def _counting(leaf: jax.Array, mask: jax.Array | None) -> jax.Array:
+def _counting(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: Any) -> list[jax.Array]:
+    """The leaves as this dtype, with zeros where entries do not count."""
     # Not a product: a ghost cell may hold NaN.
-    return leaf if mask is None else jnp.where(mask, leaf, jnp.zeros_like(leaf))
+    counting = [
+        leaf if m is None else jnp.where(m, leaf, jnp.zeros_like(leaf)) for leaf, m in zip(leaves, masks, strict=True)
+    ]
+    return [leaf.astype(dtype) for leaf in counting]
 
 
 def _sum_dtype(dtype: Any) -> Any:
@@ -112,9 +116,7 @@ def vdot(
     dtype = jnp.result_type(*xs, *ys)
     work = _sum_dtype(dtype)
     masks = _masks(mask, xs, structure, "vdot")
-    parts = [
-        _dot(_counting(a, m).astype(work), _counting(b, m).astype(work)) for a, b, m in zip(xs, ys, masks, strict=True)
-    ]
+    parts = list(map(_dot, _counting(xs, masks, work), _counting(ys, masks, work)))
     total: jax.Array = allreduce(sum(parts[1:], parts[0]), op=MPI.SUM, comm=comm, cotangent=cotangent)
     return total.astype(dtype)
 
@@ -171,9 +173,9 @@ def norm(
     dtype = jnp.result_type(*leaves, 1.0)
     work = _sum_dtype(dtype)
     masks = _masks(mask, leaves, structure, "norm")
-    parts = [_counting(leaf, m).astype(work) for leaf, m in zip(leaves, masks, strict=True)]
+    parts = _counting(leaves, masks, work)
     real = jnp.finfo(dtype).dtype
-    if ord == 1 or ord == float("inf"):
+    if ord in (1, jnp.inf):
         sizes = [jnp.where(part == 0, 0, jnp.abs(part)) for part in parts]  # without JAX's derivative of 1 at zero
         own = sum(map(jnp.sum, sizes)) if ord == 1 else jnp.stack([y.max(initial=0) for y in sizes]).max()
         result = allreduce(own, op=MPI.SUM if ord == 1 else MPI.MAX, comm=comm, cotangent=cotangent)

@@ -356,12 +356,20 @@ _pxla.MeshExecutable.create_cpp_call = _dispatch_in_python  # type: ignore[metho
 
 
 _lower = _pxla.lower_sharding_computation
-_rewriting: list[Callable[[Any], Any]] = []
 
 
 def rewrite_programs(rewrite: Callable[[Any], Any]) -> None:
-    """Has every program's jaxpr rewritten before it is lowered. It takes ``rewrite_where_hidden``."""
-    _rewriting.append(rewrite)
+    """Has every program's jaxpr rewritten before it is lowered.
+
+    ``rewrite_where_hidden`` comes after it, so that what that brings to light goes through ``rewrite`` too.
+    """
+    before = _pxla.lower_sharding_computation
+
+    @functools.wraps(before)
+    def lower(jaxpr: Any, *args: Any, **options: Any) -> Any:
+        return before(rewrite(jaxpr), *args, **options)
+
+    _pxla.lower_sharding_computation = lower
 
 
 def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
@@ -375,12 +383,13 @@ def rewrite_where_hidden(rewrite: Callable[[Any, str], Any]) -> None:
             give a better one.
     """
 
-    @functools.wraps(_lower)
+    before = _pxla.lower_sharding_computation
+
+    @functools.wraps(before)
     def lower(jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
         while True:
             try:
-                rewritten = functools.reduce(lambda x, rewrite_any: rewrite_any(x), _rewriting, jaxpr)
-                return _lower(rewritten, api, name, *args, **options)
+                return before(jaxpr, api, name, *args, **options)
             except KeyError as e:
                 if e.args != (ordered,):
                     raise
