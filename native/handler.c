@@ -87,6 +87,13 @@ static int template_keep(const frame *f, const transport *t) {
     return 0;
 }
 
+/* What the receive buffer has behind the rows that count. */
+static int rest_clear(const frame *f, const transport *t) {
+    if (t) return device_clear(&t->gpu, f->rest, f->rest_bytes) ? MPI_REFUSED : 0;
+    memset(f->rest, 0, (size_t)f->rest_bytes);
+    return 0;
+}
+
 /* What a row's handlers do. */
 typedef struct operation {
     frame_shape shape;
@@ -97,6 +104,7 @@ typedef struct operation {
 /* Between the debug lines. Returns MPI's code, or what mpi.h has beside it. */
 static int run(frame *f, const transport *t, const operation *o) {
     int code = f->reverse ? comm_reversed(f->communicator, &f->comm) : 0;
+    if (code == 0 && f->rest) code = rest_clear(f, t);
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
     return code;
@@ -108,7 +116,7 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     log_call line;
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
-    if (frame_read(&f, &o->shape, call)) return refuse(call, f.site);
+    if (frame_read(&f, &o->shape, call, t ? &t->gpu : NULL)) return refuse(call, f.site);
     const frame *outer = flight_enter(mine, &f);
     trace_call traced;
     int tracing = trace_is_on(), checks = check_is_on();

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -148,12 +149,17 @@ def _ring(rank: int, size: int, step: int) -> tuple[int, int]:
 def _ends(comm: MPI.Comm, step: int, by: str) -> tuple[Any, Any, MPI.Comm]:
     """Source, destination and communicator of messages that go up by so many ranks.
 
-    "ranks" are numbers, around the ring of the communicator; all others are shifts: on the same ring, on a Cartesian
-    communicator that is one, or on one with walls.
+    "ranks" are numbers, around the ring of the communicator, and "traced" are such that are known only at run time. All
+    others are shifts: on the same ring, on a Cartesian communicator that is one, or on one with walls.
     """
-    if by == "ranks":
+    if by in ("ranks", "traced"):
         return *_ring(comm.Get_rank(), comm.Get_size(), step), comm
     return Shift(0, -step), Shift(0, step), comm if by == "ring" else _line(comm, by == "torus")
+
+
+def _traced_if(by: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """The call, in which numbers among the operands are traced if that is asked for."""
+    return jax.jit(call) if by == "traced" else call
 
 
 def _arrives(inputs: list[list[np.ndarray]], rank: int, step: int, by: str) -> np.ndarray:
@@ -166,6 +172,7 @@ def _arrives(inputs: list[list[np.ndarray]], rank: int, step: int, by: str) -> n
 
 def _ways(size: int) -> list[dict[str, Any]]:
     by_ranks = [{"step": step, "by": "ranks"} for step in (0, 1, 2)]
+    by_ranks.append({"step": 1, "by": "traced"})
     return [*by_ranks, {"step": 1, "by": "ring"}, {"step": -1, "by": "torus"}, {"step": 1, "by": "walls"}]
 
 
@@ -179,12 +186,16 @@ def _send_then_recv(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
     rank, size = comm.Get_rank(), comm.Get_size()
     below = rank - 1 if rank > 0 else MPI.PROC_NULL
     above = rank + 1 if rank < size - 1 else MPI.PROC_NULL
-    if rank % 2 == 0:
-        mpixla.send(x, above, tag=step, comm=comm)
-        return mpixla.recv(x, below, tag=step, comm=comm)
-    y = mpixla.recv(x, below, tag=step, comm=comm)
-    mpixla.send(x, above, tag=step, comm=comm)
-    return y
+
+    def call(x: Any, below: Any, above: Any, tag: Any) -> Any:
+        if rank % 2 == 0:
+            mpixla.send(x, above, tag=tag, comm=comm)
+            return mpixla.recv(x, below, tag=tag, comm=comm)
+        y = mpixla.recv(x, below, tag=tag, comm=comm)
+        mpixla.send(x, above, tag=tag, comm=comm)
+        return y
+
+    return _traced_if(by, call)(x, below, above, step)
 
 
 def _counts(size: int, shift: int) -> list[int]:
@@ -254,16 +265,24 @@ def _chain_of(comm: MPI.Comm, periodic: bool) -> Any:
 def _both_ways(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
     """What was sent and what was received: all ranks start to receive, and to send, before they wait."""
     below, above, comm = _ends(comm, step, by)
-    receiving = mpixla.irecv(x, below, tag=abs(step), comm=comm)
-    sending = mpixla.isend(x, above, tag=abs(step), comm=comm)
-    return jnp.stack(mpixla.waitall([sending, receiving]))
+
+    def call(x: Any, below: Any, above: Any, tag: Any) -> Any:
+        receiving = mpixla.irecv(x, below, tag=tag, comm=comm)
+        sending = mpixla.isend(x, above, tag=tag, comm=comm)
+        return jnp.stack(mpixla.waitall([sending, receiving]))
+
+    return _traced_if(by, call)(x, below, above, abs(step))
 
 
 def _isend_then_recv(x: Any, comm: MPI.Comm, step: int, by: str) -> Any:
     below, above, comm = _ends(comm, step, by)
-    sending = mpixla.isend(x, above, tag=abs(step), comm=comm)
-    received = mpixla.recv(x, below, tag=abs(step), comm=comm)
-    return jnp.stack([mpixla.wait(sending), received])
+
+    def call(x: Any, below: Any, above: Any, tag: Any) -> Any:
+        sending = mpixla.isend(x, above, tag=tag, comm=comm)
+        received = mpixla.recv(x, below, tag=tag, comm=comm)
+        return jnp.stack([mpixla.wait(sending), received])
+
+    return _traced_if(by, call)(x, below, above, abs(step))
 
 
 def _sent_and_received(inputs: list[list[np.ndarray]], rank: int, step: int, by: str) -> np.ndarray:
@@ -272,7 +291,11 @@ def _sent_and_received(inputs: list[list[np.ndarray]], rank: int, step: int, by:
 
 def _exchanged_over(exchange: Callable[..., Any], x: Any, y: Any, comm: MPI.Comm, step: int, by: str) -> Any:
     source, dest, comm = _ends(comm, step, by)
-    return exchange(x, y, source, dest, sendtag=abs(step), recvtag=abs(step), comm=comm)
+
+    def call(x: Any, y: Any, source: Any, dest: Any, tag: Any) -> Any:
+        return exchange(x, y, source, dest, sendtag=tag, recvtag=tag, comm=comm)
+
+    return _traced_if(by, call)(x, y, source, dest, abs(step))
 
 
 ROWS = [
@@ -435,7 +458,7 @@ ROWS = [
         "isend",
         call=lambda x, comm, **kw: _isend_then_recv(x, comm, **kw),
         model=_sent_and_received,
-        variants=lambda size: [{"step": 1, "by": "ranks"}, {"step": 1, "by": "walls"}],
+        variants=lambda size: [{"step": 1, "by": by} for by in ("ranks", "traced", "walls")],
     ),
     Row(
         "isendrecv",
@@ -453,7 +476,7 @@ ROWS = [
         "recv",
         call=lambda x, comm, **kw: _send_then_recv(x, comm, **kw),
         model=lambda inputs, rank, **_: inputs[max(rank - 1, 0)][0],
-        variants=lambda size: [{"step": 7, "by": "ranks"}, {"step": 7, "by": "walls"}],
+        variants=lambda size: [{"step": 7, "by": by} for by in ("ranks", "traced", "walls")],
         reverse=False,
     ),
     Row(

@@ -5,40 +5,33 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "call/site.h"
+#include "call/values.h"
 #include "mpi/float_reduce.h"
 #include "mpi/pair_reduce.h"
 #include "mpi/reduction.h"
 #include "mpi/status.h"
 
 static const char *const names[] = {
-#define MPIXLA_ATTRIBUTE(NAME, name) name,
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) name,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
 };
 
 static const uint8_t lengths[] = {
-#define MPIXLA_ATTRIBUTE(NAME, name) sizeof name - 1,
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) sizeof name - 1,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
 };
 
-static const uint32_t are_arrays = 0
-#define MPIXLA_ATTRIBUTE(NAME, name)
-#define MPIXLA_ATTRIBUTE_ARRAY(NAME, name) | NAME
+/* What a program may give for an attribute; for ROWS see attributes.def. */
+enum { NUMBER = 1, ARRAY = 2, STEPS = 4, AT_RUN_TIME = 8 };
+enum { RANK = NUMBER | STEPS | AT_RUN_TIME, TAG = NUMBER | AT_RUN_TIME, ROWS = ARRAY | AT_RUN_TIME };
+static const uint8_t forms[] = {
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) kind,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
-#undef MPIXLA_ATTRIBUTE_ARRAY
-    ;
-
-static const uint32_t may_be_shifts = 0
-#define MPIXLA_ATTRIBUTE(NAME, name)
-#define MPIXLA_ATTRIBUTE_RANK(NAME, name) | NAME
-#include "tables/attributes.def"
-#undef MPIXLA_ATTRIBUTE
-#undef MPIXLA_ATTRIBUTE_RANK
-    ;
+};
 
 const char *const *mpixla_attribute_table(size_t *rows) {
     *rows = ATTRIBUTES;
@@ -64,7 +57,7 @@ static int64_t site_of(const ffi_attributes *given, int64_t i) {
 /* The next attribute is an array, or a rank that is given as a shift. */
 static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i) {
     const ffi_array *array = given->values[next];
-    int is_rank = (int)(may_be_shifts >> i & 1U);
+    int is_rank = forms[i] & STEPS;
     if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX ||
         (is_rank && (array->size == 0 || !comm_is_shift((int64_t)array->size))))
         return error_set("attribute '%s' of %s must be %s", names[i], f->shape->mpi_name,
@@ -88,13 +81,18 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
         f->arrays[i].size = 0;
-        int may_be_array = (int)((are_arrays | may_be_shifts) >> i & 1U);
-        if (may_be_array && (are_arrays >> i & 1U || given->types[next] == FFI_ATTRIBUTE_ARRAY)) {
+        int type = given->types[next];
+        if ((forms[i] & AT_RUN_TIME) && type == FFI_ATTRIBUTE_STRING && values_are_meant(given->values[next])) {
+            f->at_run_time |= 1U << i;
+            next++;
+            continue;
+        }
+        if ((forms[i] & ARRAY) || ((forms[i] & STEPS) && type == FFI_ATTRIBUTE_ARRAY)) {
             if (array_read(f, given, next++, i)) return -1;
             continue;
         }
         const ffi_scalar *scalar = given->values[next];
-        if (given->types[next] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
+        if (type != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
             return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
         f->attributes[i] = *(const int64_t *)scalar->value;
         next++;
@@ -111,6 +109,53 @@ static int shift_resolve(frame *f, int attribute) {
     return comm_shift(f->communicator, steps->items, steps->size, &f->attributes[attribute]);
 }
 
+/* At run time: numbers of this MPI's, which become those that programs have. */
+
+static int is_at_run_time(const frame *f, int attribute) {
+    return (int)(f->at_run_time >> attribute & 1U);
+}
+
+static int64_t numbers_of(const frame *f, int attribute) {
+    if (!(forms[attribute] & ARRAY)) return 1;
+    if (!frame_has_neighbours(f)) return f->size;
+    return attribute == ATTRIBUTE_RECVCOUNTS ? f->sources->number : f->dests->number;
+}
+
+/* A number that means no rank or tag must not look like one of those that programs have for nobody and any. */
+static int64_t number_of_program(const mpixla_mpi_facts *facts, int attribute, int64_t number) {
+    int is_source = attribute == ATTRIBUTE_SOURCE;
+    if (is_source && number == facts->any_source) return MPIXLA_ANY_SOURCE;
+    if ((is_source || attribute == ATTRIBUTE_DEST) && number == facts->proc_null) return MPIXLA_PROC_NULL;
+    if (attribute == ATTRIBUTE_RECVTAG && number == facts->any_tag) return MPIXLA_ANY_TAG;
+    return number < 0 ? INT64_MIN : number;
+}
+
+/* What a message says of an attribute that has a wrong number. */
+static int64_t as_given(const frame *f, int attribute) {
+    return is_at_run_time(f, attribute) ? *f->arrays[attribute].items : f->attributes[attribute];
+}
+
+static int values_resolve(frame *f, const mpi_library *mpi, const values *v) {
+    int64_t used = 0;
+    for (uint32_t left = f->at_run_time; left; left &= left - 1) {
+        int i = __builtin_ctz(left);
+        int64_t n = numbers_of(f, i);
+        if (used + n > v->n) {
+            used = v->n + 1;
+            break;
+        }
+        f->arrays[i] = (frame_array){.items = v->numbers + used, .size = n};
+        if (!(forms[i] & ARRAY)) {
+            f->attributes[i] = number_of_program(&mpi->facts, i, v->numbers[used]);
+            f->arrays[i].size = 0; /* no steps */
+        }
+        used += n;
+    }
+    if (used == v->n) return 0;
+    return error_set("%s was given %lld numbers at run time, which are not as many as its attributes need",
+                     f->shape->mpi_name, (long long)v->n);
+}
+
 /* A rank of the communicator, or one of `also` (ending with a number that is not negative). */
 static int rank_check(frame *f, int attribute, const int *also) {
     if (f->arrays[attribute].size > 0) return shift_resolve(f, attribute);
@@ -119,14 +164,14 @@ static int rank_check(frame *f, int attribute, const int *also) {
     for (; *also < 0; also++)
         if (rank == *also) return 0;
     return error_set("%s got %s = %lld, but the ranks of communicator '%s' are 0 to %d", f->shape->mpi_name,
-                     names[attribute], (long long)rank, f->communicator->name, f->size - 1);
+                     names[attribute], (long long)as_given(f, attribute), f->communicator->name, f->size - 1);
 }
 
 static int tag_check(const frame *f, int attribute, int any) {
     int64_t tag = f->attributes[attribute];
     if ((tag >= 0 && tag <= INT_MAX) || (any && tag == MPIXLA_ANY_TAG)) return 0;
-    return error_set("%s got %s = %lld, but tags are 0 to %d", f->shape->mpi_name, names[attribute], (long long)tag,
-                     INT_MAX);
+    return error_set("%s got %s = %lld, but tags are 0 to %d", f->shape->mpi_name, names[attribute],
+                     (long long)as_given(f, attribute), INT_MAX);
 }
 
 static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
@@ -147,7 +192,7 @@ static int neighbours_resolve(frame *f) {
     return 0;
 }
 
-static int attributes_resolve(frame *f, const mpi_library *mpi) {
+static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v) {
     static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
                      anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
     const int64_t *a = f->attributes;
@@ -161,6 +206,7 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->communicator->rank;
     }
+    if ((frame_has_neighbours(f) && neighbours_resolve(f)) || values_resolve(f, mpi, v)) return -1;
     if (frame_has(f, ATTRIBUTE_DEST)) {
         if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return -1;
         f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
@@ -171,7 +217,6 @@ static int attributes_resolve(frame *f, const mpi_library *mpi) {
         f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
-    if (frame_has_neighbours(f) && neighbours_resolve(f)) return -1;
     if (frame_has(f, ATTRIBUTE_STATUS)) {
         int64_t status = a[ATTRIBUTE_STATUS];
         int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
@@ -343,47 +388,62 @@ static int reduction_resolve(frame *f, const mpi_library *mpi) {
 
 /* Parts by rows */
 
-static int has_rows(const frame *f) {
-    return f->shape->counts == GATHERED_ROWS || f->shape->counts == SCATTERED_ROWS ||
-           f->shape->counts == EXCHANGED_ROWS;
-}
-
 static int attribute_of(const frame *f, int slot) {
     if (f->shape->counts != EXCHANGED_ROWS) return ATTRIBUTE_COUNTS;
     return slot == PARTS_SENT ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
 }
 
-static const int64_t *rows_of(const frame *f, int slot) {
+const int64_t *frame_rows(const frame *f, int slot) {
     return f->arrays[attribute_of(f, slot)].items;
 }
 
 /* All rows of an array attribute, or -1. */
-static int64_t rows_add_up(const frame *f, int attribute) {
+static int64_t rows_sum(const frame *f, int attribute) {
     const char *op = f->shape->mpi_name, *name = names[attribute];
     const frame_array *array = &f->arrays[attribute];
-    const int64_t *rows = array->items;
     int64_t sum = 0;
-    if (array->size != f->size)
-        return error_set("%s got %lld %s, but communicator '%s' has %d ranks", op, (long long)array->size, name,
-                         f->communicator->name, f->size);
-    for (int i = 0; i < f->size; i++) {
-        if (rows[i] < 0) return error_set("%s got %s[%d] = %lld, which is negative", op, name, i, (long long)rows[i]);
-        if (__builtin_add_overflow(sum, rows[i], &sum))
+    for (int64_t i = 0; i < array->size; i++) {
+        int64_t rows = array->items[i];
+        if (rows < 0)
+            return error_set("%s got %s[%lld] = %lld, which is negative", op, name, (long long)i, (long long)rows);
+        if (__builtin_add_overflow(sum, rows, &sum))
             return error_set("%s got %s that add up to more than a 64-bit integer holds", op, name);
     }
     return sum;
 }
 
-/* The items of each of the buffer's rows, of which there must be as many as are given; or -1. */
+/* The same, of one number of rows for each rank. */
+static int64_t rows_add_up(const frame *f, int attribute) {
+    const frame_array *array = &f->arrays[attribute];
+    if (array->size == f->size) return rows_sum(f, attribute);
+    return error_set("%s got %lld %s, but communicator '%s' has %d ranks", f->shape->mpi_name, (long long)array->size,
+                     names[attribute], f->communicator->name, f->size);
+}
+
+/* The items of each of the buffer's rows, of which there must be as many as are given, or at run time no less; or -1.
+ */
 static int64_t row_measure(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
     const char *op = f->shape->mpi_name;
     int64_t items = 1;
     if (b->rank == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
-    if (b->dims[0] != rows)
+    if (f->at_run_time && b->dims[0] < rows)
+        return error_set("the %s of %s has room for %lld rows, but its counts say %lld%s", what, op,
+                         (long long)b->dims[0], (long long)rows, b == &f->recv ? ": a larger capacity takes them" : "");
+    if (!f->at_run_time && b->dims[0] != rows)
         return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
                          (long long)rows);
     for (int64_t i = 1; i < b->rank; i++) items *= b->dims[i]; /* buffer_read has looked at every product */
     return items;
+}
+
+/* From now on the buffer has the items that count. What the result has behind them becomes zeros. */
+static void rest_leave(frame *f, frame_buffer *b, int64_t items) {
+    int64_t itemsize = b->dtype->row->itemsize;
+    if (b == &f->recv && b->count > items) {
+        f->rest = (char *)b->data + items * itemsize;
+        f->rest_bytes = (b->count - items) * itemsize;
+    }
+    b->count = items;
 }
 
 /* Compares the buffers with the rows of all ranks, and finds the items of a row and the greatest count. */
@@ -392,8 +452,8 @@ static int rows_check(frame *f) {
     int64_t whole_received = whole_sent < 0 ? -1 : rows_add_up(f, attribute_of(f, PARTS_RECEIVED));
     if (whole_received < 0) return -1;
     int rank = f->communicator->rank;
-    int64_t sent = f->shape->counts == GATHERED_ROWS ? rows_of(f, PARTS_SENT)[rank] : whole_sent;
-    int64_t received = f->shape->counts == SCATTERED_ROWS ? rows_of(f, PARTS_RECEIVED)[rank] : whole_received;
+    int64_t sent = f->shape->counts == GATHERED_ROWS ? frame_rows(f, PARTS_SENT)[rank] : whole_sent;
+    int64_t received = f->shape->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
     int64_t items_sent = f->send.dtype ? row_measure(f, &f->send, "send buffer", sent) : 0;
     if (items_sent < 0) return -1;
     int64_t items_received = f->recv.dtype ? row_measure(f, &f->recv, "receive buffer", received) : items_sent;
@@ -404,16 +464,37 @@ static int rows_check(frame *f) {
     f->row_items = items_received;
     if (__builtin_mul_overflow(whole_sent > whole_received ? whole_sent : whole_received, f->row_items, &f->n))
         return error_set("%s got counts of more items than a 64-bit integer holds", f->shape->mpi_name);
+    if (f->at_run_time && f->send.dtype) rest_leave(f, &f->send, sent * f->row_items);
+    if (f->at_run_time && f->recv.dtype) rest_leave(f, &f->recv, received * f->row_items);
+    return 0;
+}
+
+/* Of an exchange whose counts and offsets are rows: they become items, as it takes them. */
+static int slots_check(frame *f, values *v) {
+    int64_t received = rows_sum(f, ATTRIBUTE_RECVCOUNTS);
+    f->row_items = received < 0 ? -1 : row_measure(f, &f->send, "send buffer", 0); /* parts of it may overlap */
+    if (f->row_items < 0) return -1;
+    int64_t items = row_measure(f, &f->recv, "receive buffer", received);
+    if (items < 0) return -1;
+    if (f->row_items != items || f->at_run_time != (RECVCOUNTS | SENDCOUNTS | SENDOFFSETS))
+        return error_set(
+            "an exchange was called with rows of %lld items to send and of %lld to receive, or with only "
+            "some of its counts at run time",
+            (long long)f->row_items, (long long)items);
+    for (int64_t i = 0; i < v->n; i++)
+        if (__builtin_mul_overflow(v->numbers[i], items, &v->numbers[i]))
+            return error_set("an exchange got counts of more items than a 64-bit integer holds");
+    rest_leave(f, &f->recv, received * items);
     return 0;
 }
 
 static int parts_fill(frame *f, int large) {
     int sends_parts = f->shape->counts != GATHERED_ROWS && f->send.dtype;
     int receives_parts = f->shape->counts != SCATTERED_ROWS && f->recv.dtype;
-    if (sends_parts && parts_make(&f->sent, PARTS_SENT, rows_of(f, PARTS_SENT), f->size, f->row_items, large))
+    if (sends_parts && parts_make(&f->sent, PARTS_SENT, frame_rows(f, PARTS_SENT), f->size, f->row_items, large))
         return -1;
     return receives_parts
-               ? parts_make(&f->received, PARTS_RECEIVED, rows_of(f, PARTS_RECEIVED), f->size, f->row_items, large)
+               ? parts_make(&f->received, PARTS_RECEIVED, frame_rows(f, PARTS_RECEIVED), f->size, f->row_items, large)
                : 0;
 }
 
@@ -455,8 +536,8 @@ static int passes_memory(const ffi_call_frame *call) {
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
-int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
-    static const char *const operands[] = {"send buffer", "template"}, *const results[] = {"receive buffer", "status"};
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
+    static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
     f->site = 0;
     if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
@@ -473,7 +554,13 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     f->device = NULL;
     f->nccl = NULL;
     f->direct = 0;
-    if (attributes_read(f, &call->attrs) || attributes_resolve(f, mpi)) return -1;
+    f->at_run_time = 0;
+    f->rest = NULL;
+    ffi_buffers operands = call->args;
+    values v = {.n = 0};
+    if (attributes_read(f, &call->attrs) || (f->at_run_time && values_take(&v, &operands, gpu, shape->mpi_name)) ||
+        attributes_resolve(f, mpi, &v))
+        return -1;
     f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
     if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
@@ -485,125 +572,15 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call) {
     if (shape->request == FRAME_WAITS) in[0] = &f->id;
     frame_buffer memory = {0}; /* of the result */
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && passes_memory(call)) in[0] = &memory;
-    if (buffers_read(f, &call->args, "operand", in, operands) || buffers_read(f, &call->rets, "result", out, results) ||
+    if (buffers_read(f, &operands, "operand", in, taken) || buffers_read(f, &call->rets, "result", out, given) ||
         (gives_status && status_take(f, mpi, &status)) || (f->id.dtype && id_check(f)) ||
         (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
-        (has_rows(f) && rows_check(f)))
+        (frame_has_rows(f) && rows_check(f)) || (f->at_run_time && frame_has(f, ATTRIBUTE_BACK) && slots_check(f, &v)))
         return -1;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place
                           : f->send.data; /* NOLINT(performance-no-int-to-ptr) */
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
-    return has_rows(f) ? parts_fill(f, large) : 0;
-}
-
-/* Text */
-
-static const char *peer_name(int64_t peer, char number[24]) {
-    if (peer == MPIXLA_ANY_SOURCE) return "any";
-    if (peer == MPIXLA_PROC_NULL) return "nobody";
-    snprintf(number, 24, "%lld", (long long)peer);
-    return number;
-}
-
-static size_t add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer, int64_t tag,
-                          const frame_buffer *b) {
-    char number[24], tag_text[24];
-    snprintf(tag_text, sizeof tag_text, tag == MPIXLA_ANY_TAG ? "any" : "%lld", (long long)tag);
-    return text_add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
-                    (long long)b->count);
-}
-
-/* The neighbours on one side of an exchange, and the items that go to them or come from them. */
-static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *arrow, const topology_slots *slots,
-                             const frame_array *counts) {
-    int64_t neighbours = 0, items = 0;
-    for (int64_t i = 0; i < slots->number && i < counts->size; i++) {
-        if (slots->ranks[i] == MPIXLA_PROC_NULL) continue;
-        neighbours++;
-        items += counts->items[i];
-    }
-    return text_add(text, bytes, used, " %s %lld neighbours with %lld items", arrow, (long long)neighbours,
-                    (long long)items);
-}
-
-static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
-    int sending = f->fault.sending;
-    const topology_slots *slots = sending ? f->dests : f->sources;
-    int64_t i = f->fault.slot;
-    char number[24];
-    return text_add(text, bytes, used, ", in %s slot %lld %s %s with tag %lld and %lld items",
-                    sending ? "destination" : "source", (long long)i, sending ? "->" : "<-",
-                    peer_name(slots->ranks[i], number), (long long)slots->tags[i],
-                    (long long)f->arrays[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
-}
-
-static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
-    used = text_add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
-    for (int i = 1; i < n; i++) used = text_add(text, bytes, used, ", %lld", (long long)rows[i]);
-    return text_add(text, bytes, used, " rows");
-}
-
-/* The rows of each rank, or of the first ones, and what all ranks must agree on: MPI itself only says that a message is
- * too long. */
-static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
-    enum { SHOWN = 8 };
-    char ranks[64] = "rank 0", others[32] = "";
-    int n = f->size < SHOWN ? f->size : SHOWN;
-    if (f->size > n) snprintf(others, sizeof others, " (and %d more)", f->size - n);
-    if (n > 1) snprintf(ranks, sizeof ranks, "ranks 0 to %d%s", n - 1, others);
-    if (f->shape->counts != EXCHANGED_ROWS) {
-        used = add_rows(text, bytes, used, ", with", rows_of(f, PARTS_SENT), n);
-        return text_add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
-    }
-    used = add_rows(text, bytes, used, ", sending", rows_of(f, PARTS_SENT), n);
-    used = text_add(text, bytes, used, " to %s", ranks);
-    used = add_rows(text, bytes, used, " and receiving", rows_of(f, PARTS_RECEIVED), n);
-    return text_add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
-}
-
-static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
-    const char *line = site_text(site);
-    return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
-}
-
-void frame_describe(const frame *f, int details, char *text, size_t bytes) {
-    const frame *waits = NULL;
-    size_t used = 0;
-    if (f->shape->request == FRAME_WAITS) {
-        used = text_add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->started ? "" : "no request");
-        if (!f->started && details) (void)add_site(text, bytes, used, "at", f->site);
-        if (!f->started || used >= bytes) return;
-        waits = f;
-        f = f->started;
-    }
-    const int64_t *a = f->attributes;
-    const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    used = text_add(text, bytes, used, "%s", f->shape->mpi_name);
-    if (frame_has(f, ATTRIBUTE_WIDTH)) used = text_add(text, bytes, used, " of the halos of blocks");
-    if (frame_has(f, ATTRIBUTE_LEAVES)) used = text_add(text, bytes, used, " that compares arrays");
-    if (frame_has(f, ATTRIBUTE_DEST))
-        used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
-    if (frame_has(f, ATTRIBUTE_SOURCE)) {
-        used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
-    } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        used = add_neighbours(text, bytes, used, "->", f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        used = add_neighbours(text, bytes, used, "<-", f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
-    } else if (!frame_has(f, ATTRIBUTE_DEST) && data->dtype) {
-        used = text_add(text, bytes, used, " with %lld items", (long long)data->count);
-    }
-    if (frame_has(f, ATTRIBUTE_ROOT)) used = text_add(text, bytes, used, " and root %d", f->root);
-    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
-    if (!details) return;
-    if (data->dtype) used = text_add(text, bytes, used, " of %s", data->dtype->row->name);
-    if (f->recv.dtype && f->recv.dtype != data->dtype)
-        used = text_add(text, bytes, used, " and %s", f->recv.dtype->row->name);
-    if (frame_has(f, ATTRIBUTE_OP)) used = text_add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
-    if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
-    used = text_add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
-                    f->communicator->name);
-    if (waits) used = add_site(text, bytes, used, "at", waits->site);
-    used = add_site(text, bytes, used, waits ? "started at" : "at", f->site);
-    if (has_rows(f)) add_parts(f, text, bytes, used);
+    return frame_has_rows(f) ? parts_fill(f, large) : 0;
 }

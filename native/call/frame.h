@@ -11,7 +11,7 @@
 #include "xla/xla_ffi.h"
 
 enum {
-#define MPIXLA_ATTRIBUTE(NAME, name) ATTRIBUTE_##NAME,
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) ATTRIBUTE_##NAME,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
     ATTRIBUTES
@@ -19,7 +19,7 @@ enum {
 
 /* Sets of attributes, as ops.def writes them, and what else a row says of itself. */
 enum {
-#define MPIXLA_ATTRIBUTE(NAME, name) NAME = 1 << ATTRIBUTE_##NAME,
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) NAME = 1 << ATTRIBUTE_##NAME,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
     SPLITS = 1 << 29,  /* each item of the result depends on the items at its place only: so it may be made in pieces */
@@ -33,7 +33,8 @@ typedef enum frame_counts {
     DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
     GATHERED,  /* one type; recv = size * send; MPI is told send's count */
     SCATTERED, /* one type; send = size * recv; MPI is told recv's count */
-    /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. */
+    /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. Buffers may have more rows
+     * than attributes say that are given at run time. */
     GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
     SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
     EXCHANGED_ROWS, /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
@@ -84,6 +85,8 @@ typedef struct frame {
     const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
     int64_t row_items; /* of a row, where parts are by rows */
     parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
+    void *rest;           /* of the receive buffer: behind the rows that count, where it may have more; else NULL */
+    int64_t rest_bytes;   /* which become zeros */
     int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
     mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */
 
@@ -97,6 +100,7 @@ typedef struct frame {
     void *status;                             /* the user's, or `scratch` */
     int64_t attributes[ATTRIBUTES];           /* as the program has them; DEST and SOURCE are always ranks */
     frame_array arrays[ATTRIBUTES];           /* likewise */
+    uint32_t at_run_time;                     /* those of the attributes that are */
     const topology_slots *sources, *dests;    /* of a call between neighbours, as the program numbers ranks */
     int64_t site;                             /* of the user's source (site.h) */
     int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
@@ -125,9 +129,20 @@ static inline int frame_is_collective(const frame *f) {
     return (f->shape->attributes & (DEST | SOURCE)) == 0 && f->shape->request != FRAME_WAITS;
 }
 
-/* Reads and checks a call. `*frame` is filled on success; on failure -1, with error_set,
- * and `site` alone is filled, as far as it could be read. */
-int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call);
+/* The rows of each rank, or of each slot, in the buffer that is sent or the one that is received (parts.h). Of a call
+ * that has such. */
+const int64_t *frame_rows(const frame *f, int slot);
+
+/* Whether parts of a buffer, one for each rank, are counted in rows. */
+static inline int frame_has_rows(const frame *f) {
+    return f->shape->counts == GATHERED_ROWS || f->shape->counts == SCATTERED_ROWS ||
+           f->shape->counts == EXCHANGED_ROWS;
+}
+
+/* Reads and checks a call, whose buffers are in this GPU's memory, or the host's for NULL. `*frame` is filled on
+ * success; on failure -1, with error_set, and `site` alone is filled, as far as it could be read. What is given at run
+ * time lasts until the thread reads another call. */
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu);
 
 /* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
 int64_t frame_next(const ffi_buffers *given, int64_t i);

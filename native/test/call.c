@@ -170,6 +170,18 @@ void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp) 
     exit(2);
 }
 
+void call_put_off(call *c, const char *name) {
+    for (int64_t i = 0; i < c->frame.attrs.size; i++) {
+        if (strcmp(c->attributes.names[i].ptr, name) != 0) continue;
+        c->attributes.operand = bytes_of("operand");
+        c->attributes.types[i] = FFI_ATTRIBUTE_STRING;
+        c->attributes.value_pointers[i] = &c->attributes.operand;
+        return;
+    }
+    fprintf(stderr, "the call has no attribute %s\n", name);
+    exit(2);
+}
+
 /* Neighbours */
 
 enum { COMMS = 64 };

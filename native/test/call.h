@@ -25,6 +25,7 @@ typedef struct call {
         int64_t values[CALL_SLOTS];
         int types[CALL_SLOTS];
         ffi_bytes site;               /* where it is a text */
+        ffi_bytes operand;            /* of those at run time */
         ffi_array arrays[ATTRIBUTES]; /* by attribute, wherever it stands */
         int64_t elements[ATTRIBUTES][CALL_RANKS];
         ffi_bytes *name_pointers[CALL_SLOTS];
@@ -70,6 +71,9 @@ void call_attribute_set(call *c, const char *name, int64_t value);
 
 /* Makes the attribute of this name, a rank, a shift by these two numbers. */
 void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp);
+
+/* The attribute of this name is known only at run time: in an operand that the test inserts. */
+void call_put_off(call *c, const char *name);
 
 /* Changes the array attribute of this name; the items are not copied. */
 void call_list_set(call *c, const char *name, const int64_t *items, size_t size);

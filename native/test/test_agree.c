@@ -61,7 +61,7 @@ static const char *run(void) {
 /* Rank 2 wants this call, at that line. */
 static void want(call *of, int64_t site) {
     frame f;
-    CHECK_INT(frame_read(&f, call_shape("bcast"), &of->frame), 0);
+    CHECK_INT(frame_read(&f, call_shape("bcast"), &of->frame, NULL), 0);
     f.site = site;
     wanted_fill(&other, &f, 1);
     others_differ = 1;

@@ -71,7 +71,7 @@ static void fills_with_zeros(void) {
     for (size_t i = 0; i < sizeof c.recv; i++) CHECK_INT(c.recv[i], i / sizeof(float) == 2 ? 0 : 0x55);
     frame f;
     char text[128];
-    CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame), 0);
+    CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame, NULL), 0);
     frame_describe(&f, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Isend -> 1 neighbours with 2 items <- 1 neighbours with 2 items");
 }

@@ -19,7 +19,7 @@ static frame f;
 
 /* "" if the call is read, else the sentence. */
 static const char *read_call(const call *c, const char *op) {
-    return frame_read(&f, call_shape(op), &c->frame) == 0 ? "" : error_get();
+    return frame_read(&f, call_shape(op), &c->frame, NULL) == 0 ? "" : error_get();
 }
 
 static void needs_the_start(void) {
@@ -440,7 +440,7 @@ static const char *read_with_site(const char *op, int64_t site, const char *text
     static frame_shape shape;
     shape = *call_shape(op);
     shape.attributes |= SITE;
-    if (frame_read(&f, &shape, &c.frame)) return error_get();
+    if (frame_read(&f, &shape, &c.frame, NULL)) return error_get();
     frame_describe(&f, 1, line, sizeof line);
     return line;
 }
@@ -472,17 +472,17 @@ static void knows_the_line_of_the_user(void) {
             c.attributes.types[1] = type;
             c.attributes.scalars[1].dtype = dtype;
             if (type == FFI_ATTRIBUTE_STRING) continue;
-            CHECK_INT(frame_read(&f, &shape, &c.frame), 0);
+            CHECK_INT(frame_read(&f, &shape, &c.frame, NULL), 0);
             CHECK_INT(f.site, type == FFI_ATTRIBUTE_SCALAR && dtype == FFI_S64 ? 99 : 0);
         }
     /* But it must be where it belongs, and there once. */
     call_make(&c, "barrier", LEFT, ON);
     call_attribute_insert(&c, 0, "site", 1);
-    CHECK_INT(frame_read(&f, &shape, &c.frame), -1);
+    CHECK_INT(frame_read(&f, &shape, &c.frame, NULL), -1);
     call_make(&c, "barrier", LEFT, ON);
     call_site_set(&c, 99, NULL);
     call_site_set(&c, 98, NULL);
-    CHECK_INT(frame_read(&f, &shape, &c.frame), -1);
+    CHECK_INT(frame_read(&f, &shape, &c.frame, NULL), -1);
     CHECK_STR(error_get(), "MPI_Barrier was called with an attribute 'site' that it does not take");
 }
 

@@ -93,7 +93,7 @@ static void cuts_a_long_line(void) {
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
     frame f;
     log_call line;
-    CHECK_INT(frame_read(&f, &shape, &c.frame), 0);
+    CHECK_INT(frame_read(&f, &shape, &c.frame, NULL), 0);
     capture_start();
     log_start(&line, &f);
     log_end(&line, &f, 0);

@@ -93,8 +93,8 @@ def test_bad_arguments(call, kind, sentence, how):
 def test_traced_values_where_static_ones_are_needed():
     for call in (
         lambda x, i: mpixla.bcast(x, i),
-        lambda x, i: mpixla.send(x, i),
-        lambda x, i: mpixla.recv(x, 0, tag=i),
+        lambda x, i: mpixla.scatter(x, root=i),
+        lambda x, i: mpixla.send(x, mpixla.Shift(0, i)),
     ):
         with pytest.raises(TypeError, match="traced value .* static"):
             jax.jit(call)(X, 0)

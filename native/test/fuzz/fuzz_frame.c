@@ -7,6 +7,7 @@
 
 #include "handler.h"
 #include "ops/helper.h"
+#include "test/fake_mpi.h"
 
 #define NOWHERE MPIXLA_NOWHERE
 #define EVERYWHERE MPIXLA_EVERYWHERE
@@ -349,6 +350,45 @@ static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     }
 }
 
+static void add_number(fuzz_frame *f, int64_t number) {
+    if (f->number_count < FUZZ_NUMBERS) f->numbers[f->number_count++] = number;
+}
+
+/* What this MPI has for the numbers of programs. */
+static int64_t of_mpi(int attribute, int64_t number) {
+    int is_rank = attribute == ATTRIBUTE_DEST || attribute == ATTRIBUTE_SOURCE;
+    if (is_rank && number == MPIXLA_PROC_NULL) return FAKE_PROC_NULL;
+    if (attribute == ATTRIBUTE_SOURCE && number == MPIXLA_ANY_SOURCE) return FAKE_ANY_SOURCE;
+    return attribute == ATTRIBUTE_RECVTAG && number == MPIXLA_ANY_TAG ? FAKE_ANY_TAG : number;
+}
+
+/* Some of the call's ranks, tags and rows are known only at run time; those of an exchange together. Buffers may then
+ * have more rows. */
+static void put_off(fuzz_frame *f, fuzz_bytes *b) {
+    static const uint32_t each = DEST | RECVTAG | SENDTAG | SOURCE,
+                          rows_ = COUNTS | RECVCOUNTS | SENDCOUNTS | SENDOFFSETS;
+    if ((f->row->shape.attributes & (each | rows_)) == 0 || !fuzz_rarely(b, 3)) return;
+    size_t count;
+    const char *const *names = mpixla_attribute_table(&count);
+    int puts_off_rows = 0;
+    for (int i = 0; i < ATTRIBUTES; i++) {
+        fuzz_attribute *a = attribute_find(f, names[i]);
+        int is_rows = (int)(rows_ >> i & 1U);
+        if (!a || !((each | rows_) >> i & 1U) || (!is_rows && a->type == FFI_ATTRIBUTE_ARRAY)) continue;
+        if (!(is_rows && has(f->row, BACK)) && fuzz_rarely(b, 2)) continue;
+        for (int k = 0; k < a->size; k++) add_number(f, a->elements[k]);
+        if (!is_rows) add_number(f, of_mpi(i, a->value));
+        puts_off_rows |= is_rows;
+        a->type = FFI_ATTRIBUTE_STRING;
+        a->bytes = (size_t)snprintf(a->text, sizeof a->text, "operand");
+    }
+    for (int side = 0; side < 2 && puts_off_rows; side++)
+        if (f->sides[side].count > 0) f->sides[side].given[0].dims[0] += fuzz_below(b, 3);
+    if (f->number_count == 0) return;
+    int64_t n = f->number_count;
+    add_buffer(f, FUZZ_OPERANDS, fuzz_rarely(b, 2) ? FFI_S64 : FFI_S32, 1, &n)->is_values = 1;
+}
+
 static const fuzz_request *request_choose(const fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     int gives_array = f->row->shape.recv == EVERYWHERE, first = fuzz_below(b, w->request_count + 1);
     for (int i = first; i < w->request_count; i++)
@@ -443,6 +483,7 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     } else {
         shapes_of_plain(f, w, b);
     }
+    put_off(f, b);
     add_tokens(f, b);
 }
 
@@ -596,6 +637,10 @@ static void change_attributes(fuzz_frame *f, fuzz_bytes *b) {
     }
 }
 
+static void change_number(fuzz_frame *f, fuzz_bytes *b) {
+    if (f->number_count > 0) f->numbers[fuzz_below(b, f->number_count)] = fuzz_number(b);
+}
+
 static void change_id(fuzz_frame *f, fuzz_bytes *b) {
     static const float odd[] = {NAN, INFINITY, -INFINITY, -1.F, -0.F, 0.5F, 1.F, 2.F, 16777216.F, 3e38F, 1e-40F, 7.F};
     for (int i = 0; i < 2; i++)
@@ -603,7 +648,10 @@ static void change_id(fuzz_frame *f, fuzz_bytes *b) {
 }
 
 static void change(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
-    switch (fuzz_below(b, 8)) {
+    switch (fuzz_below(b, 9)) {
+        case 8:
+            change_number(f, b);
+            return;
         case 0:
             if (attribute_find(f, "comm"))
                 attribute_find(f, "comm")->value =
@@ -646,7 +694,7 @@ static int64_t bytes_of(const fuzz_buffer *g) {
 static int copies_nothing(const fuzz_frame *f, const fuzz_world *w) {
     const frame_shape *s = &f->row->shape;
     return s->mpi_name && s->request == FRAME_COMPLETES && s->counts != MANY && s->template_ == NOWHERE &&
-           !has(f->row, BACK) && !has(f->row, DEST) && !w->on_device;
+           !has(f->row, BACK) && !has(f->row, DEST) && f->number_count == 0 && !w->on_device;
 }
 
 static void memory_get(fuzz_frame *f, const fuzz_world *w, int side, int i) {
@@ -672,12 +720,23 @@ static void memory_get(fuzz_frame *f, const fuzz_world *w, int side, int i) {
     if (g->bytes > 0 && g->data) memset(w->reach(g->data), 1, (size_t)g->bytes);
 }
 
+static void numbers_write(const fuzz_frame *f, const fuzz_world *w, const fuzz_buffer *g) {
+    int size = g->dtype == FFI_S64 ? 8 : 4;
+    if (!g->is_values || !g->data || (g->dtype != FFI_S64 && g->dtype != FFI_S32)) return;
+    char *to = w->reach(g->data);
+    for (int64_t i = 0; i < f->number_count && (i + 1) * size <= g->bytes; i++) {
+        int32_t narrow = (int32_t)f->numbers[i];
+        memcpy(to + i * size, size == 8 ? (const void *)&f->numbers[i] : &narrow, (size_t)size);
+    }
+}
+
 static void finish(fuzz_frame *f, const fuzz_world *w) {
     for (int side = 0; side < 2; side++) {
         struct fuzz_side *s = &f->sides[side];
         for (int i = 0; i < s->count; i++) {
             fuzz_buffer *g = &s->given[i];
             memory_get(f, w, side, i);
+            numbers_write(f, w, g);
             s->types[i] = g->kind;
             s->pointers[i] = &s->buffers[i];
             s->buffers[i] = (ffi_buffer){.struct_size = sizeof(ffi_buffer),

@@ -9,7 +9,7 @@
 #include "test/fuzz/fuzz_bytes.h"
 #include "xla/xla_ffi.h"
 
-enum { FUZZ_BUFFERS = 12, FUZZ_AXES = 6, FUZZ_ATTRIBUTES = 32, FUZZ_ELEMENTS = 12, FUZZ_TEXT = 320 };
+enum { FUZZ_BUFFERS = 12, FUZZ_AXES = 6, FUZZ_ATTRIBUTES = 32, FUZZ_ELEMENTS = 12, FUZZ_TEXT = 320, FUZZ_NUMBERS = 40 };
 enum { FUZZ_OPERANDS, FUZZ_RESULTS };
 
 /* Every row of ops.def, requests.def and the table of helpers. */
@@ -64,7 +64,8 @@ typedef struct fuzz_buffer {
     int same_as; /* the operand of this number, from 1, has the memory; 0: none */
     void *data;
     int64_t bytes;
-    int is_own; /* the memory is to be given back */
+    int is_own;    /* the memory is to be given back */
+    int is_values; /* it has the call's numbers at run time */
 } fuzz_buffer;
 
 typedef struct fuzz_attribute {
@@ -85,8 +86,10 @@ typedef struct fuzz_frame {
     int changes; /* 0: the call is right */
     int root, reduction, dtype;
     const fuzz_request *waited;
-    fuzz_request gives; /* what a start's request will give */
-    float id[2];        /* that a wait has */
+    fuzz_request gives;            /* what a start's request will give */
+    float id[2];                   /* that a wait has */
+    int64_t numbers[FUZZ_NUMBERS]; /* at run time */
+    int number_count;
     struct fuzz_side {
         fuzz_buffer given[FUZZ_BUFFERS];
         int count;

@@ -26,6 +26,7 @@ from ..runtime.private_jax import (
 )
 from ..runtime.words import kind_of
 from .eager import call_eagerly
+from .values import has_values
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
@@ -113,8 +114,10 @@ def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     _prepare_for_devices(row, ctx.module_context)
     passed = [0] if _is_here(row.send, params) else []
+    data = len(operands) - has_values(params)
     if _is_here(row.template, params):
-        passed.append(len(operands) - 1)
+        passed.append(data - 1)
+    passed += range(data, len(operands))
     gives = _is_here(row.recv, params)
     # A program's own argument is not overwritten: XLA would copy it before, where MPI only reads it.
     in_place = row.in_place and gives and not _is_argument(operands[0])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.interpreters import ad, batching
 
 from ..runtime.private_jax import Primitive, mlir, vary, varying_axes
+from .values import has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
@@ -22,10 +23,13 @@ BatchAxes = Callable[..., tuple[int, int]]
 
 
 def define_linear(primitive: Primitive, transpose: Transpose) -> None:
-    """The primitive is a linear function of its operands."""
+    """The primitive is a linear function of its operands, except for numbers at run time (values.py).
+
+    Where there are such, the transpose gets a tuple of the operand as ``values``.
+    """
 
     def jvp(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
-        return primitive.bind(*tangents, **params)
+        return primitive.bind(*tangents_beside_values(primals, tangents, params), **params)
 
     define_jvp(primitive, jvp)
     define_transpose(primitive, transpose)
@@ -44,6 +48,11 @@ def define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     ad.primitive_jvps[primitive] = rule
 
 
+def tangents_beside_values(primals: Any, tangents: Any, params: dict[str, Any]) -> list[Any]:
+    """What a linear primitive takes for the tangents: its numbers at run time stay what they are."""
+    return [*tangents[:-1], primals[-1]] if has_values(params) else list(tangents)
+
+
 def _tangent(tangent: Any, primal: Any) -> Any:
     # Integers have tangents of a type without values; the communication takes zeros of their own type.
     if isinstance(tangent, ad.Zero) or jnp.result_type(tangent) == jax.dtypes.float0:
@@ -55,12 +64,15 @@ def define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     """Gives the primitive a rule for reverse mode. The rule gets arrays for all cotangents."""
 
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
-        types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in operands]
-        results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **params)
+        n = len(operands) - has_values(params)
+        data, values = operands[:n], operands[n:]
+        types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in data]
+        known = {"values": values} if values else {}
+        results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **known, **params)
         return [
             vary(ct, varying_axes(aval)) if ad.is_undefined_primal(x) else None
-            for ct, aval, x in zip(results, types, operands, strict=True)
-        ]
+            for ct, aval, x in zip(results, types, data, strict=True)
+        ] + [None] * len(values)
 
     ad.primitive_transposes[primitive] = rule
 
@@ -79,14 +91,34 @@ def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]
 
 
 def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
-    """The primitive does the whole batch in one call, with the batch at these axes of its operands and results."""
+    """The primitive does the whole batch in one call, with the batch at these axes of its operands and results.
+
+    Where its numbers at run time differ within the batch, it makes one call for each part, in their order.
+    """
 
     def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
+        n = len(operands) - has_values(params)
+        if any(dim is not None for dim in dims[n:]):
+            return _one_by_one(primitive, operands, dims, params)
         before, after = axes(**params)
-        results = primitive.bind(*with_batch_at(before, operands, dims), **params)
+        results = primitive.bind(*with_batch_at(before, operands[:n], dims[:n]), *operands[n:], **params)
         return results, [after % y.ndim for y in results]
 
     batching.primitive_batchers[primitive] = rule
+
+
+def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str, Any]) -> tuple[Any, Any]:
+    with_batch = [dim is not None for dim in dims]
+    moved = [jnp.moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True) if dim is not None]
+
+    def call(parts: Any) -> Any:
+        part = iter(parts)
+        return primitive.bind(
+            *(next(part) if has else x for x, has in zip(operands, with_batch, strict=True)), **params
+        )
+
+    results = jax.lax.map(call, moved)
+    return results, [0] * len(results)
 
 
 # What travels in reverse mode must have a batch where what travelled forward had one, since both ends of a message must

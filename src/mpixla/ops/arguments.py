@@ -6,6 +6,7 @@ import jax
 
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import known_rank_at
+from ..core.values import as_scalar, is_traced
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, reduction_of
 from ..runtime.mpi import MPI
@@ -52,24 +53,30 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
     return taken
 
 
-def as_dest(value: Any, what: str, name: str, comm: Comm) -> int | Shift:
-    """A rank, or nobody."""
+def as_dest(value: Any, what: str, name: str, comm: Comm) -> int | Shift | jax.Array:
+    """A rank, or nobody; traced, it is the C library that looks at its value."""
+    if is_traced(value):
+        return as_scalar(value, what, name)
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
     return native.PROC_NULL if rank == MPI.PROC_NULL else as_rank(rank, what, name, comm)
 
 
-def as_source(value: Any, what: str, name: str, comm: Comm) -> int | Shift:
-    """A rank, or anybody, or nobody."""
+def as_source(value: Any, what: str, name: str, comm: Comm) -> int | Shift | jax.Array:
+    """A rank, or anybody, or nobody; traced, likewise."""
+    if is_traced(value):
+        return as_scalar(value, what, name)
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
     return native.ANY_SOURCE if rank == MPI.ANY_SOURCE else as_dest(rank, what, name, comm)
 
 
-def as_tag(value: Any, what: str, name: str, comm: Comm) -> int:
-    """A tag that a message can have."""
+def as_tag(value: Any, what: str, name: str, comm: Comm) -> int | jax.Array:
+    """A tag that a message can have; traced, likewise."""
+    if is_traced(value):
+        return as_scalar(value, what, name)
     tag = as_integer(value, what, name)
     bound: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # type: ignore[assignment]
     if not 0 <= tag <= bound:
@@ -77,8 +84,10 @@ def as_tag(value: Any, what: str, name: str, comm: Comm) -> int:
     return tag
 
 
-def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> int:
-    """A tag, or any."""
+def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> int | jax.Array:
+    """A tag, or any; traced, likewise."""
+    if is_traced(value):
+        return as_scalar(value, what, name)
     tag = as_integer(value, what, name)
     return native.ANY_TAG if tag == MPI.ANY_TAG else as_tag(tag, what, name, comm)
 

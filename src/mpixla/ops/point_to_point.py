@@ -1,20 +1,30 @@
 """Messages from one rank to another: one block for each operation, as in collective.py."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
-from ..core.rules import batch_like, define_batching, define_jvp, define_linear, define_transpose
+from ..core.rules import (
+    batch_like,
+    define_batching,
+    define_jvp,
+    define_linear,
+    define_transpose,
+    tangents_beside_values,
+)
 from ..core.tree import moves
+from ..core.values import joined, split
 from ..runtime import native
 from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .arguments import as_dest, as_recvtag, as_source, as_tag
-from .shapes import batch_behind, like, nothing
+from .shapes import batch_behind, nothing
 
 # recv
 
@@ -25,47 +35,70 @@ def _with_status(template: ShapedArray, status: Status) -> list[ShapedArray]:
     return [template, content] if status == STATUS_RESULT else [template]
 
 
-def _recv_shapes(template: ShapedArray, *, status: Status, **params: Any) -> list[ShapedArray]:
+def _recv_shapes(template: ShapedArray, *values: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
     return _with_status(template, status)
 
 
 recv_p = make("recv", _recv_shapes)
 
 
-def of_template(ct: Any, source: int | Shift, comm: Comm) -> Any:
+def of_template(ct: Any, source: Any, comm: Comm) -> Any:
     """The cotangent of a template: that of the result, where nothing was to come that takes its place."""
     if isinstance(source, Shift):
         return jnp.where(rank_at(comm, source) == native.PROC_NULL, ct, jnp.zeros_like(ct))
+    if isinstance(source, jax.Array):
+        return jnp.where(source == MPI.PROC_NULL, ct, jnp.zeros_like(ct))
     return ct if source == native.PROC_NULL else jnp.zeros_like(ct)
 
 
-def _recv_transpose_fun(ct: Any, *, comm: Comm, recvtag: int, source: int | Shift, status: Status) -> list[Any]:
-    if source != native.PROC_NULL:
+def sent_back(recvtag: Any, otherwise: Any = 0) -> Any:
+    """The tag of a cotangent that goes back for a message with this tag; any: ``otherwise``."""
+    if isinstance(recvtag, jax.Array):
+        return jnp.where(recvtag == MPI.ANY_TAG, otherwise, recvtag)
+    return otherwise if recvtag == native.ANY_TAG else recvtag
+
+
+def taken_back(recvtag: Any, sendtag: Any) -> Any:
+    """The tag under which the cotangent comes for a message sent with ``sendtag``, where ``sent_back`` sends it."""
+    if isinstance(recvtag, jax.Array):
+        return jnp.where(recvtag == MPI.ANY_TAG, MPI.ANY_TAG, sendtag)
+    return native.ANY_TAG if recvtag == native.ANY_TAG else sendtag
+
+
+def _recv_transpose_fun(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
+    known = joined(message, values)
+    source = known["source"]
+    if isinstance(source, jax.Array) or source != native.PROC_NULL:
         refuse_any_source(source, "recv")
-        send_p.bind(ct, comm=comm, dest=source, sendtag=max(recvtag, 0))
+        params, route = split({"dest": source, "sendtag": sent_back(known["recvtag"])})
+        send_p.bind(ct, *route, comm=comm, **params)
     return [of_template(ct, source, comm)]
 
 
-def refuse_any_source(source: int | Shift, name: str) -> None:
+def refuse_any_source(source: Any, name: str) -> None:
     """Refuses reverse mode where nobody knows whom the cotangent goes to."""
-    if source == native.ANY_SOURCE:
+    if not isinstance(source, jax.Array) and source == native.ANY_SOURCE:
         raise TypeError(
             f"{name} from MPI.ANY_SOURCE has no reverse mode, because its cotangent must go back to the rank that sent "
             "the message. Name the source."
         )
 
 
-_recv_transpose = compose("recv_transpose", like, _recv_transpose_fun)
+def _like_template(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:
+    return [x]
+
+
+_recv_transpose = compose("recv_transpose", _like_template, _recv_transpose_fun)
 
 
 def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
-    received, *status = recv_p.bind(*tangents, **params)
+    received, *status = recv_p.bind(*tangents_beside_values(primals, tangents, params), **params)
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
 define_jvp(recv_p, _recv_jvp)
-define_transpose(recv_p, lambda ct, *, types, **params: _recv_transpose.bind(ct, **params))
-define_linear(_recv_transpose, lambda ct, *, types, **params: recv_p.bind(ct, **params))
+define_transpose(recv_p, lambda ct, *, types, values=(), **params: _recv_transpose.bind(ct, *values, **params))
+define_linear(_recv_transpose, lambda ct, *, types, values=(), **params: recv_p.bind(ct, *values, **params))
 define_batching(recv_p, batch_behind)
 define_batching(_recv_transpose, batch_behind)
 
@@ -73,9 +106,9 @@ define_batching(_recv_transpose, batch_behind)
 @moves()
 def recv(
     x: Any,
-    source: int | Shift = MPI.ANY_SOURCE,
+    source: int | jax.Array | Shift = MPI.ANY_SOURCE,
     *,
-    tag: int = MPI.ANY_TAG,
+    tag: int | jax.Array = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:
@@ -83,8 +116,9 @@ def recv(
 
     Args:
         x: a template: the result has its shape and dtype. ``x`` is not modified.
-        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
-        tag: the message's tag, or ``MPI.ANY_TAG``.
+        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer
+            that is known when the program runs.
+        tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled, each time the call runs, with the message's source, tag and length.
 
@@ -98,10 +132,11 @@ def recv(
         for it: where gradients are to flow use ``sendrecv``, or ``wait(isend(x, dest))`` in the place of ``send``.
 
     Raises:
-        TypeError: for a source or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
+        TypeError: for a source or tag that is not an integer, a ``comm`` that is no intra-communicator, a
             ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
         ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for a traced source or tag that is none.
 
     Example:
         >>> from mpi4py import MPI
@@ -110,13 +145,10 @@ def recv(
         Array([0, 1, 2], dtype=int32)
     """
     x, c = as_array(x, "x", "recv"), comm_of(comm)
-    return recv_p.bind(
-        x,
-        comm=c,
-        recvtag=as_recvtag(tag, "tag", "recv", c),
-        source=as_source(source, "source", "recv", c),
-        status=status_of(status),
-    )[0]
+    message, values = split(
+        {"recvtag": as_recvtag(tag, "tag", "recv", c), "source": as_source(source, "source", "recv", c)}
+    )
+    return recv_p.bind(x, *values, comm=c, status=status_of(status), **message)[0]
 
 
 # send
@@ -136,15 +168,16 @@ define_batching(send_p, batch_behind)
 
 
 @moves()
-def send(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = None) -> None:
+def send(x: Any, dest: int | jax.Array | Shift, *, tag: int | jax.Array = 0, comm: MPI.Comm | None = None) -> None:
     """Sends an array to another rank.
 
     Called eagerly it returns when ``x`` was handed to MPI, which may be only when the other rank receives it.
 
     Args:
         x: the array, or a pytree of arrays, which is sent leaf by leaf.
-        dest: the rank that receives, or ``MPI.PROC_NULL``; or a ``Shift``.
-        tag: the message's tag.
+        dest: the rank that receives, or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer that is known when
+            the program runs.
+        tag: the message's tag. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Derivative:
@@ -152,10 +185,11 @@ def send(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = Non
         ``wait(isend(x, dest))``, which is ``x`` and takes its cotangent back.
 
     Raises:
-        TypeError: for a destination or tag that is not a static integer, a ``comm`` that is no intra-communicator,
-            or a dtype that MPI cannot move.
+        TypeError: for a destination or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype
+            that MPI cannot move.
         ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for a traced destination or tag that is none.
 
     Example:
         >>> from mpi4py import MPI
@@ -163,41 +197,43 @@ def send(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = Non
         >>> mpixla.send(jnp.ones(3), dest=MPI.PROC_NULL)
     """
     x, c = as_array(x, "x", "send"), comm_of(comm)
-    send_p.bind(x, comm=c, dest=as_dest(dest, "dest", "send", c), sendtag=as_tag(tag, "tag", "send", c))
+    message, values = split({"dest": as_dest(dest, "dest", "send", c), "sendtag": as_tag(tag, "tag", "send", c)})
+    send_p.bind(x, *values, comm=c, **message)
 
 
 # sendrecv
 
 
-def _sendrecv_shapes(sendbuf: ShapedArray, recvbuf: ShapedArray, *, status: Status, **params: Any) -> list[ShapedArray]:
+def _sendrecv_shapes(
+    sendbuf: ShapedArray, recvbuf: ShapedArray, *values: ShapedArray, status: Status, **params: Any
+) -> list[ShapedArray]:
     return _with_status(recvbuf, status)
 
 
 sendrecv_p = make("sendrecv", _sendrecv_shapes)
 
 
-def _sendrecv_transpose(
-    ct: Any,
-    *,
-    types: Any,
-    comm: Comm,
-    dest: int | Shift,
-    recvtag: int,
-    sendtag: int,
-    source: int | Shift,
-    status: Status,
-) -> list[Any]:
-    """The cotangent goes back where the message came from, under its tag; the template's is there if none came."""
-    refuse_any_source(source, "sendrecv")
-    back = {
-        "dest": source,
-        "source": dest,
-        "sendtag": sendtag if recvtag == native.ANY_TAG else recvtag,
-        "recvtag": native.ANY_TAG if recvtag == native.ANY_TAG else sendtag,
+def swapped(message: dict[str, Any]) -> dict[str, Any]:
+    """The ranks and tags of the cotangents' messages: each goes back where the message came from, under its tag."""
+    recvtag, sendtag = message["recvtag"], message["sendtag"]
+    return {
+        "dest": message["source"],
+        "source": message["dest"],
+        "sendtag": sent_back(recvtag, sendtag),
+        "recvtag": taken_back(recvtag, sendtag),
     }
+
+
+def _sendrecv_transpose(
+    ct: Any, *, types: Any, comm: Comm, status: Status, values: Sequence[Any] = (), **message: Any
+) -> list[Any]:
+    """The cotangent of the template is there if no message came."""
+    known = joined(message, values)
+    refuse_any_source(known["source"], "sendrecv")
+    params, route = split(swapped(known))
     nothing = jnp.zeros(types[0].shape, types[0].dtype)
-    (arrived,) = sendrecv_p.bind(ct, nothing, comm=comm, status=NO_STATUS, **back)
-    return [arrived, of_template(ct, source, comm)]
+    (arrived,) = sendrecv_p.bind(ct, nothing, *route, comm=comm, status=NO_STATUS, **params)
+    return [arrived, of_template(ct, known["source"], comm)]
 
 
 define_linear(sendrecv_p, _sendrecv_transpose)
@@ -208,11 +244,11 @@ define_batching(sendrecv_p, batch_behind)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,
-    source: int | Shift,
-    dest: int | Shift,
+    source: int | jax.Array | Shift,
+    dest: int | jax.Array | Shift,
     *,
-    sendtag: int = 0,
-    recvtag: int = MPI.ANY_TAG,
+    sendtag: int | jax.Array = 0,
+    recvtag: int | jax.Array = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:
@@ -224,9 +260,10 @@ def sendrecv(
             is not modified.
         source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are, the program is the same on
-            every rank.
-        sendtag: the tag of the message that is sent.
-        recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``.
+            every rank. Ranks may be traced: integers that are known when the program runs, one program for all of them.
+            Where those of a ``jax.vmap`` differ within the batch, each part is a message of its own.
+        sendtag: the tag of the message that is sent. It may be traced.
+        recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         status: filled, each time the call runs, with the source, tag and length of the message received.
 
@@ -239,10 +276,11 @@ def sendrecv(
         ``sendbuf`` comes from ``dest``, under the same tags. ``source`` must not be ``MPI.ANY_SOURCE``.
 
     Raises:
-        TypeError: for a rank or tag that is not a static integer, a ``comm`` that is no intra-communicator, a
+        TypeError: for a rank or tag that is not an integer, a ``comm`` that is no intra-communicator, a
             ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
         ValueError: for a source or destination that is not a rank or direction of the communicator, a tag out of
             range, or a communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for a traced rank or tag that is none.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -256,13 +294,12 @@ def sendrecv(
     sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
     c = comm_of(comm)
-    return sendrecv_p.bind(
-        sendbuf,
-        recvbuf,
-        comm=c,
-        dest=as_dest(dest, "dest", "sendrecv", c),
-        recvtag=as_recvtag(recvtag, "recvtag", "sendrecv", c),
-        sendtag=as_tag(sendtag, "sendtag", "sendrecv", c),
-        source=as_source(source, "source", "sendrecv", c),
-        status=status_of(status),
-    )[0]
+    message, values = split(
+        {
+            "dest": as_dest(dest, "dest", "sendrecv", c),
+            "recvtag": as_recvtag(recvtag, "recvtag", "sendrecv", c),
+            "sendtag": as_tag(sendtag, "sendtag", "sendrecv", c),
+            "source": as_source(source, "source", "sendrecv", c),
+        }
+    )
+    return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]

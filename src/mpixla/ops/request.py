@@ -15,8 +15,9 @@ from jax.interpreters import ad, batching
 
 from ..core import hold
 from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make
-from ..core.rules import batch_like, define_jvp, with_batch_at
+from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_batch_at
 from ..core.tree import Plan, data_of, joins, moves, plan_of_each
+from ..core.values import has_values, joined, split
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, comm_of
 from ..runtime.mpi import MPI
@@ -33,7 +34,7 @@ from .arguments import (
 )
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
-from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv
+from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
 
 
 class _Type(NamedTuple):
@@ -57,10 +58,10 @@ class _Call:
     gives: _Type
     op: Reduction | None = None
     root: int | None = None
-    dest: int | Shift | None = None
-    sendtag: int = 0
-    source: int | Shift | None = None
-    recvtag: int = 0
+    dest: int | Shift | str | None = None
+    sendtag: int | str = 0
+    source: int | Shift | str | None = None
+    recvtag: int | str = 0
     cotangent: str = REPLICATED
     transposed: bool = False
 
@@ -77,9 +78,26 @@ class _Call:
         return " ".join([*parts, f"on {self.comm}"])
 
     @property
+    def message(self) -> dict[str, Any]:
+        """The ranks and tags of its messages, as parameters."""
+        sends = {"dest": self.dest, "sendtag": self.sendtag} if self.dest is not None else {}
+        receives = {"source": self.source, "recvtag": self.recvtag} if self.source is not None else {}
+        return {**sends, **receives}
+
+    @property
+    def has_values(self) -> bool:
+        """Whether some of these are known only at run time: then they are an operand of start and of wait."""
+        return has_values(self.message)
+
+    @property
     def keeps(self) -> bool:
         """Whether the request keeps an array: what was sent, or the template of what is received."""
         return self.name in ("isend", "irecv", "isendrecv")
+
+    @property
+    def own_operands(self) -> int:
+        """Of wait: the id, and what the request keeps."""
+        return 1 + self.keeps
 
     @property
     def stacked(self) -> bool:
@@ -127,7 +145,8 @@ _rows: dict[str, Primitive] = {
 }
 
 
-# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front.
+# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
+# ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
 
 def _start_shapes(*operands: ShapedArray, call: _Call, batch: int) -> list[ShapedArray]:
@@ -147,7 +166,8 @@ def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
     if call.stacked:
         x = jnp.moveaxis(x, batch, 0)
     if call.keeps:
-        operands = tuple(_batch_behind(operand, batch) for operand in operands)
+        n = len(operands) - call.has_values
+        operands = (*(_batch_behind(operand, batch) for operand in operands[:n]), *operands[n:])
         x = operands[0]
     row = native.request_ops[call.name]
     attributes = {name: getattr(call, name) for name in row.parameters}
@@ -186,24 +206,26 @@ _wait = compose("wait", _wait_shapes, _wait_fun)
 # the transposes of wait and start.
 
 
-def _reversed(call: _Call) -> _Call:
-    """The communication of the cotangents."""
-    back = replace(call, takes=call.gives, gives=call.takes)
+def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
+    """The communication of the cotangents, and its ranks and tags at run time."""
+    if call.dest is None and call.source is None:
+        return _reversed_collective(call), []
+    back = replace(call, takes=call.gives, gives=call.takes, dest=None, source=None)
+    known = joined(call.message, values)
     if call.source is not None:
-        refuse_any_source(call.source, call.name)
+        refuse_any_source(known["source"], call.name)
     if call.name == "isend":
-        return replace(back, name="irecv", dest=None, source=call.dest, recvtag=call.sendtag)
-    if call.name == "irecv":
-        return replace(back, name="isend", source=None, dest=call.source, sendtag=max(call.recvtag, 0))
-    if call.name == "isendrecv":
-        any_tag = call.recvtag == native.ANY_TAG
-        return replace(
-            back,
-            dest=call.source,
-            source=call.dest,
-            sendtag=call.sendtag if any_tag else call.recvtag,
-            recvtag=native.ANY_TAG if any_tag else call.sendtag,
-        )
+        name, message = "irecv", {"source": known["dest"], "recvtag": known["sendtag"]}
+    elif call.name == "irecv":
+        name, message = "isend", {"dest": known["source"], "sendtag": sent_back(known["recvtag"])}
+    else:
+        name, message = call.name, swapped(known)
+    params, route = split(message)
+    return replace(back, name=name, **params), route
+
+
+def _reversed_collective(call: _Call) -> _Call:
+    back = replace(call, takes=call.gives, gives=call.takes)
     if call.name == "ialltoall":
         return back
     if call.name == "ireduce_scatter":
@@ -226,19 +248,19 @@ def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
 
 def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[Any]:
     if call.op is None or call.op == SUM:
-        return _start.bind(*tangents, call=call, batch=batch)
+        return _start.bind(*tangents_beside_values(primals, tangents, call.message), call=call, batch=batch)
     weighted = shares(primals[0], call.comm, call.op) * tangents[0]
     return _start.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
 
 def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -> list[Any]:
     (request_id,) = map(ad.instantiate_zeros, cotangents)
-    back, sizes = _reversed(call), request_id.shape[:-1]
+    n, sizes = len(operands) - call.has_values, request_id.shape[:-1]
+    back, route = _reversed(call, operands[n:])
     keeps = [_zeros(back.gives, sizes)] if back.keeps else []
-    (x_bar,) = _wait.bind(request_id, *keeps, call=back)
+    (x_bar,) = _wait.bind(request_id, *keeps, *route, call=back)
     template_bar = [_zeros(call.gives, sizes)] if call.name == "isendrecv" else []
-    results = [x_bar, *template_bar]
-    return _cotangents(results, operands)
+    return _cotangents([x_bar, *template_bar, *operands[n:]], operands)
 
 
 def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
@@ -251,23 +273,30 @@ def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
 
 def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
     # The id of the values is known in reverse mode, and has their batch; nothing else is done with it.
-    return _wait.bind(*tangents, primals[0], call=call)
+    places = range(call.own_operands, call.own_operands + call.has_values)
+    linear = [primals[i] if i in places else t for i, t in enumerate(tangents)]
+    return _wait.bind(*linear, primals[0], call=call)
 
 
 def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     (ct,) = map(ad.instantiate_zeros, cotangents)
-    if operands and not ad.is_undefined_primal(operands[-1]):
-        ct = batch_like(ct, operands[-1])
+    kept = call.own_operands - 1
+    values, ids = operands[kept : kept + call.has_values], operands[kept + call.has_values :]
+    if ids and not ad.is_undefined_primal(ids[-1]):
+        ct = batch_like(ct, ids[-1])
     results: list[Any] = []
     if ad.is_undefined_primal(request_id):
-        back, batch = _reversed(call), request_id.aval.ndim - 1
+        batch = request_id.aval.ndim - 1
+        back, route = _reversed(call, values)
         template = [_zeros(back.gives, ct.shape[:batch])] if call.name == "isendrecv" else []
-        results += _start.bind(ct, *template, call=back, batch=batch)
+        results += _start.bind(ct, *template, *route, call=back, batch=batch)
     else:
         results.append(None)
     if call.keeps:
-        results.append(ct if call.source is None else of_template(ct, call.source, call.comm))
-    for x in operands[len(results) - 1 :]:  # the id of the values
+        source = joined(call.message, values).get("source")
+        results.append(ct if source is None else of_template(ct, source, call.comm))
+    results += values
+    for x in ids:
         results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
     return _cotangents(results, (request_id, *operands))
 
@@ -296,11 +325,18 @@ ad.primitive_transposes[_wait] = _wait_transpose
 
 
 def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
-    return _start.bind(*with_batch_at(0, operands, dims), call=call, batch=batch + 1), [0]
+    n = len(operands) - call.has_values
+    if any(dim is not None for dim in dims[n:]):
+        raise TypeError(
+            f"{call.name} got ranks or tags that differ within the batch of a vmap, but starts one request for all of "
+            "it. Use send, recv or sendrecv, which make a call for each part, or call it in a jax.lax.scan."
+        )
+    data = with_batch_at(0, operands[:n], dims[:n])
+    return _start.bind(*data, *operands[n:], call=call, batch=batch + 1), [0]
 
 
 def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
-    own = 2 if call.keeps else 1  # then comes the id of the values
+    own, has = call.own_operands, call.has_values  # then comes the id of the values
     if all(d is None for d in dims[:own]):
         return _wait.bind(*operands, call=call), [None]
     if dims[0] is None:
@@ -308,7 +344,12 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
             f"the request of {call.name} was started outside of a vmap, but is waited for inside with an array of the "
             "batch. Start and wait under the same vmap."
         )
-    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *operands[own:], call=call), [0]
+    # They were the same in all of the batch where it was started.
+    values = [x if d is None else jnp.moveaxis(x, d, 0)[0] for x, d in zip(operands, dims, strict=True)][
+        own : own + has
+    ]
+    rest = operands[own + has :]
+    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *rest, call=call), [0]
 
 
 batching.primitive_batchers[_start] = _start_batch
@@ -337,21 +378,22 @@ class Request:
         True
     """
 
-    __slots__ = ("_call", "_id", "_kept")
+    __slots__ = ("_call", "_id", "_kept", "_values")
     _call: _Call
     _id: Any
     _kept: Any
+    _values: Any
 
-    def tree_flatten(self) -> tuple[tuple[Any, Any], _Call]:
-        """The id and the array that the request keeps, and what was started."""
-        return (self._id, self._kept), self._call
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """The id, the array that the request keeps, ranks and tags at run time; and what was started."""
+        return (self._id, self._kept, self._values), self._call
 
     @classmethod
     def tree_unflatten(cls, call: _Call, leaves: Any) -> "Request":
         """A request of these parts."""
         request = object.__new__(cls)
         request._call = call
-        request._id, request._kept = leaves
+        request._id, request._kept, request._values = leaves
         return request
 
     def ids(self) -> list[Any]:
@@ -360,11 +402,11 @@ class Request:
 
     def with_ids(self, ids: Iterator[Any]) -> "Request":
         """The same with the next of these ids, as many as it has."""
-        return Request.tree_unflatten(self._call, (next(ids), self._kept))
+        return Request.tree_unflatten(self._call, (next(ids), self._kept, self._values))
 
     def with_template(self, template: Any) -> "Request":
         """The same with another array that remains where nothing arrives."""
-        return Request.tree_unflatten(self._call, (self._id, template))
+        return Request.tree_unflatten(self._call, (self._id, template, self._values))
 
     def __repr__(self) -> str:
         """What was started, for messages."""
@@ -425,9 +467,11 @@ def _type(x: Any) -> _Type:
     return _Type(tuple(x.shape), np.dtype(x.dtype))
 
 
-def _started(call: _Call, *operands: Any, keeps: Any = None) -> Request:
-    (request_id,) = _start.bind(*operands, call=call, batch=0)
-    return Request.tree_unflatten(call, (request_id, keeps))
+def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, Any] | None = None) -> Request:
+    params, values = split(message or {})
+    call = replace(call, **params)
+    (request_id,) = _start.bind(*operands, *values, call=call, batch=0)
+    return Request.tree_unflatten(call, (request_id, keeps, values[0] if values else None))
 
 
 _of_tree = _RequestOfTree
@@ -470,8 +514,8 @@ def wait(request: Request, *, after: Any = None) -> Any:
         return request.wait(after)
     if after is not None:
         request, _ = before_wait(request, after)
-    kept = [] if request._kept is None else [request._kept]
-    return _wait.bind(request._id, *kept, call=request._call)[0]
+    operands = [x for x in (request._kept, request._values) if x is not None]
+    return _wait.bind(request._id, *operands, call=request._call)[0]
 
 
 def waitall(requests: Sequence[Request], *, after: Any = None) -> list[Any]:
@@ -612,7 +656,7 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
 
 @moves(collect=_of_tree)
 @documented_like(send)
-def isend(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = None) -> Request:
+def isend(x: Any, dest: int | jax.Array | Shift, *, tag: int | jax.Array = 0, comm: MPI.Comm | None = None) -> Request:
     """Starts to send an array to another rank.
 
     Returns:
@@ -633,16 +677,18 @@ def isend(x: Any, dest: int | Shift, *, tag: int = 0, comm: MPI.Comm | None = No
         True
     """
     x, c = as_array(x, "x", "isend"), comm_of(comm)
-    call = _Call(
-        "isend", c, _type(x), _type(x), dest=as_dest(dest, "dest", "isend", c), sendtag=as_tag(tag, "tag", "isend", c)
-    )
-    return _started(call, x, keeps=x)
+    message = {"dest": as_dest(dest, "dest", "isend", c), "sendtag": as_tag(tag, "tag", "isend", c)}
+    return _started(_Call("isend", c, _type(x), _type(x)), x, keeps=x, message=message)
 
 
 @moves(collect=_of_tree)
 @documented_like(recv)
 def irecv(
-    x: Any, source: int | Shift = MPI.ANY_SOURCE, *, tag: int = MPI.ANY_TAG, comm: MPI.Comm | None = None
+    x: Any,
+    source: int | jax.Array | Shift = MPI.ANY_SOURCE,
+    *,
+    tag: int | jax.Array = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
 ) -> Request:
     """Starts to receive an array from another rank.
 
@@ -662,15 +708,8 @@ def irecv(
         True
     """
     x, c = as_array(x, "x", "irecv"), comm_of(comm)
-    call = _Call(
-        "irecv",
-        c,
-        _type(x),
-        _type(x),
-        source=as_source(source, "source", "irecv", c),
-        recvtag=as_recvtag(tag, "tag", "irecv", c),
-    )
-    return _started(call, x, keeps=x)
+    message = {"source": as_source(source, "source", "irecv", c), "recvtag": as_recvtag(tag, "tag", "irecv", c)}
+    return _started(_Call("irecv", c, _type(x), _type(x)), x, keeps=x, message=message)
 
 
 @moves(2, collect=_of_tree)
@@ -678,11 +717,11 @@ def irecv(
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
-    source: int | Shift,
-    dest: int | Shift,
+    source: int | jax.Array | Shift,
+    dest: int | jax.Array | Shift,
     *,
-    sendtag: int = 0,
-    recvtag: int = MPI.ANY_TAG,
+    sendtag: int | jax.Array = 0,
+    recvtag: int | jax.Array = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
 ) -> Request:
     """Starts to send an array to one rank and to receive one from another.
@@ -699,17 +738,14 @@ def isendrecv(
     sendbuf = as_array(sendbuf, "sendbuf", "isendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "isendrecv")
     c = comm_of(comm)
-    call = _Call(
-        "isendrecv",
-        c,
-        _type(sendbuf),
-        _type(recvbuf),
-        dest=as_dest(dest, "dest", "isendrecv", c),
-        sendtag=as_tag(sendtag, "sendtag", "isendrecv", c),
-        source=as_source(source, "source", "isendrecv", c),
-        recvtag=as_recvtag(recvtag, "recvtag", "isendrecv", c),
-    )
-    return _started(call, sendbuf, recvbuf, keeps=recvbuf)
+    message = {
+        "dest": as_dest(dest, "dest", "isendrecv", c),
+        "sendtag": as_tag(sendtag, "sendtag", "isendrecv", c),
+        "source": as_source(source, "source", "isendrecv", c),
+        "recvtag": as_recvtag(recvtag, "recvtag", "isendrecv", c),
+    }
+    call = _Call("isendrecv", c, _type(sendbuf), _type(recvbuf))
+    return _started(call, sendbuf, recvbuf, keeps=recvbuf, message=message)
 
 
 @joins(reduces=True, collect=_of_tree)

@@ -1,0 +1,56 @@
+#include "call/values.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/scratch.h"
+#include "device/pool.h"
+
+int values_are_meant(const ffi_bytes *text) {
+    static const char word[] = "operand";
+    return text->len == sizeof word - 1 && memcmp(text->ptr, word, sizeof word - 1) == 0;
+}
+
+/* The last operand that is data; NULL if there is none. */
+static const ffi_buffer *last_of(ffi_buffers *given) {
+    while (given->size > 0) {
+        int64_t i = --given->size;
+        const ffi_buffer *buffer = given->buffers[i];
+        if (given->types[i] != FFI_KIND_BUFFER) return NULL;
+        if (buffer->dtype != FFI_TOKEN) return buffer;
+    }
+    return NULL;
+}
+
+/* The program waits for what comes here: it says what the call is. */
+static int fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
+    pool_block *block = pool_get(gpu, POOL_PINNED, bytes);
+    int failed = !block || device_copy_out(gpu, block->data, from, bytes) || device_wait(gpu);
+    if (!failed) memcpy(to, block->data, (size_t)bytes);
+    pool_give_back(gpu, block);
+    return failed ? -1 : 0;
+}
+
+int values_take(values *v, ffi_buffers *given, const device *gpu, const char *op) {
+    const ffi_buffer *b = last_of(given);
+    if (!b || (b->dtype != FFI_S32 && b->dtype != FFI_S64) || b->rank != 1 || !b->dims || b->dims[0] < 0 ||
+        b->dims[0] > INT32_MAX || (!b->data && b->dims[0] > 0))
+        return error_set(
+            "%s was called without the operand that its numbers at run time are in: int32 or int64, with one axis", op);
+    int64_t n = b->dims[0];
+    int64_t *numbers = scratch_get(SCRATCH_VALUES, (size_t)n * sizeof *numbers);
+    if (!numbers) return -1;
+    int64_t bytes = n * (int64_t)(b->dtype == FFI_S32 ? sizeof(int32_t) : sizeof(int64_t));
+    if (gpu && bytes > 0 && fetch(numbers, b->data, bytes, gpu)) return -1;
+    if (!gpu && bytes > 0) memcpy(numbers, b->data, (size_t)bytes);
+    if (b->dtype == FFI_S32) { /* from the last on: each becomes wider in its place */
+        const char *narrow = (const char *)numbers;
+        for (int64_t i = n; i-- > 0;) {
+            int32_t number;
+            memcpy(&number, narrow + i * (int64_t)sizeof number, sizeof number);
+            numbers[i] = number;
+        }
+    }
+    *v = (values){.numbers = numbers, .n = n};
+    return 0;
+}

@@ -1,0 +1,23 @@
+/* The numbers of a call that are known only when it runs: ranks, tags and rows. A program passes them in one operand
+ * behind all others, int32 or int64: those of each attribute that says so, in the order of the attributes.
+ */
+#ifndef MPIXLA_NATIVE_VALUES_H
+#define MPIXLA_NATIVE_VALUES_H
+
+#include "device/device.h"
+#include "xla/xla_ffi.h"
+
+typedef struct values {
+    int64_t *numbers;
+    int64_t n;
+} values;
+
+/* Whether an attribute's text says that its numbers are there. */
+int values_are_meant(const ffi_bytes *text);
+
+/* Takes them from the operand, which is removed from `given`: `given` then ends before it. Its memory is this GPU's, or
+ * the host's for NULL. The numbers belong to the calling thread, and last until it takes others. `op` is for messages.
+ * On failure -1, with error_set. */
+int values_take(values *v, ffi_buffers *given, const device *gpu, const char *op);
+
+#endif

@@ -1,0 +1,57 @@
+"""Numbers that a program knows only when it runs: ranks, tags and counts that are traced.
+
+A static one is a parameter of the primitive and an attribute of the call. For a traced one the parameter is
+``OPERAND``, and the numbers of all such parameters are one more operand, the last, in the parameters' alphabetical
+order. They are this MPI's numbers: nobody, for one, is ``MPI.PROC_NULL``. The C library reads them
+(native/call/values.h).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+
+OPERAND: Final = "operand"
+
+
+def has_values(params: dict[str, Any]) -> bool:
+    """Whether the last operand is numbers at run time."""
+    return any(isinstance(x, str) and x == OPERAND for x in params.values())
+
+
+def is_traced(x: Any) -> bool:
+    """Whether a number is known only at run time."""
+    return isinstance(x, jax.core.Tracer)
+
+
+def as_scalar(value: Any, what: str, name: str) -> Any:
+    """A traced integer, of 32 bits unless it has 64.
+
+    Raises:
+        TypeError: if it is not one number, or no integer.
+    """
+    if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
+        raise TypeError(f"{what} of {name} must be an integer, but is a traced value of {value.aval}.")
+    return _signed(value)
+
+
+def _signed(value: Any) -> Any:
+    if value.dtype.itemsize == 8 and jnp.issubdtype(value.dtype, jnp.signedinteger):
+        return value
+    if jnp.issubdtype(value.dtype, jnp.unsignedinteger):
+        value = jnp.minimum(value, 2**31 - 1)  # too many stays too many
+    return value.astype(jnp.int32)
+
+
+def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Numbers by their names, static or traced, to parameters and the further operand; none if all are static."""
+    traced = [jnp.ravel(numbers[name]) for name in sorted(numbers) if isinstance(numbers[name], jax.Array)]
+    params = {name: OPERAND if isinstance(x, jax.Array) else x for name, x in numbers.items()}
+    return params, [jnp.concatenate(traced)] if traced else []
+
+
+def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+    """The inverse of ``split``, where each traced one is a single number."""
+    names = sorted(name for name, x in params.items() if isinstance(x, str) and x == OPERAND)
+    return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
