@@ -104,8 +104,8 @@ typedef struct operation {
 /* Between the debug lines. Returns MPI's code, or what mpi.h has beside it. */
 static int run(frame *f, const transport *t, const operation *o) {
     int code = f->reverse ? comm_reversed(f->communicator, &f->comm) : 0;
-    if (code == 0 && f->rest) code = rest_clear(f, t);
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
+    if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
     return code;
 }

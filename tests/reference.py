@@ -208,11 +208,42 @@ def _part(x: np.ndarray, counts: list[int], rank: int) -> np.ndarray:
 
 
 def _shifts(size: int) -> list[dict[str, Any]]:
-    return [{"shift": shift} for shift in (0, 2)]
+    return [*({"shift": shift} for shift in (0, 2)), {"shift": 0, "room": 1}, {"shift": 2, "room": 2}]
 
 
 def _rooted_shifts(size: int) -> list[dict[str, Any]]:
-    return [{"shift": 0, **root} for root in _roots(size)] + [{"shift": 2, "root": 0}]
+    static = [{"shift": 0, **root} for root in _roots(size)] + [{"shift": 2, "root": 0}]
+    return [*static, {"shift": 0, "room": 1, "root": size - 1}, {"shift": 2, "room": 2, "root": 0}]
+
+
+# "room": counts are known only at run time, and what is sent and what comes has so many rows that do not count. With
+# room for one a rank says only how many rows it has itself, where that is enough.
+
+
+def _with_room(
+    call: Callable[..., Any],
+    x: Any,
+    comm: MPI.Comm,
+    counts: list[int],
+    room: int | None,
+    all_rows: bool = True,
+    **kw: Any,
+) -> Any:
+    if room is None:
+        return call(x, counts, comm=comm, **kw)
+    own, rows = counts[comm.Get_rank()], sum(counts) if all_rows else counts[comm.Get_rank()]
+    known = own if room == 1 and all_rows else np.array(counts)
+    return jax.jit(lambda x, n: call(x, n, capacity=rows + room, comm=comm, **kw)[0])(x, known)
+
+
+def _roomy(x: np.ndarray, room: int | None) -> np.ndarray:
+    return np.concatenate([x, np.zeros((room or 0, *x.shape[1:]), x.dtype)])
+
+
+def _counted(inputs: list[list[np.ndarray]], shift: int, room: int | None) -> np.ndarray:
+    """The rows that count of all ranks, one behind the other."""
+    counts = _counts(len(inputs), shift)
+    return _roomy(np.concatenate([x[:n] for x, n in zip(_first(inputs), counts, strict=True)]), room)
 
 
 def _exchanged(rank: int, size: int, shift: int) -> tuple[list[int], list[int]]:
@@ -222,6 +253,33 @@ def _exchanged(rank: int, size: int, shift: int) -> tuple[list[int], list[int]]:
 
 
 _RING = MPI.Comm.Create_keyval()
+
+
+def _alltoallv(x: Any, comm: MPI.Comm, shift: int, room: int | None) -> Any:
+    sent, received = _exchanged(comm.Get_rank(), comm.Get_size(), shift)
+    if room is None:
+        return mpixla.alltoallv(x, sent, received, comm=comm)
+    known = (sent, received)[:room]
+    call = jax.jit(lambda x, *counts: mpixla.alltoallv(x, *counts, capacity=sum(received) + room, comm=comm)[0])
+    return call(x, *map(np.array, known))
+
+
+def _neighbor_alltoallv(x: Any, comm: MPI.Cartcomm, room: int | None) -> Any:
+    if room is None:
+        return mpixla.neighbor_alltoallv(x, (1, 2), (2, 1), comm=comm)
+    call = jax.jit(lambda x, sent: mpixla.neighbor_alltoallv(x, sent, capacity=3 + room, comm=comm)[0])
+    return call(x, np.array([1, 2]))
+
+
+def _rows_from_neighbors(inputs: list[np.ndarray], rank: int, periodic: bool, room: int | None) -> np.ndarray:
+    """Where counts are known only at run time, nothing comes from nobody, and the rest is zeros."""
+    rows = [x[1:3] if i == 0 else x[:1] for i, x in enumerate(_from_neighbors(inputs, rank, periodic))]
+    if room is None:
+        return np.concatenate(rows)
+    size = len(inputs)
+    came = [rows[i] for i, there in enumerate((rank > 0, rank < size - 1)) if periodic or there]
+    nothing = np.zeros((3 + room - sum(map(len, came)), *rows[0].shape[1:]), rows[0].dtype)
+    return np.concatenate([*came, nothing])
 
 
 def _line(comm: MPI.Comm, periodic: bool) -> MPI.Cartcomm:
@@ -308,10 +366,16 @@ ROWS = [
     ),
     Row(
         "allgatherv",
-        call=lambda x, comm, shift, **kw: mpixla.allgatherv(x, _counts(comm.Get_size(), shift), comm=comm, **kw),
-        model=lambda inputs, rank, **_: np.concatenate(_first(inputs)),
-        shapes=lambda shape, rank, size, shift, **_: [(_counts(size, shift)[rank], *shape)],
-        variants=lambda size: [*_shifts(size), {"shift": 0, "cotangent": "varying"}],
+        call=lambda x, comm, shift, room=None, **kw: _with_room(
+            mpixla.allgatherv, x, comm, _counts(comm.Get_size(), shift), room, **kw
+        ),
+        model=lambda inputs, rank, shift, room=None, **_: _counted(inputs, shift, room),
+        shapes=lambda shape, rank, size, shift, room=0, **_: [(_counts(size, shift)[rank] + room, *shape)],
+        variants=lambda size: [
+            *_shifts(size),
+            {"shift": 0, "cotangent": "varying"},
+            {"shift": 0, "room": 1, "cotangent": "varying"},
+        ],
         replicated=True,
     ),
     Row(
@@ -333,13 +397,17 @@ ROWS = [
     ),
     Row(
         "alltoallv",
-        call=lambda x, comm, shift: mpixla.alltoallv(
-            x, *_exchanged(comm.Get_rank(), comm.Get_size(), shift), comm=comm
+        call=lambda x, comm, shift, room=None: _alltoallv(x, comm, shift, room),
+        model=lambda inputs, rank, shift, room=None: _roomy(
+            np.concatenate(
+                [
+                    _part(x[: sum(c)], c, rank)
+                    for x, c in ((x, _exchanged(i, len(inputs), shift)[0]) for i, x in enumerate(_first(inputs)))
+                ]
+            ),
+            room,
         ),
-        model=lambda inputs, rank, shift: np.concatenate(
-            [_part(x, _exchanged(r, len(inputs), shift)[0], rank) for r, x in enumerate(_first(inputs))]
-        ),
-        shapes=lambda shape, rank, size, shift: [(sum(_exchanged(rank, size, shift)[0]), *shape)],
+        shapes=lambda shape, rank, size, shift, room=0: [(sum(_exchanged(rank, size, shift)[0]) + room, *shape)],
         variants=_shifts,
     ),
     Row(
@@ -370,9 +438,13 @@ ROWS = [
     ),
     Row(
         "gatherv",
-        call=lambda x, comm, shift, root: mpixla.gatherv(x, _counts(comm.Get_size(), shift), root, comm=comm),
-        model=lambda inputs, rank, shift, root: np.concatenate(_first(inputs)) if rank == root else inputs[rank][0],
-        shapes=lambda shape, rank, size, shift, root: [(_counts(size, shift)[rank], *shape)],
+        call=lambda x, comm, shift, root, room=None: _with_room(
+            mpixla.gatherv, x, comm, _counts(comm.Get_size(), shift), room, root=root
+        ),
+        model=lambda inputs, rank, shift, root, room=None: (
+            _counted(inputs, shift, room) if rank == root else inputs[rank][0]
+        ),
+        shapes=lambda shape, rank, size, shift, root, room=0: [(_counts(size, shift)[rank] + room, *shape)],
         variants=_rooted_shifts,
     ),
     Row(
@@ -392,12 +464,10 @@ ROWS = [
     ),
     Row(  # one row down, two up
         "neighbor_alltoallv",
-        call=lambda x, comm, periodic: mpixla.neighbor_alltoallv(x, (1, 2), (2, 1), comm=_line(comm, periodic)),
-        model=lambda inputs, rank, periodic: np.concatenate(
-            [x[1:] if i == 0 else x[:1] for i, x in enumerate(_from_neighbors(_first(inputs), rank, periodic))]
-        ),
-        shapes=lambda shape, **_: [(3, *shape)],
-        variants=_lines,
+        call=lambda x, comm, periodic, room=None: _neighbor_alltoallv(x, _line(comm, periodic), room),
+        model=lambda inputs, rank, periodic, room=None: _rows_from_neighbors(_first(inputs), rank, periodic, room),
+        shapes=lambda shape, room=0, **_: [(3 + room, *shape)],
+        variants=lambda size: [*_lines(size), {"periodic": False, "room": 1}, {"periodic": True, "room": 2}],
     ),
     Row(
         "halo_exchange",
@@ -510,10 +580,14 @@ ROWS = [
     ),
     Row(
         "scatterv",
-        call=lambda x, comm, shift, root: mpixla.scatterv(x, _counts(comm.Get_size(), shift), root, comm=comm),
-        model=lambda inputs, rank, shift, root: _part(inputs[root][0], _counts(len(inputs), shift), rank),
-        shapes=lambda shape, rank, size, shift, root: [
-            (sum(_counts(size, shift)) if rank == root else _counts(size, shift)[rank], *shape)
+        call=lambda x, comm, shift, root, room=None: _with_room(
+            mpixla.scatterv, x, comm, _counts(comm.Get_size(), shift), room, all_rows=False, root=root
+        ),
+        model=lambda inputs, rank, shift, root, room=None: _roomy(
+            _part(inputs[root][0][: sum(_counts(len(inputs), shift))], _counts(len(inputs), shift), rank), room
+        ),
+        shapes=lambda shape, rank, size, shift, root, room=0: [
+            ((sum(_counts(size, shift)) if rank == root else _counts(size, shift)[rank]) + room, *shape)
         ],
         variants=_rooted_shifts,
     ),

@@ -33,6 +33,7 @@ from .ops.inner import norm, vdot
 from .ops.jacobian import jacfwd, jacrev
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
+from .ops.ragged import ragged_all_to_all
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
@@ -103,6 +104,7 @@ __all__ = [
     "neighbor_alltoallv",
     "norm",
     "pvary",
+    "ragged_all_to_all",
     "recv",
     "reduce",
     "reduce_scatter",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from mpi4py import MPI
 
-import solvers_page
+import pages
 from ecosystem.ring import CELLS
 from spmd.conftest import (  # noqa: F401
     comm,
@@ -25,7 +25,7 @@ from spmd.conftest import (  # noqa: F401
 @pytest.fixture(scope="session")
 def page():
     """What the code of docs/solvers.md defines."""
-    return solvers_page.run(solvers_page.TEXT, print=lambda *_: None, MPI=MPI, own_loss=lambda w: jnp.sum(w**2))
+    return pages.run(pages.SOLVERS, print=lambda *_: None, MPI=MPI, own_loss=lambda w: jnp.sum(w**2))
 
 
 @pytest.fixture

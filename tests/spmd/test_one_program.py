@@ -26,7 +26,8 @@ EXCEPTIONS = {
 
 def differs_by(row, variant, rank):
     """What a rank's program may depend on."""
-    if row.name in EXCEPTIONS or variant.get("by") in ("ranks", "traced"):  # which the user has computed from the rank
+    of_user = variant.get("by") in ("ranks", "traced") or "room" in variant  # numbers that are computed from the rank
+    if row.name in EXCEPTIONS or of_user:
         return rank
     everywhere = {"shape": (3,), "size": SIZE, **variant}
     result = row.model([normal(row, (3,), r, SIZE, **variant) for r in range(SIZE)], rank, **variant)

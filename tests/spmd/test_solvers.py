@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpixla
-import solvers_page
+import pages
 
 N = 8  # cells of a rank, as on the page
 
@@ -17,8 +17,8 @@ N = 8  # cells of a rank, as on the page
 def page():
     """What the page's code defines, and what it prints."""
     printed = []
-    names = solvers_page.run(
-        solvers_page.WITHOUT_LIBRARIES, print=lambda *values: printed.extend(map(bool, values)), printed=printed
+    names = pages.run(
+        pages.SOLVERS_WITHOUT_LIBRARIES, print=lambda *values: printed.extend(map(bool, values)), printed=printed
     )
     yield names
     names["line"].Free()
@@ -40,7 +40,7 @@ def vectors(size):
 
 
 def test_page(page, size):
-    assert len(solvers_page.blocks_of(solvers_page.WITHOUT_LIBRARIES)) == 4
+    assert len(pages.blocks_of(pages.SOLVERS_WITHOUT_LIBRARIES)) == 4
     assert page["printed"] == [True]
     assert page["energy"] == 4 * size
 

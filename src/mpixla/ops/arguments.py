@@ -3,6 +3,8 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import known_rank_at
@@ -90,6 +92,38 @@ def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> int | jax.Array:
         return as_scalar(value, what, name)
     tag = as_integer(value, what, name)
     return native.ANY_TAG if tag == MPI.ANY_TAG else as_tag(tag, what, name, comm)
+
+
+# Counts that are known only at run time.
+
+
+def as_capacity(value: Any, name: str) -> int:
+    """A number of rows that there is room for."""
+    capacity = as_integer(value, "capacity", name)
+    if not 0 <= capacity < 2**63:
+        raise ValueError(f"capacity of {name} is {capacity}, but must be a number of rows, 0 or more.")
+    return capacity
+
+
+def as_counts(value: Any, what: str, name: str, number: int, of: str) -> jax.Array:
+    """Integers, one for each of something, of the same type on every rank. The C library looks at their values."""
+    counts = as_integers(value, what, name)
+    if counts.shape != (number,):
+        raise ValueError(
+            f"{what} of {name} must be {number} integers, one for each {of}, but is an array of shape {counts.shape}."
+        )
+    return counts
+
+
+def as_integers(value: Any, what: str, name: str) -> jax.Array:
+    """An array of integers, likewise."""
+    try:
+        counts = jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} of {name} must be integers, but is {value!r}.") from None
+    if not jnp.issubdtype(counts.dtype, jnp.integer):
+        raise TypeError(f"{what} of {name} must be integers, but is of dtype {counts.dtype}.")
+    return counts.astype(jax.dtypes.canonicalize_dtype(np.int64))
 
 
 def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from ..core.primitive import as_array, compose, make
 from ..core.rules import define_batching, define_linear
 from ..core.tree import moves
+from ..core.values import split
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray
-from .arguments import as_integer
+from .arguments import as_capacity, as_counts, as_integer
+from .vector import check_no_template, with_rows, zeros_behind
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
 # (native/mpi/topology.h).
@@ -74,8 +76,10 @@ def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
 # same edges in the other direction.
 
 
-def _flat(x: ShapedArray, *, recvcounts: tuple[int, ...], **params: Any) -> list[ShapedArray]:
-    return [x.update(shape=(sum(recvcounts),))]
+def _flat(
+    x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None = None, **params: Any
+) -> list[ShapedArray]:
+    return [x.update(shape=(sum(recvcounts),) if capacity is None else (capacity, x.shape[1]))]
 
 
 _row = make("exchange", _flat)
@@ -98,29 +102,71 @@ def _call(
 
 
 def _rows(
-    x: ShapedArray, *, comm: Comm, back: bool, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
+    x: ShapedArray,
+    *values: ShapedArray,
+    comm: Comm,
+    back: bool,
+    sendcounts: Any,
+    recvcounts: Any,
+    capacity: int | None = None,
 ) -> list[ShapedArray]:
-    return [x.update(shape=(sum(recvcounts), *x.shape[1:]))]
+    return [x.update(shape=(sum(recvcounts) if capacity is None else capacity, *x.shape[1:]))]
 
 
 def _exchange_fun(
-    x: Any, *, comm: Comm, back: bool, sendcounts: tuple[int, ...], recvcounts: tuple[int, ...]
+    x: Any,
+    *values: Any,
+    comm: Comm,
+    back: bool,
+    sendcounts: Any,
+    recvcounts: Any,
+    capacity: int | None = None,
 ) -> list[Any]:
     row = math.prod(x.shape[1:])
+    if capacity is not None:
+        return _exchange_at_run_time(x.reshape(x.shape[0], row), values[0], comm, back, capacity, x.shape[1:])
     send = [row * count for count in sendcounts]
     offsets = [end - count for end, count in zip(accumulate(send), send, strict=True)]
     y = _call(x, comm, back, send, offsets, [row * count for count in recvcounts])
     return [y.reshape(sum(recvcounts), *x.shape[1:])]
 
 
+def _exchange_at_run_time(
+    x: Any, values: Any, comm: Comm, back: bool, capacity: int, row: tuple[int, ...]
+) -> list[Any]:
+    """Counts of rows, which the C library makes counts of items."""
+    degrees = _known[comm]
+    received, sent = values[: degrees.out if back else degrees.in_], values[degrees.out if back else degrees.in_ :]
+    offsets = jnp.cumsum(sent) - sent
+    known, numbers = split({"recvcounts": received, "sendcounts": sent, "sendoffsets": offsets})
+    (y,) = _row.bind(x, *numbers, back=back, comm=comm, capacity=capacity, **known)
+    return [y.reshape(capacity, *row)]
+
+
 _exchange: Primitive = compose("neighbor_exchange", _rows, _exchange_fun)
 
-define_linear(
-    _exchange,
-    lambda ct, *, types, comm, back, sendcounts, recvcounts: _exchange.bind(
-        ct, comm=comm, back=not back, sendcounts=recvcounts, recvcounts=sendcounts
-    ),
-)
+
+def _exchange_transpose(
+    ct: Any,
+    *,
+    types: Any,
+    comm: Comm,
+    back: bool,
+    sendcounts: Any,
+    recvcounts: Any,
+    capacity: int | None = None,
+    values: Sequence[Any] = (),
+) -> list[Any]:
+    turned = {"comm": comm, "back": not back, "sendcounts": recvcounts, "recvcounts": sendcounts}
+    if capacity is None:
+        return _exchange.bind(ct, **turned)
+    came = _known[comm].out if back else _known[comm].in_
+    return _exchange.bind(
+        ct, jnp.concatenate([values[0][came:], values[0][:came]]), capacity=types[0].shape[0], **turned
+    )
+
+
+define_linear(_exchange, _exchange_transpose)
 define_batching(_exchange, lambda **params: (1, 1))
 
 
@@ -252,38 +298,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
 
 
 @moves()
-def neighbor_alltoallv(
-    x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, comm: MPI.Topocomm
-) -> jax.Array:
-    """Sends some rows of this rank's array to each of its neighbours, and receives some from each.
-
-    Args:
-        x: this rank's array; its rows, the entries of the first axis, are for one slot after the other.
-        sendcounts: for each slot, how many rows go there. Static.
-        recvcounts: for each slot, how many rows come from there, as its other end sends. Static.
-        comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
-
-    Returns:
-        An array of ``sum(recvcounts)`` rows, from one slot after the other. Zeros where there is no neighbour.
-
-    Derivative:
-        Linear. Reverse mode: the ``neighbor_alltoallv`` along the same edges in the other direction.
-
-    Raises:
-        TypeError: for counts that are not static integers, a ``comm`` that is no intra-communicator, or a dtype that
-            MPI cannot move.
-        ValueError: for counts that are not one for each slot, or whose sum is not the number of ``x``'s rows, for a
-            communicator without a topology or with a graph whose edges go one way only (``Create_graph``), or one
-            that was freed.
-
-    Example:
-        >>> import jax.numpy as jnp, mpixla
-        >>> from mpi4py import MPI
-        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
-        >>> mpixla.neighbor_alltoallv(jnp.array([-1, 1, 2]), sendcounts=[1, 2], recvcounts=[2, 1], comm=ring)
-        Array([ 1,  2, -1], dtype=int32)
-        >>> ring.Free()
-    """
+def _alltoallv_fixed(x: Any, sendcounts: Any, recvcounts: Any, *, comm: Any) -> jax.Array:
     x = as_array(x, "x", "neighbor_alltoallv")
     c, degrees = _degrees_of(comm, "neighbor_alltoallv")
     send = _counts(sendcounts, "sendcounts", "neighbor_alltoallv", degrees.out)
@@ -294,3 +309,81 @@ def neighbor_alltoallv(
             f"shape {x.shape}."
         )
     return _exchange.bind(x, comm=c, back=False, sendcounts=send, recvcounts=receive)[0]
+
+
+@moves()
+def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: Any) -> jax.Array:
+    known, values = split({"recvcounts": recvcounts, "sendcounts": sendcounts})
+    return _exchange.bind(with_rows(x, "neighbor_alltoallv"), *values, back=False, **known, **params)[0]
+
+
+@overload
+def neighbor_alltoallv(
+    x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, capacity: None = None, comm: MPI.Topocomm
+) -> jax.Array: ...
+@overload
+def neighbor_alltoallv(
+    x: Any, sendcounts: Any, recvcounts: Any = None, *, capacity: int, template: Any = None, comm: MPI.Topocomm
+) -> tuple[jax.Array, jax.Array]: ...
+def neighbor_alltoallv(
+    x: Any,
+    sendcounts: Any,
+    recvcounts: Any = None,
+    *,
+    capacity: int | None = None,
+    template: Any = None,
+    comm: MPI.Topocomm,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
+    """Sends some rows of this rank's array to each of its neighbours, and receives some from each.
+
+    Args:
+        x: this rank's array; its rows, the entries of the first axis, are for one slot after the other. With a capacity
+            it may have more rows, which do not count.
+        sendcounts: for each slot, how many rows go there: static integers. With a capacity they may be traced.
+        recvcounts: for each slot, how many rows come from there, as its other end sends: static integers. With a
+            capacity they may be traced, or all ranks leave them out and tell each other.
+        capacity: how many rows the result has room for, a static integer, which may differ between ranks. Then counts
+            are known only at run time, and one program takes any of them.
+        template: with a capacity, an array like the result, whose rows remain behind those that came.
+        comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
+
+    Returns:
+        An array of ``sum(recvcounts)`` rows, from one slot after the other. Zeros where there is no neighbour. With a
+        capacity an array of so many rows that begins with these, zeros behind them; and the counts received.
+
+    Derivative:
+        Linear. Reverse mode: the ``neighbor_alltoallv`` along the same edges in the other direction; zeros for rows
+        that do not count.
+
+    Raises:
+        TypeError: for counts that are not static integers, a ``comm`` that is no intra-communicator, or a dtype that
+            MPI cannot move.
+        ValueError: for counts that are not one for each slot, or whose sum is not the number of ``x``'s rows, for a
+            communicator without a topology or with a graph whose edges go one way only (``Create_graph``), or one
+            that was freed.
+        jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> mpixla.neighbor_alltoallv(jnp.array([-1, 1, 2]), sendcounts=[1, 2], recvcounts=[2, 1], comm=ring)
+        Array([ 1,  2, -1], dtype=int32)
+        >>> rows, received = mpixla.neighbor_alltoallv(jnp.array([-1, 1, 2]), jnp.array([1, 2]), capacity=4, comm=ring)
+        >>> rows.tolist(), received.tolist()
+        ([1, 2, -1, 0], [2, 1])
+        >>> ring.Free()
+    """
+    name = "neighbor_alltoallv"
+    if capacity is None:
+        check_no_template(template, name)
+        return _alltoallv_fixed(x, sendcounts, recvcounts, comm=comm)
+    c, degrees = _degrees_of(comm, name)
+    room, sent = as_capacity(capacity, name), as_counts(sendcounts, "sendcounts", name, degrees.out, "destination")
+    if recvcounts is None:
+        ones = {"sendcounts": (1,) * degrees.out, "recvcounts": (1,) * degrees.in_}
+        received = _exchange.bind(sent, comm=c, back=False, **ones)[0]
+    else:
+        received = as_counts(recvcounts, "recvcounts", name, degrees.in_, "source")
+    rows = _alltoallv_at_run_time(x, sent, received, comm=c, capacity=room)
+    return zeros_behind(rows, received.sum(), template, name), received

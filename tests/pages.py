@@ -1,4 +1,7 @@
-"""The code of docs/solvers.md, which tests/spmd runs up to where it needs libraries, and tests/ecosystem all of."""
+"""The code of documentation pages, which tests run.
+
+Of docs/solvers.md tests/ecosystem runs what needs libraries.
+"""
 
 import re
 from pathlib import Path
@@ -7,8 +10,10 @@ import jax.numpy as jnp
 
 import mpixla
 
-TEXT = (Path(__file__).parents[1] / "docs/solvers.md").read_text()
-WITHOUT_LIBRARIES = TEXT.partition("## diffrax")[0]
+DOCS = Path(__file__).parents[1] / "docs"
+SOLVERS = (DOCS / "solvers.md").read_text()
+SOLVERS_WITHOUT_LIBRARIES = SOLVERS.partition("## diffrax")[0]
+RUN_TIME = (DOCS / "run_time.md").read_text()
 
 
 def blocks_of(text):
@@ -16,7 +21,7 @@ def blocks_of(text):
 
 
 def run(text, **names):
-    """What the code of a part of the page defines, beside what the page takes for known and these names."""
+    """What the code of a part of a page defines, beside what pages take for known and these names."""
     known = {
         "jnp": jnp,
         "mpixla": mpixla,
