@@ -427,8 +427,8 @@ static int64_t row_measure(const frame *f, const frame_buffer *b, const char *wh
     int64_t items = 1;
     if (b->rank == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
     if (f->at_run_time && b->dims[0] < rows)
-        return error_set("the %s of %s has %lld rows, but its counts say %lld%s", what, op,
-                         (long long)b->dims[0], (long long)rows, b == &f->recv ? ": a larger capacity takes them" : "");
+        return error_set("the %s of %s has %lld rows, but its counts say %lld%s", what, op, (long long)b->dims[0],
+                         (long long)rows, b == &f->recv ? ": a larger capacity takes them" : "");
     if (!f->at_run_time && b->dims[0] != rows)
         return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
                          (long long)rows);

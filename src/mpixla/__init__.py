@@ -9,6 +9,7 @@ import os
 from .runtime import trampoline as _trampoline  # noqa: F401
 
 # isort: split
+from .core import jit as _jit
 from .core import reveal as _reveal
 from .core.export import export_checks
 from .core.jit import jit
@@ -131,6 +132,7 @@ _progress.install()
 _trace.install()
 _turns.install()
 _exit.install()
+_jit.install()
 _reveal.install()
 _versions.notice()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):

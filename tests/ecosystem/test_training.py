@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax._src import dispatch
 from mpi4py import MPI
 
 import mpixla
@@ -120,3 +121,17 @@ def test_jits_of_others(mine, jit):
     losses, _ = train(with_equinox, everyone_s_loss, mine, clipped_adam, jit)
     want, _ = train(with_equinox, own_loss, slice(None), clipped_adam, jax.jit)
     np.testing.assert_allclose(losses, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [jax.jit, equinox.filter_jit, flax.nnx.jit, mpixla.jit])
+def test_jits_are_dispatched_without_python(jit, rank, size, monkeypatch):
+    """JAX asks for no token, as it would for a program with effects; and calls of all kinds keep their order."""
+    asked = []
+    monkeypatch.setattr(dispatch.RuntimeTokenSet, "get_token_input", lambda *args: asked.append(args))
+    add = jit(lambda x: mpixla.allreduce(x * 2, op=MPI.SUM))
+    shift = jit(lambda x: mpixla.sendrecv(x, x, (rank - 1) % size, (rank + 1) % size))
+    x = jnp.float64(rank)
+    for i in range(5):
+        assert float(add(shift(x + i))) == size * (size - 1) + 2 * i * size
+        assert float(shift(x)) == (rank - 1) % size
+    assert not asked

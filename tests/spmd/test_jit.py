@@ -58,6 +58,8 @@ def test_is_dispatched_without_python(rank, monkeypatch):
         assert float(f(jnp.float32(rank + i))[()]) == sum(r + i for r in range(SIZE))
     assert (len(traces), len(tokens)) == (1, 0)
     jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM))(1.0)
+    assert len(tokens) == 0
+    jax.jit(lambda x: mpixla.send(x, MPI.PROC_NULL))(1.0)  # nobody could wait for its results
     assert len(tokens) == 1
 
 

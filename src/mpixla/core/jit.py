@@ -1,8 +1,9 @@
-"""``mpixla.jit``: ``jax.jit`` for functions that communicate, with the dispatch of functions that do not.
+"""Programs that communicate, dispatched as those that do not.
 
 JAX dispatches a program with effects in Python and one without in C++, which is many times faster. The effect only has
-to keep the order within the program, so it can be sealed in: the outer program consists of one primitive without
-effects, whose lowering makes the token that threads through the communication inside.
+to keep the order within the program, so it is sealed in when the program is lowered: what JAX then makes a module of
+consists of one primitive without effects, whose lowering makes the token that threads through the communication inside.
+A program without a result is left as it is, since nobody could wait for it or see it fail; ``mpixla.jit`` gives it one.
 """
 
 import functools
@@ -11,7 +12,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
-from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, trace_state_clean
+from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, seal_programs, trace_state_clean
 from .eager import DONE, done
 
 
@@ -66,7 +67,7 @@ mlir.register_lowering(_program, _program_lower, cacheable=False)  # for primiti
 
 @jax.tree_util.register_pytree_node_class
 class _Silent:
-    """What a sealed function returns whose results do not come from its communication, such as None."""
+    """What a function returns that has no result, but None or its arguments; and what there is when it is done."""
 
     def __init__(self, tree: Any, done: Any) -> None:
         self.tree, self.done = tree, done
@@ -80,7 +81,7 @@ class _Silent:
 
 
 def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Calls ``fun`` within a jit, with its communication sealed in. Arguments that are no tracers are static."""
+    """Calls ``fun`` within a jit, with something to wait for if it has no result. What is no tracer is static."""
     leaves, structure = jax.tree.flatten((args, kwargs))
     places = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
 
@@ -94,15 +95,32 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     operands = [leaves[i] for i in places]
     jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
     tree = jax.tree.structure(shapes)
-    if ordered not in jaxpr.effects:
+    if ordered not in jaxpr.effects or _has_result(jaxpr):
         return jax.tree.unflatten(tree, _as_fun(jaxpr)(*operands))
-    # An operand that is a result need not go through the program, which would copy it.
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = _program.bind(*operands, jaxpr=jaxpr)
-    passed_on = [given.get(id(v)) for v in jaxpr.jaxpr.outvars]
-    results = [y if x is None else x for x, y in zip(passed_on, results, strict=True)]
-    result = jax.tree.unflatten(tree, results)
-    return _Silent(result, done) if all(x is not None for x in passed_on) else result
+    results = [given.get(id(v), y) for v, y in zip(jaxpr.jaxpr.outvars, results, strict=True)]
+    return _Silent(jax.tree.unflatten(tree, results), done)
+
+
+def _has_result(jaxpr: Any) -> bool:
+    """Whether it computes any of its results."""
+    made = {id(v) for eqn in jaxpr.jaxpr.eqns for v in eqn.outvars}
+    return any(id(v) in made for v in jaxpr.jaxpr.outvars)
+
+
+def _sealed(jaxpr: Any) -> Any:
+    """A program as one equation without the effect; itself, if it has no result."""
+    if not _has_result(jaxpr):
+        return jaxpr
+    sealed = jax.make_jaxpr(lambda *operands: _program.bind(*operands, jaxpr=jaxpr)[:-1])(*jaxpr.in_avals)
+    named = sealed.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info)
+    return named if sealed.jaxpr is sealed else sealed.replace(jaxpr=named)
+
+
+def install() -> None:
+    """Has JAX seal programs."""
+    seal_programs(_sealed)
 
 
 @overload
@@ -114,18 +132,20 @@ def jit(fun: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Compi
 
 
 def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compiles a function that communicates as ``jax.jit`` does, and makes it as light to call as one that does not.
+    """Compiles a function as ``jax.jit`` does, also one that communicates and has no result.
 
-    Results, order and errors are those of ``jax.jit``. Where JAX transforms or traces the function (under ``jax.grad``,
-    ``jax.vmap``, or inside another jitted function) it is ``jax.jit``, and so are its methods ``lower`` and ``trace``.
+    Whatever JAX compiles is dispatched in C++, whether it communicates or not, except what has no result: None, or
+    its own arguments. That is dispatched in Python, and nobody can wait for it. Compiled by this it is dispatched in
+    C++, too, and returns when its communication is done. Where JAX transforms or traces the function (under
+    ``jax.grad``, ``jax.vmap``, or inside another jitted function) it is ``jax.jit``, and so are its methods ``lower``
+    and ``trace``.
 
     Args:
         fun: the function; left out, ``jit`` returns a decorator.
         options: those of ``jax.jit``: ``static_argnums``, ``donate_argnums`` and so on.
 
     Returns:
-        The compiled function, with the methods ``lower``, ``trace``, ``eval_shape`` and ``clear_cache``. One that
-        returns no result of its communication (None, say) returns when its communication is done.
+        The compiled function, with the methods ``lower``, ``trace``, ``eval_shape`` and ``clear_cache``.
 
     Raises:
         TypeError: as ``jax.jit``, for options or arguments that it does not take.

@@ -71,6 +71,7 @@ __all__ = [
     "ordered",
     "rewrite_programs",
     "rewrite_where_hidden",
+    "seal_programs",
     "take_turns",
     "token_aval",
     "trace_state_clean",
@@ -356,6 +357,23 @@ _pxla.MeshExecutable.create_cpp_call = _dispatch_in_python  # type: ignore[metho
 
 
 _lower = _pxla.lower_sharding_computation
+_lower_to_hlo = _pxla._cached_lowering_to_hlo
+
+
+def seal_programs(seal: Callable[[Any], Any]) -> None:
+    """Has ``seal`` replace the jaxpr of each program that shows the effect, where JAX makes a module of it.
+
+    By then JAX has found in the program all that it wants to know; what it makes of the module's own effects is how it
+    dispatches the program. Not so for export, where whoever loads the program must know of the effect.
+    """
+
+    @functools.wraps(_lower_to_hlo)
+    def lower_sealed(jaxpr: Any, *args: Any, **options: Any) -> Any:
+        if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
+            jaxpr = seal(jaxpr)
+        return _lower_to_hlo(jaxpr, *args, **options)
+
+    _pxla._cached_lowering_to_hlo = lower_sealed  # type: ignore[assignment]
 
 
 def rewrite_programs(rewrite: Callable[[Any], Any]) -> None:
