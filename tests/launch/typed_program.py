@@ -46,12 +46,30 @@ def main() -> None:
     assert_type(mpixla.norm(state, "rms"), jax.Array)
     mpixla.norm(state, jnp.inf, cotangent="varying")
 
+    request = mpixla.iallreduce(state, MPI.SUM)
+    assert_type(request, mpixla.Request[State])
+    assert_type(mpixla.wait(request), State)
+    assert_type(mpixla.wait(mpixla.ibcast(x, 0), after=state), jax.Array)
+    assert_type(mpixla.waitall([mpixla.irecv(x, 0), mpixla.isend(x, 0)]), list[jax.Array])
+    assert_type(mpixla.wait(mpixla.isendrecv(x, state, 0, dest=jnp.int32(0))), State)
+    assert_type(mpixla.sendrecv(x, state, 0, mpixla.Shift(0, 1)), State)
+    assert_type(mpixla.recv(x, MPI.ANY_SOURCE), jax.Array)
+    assert_type(mpixla.alltoallv(x, [3], [3]), jax.Array)
+    assert_type(mpixla.alltoallv(x, x, capacity=3), tuple[jax.Array, jax.Array])
+    line = MPI.COMM_SELF.Create_cart([1])
+    started, state = mpixla.halo_start(state, line)
+    assert_type(mpixla.halo_wait(started, x)[0], State)
+    assert_type(mpixla.halo_exchange(state, line), State)
+
     step(state)  # type: ignore[call-arg]
     step("state", 0.1)  # type: ignore[arg-type]
     repeated(x, times="2")  # type: ignore[arg-type]
     mpixla.allreduce(x, "sum")  # type: ignore[call-overload]
     mpixla.bcast(x, 0, cotangent="twice")  # type: ignore[call-overload]
     mpixla.norm(x, cotangent="twice")  # type: ignore[arg-type]
+    mpixla.wait(x)  # type: ignore[arg-type]
+    mpixla.send(x, "0")  # type: ignore[arg-type]
+    mpixla.alltoallv(x, [3])  # type: ignore[call-overload]
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from .primitive import as_array
 from .repeat import remembers
 
 F = TypeVar("F", bound=Callable[..., Any])
+# What a pytree is, which an operation gives back as it was.
+Tree = TypeVar("Tree")
 
 
 def _is_leaf(x: Any) -> bool:

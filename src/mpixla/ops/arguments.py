@@ -13,6 +13,10 @@ from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, reduction_of
 from ..runtime.mpi import MPI
 
+# What users may give for the rank at the other end of a message, and for its tag; traced integers among them.
+Rank = int | jax.Array | Shift
+Tag = int | jax.Array
+
 
 def as_integer(value: Any, what: str, name: str) -> int:
     """An integer that is known when tracing."""
@@ -55,7 +59,7 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
     return taken
 
 
-def as_dest(value: Any, what: str, name: str, comm: Comm) -> int | Shift | jax.Array:
+def as_dest(value: Any, what: str, name: str, comm: Comm) -> Rank:
     """A rank, or nobody; traced, it is the C library that looks at its value."""
     if is_traced(value):
         return as_scalar(value, what, name)
@@ -65,7 +69,7 @@ def as_dest(value: Any, what: str, name: str, comm: Comm) -> int | Shift | jax.A
     return native.PROC_NULL if rank == MPI.PROC_NULL else as_rank(rank, what, name, comm)
 
 
-def as_source(value: Any, what: str, name: str, comm: Comm) -> int | Shift | jax.Array:
+def as_source(value: Any, what: str, name: str, comm: Comm) -> Rank:
     """A rank, or anybody, or nobody; traced, likewise."""
     if is_traced(value):
         return as_scalar(value, what, name)
@@ -75,7 +79,7 @@ def as_source(value: Any, what: str, name: str, comm: Comm) -> int | Shift | jax
     return native.ANY_SOURCE if rank == MPI.ANY_SOURCE else as_dest(rank, what, name, comm)
 
 
-def as_tag(value: Any, what: str, name: str, comm: Comm) -> int | jax.Array:
+def as_tag(value: Any, what: str, name: str, comm: Comm) -> Tag:
     """A tag that a message can have; traced, likewise."""
     if is_traced(value):
         return as_scalar(value, what, name)
@@ -86,7 +90,7 @@ def as_tag(value: Any, what: str, name: str, comm: Comm) -> int | jax.Array:
     return tag
 
 
-def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> int | jax.Array:
+def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> Tag:
     """A tag, or any; traced, likewise."""
     if is_traced(value):
         return as_scalar(value, what, name)

@@ -4,7 +4,7 @@ The rows that the blocks refer to are in native/tables/ops.def; what they must g
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, 
 from ..core.rank import own_rank
 from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
-from ..core.tree import joins, moves
+from ..core.tree import Tree, joins, moves
 from ..runtime.comm import Comm, Reduction, comm_of, reduction_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive
@@ -36,8 +36,6 @@ from .shapes import (
 # tangent is the sum of the ranks' weighted tangents.
 
 SUM = reduction_of(MPI.SUM)
-
-Tree = TypeVar("Tree")
 
 
 def _define_reduction(primitive: Primitive, tangent: Callable[..., list[Any]], transpose: Transpose) -> None:

@@ -1,7 +1,7 @@
 """Ghost zones of blocks on a Cartesian communicator."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,11 @@ from mpi4py import MPI
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
-from ..core.tree import Plan, data_of, is_key, plan_of_each
+from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
 
-Tree = TypeVar("Tree")
 # For each array, which of its axes each Cartesian dimension is.
 Axes = tuple[tuple[int, ...], ...]
 

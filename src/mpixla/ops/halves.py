@@ -18,10 +18,10 @@ from mpi4py import MPI
 
 from ..core import hold
 from ..core.pack import pack, unpack
-from ..core.tree import Plan
+from ..core.tree import Plan, Tree
 from ..runtime.comm import Shift
 from ..runtime.words import kind_of
-from .halo import Axes, Tree, blocks_of
+from .halo import Axes, blocks_of
 from .request import Request, RequestOfSeveral, before_wait, isendrecv, wait
 
 # Tags of messages, which programs hardly use: the last that every MPI has.
@@ -96,7 +96,7 @@ class _HaloRequest(RequestOfSeveral):
         return self._plan.tree.tree_of(blocks)
 
 
-def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> tuple[Request, Tree]:
+def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> tuple[Request[Tree], Tree]:
     """Starts a ``halo_exchange``: the first of two halves, between which something is computed.
 
     ``halo_wait`` is the other one. Between them XLA computes what uses the ``x`` that this returns and what is given to
@@ -141,7 +141,7 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
     dtypes = dict.fromkeys(data.dtype for data in blocks.data)
     groups = tuple(tuple(i for i, data in enumerate(blocks.data) if data.dtype == dtype) for dtype in dtypes)
     plan = _HaloPlan(blocks.plan, blocks.axes, blocks.widths, groups)
-    requests: list[Request] = []
+    requests: list[Request[Any]] = []
     for i, way in enumerate(_directions(blocks.widths)):
         borders = plan.cut(blocks.data, [-step for step in way], True)
         ghosts = plan.cut(blocks.data, way, False)
@@ -155,7 +155,7 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
     return _HaloRequest(plan, requests, held), blocks.plan.tree_of(held)
 
 
-def halo_wait(request: Request, work: Any = None) -> tuple[Any, Any]:
+def halo_wait(request: Request[Tree], work: Any = None) -> tuple[Tree, Any]:
     """Ends a ``halo_exchange``: the second of two halves, after some work.
 
     Args:

@@ -1,11 +1,12 @@
 """Messages from one rank to another: one block for each operation, as in collective.py."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
@@ -17,13 +18,13 @@ from ..core.rules import (
     define_transpose,
     tangents_beside_values,
 )
-from ..core.tree import moves
+from ..core.tree import Tree, moves
 from ..core.values import joined, split
 from ..runtime import native
 from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
-from .arguments import as_dest, as_recvtag, as_source, as_tag
+from .arguments import Rank, Tag, as_dest, as_recvtag, as_source, as_tag
 from .shapes import batch_behind, nothing
 
 # recv
@@ -103,12 +104,30 @@ define_batching(recv_p, batch_behind)
 define_batching(_recv_transpose, batch_behind)
 
 
+@overload
+def recv(
+    x: ArrayLike,
+    source: Rank = MPI.ANY_SOURCE,
+    *,
+    tag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+    status: MPI.Status | None = None,
+) -> jax.Array: ...
+@overload
+def recv(
+    x: Tree,
+    source: Rank = MPI.ANY_SOURCE,
+    *,
+    tag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+    status: MPI.Status | None = None,
+) -> Tree: ...
 @moves()
 def recv(
     x: Any,
-    source: int | jax.Array | Shift = MPI.ANY_SOURCE,
+    source: Rank = MPI.ANY_SOURCE,
     *,
-    tag: int | jax.Array = MPI.ANY_TAG,
+    tag: Tag = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:
@@ -168,7 +187,7 @@ define_batching(send_p, batch_behind)
 
 
 @moves()
-def send(x: Any, dest: int | jax.Array | Shift, *, tag: int | jax.Array = 0, comm: MPI.Comm | None = None) -> None:
+def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> None:
     """Sends an array to another rank.
 
     Called eagerly it returns when ``x`` was handed to MPI, which may be only when the other rank receives it.
@@ -240,15 +259,39 @@ define_linear(sendrecv_p, _sendrecv_transpose)
 define_batching(sendrecv_p, batch_behind)
 
 
+@overload
+def sendrecv(
+    sendbuf: Any,
+    recvbuf: ArrayLike,
+    source: Rank,
+    dest: Rank,
+    *,
+    sendtag: Tag = 0,
+    recvtag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+    status: MPI.Status | None = None,
+) -> jax.Array: ...
+@overload
+def sendrecv(
+    sendbuf: Any,
+    recvbuf: Tree,
+    source: Rank,
+    dest: Rank,
+    *,
+    sendtag: Tag = 0,
+    recvtag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+    status: MPI.Status | None = None,
+) -> Tree: ...
 @moves(2)
 def sendrecv(
     sendbuf: Any,
     recvbuf: Any,
-    source: int | jax.Array | Shift,
-    dest: int | jax.Array | Shift,
+    source: Rank,
+    dest: Rank,
     *,
-    sendtag: int | jax.Array = 0,
-    recvtag: int | jax.Array = MPI.ANY_TAG,
+    sendtag: Tag = 0,
+    recvtag: Tag = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:

@@ -3,21 +3,19 @@
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_batching, define_jvp
-from ..core.tree import data_of, is_key, plan_of_each
+from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..runtime import native
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .shapes import batch_in_front
-
-Tree = TypeVar("Tree")
 
 
 def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:

@@ -6,17 +6,18 @@ are.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching
+from jax.typing import ArrayLike
 
 from ..core import hold
 from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make
 from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_batch_at
-from ..core.tree import Plan, data_of, joins, moves, plan_of_each
+from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, comm_of
@@ -24,6 +25,8 @@ from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, vary, varying_axes
 from ..runtime.words import kind_of
 from .arguments import (
+    Rank,
+    Tag,
     as_dest,
     as_rank,
     as_recvtag,
@@ -360,7 +363,7 @@ batching.primitive_batchers[_wait] = _wait_batch
 
 
 @jax.tree_util.register_pytree_node_class
-class Request:
+class Request(Generic[Tree]):
     """A communication that was started: what the operations with ``i`` in front return, and ``wait`` takes.
 
     A request is a pytree, so it can be returned from a jitted function, carried through ``jax.lax.scan``, or be part of
@@ -389,7 +392,7 @@ class Request:
         return (self._id, self._kept, self._values), self._call
 
     @classmethod
-    def tree_unflatten(cls, call: _Call, leaves: Any) -> "Request":
+    def tree_unflatten(cls, call: _Call, leaves: Any) -> "Request[Any]":
         """A request of these parts."""
         request = object.__new__(cls)
         request._call = call
@@ -400,11 +403,11 @@ class Request:
         """Those of the communications that it stands for."""
         return [self._id]
 
-    def with_ids(self, ids: Iterator[Any]) -> "Request":
+    def with_ids(self, ids: Iterator[Any]) -> "Request[Any]":
         """The same with the next of these ids, as many as it has."""
         return Request.tree_unflatten(self._call, (next(ids), self._kept, self._values))
 
-    def with_template(self, template: Any) -> "Request":
+    def with_template(self, template: Any) -> "Request[Any]":
         """The same with another array that remains where nothing arrives."""
         return Request.tree_unflatten(self._call, (self._id, template, self._values))
 
@@ -413,23 +416,23 @@ class Request:
         return f"Request({self._call})"
 
 
-class RequestOfSeveral(Request):
+class RequestOfSeveral(Request[Any]):
     """Several requests, with arrays that their results are put together with."""
 
     __slots__ = ("_kept", "_plan", "_requests")
     _plan: Any
-    _requests: list[Request]
+    _requests: list[Request[Any]]
     _kept: list[Any]
 
-    def __init__(self, plan: Any, requests: Sequence[Request], kept: Sequence[Any] = ()):
+    def __init__(self, plan: Any, requests: Sequence[Request[Any]], kept: Sequence[Any] = ()):
         self._plan, self._requests, self._kept = plan, list(requests), list(kept)
 
-    def tree_flatten(self) -> tuple[tuple[list[Request], list[Any]], Any]:
+    def tree_flatten(self) -> tuple[tuple[list[Request[Any]], list[Any]], Any]:
         """The requests and the arrays, and how they go together."""
         return (self._requests, self._kept), self._plan
 
     @classmethod
-    def tree_unflatten(cls, plan: Any, parts: Any) -> "Request":
+    def tree_unflatten(cls, plan: Any, parts: Any) -> "Request[Any]":
         """A request of these parts."""
         request = object.__new__(cls)
         request._plan = plan
@@ -444,7 +447,7 @@ class RequestOfSeveral(Request):
         """Those of all of them."""
         return [request_id for request in self._requests for request_id in request.ids()]
 
-    def with_ids(self, ids: Iterator[Any]) -> "Request":
+    def with_ids(self, ids: Iterator[Any]) -> "Request[Any]":
         """The same with the next of these ids."""
         return type(self)(self._plan, [request.with_ids(ids) for request in self._requests], self._kept)
 
@@ -467,7 +470,7 @@ def _type(x: Any) -> _Type:
     return _Type(tuple(x.shape), np.dtype(x.dtype))
 
 
-def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, Any] | None = None) -> Request:
+def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, Any] | None = None) -> Request[Any]:
     params, values = split(message or {})
     call = replace(call, **params)
     (request_id,) = _start.bind(*operands, *values, call=call, batch=0)
@@ -477,7 +480,7 @@ def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, 
 _of_tree = _RequestOfTree
 
 
-def wait(request: Request, *, after: Any = None) -> Any:
+def wait(request: Request[Tree], *, after: Any = None) -> Tree:
     """Waits for a request, and returns the result of its operation.
 
     Args:
@@ -518,7 +521,7 @@ def wait(request: Request, *, after: Any = None) -> Any:
     return _wait.bind(request._id, *operands, call=request._call)[0]
 
 
-def waitall(requests: Sequence[Request], *, after: Any = None) -> list[Any]:
+def waitall(requests: Sequence[Request[Tree]], *, after: Any = None) -> list[Tree]:
     """Waits for all of these requests.
 
     Args:
@@ -654,9 +657,13 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
         )
 
 
+@overload
+def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
+@overload
+def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @moves(collect=_of_tree)
 @documented_like(send)
-def isend(x: Any, dest: int | jax.Array | Shift, *, tag: int | jax.Array = 0, comm: MPI.Comm | None = None) -> Request:
+def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send an array to another rank.
 
     Returns:
@@ -681,15 +688,31 @@ def isend(x: Any, dest: int | jax.Array | Shift, *, tag: int | jax.Array = 0, co
     return _started(_Call("isend", c, _type(x), _type(x)), x, keeps=x, message=message)
 
 
+@overload
+def irecv(
+    x: ArrayLike,
+    source: Rank = MPI.ANY_SOURCE,
+    *,
+    tag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+) -> Request[jax.Array]: ...
+@overload
+def irecv(
+    x: Tree,
+    source: Rank = MPI.ANY_SOURCE,
+    *,
+    tag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+) -> Request[Tree]: ...
 @moves(collect=_of_tree)
 @documented_like(recv)
 def irecv(
     x: Any,
-    source: int | jax.Array | Shift = MPI.ANY_SOURCE,
+    source: Rank = MPI.ANY_SOURCE,
     *,
-    tag: int | jax.Array = MPI.ANY_TAG,
+    tag: Tag = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
-) -> Request:
+) -> Request[Any]:
     """Starts to receive an array from another rank.
 
     Derivative:
@@ -712,18 +735,40 @@ def irecv(
     return _started(_Call("irecv", c, _type(x), _type(x)), x, keeps=x, message=message)
 
 
+@overload
+def isendrecv(
+    sendbuf: Any,
+    recvbuf: ArrayLike,
+    source: Rank,
+    dest: Rank,
+    *,
+    sendtag: Tag = 0,
+    recvtag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+) -> Request[jax.Array]: ...
+@overload
+def isendrecv(
+    sendbuf: Any,
+    recvbuf: Tree,
+    source: Rank,
+    dest: Rank,
+    *,
+    sendtag: Tag = 0,
+    recvtag: Tag = MPI.ANY_TAG,
+    comm: MPI.Comm | None = None,
+) -> Request[Tree]: ...
 @moves(2, collect=_of_tree)
 @documented_like(sendrecv)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
-    source: int | jax.Array | Shift,
-    dest: int | jax.Array | Shift,
+    source: Rank,
+    dest: Rank,
     *,
-    sendtag: int | jax.Array = 0,
-    recvtag: int | jax.Array = MPI.ANY_TAG,
+    sendtag: Tag = 0,
+    recvtag: Tag = MPI.ANY_TAG,
     comm: MPI.Comm | None = None,
-) -> Request:
+) -> Request[Any]:
     """Starts to send an array to one rank and to receive one from another.
 
     Example:
@@ -748,9 +793,13 @@ def isendrecv(
     return _started(call, sendbuf, recvbuf, keeps=recvbuf, message=message)
 
 
+@overload
+def iallreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
+@overload
+def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @joins(reduces=True, collect=_of_tree)
 @documented_like(allreduce)
-def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
+def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
@@ -770,9 +819,13 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
     return _started(_Call("iallreduce", comm_of(comm), _type(x), _type(x), op=as_reduction(op, x, "iallreduce")), x)
 
 
+@overload
+def ibcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
+@overload
+def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @joins(reduces=False, collect=_of_tree)
 @documented_like(bcast)
-def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
+def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send the root's array to every rank.
 
     Derivative:
@@ -790,7 +843,7 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request:
 
 @moves(collect=_of_tree)
 @documented_like(allgather)
-def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
+def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to gather the arrays of all ranks on every rank.
 
     Derivative:
@@ -808,7 +861,7 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request:
 
 @moves(collect=_of_tree)
 @documented_like(alltoall)
-def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
+def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send a slice of this rank's array to each rank, and to receive one from each.
 
     Example:
@@ -824,7 +877,7 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request:
 
 @joins(reduces=True, kept_axes=1, collect=_of_tree)
 @documented_like(reduce_scatter)
-def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request:
+def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
