@@ -3,6 +3,7 @@
 Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 """
 
+import inspect
 import os
 
 # Before anything that imports JAX.
@@ -56,6 +57,7 @@ from .runtime import checks as _checks
 from .runtime import exit as _exit
 from .runtime import gpu as _gpu
 from .runtime import progress as _progress
+from .runtime import signatures as _signatures
 from .runtime import timeout as _timeout
 from .runtime import trace as _trace
 from .runtime import turns as _turns
@@ -134,6 +136,9 @@ _turns.install()
 _exit.install()
 _jit.install()
 _reveal.install()
+for _name in __all__:
+    if inspect.isfunction(globals()[_name]):
+        _signatures.show(globals()[_name])
 _versions.notice()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
     set_logging(True)

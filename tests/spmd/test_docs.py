@@ -2,10 +2,12 @@
 
 import doctest
 import inspect
+import pydoc
 import re
 
 import jax
 import pytest
+from mpi4py import MPI
 
 import mpixla
 
@@ -48,3 +50,16 @@ def test_docstring_of_what_starts(name):
     for error in re.findall(r"^    (\w+Error): ", inspect.getdoc(blocking), re.MULTILINE):
         assert f"\n    {error}: " in text
     assert max(map(len, text.splitlines())) <= 116
+
+
+@pytest.mark.parametrize("name", [name for name in mpixla.__all__ if inspect.isfunction(getattr(mpixla, name))])
+def test_help_has_the_names_of_users(name):
+    signature = pydoc.plain(pydoc.render_doc(getattr(mpixla, name))).split("\n\n")[1].splitlines()[0]
+    assert signature.startswith(f"{name}(")
+    assert not re.search(r"jaxlib|mpi4py|typing\.|mpixla\.[a-z]|~|= -\d", signature)
+
+
+def test_help_of_recv():
+    signature = "recv(x: Any, source: int | jax.Array | mpixla.Shift = MPI.ANY_SOURCE, *, tag: int | jax.Array = MPI."
+    assert signature in pydoc.plain(pydoc.render_doc(mpixla.recv))
+    assert inspect.signature(mpixla.recv).parameters["source"].default == MPI.ANY_SOURCE

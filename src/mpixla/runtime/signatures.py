@@ -1,0 +1,60 @@
+"""The signatures that ``help`` shows: with names that a user knows, where Python would show what they stand for."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+_NAMES = (
+    (r"(jax\.)?jaxlib\.[\w.]*\bArray\b", "jax.Array"),
+    (r"\bmpi4py\.MPI\.", "MPI."),
+    (r"\bmpixla\.(\w+\.)+(?=[A-Z])", "mpixla."),
+    (r"\b(typing|collections\.abc)\.", ""),
+    (r"~(?=\w)", ""),
+)
+_CONSTANTS = {"source": "MPI.ANY_SOURCE", "tag": "MPI.ANY_TAG", "recvtag": "MPI.ANY_TAG"}
+
+
+class _Named(int):
+    """A number of MPI's that is shown by its name."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class _Text:
+    """An annotation that is shown as this text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _annotation(annotation: Any) -> Any:
+    if annotation is inspect.Signature.empty:
+        return annotation
+    text = inspect.formatannotation(annotation)
+    for pattern, name in _NAMES:
+        text = re.sub(pattern, name, text)
+    return _Text(text)
+
+
+def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
+    default = parameter.default
+    if type(default) is int and default < 0 and parameter.name in _CONSTANTS:
+        default = _Named(default)
+        default.name = _CONSTANTS[parameter.name]
+    return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
+
+
+def show(function: Callable[..., Any]) -> None:
+    """Gives a function the signature that is to be shown."""
+    signature = inspect.signature(function)
+    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[_parameter(p) for p in signature.parameters.values()],
+        return_annotation=_annotation(signature.return_annotation),
+    )
