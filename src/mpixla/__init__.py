@@ -138,7 +138,7 @@ _jit.install()
 _reveal.install()
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
-        _signatures.show(globals()[_name])
+        globals()[_name] = _signatures.present(globals()[_name])
 _versions.notice()
 if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
     set_logging(True)

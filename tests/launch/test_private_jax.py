@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -385,6 +386,55 @@ def without_same_token(monkeypatch):
     monkeypatch.setattr(private_jax._dispatch.RuntimeTokenSet, "get_token_input", private_jax._next_token)
 
 
+def wrong() -> None:
+    mpixla.allreduce(X, op="sum")
+
+
+def frames_of_a_mistake(mode: str = "quiet_remove_frames") -> list:
+    """The functions in the traceback of an eager call that is refused, from this file on."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", mode)
+    try:
+        wrong()
+    except TypeError as e:
+        frames = [frame for frame, _ in traceback.walk_tb(e.__traceback__)]
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
+    return frames[1:]
+
+
+def ends_at_the_users_line() -> bool:
+    return [frame.f_code.co_name for frame in frames_of_a_mistake()] == ["wrong"]
+
+
+def asks_for_the_mode() -> bool:
+    return ends_at_the_users_line() and len(frames_of_a_mistake("off")) > 3
+
+
+def marks_hidden_frames() -> bool:
+    _, *hidden = frames_of_a_mistake("tracebackhide")
+    return len(hidden) > 2 and all(frame.f_locals.get("__tracebackhide__") for frame in hidden)
+
+
+def leaves_filtering_to_jax() -> bool:
+    """Inside a jitted function the exception keeps all frames until it leaves JAX: where is then said once."""
+    seen = []
+
+    def see(x):
+        try:
+            wrong()
+        except TypeError as e:
+            seen.append(len(list(traceback.walk_tb(e.__traceback__))))
+        return x
+
+    jax.jit(see)(X)
+    return seen[0] > 3
+
+
+def without_filtering(name):
+    return lambda monkeypatch: monkeypatch.setattr(private_jax._traceback_util, name, lambda tb: tb)
+
+
 def says_what_varies() -> bool:
     """JAX takes the result of an allreduce for one that is the same on all devices, and refuses that of a scan."""
     mesh, spec = jax.sharding.Mesh(jax.devices()[:1], "x"), jax.sharding.PartitionSpec
@@ -445,6 +495,14 @@ NEEDED = {
     "source_info_util.is_user_filename": (names_this_line, None),
     "source_info_util.register_exclusion": (names_this_line, without_exclusion),
     "source_info_util.user_context": (puts_in_place, None),
+    "traceback_util._add_tracebackhide_to_hidden_frames": (
+        marks_hidden_frames,
+        without_filtering("_add_tracebackhide_to_hidden_frames"),
+    ),
+    "traceback_util._filtering_mode": (asks_for_the_mode, None),
+    "traceback_util._is_under_reraiser": (leaves_filtering_to_jax, None),
+    "traceback_util.filter_traceback": (ends_at_the_users_line, without_filtering("filter_traceback")),
+    "traceback_util.register_exclusion": (ends_at_the_users_line, None),
 }
 
 

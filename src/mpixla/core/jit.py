@@ -12,7 +12,15 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
-from ..runtime.private_jax import Primitive, ShapedArray, mlir, ordered, seal_programs, trace_state_clean
+from ..runtime.private_jax import (
+    Primitive,
+    ShapedArray,
+    hide_own_frames,
+    mlir,
+    ordered,
+    seal_programs,
+    trace_state_clean,
+)
 from .eager import DONE, done
 
 
@@ -173,13 +181,17 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not trace_state_clean():
-            return plain(*args, **kwargs)
-        result = sealed(*args, **kwargs)
-        if type(result) is _Silent:
-            jax.block_until_ready(result.done)
-            return result.tree
-        return result
+        try:
+            if not trace_state_clean():
+                return plain(*args, **kwargs)
+            result = sealed(*args, **kwargs)
+            if type(result) is _Silent:
+                jax.block_until_ready(result.done)
+                return result.tree
+            return result
+        except Exception as e:
+            hide_own_frames(e)
+            raise
 
     def clear_cache() -> None:
         plain.clear_cache()  # type: ignore[attr-defined]

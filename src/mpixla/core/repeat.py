@@ -15,7 +15,7 @@ import jax
 from ..runtime import native, sites
 from ..runtime.comm import Comm, Reduction, Shift, when_freed
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import looks_for_nan, trace_state_clean
+from ..runtime.private_jax import hide_own_frames, looks_for_nan, trace_state_clean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -83,22 +83,29 @@ def remembers(arguments: int) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            key = key_of(args, kwargs)
-            if key is None:
-                return function(*args, **kwargs)
-            entry = known.get(key)
-            if entry is not None:
-                run, has_result, checks = entry
-                for is_alive, number in checks:
-                    if not is_alive(number):
-                        break
-                else:
-                    results = run(*args[:arguments])
-                    if has_result:
-                        return results[0]
-                    jax.block_until_ready(results)
-                    return None
-                known.pop(key, None)
+            try:  # which costs nothing
+                key = key_of(args, kwargs)
+                if key is None:
+                    return function(*args, **kwargs)
+                entry = known.get(key)
+                if entry is not None:
+                    run, has_result, checks = entry
+                    for is_alive, number in checks:
+                        if not is_alive(number):
+                            break
+                    else:
+                        results = run(*args[:arguments])
+                        if has_result:
+                            return results[0]
+                        jax.block_until_ready(results)
+                        return None
+                    known.pop(key, None)
+                return learn(key, args, kwargs)
+            except Exception as e:
+                hide_own_frames(e)
+                raise
+
+        def learn(key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             before, recorder.programs = recorder.programs, []
             try:
                 result = function(*args, **kwargs)
@@ -111,6 +118,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
                 known[key] = (programs[0].run, result is not None, tuple(map(_check, programs[0].owners)))
             return result
 
+        call.hides_own_frames = True  # type: ignore[attr-defined]
         return call  # type: ignore[return-value]
 
     return decorate

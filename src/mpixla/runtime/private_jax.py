@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -32,6 +33,9 @@ from jax._src import effects as _effects
 
 # Which frames of a traceback are the user's: JAX names them in what it compiles, and mpixla in reports.
 from jax._src import source_info_util as _source_info
+
+# Which frames an exception's traceback shows: JAX leaves out its own.
+from jax._src import traceback_util as _traceback_util
 
 # What reverse mode keeps for later, and what it takes out of loops; see below.
 from jax._src.interpreters import partial_eval as _partial_eval
@@ -61,6 +65,7 @@ __all__ = [
     "exclude_from_user_frames",
     "forget_tokens",
     "frames_of",
+    "hide_own_frames",
     "in_place_of",
     "is_user_file",
     "jax_has_started",
@@ -84,6 +89,20 @@ __all__ = [
 
 is_user_file = _source_info.is_user_filename
 exclude_from_user_frames = _source_info.register_exclusion
+
+
+_traceback_util.register_exclusion(str(Path(__file__).parents[1]))
+
+
+def hide_own_frames(e: Exception) -> None:
+    """Leaves out of an exception's traceback what is not the user's, as JAX does, unless the user wants to see it."""
+    mode = _traceback_util._filtering_mode()
+    if mode == "off" or e.__traceback__ is None or _traceback_util._is_under_reraiser(e):
+        return  # JAX does it where the exception leaves its functions
+    if mode == "tracebackhide":
+        _traceback_util._add_tracebackhide_to_hidden_frames(e.__traceback__)
+    else:
+        e.with_traceback(_traceback_util.filter_traceback(e.__traceback__))
 
 
 def frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:

@@ -1,9 +1,15 @@
-"""The signatures that ``help`` shows: with names that a user knows, where Python would show what they stand for."""
+"""What a user sees of functions beside their results: signatures, and tracebacks.
 
+Signatures have names that a user knows, where Python would show what they stand for. Tracebacks end at the user's line.
+"""
+
+import functools
 import inspect
 import re
 from collections.abc import Callable
 from typing import Any
+
+from .private_jax import hide_own_frames
 
 _NAMES = (
     (r"(jax\.)?jaxlib\.[\w.]*\bArray\b", "jax.Array"),
@@ -51,10 +57,24 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
 
 
-def show(function: Callable[..., Any]) -> None:
-    """Gives a function the signature that is to be shown."""
+def present(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as users see it."""
+    presented = function if getattr(function, "hides_own_frames", False) else _hiding(function)
     signature = inspect.signature(function)
-    function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+    presented.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[_parameter(p) for p in signature.parameters.values()],
         return_annotation=_annotation(signature.return_annotation),
     )
+    return presented
+
+
+def _hiding(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as e:
+            hide_own_frames(e)
+            raise
+
+    return call
