@@ -61,8 +61,10 @@ def test_bad_counts(name, counts, kind, sentence, how):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_traced_counts(name):
-    for counts, what in ((jnp.ones(SIZE, int), WHAT[name]), (ONES, WHAT[name] + r"\[0\]")):
-        with pytest.raises(TypeError, match=f"{what} of {name.split()[0]} is a traced value .* static"):
+    for counts in (jnp.ones(SIZE, int), ONES):
+        with pytest.raises(
+            TypeError, match=f"^{WHAT[name]} of {name.split()[0]} is a traced value .* capacity.* static"
+        ):
             jax.jit(lambda counts: CALLS[name](X, counts))(counts)
 
 

@@ -18,13 +18,15 @@ Rank = int | jax.Array | Shift
 Tag = int | jax.Array
 
 
+_STATIC = "under jit, mark the argument as static (static_argnums or static_argnames), or close over it."
+
+
 def as_integer(value: Any, what: str, name: str) -> int:
     """An integer that is known when tracing."""
-    if isinstance(value, jax.core.Tracer):
+    if is_traced(value):
         raise TypeError(
             f"{what} of {name} is a traced value ({value.aval}), but must be known when tracing, because it decides "
-            "which program this rank runs. Pass a Python integer; under jit, mark the argument as static "
-            "(static_argnums or static_argnames), or close over it."
+            f"which program this rank runs. Pass a Python integer; {_STATIC}"
         )
     try:
         return int(value.__index__())
@@ -107,6 +109,18 @@ def as_capacity(value: Any, name: str) -> int:
     if not 0 <= capacity < 2**63:
         raise ValueError(f"capacity of {name} is {capacity}, but must be a number of rows, 0 or more.")
     return capacity
+
+
+def refuse_traced_counts(value: Any, what: str, name: str) -> None:
+    """Refuses counts that are traced, one of them or all, where there is no capacity."""
+    elements = value if isinstance(value, (list, tuple)) else ()
+    for x in (value, *elements):
+        if is_traced(x):
+            raise TypeError(
+                f"{what} of {name} is a traced value ({x.aval}), but must be known when tracing, because it decides "
+                "the shapes. Pass capacity, a static number of rows that the result has room for; or a list of Python "
+                f"integers: {_STATIC}"
+            )
 
 
 def as_counts(value: Any, what: str, name: str, number: int, of: str) -> jax.Array:

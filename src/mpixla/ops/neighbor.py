@@ -20,7 +20,7 @@ from ..core.values import split
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray
-from .arguments import as_capacity, as_counts, as_integer
+from .arguments import as_capacity, as_counts, as_integer, refuse_traced_counts
 from .vector import check_no_template, with_rows, zeros_behind
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
@@ -206,10 +206,11 @@ define_batching(_gather_transpose, lambda **params: (1, 0))
 
 
 def _counts(counts: Any, what: str, name: str, degree: int) -> tuple[int, ...]:
+    refuse_traced_counts(counts, what, name)
     try:
         values = tuple(as_integer(count, f"each of {what}", name) for count in counts)
     except TypeError as e:
-        if "must be an integer" in str(e) or "traced value" in str(e):
+        if "must be an integer" in str(e):
             raise
         raise TypeError(f"{what} of {name} must be a sequence of integers, but is {counts!r}.") from None
     if len(values) != degree or min(values, default=0) < 0:

@@ -20,7 +20,7 @@ from ..core.values import split
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray
-from .arguments import as_capacity, as_convention, as_counts, as_integer, as_integers, as_rank
+from .arguments import as_capacity, as_convention, as_counts, as_integer, as_integers, as_rank, refuse_traced_counts
 from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p
 
 # Checks of arguments.
@@ -29,13 +29,7 @@ _LIMIT = 2**63
 
 
 def _counts(value: Any, what: str, name: str, comm: Comm) -> tuple[int, ...]:
-    if isinstance(value, jax.core.Tracer):
-        raise TypeError(
-            f"{what} of {name} is a traced value ({value.aval}), but must be known when tracing, because it decides "
-            "the shapes. Pass capacity, a static number of rows that the result has room for; or a list of Python "
-            "integers: under jit, mark the argument as static (static_argnums or static_argnames, as a tuple), or "
-            "close over it."
-        )
+    refuse_traced_counts(value, what, name)
     is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
     if not is_sequence and not (isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 1):
         raise TypeError(
