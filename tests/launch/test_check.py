@@ -168,6 +168,16 @@ COLLECTIVE = {
         """,
         r"(?s)whether a loop goes on .*rank \d differs from rank \d in 1 of 1 entry: (True|False), where",
     ),
+    "a loop whose reductions are only started": Wrong(
+        """
+        return jax.lax.while_loop(  #A
+            lambda y: jnp.linalg.norm(y) > 1,
+            lambda y: mpixla.wait(mpixla.iallreduce(y, MPI.SUM, comm=comm)) / 8,
+            x + rank,
+        )
+        """,
+        "number 1 by which a loop ends",
+    ),
     "jax.scipy's conjugate gradients": Wrong(
         """
         return jax.scipy.sparse.linalg.cg(

@@ -30,9 +30,11 @@ def install() -> None:
 def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
     """The communicators of the collective calls in a jaxpr, and in those inside it."""
     for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        if ordered in eqn.effects and isinstance(eqn.params.get("comm"), Comm):
-            if not {"dest", "source"} & eqn.params.keys():
-                yield eqn.params["comm"]
+        call = eqn.params.get("call")  # that is only started
+        params = vars(call) if hasattr(call, "comm") else eqn.params
+        if ordered in eqn.effects and isinstance(params.get("comm"), Comm):
+            if params.get("dest") is None and params.get("source") is None:
+                yield params["comm"]
         else:
             for inner in jaxprs_in(eqn):
                 yield from _collective_comms(inner)
