@@ -40,6 +40,7 @@ TWO_RANKS = (
     "test_pairs.py",
     "test_repeat.py",
     "test_reveal.py",
+    "test_run_time_page.py",
     "test_short_floats.py",
     "test_status.py",
     "test_to_oneself.py",
@@ -53,6 +54,8 @@ SEVERAL_RANKS = (
     "test_jvp.py",
     "test_nan.py",
     "test_requests.py",
+    "test_run_time_counts.py",
+    "test_run_time_ranks.py",
     "test_transpose.py",
 )
 
