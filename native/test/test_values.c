@@ -112,10 +112,9 @@ static void reads_rows(void) {
     CHECK_STR(call_run(&c), "");
     for (size_t i = 4 * sizeof(float); i < sizeof c.recv; i++) CHECK_INT(c.recv[i], i < 12 * sizeof(float) ? 0 : 0x11);
     exchanged[2] = 12;
-    CHECK_STR(
-        read_call("alltoallv"),
-        "the receive buffer of MPI_Alltoallv has 12 rows, but its counts say 14: a larger capacity takes "
-        "them");
+    CHECK_STR(read_call("alltoallv"),
+              "the receive buffer of MPI_Alltoallv has 12 rows, but its counts say 14: a larger capacity takes "
+              "them");
     make("allgatherv", counts, 1, FFI_S32, 4, gathered);
     CHECK_STR(read_call("allgatherv"), "");
     CHECK_INT(f.send.count, 2);
