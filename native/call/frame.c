@@ -140,7 +140,7 @@ static int values_resolve(frame *f, const mpi_library *mpi, const values *v) {
     for (uint32_t left = f->at_run_time; left; left &= left - 1) {
         int i = __builtin_ctz(left);
         int64_t n = numbers_of(f, i);
-        if (used + n > v->n) {
+        if (!v->numbers || used + n > v->n) {
             used = v->n + 1;
             break;
         }
