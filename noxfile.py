@@ -164,7 +164,9 @@ def table_of(results: Sequence[str], columns: Sequence[str], tests: str) -> str:
 
 
 def write_between(page: Path, block: str) -> None:
-    """Replaces what is between the marks."""
+    """Replaces what is between the marks; nothing, if there is no result."""
+    if block.count("\n| ") < 2:
+        return
     text = page.read_text()
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
