@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax._src import dispatch
 from mpi4py import MPI
 
 import mpixla
 from ecosystem.ring import CELLS
+from mpixla.runtime.private_jax import _dispatch
 
 # Small pictures, and a number for each.
 PICTURES = np.random.default_rng(2).normal(size=(CELLS, 8, 8))
@@ -127,7 +127,7 @@ def test_jits_of_others(mine, jit):
 def test_jits_are_dispatched_without_python(jit, rank, size, monkeypatch):
     """JAX asks for no token, as it would for a program with effects; and calls of all kinds keep their order."""
     asked = []
-    monkeypatch.setattr(dispatch.RuntimeTokenSet, "get_token_input", lambda *args: asked.append(args))
+    monkeypatch.setattr(_dispatch.RuntimeTokenSet, "get_token_input", lambda *args: asked.append(args))
     add = jit(lambda x: mpixla.allreduce(x * 2, op=MPI.SUM))
     shift = jit(lambda x: mpixla.sendrecv(x, x, (rank - 1) % size, (rank + 1) % size))
     x = jnp.float64(rank)

@@ -15,9 +15,13 @@ import jax.numpy as jnp
 OPERAND: Final = "operand"
 
 
+def _is_operand(param: Any) -> bool:
+    return isinstance(param, str) and param == OPERAND
+
+
 def has_values(params: dict[str, Any]) -> bool:
     """Whether the last operand is numbers at run time."""
-    return any(isinstance(x, str) and x == OPERAND for x in params.values())
+    return any(map(_is_operand, params.values()))
 
 
 def is_traced(x: Any) -> bool:
@@ -53,5 +57,5 @@ def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
 
 def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
     """The inverse of ``split``, where each traced one is a single number."""
-    names = sorted(name for name, x in params.items() if isinstance(x, str) and x == OPERAND)
+    names = sorted(name for name, x in params.items() if _is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}

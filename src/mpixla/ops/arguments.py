@@ -17,7 +17,6 @@ from ..runtime.mpi import MPI
 Rank = int | jax.Array | Shift
 Tag = int | jax.Array
 
-
 _STATIC = "under jit, mark the argument as static (static_argnums or static_argnames), or close over it."
 
 
@@ -73,12 +72,9 @@ def as_dest(value: Any, what: str, name: str, comm: Comm) -> Rank:
 
 def as_source(value: Any, what: str, name: str, comm: Comm) -> Rank:
     """A rank, or anybody, or nobody; traced, likewise."""
-    if is_traced(value):
-        return as_scalar(value, what, name)
-    if isinstance(value, Shift):
-        return _as_shift(value, what, name, comm)
-    rank = as_integer(value, what, name)
-    return native.ANY_SOURCE if rank == MPI.ANY_SOURCE else as_dest(rank, what, name, comm)
+    if not is_traced(value) and not isinstance(value, Shift) and as_integer(value, what, name) == MPI.ANY_SOURCE:
+        return native.ANY_SOURCE
+    return as_dest(value, what, name, comm)
 
 
 def as_tag(value: Any, what: str, name: str, comm: Comm) -> Tag:
@@ -94,10 +90,9 @@ def as_tag(value: Any, what: str, name: str, comm: Comm) -> Tag:
 
 def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> Tag:
     """A tag, or any; traced, likewise."""
-    if is_traced(value):
-        return as_scalar(value, what, name)
-    tag = as_integer(value, what, name)
-    return native.ANY_TAG if tag == MPI.ANY_TAG else as_tag(tag, what, name, comm)
+    if not is_traced(value) and as_integer(value, what, name) == MPI.ANY_TAG:
+        return native.ANY_TAG
+    return as_tag(value, what, name, comm)
 
 
 # Counts that are known only at run time.

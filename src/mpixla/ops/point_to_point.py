@@ -25,7 +25,7 @@ from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, 
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
 from .arguments import Rank, Tag, as_dest, as_recvtag, as_source, as_tag
-from .shapes import batch_behind, nothing
+from .shapes import batch_behind, like, nothing
 
 # recv
 
@@ -85,11 +85,7 @@ def refuse_any_source(source: Any, name: str) -> None:
         )
 
 
-def _like_template(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [x]
-
-
-_recv_transpose = compose("recv_transpose", _like_template, _recv_transpose_fun)
+_recv_transpose = compose("recv_transpose", like, _recv_transpose_fun)
 
 
 def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:

@@ -348,9 +348,8 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
             "batch. Start and wait under the same vmap."
         )
     # They were the same in all of the batch where it was started.
-    values = [x if d is None else jnp.moveaxis(x, d, 0)[0] for x, d in zip(operands, dims, strict=True)][
-        own : own + has
-    ]
+    behind = slice(own, own + has)
+    values = [x if d is None else jnp.moveaxis(x, d, 0)[0] for x, d in zip(operands[behind], dims[behind], strict=True)]
     rest = operands[own + has :]
     return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *rest, call=call), [0]
 

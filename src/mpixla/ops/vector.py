@@ -131,9 +131,18 @@ def _batch_behind_rows(**params: Any) -> tuple[int, int]:
     return 1, 1
 
 
-def rows_of(types: Any, capacity: int | None) -> int | None:
+def _rows_of(types: Any, capacity: int | None) -> int | None:
     """The capacity of what goes back to the operand."""
     return None if capacity is None else types[0].shape[0]
+
+
+def _transposed_by(back: Primitive, **more: Any) -> Any:
+    """The transpose is another primitive of the same parameters, and of these."""
+
+    def transpose(ct: Any, *, types: Any, capacity: int | None, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+        return back.bind(ct, *values, capacity=_rows_of(types, capacity), **params, **more)
+
+    return transpose
 
 
 # allgatherv
@@ -155,23 +164,13 @@ _allgatherv_transpose = compose("allgatherv_transpose", _own_rows, _allgatherv_t
 _sum_of_rows = compose("sum_of_rows", _own_rows, _sum_of_rows_fun)
 
 
-def _transpose_of_allgatherv(
-    ct: Any, *, types: Any, cotangent: str, capacity: int | None, values: Sequence[Any] = (), **params: Any
-) -> list[Any]:
-    back = _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
-    return back.bind(ct, *values, capacity=rows_of(types, capacity), **params)
-
-
-def _allgatherv_with(cotangent: str) -> Any:
-    def transpose(ct: Any, *, types: Any, capacity: int | None, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-        return _allgatherv.bind(ct, *values, capacity=rows_of(types, capacity), cotangent=cotangent, **params)
-
-    return transpose
+def _transpose_of_allgatherv(ct: Any, *, cotangent: str, **params: Any) -> list[Any]:
+    return _transposed_by(_sum_of_rows if cotangent == VARYING else _allgatherv_transpose)(ct, **params)
 
 
 define_linear(_allgatherv, _transpose_of_allgatherv)
-define_linear(_allgatherv_transpose, _allgatherv_with(REPLICATED))
-define_linear(_sum_of_rows, _allgatherv_with(VARYING))
+define_linear(_allgatherv_transpose, _transposed_by(_allgatherv, cotangent=REPLICATED))
+define_linear(_sum_of_rows, _transposed_by(_allgatherv, cotangent=VARYING))
 for _primitive in (_allgatherv, _allgatherv_transpose, _sum_of_rows):
     define_batching(_primitive, _batch_behind_rows)
 
@@ -295,7 +294,7 @@ def _alltoallv_transpose(
     ct: Any, *, types: Any, comm: Comm, recvcounts: Any, sendcounts: Any, capacity: int | None, values: Any = ()
 ) -> list[Any]:
     back = [jnp.concatenate(jnp.split(x, 2)[::-1]) for x in values]  # received and sent
-    room = rows_of(types, capacity)
+    room = _rows_of(types, capacity)
     return _alltoallv.bind(ct, *back, comm=comm, recvcounts=sendcounts, sendcounts=recvcounts, capacity=room)
 
 
@@ -422,14 +421,6 @@ def _scatterv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **para
 
 _gatherv_transpose = compose("gatherv_transpose", _own_rows, _gatherv_transpose_fun)
 _scatterv_transpose = compose("scatterv_transpose", _all_rows_on_root, _scatterv_transpose_fun)
-
-
-def _transposed_by(back: Primitive) -> Any:
-    def transpose(ct: Any, *, types: Any, capacity: int | None, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-        return back.bind(ct, *values, capacity=rows_of(types, capacity), **params)
-
-    return transpose
-
 
 define_linear(_gatherv, _transposed_by(_gatherv_transpose))
 define_linear(_gatherv_transpose, _transposed_by(_gatherv))
