@@ -200,7 +200,7 @@ test-fake-gpu-suite: fake-device
 
 # Jobs start processes and often only wait for them, so four run at once.
 PYTEST_JOBS := $(PYTEST) --numprocesses 4 --dist worksteal
-PYTEST_LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch
+PYTEST_LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch tests/examples
 
 test-fake-gpu-jobs: fake-device
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/launch/fake_gpu
@@ -214,7 +214,7 @@ test-python: $(VENV)/installed
 	done
 	$(PYTEST_LAUNCH) -m 'not long'
 
-# The rest of tests/launch.
+# The rest of tests/launch and tests/examples.
 test-long: $(VENV)/installed
 	$(PYTEST_LAUNCH) -m long
 

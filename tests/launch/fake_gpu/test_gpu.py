@@ -4,8 +4,9 @@ import os
 import sys
 
 import pytest
-from conftest import ROOT
 from mpi4py import MPI
+
+from jobs import ROOT
 
 SEAM = ROOT / "tests" / "seam"
 

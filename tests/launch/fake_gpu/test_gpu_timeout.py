@@ -3,7 +3,8 @@
 import os
 
 import pytest
-from conftest import ROOT
+
+from jobs import ROOT
 
 SEAM = ROOT / "tests" / "seam"
 

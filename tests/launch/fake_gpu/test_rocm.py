@@ -3,8 +3,9 @@
 import os
 
 import pytest
-from conftest import ROOT
 from mpi4py import MPI
+
+from jobs import ROOT
 
 # Calls of all kinds: reductions, messages, parts that differ, halos, requests, a derivative, a failure.
 PROGRAM = """

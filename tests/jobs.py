@@ -1,0 +1,68 @@
+"""Tests that start MPI jobs of their own, as a user would, and look at what they print and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
+
+    `options` are mpirun's, `python` Python's own.
+
+    A job that does not end in time is killed, and fails the test with what it printed.
+    """
+
+    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, options=(), python=(), **environment):
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(code))
+        return start(
+            n, script, *arguments, timeout=timeout, check=check, cwd=cwd, options=options, python=python, **environment
+        )
+
+    return run
+
+
+@pytest.fixture
+def example(tmp_path):
+    """Runs examples/`name`.py on `n` ranks, as `job` runs code: example(n, name, *arguments) -> CompletedProcess."""
+
+    def run(n, name, *arguments, cwd=tmp_path, **named):
+        return start(n, ROOT / f"examples/{name}.py", *arguments, cwd=cwd, **named)
+
+    return run
+
+
+def start(n, script, *arguments, timeout=60, check=True, cwd=None, options=(), python=(), **environment):
+    """Runs a script on `n` ranks, with mpirun's `options` and Python's, and waits for it (see `job`)."""
+    command = [str(ROOT / "tools/mpirun"), "-n", str(n), *options, sys.executable, *python, str(script)]
+    command += map(str, arguments)
+    # Unbuffered, print writes a line and its end one after the other, and another rank's line comes between.
+    env = {**os.environ, "PYTHONUNBUFFERED": "", **environment}
+    with subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+            pytest.fail(f"the job did not end within {timeout} s\n-- stdout\n{out}\n-- stderr\n{err}")
+    if check and process.returncode != 0:
+        pytest.fail(f"the job ended with {process.returncode}\n-- stdout\n{out}\n-- stderr\n{err}")
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
