@@ -1,0 +1,96 @@
+"""What every example has beside its subject: a command line, a progress bar and a picture, for many ranks at once.
+
+Every rank parses the same command line, and rank 0 speaks for all. Only rank 0 draws.
+"""
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mpi4py import MPI
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's: rank 0 speaks, and no rank ends before it has."""
+
+    def __init__(self, description: str | None) -> None:
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def takes_picture(self) -> None:
+        """Adds --save."""
+        self.add_argument("--save", metavar="FILE", type=Path, help="draw what came of it into a .png, .pdf or .svg")
+
+    def parse(self) -> argparse.Namespace:
+        """The arguments, if this installation has what they need: else all ranks end."""
+        options = self.parse_args()
+        # What only rank 0 needs, only rank 0 may lack; all learn of it, so that all stop.
+        problem = MPI.COMM_WORLD.bcast(_problem_with(options) if MPI.COMM_WORLD.rank == 0 else None)
+        if problem:
+            self.error(problem)
+        return options
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        self._print_message(message or "", sys.stderr)
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Barrier()
+        sys.exit(status)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends all ranks with a sentence. All of them must call it."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if MPI.COMM_WORLD.rank == 0:
+            super()._print_message(message, file)
+
+
+def _problem_with(options: argparse.Namespace) -> str | None:
+    """What keeps this process from showing progress and drawing, as a sentence."""
+    file = getattr(options, "save", None)
+    missing = [name for name in ["tqdm", *(["matplotlib"] if file else [])] if not importlib.util.find_spec(name)]
+    if missing:
+        return f"{' and '.join(missing)} must be installed: pip install 'mpixla[demo]'."
+    if file is None:
+        return None
+    if file.suffix not in (".png", ".pdf", ".svg"):
+        return f"--save {file}: the name must end in .png, .pdf or .svg."
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("ab").close()
+    except OSError as error:
+        return f"--save {file}: the file cannot be written ({error.strerror})."
+    return None
+
+
+def say(text: str) -> None:
+    """Prints on rank 0."""
+    if MPI.COMM_WORLD.rank == 0:
+        print(text, flush=True)
+
+
+def progress(steps: Iterable[Any], unit: str) -> Iterator[Any]:
+    """Goes through them, with a progress bar on rank 0."""
+    if MPI.COMM_WORLD.rank != 0:
+        return iter(steps)
+    from tqdm import tqdm
+
+    return iter(tqdm(steps, unit=f" {unit}"))
+
+
+def draw(file: Path | None, how: Callable[[Any], Any], **figure: Any) -> None:
+    """On rank 0, if there is a file: writes what how(pyplot) draws into a figure that is made with these arguments."""
+    if file is None or MPI.COMM_WORLD.rank != 0:
+        return
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    pyplot.figure(**{"figsize": (8, 4.5), "layout": "constrained"} | figure)
+    how(pyplot)
+    pyplot.savefig(file, dpi=150)
+    pyplot.close()
+    print(f"wrote {file}")
