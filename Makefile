@@ -33,7 +33,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links
 .DELETE_ON_ERROR:
 
 help:
@@ -57,6 +57,8 @@ help:
 	@echo 'make bench-scaling [MPI=mpich|openmpi] count what 1 to 64 ranks cost, into docs/scaling.md'
 	@echo 'make check-gpu [WHEELS=folder]         check all that needs a GPU, on a machine that has one (FAKE=1: on the fake one)'
 	@echo 'make bench-gpu [WHEELS=folder]         measure there (QUICK=1: a small part of either)'
+	@echo 'make docs [MPI=mpich|openmpi]          build the pages of docs/ into build/docs/html (ONLINE=1: with links into JAX'\''s)'
+	@echo 'make docs-links                        see that the links of the pages lead somewhere, which takes the network'
 	@echo 'make check                             formatting, linters, types'
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
@@ -421,6 +423,21 @@ check-gpu: $(if $(FAKE),fake-device)
 
 bench-gpu: $(if $(FAKE),fake-device)
 	$(GPU_PYTHON) bench/gpu.py $(GPU_OPTIONS)
+
+# The pages, in an environment of their own: they show the docstrings of mpixla, whose import needs an MPI. What leads
+# nowhere is an error.
+DOCS := .venv/docs-$(MPI)-$(PYTHON_VERSION)
+SPHINX := bin/python -m sphinx -W --keep-going -n -q $(if $(ONLINE),-t online) docs
+
+$(DOCS)/installed: $(SOURCES) | prerequisites
+	$(call own_environment,.[docs])
+
+docs: $(DOCS)/installed
+	$(DOCS)/$(SPHINX) -b html build/docs/html
+	@echo 'the pages are in build/docs/html/index.html'
+
+docs-links: $(DOCS)/installed
+	$(DOCS)/$(SPHINX) -b linkcheck build/docs/links
 
 C_SOURCES = $(shell find native -name '*.c' -not -path 'native/test/*')
 C_FILES = $(shell find include native bench -name '*.[ch]' -o -name '*.inc')
