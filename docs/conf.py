@@ -1,7 +1,13 @@
 """Sphinx's configuration: `make docs` builds these pages into build/docs/html."""
 
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
+
+from sphinx.pycode import ModuleAnalyzer
+
+import mpixla
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -35,7 +41,8 @@ napoleon_use_rtype = False
 
 # A reference that leads nowhere is an error (`sphinx-build -n -W`). What others document is known only online.
 NOT_OURS = r"(jax|MPI|mpi4py|numpy|typing|collections)\..*"
-nitpick_ignore_regex = [] if tags.has("online") else [("py:.*", NOT_OURS)]  # noqa: F821
+TYPE_VARIABLE = r"mpixla\.core\.tree\.Tree"  # of a pytree: what goes in comes out
+nitpick_ignore_regex = [("py:.*", TYPE_VARIABLE), *([] if tags.has("online") else [("py:.*", NOT_OURS)])]  # noqa: F821
 if tags.has("online"):  # noqa: F821
     extensions.append("sphinx.ext.intersphinx")
     intersphinx_mapping = {
@@ -62,3 +69,34 @@ html_theme_options = {
 copybutton_prompt_text = r"\$ |>>> |\.\.\. |In \[\d+\]: "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp, .go"
+
+
+# Names that JAX has as well: alone they may be either's.
+AMBIGUOUS = {"jit", "scan", "jacfwd", "jacrev"}
+
+
+def link(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Makes links of what a docstring names: functions of mpixla, and pages."""
+
+    def function(match: re.Match[str]) -> str:
+        named = match[1]
+        is_ours = named in mpixla.__all__ and named not in AMBIGUOUS and named != name.rpartition(".")[2]
+        return f":py:obj:`~mpixla.{named}`" if is_ours else match[0]
+
+    lines[:] = [re.sub(r"``(\w+)``", function, line) for line in lines]
+    lines[:] = [re.sub(r"\bdocs/(\w+)\.md\b", r":doc:`/\1`", line) for line in lines]
+
+
+analyze = ModuleAnalyzer.analyze
+
+
+def analyze_without_overloads(self: ModuleAnalyzer) -> None:
+    """Leaves out the signatures that a source gives to type checkers: pages show the one that `help` shows."""
+    analyze(self)
+    self.overloads = {}
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls it."""
+    ModuleAnalyzer.analyze = analyze_without_overloads
+    app.connect("autodoc-process-docstring", link)
