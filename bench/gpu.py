@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gpu_machine as machine
-from jobs import Job, NoAnswerError
+from contenders import Job, NoAnswerError
 from report import Figures, Result, figure_of, number, result_of, slowest, table
 from rows import KIB, MIB, Measurement, Row, size_name
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from jobs import Job, NoAnswerError
+from contenders import Job, NoAnswerError
 from report import Figures, document, draw, figure_of, slowest
 from rows import FULL, MIB, OPS, QUICK, WATCHED, Effort, Measurement, Row, rows
 

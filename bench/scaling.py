@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pages import fill
+from marks import fill
 from report import table
 
 ROOT = Path(__file__).parents[1]

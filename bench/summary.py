@@ -1,9 +1,11 @@
-"""What the README shows of docs/bench: python bench/summary.py writes it there, between two marks."""
+"""What the README and docs/bench/README.md show of docs/bench: python bench/summary.py writes it, between two marks."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from pages import fill
+from marks import fill
 from report import Figures, number, result_of, table
 from rows import FULL, Measurement, Row, rows
 
@@ -11,6 +13,52 @@ ROOT = Path(__file__).parents[1]
 NAMES = {"mpich": "MPICH", "openmpi": "Open MPI"}
 SECTIONS = ("Calls from Python", "The carry of a loop", "Shallow-water model", "Other")
 BEGIN = "<!-- bench/summary.py writes this -->\n"
+
+
+class Headline(NamedTuple):
+    """A figure of the README's: how many times as fast as what it is compared with.
+
+    Attributes:
+        says: what was measured, in the README's words.
+        than: what it is compared with, in the README's words.
+        row: the section of a row, its name, and what it is over.
+        is_peer: whether mpi4jax's figure in that row is what counts, rather than what the row is over.
+    """
+
+    says: str
+    than: str
+    row: tuple[str, str, str]
+    is_peer: bool = False
+
+
+HEADLINES = (
+    Headline(
+        "a call of `allreduce`, 4 bytes, outside of `jit`",
+        "mpi4jax",
+        ("Calls from Python", "eager allreduce of 4 bytes", "jax.jit(x + 1)"),
+        is_peer=True,
+    ),
+    Headline(
+        "a call of a jitted function with one `allreduce`",
+        "mpi4jax",
+        ("Calls from Python", "jax.jit, one 4-byte allreduce", "mpi4jax's"),
+    ),
+    Headline(
+        "mpi4jax's shallow-water example, with `halo_exchange`",
+        "mpi4jax",
+        ("Shallow-water model", "mpi4jax's example with halo_exchange, 360 x 180", "mpi4jax's example"),
+    ),
+    Headline(
+        "`jax.lax.psum` of 16 MiB, with `mpixla.distributed`",
+        "gloo",
+        ("JAX's own collectives", "jax.lax.psum with mpixla.distributed, 16 MiB", "with gloo"),
+    ),
+    Headline(
+        "`allreduce` of 16 MiB, in place in a compiled loop",
+        "MPI from C, not in place",
+        ("The carry of a loop", "allreduce, 16 MiB", "raw C"),
+    ),
+)
 
 
 def load(path: Path) -> dict[Measurement, Figures]:
@@ -35,8 +83,36 @@ def summary(runs: dict[str, dict[Measurement, Figures]]) -> str:
         ]
         for row in wanted
     ]
-    plots = [f"![{NAMES[name]}: one operation in a chain](docs/bench/{name}-chains.svg)" for name in runs]
+    plots = [f"![{NAMES[name]}: one operation in a chain]({name}-chains.svg)" for name in runs]
     return "\n\n".join([table(head, lines), *plots])
+
+
+def headlines(runs: Mapping[str, dict[Measurement, Figures]]) -> str:
+    """A table of the few figures that the README has.
+
+    Args:
+        runs: the figures under each MPI, named as in ``NAMES``.
+    """
+    found = {(row.section, row.what, row.over): row for row in rows(FULL) if row.kind == "ratio"}
+    lines = [
+        [line.says, line.than, *(_times_as_fast(line, found[line.row], figures) for figures in runs.values())]
+        for line in HEADLINES
+    ]
+    return table(["times as fast", "as", *(NAMES[name] for name in runs)], lines)
+
+
+def _times_as_fast(line: Headline, row: Row, figures: dict[Measurement, Figures]) -> str:
+    if any(m not in figures for m in row.measurements()):
+        return ""
+    ours = result_of(row, figures).value
+    theirs = result_of(row, figures, row.peer).value if line.is_peer else 1.0
+    return (
+        ""
+        if not ours or theirs is None
+        else f"{theirs / ours:,.1f}"
+        if theirs < 100 * ours
+        else f"{theirs / ours:,.0f}"
+    )
 
 
 def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:
@@ -47,12 +123,14 @@ def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:
     return cell if peer is None else f"{cell} (mpi4jax {number(peer, row.kind)})"
 
 
-def readme() -> str:
-    """The README as it is to be."""
+def pages() -> dict[Path, str]:
+    """The pages that show what was measured, as they are to be."""
     files = {name: ROOT / "docs" / "bench" / f"{name}.json" for name in NAMES}
-    block = summary({name: load(path) for name, path in files.items() if path.exists()})
-    return fill((ROOT / "README.md").read_text(), BEGIN, block)
+    runs = {name: load(path) for name, path in files.items() if path.exists()}
+    blocks = {ROOT / "README.md": headlines(runs), ROOT / "docs" / "bench" / "README.md": summary(runs)}
+    return {page: fill(page.read_text(), BEGIN, block) for page, block in blocks.items()}
 
 
 if __name__ == "__main__":
-    (ROOT / "README.md").write_text(readme())
+    for page, text in pages().items():
+        page.write_text(text)

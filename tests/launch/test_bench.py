@@ -10,13 +10,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 
 import hlo  # noqa: E402
-import pages  # noqa: E402
+import marks  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 import scaling  # noqa: E402
 import scaling_model  # noqa: E402
 import summary  # noqa: E402
-from jobs import Job, NoAnswerError  # noqa: E402
+from contenders import Job, NoAnswerError  # noqa: E402
 from rows import Measurement, Row  # noqa: E402
 
 OURS, THEIRS = Measurement("a", "call x 1 1"), Measurement("b", "call x 1 1")
@@ -179,8 +179,21 @@ def test_help():
     assert "--quick" in done.stdout
 
 
-def test_readme_shows_what_was_measured():
-    assert summary.readme() == (summary.ROOT / "README.md").read_text(), "run: python bench/summary.py"
+def test_pages_show_what_was_measured():
+    for page, text in summary.pages().items():
+        assert text == page.read_text(), "run: python bench/summary.py"
+
+
+def test_headlines_are_times_as_fast():
+    """Twice the time is half as fast, and mpi4jax's figure counts where a line says so."""
+    by_name = {(row.section, row.what, row.over): row for row in rows.rows(rows.FULL) if row.kind == "ratio"}
+    figures = {}
+    for line in summary.HEADLINES:
+        row = by_name[line.row]
+        figures |= {m: [[30.0]] for m in row.measurements()}
+        figures[row.measured] = [[2.0]] if line.is_peer else [[10.0]]
+    lines = summary.headlines({"mpich": figures}).splitlines()[2:]
+    assert [line.split(" | ")[-1] for line in lines] == ["15.0 |" if h.is_peer else "3.0 |" for h in summary.HEADLINES]
 
 
 def test_page_shows_what_was_measured():
@@ -192,11 +205,11 @@ def test_page_shows_what_was_measured():
 
 
 def test_what_is_between_two_marks():
-    text = f"a\n<b>\n{pages.END}c\n<d>\nold\n{pages.END}"
-    filled = pages.fill(pages.fill(text, "<b>\n", "new"), "<d>\n", r"\1")
-    assert filled == f"a\n<b>\n\nnew\n\n{pages.END}c\n<d>\n\n\\1\n\n{pages.END}"
+    text = f"a\n<b>\n{marks.END}c\n<d>\nold\n{marks.END}"
+    filled = marks.fill(marks.fill(text, "<b>\n", "new"), "<d>\n", r"\1")
+    assert filled == f"a\n<b>\n\nnew\n\n{marks.END}c\n<d>\n\n\\1\n\n{marks.END}"
     with pytest.raises(ValueError, match="no place between '<e>"):
-        pages.fill(text, "<e>\n", "")
+        marks.fill(text, "<e>\n", "")
 
 
 def test_model():

@@ -1,6 +1,6 @@
 """What users write by mistake where there is no type to stop them: environment variables and command lines.
 
-Each is ignored by a rule of the README's table, or there is a sentence that names it. Nothing else may come of it.
+Each is ignored by a rule of docs/environment.md, or there is a sentence that names it. Nothing else may come of it.
 """
 
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-VARIABLES = sorted(set(re.findall(r"MPIXLA_[A-Z_]+", README)))
+PAGE = (Path(__file__).parents[2] / "docs/environment.md").read_text()
+VARIABLES = sorted(set(re.findall(r"MPIXLA_[A-Z_]+", PAGE)))
 VALUES = ["-1", "\udcff\udcfe", "x" * 5000 + "\n"]
 
 

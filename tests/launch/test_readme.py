@@ -1,4 +1,4 @@
-"""The README says what is so."""
+"""The README and the pages of reference say what is so."""
 
 import inspect
 import re
@@ -9,7 +9,9 @@ from pathlib import Path
 import mpixla
 from mpixla.runtime import native
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text()
 
 
 # Rows of native/tables/ops.def that are no operation of their own, and the operations that are made of them.
@@ -26,15 +28,15 @@ OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in (*native.ops, *nati
 def test_example_prints_what_the_readme_says(job):
     code = re.search(r"```python\n(# sum.py\n.*?)```", README, re.DOTALL)[1]
     command, output = re.search(r"```console\n(\$ .*?)\n(.*?)```", README, re.DOTALL).groups()
-    assert command == "$ mpirun -n 4 python sum.py"
+    assert command == "$ python -m mpixla run -n 4 sum.py"
     assert job(4, code).stdout == output
 
 
 def test_table_of_operations():
     """One row an operation, with the signature that it has."""
-    table = README.split("## Operations")[1].split("## Environment")[0]
-    rows = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", table, re.MULTILINE))
-    assert set(rows) == OPERATIONS
+    page = (DOCS / "reference.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", page.partition("## Also")[0], re.MULTILINE))
+    assert set(rows) == OPERATIONS | {"vdot", "norm", "jacfwd", "jacrev"}
     for name, arguments in rows.items():
         signature = inspect.signature(getattr(mpixla, name))
         assert [p.split("=")[0] for p in arguments.split(", ") if p != "*"] == list(signature.parameters)
@@ -44,12 +46,26 @@ def test_every_operation_is_exported():
     assert OPERATIONS.issubset(mpixla.__all__)
 
 
+def test_every_name_is_on_one_page_of_reference():
+    """What users can import has its docstring shown once, and a row in the table or a mention."""
+    shown = [
+        name
+        for page in (DOCS / "api").glob("*.md")
+        for name in re.findall(r"^\.\. auto(?:function|class|exception):: (\w+)$", page.read_text(), re.MULTILINE)
+    ]
+    assert sorted(shown) == sorted([*mpixla.__all__, "JaxVersionWarning"])
+    page = (DOCS / "reference.md").read_text()
+    assert {name for name in mpixla.__all__ if not re.search(rf"\b{name}\b", page)} == {"Request"}
+
+
 def test_every_environment_variable_is_explained():
     source = "".join(path.read_text() for path in Path(mpixla.__file__).parent.glob("**/*.py"))
-    assert set(re.findall(r"MPIXLA_\w+", source)) == set(re.findall(r"`(MPIXLA_\w+)=", README))
+    assert set(re.findall(r"MPIXLA_\w+", source)) == set(
+        re.findall(r"`(MPIXLA_\w+)=", (DOCS / "environment.md").read_text())
+    )
 
 
 def test_matrix_is_up_to_date():
-    tests = Path(__file__).parents[1]
+    tests = ROOT / "tests"
     printed = subprocess.run([sys.executable, tests / "matrix.py"], capture_output=True, text=True, check=True).stdout
-    assert (tests.parent / "docs/matrix.md").read_text() == printed, "run: python tests/matrix.py > docs/matrix.md"
+    assert (DOCS / "matrix.md").read_text() == printed, "run: python tests/matrix.py > docs/matrix.md"

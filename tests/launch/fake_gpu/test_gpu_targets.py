@@ -17,8 +17,8 @@ from check import Check  # noqa: E402
 
 import gpu  # noqa: E402
 import gpu_machine as machine  # noqa: E402
+from contenders import NoAnswerError  # noqa: E402
 from gpu import Measurement, Rounds  # noqa: E402
-from jobs import NoAnswerError  # noqa: E402
 
 PASSES, FAILS = Check("passes", (), says="all right"), Check("fails", (), fails=True, says="Error: lost")
 
