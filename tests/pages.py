@@ -1,19 +1,57 @@
-"""The code of documentation pages, which tests run.
+"""The code of documentation pages, which tests run: Python in tests/spmd, commands in tests/launch.
 
 Of docs/solvers.md tests/ecosystem runs what needs libraries.
 """
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
 import mpixla
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 SOLVERS = (DOCS / "solvers.md").read_text()
 SOLVERS_WITHOUT_LIBRARIES = SOLVERS.partition("## diffrax")[0]
 RUN_TIME = (DOCS / "run_time.md").read_text()
+
+
+class Block(NamedTuple):
+    """A block of code on a page.
+
+    Attributes:
+        page: the page's name.
+        line: where the code begins.
+        language: what stands behind the fence.
+        text: the code.
+        output: what the page shows below it, in a block of text.
+    """
+
+    page: str
+    line: int
+    language: str
+    text: str
+    output: str | None
+
+    @property
+    def place(self):
+        return f"{self.page}:{self.line}"
+
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?=(?:\s+```text\n(.*?)^```$)?)", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page, *languages):
+    """The blocks of a page in these languages."""
+    text = page.read_text()
+    return [
+        Block(page.name, text[: found.start(2)].count("\n") + 1, *found.groups())
+        for found in _BLOCK.finditer(text)
+        if found[1] in languages
+    ]
 
 
 def blocks_of(text):

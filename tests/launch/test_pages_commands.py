@@ -1,0 +1,154 @@
+"""The commands on documentation pages: each is run here, or a table says where it is run, or why it cannot be.
+
+The output of scripts is compared with what pages show.
+"""
+
+import re
+import shlex
+from collections import Counter
+
+import pages
+
+# Commands that need no more than a word on who runs them. A file or folder of tests must be there.
+ELSEWHERE = {
+    # Installing: what builds environments does the same.
+    "pip install . mpich": "Makefile: every environment is made by it",
+    "pip install .": "Makefile: every environment is made by it",
+    "pip install mpich": "Makefile: every environment is made by it",
+    'pip install "jax[cuda13]" mpich .': "it takes a GPU",
+    "make demo": ".ci/run",
+    "make test": ".ci/run",
+    "module load openmpi": "it takes a site's modules",
+    "module load python openmpi": "it takes a site's modules",
+    "python -m venv ~/mpixla": "docs/clusters.md is about a user's home; Makefile makes its environments so",
+    "~/mpixla/bin/pip install /path/to/mpixla": "docs/clusters.md is about a user's home; Makefile does the same",
+    # Debian's MPICH under the name that mpi4py's wheel knows.
+    "mkdir -p ~/mpich-lib": "noxfile.py does it",
+    "ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 ~/mpich-lib/libmpi.so.12": "noxfile.py does it",
+    "export LD_LIBRARY_PATH=$HOME/mpich-lib MPI4PY_LIBMPI=$HOME/mpich-lib/libmpi.so.12": "noxfile.py does it",
+    "mpirun.mpich -n 2 ~/mpixla/bin/python -m mpixla": "noxfile.py does it",
+    # The command lines of mpixla, under a launcher.
+    **{
+        f"{launcher} -n 2 {python} mpixla{command}": "tests/launch/test_main.py"
+        for launcher, python in (("mpirun", "python -m"), ("python -m mpixla run", "-m"))
+        for command in ("", " test", " bench")
+    },
+    "mpirun -n 4 python -m mpixla.distributed script.py": "tests/launch/test_distributed.py",
+    "mpirun -n 4 python -m mpixla.compat mpi4jax-tokens model.py --days 10": "tests/launch/test_compat.py",
+    "mpirun -n 4 --with-ft ulfm --mca async_mpi_finalize 1 python examples/survive.py --kill 2 --at 70": (
+        "tests/launch/test_survive.py"
+    ),
+    "MPIXLA_CHECK=1 mpirun -n 4 python model.py": "tests/launch/test_check.py",
+    "MPIXLA_TRACE=build/traces mpirun -n 4 python examples/uneven.py": "tests/examples/test_uneven.py",
+    "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
+    "python -m mpixla run -n 4 examples/shallow_water.py --days 1": "tests/examples/test_shallow_water.py",
+    "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_check.py",
+    "mpirun -n 2 python sum.py": "test_program_for_gpus, below, on CPUs",
+    "mpirun -n 3 -genv MPIXLA_TIMEOUT 60 python program.py": "test_program_that_hangs, below",
+    "mpirun -n 3 -x MPIXLA_TIMEOUT=60 python program.py": "test_program_that_hangs, below",
+    "export JAX_COMPILATION_CACHE_DIR=$HOME/.cache/jax": "tests/launch/test_turns.py",
+    "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0": "tests/launch/test_turns.py",
+    "export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1": "tests/launch/test_turns.py",
+    # Several hosts.
+    "mpirun -hosts node1,node2 -ppn 2 -n 4 python model.py": "tests/hosts/test_hosts.py",
+    "mpirun --host node1:2,node2:2 -n 4 -x PATH -x MPIXLA_TIMEOUT=60 ~/mpixla/bin/python model.py": (
+        "tests/hosts/test_hosts.py"
+    ),
+    "source ~/mpixla/bin/activate": "tests/hosts/test_slurm.py has an environment of its own",
+    "srun --mpi=pmix --cpus-per-task=$SLURM_CPUS_PER_TASK --cpu-bind=cores python model.py": (
+        "tests/hosts/test_slurm.py"
+    ),
+    "cd $PBS_O_WORKDIR": "not tried, says the page: it takes PBS",
+    "mpirun --map-by slot:PE=4 --bind-to core python model.py": "not tried, says the page: it takes PBS",
+    "apptainer build mpixla.sif mpixla.def": "not tried, says the page: it takes apptainer",
+    "srun apptainer exec --bind /opt/openmpi --env LD_LIBRARY_PATH=/opt/openmpi/lib,"
+    "MPI4PY_LIBMPI=/opt/openmpi/lib/libmpi.so.40 mpixla.sif python model.py": (
+        "not tried, says the page: it takes apptainer"
+    ),
+    "python": "docs/interactive.md: a session at a prompt; test_prompt, below",
+}
+
+# How a page starts a script that it shows, and what it prints then.
+SCRIPT = re.compile(r"python -m mpixla run -n (\d+) (\w+\.py)$")
+
+
+def commands(block):
+    """The commands of a block, without remarks, and what is printed below each."""
+    if block.language == "sh":
+        lines = re.sub(r"\\\n\s*", "", block.text).splitlines()
+        parsed = [(shlex.split(line, comments=True) and re.sub(r"\s+#.*$", "", line)) for line in lines]
+        return [(line, "") for line in parsed if line and not line.startswith("#")]
+    found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)
+    return [(command, output) for command, output in found]
+
+
+def shown():
+    for page in pages.PAGES:
+        for block in pages.blocks(page, "sh", "console"):
+            for command, output in commands(block):
+                yield page, block, command, output
+
+
+def test_every_command_is_run_or_explained():
+    found = Counter(command for *_, command, _ in shown())
+    assert {command for command in found if command not in ELSEWHERE and not SCRIPT.match(command)} == set()
+    assert set(ELSEWHERE) <= set(found), "commands that are on no page"
+    for how in ELSEWHERE.values():
+        for file in re.findall(r"tests/[\w/]+(?:\.py)?|^Makefile|^noxfile\.py|^\.ci/run|docs/\w+\.md", how):
+            assert (pages.ROOT / file).exists(), file
+        for test in re.findall(r"\btest_\w+(?=, below)", how):
+            assert test in globals()
+
+
+def script(page, name, before):
+    """What the page's code adds up to, from the block that is called so to a line."""
+    blocks = [block for block in pages.blocks(page, "python") if block.line < before]
+    (first,) = (i for i, block in enumerate(blocks) if block.text.startswith(f"# {name}\n"))
+    return "".join(block.text for block in blocks[first:])
+
+
+def test_scripts_print_what_pages_show(job):
+    """Those of README.md are run by test_readme.py."""
+    compared = []
+    for page, block, command, output in shown():
+        if (found := SCRIPT.match(command)) and page.parent == pages.DOCS:
+            ranks, name = int(found[1]), found[2]
+            printed = job(ranks, script(page, name, block.line), timeout=120).stdout
+            assert printed.startswith(output), block.place
+            compared.append((page.name, ranks))
+    assert compared == [("tutorial.md", 4), ("tutorial.md", 1)]
+
+
+def test_program_that_hangs(job):
+    """docs/timeout.md's program, and the lines of its report that say why."""
+    (block,) = pages.blocks(pages.DOCS / "timeout.md", "python")
+    report = (pages.DOCS / "timeout.md").read_text()
+    done = job(3, block.text.replace("# program.py\n", "", 1), check=False, MPIXLA_TIMEOUT="2")
+    assert "Rank 1 has not come: it is in no call of mpixla;" in done.stderr
+    for line in ("Rank 1 has not come: it is in no call of mpixla;", "write_checkpoint: time.sleep(1000)"):
+        assert line in done.stderr
+        assert line in report
+    assert done.returncode == 124
+
+
+def test_program_for_gpus(job):
+    """docs/gpu.md's program where there is none."""
+    (block,) = pages.blocks(pages.DOCS / "gpu.md", "python")
+    assert job(2, block.text, JAX_PLATFORMS="cpu").stdout.splitlines() == ["[2. 2. 2.]"] * 2
+
+
+def test_prompt(job):
+    """docs/interactive.md's session."""
+    (session,) = (b for b in pages.blocks(pages.DOCS / "interactive.md", "console") if b.text.startswith("$ python\n"))
+    typed = re.findall(r"^>>> (.*)$", session.text, re.MULTILINE)
+    code = f"""
+        import code
+        console = code.InteractiveConsole()
+        for line in {typed!r}:
+            console.push(line)
+        """
+    done = job(1, code)
+    said = done.stdout + done.stderr
+    assert typed
+    for line in re.findall(r"^(?!>>>|\$|Traceback|  )(.+)$", session.text, re.MULTILINE):
+        assert line in said, said

@@ -1,0 +1,133 @@
+"""The Python on documentation pages runs on any number of ranks, and prints what the pages show below it."""
+
+import contextlib
+import io
+import os
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpixla
+import pages
+
+WORLD = MPI.COMM_WORLD
+RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
+
+# Pages, or blocks of them by a word in their code, that run elsewhere, and where; or why they cannot.
+ELSEWHERE = {
+    ("README.md", ""): "tests/launch/test_readme.py, on four ranks",
+    ("checkpoints.md", "import orbax"): "tests/ecosystem/test_checkpoints.py, since it takes a library",
+    ("distributed.md", ""): "tests/launch/test_distributed.py, since the launcher comes before JAX",
+    ("faults.md", ""): "tests/launch/test_survive.py, which runs the program that this is the core of",
+    ("gpu.md", ""): "tests/launch/test_pages_commands.py, since it comes before JAX",
+    ("interactive.md", ""): "it takes ipyparallel, which starts processes by an mpirun of its own",
+    ("migration.md", ""): "tests/launch/test_compat.py, since it changes how MPI's errors end",
+    ("run_time.md", ""): "tests/spmd/test_run_time_page.py, which compares it with NumPy",
+    ("solvers.md", ""): "tests/spmd/test_solvers.py and tests/ecosystem, which compare it with NumPy",
+    ("timeout.md", ""): "tests/launch/test_pages_commands.py, since it hangs",
+}
+
+
+def known(page):
+    """What a page takes for known, since its subject is another."""
+    names = {"jax": jax, "jnp": jnp, "mpixla": mpixla, "MPI": MPI, "x": jnp.arange(3.0), "comm": WORLD}
+    match page:
+        case "checking.md":
+            return names | {"params": {"w": jnp.ones(2)}}
+        case "derivatives.md":
+            return names | derivatives()
+        case "jax.md":
+            around = {"source": (RANK - 1) % SIZE, "dest": (RANK + 1) % SIZE}
+            return names | around | {"f": lambda x: mpixla.allreduce(x, op=MPI.SUM)}
+        case "reference.md":
+            line = WORLD.Create_cart([SIZE], periods=[True])
+            return names | {"comm": line, "x": jnp.full(4, 1.0 + RANK), "step": lambda x: x[1:-1] * 2}
+    return {}
+
+
+def parts(shape, seed):
+    """What each rank has, on all of them."""
+    return [np.random.default_rng(seed + r).normal(size=shape).astype(np.float32) for r in range(SIZE)]
+
+
+def derivatives():
+    return {
+        "data": jnp.asarray(parts((5, 3), 0)[RANK]),
+        "target": jnp.asarray(parts(5, 100)[RANK]),
+        "w": jnp.asarray(np.random.default_rng(7).normal(size=3), jnp.float32),
+        "u": jnp.asarray(parts(4, 200)[RANK]),
+        "weights_of_this_rank": jnp.asarray(parts(3, 300)[RANK]),
+        "left": (RANK - 1) % SIZE,
+        "right": (RANK + 1) % SIZE,
+        "fun": lambda x: x * mpixla.vdot(x, x),
+    }
+
+
+def where(block):
+    """Where else a block runs."""
+    return next((how for (page, word), how in ELSEWHERE.items() if page == block.page and word in block.text), None)
+
+
+def here(page):
+    return [block for block in pages.blocks(page, "python") if where(block) is None]
+
+
+@contextlib.contextmanager
+def in_one_folder(tmp_path):
+    """All ranks in the same new folder."""
+    before = os.getcwd()
+    os.chdir(WORLD.bcast(str(tmp_path), 0))
+    yield
+    WORLD.Barrier()
+    os.chdir(before)
+
+
+def run(block, names):
+    """Runs a block and returns what it prints; an exception in it names the line of the page."""
+    printed = io.StringIO()
+    code = compile("\n" * (block.line - 1) + block.text, f"docs/{block.page}", "exec")
+    with contextlib.redirect_stdout(printed):
+        exec(code, names)
+    return printed.getvalue()
+
+
+def check_gradients(names):
+    """The three conventions of docs/derivatives.md give the gradients that NumPy finds of all ranks' data."""
+    w, data, target = np.asarray(names["w"]), parts((5, 3), 0), parts(5, 100)
+    wanted = sum(2 * d.T @ (d @ w - t) for d, t in zip(data, target, strict=True))
+    np.testing.assert_allclose(names["gradient_of_parameters"], wanted, rtol=1e-4)
+    field = np.concatenate(parts(4, 200))
+    slopes = field - np.roll(field, 1)
+    wanted = 2 * (slopes - np.roll(slopes, -1))
+    np.testing.assert_allclose(names["gradient_of_field"], wanted[4 * RANK :][:4], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(names["gradient_of_all"], sum(parts(3, 300)), rtol=1e-5)
+
+
+CHECKS = {"derivatives.md": check_gradients}
+
+
+@pytest.mark.parametrize("page", [page for page in pages.PAGES if here(page)], ids=lambda page: page.stem)
+def test_page(page, tmp_path):
+    with in_one_folder(tmp_path), jax.enable_x64(False):
+        names = {"__name__": page.stem, **known(page.name)}
+        for block in here(page):
+            printed = run(block, names)
+            if RANK == 0 and block.output is not None:
+                assert printed == block.output, block.place
+    if page.name in CHECKS:
+        CHECKS[page.name](names)
+
+
+@pytest.mark.two_ranks
+def test_every_block_is_somewhere():
+    """Each row of the table is of a block, and names a file or folder that is there."""
+    blocks = [block for page in pages.PAGES for block in pages.blocks(page, "python")]
+    for (page, word), how in ELSEWHERE.items():
+        assert any(block.page == page and word in block.text for block in blocks), (page, word)
+        for file in re.findall(r"tests/[\w/]+(?:\.py)?", how):
+            assert (pages.ROOT / file).exists(), file
+    assert not any(block.output for block in blocks if where(block) and block.page != "interactive.md")
