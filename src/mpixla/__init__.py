@@ -6,7 +6,8 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 import inspect
 import os
 
-# Before anything that imports JAX.
+# Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
+from . import launch as _launch  # noqa: F401
 from .runtime import trampoline as _trampoline  # noqa: F401
 
 # isort: split

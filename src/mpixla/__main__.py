@@ -1,11 +1,13 @@
-"""The installation, seen from the command line: ``python -m mpixla [test | bench]``, alone or under mpirun."""
+"""The command line: ``python -m mpixla [run | test | bench | trace]``, alone or, but for ``run``, under mpirun."""
 
 import argparse
 import sys
 import threading
 
+from . import launch
 from .cli import bench, info, selftest
 from .runtime.command_line import Parser
+from .trace import __main__ as trace
 
 
 def _seconds(text: str) -> float:
@@ -27,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     parser = Parser(
         prog="python -m mpixla",
-        description="Says what is installed, tests it, or measures it. Start it under mpirun to see all ranks.",
+        description="Says what is installed, tests it, or measures it, on all ranks under mpirun; or starts a program.",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("info", help="versions, the MPI in use, ranks and hosts (the default)")
@@ -40,7 +42,17 @@ def main(arguments: list[str] | None = None) -> int:
         help="give up when a check takes longer (default: %(default)g)",
     )
     commands.add_parser("bench", help="latency and bandwidth between ranks by size of message")
-    options = parser.parse_args(arguments)
+    commands.add_parser(launch.NAME, help="starts a program on several ranks, whatever the MPI", add_help=False)
+    commands.add_parser("trace", help="what a job did with its time, from its timelines", add_help=False)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["trace"]:
+        return trace.main(given[1:])
+    if given[:1] == [launch.NAME]:
+        # As a command line it does not come here, but starts before anything of JAX's or MPI's is loaded.
+        parser.error(
+            f"{launch.NAME} starts processes, and cannot be called from Python: python -m mpixla {launch.NAME} ..."
+        )
+    options = parser.parse_args(given)
     if options.command == "test":
         return selftest.run(options.timeout)
     return bench.run() if options.command == "bench" else info.run()

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
+from ..launch.places import started_by
 from ..ops.collective import barrier
 from ..runtime import gpu, native, versions
 from ..runtime.mpi import MPI
@@ -19,28 +20,21 @@ _THREAD_LEVELS = {
     for name in ("THREAD_SINGLE", "THREAD_FUNNELED", "THREAD_SERIALIZED", "THREAD_MULTIPLE")
 }
 
-# Where launchers say how many processes they have started.
-_LAUNCHERS = {
-    "OMPI_COMM_WORLD_SIZE": "Open MPI's mpirun",
-    "PMI_SIZE": "an mpirun or srun that speaks PMI (MPICH, Intel MPI, Cray, Slurm)",
-    "SLURM_STEP_NUM_TASKS": "Slurm's srun",
-}
-
 
 def wrong_launcher() -> str | None:
     """A sentence about processes that were started together and do not know each other, or None."""
     if MPI.COMM_WORLD.Get_size() > 1:
         return None
-    for variable, launcher in _LAUNCHERS.items():
-        started = os.environ.get(variable, "")
-        if started.isdigit() and int(started) > 1:
-            return (
-                f"{variable}={started}: {started} processes were started by {launcher}, but each is an MPI job of its "
-                f"own. The launcher and the MPI that mpi4py has loaded ({mpi_name()}) do not belong together: use this "
-                "MPI's own launcher, point MPI4PY_LIBMPI at the other MPI, or tell srun which one to speak "
-                "(srun --mpi=list)."
-            )
-    return None
+    found = started_by()
+    if found is None:
+        return None
+    variable, launcher, number = found
+    return (
+        f"{variable}={number}: {number} processes were started by {launcher}, but each is an MPI job of its own. The "
+        f"launcher and the MPI that mpi4py has loaded ({mpi_name()}) do not belong together: start the job with python "
+        "-m mpixla run, which finds the MPI's own launcher, point MPI4PY_LIBMPI at the other MPI, or tell srun which "
+        "one to speak (srun --mpi=list)."
+    )
 
 
 def run() -> int:

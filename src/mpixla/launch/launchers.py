@@ -1,0 +1,146 @@
+"""The launchers of MPIs, a row each: what they are called, and what tells them what to do."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from .library import Library
+
+_SECONDS = 30  # that a launcher may take to say its version
+
+
+class NoLauncherError(Exception):
+    """There is none that belongs to the MPI."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all launchers of one MPI have in common."""
+
+    vendors: tuple[str, ...]  # of the libraries that it starts, as mpi4py calls them
+    names: tuple[str, ...]  # of the program, the first one there is
+    says: str  # what it prints with --version, with the version as a group
+    label: tuple[str, ...]  # each line of output with its rank
+    unpinned: tuple[str, ...]  # leaves the pinning to us
+    as_root: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()  # more ranks than cores
+    environment: tuple[tuple[str, str], ...] = ()  # where the user has not set these
+    environment_unpinned: tuple[tuple[str, str], ...] = ()
+    passes_environment: bool = True  # to other hosts
+    srun: tuple[str, ...] = ()  # the languages of Slurm's that it understands, the best first
+
+
+_HYDRA = ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun")
+
+KINDS = (
+    Kind(
+        vendors=("MPICH", "MVAPICH", "MVAPICH2"),
+        names=_HYDRA,
+        says=r"HYDRA build details:\s+Version:\s+(\S+)",
+        label=("-prepend-rank",),
+        unpinned=("-bind-to", "none"),
+        srun=("pmi2", "pmix"),
+    ),
+    Kind(
+        vendors=("Intel MPI",),
+        names=("mpiexec.hydra",),  # mpirun is a script that keeps signals to itself
+        says=r"Intel\(R\) MPI Library.*Version (\d+(?:\.\d+)+)",
+        label=("-prepend-rank",),
+        unpinned=(),
+        environment_unpinned=(("I_MPI_PIN", "0"),),
+        srun=("pmi2", "pmix"),
+    ),
+    Kind(
+        vendors=("Open MPI",),
+        names=("mpirun", "mpirun.openmpi", "mpiexec", "mpiexec.openmpi", "orterun"),
+        says=r"\((?:Open MPI|OpenRTE)\) (\d+(?:\.\d+)+)",
+        label=("--tag-output",),
+        unpinned=("--bind-to", "none"),
+        as_root=("--allow-run-as-root",),
+        crowded=("--map-by", ":OVERSUBSCRIBE"),
+        passes_environment=False,
+        srun=("pmix",),
+    ),
+    Kind(vendors=("Cray MPI", "Cray MPICH"), names=(), says=r"$^", label=(), unpinned=(), srun=("cray_shasta", "pmi2")),
+)
+
+
+def kind_of(library: Library) -> Kind:
+    """The kind of an MPI's launchers.
+
+    Raises:
+        NoLauncherError: if the MPI is one that is not in the table.
+    """
+    for kind in KINDS:
+        if library.vendor in kind.vendors:
+            return kind
+    known = ", ".join(vendor for kind in KINDS for vendor in kind.vendors)
+    raise NoLauncherError(
+        f"mpi4py loads {library}, and how that MPI starts ranks is not known here (only of {known}). Start the program "
+        "with its own launcher: mpirun -n 4 python script.py."
+    )
+
+
+def find(kind: Kind, library: Library) -> Path:
+    """The launcher that belongs to an MPI library: beside it, or on PATH.
+
+    Raises:
+        NoLauncherError: if there is none, with those that there are.
+    """
+    others = []
+    for file in _candidates(kind, library):
+        found = _version_of(file, kind)
+        if found == library.version or (found and library.vendor not in kind.vendors[:1]):
+            return file
+        others.append(f"{file} ({found or 'of another MPI'})")
+    raise NoLauncherError(
+        f"mpi4py loads {library}, and no launcher of this MPI and version was found beside it or on PATH"
+        + (f", but {', '.join(others)}" if others else "")
+        + ". Load or install the launcher of the same MPI, or name it with --launcher."
+    )
+
+
+def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
+    folders = []
+    if library.file:
+        for file in (library.file.resolve(), library.file.absolute()):
+            folders += [parent / "bin" for parent in file.parents]
+    folders += map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
+    seen = set()
+    # Open MPI's takes the name by which it is called apart, and cannot have /bin, which is /usr/bin.
+    for folder in dict.fromkeys(folder.resolve() for folder in folders):
+        for name in kind.names:
+            found = shutil.which(name, path=str(folder))
+            if found and os.path.realpath(found) not in seen:
+                seen.add(os.path.realpath(found))
+                yield Path(found)
+
+
+def _version_of(file: Path, kind: Kind) -> str | None:
+    """The version of a launcher; None if it is of another kind, or does not say."""
+    try:
+        done = subprocess.run(
+            [file, "--version"],
+            env=with_folder(file),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    said = re.search(kind.says, done.stdout + done.stderr)
+    return said.group(1) if said else None
+
+
+def with_folder(launcher: Path) -> dict[str, str]:
+    """The environment in which a launcher finds its own parts first: some are scripts that look for these on PATH."""
+    path = os.environ.get("PATH", os.defpath)
+    if os.path.realpath(shutil.which(launcher.name) or "") == os.path.realpath(launcher):
+        return dict(os.environ)
+    return {**os.environ, "PATH": os.pathsep.join([str(launcher.parent), path])}

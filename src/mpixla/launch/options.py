@@ -1,0 +1,87 @@
+"""The command line of ``python -m mpixla run``."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from ..runtime.program import is_program
+
+_DESCRIPTION = """\
+Starts a program on several ranks, by the launcher of the MPI that mpi4py loads; in an allocation of Slurm's, by srun.
+Each rank gets cores of its own, and XLA as many threads. The program is what Python would take: script.py, -m module
+or -c code, with its arguments."""
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"it must be a whole number, at least 1, but is '{text}'.")
+    return int(text)
+
+
+def _seconds(text: str) -> str:
+    try:
+        ok = 0 < float(text) < 1e9
+    except ValueError:
+        ok = False
+    if not ok:
+        raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
+    return text
+
+
+def _hosts(text: str) -> list[str]:
+    hosts = [host.strip() for host in text.split(",")]
+    if not all(hosts):
+        raise argparse.ArgumentTypeError(f"it must be names of hosts with commas between them, but is '{text}'.")
+    return hosts
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """What the user asks for; ends the process where that cannot be understood.
+
+    Args:
+        arguments: what follows ``run``.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m mpixla run",
+        usage="%(prog)s -n N [options] (script.py | -m module | -c code) [arguments...]",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-n", "--ranks", type=_positive, metavar="N", help="how many; in Slurm by default its tasks")
+    parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
+    )
+    parser.add_argument("--no-pin", action="store_true", help="leave each rank all cores")
+    parser.add_argument("--label", action="store_true", help="put its rank in front of each line of output")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end the job if a call waits longer: MPIXLA_TIMEOUT"
+    )
+    parser.add_argument("--check", action="store_true", help="compare each call between the ranks: MPIXLA_CHECK")
+    parser.add_argument("--trace", type=Path, metavar="DIRECTORY", help="write timelines there: MPIXLA_TRACE")
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="give JAX's own collectives MPI, as python -m mpixla.distributed does",
+    )
+    parser.add_argument("--launcher", type=Path, metavar="FILE", help="use this mpirun, whichever was found")
+    parser.add_argument(
+        "--launcher-args", type=shlex.split, default=[], metavar="'ARGS'", help="further arguments for the launcher"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the command, and do nothing")
+    program = parser.add_argument_group("the program, with its arguments")
+    program.add_argument("script", nargs=argparse.REMAINDER, metavar="script.py", default=[])
+    program.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module")
+    program.add_argument("-c", dest="code", nargs=argparse.REMAINDER, metavar="code")
+    options = parser.parse_args(arguments)
+    options.program = options.script
+    if options.module is not None:
+        options.program = ["-m", *options.module]
+    elif options.code is not None:
+        options.program = ["-c", *options.code]
+    if not is_program(options.program):
+        parser.error("no program was given: end with script.py, -m module or -c code.")
+    if options.script and not options.hosts and not Path(options.script[0]).exists():
+        parser.error(f"there is no file {options.script[0]} here, in {Path.cwd()}.")
+    return options

@@ -1,0 +1,53 @@
+"""Slurm: whether we are in an allocation, and what its srun is told."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+
+_SECONDS = 30  # that srun may take to list its languages
+
+
+def language(understood: Sequence[str]) -> str | None:
+    """The language in which srun is to speak to the MPI, inside an allocation; None if srun cannot start the ranks.
+
+    Args:
+        understood: the languages that the MPI understands, the best first. ``pmix`` is also ``pmix_v4`` and so on.
+    """
+    if not os.environ.get("SLURM_JOB_ID") or not shutil.which("srun"):
+        return None
+    try:
+        done = subprocess.run(
+            ["srun", "--mpi=list"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    spoken = re.findall(r"[\w-]+", done.stdout + done.stderr)
+    return next((each for each in understood if any(s == each or s.startswith(f"{each}_v") for s in spoken)), None)
+
+
+def command(speaks: str, ranks: int | None, threads: int | None, pin: bool, label: bool) -> list[str]:
+    """srun and its options.
+
+    Args:
+        speaks: the language.
+        ranks: how many; None for as many tasks as the allocation has.
+        threads: cores of each; None for as many CPUs per task as the allocation has.
+        pin: whether each gets cores of its own.
+        label: whether each line of output gets its rank.
+    """
+    threads_asked = str(threads) if threads else os.environ.get("SLURM_CPUS_PER_TASK")
+    return [
+        "srun",
+        f"--mpi={speaks}",
+        *([f"--ntasks={ranks}"] if ranks else []),
+        *([f"--cpus-per-task={threads_asked}"] if threads_asked else []),
+        f"--cpu-bind={'cores' if pin else 'none'}",
+        *(["--label"] if label else []),
+    ]

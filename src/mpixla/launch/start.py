@@ -1,0 +1,120 @@
+"""``python -m mpixla run``: from the command line to the launcher, which this process becomes."""
+
+import os
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from math import ceil
+from pathlib import Path
+from typing import NoReturn
+
+from ..runtime import settings, trampoline
+from . import launchers, rank, slurm
+from .library import Library, NoMPIError, loaded
+from .options import parse
+from .places import started_by
+
+_WRONG = 2  # exit status where nothing was started
+
+# Variables that ranks on other hosts are to have, too, by their beginnings.
+_OURS = ("MPIXLA_", "JAX_", "XLA_", "TF_CPP_", "MPI4PY_", "PYTHON", "LD_", "CUDA_", "NCCL_", "UCX_", "OMP_")
+_OF_A_SHELL = ("PATH", "VIRTUAL_ENV", "NPROC")
+
+
+def run(arguments: list[str], python: list[str]) -> NoReturn:
+    """Becomes the launcher of the MPI that mpi4py loads, which starts the ranks.
+
+    Args:
+        arguments: what follows ``run`` on the command line.
+        python: the interpreter with its own options, with which each rank is started.
+    """
+    options = parse(arguments)
+    others = started_by()
+    if others:
+        _refuse(
+            f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
+            "itself: start it once, without a launcher."
+        )
+    try:
+        library = loaded()
+        command, environment = _command(options, library, python)
+    except (NoMPIError, launchers.NoLauncherError) as e:
+        _refuse(str(e))
+    if options.dry_run:
+        changed = [f"{name}={value}" for name, value in environment.items() if os.environ.get(name) != value]
+        print(shlex.join(["env", *changed, *command] if changed else command))
+        raise SystemExit(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as e:
+        _refuse(f"{command[0]} cannot be started: {e.strerror}.")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    sys.stderr.write(f"python -m mpixla run: {sentence}\n")
+    raise SystemExit(_WRONG)
+
+
+def _command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The command, and the environment that it needs."""
+    kind = launchers.kind_of(library)
+    asked = _asked(options)
+    program = [*python, *(["-m", trampoline.LAUNCHER] if options.distributed else []), *options.program]
+    speaks = None if options.launcher or options.hosts else slurm.language(kind.srun)
+    if speaks:
+        head = slurm.command(speaks, options.ranks, options.threads, not options.no_pin, options.label)
+        return [*head, *options.launcher_args, *program], {**os.environ, **asked}
+    if not options.ranks:
+        _refuse(f"how many ranks? Say it with -n. This machine has {_cores_in_words(len(rank.cores()))}.")
+    launcher = options.launcher or launchers.find(kind, library)
+    environment = {**launchers.with_folder(launcher), **asked}
+    for name, value in (*kind.environment, *kind.environment_unpinned):
+        environment.setdefault(name, value)
+    head = [
+        str(launcher),
+        *(kind.as_root if os.geteuid() == 0 else ()),
+        *kind.unpinned,
+        *_where(options, kind, environment),
+        *(kind.label if options.label else ()),
+        *options.launcher_args,
+        "-n",
+        str(options.ranks),
+    ]
+    return [*head, *(_pinned(options, python[0])), *program], environment
+
+
+def _cores_in_words(n: int) -> str:
+    return f"{n} core{'s' * (n > 1)}"
+
+
+def _asked(options: Namespace) -> dict[str, str]:
+    """The variables that options stand for."""
+    asked = {settings.TIMEOUT: options.timeout, settings.CHECK: "1" if options.check else None}
+    if options.trace:
+        asked[settings.TRACE] = str(options.trace.absolute())
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _where(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
+    """What tells the launcher on which hosts how many ranks are."""
+    if not options.hosts:
+        return list(kind.crowded) if options.ranks > len(rank.cores()) else []
+    each = ceil(options.ranks / len(options.hosts))
+    if kind.passes_environment:
+        return ["-hosts", ",".join(options.hosts), "-ppn", str(each)]
+    passed = [name for name in sorted(environment) if name in _OF_A_SHELL or name.startswith(_OURS)]
+    return [
+        "--host",
+        ",".join(f"{host}:{each}" for host in options.hosts),
+        *(word for name in passed for word in ("-x", name)),
+    ]
+
+
+def _pinned(options: Namespace, python: str) -> list[str]:
+    """What takes a rank's share of the cores, and becomes the program."""
+    if options.no_pin:
+        return []
+    return [python, "-I", "-S", str(Path(rank.__file__)), str(options.threads or rank.AUTO)]

@@ -1,0 +1,396 @@
+"""``python -m mpixla run``: it finds this MPI's launcher, gives each rank its cores, and becomes the launcher."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mpi4py import MPI
+
+from mpixla.launch import launchers, library, options, places, rank, slurm
+
+VENDOR, VERSION = MPI.get_vendor()
+RUN = [sys.executable, "-m", "mpixla", "run"]
+LAUNCHED = {name for name in os.environ if name.startswith(("PMI", "OMPI_", "SLURM", "HYDRA", "MPI_LOCAL", "NPROC"))}
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHED} | {"PYTHONUNBUFFERED": ""}
+
+
+def run(*arguments, timeout=60, before=(), cwd=None, **environment):
+    """The command as a user gives it, which must end."""
+    command = [*before, *RUN, *map(str, arguments)]
+    return subprocess.run(
+        command,
+        env=ENVIRONMENT | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def lines_of(done):
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+TOTAL = """
+import sys
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+total = mpixla.allreduce(jnp.ones(2) + MPI.COMM_WORLD.rank, op=MPI.SUM)
+print(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, total, sys.argv[1:], __name__)
+"""
+
+
+@pytest.mark.parametrize("form", ["script", "module", "code"])
+def test_program_in_each_form(tmp_path, form):
+    (tmp_path / "total.py").write_text(TOTAL)
+    program = {"script": ["total.py"], "module": ["-m", "total"], "code": ["-c", TOTAL]}[form]
+    done = run("-n", 3, *program, "-n", "7", "--check", "-m", cwd=tmp_path)
+    assert lines_of(done) == [f"{r} 3 [6. 6.] ['-n', '7', '--check', '-m'] __main__" for r in range(3)]
+
+
+CORES = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['NPROC'])"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_each_rank_has_cores_of_its_own(ranks):
+    cores = rank.cores()
+    if len(cores) < ranks:
+        pytest.skip(f"this test needs {ranks} cores, and this process may use {len(cores)}")
+    each = len(cores) // ranks
+    cpus = [sorted(set().union(*cores[r * each : (r + 1) * each])) for r in range(ranks)]
+    assert lines_of(run("-n", ranks, "-c", CORES)) == sorted(f"{mine} {each}" for mine in cpus)
+
+
+def test_cores_that_the_user_has_left(tmp_path):
+    """Where the process may not use all, as with taskset, its ranks may not either."""
+    if not shutil.which("taskset"):
+        pytest.skip("there is no taskset here")
+    last = max(os.sched_getaffinity(0))
+    assert lines_of(run("-n", 1, "-c", CORES, before=["taskset", "-c", str(last)])) == [f"[{last}] 1"]
+    everything = sorted(os.sched_getaffinity(0))
+    assert lines_of(run("-n", 1, "--no-pin", "-c", "import os; print(sorted(os.sched_getaffinity(0)))")) == [
+        str(everything)
+    ]
+
+
+def test_more_ranks_than_cores():
+    """They share the cores, and each computes with one thread."""
+    everything, ranks = sorted(os.sched_getaffinity(0)), len(rank.cores()) + 1
+    assert lines_of(run("-n", ranks, "-c", CORES)) == [f"{everything} 1"] * ranks
+    assert lines_of(run("-n", 1, "--threads", ranks, "-c", CORES)) == [f"{everything} {ranks}"]
+    assert lines_of(run("-n", 1, "-c", CORES, NPROC="17"))[0].endswith(" 17")  # what the user says, holds
+
+
+def test_xla_computes_with_so_many_threads():
+    code = """
+import os, jax.numpy as jnp
+jnp.ones(3).block_until_ready()
+names = [open(f"/proc/self/task/{t}/comm").read() for t in os.listdir("/proc/self/task")]
+print(sum(name.startswith("tf_XLAEigen") for name in names))
+"""
+    assert lines_of(run("-n", 2, "--threads", 1, "-c", code)) == ["1", "1"]
+    assert lines_of(run("-n", 1, "--threads", 3, "-c", code)) == ["3"]
+
+
+def test_options_are_variables(tmp_path):
+    code = "import os; print(*(os.environ.get('MPIXLA_' + name) for name in ('TIMEOUT', 'CHECK', 'TRACE')))"
+    assert lines_of(run("-n", 1, "--timeout", 50, "--check", "--trace", "t", "-c", code, cwd=tmp_path)) == [
+        f"50 1 {tmp_path}/t"
+    ]
+    assert lines_of(run("-n", 1, "-c", code)) == ["None None None"]
+
+
+def test_label():
+    done = lines_of(run("-n", 2, "--label", "-c", "print('hello')"))
+    assert [re.search(r"\b([01])\](?:<stdout>:)? ?hello$", line).group(1) for line in done] == ["0", "1"]
+
+
+def test_distributed():
+    code = """
+import mpixla.distributed; mpixla.distributed.initialize()
+import jax, jax.numpy as jnp
+mesh = jax.make_mesh((2,), ("i",))
+x = jax.make_array_from_callback((4,), jax.NamedSharding(mesh, jax.P("i")), lambda at: jnp.arange(4.0)[at])
+print(jax.process_count(), jax.jit(jnp.sum)(x))
+"""
+    assert lines_of(run("-n", 2, "--distributed", "-c", code)) == ["2 6.0"] * 2
+
+
+def test_options_of_python():
+    done = run("-n", 2, "--no-pin", "-c", "import sys; print(sys.flags.dev_mode, sys.flags.optimize)")
+    assert lines_of(done) == ["False 0"] * 2
+    code = "import sys; print(sys.flags.dev_mode, sys.flags.optimize)"
+    for before in (["-X", "dev", "-Om", "mpixla"], ["-X", "dev", "-O", "-mmpixla"]):
+        command = [sys.executable, *before, "run", "-n", "2", "--no-pin", "-c", code]
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+        assert lines_of(done) == ["True 1"] * 2
+
+
+def test_dry_run_is_the_command(tmp_path):
+    """What it prints does the same, given to a shell."""
+    (tmp_path / "total.py").write_text(TOTAL)
+    printed = run("-n", 2, "--timeout", 55, "--dry-run", "total.py", "it's", cwd=tmp_path)
+    assert len(lines_of(printed)) == 1
+    assert "MPIXLA_TIMEOUT=55" in printed.stdout
+    done = subprocess.run(
+        printed.stdout,
+        shell=True,
+        env=ENVIRONMENT,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert lines_of(done) == [f"""{r} 2 [3. 3.] ["it's"] __main__""" for r in range(2)]
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_exit_status(status):
+    assert run("-n", 2, "-c", f"import sys; sys.exit({status})").returncode == status
+
+
+WAIT = """
+import time, mpixla
+print("ready", flush=True)
+time.sleep(1000)  # TEST-RUN
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_signals_end_the_ranks(tmp_path, number):
+    script = tmp_path / "wait.py"
+    script.write_text(WAIT)
+    with subprocess.Popen(
+        [*RUN, "-n", "2", script],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        for _ in range(2):
+            assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        try:
+            process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail(f"{number.name} did not end the job")
+    assert process.returncode != 0
+    until = time.monotonic() + 10
+    while left := _processes_with(str(script)):
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
+def _processes_with(text):
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            try:
+                command = (folder / "cmdline").read_bytes().decode()
+            except OSError:
+                continue
+            if text in command:
+                found.append(command.replace("\0", " "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["-n", "2"], "no program was given"),
+        (["-n", "2", "nowhere.py"], "there is no file nowhere.py here"),
+        (["-n", "0", "x.py"], "it must be a whole number, at least 1, but is '0'"),
+        (["-n", "two", "x.py"], "it must be a whole number, at least 1, but is 'two'"),
+        (["-n", "2", "--timeout", "-1", "x.py"], "it must be a number of seconds greater than 0, but is '-1'"),
+        (["-n", "2", "--hosts", "a,,b", "x.py"], "it must be names of hosts with commas between them"),
+        (["-c", "pass"], "how many ranks? Say it with -n"),
+        (["-n", "2", "--launcher", "/nowhere/mpirun", "-c", "pass"], "/nowhere/mpirun cannot be started: No such file"),
+        (["-n", "2", "--rank", "2", "-c", "pass"], "unrecognized arguments: --rank"),
+    ],
+)
+def test_bad_command_line(arguments, sentence):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "python -m mpixla run: " in done.stderr
+    assert sentence in " ".join(done.stderr.split())
+
+
+def test_inside_a_job(job):
+    done = job(
+        2,
+        "import sys, subprocess; sys.exit(subprocess.run(sys.argv[1:]).returncode)",
+        *RUN,
+        "-n",
+        "2",
+        "-c",
+        "1",
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "start it once, without a launcher" in done.stderr
+
+
+def test_no_mpi_library():
+    done = run("-n", 2, "-c", "pass", MPI4PY_LIBMPI="/nowhere/libmpi.so", MPI4PY_MPIABI="mpiabi")
+    if done.returncode == 0:
+        pytest.skip("this mpi4py was built for one MPI")
+    assert done.returncode == 2
+    assert "no MPI library was found that mpi4py can load" in done.stderr
+
+
+# Launchers that are not here: what is chosen, and what it is told.
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Puts programs that print a text onto PATH, which then has nothing else: programs(name=text) -> their folder."""
+
+    def make(folder="bin", **texts):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        for name, text in texts.items():
+            file = tmp_path / folder / name.replace("_", ".")
+            file.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+            file.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path / folder}:/bin")
+        return tmp_path / folder
+
+    for name in [*places._LAUNCHERS, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK"]:
+        monkeypatch.delenv(name, raising=False)
+    return make
+
+
+HYDRA = "HYDRA build details:\n    Version:                                 {}"
+OPEN_MPI = "mpirun.openmpi (OpenRTE) {}\n\nReport bugs to"
+INTEL = "Intel(R) MPI Library for Linux* OS, Version {} Build 20260626 (id: b44796a)"
+SAID = {"MPICH": HYDRA, "Open MPI": OPEN_MPI, "Intel MPI": INTEL}
+
+
+@pytest.mark.parametrize("vendor", SAID)
+def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
+    """Others of the same name on PATH, of other MPIs and of other versions, are passed over; none is told of all."""
+    mine = library.Library(vendor, "4.9.1", tmp_path / "mpi/lib/libmpi.so.12")
+    kind = launchers.kind_of(mine)
+    others = {other: said for other, said in SAID.items() if other != vendor}
+    names = dict(zip(kind.names, (said.format("4.9.1") for said in others.values()), strict=False))
+    names[kind.names[-1]] = SAID[vendor].format("4.9.2")
+    folder = programs(**{name.replace(".", "_"): said for name, said in names.items()})
+    with pytest.raises(launchers.NoLauncherError) as refused:
+        launchers.find(kind, mine)
+    assert f"{vendor} 4.9.1 ({tmp_path}/mpi/lib/libmpi.so.12)" in str(refused.value)
+    assert f"{folder / kind.names[-1]} (4.9.2)" in str(refused.value)
+    (tmp_path / "mpi/lib").mkdir(parents=True)
+    programs("mpi/bin", **{kind.names[0].replace(".", "_"): SAID[vendor].format("4.9.1")})
+    programs()  # PATH as before
+    assert launchers.find(kind, mine) == tmp_path / "mpi/bin" / kind.names[0]
+
+
+def test_an_mpi_that_is_not_known():
+    with pytest.raises(launchers.NoLauncherError, match=r"mpi4py loads LAM 7\.1, and how that MPI starts ranks is not"):
+        launchers.kind_of(library.Library("LAM", "7.1", None))
+
+
+def test_this_mpi_has_its_launcher():
+    """The one that every other test here has used."""
+    found = library.loaded()
+    assert (found.vendor, found.version) == (VENDOR, ".".join(map(str, VERSION)))
+    assert found.file is not None
+    assert found.file.exists()
+    launchers.find(launchers.kind_of(found), found)
+
+
+CLUSTER = "MPI plugin types are...\n\tnone\n\tpmi2\n\tcray_shasta\n\tpmix_v4"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "language"),
+    [("MPICH", "pmi2"), ("Intel MPI", "pmi2"), ("Open MPI", "pmix"), ("Cray MPICH", "cray_shasta")],
+)
+def test_slurm(programs, monkeypatch, vendor, language):
+    kind = launchers.kind_of(library.Library(vendor, "1.0", None))
+    programs(srun=CLUSTER)
+    assert slurm.language(kind.srun) is None  # not in an allocation
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    assert slurm.language(kind.srun) == language
+    assert slurm.command(language, None, None, True, False) == ["srun", f"--mpi={language}", "--cpu-bind=cores"]
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "6")
+    assert shlex.join(slurm.command(language, 8, None, True, True)) == (
+        f"srun --mpi={language} --ntasks=8 --cpus-per-task=6 --cpu-bind=cores --label"
+    )
+    assert "--cpus-per-task=4 --cpu-bind=none" in shlex.join(slurm.command(language, 8, 4, False, True))
+    programs(srun="MPI plugin types are...\n\tnone")
+    assert slurm.language(kind.srun) is None
+
+
+@pytest.mark.parametrize(("vendor", "says"), [("MPICH", "-hosts a,b -ppn 2"), ("Open MPI", "--host a:2,b:2 -x ")])
+def test_hosts(programs, vendor, says, monkeypatch):
+    from mpixla.launch import start
+
+    programs()
+    monkeypatch.setenv("MPIXLA_GPU_TRANSPORT", "host")
+    monkeypatch.setenv("SECRET", "stays here")
+    asked = options.parse(["-n", "3", "--hosts", "a,b", "--launcher", "/opt/mpirun", "--timeout", "5", "x.py"])
+    command, environment = start._command(asked, library.Library(vendor, "1.0", None), ["python"])
+    said = shlex.join(command)
+    assert says in said
+    assert said.startswith("/opt/mpirun ")
+    assert said.endswith(f"-n 3 python -I -S {rank.__file__} auto python x.py")
+    assert environment["MPIXLA_TIMEOUT"] == "5"
+    passed = {command[i + 1] for i, word in enumerate(command) if word == "-x"}
+    assert not passed or {"MPIXLA_TIMEOUT", "MPIXLA_GPU_TRANSPORT", "PATH"} <= passed
+    assert "SECRET" not in passed
+
+
+# Shares of cores
+
+
+@pytest.mark.parametrize(
+    ("ranks", "threads", "expected"),
+    [
+        (1, None, [({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 5)]),
+        (2, None, [({0, 1, 2, 3}, 2), ({4, 5, 6, 7}, 2)]),
+        (5, None, [({2 * i, 2 * i + 1}, 1) for i in range(5)]),
+        (6, None, [(None, 1)] * 6),
+        (2, 1, [({0, 1}, 1), ({2, 3}, 1)]),
+        (2, 3, [(None, 3)] * 2),
+    ],
+)
+def test_shares(ranks, threads, expected):
+    """Of five cores of two CPUs each: whole cores, equally many for each rank, or none for itself."""
+    cores = [{2 * i, 2 * i + 1} for i in range(5)]
+    assert [rank.share(cores, place, ranks, threads) for place in range(ranks)] == expected
+
+
+def test_cores_side_by_side(monkeypatch, tmp_path):
+    """Two packages, whose CPUs are numbered in turns, with two threads a core: neighbours come one after the other."""
+    for cpu in range(8):
+        topology = tmp_path / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{cpu % 2}\n")
+        (topology / "core_id").write_text(f"{cpu // 2 % 2}\n")
+        (tmp_path / f"cpu{cpu}" / f"node{cpu % 2}").mkdir()
+    monkeypatch.setattr(rank, "_CPUS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert rank.cores() == [{0, 4}, {2, 6}, {1, 5}, {3, 7}]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 5, 6})
+    assert rank.cores() == [{4}, {6}, {1, 5}]
+
+
+def test_help_has_every_option(capsys):
+    with pytest.raises(SystemExit):
+        options.parse(["--help"])
+    said = capsys.readouterr().out
+    assert all(option in said for option in ("--hosts", "--timeout", "--check", "--trace", "--dry-run", "--no-pin"))
