@@ -5,9 +5,11 @@ The output of scripts is compared with what pages show.
 
 import re
 import shlex
-from collections import Counter
+import subprocess
+import sys
 
 import pages
+from launch.test_run import ENVIRONMENT
 
 # Commands that need no more than a word on who runs them. A file or folder of tests must be there.
 ELSEWHERE = {
@@ -16,6 +18,7 @@ ELSEWHERE = {
     "pip install .": "Makefile: every environment is made by it",
     "pip install mpich": "Makefile: every environment is made by it",
     'pip install "jax[cuda13]" mpich .': "it takes a GPU",
+    "python -m mpixla run -n 2 sum.py": "test_program_for_gpus, below, on CPUs",
     "make demo": ".ci/run",
     "make test": ".ci/run",
     "module load openmpi": "it takes a site's modules",
@@ -34,16 +37,17 @@ ELSEWHERE = {
         for command in ("", " test", " bench")
     },
     "mpirun -n 4 python -m mpixla.distributed script.py": "tests/launch/test_distributed.py",
-    "mpirun -n 4 python -m mpixla.compat mpi4jax-tokens model.py --days 10": "tests/launch/test_compat.py",
+    "python -m mpixla run -n 4 --distributed script.py": "tests/launch/test_run.py",
+    "python -m mpixla run -n 4 -m mpixla.compat mpi4jax-tokens model.py --days 10": "tests/launch/test_compat.py",
     "mpirun -n 4 --with-ft ulfm --mca async_mpi_finalize 1 python examples/survive.py --kill 2 --at 70": (
         "tests/launch/test_survive.py"
     ),
-    "MPIXLA_CHECK=1 mpirun -n 4 python model.py": "tests/launch/test_check.py",
-    "MPIXLA_TRACE=build/traces mpirun -n 4 python examples/uneven.py": "tests/examples/test_uneven.py",
+    "python -m mpixla run -n 4 --check model.py": "tests/launch/test_run.py",
+    "python -m mpixla run -n 4 --trace build/traces examples/uneven.py": "tests/examples/test_uneven.py",
     "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
     "python -m mpixla run -n 4 examples/shallow_water.py --days 1": "tests/examples/test_shallow_water.py",
-    "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_check.py",
-    "mpirun -n 2 python sum.py": "test_program_for_gpus, below, on CPUs",
+    "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_run.py",
+    "python -m mpixla run -n 3 --timeout 60 program.py": "test_program_that_hangs, below",
     "mpirun -n 3 -genv MPIXLA_TIMEOUT 60 python program.py": "test_program_that_hangs, below",
     "mpirun -n 3 -x MPIXLA_TIMEOUT=60 python program.py": "test_program_that_hangs, below",
     "export JAX_COMPILATION_CACHE_DIR=$HOME/.cache/jax": "tests/launch/test_turns.py",
@@ -89,10 +93,15 @@ def shown():
                 yield page, block, command, output
 
 
+def is_compared(block, command):
+    """Whether the command starts a script that the page shows, with its output below."""
+    return block.language == "console" and SCRIPT.match(command) is not None
+
+
 def test_every_command_is_run_or_explained():
-    found = Counter(command for *_, command, _ in shown())
-    assert {command for command in found if command not in ELSEWHERE and not SCRIPT.match(command)} == set()
-    assert set(ELSEWHERE) <= set(found), "commands that are on no page"
+    found = {command: is_compared(block, command) for _, block, command, _ in shown()}
+    assert [command for command, compared in found.items() if not compared and command not in ELSEWHERE] == []
+    assert [command for command in ELSEWHERE if command not in found] == []
     for how in ELSEWHERE.values():
         for file in re.findall(r"tests/[\w/]+(?:\.py)?|^Makefile|^noxfile\.py|^\.ci/run|docs/\w+\.md", how):
             assert (pages.ROOT / file).exists(), file
@@ -107,16 +116,33 @@ def script(page, name, before):
     return "".join(block.text for block in blocks[first:])
 
 
-def test_scripts_print_what_pages_show(job):
-    """Those of README.md are run by test_readme.py."""
+def typed(command, folder):
+    """What a command prints that begins with `python`."""
+    program, *arguments = shlex.split(command)
+    assert program == "python"
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=ENVIRONMENT,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_scripts_print_what_pages_show(tmp_path):
     compared = []
     for page, block, command, output in shown():
-        if (found := SCRIPT.match(command)) and page.parent == pages.DOCS:
-            ranks, name = int(found[1]), found[2]
-            printed = job(ranks, script(page, name, block.line), timeout=120).stdout
-            assert printed.startswith(output), block.place
-            compared.append((page.name, ranks))
-    assert compared == [("tutorial.md", 4), ("tutorial.md", 1)]
+        if is_compared(block, command):
+            found = SCRIPT.match(command)
+            (tmp_path / found[2]).write_text(script(page, found[2], block.line))
+            assert typed(command, tmp_path).startswith(output), block.place
+            compared.append((page.name, found[1]))
+    assert compared == [("README.md", "4"), ("tutorial.md", "4"), ("tutorial.md", "1")]
 
 
 def test_program_that_hangs(job):

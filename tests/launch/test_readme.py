@@ -25,13 +25,6 @@ SHARED = {
 OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in (*native.ops, *native.request_ops)))
 
 
-def test_example_prints_what_the_readme_says(job):
-    code = re.search(r"```python\n(# sum.py\n.*?)```", README, re.DOTALL)[1]
-    command, output = re.search(r"```console\n(\$ .*?)\n(.*?)```", README, re.DOTALL).groups()
-    assert command == "$ python -m mpixla run -n 4 sum.py"
-    assert job(4, code).stdout == output
-
-
 def test_table_of_operations():
     """One row an operation, with the signature that it has."""
     page = (DOCS / "reference.md").read_text()

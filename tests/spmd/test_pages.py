@@ -19,7 +19,7 @@ RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 
 # Pages, or blocks of them by a word in their code, that run elsewhere, and where; or why they cannot.
 ELSEWHERE = {
-    ("README.md", ""): "tests/launch/test_readme.py, on four ranks",
+    ("README.md", ""): "tests/launch/test_pages_commands.py, on four ranks",
     ("checkpoints.md", "import orbax"): "tests/ecosystem/test_checkpoints.py, since it takes a library",
     ("distributed.md", ""): "tests/launch/test_distributed.py, since the launcher comes before JAX",
     ("faults.md", ""): "tests/launch/test_survive.py, which runs the program that this is the core of",
