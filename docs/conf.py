@@ -60,6 +60,10 @@ html_show_sourcelink = False
 html_theme_options = {
     "show_toc_level": 2,
     "show_navbar_depth": 1,
+    "navbar_start": [],
+    "navbar_center": [],
+    "navbar_end": [],
+    "navbar_persistent": [],
     "home_page_in_toc": True,
     "use_download_button": False,
     "use_fullscreen_button": False,
@@ -96,7 +100,19 @@ def analyze_without_overloads(self: ModuleAnalyzer) -> None:
     self.overloads = {}
 
 
+def on_this_site(app: Any, page: str, source: list[str]) -> None:
+    """Makes links to files of the folder above links to the pages that include them; names of files become words."""
+    up = "../" * (page.count("/") + 1)
+    source[0] = re.sub(
+        rf"\]\({re.escape(up)}(ARCHITECTURE|CONTRIBUTING|CHANGELOG)\.md",
+        lambda found: f"]({'../' * page.count('/')}{found[1].lower()}.md",
+        source[0],
+    )
+    source[0] = re.sub(r"\[(?:docs/)?([a-z]\w*)\.md\]\(", lambda found: f"[{found[1].replace('_', ' ')}](", source[0])
+
+
 def setup(app: Any) -> None:
     """Sphinx calls it."""
+    app.connect("source-read", on_this_site)
     ModuleAnalyzer.analyze = analyze_without_overloads
     app.connect("autodoc-process-docstring", link)

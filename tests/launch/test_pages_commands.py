@@ -46,6 +46,8 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --trace build/traces examples/uneven.py": "tests/examples/test_uneven.py",
     "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
     "python -m mpixla run -n 4 examples/shallow_water.py --days 1": "tests/examples/test_shallow_water.py",
+    "python -m mpixla run -n 2 examples/shallow_water.py --save jet.png": "tests/examples/test_shallow_water.py",
+    "python -m mpixla run -n 2 examples/overlap.py": "tests/examples/test_overlap.py",
     "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 3 --timeout 60 program.py": "test_program_that_hangs, below",
     "mpirun -n 3 -genv MPIXLA_TIMEOUT 60 python program.py": "test_program_that_hangs, below",
@@ -142,7 +144,7 @@ def test_scripts_print_what_pages_show(tmp_path):
             (tmp_path / found[2]).write_text(script(page, found[2], block.line))
             assert typed(command, tmp_path).startswith(output), block.place
             compared.append((page.name, found[1]))
-    assert compared == [("README.md", "4"), ("tutorial.md", "4"), ("tutorial.md", "1")]
+    assert compared == [("README.md", "4"), ("index.md", "4"), ("tutorial.md", "4"), ("tutorial.md", "1")]
 
 
 def test_program_that_hangs(job):
