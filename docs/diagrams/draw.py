@@ -107,7 +107,7 @@ def life_of_a_call() -> Drawing:
         "Tracing and compiling",
         "once for each shape",
         [
-            ("`allreduce(x, op)`\nall arguments are checked", BLUE),
+            ("`allreduce(x, op)`\narguments are checked", BLUE),
             ("a primitive\nwith an ordered effect", BLUE),
             ("lowered: a custom call\nwith a token", AMBER),
             ("compiled by XLA,\nsealed in one program", AMBER),

@@ -1,5 +1,6 @@
 """The README and the pages of reference say what is so."""
 
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -62,3 +63,22 @@ def test_matrix_is_up_to_date():
     tests = ROOT / "tests"
     printed = subprocess.run([sys.executable, tests / "matrix.py"], capture_output=True, text=True, check=True).stdout
     assert (DOCS / "matrix.md").read_text() == printed, "run: python tests/matrix.py > docs/matrix.md"
+
+
+def test_diagrams_are_up_to_date():
+    path = DOCS / "diagrams" / "draw.py"
+    found = importlib.util.spec_from_file_location("draw", path)
+    draw = importlib.util.module_from_spec(found)
+    found.loader.exec_module(draw)
+    drawn = {f"{diagram.__name__}.svg": str(diagram()) for diagram in draw.DIAGRAMS}
+    assert drawn == {file.name: file.read_text() for file in path.parent.glob("*.svg")}, "run: docs/diagrams/draw.py"
+
+
+def test_every_example_is_shown():
+    page = (DOCS / "examples.md").read_text()
+    for example in (ROOT / "examples").glob("*.py"):
+        if example.stem != "showing":  # what the others share
+            assert f"](../examples/{example.name})" in page, example
+            assert f"examples/{example.name}" in page.split(f"](../examples/{example.name})")[1], "its command"
+    for picture in (DOCS / "gallery").iterdir():
+        assert f"(gallery/{picture.name})" in page, picture
