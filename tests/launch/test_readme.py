@@ -59,6 +59,14 @@ def test_every_environment_variable_is_explained():
     )
 
 
+def test_every_option_of_run_is_explained():
+    told = subprocess.run([sys.executable, "-m", "mpixla", "run", "--help"], capture_output=True, text=True, check=True)
+    page = (DOCS / "environment.md").read_text().partition("## Starting a job")[2]
+    options = set(re.findall(r"^  (?:-\w \w, )?(--[\w-]+)", told.stdout, re.MULTILINE)) - {"--help"}
+    assert len(options) > 8
+    assert options == set(re.findall(r"(?<=`)--[\w-]+", page))
+
+
 def test_matrix_is_up_to_date():
     tests = ROOT / "tests"
     printed = subprocess.run([sys.executable, tests / "matrix.py"], capture_output=True, text=True, check=True).stdout
