@@ -94,6 +94,21 @@ def test_info(run, launch):
     )
 
 
+@pytest.mark.parametrize("ranks", [[], ["-n", "4"]], ids=["as allocated", "four"])
+def test_run(run, ranks):
+    """``python -m mpixla run`` in an allocation is srun."""
+    done = run(
+        shlex.join(
+            ["salloc", "--nodes=2", "--ntasks=2", "--overcommit", "python", "-m", "mpixla", "run", *ranks, "steps.py"]
+        )
+    )
+    assert done.returncode == 0, done.stderr
+    number = 4 if ranks else 2
+    assert sorted(done.stdout.splitlines()) == [f"rank {r} {[float(number)] * 3}" for r in range(number)]
+    shown = run("salloc --nodes=2 --ntasks=2 python -m mpixla run --dry-run steps.py")
+    assert f"srun --mpi={LANGUAGE} --cpu-bind=cores " in shown.stdout
+
+
 def test_selftest(run):
     done = run(f"{SRUN} python -m mpixla test")
     assert done.returncode == 0, done.stderr
