@@ -115,13 +115,14 @@ def test_selftest(run):
     assert done.stdout.splitlines()[-1].endswith("checks passed on 2 ranks.")
 
 
-def test_four_ranks_of_a_batch_job(run, tmp_path):
+@pytest.mark.parametrize("start", [f"srun --mpi={LANGUAGE} python", "python -m mpixla run"], ids=["srun", "run"])
+def test_four_ranks_of_a_batch_job(run, tmp_path, start):
     script = f"""\
     #!/bin/bash
     #SBATCH --nodes=2
     #SBATCH --ntasks-per-node=2
     #SBATCH --output=out
-    srun --mpi={LANGUAGE} python steps.py
+    {start} steps.py
     """
     (tmp_path / "job.sh").write_text(textwrap.dedent(script))
     done = run("sbatch --wait job.sh")
