@@ -128,7 +128,8 @@ def test_four_ranks_of_a_batch_job(run, tmp_path, start):
     done = run("sbatch --wait job.sh")
     said = (tmp_path / "out").read_text()
     assert done.returncode == 0, said
-    assert sorted(said.splitlines()) == [f"rank {rank} [4.0, 4.0, 4.0]" for rank in range(4)]
+    lines = [line for line in said.splitlines() if "lacks support for cpu binding" not in line]  # the tests' Slurm
+    assert sorted(lines) == [f"rank {rank} [4.0, 4.0, 4.0]" for rank in range(4)]
 
 
 def test_jax_s_own_collectives(run, tmp_path):
