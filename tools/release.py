@@ -39,7 +39,8 @@ def versions(root: Path = ROOT) -> dict[str, str]:
 
 def released(root: Path = ROOT) -> str | None:
     """The date of the newest version in the changes, or nothing where it has none yet."""
-    match = re.search(r"^## \d\S*(?: - (\d{4}-\d\d-\d\d))?$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    title = re.search(r"^## \d.*$", (root / "CHANGELOG.md").read_text(), re.MULTILINE)
+    match = title and re.fullmatch(r"## \S+ - (\d{4}-\d\d-\d\d)", title[0])
     return match[1] if match else None
 
 
@@ -118,8 +119,8 @@ def listing(folder: Path, repository: str | None) -> str:
             "REPOSITORY=https://... makes them whole. The release workflow says it by itself."
         )
     lines += [
-        f"  - git tag v{version} && git push origin v{version}: .github/workflows/wheels.yml builds all this again, tries",
-        "    it on the machines that this one is not, and puts it on PyPI.",
+        f"  - git tag v{version} && git push origin v{version}: .github/workflows/wheels.yml builds all this again,",
+        "    tries it on machines of other kinds, and puts it on PyPI.",
         "  - Then packaging/conda/recipe.yaml goes to conda-forge, as its first lines say.",
     ]
     return "\n".join(lines)
