@@ -487,18 +487,17 @@ RELEASE_WHEELS ?= wheel
 TAG ?=
 REPOSITORY ?=
 
-release: export SOURCE_DATE_EPOCH = $(shell git log -1 --format=%ct)
 release: $(DIST_VENV)/installed
 	@$(DIST_BIN)/python -m pip install --quiet --disable-pip-version-check check-wheel-contents twine
 	@rm -rf $(RELEASE)
 	@$(DIST_BIN)/python tools/release.py source $(RELEASE) $(if $(TAG),--tag '$(TAG)') $(if $(REPOSITORY),--repository '$(REPOSITORY)')
-	@mkdir $(RELEASE)/build && ln -s ../../dist-venv $(RELEASE)/$(DIST_VENV)
-	$(MAKE) --no-print-directory -C $(RELEASE) $(RELEASE_WHEELS) sdist
+	@ln -s ../../dist-venv $(RELEASE)/$(DIST_VENV)
+	SOURCE_DATE_EPOCH=$$(cut -d ' ' -f 2 $(RELEASE)/build/commit) $(MAKE) --no-print-directory -C $(RELEASE) $(RELEASE_WHEELS) sdist
 	$(DIST_BIN)/twine check --strict $(RELEASE)/dist/*
 	$(DIST_BIN)/check-wheel-contents $(RELEASE)/dist/*.whl
 	$(MAKE) --no-print-directory -C $(RELEASE) try-dist
 	@mkdir -p dist && rm -f dist/*.whl dist/*.tar.gz && cp $(RELEASE)/dist/*.whl $(RELEASE)/dist/*.tar.gz dist
-	@$(DIST_BIN)/python tools/release.py list dist $(if $(REPOSITORY),--repository '$(REPOSITORY)')
+	@$(DIST_BIN)/python tools/release.py list dist $(RELEASE) $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 
 # The same wheel under many Pythons, versions of JAX and MPIs: noxfile.py says which. SUITE= names tests, if not all.
 test-matrix: wheel

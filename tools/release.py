@@ -18,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SUMS = "SHA256SUMS"
+# In the folder of the source: which commit it is, and its time, in seconds.
+COMMIT = "build/commit"
 # A link's target in Markdown, after what shows whether it is a picture.
 LINK = re.compile(r"(!?)(\[[^\[\]]*\]\()([^()\s]+)(?=\))")
 
@@ -79,8 +81,10 @@ def source(folder: Path, tag: str | None, repository: str | None) -> None:
         raise ValueError(f"The tag is {tag}, but pyproject.toml has version {version}, whose tag is v{version}.")
     if tag and not released():
         raise ValueError(f'CHANGELOG.md has no date for {version}: make its title "## {version} - YYYY-MM-DD".')
-    folder.mkdir(parents=True)
-    with tarfile.open(fileobj=BytesIO(git("archive", "HEAD"))) as archive:
+    commit, seconds = git("log", "-1", "--format=%h %ct").decode().split()
+    (folder / COMMIT).parent.mkdir(parents=True)
+    (folder / COMMIT).write_text(f"{commit} {seconds}\n")
+    with tarfile.open(fileobj=BytesIO(git("archive", commit))) as archive:
         archive.extractall(folder, filter="data")
     if repository:
         name = f"v{version}"
@@ -102,21 +106,21 @@ def fitting(files: Sequence[Path]) -> list[Path]:
     return [file for file in files if file.suffix != ".whl" or parse_wheel_filename(file.name)[3] & here]
 
 
-def listing(folder: Path, repository: str | None) -> str:
-    """Writes the checksums, and says what there is and what comes next."""
+def listing(folder: Path, built: Path, repository: str | None) -> str:
+    """Writes the checksums of what was built from that source, and says what there is and what comes next."""
     files = sorted(file for file in folder.iterdir() if file.suffix in (".whl", ".gz"))
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (folder / SUMS).write_text(sums)
-    version = versions()["pyproject.toml"]
-    commit = git("rev-parse", "--short", "HEAD").decode().strip()
+    version = versions(built)["pyproject.toml"]
+    commit = (built / COMMIT).read_text().split()[0]
     lines = [f"\n{folder} has mpixla {version}, commit {commit}, and nothing was uploaded:", sums, "Next:"]
-    if not released():
+    if not released(built):
         lines.append(f'  - Make the title in CHANGELOG.md "## {version} - YYYY-MM-DD", and commit that.')
     if not repository:
         count = len(relative_links((ROOT / "README.md").read_text()))
         lines.append(
             f"  - {count} links of README.md lead to files of the repository, and would lead nowhere on PyPI's page. "
-            "REPOSITORY=https://... makes them whole. The release workflow says it by itself."
+            "REPOSITORY=https://... makes them whole; the release workflow knows it."
         )
     lines += [
         f"  - git tag v{version} && git push origin v{version}: .github/workflows/wheels.yml builds all this again,",
@@ -134,6 +138,7 @@ def main() -> int:
         command = commands.add_parser(name)
         command.add_argument("folder", type=Path)
         command.add_argument("--repository", help="where it is hosted, as https://host/owner/mpixla")
+    commands.choices["list"].add_argument("source", type=Path)
     commands.choices["source"].add_argument("--tag", help="what the commit is tagged with: then all must be ready")
     commands.add_parser("fits").add_argument("files", type=Path, nargs="+")
     options = parser.parse_args()
@@ -141,7 +146,7 @@ def main() -> int:
         if options.command == "source":
             source(options.folder, options.tag, options.repository)
         elif options.command == "list":
-            print(listing(options.folder, options.repository))
+            print(listing(options.folder, options.source, options.repository))
         elif files := fitting(options.files):
             print(*files)
         else:

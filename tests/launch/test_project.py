@@ -200,9 +200,16 @@ def test_what_fits_this_machine():
     assert release.fitting([here, elsewhere, sdist]) == [here, sdist]
 
 
-def test_checksums(tmp_path):
+def test_listing(repository, tmp_path):
+    """With the well-known checksum of three letters, and the commit that was built, though there is a newer one."""
+    _, built = source(repository)
+    commit_of_it = run("git", "rev-parse", "--short", "HEAD", cwd=repository).stdout.strip()
+    (repository / "new.py").touch()
+    commit(repository)
     (tmp_path / "a-1.tar.gz").write_bytes(b"abc")
-    listing = release.listing(tmp_path, None)
+    listing = release.listing(tmp_path, built, None)
+    assert f"commit {commit_of_it}," in listing
+    assert "YYYY" not in listing
     line = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a-1.tar.gz\n"
     assert (tmp_path / "SHA256SUMS").read_text() == line
     assert line in listing
