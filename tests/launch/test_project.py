@@ -97,12 +97,13 @@ def test_there_are_links():
 
 
 def test_links_for_a_page_elsewhere():
-    readme = release.with_whole_links((ROOT / "README.md").read_text(), "https://host/owner/mpixla", "v1.2.3")
-    assert not release.relative_links(readme)
-    assert "](https://host/owner/mpixla/blob/v1.2.3/docs/gpu.md)" in readme
-    assert "](https://host/owner/mpixla/raw/v1.2.3/docs/bench/mpich-chains.svg)" in readme
-    assert "](https://host/owner/mpixla/blob/v1.2.3/README.md#when-something-is-wrong)" in readme
-    assert "](https://docs.jax.dev)" in readme
+    page = "See [a *page*](docs/a.md#part), [above](#title), [JAX](https://docs.jax.dev)\nand ![a picture](docs/a.svg)."
+    whole = release.with_whole_links(page, "https://host/owner/mpixla", "v1.2.3")
+    assert whole == (
+        "See [a *page*](https://host/owner/mpixla/blob/v1.2.3/docs/a.md#part), "
+        "[above](https://host/owner/mpixla/blob/v1.2.3/README.md#title), [JAX](https://docs.jax.dev)\n"
+        "and ![a picture](https://host/owner/mpixla/raw/v1.2.3/docs/a.svg)."
+    )
 
 
 def run(*command, cwd):
