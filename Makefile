@@ -35,7 +35,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts try-dist release
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
 
 help:
@@ -472,6 +472,7 @@ sdist: $(DIST_VENV)/installed
 test-dist: wheel sdist
 	@$(MAKE) --no-print-directory try-dist
 
+.PHONY: try-dist release
 try-dist: $(DIST_VENV)/installed
 	@files=$$($(DIST_BIN)/python tools/release.py fits dist/*.whl dist/*.tar.gz) || exit 1; \
 	for file in $$files; do \
