@@ -15,6 +15,8 @@
 #   WHEELS=folder                   what it lacks (mpixla, MPI, mpi4py), installed beside it, without a network
 #   GPU_OUT=folder                  where their results go; by default docs/bench
 #   FAKE=1                          both on the fake GPU, to see that they work
+#   TAG=v1.2.3                      of a release: what it is tagged with, so that nothing may be left to do
+#   REPOSITORY=https://...          of a release: where the repository is, for links on the package's page
 #   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
 
 MPI ?= mpich
@@ -63,6 +65,7 @@ help:
 	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
 	@echo 'make test-dist [MPI=mpich|openmpi]     build both, install each and try it on 2 ranks'
+	@echo 'make release [TAG=] [REPOSITORY=]      build, check and try what a release consists of, from the last commit, into dist'
 	@echo 'make test-matrix                       run the tests under many Pythons, versions of JAX and MPIs'
 	@echo 'make clean                             remove everything that was built'
 
@@ -484,12 +487,35 @@ sdist: $(DIST_VENV)/installed
 
 # Wheel and sdist as a user gets them: each installed into an environment of its own, and tried on 2 ranks.
 test-dist: wheel sdist
-	@for file in dist/*.whl dist/*.tar.gz; do \
+	@$(MAKE) --no-print-directory try-dist
+
+.PHONY: try-dist release
+try-dist: $(DIST_VENV)/installed
+	@files=$$($(DIST_BIN)/python tools/release.py fits dist/*.whl dist/*.tar.gz) || exit 1; \
+	for file in $$files; do \
 	    echo "== $$file"; \
 	    rm -rf build/try-dist && $(PYTHON) -m venv build/try-dist || exit 1; \
 	    build/try-dist/bin/python -m pip install --quiet --disable-pip-version-check "$$file" $(PACKAGE) || exit 1; \
 	    (cd build && PATH="$(CURDIR)/build/try-dist/bin:$$PATH" ../tools/mpirun -n 2 python -m mpixla test) || exit 1; \
 	done
+
+# What a release consists of, from the files of the last commit and no others, into dist. Nothing is uploaded.
+RELEASE := build/release
+RELEASE_WHEELS ?= wheel
+TAG ?=
+REPOSITORY ?=
+
+release: $(DIST_VENV)/installed
+	@$(DIST_BIN)/python -m pip install --quiet --disable-pip-version-check check-wheel-contents twine
+	@rm -rf $(RELEASE)
+	@$(DIST_BIN)/python tools/release.py source $(RELEASE) $(if $(TAG),--tag '$(TAG)') $(if $(REPOSITORY),--repository '$(REPOSITORY)')
+	@ln -s ../../dist-venv $(RELEASE)/$(DIST_VENV)
+	SOURCE_DATE_EPOCH=$$(cut -d ' ' -f 2 $(RELEASE)/build/commit) $(MAKE) --no-print-directory -C $(RELEASE) $(RELEASE_WHEELS) sdist
+	$(DIST_BIN)/twine check --strict $(RELEASE)/dist/*
+	$(DIST_BIN)/check-wheel-contents $(RELEASE)/dist/*.whl
+	$(MAKE) --no-print-directory -C $(RELEASE) try-dist
+	@mkdir -p dist && rm -f dist/*.whl dist/*.tar.gz && cp $(RELEASE)/dist/*.whl $(RELEASE)/dist/*.tar.gz dist
+	@$(DIST_BIN)/python tools/release.py list dist $(RELEASE) $(if $(REPOSITORY),--repository '$(REPOSITORY)')
 
 # The same wheel under many Pythons, versions of JAX and MPIs: noxfile.py says which. SUITE= names tests, if not all.
 test-matrix: wheel

@@ -100,19 +100,24 @@ def analyze_without_overloads(self: ModuleAnalyzer) -> None:
     self.overloads = {}
 
 
+ABOVE = "ARCHITECTURE|CHANGELOG|CONTRIBUTING|SECURITY"  # pages of the folder above, which pages here include
+
+
 def on_this_site(app: Any, page: str, source: list[str]) -> None:
-    """Makes links to files of the folder above links to the pages that include them; names of files become words."""
-    up = "../" * (page.count("/") + 1)
-    source[0] = re.sub(
-        rf"\]\({re.escape(up)}(ARCHITECTURE|CONTRIBUTING|CHANGELOG)\.md",
-        lambda found: f"]({'../' * page.count('/')}{found[1].lower()}.md",
-        source[0],
-    )
+    """Makes links to pages of the folder above links to those that include them; names of files become words."""
+    up = "../" * page.count("/")
+    source[0] = re.sub(rf"\]\({up}\.\./({ABOVE})\.md", lambda found: f"]({up}{found[1].lower()}.md", source[0])
     source[0] = re.sub(r"\[(?:docs/)?([a-z]\w*)\.md\]\(", lambda found: f"[{found[1].replace('_', ' ')}](", source[0])
+
+
+def in_the_folder_above(app: Any, path: Path, page: str, source: list[str]) -> None:
+    """The same for what is included, whose links to `docs/` the inclusion takes care of."""
+    source[0] = re.sub(rf"\]\(({ABOVE})\.md", lambda found: f"](docs/{found[1].lower()}.md", source[0])
 
 
 def setup(app: Any) -> None:
     """Sphinx calls it."""
     app.connect("source-read", on_this_site)
+    app.connect("include-read", in_the_folder_above)
     ModuleAnalyzer.analyze = analyze_without_overloads
     app.connect("autodoc-process-docstring", link)

@@ -82,7 +82,17 @@ class Jobs:
         self.hosts, self.folder = hosts, folder
 
     def __call__(
-        self, n, code, *arguments, timeout=100, check=True, during=None, options=(), module=None, **environment
+        self,
+        n,
+        code,
+        *arguments,
+        timeout=100,
+        check=True,
+        during=None,
+        options=(),
+        module=None,
+        launch=None,
+        **environment,
     ):
         """Runs Python code on n ranks, the first half on the first host, where mpirun is: a CompletedProcess.
 
@@ -97,6 +107,7 @@ class Jobs:
             during: a function that is called once the job was started.
             options: mpirun's.
             module: one that runs the code.
+            launch: the command that starts the ranks, up to the code, in place of mpirun.
             environment: variables that all ranks have.
         """
         script = code if isinstance(code, Path) else self.folder / "script.py"
@@ -112,10 +123,10 @@ class Jobs:
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             **environment,
         }
-        launch = _launch(self.hosts.ssh, n, environment, options)
+        launch = launch or [*_launch(self.hosts.ssh, n, environment, options), sys.executable]
         words = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
         words += [f"{name}={value}" for name, value in environment.items()]
-        words += [*launch, sys.executable, *(["-m", module] if module else []), str(script), *map(str, arguments)]
+        words += [*map(str, launch), *(["-m", module] if module else []), str(script), *map(str, arguments)]
         command = [
             str(self.hosts.ssh),
             network.NAMES[0],

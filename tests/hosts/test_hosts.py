@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import network
 import numpy as np
 import pytest
 from conftest import FAMILY
+
+from mpixla.launch.rank import cores
 
 ROOT = Path(__file__).parents[2]
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
@@ -37,6 +40,23 @@ def facts_of(done):
 def test_selftest(hosts_job, ranks, check):
     lines = hosts_job(ranks, MAIN, "test", MPIXLA_CHECK=check).stdout.splitlines()
     assert lines[-1].endswith(f"checks passed on {ranks} ranks."), lines
+
+
+def test_run(hosts_job, hosts):
+    """``python -m mpixla run --hosts``: each rank has cores of its own host, and the variables that it should."""
+    code = """
+    import os, jax.numpy as jnp, mpixla
+    from mpi4py import MPI
+    total = mpixla.allreduce(jnp.arange(2) + MPI.COMM_WORLD.rank, op=MPI.SUM).tolist()
+    cpus = len(os.sched_getaffinity(0))
+    print(MPI.COMM_WORLD.rank, MPI.Get_processor_name(), total, os.environ["MPIXLA_TIMEOUT"], cpus)
+    """
+    through = {"mpich": "-launcher ssh -launcher-exec", "openmpi": "--prtemca plm_ssh_agent"}[FAMILY]
+    launch = [sys.executable, "-m", "mpixla", "run", "-n", 4, "--hosts", ",".join(network.NAMES), "--timeout", 90]
+    said = hosts_job(4, code, launch=[*launch, "--launcher-args", f"{through} {hosts.ssh}"]).stdout.splitlines()
+    mine = cores()
+    cpus = len(set().union(*mine[: len(mine) // 2])) if len(mine) > 1 else len(mine[0])
+    assert sorted(said) == [f"{r} {network.NAMES[r // 2]} [6, 10] 90 {cpus}" for r in range(4)]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

@@ -32,8 +32,7 @@ ELSEWHERE = {
     "mpirun.mpich -n 2 ~/mpixla/bin/python -m mpixla": "noxfile.py does it",
     # The command lines of mpixla, under a launcher.
     **{
-        f"{launcher} -n 2 {python} mpixla{command}": "tests/launch/test_main.py"
-        for launcher, python in (("mpirun", "python -m"), ("python -m mpixla run", "-m"))
+        f"python -m mpixla run -n 2 -m mpixla{command}": "tests/launch/test_main.py"
         for command in ("", " test", " bench")
     },
     "mpirun -n 4 python -m mpixla.distributed script.py": "tests/launch/test_distributed.py",
@@ -55,15 +54,15 @@ ELSEWHERE = {
     "export JAX_COMPILATION_CACHE_DIR=$HOME/.cache/jax": "tests/launch/test_turns.py",
     "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0": "tests/launch/test_turns.py",
     "export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1": "tests/launch/test_turns.py",
+    "python -m mpixla run -n 4 model.py --size 100": "tests/launch/test_run.py",
     # Several hosts.
+    "python -m mpixla run -n 4 --hosts node1,node2 --timeout 60 model.py": "tests/hosts/test_hosts.py",
+    "python -m mpixla run model.py": "tests/hosts/test_slurm.py",
     "mpirun -hosts node1,node2 -ppn 2 -n 4 python model.py": "tests/hosts/test_hosts.py",
     "mpirun --host node1:2,node2:2 -n 4 -x PATH -x MPIXLA_TIMEOUT=60 ~/mpixla/bin/python model.py": (
         "tests/hosts/test_hosts.py"
     ),
     "source ~/mpixla/bin/activate": "tests/hosts/test_slurm.py has an environment of its own",
-    "srun --mpi=pmix --cpus-per-task=$SLURM_CPUS_PER_TASK --cpu-bind=cores python model.py": (
-        "tests/hosts/test_slurm.py"
-    ),
     "cd $PBS_O_WORKDIR": "not tried, says the page: it takes PBS",
     "mpirun --map-by slot:PE=4 --bind-to core python model.py": "not tried, says the page: it takes PBS",
     "apptainer build mpixla.sif mpixla.def": "not tried, says the page: it takes apptainer",

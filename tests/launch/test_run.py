@@ -268,7 +268,7 @@ def programs(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{tmp_path / folder}:/bin")
         return tmp_path / folder
 
-    for name in [*places._LAUNCHERS, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK"]:
+    for name in [*places._LAUNCHERS, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
         monkeypatch.delenv(name, raising=False)
     return make
 
@@ -331,6 +331,9 @@ def test_slurm(programs, monkeypatch, vendor, language):
         f"srun --mpi={language} --ntasks=8 --cpus-per-task=6 --cpu-bind=cores --label"
     )
     assert "--cpus-per-task=4 --cpu-bind=none" in shlex.join(slurm.command(language, 8, 4, False, True))
+    assert slurm.tasks() is None
+    monkeypatch.setenv("SLURM_NTASKS", "12")
+    assert slurm.tasks() == 12
     programs(srun="MPI plugin types are...\n\tnone")
     assert slurm.language(kind.srun) is None
 

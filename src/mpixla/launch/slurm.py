@@ -32,6 +32,12 @@ def language(understood: Sequence[str]) -> str | None:
     return next((each for each in understood if any(s == each or s.startswith(f"{each}_v") for s in spoken)), None)
 
 
+def tasks() -> int | None:
+    """The tasks of the allocation that this process is in; None if it is in none, or they were not said."""
+    number = os.environ.get("SLURM_NTASKS", "") if os.environ.get("SLURM_JOB_ID") else ""
+    return int(number) if number.isdecimal() else None
+
+
 def command(speaks: str, ranks: int | None, threads: int | None, pin: bool, label: bool) -> list[str]:
     """srun and its options.
 

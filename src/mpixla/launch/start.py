@@ -67,6 +67,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     if speaks:
         head = slurm.command(speaks, options.ranks, options.threads, not options.no_pin, options.label)
         return [*head, *options.launcher_args, *program], {**os.environ, **asked}
+    options.ranks = options.ranks or slurm.tasks()
     if not options.ranks:
         _refuse(f"how many ranks? Say it with -n. This machine has {_cores_in_words(len(rank.cores()))}.")
     launcher = options.launcher or launchers.find(kind, library)
