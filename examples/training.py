@@ -26,7 +26,7 @@ from showing import Parser, draw, keep, progress, say
 import mpixla
 
 WIDTHS = (2, 32, 32, 1)  # of the layers
-RATE, DECAYS = 3e-3, (0.9, 0.999)  # Adam's
+RATE, B1, B2 = 3e-3, 0.9, 0.999  # Adam's
 
 Parameters = list[tuple[Any, Any]]  # weights and bias of each layer
 State = tuple[
@@ -70,10 +70,13 @@ def make_loss(comm: MPI.Comm, batch: int) -> Callable[[Parameters, Any, Any], An
 def adam(state: State, gradient: Parameters) -> State:
     parameters, mean, square, number = state
     number = number + 1
-    mean = jax.tree.map(lambda m, g: DECAYS[0] * m + (1 - DECAYS[0]) * g, mean, gradient)
-    square = jax.tree.map(lambda s, g: DECAYS[1] * s + (1 - DECAYS[1]) * g**2, square, gradient)
-    rate = RATE * (1 - DECAYS[1] ** number) ** 0.5 / (1 - DECAYS[0] ** number)
-    parameters = jax.tree.map(lambda p, m, s: p - rate * m / (s**0.5 + 1e-8), parameters, mean, square)
+    mean = jax.tree.map(lambda m, g: B1 * m + (1 - B1) * g, mean, gradient)
+    square = jax.tree.map(lambda s, g: B2 * s + (1 - B2) * g**2, square, gradient)
+
+    def stepped(p: Any, m: Any, s: Any) -> Any:
+        return p - RATE * m / (1 - B1**number) / (jnp.sqrt(s / (1 - B2**number)) + 1e-8)
+
+    parameters = jax.tree.map(stepped, parameters, mean, square)
     return parameters, mean, square, number
 
 
