@@ -104,7 +104,7 @@ def descend(model: Model, misfit: Callable[[Any], Any], guess: Any, iterations: 
     value, gradient = value_and_gradient(guess)
     first, direction, misfits = gradient, -gradient, [float(value)]
     # The gradient is right if it says what a small step changes.
-    small = 1e-3 / mpixla.norm(gradient, ord=jnp.inf)
+    small = 1e-4 / mpixla.norm(gradient, ord=jnp.inf)
     change = value_and_gradient(guess + small * gradient)[0] - value_and_gradient(guess - small * gradient)[0]
     wrong = change / (2 * small * mpixla.vdot(gradient, gradient)) - 1
     say(f"the gradient differs from a finite difference by {abs(float(wrong)):.1e} of it")
