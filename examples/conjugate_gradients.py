@@ -13,8 +13,8 @@ sums over all processes: jax.scipy.sparse.linalg.cg would take those of the bloc
 residual is divided by the diagonal of the operator, which is the simplest preconditioner.
 
 lax.custom_linear_solve makes the solution a function with derivatives: jax.grad of the mean temperature by the
-conductivity of every cell costs one more solution, with all its halo exchanges. Where it is most negative, material that
-conducts better would cool the plate most.
+conductivity of every cell costs one more solution, with all its halo exchanges. Where it is most negative, a material
+that conducts better would cool the plate most.
 
 Of mpixla this shows halo_exchange() in an operator, and vdot() and norm() in a lax.while_loop that all processes leave
 together.
