@@ -140,20 +140,19 @@ def picture(cart: MPI.Cartcomm, k: Any, t: Any, by_k: Any, residuals: dict[str, 
     def how(pyplot: Any) -> None:
         axes = pyplot.gcf().subplot_mosaic([["t", "by_k"], ["norms", "norms"]], height_ratios=(1.6, 1))
         at = (np.arange(len(k)) + 0.5) / len(k)
-        image = axes["t"].imshow(t, origin="lower", extent=(0, 1, 0, 1), cmap="inferno")
+        image = axes["t"].contourf(at, at, t, 20, cmap="inferno")
         pyplot.colorbar(image, ax=axes["t"], shrink=0.85)
-        axes["t"].contour(at, at, t, 12, colors="white", linewidths=0.4)
-        axes["t"].set(title="Temperature (white: isotherms)")
-        limit = np.quantile(abs(by_k), 0.995)
-        image = axes["by_k"].imshow(by_k, origin="lower", extent=(0, 1, 0, 1), clim=(-limit, limit), cmap="PuOr")
+        axes["t"].set(title="Temperature (green: disks)", aspect="equal")
+        colors, least = pyplot.get_cmap("YlOrBr_r", 20), np.quantile(by_k, 0.005)
+        image = axes["by_k"].imshow(by_k, origin="lower", extent=(0, 1, 0, 1), clim=(least, 0), cmap=colors)
         pyplot.colorbar(image, ax=axes["by_k"], shrink=0.85)
-        axes["by_k"].set(title="Gradient of the mean by k (green: disks)")
+        axes["by_k"].set(title="Gradient by conductivity")
         for name in ("t", "by_k"):
             axes[name].contour(at, at, k, [np.mean(CONDUCTIVITY)], colors="C2", linewidths=1)
             for line, n in ((axes[name].axhline, cart.dims[0]), (axes[name].axvline, cart.dims[1])):
                 for i in range(1, n):
-                    line(i / n, color="0.6", linewidth=0.8, linestyle="--")
-            axes[name].set(xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
+                    line(i / n, color="0.5", linewidth=0.8, linestyle="--")
+            axes[name].set(xlim=(0, 1), ylim=(0, 1), xticks=(0, 0.5, 1), yticks=(0, 0.5, 1))
         for name, norms in residuals.items():
             axes["norms"].semilogy(norms / norms[0], label=name)
         axes["norms"].set(
@@ -167,7 +166,7 @@ def picture(cart: MPI.Cartcomm, k: Any, t: Any, by_k: Any, residuals: dict[str, 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     parser = Parser(__doc__)
-    parser.add_argument("--size", type=int, default=120, help="cells on each side")
+    parser.add_argument("--size", type=int, default=96, help="cells on each side")
     parser.add_argument("--tol", type=float, default=1e-10, help="norm of the last residual over that of the first")
     parser.takes_picture()
     parser.takes_data()
@@ -203,7 +202,7 @@ def main() -> None:
     say(f"the temperature differs from a direct solution by {wrong:.1e} of the largest")
     keep(options.data, **fields, **residuals)
     shown = plate(size)[0], fields["temperature"], size**2 * fields["gradient"], residuals
-    draw(options.save, picture(cart, *shown), figsize=(9, 7))
+    draw(options.save, picture(cart, *shown), figsize=(8.5, 6.8))
 
 
 if __name__ == "__main__":
