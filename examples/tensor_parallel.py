@@ -203,7 +203,7 @@ def main() -> None:
     kept = {"gradient": gradient, "trained": together}
     arrays = {f"{what} {name}": x for what, tree in kept.items() for name, x in named(tree).items()}
     keep(options.data, losses=losses, alone=alone, fit=fit, **arrays)
-    draw(options.save, picture(values, fit, losses, alone, gradients), figsize=(9.5, 6))
+    draw(options.save, picture(values, fit, losses, alone, gradients), figsize=(9, 5.8))
 
 
 if __name__ == "__main__":

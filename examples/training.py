@@ -125,7 +125,7 @@ def picture(shared: np.ndarray, alone: np.ndarray, parameters: Parameters, point
         sure = np.tanh(np.asarray(network(parameters, grid)) / 2).reshape(200, 200)
         axes["map"].contourf(x, x, sure, np.linspace(-1, 1, 11), cmap="RdBu_r", alpha=0.7)
         for side, color in ((-1, "midnightblue"), (1, "darkred")):
-            axes["map"].plot(*points[sides == side][:400].T, ".", color=color, markersize=3)
+            axes["map"].plot(*points[sides == side][:250].T, ".", color=color, markersize=3)
         axes["map"].set(aspect="equal", xlabel="$x_1$", ylabel="$x_2$", title="What the network has learned")
 
     return how
@@ -158,7 +158,7 @@ def main() -> None:
     say(f"the loss is that of one rank with the whole batches, but for at most {abs(shared - alone).max():.1e}")
     layers = {f"{name}{i}": x for i, layer in enumerate(parameters) for name, x in zip("wb", layer, strict=True)}
     keep(options.data, points=batches[0], sides=batches[1], losses=shared, alone=alone, **layers)
-    draw(options.save, picture(shared, alone, parameters, points, sides), figsize=(9, 4.6))
+    draw(options.save, picture(shared, alone, parameters, points, sides), figsize=(8.6, 4.4))
 
 
 if __name__ == "__main__":
