@@ -160,7 +160,7 @@ def picture(values: Any, fit: Any, losses: np.ndarray, alone: np.ndarray, gradie
         axes["gradients"].set_xticks(range(len(gradients)), list(gradients), rotation=45, ha="right")
         axes["gradients"].set(ylabel="relative difference", title="The same gradient, parameter by parameter")
         axes["gradients"].set_ylim(epsilon / 100, epsilon * 1e5)
-        axes["gradients"].legend(ncols=3)
+        axes["gradients"].legend(ncols=3, columnspacing=1, handlelength=1.5)
 
     return how
 
