@@ -1,4 +1,4 @@
-"""What every example has beside its subject: a command line, a progress bar and a picture, for many ranks at once.
+"""What every example has beside its subject: a command line, a progress bar, a picture and a file.
 
 Every rank parses the same command line, and rank 0 speaks for all. Only rank 0 draws.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 from mpi4py import MPI
 
 
@@ -22,6 +23,10 @@ class Parser(argparse.ArgumentParser):
     def takes_picture(self) -> None:
         """Adds --save."""
         self.add_argument("--save", metavar="FILE", type=Path, help="draw what came of it into a .png, .pdf or .svg")
+
+    def takes_data(self) -> None:
+        """Adds --data."""
+        self.add_argument("--data", metavar="FILE", type=Path, help="write what came of it into a .npz")
 
     def parse(self) -> argparse.Namespace:
         """The arguments, if this installation has what they need: else all ranks end."""
@@ -49,19 +54,21 @@ class Parser(argparse.ArgumentParser):
 
 def _problem_with(options: argparse.Namespace) -> str | None:
     """What keeps this process from showing progress and drawing, as a sentence."""
-    file = getattr(options, "save", None)
-    missing = [name for name in ["tqdm", *(["matplotlib"] if file else [])] if not importlib.util.find_spec(name)]
+    picture = getattr(options, "save", None)
+    missing = [name for name in ["tqdm", *(["matplotlib"] if picture else [])] if not importlib.util.find_spec(name)]
     if missing:
         return f"{' and '.join(missing)} must be installed: pip install 'mpixla[demo]'."
-    if file is None:
-        return None
-    if file.suffix not in (".png", ".pdf", ".svg"):
-        return f"--save {file}: the name must end in .png, .pdf or .svg."
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.open("ab").close()
-    except OSError as error:
-        return f"--save {file}: the file cannot be written ({error.strerror})."
+    for option, endings in {"save": ".png, .pdf or .svg", "data": ".npz"}.items():
+        file = getattr(options, option, None)
+        if file is None:
+            continue
+        if file.suffix not in endings.replace(",", "").split():
+            return f"--{option} {file}: the name must end in {endings}."
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.open("ab").close()
+        except OSError as error:
+            return f"--{option} {file}: the file cannot be written ({error.strerror})."
     return None
 
 
@@ -78,6 +85,14 @@ def progress(steps: Iterable[Any], unit: str) -> Iterator[Any]:
     from tqdm import tqdm
 
     return iter(tqdm(steps, unit=f" {unit}"))
+
+
+def keep(file: Path | None, **arrays: Any) -> None:
+    """On rank 0, if there is a file: writes the arrays, for np.load."""
+    if file is None or MPI.COMM_WORLD.rank != 0:
+        return
+    np.savez(file, **arrays)
+    print(f"wrote {file}")
 
 
 def draw(file: Path | None, how: Callable[[Any], Any], **figure: Any) -> None:
