@@ -102,12 +102,11 @@ class Ladder:
         return state, jax.tree.map(lambda a: a.transpose(1, 0, 2).reshape(steps, self.replicas), everywhere)
 
 
-def sample(ladder: Ladder, steps: int, may_swap: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sample(ladder: Ladder, run: Any, steps: int, may_swap: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Where each replica is after each step, which walker it is, and whether it has just swapped: by step and replica.
 
     All begin at the same peak.
     """
-    run = jax.jit(ladder.run, static_argnums=2)
     state = jnp.full(len(ladder.numbers), PLACES[0]), jnp.asarray(ladder.numbers)
     parts = []
     for part in showing.progress(range(10), "tenths " + ("with swaps" if may_swap else "without swaps")):
@@ -153,8 +152,9 @@ def main() -> None:
             f"Take a multiple of {LINE.size}, and two at least."
         )
     ladder, steps = Ladder(options.replicas, options.seed), max(1, round(options.steps / 10))
-    stuck, _, _ = sample(ladder, steps, may_swap=False)
-    x, walkers, swapped = sample(ladder, steps, may_swap=True)
+    run = jax.jit(ladder.run, static_argnums=2)
+    stuck, _, _ = sample(ladder, run, steps, may_swap=False)
+    x, walkers, swapped = sample(ladder, run, steps, may_swap=True)
 
     def percent(numbers: np.ndarray) -> str:
         return " ".join(f"{100 * number:5.1f}%" for number in numbers)

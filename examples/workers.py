@@ -1,7 +1,7 @@
 """A master and its workers: tasks of uneven length, each for whoever is done first.
 
     mpirun -n 4 python examples/workers.py --save workers.png
-    mpirun -n 4 python examples/workers.py --size 320 --tile 40
+    mpirun -n 4 python examples/workers.py --size 320 --tile 20
 
 Two pendulums hang one from the other, of equal masses and lengths. They are let go at two angles. How long does it take
 until one of them goes over the top? That is asked for many pairs of angles, the pixels of a picture, which is cut into
@@ -96,7 +96,9 @@ def work(tiles: Tiles) -> None:
         first = mpixla.recv(jnp.int32(0), source=MASTER)
         return jax.lax.while_loop(lambda carry: carry[0] != NO_MORE, body, (first, 0))[1]
 
-    loop().block_until_ready()
+    compiled = loop.lower().compile()
+    COMM.Barrier()  # all are ready
+    compiled().block_until_ready()
 
 
 def hand_out(tiles: Tiles) -> tuple[np.ndarray, list[Task]]:
@@ -112,11 +114,16 @@ def hand_out(tiles: Tiles) -> tuple[np.ndarray, list[Task]]:
         template = jnp.zeros((tiles.tile, tiles.tile))
         return mpixla.recv(template, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=status)
 
+    receive = receive.lower().compile()
     compute = jax.jit(tiles.compute)
     whole = np.empty((tiles.in_a_row, tiles.in_a_row, tiles.tile, tiles.tile), np.float32)
     tasks: list[Task] = []
     left = iter(range(tiles.number))
     begins = {}
+    send(jnp.int32(NO_MORE), jnp.int32(MPI.PROC_NULL))  # goes nowhere, but compiles
+    if COMM.size == 1:
+        compute(0).block_until_ready()
+    COMM.Barrier()
     start = time.perf_counter()
 
     def give(worker: int) -> None:
@@ -144,8 +151,7 @@ def draw(pyplot: Any, tiles: Tiles, picture: np.ndarray, tasks: list[Task]) -> N
     left, middle, right = figure.subplots(1, 3, width_ratios=[1, 1, 1.4])
     extent = (-180, 180, -180, 180)
     image = left.imshow(picture, "magma_r", origin="lower", extent=extent)
-    image.cmap.set_bad("white")
-    figure.colorbar(image, orientation="horizontal", label=r"time until one is over the top / $\sqrt{l/g}$")
+    figure.colorbar(image, orientation="horizontal", label=r"until one is over the top / $\sqrt{l/g}$")
     left.set(ylabel="second angle / degrees")
     workers = sorted({task.rank for task in tasks})
     colours = {rank: f"C{i}" for i, rank in enumerate(workers)}
@@ -153,20 +159,21 @@ def draw(pyplot: Any, tiles: Tiles, picture: np.ndarray, tasks: list[Task]) -> N
     for tile, rank, begin, end in tasks:
         row, column = divmod(tile, tiles.in_a_row)
         place = (column * edge - 180, row * edge - 180)
-        middle.add_patch(pyplot.Rectangle(place, edge, edge, facecolor=colours[rank], edgecolor="white"))
-        right.barh(workers.index(rank), end - begin, left=begin, color=colours[rank], edgecolor="white", linewidth=0.5)
+        middle.add_patch(pyplot.Rectangle(place, edge, edge, facecolor=colours[rank], edgecolor="white", linewidth=0.5))
+        right.barh(workers.index(rank), end - begin, left=begin, color=colours[rank], edgecolor="white", linewidth=0.3)
     middle.set(title="who has computed it", aspect="equal", xlim=(-180, 180), ylim=(-180, 180))
-    left.set(title="two pendulums")
+    left.set(title="two pendulums (white: never)")
     for axis in (left, middle):
         axis.set(xlabel="first angle / degrees", xticks=range(-180, 181, 90), yticks=range(-180, 181, 90))
-    right.set(title="and when", xlabel="time / s", yticks=range(len(workers)))
+    shown = tasks[-1].end / 4
+    right.set(title="and when: the first quarter", xlabel="time / s", xlim=(0, shown), yticks=range(len(workers)))
     right.set_yticklabels([f"rank {rank}" for rank in workers])
 
 
 def main() -> None:
     parser = showing.Parser(__doc__)
     parser.add_argument("--size", type=int, default=160, help="pixels along each side of the picture")
-    parser.add_argument("--tile", type=int, default=20, help="pixels along each side of a tile")
+    parser.add_argument("--tile", type=int, default=10, help="pixels along each side of a tile")
     parser.add_argument("--time", type=float, default=30, help="for how long pendulums are followed")
     parser.takes_picture()
     parser.takes_data()
