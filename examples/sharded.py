@@ -75,14 +75,14 @@ def draw(pyplot: Any, times: list[float], pictures: list[np.ndarray], energies: 
         for rank in range(1, COMM.size):
             axis.axhline(rank * len(u) / COMM.size - 0.5, color="black", linewidth=0.8, linestyle=":")
     axes[0].set_yticks((np.arange(COMM.size) + 0.5) * len(u) / COMM.size, [f"rank {i}" for i in range(COMM.size)])
-    axes[3].loglog(times[1:], energies[1:], "o-", markersize=3)
-    axes[3].set(title="energy of a cell", xlabel="time")
+    axes[3].plot(times[1:], energies[1:], "o-", markersize=3)
+    axes[3].set(title="energy of a cell", xlabel="time", ylim=(0, None))
     axes[3].set_box_aspect(1)
 
 
 def main() -> None:
     parser = showing.Parser(__doc__)
-    parser.add_argument("--size", type=int, default=192, help="rows and columns")
+    parser.add_argument("--size", type=int, default=240, help="rows and columns")
     parser.add_argument("--steps", type=int, default=4000, help=f"time steps, rounded to a multiple of {PARTS}")
     parser.takes_picture()
     parser.takes_data()
@@ -99,7 +99,7 @@ def main() -> None:
     steps = max(1, round(options.steps / PARTS))
 
     def noise() -> Array:
-        return -0.3 + 0.1 * jax.random.normal(jax.random.key(0), (options.size, options.size))
+        return -0.4 + 0.1 * jax.random.normal(jax.random.key(0), (options.size, options.size))
 
     replicate = jax.jit(lambda u: u, out_shardings=everywhere)
 
