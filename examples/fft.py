@@ -146,7 +146,7 @@ def draw(pyplot: Any, flow: Flow, times: list[float], slices: list[Array], spect
     last, waves = axes[3], np.arange(2, flow.n // 3)
     for time, spectrum in zip(times, spectra, strict=True):
         last.semilogy(waves, spectrum[waves], "o-", markersize=3, label=f"time {time:.3g}")
-    last.set(title="energy of the eddies", xlabel="wave number", ylim=(1e-6, 0.5))
+    last.set(title="energy of the eddies", xlabel="wave number", xticks=waves[:: 1 + len(waves) // 8], ylim=(1e-6, 0.5))
     last.legend()
 
 
