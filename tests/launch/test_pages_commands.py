@@ -47,6 +47,15 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 examples/shallow_water.py --days 1": "tests/examples/test_shallow_water.py",
     "python -m mpixla run -n 2 examples/shallow_water.py --save jet.png": "tests/examples/test_shallow_water.py",
     "python -m mpixla run -n 2 examples/overlap.py": "tests/examples/test_overlap.py",
+    **{
+        f"python -m mpixla run -n {ranks} examples/{name}.py --save {name}.png": f"tests/examples/test_{name}.py"
+        for ranks, names in (
+            (2, ("tempering", "tensor_parallel", "training")),
+            (4, ("adjoint", "conjugate_gradients", "fft", "particles", "workers")),
+        )
+        for name in names
+    },
+    "python -m mpixla run -n 4 --distributed examples/sharded.py --save sharded.png": "tests/examples/test_sharded.py",
     "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 3 --timeout 60 program.py": "test_program_that_hangs, below",
     "mpirun -n 3 -genv MPIXLA_TIMEOUT 60 python program.py": "test_program_that_hangs, below",
