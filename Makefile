@@ -33,7 +33,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-c-example test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts
 .DELETE_ON_ERROR:
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo 'make test-hosts [MPI=mpich|openmpi]    run jobs on two hosts, made of network namespaces of this machine (RATE=2gbit)'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
+	@echo 'make test-c-example [MPI=mpich|openmpi] compile examples/c, a program without Python, and run it'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make test-ecosystem [MPI=mpich|openmpi] run programs with equinox, flax, optax, diffrax and others from PyPI'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
@@ -213,6 +214,10 @@ test-python: $(VENV)/installed
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \
 	done
 	$(PYTEST_LAUNCH) -m 'not long'
+
+# A front end in C (docs/c.md), compiled with this MPI's mpicc.
+test-c-example: $(VENV)/installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch/test_c_example.py
 
 # The rest of tests/launch and tests/examples.
 test-long: $(VENV)/installed
@@ -423,7 +428,7 @@ bench-gpu: $(if $(FAKE),fake-device)
 	$(GPU_PYTHON) bench/gpu.py $(GPU_OPTIONS)
 
 C_SOURCES = $(shell find native -name '*.c' -not -path 'native/test/*')
-C_FILES = $(shell find include native bench -name '*.[ch]' -o -name '*.inc')
+C_FILES = $(shell find include native bench examples -name '*.[ch]' -o -name '*.inc')
 
 check: $(VENV)/installed
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)

@@ -46,6 +46,8 @@ static void refuses_a_file_without_mpi(void) {
     facts.library = "libc.so.6";
     if (dlopen(facts.library, RTLD_LAZY | RTLD_NOLOAD))
         start_refused(&facts, "the MPI loaded by libc.so.6 has no function MPI_Allgather");
+    facts.library = NULL;
+    start_refused(&facts, "the MPI loaded by the program has no function MPI_Allgather");
 }
 
 static void refuses_an_mpi_that_fails(void) {

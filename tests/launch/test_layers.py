@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NATIVE, PACKAGE = "native", "src/mpixla"
-TOPS = ("include", NATIVE, PACKAGE, "tests", "bench", "docs")
+TOPS = ("include", NATIVE, PACKAGE, "tests", "bench", "docs", "examples")
 BUILT = ("*.so", "*.pyc")
 
 
