@@ -43,7 +43,8 @@ void system_bell_ring(void) {
 }
 
 void system_bell_wait(void) {
-    while (semaphore_wait(bell) != KERN_SUCCESS) continue;
+    while (semaphore_wait(bell) != KERN_SUCCESS) {
+    }
 }
 
 int system_bell_was_rung(void) {
@@ -79,7 +80,8 @@ void system_bell_ring(void) {
 }
 
 void system_bell_wait(void) {
-    while (sem_wait(&bell) != 0) continue;
+    while (sem_wait(&bell) != 0) {
+    }
 }
 
 int system_bell_was_rung(void) {
