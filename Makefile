@@ -139,27 +139,6 @@ test-threads: $(VENV)/installed
 	$(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
 	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=100 MPIXLA_TRACE=build/c-threads/trace $(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
 
-# The C tests on a 64-bit ARM, compiled by Zig (see the wheels) and run under QEMU with Debian's C library for it. Archives
-# of foreign objects take an archiver that knows them.
-AARCH64_LIBRARIES ?= /usr/aarch64-linux-gnu
-
-aarch64-is-there:
-	@command -v qemu-aarch64 >/dev/null || { echo "qemu-aarch64 was not found: install it (on Debian: apt-get install qemu-user)" >&2; exit 1; }
-	@test -e $(AARCH64_LIBRARIES)/lib/ld-linux-aarch64.so.1 || { echo "$(AARCH64_LIBRARIES) has no C library for ARM: install it (on Debian: apt-get install libc6-arm64-cross), or name another folder with AARCH64_LIBRARIES=..." >&2; exit 1; }
-
-test-aarch64: export ZIG_GLOBAL_CACHE_DIR = $(CURDIR)/build/zig
-test-aarch64: aarch64-is-there $(VENV)/installed $(DIST_VENV)/installed
-	@mkdir -p build/c-aarch64
-	@for tool in 'cc -target aarch64-linux-gnu.$(GLIBC)' ar ranlib; do \
-	    printf '#!/bin/sh\nexec $(ZIG) %s "$$@"\n' "$$tool" >build/c-aarch64/zig-$${tool%% *}; \
-	done
-	@chmod +x build/c-aarch64/zig-*
-	$(call c_build,c-aarch64,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
-	    $(foreach tool,C_COMPILER=zig-cc AR=zig-ar RANLIB=zig-ranlib,-DCMAKE_$(subst =,=$(CURDIR)/build/c-aarch64/,$(tool))) \
-	    -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;$(AARCH64_LIBRARIES)' \
-	    -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')")
-	$(BIN)/ctest --test-dir build/c-aarch64 --timeout 600 --parallel 2 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error)
-
 # New cases in each run; a case that fails is named, and SEED=its number runs it alone.
 SECONDS ?= 60
 FUZZERS := host_int host_small device_host device_auto
@@ -518,6 +497,27 @@ wheel wheels: | prerequisites
 sdist: $(DIST_VENV)/installed
 	rm -f dist/*.tar.gz
 	$(DIST_BIN)/python -m build --sdist --outdir dist .
+
+# The C tests on a 64-bit ARM, compiled by Zig (see the wheels) and run under QEMU with Debian's C library for it. Archives
+# of foreign objects take an archiver that knows them. The fake GPU needs a newer C library than the wheels (memfd_create).
+AARCH64_LIBRARIES ?= /usr/aarch64-linux-gnu
+
+aarch64-is-there:
+	@command -v qemu-aarch64 >/dev/null || { echo "qemu-aarch64 was not found: install it (on Debian: apt-get install qemu-user)" >&2; exit 1; }
+	@test -e $(AARCH64_LIBRARIES)/lib/ld-linux-aarch64.so.1 || { echo "$(AARCH64_LIBRARIES) has no C library for ARM: install it (on Debian: apt-get install libc6-arm64-cross), or name another folder with AARCH64_LIBRARIES=..." >&2; exit 1; }
+
+test-aarch64: export ZIG_GLOBAL_CACHE_DIR = $(CURDIR)/build/zig
+test-aarch64: aarch64-is-there $(VENV)/installed $(DIST_VENV)/installed
+	@mkdir -p build/c-aarch64
+	@for tool in 'cc -target aarch64-linux-gnu.2.28' ar ranlib; do \
+	    printf '#!/bin/sh\nexec $(ZIG) %s "$$@"\n' "$$tool" >build/c-aarch64/zig-$${tool%% *}; \
+	done
+	@chmod +x build/c-aarch64/zig-*
+	$(call c_build,c-aarch64,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	    $(foreach tool,C_COMPILER=zig-cc AR=zig-ar RANLIB=zig-ranlib,-DCMAKE_$(subst =,=$(CURDIR)/build/c-aarch64/,$(tool))) \
+	    -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;$(AARCH64_LIBRARIES)' \
+	    -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')")
+	$(BIN)/ctest --test-dir build/c-aarch64 --timeout 1800 --parallel 2 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error)
 
 # Wheel and sdist as a user gets them: each installed into an environment of its own, and tried on 2 ranks.
 test-dist: wheel sdist

@@ -86,7 +86,7 @@ static void starts_once(void) {
 
 static void passes_arguments_on(void) {
     const mpi_library *mpi = mpi_get();
-    char send, recv;
+    char send = 0, recv = 0;
     mpixla_handle type = fake->handle(11), comm = fake->handle(FAKE_WORLD), op = fake->handle(100);
     CHECK_INT(mpi->small->reduce(&send, &recv, 5, type, op, 1, comm), 0);
     CHECK_STR(fake->call, "MPI_Reduce 5 t11 op 100 root 1 c0");
