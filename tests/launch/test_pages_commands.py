@@ -45,8 +45,13 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --check model.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 4 --trace build/traces examples/uneven.py": "tests/examples/test_uneven.py",
     "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
-    "python -m mpixla run -n 4 examples/shallow_water.py --days 1 --save jet.gif": "tests/examples/test_shallow_water.py",
-    "python -m mpixla run -n 2 examples/shallow_water.py --save jet.png": "tests/examples/test_shallow_water.py",
+    **{
+        f"python -m mpixla run -n {arguments}": "tests/examples/test_shallow_water.py"
+        for arguments in (
+            "4 examples/shallow_water.py --days 1 --save jet.gif",
+            "2 examples/shallow_water.py --save jet.png",
+        )
+    },
     "python -m mpixla run -n 2 examples/overlap.py": "tests/examples/test_overlap.py",
     **{
         f"python -m mpixla run -n {ranks} examples/{name}.py --save {name}.png": f"tests/examples/test_{name}.py"
