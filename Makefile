@@ -35,7 +35,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links test-c-example wheels test-aarch64
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links test-c-example wheels test-aarch64 test-aarch64-python
 .DELETE_ON_ERROR:
 
 help:
@@ -44,6 +44,7 @@ help:
 	@echo 'make test-long [MPI=mpich|openmpi]     run the tests of jobs that make test leaves out, as they take long'
 	@echo 'make test-threads                      run the C tests and those of Python threads under ThreadSanitizer'
 	@echo 'make test-aarch64                      run the C tests as they are on ARM, under QEMU'
+	@echo 'make test-aarch64-python               and the self-test of the wheel for ARM, with MPICH'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
 	@echo 'make valgrind                          run the C tests, and some in Python, under valgrind'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
@@ -538,6 +539,15 @@ test-aarch64: aarch64-is-there $(VENV)/installed $(DIST_VENV)/installed
 	    -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;$(AARCH64_LIBRARIES)' \
 	    -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')")
 	$(BIN)/ctest --test-dir build/c-aarch64 --timeout 1800 --parallel 2 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error)
+
+# The wheel for ARM, in a Python for it: the self-test on 2 ranks. mpirun is this machine's, of the same MPICH. QEMU has no
+# system call by which a process reads another's memory, which MPICH would use.
+AARCH64_MPICH = mpich==$(shell $(VENV)/bin/python -c 'import importlib.metadata as m; print(m.version("mpich"))')
+
+test-aarch64-python: aarch64-is-there $(VENV)/installed $(DIST_VENV)/installed
+	@rm -f dist/*.whl && $(MAKE) --no-print-directory wheel-linux-aarch64
+	PATH="$(CURDIR)/$(DIST_BIN):$$PATH" tools/aarch64-python build/aarch64-python dist/*_aarch64.whl '$(AARCH64_MPICH)'
+	MPIR_CVAR_CH4_CMA_ENABLE=0 $(LAUNCH) -n 2 build/aarch64-python/python -m mpixla test --timeout 600
 
 # Wheel and sdist as a user gets them: each installed into an environment of its own, and tried on 2 ranks.
 test-dist: wheel sdist
