@@ -15,6 +15,7 @@ from launch.test_run import ENVIRONMENT
 ELSEWHERE = {
     # Installing: what builds environments does the same.
     "pip install . mpich": "Makefile: every environment is made by it",
+    "pip install '.[demo]' mpich": "Makefile: every environment is made by it",
     "pip install .": "Makefile: every environment is made by it",
     "pip install mpich": "Makefile: every environment is made by it",
     'pip install "jax[cuda13]" mpich .': "it takes a GPU",
@@ -44,7 +45,6 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --check model.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 4 --trace build/traces examples/uneven.py": "tests/examples/test_uneven.py",
     "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
-    "python -m mpixla run -n 4 examples/shallow_water.py --days 1": "tests/examples/test_shallow_water.py",
     "python -m mpixla run -n 2 examples/shallow_water.py --save jet.png": "tests/examples/test_shallow_water.py",
     "python -m mpixla run -n 2 examples/overlap.py": "tests/examples/test_overlap.py",
     **{
