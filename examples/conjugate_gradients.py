@@ -1,7 +1,7 @@
 """The temperature of a plate, by conjugate gradients on a domain that is split, and what would make it lower.
 
-    mpirun -n 2 python examples/conjugate_gradients.py --save conjugate_gradients.png
-    mpirun -n 4 python examples/conjugate_gradients.py --size 240
+    python -m mpixla run -n 2 examples/conjugate_gradients.py --save conjugate_gradients.png
+    python -m mpixla run -n 4 examples/conjugate_gradients.py --size 240
 
 Solved is
 

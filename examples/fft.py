@@ -1,7 +1,7 @@
 """Turbulence by three-dimensional Fourier transforms, of an array that is spread over a grid of processes.
 
-    mpirun -n 2 python examples/fft.py --save fft.png
-    mpirun -n 4 python examples/fft.py --size 96 --reynolds 400
+    python -m mpixla run -n 2 examples/fft.py --save fft.png
+    python -m mpixla run -n 4 examples/fft.py --size 96 --reynolds 400
 
 The Taylor-Green vortex, smooth at first, breaks into ever smaller eddies. Solved are, for the velocity u in a periodic
 cube, the Navier-Stokes equations without their pressure, which P removes: it keeps what has no divergence.

@@ -1,7 +1,7 @@
 """Communication behind computation: heat that spreads on a plate, in the blocking form and in the overlapped one.
 
-    mpirun -n 2 python examples/overlap.py
-    mpirun -n 4 python examples/overlap.py --size 4096 4096 --steps 200
+    python -m mpixla run -n 2 examples/overlap.py
+    python -m mpixla run -n 4 examples/overlap.py --size 4096 4096 --steps 200
 
 The plate is periodic from top to bottom, and cold at its sides. It is split into strips of rows, one for each process.
 In each time step a process needs the row above its strip and the row below it, and all sum up how much their first rows

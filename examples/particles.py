@@ -1,7 +1,7 @@
 """Particles that change owners: droplets in a flow, each kept by the process in whose part of the box it is.
 
-    mpirun -n 4 python examples/particles.py --save particles.png
-    mpirun -n 2 python examples/particles.py --particles 20000 --inertia 0.1
+    python -m mpixla run -n 4 examples/particles.py --save particles.png
+    python -m mpixla run -n 2 examples/particles.py --particles 20000 --inertia 0.1
 
 The droplets are heavier than the fluid, so that they are flung out of its vortices and gather between them:
 

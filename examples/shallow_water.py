@@ -1,7 +1,7 @@
 """A jet that breaks into eddies: the nonlinear shallow-water equations on several processes.
 
-    mpirun -n 2 python examples/shallow_water.py --save jet.gif --save jet.png
-    mpirun -n 2 python examples/shallow_water.py --benchmark --size 1800 3600 --days 0.1
+    python -m mpixla run -n 2 examples/shallow_water.py --save jet.gif --save jet.png
+    python -m mpixla run -n 2 examples/shallow_water.py --benchmark --size 1800 3600 --days 0.1
 
 Solved are, for the surface's height eta and the velocity (u, v) of a layer of thickness h = depth + eta,
 

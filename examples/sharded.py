@@ -1,7 +1,7 @@
 """Droplets that grow at the cost of others: a sharded program, in which XLA and mpixla communicate.
 
-    mpirun -n 4 python -m mpixla.distributed examples/sharded.py --save sharded.png
-    mpirun -n 2 python -m mpixla.distributed examples/sharded.py --size 384 --steps 8000
+    python -m mpixla run -n 4 --distributed examples/sharded.py --save sharded.png
+    python -m mpixla run -n 2 --distributed examples/sharded.py --size 384 --steps 8000
 
 A mixture separates into two phases, u = -1 and u = 1, of which there remains as much as there was: the Allen-Cahn
 equation, from whose right-hand side the mean is taken.

@@ -1,7 +1,7 @@
 """Parallel tempering: chains at many temperatures, which swap places, so that the cold one does not get stuck.
 
-    mpirun -n 2 python examples/tempering.py --save tempering.png
-    mpirun -n 4 python examples/tempering.py --replicas 16 --steps 50000
+    python -m mpixla run -n 2 examples/tempering.py --save tempering.png
+    python -m mpixla run -n 4 examples/tempering.py --replicas 16 --steps 50000
 
 Drawn are samples of a density with narrow peaks that are far apart. A Markov chain (Metropolis') hardly ever finds its
 way from one peak to the next, but a chain does that sees the density to the power of 1 / temperature. There is a

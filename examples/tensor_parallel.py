@@ -1,7 +1,7 @@
 """A network whose layers are split over processes, and that none of them has as a whole.
 
-    mpirun -n 2 python examples/tensor_parallel.py --save tensor_parallel.png
-    mpirun -n 4 python examples/tensor_parallel.py --hidden 256 --steps 800
+    python -m mpixla run -n 2 examples/tensor_parallel.py --save tensor_parallel.png
+    python -m mpixla run -n 4 examples/tensor_parallel.py --hidden 256 --steps 800
 
 The network is a chain of blocks as in a transformer, x + gelu(norm(x) W1) W2, and fits a picture: a number for each
 place. Each process has some columns of every W1, and the same rows of every W2: its share of the hidden units. A block

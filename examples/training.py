@@ -1,7 +1,7 @@
 """A neural network that learns on several processes, each of which has its part of every batch.
 
-    mpirun -n 2 python examples/training.py --save training.png
-    mpirun -n 4 python examples/training.py --batch 240 --epochs 600
+    python -m mpixla run -n 2 examples/training.py --save training.png
+    python -m mpixla run -n 4 examples/training.py --batch 240 --epochs 600
 
 The network says on which of two spirals a point lies. All processes have the same parameters, and take the same steps
 (Adam's). The loss is the mean over the whole batch: an allreduce of what each process says of its own points. Its

@@ -1,6 +1,6 @@
 """A job in which one process has more to do than the others: something for a timeline to show.
 
-    MPIXLA_TRACE=build/traces mpirun -n 4 python examples/uneven.py
+    python -m mpixla run -n 4 --trace build/traces examples/uneven.py
     python -m mpixla.trace build/traces --picture build/uneven.png
 
 Each process has particles, which it moves under each other's attraction. The processes after the first have

@@ -1,7 +1,7 @@
 """A master and its workers: tasks of uneven length, each for whoever is done first.
 
-    mpirun -n 4 python examples/workers.py --save workers.png
-    mpirun -n 4 python examples/workers.py --size 320 --tile 20
+    python -m mpixla run -n 4 examples/workers.py --save workers.png
+    python -m mpixla run -n 4 examples/workers.py --size 320 --tile 20
 
 Two pendulums hang one from the other, of equal masses and lengths. They are let go at two angles. How long does it take
 until one of them goes over the top? That is asked for many pairs of angles, the pixels of a picture, which is cut into

@@ -32,7 +32,7 @@ extern "C" {
 
 #define MPIXLA_API __attribute__((visibility("default")))
 
-/* An MPI handle of either kind (int or pointer), widened. */
+/* An MPI handle of either kind (int or pointer), widened: (mpixla_handle)(uintptr_t)MPI_COMM_WORLD. */
 typedef uint64_t mpixla_handle;
 
 /* What programs carry for MPI_ANY_SOURCE, MPI_ANY_TAG and MPI_PROC_NULL, for "no status object" and for "the status is
@@ -49,7 +49,8 @@ enum {
 /* The MPI of this process, as the front end knows it. */
 typedef struct mpixla_mpi_facts {
     size_t struct_size;       /* sizeof(mpixla_mpi_facts) of the caller */
-    const char *library;      /* file that is already loaded and through which dlsym finds MPI's functions */
+    const char *library;      /* file that is already loaded and through which dlsym finds MPI's functions; NULL: the
+                                 program itself, which is linked with MPI or has loaded it for all (RTLD_GLOBAL) */
     int64_t handle_size;      /* sizeof(MPI_Comm) */
     int64_t status_size;      /* sizeof(MPI_Status), bytes */
     int64_t status_source;    /* at which of them it has the source, an int */

@@ -1,8 +1,8 @@
 /* Finds the MPI that this process has loaded and connects the library to it.
  *
- * The front end names a file that is loaded already and depends on MPI (mpi4py's extension module is one).
- * dlsym on it also searches its dependencies, so the MPI that is found is the one that the front end uses, and
- * the library needs neither MPI's headers nor its file name.
+ * The front end names a file that is loaded already and depends on MPI (mpi4py's extension module is one), or none if
+ * the program itself does. dlsym on it also searches its dependencies, so the MPI that is found is the one that the
+ * front end uses, and the library needs neither MPI's headers nor its file name.
  */
 #define _GNU_SOURCE /* dladdr; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include "mpi/mpi.h"
@@ -70,7 +70,9 @@ static int connect_library(const mpixla_mpi_facts *facts) {
             "this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
             "and %zu bytes (Open MPI, MPI-5 ABI)",
             (long long)facts->handle_size, sizeof(int), sizeof(void *));
-    if (missing) return error_set("the MPI loaded by %s has no function %s", facts->library, missing);
+    if (missing)
+        return error_set("the MPI loaded by %s has no function %s", facts->library ? facts->library : "the program",
+                         missing);
     library.facts = *facts;
     library.facts.library = NULL;
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)

@@ -46,6 +46,8 @@ static void refuses_a_file_without_mpi(void) {
     facts.library = "libc.so.6";
     if (dlopen(facts.library, RTLD_LAZY | RTLD_NOLOAD))
         start_refused(&facts, "the MPI loaded by libc.so.6 has no function MPI_Allgather");
+    facts.library = NULL;
+    start_refused(&facts, "the MPI loaded by the program has no function MPI_Allgather");
 }
 
 static void refuses_an_mpi_that_fails(void) {
@@ -84,7 +86,7 @@ static void starts_once(void) {
 
 static void passes_arguments_on(void) {
     const mpi_library *mpi = mpi_get();
-    char send, recv;
+    char send = 0, recv = 0;
     mpixla_handle type = fake->handle(11), comm = fake->handle(FAKE_WORLD), op = fake->handle(100);
     CHECK_INT(mpi->small->reduce(&send, &recv, 5, type, op, 1, comm), 0);
     CHECK_STR(fake->call, "MPI_Reduce 5 t11 op 100 root 1 c0");

@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/system.h"
 #include "base/thread.h"
 #include "mpi/comm.h"
 #include "mpi/mpi.h"
@@ -39,17 +39,17 @@ enum {
 enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, LEAVING_POLL = 2, POLLS = 20, ALL_THERE = 10 /* limits */ };
 
 /* What a call that waits has waited; it is told from the next by the number of calls, and of pauses. */
-typedef struct wait {
+typedef struct waiting {
     int64_t entered, waited;
     int pauses;
-} wait;
+} waiting;
 
 /* What is under way at another rank. */
 typedef struct inquiry {
     enum { IDLE, ASKING, LOOKING, CLAIMING } phase;
     int64_t number, until;
     int64_t thread;
-    wait call; /* of that thread */
+    waiting call; /* of that thread */
     int answers, looks;
     char **memory; /* of each rank's answer */
     state *all;
@@ -69,7 +69,7 @@ static struct {
 
 /* Of the thread alone. */
 enum { AT_END = MOST_THREADS }; /* beside the threads: this process, which has ended, for those that have not */
-static wait waits[MOST_THREADS + 1];
+static waiting waits[MOST_THREADS + 1];
 static int64_t next_inquiry; /* what a call must have waited */
 static int64_t held_back_until;
 static int has_joined;
@@ -91,9 +91,9 @@ static void measure(int64_t passed) {
     if (passed > 4 * our.poll) passed = our.poll; /* this process was stopped, or had no processor */
     for (int64_t i = 0; i < threads_watched(); i++) {
         flight_moment m = flight_of(i);
-        wait *w = &waits[i];
+        waiting *w = &waits[i];
         int goes_on = m.in_call && !(m.pauses & 1) && w->entered == m.entered && w->pauses == m.pauses;
-        *w = (wait){.entered = m.entered, .pauses = m.pauses, .waited = goes_on ? w->waited + passed : 0};
+        *w = (waiting){.entered = m.entered, .pauses = m.pauses, .waited = goes_on ? w->waited + passed : 0};
     }
     if (has_joined) waits[AT_END].waited += passed;
 }
@@ -311,7 +311,7 @@ static void end_job(void) {
 }
 
 static int still_waits(void) {
-    const wait *w = &waits[asked.thread];
+    const waiting *w = &waits[asked.thread];
     return w->waited > 0 && w->entered == asked.call.entered && w->pauses == asked.call.pauses;
 }
 
@@ -370,8 +370,7 @@ static void leave(void) {
 
 /* With the lock. */
 static void sleep_until(int64_t t) {
-    const struct timespec at = {.tv_sec = (time_t)(t / 1000000000), .tv_nsec = (long)(t % 1000000000)};
-    (void)pthread_cond_timedwait(&our.changed, &our.lock, &at);
+    (void)system_condition_wait(&our.changed, &our.lock, t);
 }
 
 static void *watch(void *nothing) {
@@ -398,11 +397,9 @@ static void *watch(void *nothing) {
 
 /* MPI_Finalize begins. The thread has the lock while it calls MPI; should it hang there, nothing is won by waiting. */
 static void stop(void) {
-    struct timespec end;
+    enum { MOMENT = 2000 };
     atomic_store(&our.stopped, 1);
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += 2;
-    if (pthread_mutex_timedlock(&our.lock, &end) != 0) return;
+    if (system_lock(&our.lock, MOMENT) != 0) return;
     pthread_cond_broadcast(&our.changed);
     pthread_mutex_unlock(&our.lock);
 }
@@ -437,16 +434,6 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
     return 0;
 }
 
-/* The thread sleeps by the clock that only goes forward. */
-static int changed_make(void) {
-    pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes) != 0) return -1;
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    int code = pthread_cond_init(&our.changed, &attributes);
-    pthread_condattr_destroy(&attributes);
-    return code == 0 ? 0 : -1;
-}
-
 int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
     int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
     if (!mpi_get()) return error_set("mpixla_start has not been called");
@@ -463,5 +450,7 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     if (our.talks) post_open(comm, (int)count);
     comm_finalize_tells(stop);
     transport_wait_for_nccl();
-    return changed_make() == 0 && thread_start(watch, STACK_BYTES) == 0 ? 0 : error_set("no thread can be started");
+    return system_condition_make(&our.changed) == 0 && thread_start(watch, STACK_BYTES) == 0
+               ? 0
+               : error_set("no thread can be started");
 }

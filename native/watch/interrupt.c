@@ -7,7 +7,6 @@
 #define _XOPEN_SOURCE 700 /* SA_ONSTACK; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/system.h"
 #include "base/thread.h"
 #include "mpi/mpi.h"
 #include "watch/flight.h"
@@ -27,12 +27,11 @@ enum { MOST_CALLS = 64, CALL_TEXT = 512, POLL_MILLISECONDS = 50, STACK_BYTES = 1
 enum { ONE_SIGNAL_MILLISECONDS = 500 };
 
 static struct sigaction before;
-static sem_t signalled;
 static int ends_job, is_patient;
 
 static void on_signal(int number, siginfo_t *info, void *context) {
     int kept = errno;
-    (void)sem_post(&signalled);
+    system_bell_ring();
     errno = kept;
     if (before.sa_flags & SA_SIGINFO)
         before.sa_sigaction(number, info, context);
@@ -65,7 +64,7 @@ static void end(const char *call, const char *why) {
 static void attend(const flight_seen *seen, int calls) {
     char text[CALL_TEXT], why[64];
     for (int waited = 0; calls_last(seen, calls, text, sizeof text); waited += POLL_MILLISECONDS) {
-        int again = sem_trywait(&signalled) == 0 && waited >= ONE_SIGNAL_MILLISECONDS;
+        int again = system_bell_was_rung() && waited >= ONE_SIGNAL_MILLISECONDS;
         if (again) end(text, "which has not ended, and was interrupted again");
         if (waited == SECONDS * 1000) {
             snprintf(why, sizeof why, "which has not ended %d s later", SECONDS);
@@ -79,7 +78,7 @@ static void attend(const flight_seen *seen, int calls) {
 static void *watch(void *nothing) {
     for (;;) {
         flight_seen seen[MOST_CALLS];
-        if (sem_wait(&signalled) != 0) continue;
+        system_bell_wait();
         int calls = flight_look(seen, MOST_CALLS);
         attend(seen, calls);
     }
@@ -94,8 +93,7 @@ int mpixla_interrupt_watch(int ends, int patient) {
     if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
     ends_job = ends;
     is_patient = patient;
-    if (sem_init(&signalled, 0, 0) != 0 || thread_start(watch, STACK_BYTES) != 0)
-        return error_set("no thread can be started");
+    if (system_bell_make() != 0 || thread_start(watch, STACK_BYTES) != 0) return error_set("no thread can be started");
     memset(&now, 0, sizeof now);
     now.sa_sigaction = on_signal;
     now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));

@@ -41,12 +41,13 @@ def test_against_numpy(example, tmp_path, ranks):
     assert 10 < (k > 1).sum() < 60
     _, temperature = mean_and_temperature(k)
     np.testing.assert_allclose(data["temperature"], temperature, rtol=1e-9)
-    gradient = np.empty_like(k)
-    for cell in np.ndindex(k.shape):
+    some = range(0, k.size, 5)  # in all rows and columns
+    gradient = np.empty(len(some))
+    for i, cell in enumerate(some):
         changed = k.astype(complex)
-        changed[cell] += 1e-30j  # the derivative of what is analytic, without the rounding of a difference
-        gradient[cell] = mean_and_temperature(changed)[0].imag / 1e-30
-    np.testing.assert_allclose(data["gradient"], gradient, rtol=1e-7, atol=1e-7 * abs(gradient).max())
+        changed.flat[cell] += 1e-30j  # the derivative of what is analytic, without the rounding of a difference
+        gradient[i] = mean_and_temperature(changed)[0].imag / 1e-30
+    np.testing.assert_allclose(data["gradient"].flat[some], gradient, rtol=1e-7, atol=1e-7 * abs(gradient).max())
 
     for name in ("plain", "preconditioned"):
         assert data[name][-1] <= 1e-13 * data[name][0] < data[name][-2]

@@ -1,6 +1,7 @@
 """python -m mpixla: what it says is so, its self-test notices what is wrong and always ends, its benchmark measures."""
 
 import importlib.metadata
+import os
 import re
 import socket
 from pathlib import Path
@@ -50,6 +51,11 @@ PLACES = [
         "1 for each rank, of its own",
     ),
 ]
+
+
+def test_all_cpus_where_the_system_does_not_say_which(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert info._own_cpus() == list(range(os.cpu_count()))
 
 
 @pytest.mark.parametrize(("places", "ranks", "cpus"), PLACES)

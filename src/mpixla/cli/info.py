@@ -42,7 +42,7 @@ def run() -> int:
     comm = MPI.COMM_WORLD
     transport = _transport()
     with network.limited("the ranks") if comm.Get_rank() == 0 else nullcontext():
-        places = comm.allgather((MPI.Get_processor_name(), sorted(os.sched_getaffinity(0))))
+        places = comm.allgather((MPI.Get_processor_name(), _own_cpus()))
     rows = report(places, transport)
     # What is known is said before the ranks talk to each other, which some networks do not let them.
     for title, text in chain(rows.items(), network.rows([host for host, _ in places])):
@@ -108,6 +108,12 @@ def handle_kind() -> str:
         return "int, as in MPICH and its family"
     standard = "abi" in Path(str(MPI.__file__)).name.split(".")[1:2]
     return "pointer, as in the MPI-5 standard ABI" if standard else "pointer, as in Open MPI"
+
+
+def _own_cpus() -> list[int]:
+    """Those that this process may use: on macOS, which does not say, all."""
+    may_use = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+    return sorted(may_use(0))
 
 
 def _ranks(places: list[tuple[str, list[int]]]) -> str:

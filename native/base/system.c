@@ -1,0 +1,90 @@
+#include "base/system.h"
+
+#include <time.h>
+
+#include "base/clock.h"
+
+int system_lock(pthread_mutex_t *lock, int milliseconds) {
+    for (; pthread_mutex_trylock(lock) != 0; milliseconds--) {
+        if (milliseconds <= 0) return -1;
+        clock_sleep(1);
+    }
+    return 0;
+}
+
+static struct timespec time_of(int64_t nanoseconds) {
+    if (nanoseconds < 0) nanoseconds = 0;
+    return (struct timespec){.tv_sec = (time_t)(nanoseconds / 1000000000), .tv_nsec = (long)(nanoseconds % 1000000000)};
+}
+
+#ifdef __APPLE__
+/* Conditions know the time of day alone, or how long to wait. There are no semaphores but those of Mach. */
+#include <mach/mach_init.h>
+#include <mach/semaphore.h>
+#include <mach/task.h>
+
+int system_condition_make(pthread_cond_t *condition) {
+    return pthread_cond_init(condition, NULL);
+}
+
+int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until) {
+    const struct timespec time = time_of(until - clock_now());
+    return pthread_cond_timedwait_relative_np(condition, lock, &time);
+}
+
+static semaphore_t bell;
+
+int system_bell_make(void) {
+    return semaphore_create(mach_task_self(), &bell, SYNC_POLICY_FIFO, 0) == KERN_SUCCESS ? 0 : -1;
+}
+
+void system_bell_ring(void) {
+    (void)semaphore_signal(bell);
+}
+
+void system_bell_wait(void) {
+    while (semaphore_wait(bell) != KERN_SUCCESS) {
+    }
+}
+
+int system_bell_was_rung(void) {
+    return semaphore_timedwait(bell, (mach_timespec_t){0}) == KERN_SUCCESS;
+}
+
+#else
+#include <semaphore.h>
+
+int system_condition_make(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    int code = pthread_condattr_init(&attributes);
+    if (code != 0) return code;
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    code = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return code;
+}
+
+int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until) {
+    const struct timespec time = time_of(until);
+    return pthread_cond_timedwait(condition, lock, &time);
+}
+
+static sem_t bell;
+
+int system_bell_make(void) {
+    return sem_init(&bell, 0, 0);
+}
+
+void system_bell_ring(void) {
+    (void)sem_post(&bell);
+}
+
+void system_bell_wait(void) {
+    while (sem_wait(&bell) != 0) {
+    }
+}
+
+int system_bell_was_rung(void) {
+    return sem_trywait(&bell) == 0;
+}
+#endif

@@ -1,0 +1,24 @@
+/* What Linux and macOS do in different ways. */
+#ifndef MPIXLA_NATIVE_SYSTEM_H
+#define MPIXLA_NATIVE_SYSTEM_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+/* A condition that is waited for until the clock of base/clock.h says `until`, or for a shorter time. Both return 0, or
+ * what pthreads say. */
+int system_condition_make(pthread_cond_t *condition);
+int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until);
+
+/* Takes the lock within so many milliseconds: 0, or -1. */
+int system_lock(pthread_mutex_t *lock, int milliseconds);
+
+/* What a signal handler may ring, and a thread waits for: each ring is heard once. There is one in a process. */
+int system_bell_make(void);
+void system_bell_ring(void);
+/* Waits for a ring. */
+void system_bell_wait(void);
+/* Whether there was one. */
+int system_bell_was_rung(void);
+
+#endif

@@ -1,0 +1,94 @@
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/system.h"
+#include "check.h"
+
+enum { MILLISECOND = 1000000 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t condition;
+static atomic_int done;
+
+static void *try_lock(void *result) {
+    *(int *)result = system_lock(&lock, 20);
+    if (*(int *)result == 0) pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static int lock_elsewhere(void) {
+    pthread_t thread;
+    int result = 1;
+    CHECK(pthread_create(&thread, NULL, try_lock, &result) == 0);
+    pthread_join(thread, NULL);
+    return result;
+}
+
+static void locks_for_so_long(void) {
+    CHECK_INT(lock_elsewhere(), 0);
+    pthread_mutex_lock(&lock);
+    int64_t before = clock_now();
+    CHECK_INT(lock_elsewhere(), -1);
+    CHECK(clock_now() - before >= 20 * MILLISECOND);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *signal_condition(void *nothing) {
+    pthread_mutex_lock(&lock);
+    atomic_store(&done, 1);
+    pthread_cond_signal(&condition);
+    pthread_mutex_unlock(&lock);
+    return nothing;
+}
+
+/* By the clock that only goes forward: by the time of day the moment would be long past. */
+static void waits_until(void) {
+    pthread_t thread;
+    CHECK_INT(system_condition_make(&condition), 0);
+    pthread_mutex_lock(&lock);
+    int64_t until = clock_now() + 20 * MILLISECOND;
+    CHECK(system_condition_wait(&condition, &lock, until) != 0);
+    CHECK(clock_now() >= until);
+    CHECK(system_condition_wait(&condition, &lock, -1) != 0);
+    CHECK(pthread_create(&thread, NULL, signal_condition, NULL) == 0);
+    int64_t forever = clock_now() + INT64_C(3600000) * MILLISECOND;
+    while (!atomic_load(&done)) CHECK_INT(system_condition_wait(&condition, &lock, forever), 0);
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+}
+
+static void ring(int number) {
+    (void)number;
+    system_bell_ring();
+}
+
+static void *wait_for_bell(void *nothing) {
+    system_bell_wait();
+    atomic_store(&done, 2);
+    return nothing;
+}
+
+static void hears_each_ring_once(void) {
+    pthread_t thread;
+    CHECK_INT(system_bell_make(), 0);
+    CHECK(!system_bell_was_rung());
+    const struct sigaction action = {.sa_handler = ring};
+    CHECK_INT(sigaction(SIGUSR1, &action, NULL), 0);
+    CHECK_INT(raise(SIGUSR1), 0);
+    CHECK_INT(raise(SIGUSR1), 0);
+    CHECK(system_bell_was_rung());
+    system_bell_wait();
+    CHECK(!system_bell_was_rung());
+    CHECK(pthread_create(&thread, NULL, wait_for_bell, NULL) == 0);
+    system_bell_ring();
+    pthread_join(thread, NULL);
+    CHECK_INT(atomic_load(&done), 2);
+}
+
+int main(void) {
+    locks_for_so_long();
+    waits_until();
+    hears_each_ring_once();
+    return check_failures();
+}

@@ -1,0 +1,145 @@
+"""examples/c: libmpixla from C, without Python. And docs/c.md, which goes through it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/c.md").read_text()
+SOURCES = [path.read_text() for path in sorted((ROOT / "examples/c").glob("*.[ch]"))]
+MPIRUN = shutil.which(os.environ.get("MPIRUN", "mpirun"))
+
+# Another MPI's would not do.
+needs_mpicc = pytest.mark.skipif(
+    not (MPIRUN and Path(MPIRUN).with_name("mpicc").exists()),
+    reason=f"mpicc, which compiles programs for an MPI, is not beside {MPIRUN or 'mpirun'}, so examples/c is not tried",
+)
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+def shell(code, cwd):
+    """The page's `python` is this one."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["sh", "-ec", code], cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the page's commands are given, with the programs that they build: warnings are errors."""
+    path = tmp_path_factory.mktemp("c")
+    (path / "examples").symlink_to(ROOT / "examples")
+    code = blocks("sh")[0].replace("mpicc ", "mpicc -Wall -Wextra -Werror ")
+    build, start = code.split("mpirun")
+    assert start == " -n 2 ./allreduce\n"
+    # That one needs no MPI, but the same files.
+    other = "-std=c11 -I$mpixla/include examples/c/operations.c $mpixla/libmpixla.so -Wl,-rpath,$mpixla -o operations"
+    shell(f"{build}\nmpicc -Wall -Wextra -Werror {other}", path)
+    return path
+
+
+def run(job, n, program):
+    """Its lines, those of each rank together."""
+    done = job(n, f"import os; os.execv({str(program)!r}, [{program.name!r}])")
+    assert done.stderr == ""
+    return sorted(done.stdout.splitlines(), key=lambda line: line.split(" | ")[0])
+
+
+@needs_mpicc
+@pytest.mark.parametrize("n", [2, 3])
+def test_sum_message_and_error(job, folder, n):
+    x = np.arange(n)[:, None] + np.arange(3)  # a row a rank
+    received = np.roll(x, 1, axis=0)
+
+    def text(values):
+        return " ".join(f"{value:g}" for value in values)
+
+    assert run(job, n, folder / "allreduce") == [
+        line
+        for rank in range(n)
+        for line in (
+            f"r{rank} | sum: {text(x.sum(axis=0))}",
+            f"r{rank} | received: {text(received[rank])}",
+            f"r{rank} | error: MPI_Bcast got root = {n}, but the ranks of communicator 'ring' are 0 to {n - 1}",
+        )
+    ]
+
+
+@needs_mpicc
+def test_page_says_what_the_program_prints(job, folder):
+    printed = re.search(r"```\n(r0 \| .*?)```", PAGE, re.DOTALL)[1]
+    assert run(job, 2, folder / "allreduce") == printed.splitlines()
+
+
+@needs_mpicc
+def test_table_of_the_page(folder):
+    table = re.search(r"<!-- examples/c/operations.c prints this -->\n\n(.*?)\n<!-- until here -->", PAGE, re.DOTALL)[1]
+    assert shell("./operations", folder) == table
+
+
+def test_code_of_the_page_is_that_of_the_example():
+    code = blocks("c")
+    assert len(code) >= 8
+    for block in code:
+        assert any(textwrap.dedent(block) in textwrap.dedent(source) or block in source for source in SOURCES), block
+
+
+def test_every_attribute_is_explained():
+    operations, meanings = PAGE.split("<!-- until here -->")
+    attributes = {
+        name for row in re.findall(r"^\| `mpixla_.*\| (.*) \|$", operations, re.MULTILINE) for name in row.split()
+    }
+    explained = {name for row in re.findall(r"^\| (`\w.*?) \|", meanings, re.MULTILINE) for name in row.split(", ")}
+    assert attributes == explained
+    assert len(attributes) > 15
+
+
+def test_page_names_what_the_header_has():
+    header = (ROOT / "include/mpixla.h").read_text()
+    named = set(re.findall(r"\b(?:mpixla|MPIXLA)_\w+", PAGE))
+    handlers = set(re.findall(r"`(mpixla_\w+)`", PAGE.split("## Call an operation")[1].split("All attributes")[0]))
+    variables = {"MPIXLA_TIMEOUT"}
+    assert {"mpixla_start", "MPIXLA_NO_STATUS", "mpixla_requests_end"} <= named
+    missing = [name for name in named - handlers - variables if not re.search(rf"\b{name}\b", header)]
+    assert not missing
+
+
+def test_program_of_the_page_runs(job):
+    """Compiled by XLA itself: each rank has a sum of all, then the scan of the sums."""
+    (program,) = blocks("mlir")
+    done = job(
+        2,
+        """
+        import sys
+        import jax
+        import numpy as np
+        from jax._src.lib import xla_client
+        from jax.extend.backend import get_backend
+        from mpi4py import MPI
+        import mpixla
+
+        rank = MPI.COMM_WORLD.Get_rank()
+        devices = xla_client.DeviceList(tuple(jax.devices()))
+        program = get_backend().compile_and_load(sys.argv[1], devices, xla_client.CompileOptions())
+        x = jax.device_put(np.arange(3, dtype=np.float32) + rank)
+        ((result,),) = program.execute_sharded([x]).disassemble_into_single_device_arrays()
+        x = np.arange(2)[:, None] + np.arange(3)
+        np.testing.assert_array_equal(result, (rank + 1) * x.sum(axis=0))
+        print("right")
+        """,
+        program,
+    )
+    assert done.stdout.split() == ["right", "right"]
