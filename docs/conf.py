@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from pygments.lexers import TextLexer
 from sphinx.pycode import ModuleAnalyzer
 
 import mpixla
@@ -104,10 +105,19 @@ ABOVE = "ARCHITECTURE|CHANGELOG|CONTRIBUTING|SECURITY"  # pages of the folder ab
 
 
 def on_this_site(app: Any, page: str, source: list[str]) -> None:
-    """Makes links to pages of the folder above links to those that include them; names of files become words."""
+    """Makes links to pages of the folder above links to those that include them; names of files become words.
+
+    Folders are names here, where a repository's host shows what is in them.
+    """
     up = "../" * page.count("/")
     source[0] = re.sub(rf"\]\({up}\.\./({ABOVE})\.md", lambda found: f"]({up}{found[1].lower()}.md", source[0])
     source[0] = re.sub(r"\[(?:docs/)?([a-z]\w*)\.md\]\(", lambda found: f"[{found[1].replace('_', ' ')}](", source[0])
+
+    def folder(found: re.Match[str]) -> str:
+        is_folder = (Path(app.srcdir, page).parent / found[2]).is_dir()
+        return f"`{found[1]}`" if is_folder else found[0]
+
+    source[0] = re.sub(r"\[([\w/.]+)\]\(([\w/.]+)\)", folder, source[0])
 
 
 def in_the_folder_above(app: Any, path: Path, page: str, source: list[str]) -> None:
@@ -117,6 +127,7 @@ def in_the_folder_above(app: Any, path: Path, page: str, source: list[str]) -> N
 
 def setup(app: Any) -> None:
     """Sphinx calls it."""
+    app.add_lexer("mlir", TextLexer)  # Pygments has none
     app.connect("source-read", on_this_site)
     app.connect("include-read", in_the_folder_above)
     ModuleAnalyzer.analyze = analyze_without_overloads

@@ -14,8 +14,8 @@ from launch.test_run import ENVIRONMENT
 # Commands that need no more than a word on who runs them. A file or folder of tests must be there.
 ELSEWHERE = {
     # Installing: what builds environments does the same.
-    "pip install '.[demo]' mpich": "Makefile: every environment is made by it",
     "pip install . mpich": "Makefile: every environment is made by it",
+    "pip install '.[demo]' mpich": "Makefile: every environment is made by it",
     "pip install .": "Makefile: every environment is made by it",
     "pip install mpich": "Makefile: every environment is made by it",
     'pip install "jax[cuda13]" mpich .': "it takes a GPU",
@@ -53,13 +53,10 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --check model.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 4 --trace build/traces examples/uneven.py": "tests/examples/test_uneven.py",
     "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
-    **{
-        f"python -m mpixla run -n {arguments}": "tests/examples/test_shallow_water.py"
-        for arguments in (
-            "4 examples/shallow_water.py --days 1 --save jet.gif",
-            "2 examples/shallow_water.py --save jet.png",
-        )
-    },
+    "python -m mpixla run -n 4 examples/shallow_water.py --days 1 --save jet.gif": (
+        "tests/examples/test_shallow_water.py"
+    ),
+    "python -m mpixla run -n 2 examples/shallow_water.py --save jet.png": "tests/examples/test_shallow_water.py",
     "python -m mpixla run -n 2 examples/overlap.py": "tests/examples/test_overlap.py",
     **{
         f"python -m mpixla run -n {ranks} examples/{name}.py --save {name}.png": f"tests/examples/test_{name}.py"
@@ -96,6 +93,9 @@ ELSEWHERE = {
     "python": "docs/interactive.md: a session at a prompt; test_prompt, below",
 }
 
+# Pages whose commands are all run elsewhere.
+PAGES_ELSEWHERE = {"c.md": "tests/launch/test_c_example.py"}
+
 # How a page starts a script that it shows, and what it prints then.
 SCRIPT = re.compile(r"python -m mpixla run -n (\d+) (\w+\.py)$")
 
@@ -112,6 +112,8 @@ def commands(block):
 
 def shown():
     for page in pages.PAGES:
+        if page.name in PAGES_ELSEWHERE:
+            continue
         for block in pages.blocks(page, "sh", "console"):
             for command, output in commands(block):
                 yield page, block, command, output
@@ -126,7 +128,7 @@ def test_every_command_is_run_or_explained():
     found = {command: is_compared(block, command) for _, block, command, _ in shown()}
     assert [command for command, compared in found.items() if not compared and command not in ELSEWHERE] == []
     assert [command for command in ELSEWHERE if command not in found] == []
-    for how in ELSEWHERE.values():
+    for how in (*ELSEWHERE.values(), *PAGES_ELSEWHERE.values()):
         for file in re.findall(r"tests/[\w/]+(?:\.py)?|^Makefile|^noxfile\.py|^\.ci/run|docs/\w+\.md", how):
             assert (pages.ROOT / file).exists(), file
         for test in re.findall(r"\btest_\w+(?=, below)", how):
