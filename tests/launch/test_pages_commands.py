@@ -14,6 +14,7 @@ from launch.test_run import ENVIRONMENT
 # Commands that need no more than a word on who runs them. A file or folder of tests must be there.
 ELSEWHERE = {
     # Installing: what builds environments does the same.
+    "python3 -m venv env && . env/bin/activate": "Makefile: every environment is made so",
     "pip install . mpich": "Makefile: every environment is made by it",
     "pip install '.[demo]' mpich": "Makefile: every environment is made by it",
     "pip install .": "Makefile: every environment is made by it",
