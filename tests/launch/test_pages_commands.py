@@ -14,6 +14,7 @@ from launch.test_run import ENVIRONMENT
 # Commands that need no more than a word on who runs them. A file or folder of tests must be there.
 ELSEWHERE = {
     # Installing: what builds environments does the same.
+    "python3 -m venv env && . env/bin/activate": "Makefile: every environment is made so",
     "pip install . mpich": "Makefile: every environment is made by it",
     "pip install '.[demo]' mpich": "Makefile: every environment is made by it",
     "pip install .": "Makefile: every environment is made by it",
@@ -31,14 +32,6 @@ ELSEWHERE = {
     "ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 ~/mpich-lib/libmpi.so.12": "noxfile.py does it",
     "export LD_LIBRARY_PATH=$HOME/mpich-lib MPI4PY_LIBMPI=$HOME/mpich-lib/libmpi.so.12": "noxfile.py does it",
     "mpirun.mpich -n 2 ~/mpixla/bin/python -m mpixla": "noxfile.py does it",
-    # docs/c.md's test runs its lines as one script.
-    "mpixla=$(python -c 'import importlib.util as u; print(u.find_spec(\"mpixla\").submodule_search_locations[0])')": (
-        "tests/launch/test_c_example.py"
-    ),
-    "xla=$(python -c 'import jax; print(jax.ffi.include_dir())')": "tests/launch/test_c_example.py",
-    "mpicc -std=c11 -I$mpixla/include -I$xla examples/c/allreduce.c examples/c/front_end.c examples/c/xla.c "
-    "$mpixla/libmpixla.so -Wl,-rpath,$mpixla -o allreduce": "tests/launch/test_c_example.py",
-    "mpirun -n 2 ./allreduce": "tests/launch/test_c_example.py",
     # The command lines of mpixla, under a launcher.
     **{
         f"python -m mpixla run -n 2 -m mpixla{command}": "tests/launch/test_main.py"
