@@ -7,7 +7,8 @@
 #   MINUTES=30 SEED=1               of the soak: how long, and which programs
 #   C_TESTS=regex                   the C tests to run, by default all of them
 #   RATE=2gbit                      of the network between the hosts of test-hosts, as tc(8) says it
-#   EVERY=1                         run every test on every number of ranks, which takes three times as long
+#   SAMPLE=4                        make test runs one of so many cases of the tests in tests/spmd, make test-long the rest
+#   EVERY=1                         run every case of every test on every number of ranks
 #   DEMO='--days 2'                 further arguments of the demo
 #   ROUNDS=9                        how often the benchmarks measure everything
 #   QUICK=1                         benchmarks in two minutes, to see that they work
@@ -23,6 +24,7 @@ MPI ?= mpich
 PYTHON ?= python3
 NP ?= 2
 RANKS ?= 1 2 3
+SAMPLE ?= 4
 CC ?= cc
 
 # One environment for each MPI and Python.
@@ -35,13 +37,13 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links test-c-example wheels test-aarch64 test-aarch64-python
+.PHONY: help demo fake-device test test-c test-python test-long test-long-spmd test-long-jobs test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links test-c-example wheels test-aarch64 test-aarch64-python
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MPI=mpich|openmpi] [NP=2]   run the shallow-water model and draw it'
 	@echo 'make test [MPI=mpich|openmpi]          run the tests on 1, 2 and 3 ranks (EVERY=1: all of them on each)'
-	@echo 'make test-long [MPI=mpich|openmpi]     run the tests of jobs that make test leaves out, as they take long'
+	@echo 'make test-long [MPI=mpich|openmpi]     run the cases, and the tests of jobs, that make test leaves out'
 	@echo 'make test-threads                      run the C tests and those of Python threads under ThreadSanitizer'
 	@echo 'make test-aarch64                      run the C tests as they are on ARM, under QEMU'
 	@echo 'make test-aarch64-python               and the self-test of the wheel for ARM, with MPICH'
@@ -219,7 +221,7 @@ test-python: $(VENV)/installed
 	@mkdir -p build/programs && find build/programs -type f -mtime +7 -delete
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
-	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test) tests/spmd || exit 1; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test,--sample $(SAMPLE)) tests/spmd || exit 1; \
 	done
 	$(PYTEST_LAUNCH) -m 'not long'
 
@@ -227,8 +229,16 @@ test-python: $(VENV)/installed
 test-c-example: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/launch/test_c_example.py
 
-# The rest of tests/launch and tests/examples.
-test-long: $(VENV)/installed
+# The rest of tests/spmd, tests/launch and tests/examples.
+test-long: test-long-spmd test-long-jobs
+
+test-long-spmd: $(VENV)/installed
+	@for n in $(RANKS); do \
+	    echo "== $$n rank(s), the rest, MPI=$(MPI)"; \
+	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) --rest $(SAMPLE) tests/spmd || exit 1; \
+	done
+
+test-long-jobs: $(VENV)/installed
 	$(PYTEST_LAUNCH) -m long
 
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
