@@ -7,7 +7,8 @@
 #   MINUTES=30 SEED=1               of the soak: how long, and which programs
 #   C_TESTS=regex                   the C tests to run, by default all of them
 #   RATE=2gbit                      of the network between the hosts of test-hosts, as tc(8) says it
-#   SAMPLE=4                        make test runs one of so many cases of the tests in tests/spmd, make test-long the rest
+#   SAMPLE=4                        make test runs one of so many cases of tests that have many, make test-long the rest
+#   OWN=1                           leave out tests of jobs that say the same under every MPI
 #   EVERY=1                         run every case of every test on every number of ranks
 #   DEMO='--days 2'                 further arguments of the demo
 #   ROUNDS=9                        how often the benchmarks measure everything
@@ -211,7 +212,9 @@ test-fake-gpu-suite: fake-device
 
 # Jobs start processes and often only wait for them, so four run at once.
 PYTEST_JOBS := $(PYTEST) --numprocesses 4 --dist worksteal
-PYTEST_LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu tests/launch tests/examples
+# OWN=1 leaves out what says the same under every MPI.
+PYTEST_LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu $(if $(OWN),-m 'not any_mpi') \
+    tests/launch tests/examples
 
 test-fake-gpu-jobs: fake-device
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/launch/fake_gpu
@@ -223,7 +226,7 @@ test-python: $(VENV)/installed
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test,--sample $(SAMPLE)) tests/spmd || exit 1; \
 	done
-	$(PYTEST_LAUNCH) -m 'not long'
+	$(PYTEST_LAUNCH) --sample $(SAMPLE)
 
 # A front end in C (docs/c.md), compiled with this MPI's mpicc.
 test-c-example: $(VENV)/installed
@@ -239,7 +242,7 @@ test-long-spmd: $(VENV)/installed
 	done
 
 test-long-jobs: $(VENV)/installed
-	$(PYTEST_LAUNCH) -m long
+	$(PYTEST_LAUNCH) --rest $(SAMPLE)
 
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
 test-large: $(VENV)/installed

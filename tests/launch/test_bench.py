@@ -19,6 +19,8 @@ import summary  # noqa: E402
 from contenders import Job, NoAnswerError  # noqa: E402
 from rows import Measurement, Row  # noqa: E402
 
+pytestmark = pytest.mark.any_mpi
+
 OURS, THEIRS = Measurement("a", "call x 1 1"), Measurement("b", "call x 1 1")
 
 

@@ -4,6 +4,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 CODE = """
     import gc, re
     import jax, jax.numpy as jnp, mpixla

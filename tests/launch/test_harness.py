@@ -40,6 +40,7 @@ def test_a_bad_rank_ends_the_run(tmp_path, how):
         text=True,
         timeout=seconds,
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}:{os.environ.get('PYTHONPATH', '')}"},
     )
     assert done.returncode != 0
     assert report in done.stdout + done.stderr

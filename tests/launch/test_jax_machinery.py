@@ -12,6 +12,8 @@ from mpi4py import MPI
 import mpixla
 from reference import ROWS, operands
 
+pytestmark = pytest.mark.any_mpi
+
 PREAMBLE = """
 import json, sys
 import jax, jax.numpy as jnp, mpixla

@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 ROOT = Path(__file__).parents[2]
 NATIVE, PACKAGE = "native", "src/mpixla"
 TOPS = ("include", NATIVE, PACKAGE, "tests", "bench", "docs", "examples")

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 PAGE = (Path(__file__).parents[2] / "docs/environment.md").read_text()
 VARIABLES = sorted(set(re.findall(r"MPIXLA_[A-Z_]+", PAGE)))
 VALUES = ["-1", "\udcff\udcfe", "x" * 5000 + "\n"]

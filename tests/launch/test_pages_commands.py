@@ -8,8 +8,12 @@ import shlex
 import subprocess
 import sys
 
+import pytest
+
 import pages
 from launch.test_run import ENVIRONMENT
+
+pytestmark = pytest.mark.any_mpi
 
 # Commands that need no more than a word on who runs them. A file or folder of tests must be there.
 ELSEWHERE = {

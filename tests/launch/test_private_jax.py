@@ -16,6 +16,8 @@ from mpi4py import MPI
 import mpixla
 from mpixla.runtime import private_jax, sites, versions
 
+pytestmark = pytest.mark.any_mpi
+
 PACKAGE = Path(mpixla.__file__).parent
 X = jnp.ones(3)
 

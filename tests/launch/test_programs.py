@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+pytestmark = pytest.mark.any_mpi
+
 LOWER = """
 import jax, jax.numpy as jnp, mpixla
 from mpi4py import MPI

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import release
 
+pytestmark = pytest.mark.any_mpi
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RECIPE = (ROOT / "packaging/conda/recipe.yaml").read_text()

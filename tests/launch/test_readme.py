@@ -7,8 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import mpixla
 from mpixla.runtime import native
+
+pytestmark = pytest.mark.any_mpi
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

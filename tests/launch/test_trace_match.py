@@ -9,6 +9,8 @@ from mpixla.trace.merge import merge
 from mpixla.trace.read import read
 from mpixla.trace.tables import amount, tables
 
+pytestmark = pytest.mark.any_mpi
+
 RANKS = 4
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from mpixla.runtime import turns
 
+pytestmark = pytest.mark.any_mpi
+
 # Prints what a rank has compiled, of what it has asked for: last of all, after what runs at the end.
 COUNT = """
 import atexit, json, sys

@@ -8,12 +8,13 @@ import gc
 import os
 import sys
 import time
-import zlib
 from pathlib import Path
 
 import jax
 import pytest
 from mpi4py import MPI
+
+import sample
 
 jax.config.update("jax_enable_x64", True)
 
@@ -63,8 +64,7 @@ SEVERAL_RANKS = (
 
 def pytest_addoption(parser):
     parser.addoption("--every-test", action="store_true", help="run every test on any number of ranks, optimized")
-    parser.addoption("--sample", type=int, metavar="N", help="run each test's first case, and one of N others")
-    parser.addoption("--rest", type=int, metavar="N", help="run the cases that --sample N leaves out")
+    sample.add_options(parser)
 
 
 def _leaves_out(config):
@@ -78,23 +78,8 @@ def pytest_ignore_collect(collection_path, config):
     return True if collection_path.name in left_out and _leaves_out(config) else None
 
 
-def _sampled(items, every):
-    """The names of the first case of each test, and of one of `every` others, the same on each rank and in each run."""
-    first = {item.nodeid.partition("[")[0]: item.nodeid for item in reversed(items)}
-    return set(first.values()) | {item.nodeid for item in items if zlib.crc32(item.nodeid.encode()) % every == 0}
-
-
-def _sample(config, items):
-    sample, rest = config.getoption("sample"), config.getoption("rest")
-    if sample or rest:
-        names = _sampled(items, sample or rest)
-        elsewhere = [item for item in items if (item.nodeid in names) != bool(sample)]
-        config.hook.pytest_deselected(items=elsewhere)
-        items[:] = [item for item in items if (item.nodeid in names) == bool(sample)]
-
-
 def pytest_collection_modifyitems(config, items):
-    _sample(config, items)
+    sample.take(config, items)
     if os.environ.get("MPIXLA_GPU_TRANSPORT") == "nccl":
         unfit = pytest.mark.skip(reason="NCCL does not notice that ranks disagree")
         for item in items:
