@@ -278,3 +278,17 @@ def test_unknown_command(capsys):
     with pytest.raises(SystemExit):
         __main__.main(["tset"])
     assert "invalid choice: 'tset'" in capsys.readouterr().err
+
+
+def test_trace_is_a_command(capsys, tmp_path):
+    """What it does is that of ``python -m mpixla.trace`` (test_trace.py)."""
+    assert __main__.main(["trace", str(tmp_path / "nowhere")]) == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_run_is_a_command_line(capsys):
+    """From Python it would take the process that calls it (test_run.py)."""
+    with pytest.raises(SystemExit) as ended:
+        __main__.main(["run", "-n", "2", "x.py"])
+    assert ended.value.code == 2
+    assert "run starts processes, and cannot be called from Python: python -m mpixla run ..." in capsys.readouterr().err
