@@ -298,6 +298,14 @@ def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
     assert launchers.find(kind, mine) == tmp_path / "mpi/bin" / kind.names[0]
 
 
+@pytest.mark.parametrize(("said", "version"), [("4.2", "4.2.0"), ("4.2.0rc1", "4.2.0"), ("4.2.3", "4.2.3")])
+def test_versions_are_numbers(programs, said, version):
+    """Hydra leaves a zero out that mpi4py does not, and has names for what comes before a release."""
+    folder = programs(mpiexec_hydra=HYDRA.format(said))
+    mine = library.Library("MPICH", version, None)
+    assert launchers.find(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
+
+
 def test_an_mpi_that_is_not_known():
     with pytest.raises(launchers.NoLauncherError, match=r"mpi4py loads LAM 7\.1, and how that MPI starts ranks is not"):
         launchers.kind_of(library.Library("LAM", "7.1", None))

@@ -40,7 +40,7 @@ KINDS = (
     Kind(
         vendors=("MPICH", "MVAPICH", "MVAPICH2"),
         names=_HYDRA,
-        says=r"HYDRA build details:\s+Version:\s+(\S+)",
+        says=r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)*)",
         label=("-prepend-rank",),
         unpinned=("-bind-to", "none"),
         srun=("pmi2", "pmix"),
@@ -94,7 +94,8 @@ def find(kind: Kind, library: Library) -> Path:
     others = []
     for file in _candidates(kind, library):
         found = _version_of(file, kind)
-        if found == library.version or (found and library.vendor not in kind.vendors[:1]):
+        # MVAPICH has numbers of its own, and a launcher of MPICH's.
+        if found and (_numbers(found) == _numbers(library.version) or library.vendor not in kind.vendors[:1]):
             return file
         others.append(f"{file} ({found or 'of another MPI'})")
     raise NoLauncherError(
@@ -102,6 +103,14 @@ def find(kind: Kind, library: Library) -> Path:
         + (f", but {', '.join(others)}" if others else "")
         + ". Load or install the launcher of the same MPI, or name it with --launcher."
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """4.2 is the version that others call 4.2.0."""
+    numbers = [int(part) for part in version.split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
