@@ -3,14 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .ask import said_by
 from .library import Library
-
-_SECONDS = 30  # that a launcher may take to say its version
 
 
 class NoLauncherError(Exception):
@@ -131,19 +129,7 @@ def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
 
 def _version_of(file: Path, kind: Kind) -> str | None:
     """The version of a launcher; None if it is of another kind, or does not say."""
-    try:
-        done = subprocess.run(
-            [file, "--version"],
-            env=with_folder(file),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    said = re.search(kind.says, done.stdout + done.stderr)
+    said = re.search(kind.says, said_by([str(file), "--version"], with_folder(file)))
     return said.group(1) if said else None
 
 

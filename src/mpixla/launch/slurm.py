@@ -3,10 +3,9 @@
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 
-_SECONDS = 30  # that srun may take to list its languages
+from .ask import said_by
 
 
 def language(understood: Sequence[str]) -> str | None:
@@ -17,18 +16,7 @@ def language(understood: Sequence[str]) -> str | None:
     """
     if not os.environ.get("SLURM_JOB_ID") or not shutil.which("srun"):
         return None
-    try:
-        done = subprocess.run(
-            ["srun", "--mpi=list"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    spoken = re.findall(r"[\w-]+", done.stdout + done.stderr)
+    spoken = re.findall(r"[\w-]+", said_by(["srun", "--mpi=list"]))
     return next((each for each in understood if any(s == each or s.startswith(f"{each}_v") for s in spoken)), None)
 
 
