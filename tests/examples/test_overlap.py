@@ -33,7 +33,7 @@ print("ok")
 """
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [1, 3, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 4))])
 def test_forms(job, ranks):
     assert job(ranks, FORMS, EXAMPLES).stdout.split() == ["ok"] * ranks
 
