@@ -307,7 +307,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(comm: MPI.Intracomm) -> argparse.Namespace:
-    parser = Parser(description="A shallow-water model with mpixla. Start it with mpirun.")
+    parser = Parser(description="A shallow-water model with mpixla. Start it with python -m mpixla run.")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--benchmark", action="store_true", help="no output but the time of the time loop")
     output.add_argument(
