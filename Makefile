@@ -8,6 +8,7 @@
 #   C_TESTS=regex                   the C tests to run, by default all of them
 #   RATE=2gbit                      of the network between the hosts of test-hosts, as tc(8) says it
 #   SAMPLE=4                        make test runs one of so many cases of tests that have many, make test-long the rest
+#   FEWER=1                         a sample of the tests on the fake GPU as well
 #   OWN=1                           leave out tests of jobs that say the same under every MPI
 #   EVERY=1                         run every case of every test on every number of ranks
 #   DEMO='--days 2'                 further arguments of the demo
@@ -197,7 +198,7 @@ fake-device: $(VENV)/installed
 # tests/spmd on the fake GPU, by each transport. `mpi` needs an MPI with large counts (native/test/gpu/mpi_gate.c).
 TRANSPORTS ?= host nccl $(if $(filter mpich impi-rt,$(MPI)),mpi)
 # What lowers programs makes no call.
-FAKE_GPU_TESTS ?= tests/spmd --ignore=tests/spmd/test_gpu_lowering.py
+FAKE_GPU_TESTS ?= tests/spmd --ignore=tests/spmd/test_gpu_lowering.py $(if $(FEWER),--sample $(SAMPLE))
 
 test-fake-gpu: test-fake-gpu-suite test-fake-gpu-jobs
 

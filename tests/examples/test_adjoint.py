@@ -37,7 +37,7 @@ def run(first):
     return c
 
 
-@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3, 4))])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 4))])
 def test_against_numpy(example, tmp_path, ranks):
     size = 12
     options = ("--size", size, "--iterations", "12", "--data", "out.npz", "--save", "out.png")

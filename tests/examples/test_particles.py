@@ -24,7 +24,7 @@ def numpy_places():
     return np.array(places)
 
 
-@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3, 4))])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 4))])
 def test_against_numpy(example, tmp_path, ranks):
     out = example(ranks, "particles", *OPTIONS, "--data", "end.npz", "--save", "end.png").stdout
     assert "none was lost\n" in out

@@ -22,7 +22,7 @@ D, G, H, F0, BETA = 5e3, 9.81, 100.0, 2e-4, 2e-11
 NU = 1e-3 * F0 * D**2
 DT = 0.125 * D / np.sqrt(G * H)
 
-RANKS = [1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 4, 6))]
+RANKS = [1, 2, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 4))]
 RNG = np.random.default_rng(1)
 
 

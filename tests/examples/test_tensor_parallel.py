@@ -38,7 +38,7 @@ def picture(size):
     return places, sum(np.exp(-3 * r) * np.cos(30 * r) for r in rings)
 
 
-@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3, 4))])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 4))])
 def test_against_numpy(example, tmp_path, ranks):
     options = (*SMALL, "--data", "out.npz", "--save", "out.png")
     done = example(ranks, "tensor_parallel", *options, JAX_ENABLE_X64="1")

@@ -31,7 +31,7 @@ def numpy_picture():
     return when
 
 
-@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3, 4))])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 4))])
 def test_against_numpy(example, tmp_path, ranks):
     options = ("--size", SIZE, "--tile", TILE, "--time", TIME)
     out = example(ranks, "workers", *options, "--data", "picture.npz", "--save", "picture.png").stdout
