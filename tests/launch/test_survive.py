@@ -225,5 +225,6 @@ result = mpixla.jit(lambda x: mpixla.allreduce(x @ x, op=MPI.SUM, comm=comm))(jn
         options=(*ULFM, "--timeout", "40"),  # now and then Open MPI does not end after a death (docs/faults.md)
         check=False,
     )
-    assert done.returncode != 0
+    # After a death Open MPI's own exit status is now and then 0, although a rank has aborted the job.
+    assert done.returncode != 0 or "MPI_ABORT was invoked" in done.stderr
     assert "a call failed, and nobody has looked at its result" in done.stderr
