@@ -35,8 +35,8 @@ def job(tmp_path):
 def example(tmp_path):
     """Runs examples/`name`.py on `n` ranks, as `job` runs code: example(n, name, *arguments) -> CompletedProcess."""
 
-    def run(n, name, *arguments, cwd=tmp_path, **named):
-        return start(n, ROOT / f"examples/{name}.py", *arguments, cwd=cwd, **named)
+    def run(n, name, *arguments, cwd=tmp_path, timeout=200, **named):
+        return start(n, ROOT / f"examples/{name}.py", *arguments, cwd=cwd, timeout=timeout, **named)
 
     return run
 

@@ -14,5 +14,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.any_mpi)
+            item.add_marker(pytest.mark.timeout(600))  # more ranks than cores, and several jobs at once
             if item.path.name not in QUICK:
                 item.add_marker(pytest.mark.long)
