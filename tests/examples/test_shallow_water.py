@@ -81,7 +81,7 @@ def run_cases(file):
         np.savez(file, **results)
 
 
-def launch(ranks, *args, ok=True, timeout=100):
+def launch(ranks, *args, ok=True, timeout=300):
     command = [ROOT / "tools" / "mpirun", "-n", str(ranks), sys.executable, *map(str, args)]
     # More ranks than cores: the threads of each would only be in the others' way.
     env = {**os.environ, "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
