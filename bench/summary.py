@@ -106,13 +106,10 @@ def _times_as_fast(line: Headline, row: Row, figures: dict[Measurement, Figures]
         return ""
     ours = result_of(row, figures).value
     theirs = result_of(row, figures, row.peer).value if line.is_peer else 1.0
-    return (
-        ""
-        if not ours or theirs is None
-        else f"{theirs / ours:,.1f}"
-        if theirs < 100 * ours
-        else f"{theirs / ours:,.0f}"
-    )
+    if not ours or theirs is None:
+        return ""
+    times = theirs / ours
+    return f"{times:,.1f}" if times < 100 else f"{times:,.0f}"
 
 
 def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:

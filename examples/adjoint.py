@@ -25,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from blocks import cells_of, whole
 from jax import lax
 from mpi4py import MPI
 from showing import Parser, draw, keep, progress, say
@@ -33,20 +34,6 @@ import mpixla
 
 DURATION, DIFFUSIVITY, GROWTH, NOISE = 1.0, 2e-4, 1.0, 0.003  # the eddy's largest speed and the square's side are 1
 Model = Callable[[Any], Any]  # from the first state to the last, each this process's block
-
-
-def cells_of(cart: MPI.Cartcomm, size: int) -> tuple[slice, slice]:
-    """This process's rows and columns of the square."""
-    rows, columns = (slice(i * size // n, (i + 1) * size // n) for i, n in zip(cart.coords, cart.dims, strict=True))
-    return rows, columns
-
-
-def whole(cart: MPI.Cartcomm, block: Any) -> np.ndarray | None:
-    """The square that all processes' blocks make, on rank 0."""
-    blocks = np.asarray(mpixla.gather(block, root=0, comm=cart))
-    if cart.rank != 0:
-        return None
-    return np.block([list(row) for row in blocks.reshape(*cart.dims, *block.shape)])
 
 
 def flux(c: Any, speed: Any, h: float) -> Any:

@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from blocks import cells_of, whole
 from jax import lax
 from mpi4py import MPI
 from showing import Parser, draw, keep, say
@@ -35,20 +36,6 @@ import mpixla
 CONDUCTIVITY = 1.0, 100.0  # between the disks, and in them
 DISKS = ((0.28, 0.72, 0.16), (0.7, 0.62, 0.13), (0.42, 0.3, 0.12), (0.8, 0.22, 0.1))  # x, y and radius
 Faces = tuple[Any, Any]  # of a block: conductivities between rows, and between columns
-
-
-def cells_of(cart: MPI.Cartcomm, size: int) -> tuple[slice, slice]:
-    """This process's rows and columns of the square."""
-    rows, columns = (slice(i * size // n, (i + 1) * size // n) for i, n in zip(cart.coords, cart.dims, strict=True))
-    return rows, columns
-
-
-def whole(cart: MPI.Cartcomm, block: Any) -> np.ndarray | None:
-    """The square that all processes' blocks make, on rank 0."""
-    blocks = np.asarray(mpixla.gather(block, root=0, comm=cart))
-    if cart.rank != 0:
-        return None
-    return np.block([list(row) for row in blocks.reshape(*cart.dims, *block.shape)])
 
 
 def faces_of(cart: MPI.Cartcomm, k: Any) -> Faces:

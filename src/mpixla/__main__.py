@@ -7,7 +7,6 @@ import threading
 from . import launch
 from .cli import bench, info, selftest
 from .runtime.command_line import Parser
-from .trace import __main__ as trace
 
 
 def _seconds(text: str) -> float:
@@ -46,6 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("trace", help="what a job did with its time, from its timelines", add_help=False)
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["trace"]:
+        from .trace import __main__ as trace
+
         return trace.main(given[1:])
     if given[:1] == [launch.NAME]:
         # As a command line it does not come here, but starts before anything of JAX's or MPI's is loaded.

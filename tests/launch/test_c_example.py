@@ -126,7 +126,7 @@ def test_program_of_the_page_runs(job):
         import sys
         import jax
         import numpy as np
-        from jax._src.lib import xla_client
+        from jaxlib import xla_client
         from jax.extend.backend import get_backend
         from mpi4py import MPI
         import mpixla

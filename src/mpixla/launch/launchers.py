@@ -26,8 +26,7 @@ class Kind:
     unpinned: tuple[str, ...]  # leaves the pinning to us
     as_root: tuple[str, ...] = ()
     crowded: tuple[str, ...] = ()  # more ranks than cores
-    environment: tuple[tuple[str, str], ...] = ()  # where the user has not set these
-    environment_unpinned: tuple[tuple[str, str], ...] = ()
+    environment_unpinned: tuple[tuple[str, str], ...] = ()  # the same by variables, where the user has not set these
     passes_environment: bool = True  # to other hosts
     srun: tuple[str, ...] = ()  # the languages of Slurm's that it understands, the best first
 

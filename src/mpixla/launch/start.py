@@ -72,7 +72,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         _refuse(f"how many ranks? Say it with -n. This machine has {_cores_in_words(len(rank.cores()))}.")
     launcher = options.launcher or launchers.find(kind, library)
     environment = {**launchers.with_folder(launcher), **asked}
-    for name, value in (*kind.environment, *kind.environment_unpinned):
+    for name, value in kind.environment_unpinned:
         environment.setdefault(name, value)
     head = [
         str(launcher),

