@@ -39,7 +39,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-long-spmd test-long-jobs test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts docs docs-links test-c-example wheels test-aarch64 test-aarch64-python
+.PHONY: help demo fake-device test test-c test-python test-long test-long-spmd test-long-jobs test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts test-install docs docs-links test-c-example wheels test-aarch64 test-aarch64-python
 .DELETE_ON_ERROR:
 
 help:
@@ -55,6 +55,7 @@ help:
 	@echo 'make test-large [MPI=mpich|openmpi]    test arrays of more than 2^31 - 1 elements, on much memory'
 	@echo 'make test-faults [MPI=mpich|openmpi]   do to small jobs what can go wrong, and write down what they say in docs/faults.md'
 	@echo 'make test-hosts [MPI=mpich|openmpi]    run jobs on two hosts, made of network namespaces of this machine (RATE=2gbit)'
+	@echo 'make test-install                      type what the pages say on installing, into homes without anything'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
 	@echo 'make test-c-example [MPI=mpich|openmpi] compile examples/c, a program without Python, and run it'
@@ -273,6 +274,10 @@ RATE ?= 2gbit
 test-hosts: $(VENV)/installed
 	@mkdir -p build/programs
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) --rate $(RATE) tests/hosts
+
+# What needs modules or containers says so, and is skipped, where there are none.
+test-install: $(VENV)/installed
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/install
 
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 

@@ -13,7 +13,8 @@ import mpixla
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
 SOLVERS = (DOCS / "solvers.md").read_text()
 SOLVERS_WITHOUT_LIBRARIES = SOLVERS.partition("## diffrax")[0]
 RUN_TIME = (DOCS / "run_time.md").read_text()
@@ -45,13 +46,19 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$(?=(?:\s+```text\n(.*?)^```$)?)", re.
 
 
 def blocks(page, *languages):
-    """The blocks of a page in these languages."""
+    """The blocks of a page in these languages, by default in any."""
     text = page.read_text()
     return [
         Block(page.name, text[: found.start(2)].count("\n") + 1, *found.groups())
         for found in _BLOCK.finditer(text)
-        if found[1] in languages
+        if not languages or found[1] in languages
     ]
+
+
+def block(page, words):
+    """The one block of a page that has these words in its code."""
+    (found,) = (block for block in blocks(page) if words in block.text)
+    return found
 
 
 def blocks_of(text):

@@ -12,6 +12,8 @@ from pathlib import Path
 import network
 import pytest
 
+import modules
+
 ROOT = Path(__file__).parents[2]
 # For processes to go after their job has ended, seconds.
 GRACE = 15
@@ -170,6 +172,20 @@ class Jobs:
 @pytest.fixture
 def hosts_job(hosts, tmp_path):
     return Jobs(hosts, tmp_path)
+
+
+@pytest.fixture
+def site(tmp_path):
+    """The variables of a user whose environment is ~/mpixla, at a site that calls its MPI `openmpi`."""
+    mpi = Path(sys.prefix)
+    (tmp_path / "mpixla").symlink_to(mpi)
+    (tmp_path / "modules").mkdir()
+    known = modules.make(
+        tmp_path / "modules",
+        python={"PATH": Path(sys.base_prefix, "bin")},
+        openmpi={"PATH": mpi / "bin", "LD_LIBRARY_PATH": mpi / "lib"},
+    )
+    return {"HOME": str(tmp_path), **known}
 
 
 @pytest.fixture

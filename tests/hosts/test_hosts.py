@@ -1,8 +1,10 @@
 """Jobs on two hosts, with TCP between them: what works on one must work there."""
 
 import json
+import os
 import re
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from conftest import FAMILY
 
+import pages
 from mpixla.launch.rank import cores
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +60,23 @@ def test_run(hosts_job, hosts):
     mine = cores()
     cpus = len(set().union(*mine[: len(mine) // 2])) if len(mine) > 1 else len(mine[0])
     assert sorted(said) == [f"{r} {network.NAMES[r // 2]} [6, 10] 90 {cpus}" for r in range(4)]
+
+
+def test_script_for_pbs(hosts_job, hosts, tmp_path, site):
+    """docs/clusters.md's, with the variables and the file that PBS gives to a job."""
+    script, nodes = tmp_path / "job.sh", tmp_path / "nodes"
+    script.write_text(pages.block(pages.DOCS / "clusters.md", "#PBS").text)
+    nodes.write_text("".join(f"{name}\n" * 2 for name in network.NAMES))
+    code = """
+    import jax.numpy as jnp, mpixla
+    from mpi4py import MPI
+    print(MPI.COMM_WORLD.rank, MPI.Get_processor_name(), mpixla.allreduce(jnp.ones(2), op=MPI.SUM).tolist())
+    """
+    (tmp_path / "model.py").write_text(textwrap.dedent(code))
+    path = f"{hosts.folder}:{os.defpath}"  # where `ssh` is the hosts' own
+    pbs = {"PBS_O_WORKDIR": str(tmp_path), "PBS_NODEFILE": str(nodes)}
+    said = hosts_job(4, script, launch=["bash"], PATH=path, **pbs, **site).stdout.splitlines()
+    assert sorted(said) == [f"{r} {network.NAMES[r // 2]} [4.0, 4.0]" for r in range(4)]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

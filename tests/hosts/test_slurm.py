@@ -14,6 +14,8 @@ import pytest
 from conftest import FAMILY, GRACE
 from slurm import Slurm
 
+import pages
+
 LANGUAGE = {"mpich": "pmi2", "openmpi": "pmix"}[FAMILY]
 SRUN = f"srun --nodes=2 --ntasks=2 --mpi={LANGUAGE}"
 A, B = network.NAMES
@@ -130,6 +132,17 @@ def test_four_ranks_of_a_batch_job(run, tmp_path, start):
     assert done.returncode == 0, said
     lines = [line for line in said.splitlines() if "lacks support for cpu binding" not in line]  # the tests' Slurm
     assert sorted(lines) == [f"rank {rank} [4.0, 4.0, 4.0]" for rank in range(4)]
+
+
+def test_script_of_the_page(run, tmp_path, site):
+    """docs/clusters.md's, on nodes with fewer processors."""
+    (tmp_path / "job.sh").write_text(pages.block(pages.DOCS / "clusters.md", "#SBATCH").text)
+    (tmp_path / "model.py").write_text(STEPS)
+    done = run("sbatch --wait --ntasks-per-node=1 --cpus-per-task=1 --output=out job.sh", PATH=os.defpath, **site)
+    said = (tmp_path / "out").read_text()
+    assert done.returncode == 0, said
+    lines = [line for line in said.splitlines() if line.startswith("rank")]
+    assert sorted(lines) == [f"rank {rank} [2.0, 2.0, 2.0]" for rank in range(2)]
 
 
 def test_jax_s_own_collectives(run, tmp_path):

@@ -1,4 +1,4 @@
-"""The commands on documentation pages: each is run here, or a table says where it is run, or why it cannot be.
+"""The commands on documentation pages: each is run here, or a table says where it is run.
 
 The output of scripts is compared with what pages show.
 """
@@ -17,30 +17,9 @@ pytestmark = pytest.mark.any_mpi
 
 # Commands that need no more than a word on who runs them. A file or folder of tests must be there.
 ELSEWHERE = {
-    # Installing: what builds environments does the same.
-    "python3 -m venv env && . env/bin/activate": "Makefile: every environment is made so",
-    "pip install . mpich": "Makefile: every environment is made by it",
-    "pip install '.[demo]' mpich": "Makefile: every environment is made by it",
-    "pip install .": "Makefile: every environment is made by it",
-    "pip install mpich": "Makefile: every environment is made by it",
-    'pip install "jax[cuda13]" mpich .': "it takes a GPU",
-    "python -m mpixla run -n 2 sum.py": "test_program_for_gpus, below, on CPUs",
     "make demo": ".ci/run",
     "make test": ".ci/run",
-    "module load openmpi": "it takes a site's modules",
-    "module load python openmpi": "it takes a site's modules",
-    "python -m venv ~/mpixla": "docs/clusters.md is about a user's home; Makefile makes its environments so",
-    "~/mpixla/bin/pip install /path/to/mpixla": "docs/clusters.md is about a user's home; Makefile does the same",
-    # Debian's MPICH under the name that mpi4py's wheel knows.
-    "mkdir -p ~/mpich-lib": "noxfile.py does it",
-    "ln -s /usr/lib/x86_64-linux-gnu/libmpich.so.12 ~/mpich-lib/libmpi.so.12": "noxfile.py does it",
-    "export LD_LIBRARY_PATH=$HOME/mpich-lib MPI4PY_LIBMPI=$HOME/mpich-lib/libmpi.so.12": "noxfile.py does it",
-    "mpirun.mpich -n 2 ~/mpixla/bin/python -m mpixla": "noxfile.py does it",
-    # The command lines of mpixla, under a launcher.
-    **{
-        f"python -m mpixla run -n 2 -m mpixla{command}": "tests/launch/test_main.py"
-        for command in ("", " test", " bench")
-    },
+    # Launchers.
     "mpirun -n 4 python -m mpixla.distributed script.py": "tests/launch/test_distributed.py",
     "python -m mpixla run -n 4 --distributed script.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 4 -m mpixla.compat mpi4jax-tokens model.py --days 10": "tests/launch/test_compat.py",
@@ -50,9 +29,6 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --check model.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 4 --trace build/traces examples/uneven.py": "tests/examples/test_uneven.py",
     "python -m mpixla.trace build/traces --picture build/uneven.png": "tests/examples/test_uneven.py",
-    "python -m mpixla run -n 4 examples/shallow_water.py --days 1 --save jet.gif": (
-        "tests/examples/test_shallow_water.py"
-    ),
     "python -m mpixla run -n 2 examples/shallow_water.py --save jet.png": "tests/examples/test_shallow_water.py",
     "python -m mpixla run -n 2 examples/overlap.py": "tests/examples/test_overlap.py",
     **{
@@ -74,24 +50,38 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 model.py --size 100": "tests/launch/test_run.py",
     # Several hosts.
     "python -m mpixla run -n 4 --hosts node1,node2 --timeout 60 model.py": "tests/hosts/test_hosts.py",
-    "python -m mpixla run model.py": "tests/hosts/test_slurm.py",
     "mpirun -hosts node1,node2 -ppn 2 -n 4 python model.py": "tests/hosts/test_hosts.py",
     "mpirun --host node1:2,node2:2 -n 4 -x PATH -x MPIXLA_TIMEOUT=60 ~/mpixla/bin/python model.py": (
         "tests/hosts/test_hosts.py"
-    ),
-    "source ~/mpixla/bin/activate": "tests/hosts/test_slurm.py has an environment of its own",
-    "cd $PBS_O_WORKDIR": "not tried, says the page: it takes PBS",
-    "mpirun --map-by slot:PE=4 --bind-to core python model.py": "not tried, says the page: it takes PBS",
-    "apptainer build mpixla.sif mpixla.def": "not tried, says the page: it takes apptainer",
-    "srun apptainer exec --bind /opt/openmpi --env LD_LIBRARY_PATH=/opt/openmpi/lib,"
-    "MPI4PY_LIBMPI=/opt/openmpi/lib/libmpi.so.40 mpixla.sif python model.py": (
-        "not tried, says the page: it takes apptainer"
     ),
     "python": "docs/interactive.md: a session at a prompt; test_prompt, below",
 }
 
 # Pages whose commands are all run elsewhere.
 PAGES_ELSEWHERE = {"c.md": "tests/launch/test_c_example.py"}
+
+# Blocks that tests type as they stand.
+BLOCKS_ELSEWHERE = {
+    **{
+        (page, words): "tests/install/test_install.py"
+        for page, words in (
+            ("README.md", "pip install '.[demo]' mpich"),
+            ("index.md", "pip install . mpich"),
+            ("gpu.md", "cuda13"),
+            ("install.md", "pip install mpich"),
+            ("install.md", "module load openmpi"),
+            ("install.md", "cuda13"),
+            ("install.md", "-m mpixla test"),
+            ("clusters.md", "/path/to/mpixla"),
+            ("clusters.md", "~/mpich-lib"),
+            ("clusters.md", "-m mpixla test"),
+            ("interactive.md", "pip install ipyparallel"),
+        )
+    },
+    ("clusters.md", "#SBATCH"): "tests/hosts/test_slurm.py",
+    ("clusters.md", "#PBS"): "tests/hosts/test_hosts.py",
+    ("clusters.md", "ch-run"): "tests/install/test_container.py",
+}
 
 # How a page starts a script that it shows, and what it prints then.
 SCRIPT = re.compile(r"python -m mpixla run -n (\d+) (\w+\.py)$")
@@ -111,7 +101,10 @@ def shown():
     for page in pages.PAGES:
         if page.name in PAGES_ELSEWHERE:
             continue
+        typed = [pages.block(page, words) for name, words in BLOCKS_ELSEWHERE if name == page.name]
         for block in pages.blocks(page, "sh", "console"):
+            if block in typed:
+                continue
             for command, output in commands(block):
                 yield page, block, command, output
 
@@ -125,8 +118,8 @@ def test_every_command_is_run_or_explained():
     found = {command: is_compared(block, command) for _, block, command, _ in shown()}
     assert [command for command, compared in found.items() if not compared and command not in ELSEWHERE] == []
     assert [command for command in ELSEWHERE if command not in found] == []
-    for how in (*ELSEWHERE.values(), *PAGES_ELSEWHERE.values()):
-        for file in re.findall(r"tests/[\w/]+(?:\.py)?|^Makefile|^noxfile\.py|^\.ci/run|docs/\w+\.md", how):
+    for how in (*ELSEWHERE.values(), *PAGES_ELSEWHERE.values(), *BLOCKS_ELSEWHERE.values()):
+        for file in re.findall(r"tests/[\w/]+(?:\.py)?|^\.ci/run", how):
             assert (pages.ROOT / file).exists(), file
         for test in re.findall(r"\btest_\w+(?=, below)", how):
             assert test in globals()
@@ -178,12 +171,6 @@ def test_program_that_hangs(job):
         assert line in done.stderr
         assert line in report
     assert done.returncode == 124
-
-
-def test_program_for_gpus(job):
-    """docs/gpu.md's program where there is none."""
-    (block,) = pages.blocks(pages.DOCS / "gpu.md", "python")
-    assert job(2, block.text, JAX_PLATFORMS="cpu").stdout.splitlines() == ["[2. 2. 2.]"] * 2
 
 
 def test_prompt(job):

@@ -17,14 +17,14 @@ import pages
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 
-# Pages, or blocks of them by a word in their code, that run elsewhere, and where; or why they cannot.
+# Pages, or blocks of them by a word in their code, that run elsewhere, and where.
 ELSEWHERE = {
     ("README.md", ""): "tests/launch/test_pages_commands.py, on four ranks",
     ("checkpoints.md", "import orbax"): "tests/ecosystem/test_checkpoints.py, since it takes a library",
     ("distributed.md", ""): "tests/launch/test_distributed.py, since the launcher comes before JAX",
     ("faults.md", ""): "tests/launch/test_survive.py, which runs the program that this is the core of",
-    ("gpu.md", ""): "tests/launch/test_pages_commands.py, since it comes before JAX",
-    ("interactive.md", ""): "it takes ipyparallel, which starts processes by an mpirun of its own",
+    ("gpu.md", ""): "tests/install/test_install.py, since it comes before JAX",
+    ("interactive.md", ""): "tests/install/test_install.py, since ipyparallel has an mpirun of its own",
     ("migration.md", ""): "tests/launch/test_compat.py, since it changes how MPI's errors end",
     ("run_time.md", ""): "tests/spmd/test_run_time_page.py, which compares it with NumPy",
     ("solvers.md", ""): "tests/spmd/test_solvers.py and tests/ecosystem, which compare it with NumPy",
