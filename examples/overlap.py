@@ -146,7 +146,10 @@ def main() -> None:
     comm = MPI.COMM_WORLD.Dup()  # mpi4py's own calls, so that they never meet mpixla's
     ny, nx = args.size
     if ny < 3 * comm.size or nx < 3 or args.steps < 1 or args.repeat < 1:
-        parser.error(f"{ny} x {nx} cells cannot be split into {comm.size} strips of at least three rows of three cells")
+        parser.error(
+            f"{ny} x {nx} cells cannot be split into {comm.size} strips of at least three rows of three cells; "
+            "or --steps or --repeat is not positive."
+        )
 
     state = start(comm, ny, nx)
     forms = {"blocking": make_blocking(MPI.COMM_WORLD), "overlapped": make_overlapped(MPI.COMM_WORLD)}

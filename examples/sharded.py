@@ -88,7 +88,10 @@ def main() -> None:
     parser.takes_data()
     options = parser.parse()
     if options.size < 1 or options.size % COMM.size:
-        parser.error(f"--size {options.size}: {COMM.size} processes cannot have equally many rows. Take a multiple.")
+        parser.error(
+            f"--size {options.size}: {COMM.size} processes cannot have equally many rows. "
+            f"Take a multiple of {COMM.size}."
+        )
     try:
         mpixla.distributed.initialize()
     except RuntimeError as problem:  # this was not started by python -m mpixla.distributed

@@ -176,7 +176,7 @@ def main() -> None:
     comm = MPI.COMM_WORLD
     if options.hidden < 1 or options.hidden % comm.size:
         parser.error(
-            f"{options.hidden} hidden units cannot be split over {comm.size} ranks: make it a multiple of that."
+            f"{options.hidden} hidden units cannot be split over {comm.size} ranks: make --hidden a multiple of that."
         )
     if options.steps < CHUNK or options.steps % CHUNK or options.size < 2:
         parser.error(f"--steps must be a multiple of {CHUNK}, and --size at least 2.")

@@ -42,4 +42,4 @@ def test_needs_the_launcher_and_rows_for_all(example):
     assert "Traceback" not in refused.stderr
     refused = example(2, "sharded", "--size", 25, check=False, python=LAUNCHER)
     assert refused.returncode == 2
-    assert refused.stderr.count("--size 25: 2 processes cannot have equally many rows. Take a multiple.") == 1
+    assert refused.stderr.count("--size 25: 2 processes cannot have equally many rows. Take a multiple of 2.") == 1

@@ -83,4 +83,4 @@ def test_against_numpy(example, tmp_path, ranks):
 def test_hidden_units_that_cannot_be_split(example):
     refused = example(2, "tensor_parallel", "--hidden", "13", check=False)
     assert refused.returncode == 2
-    assert refused.stderr.count("13 hidden units cannot be split over 2 ranks: make it a multiple of that.") == 1
+    assert refused.stderr.count("13 hidden units cannot be split over 2 ranks: make --hidden a multiple of that.") == 1
