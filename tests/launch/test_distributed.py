@@ -746,7 +746,7 @@ def test_meeting_on_several_hosts(job):
             sys.stdout.write(f"{e}\\n")
     """
     said = job(3, code).stdout
-    assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: rank 1, 2 reaches none.") == 3, said
+    assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: ranks 1, 2 reach none.") == 3, said
 
 
 @pytest.mark.long

@@ -546,7 +546,7 @@ mpixla.barrier(comm={comm})
         f"'{name}': each send needs a recv." in told
     )
     assert sum("rank 1 ends and has not received 1 message of 8 bytes" in line for line in told) == 8
-    assert "mpixla: and so 2 others." in told
+    assert "mpixla: and 2 more like these." in told
     assert len(told) == 10
 
 

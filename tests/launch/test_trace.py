@@ -227,7 +227,11 @@ def test_a_directory_that_cannot_be_made_is_told_on_every_rank(job, tmp_path):
     )
     assert done.stderr.count(sentence) == 2
     done = job(2, NOTHING, MPIXLA_TRACE="traces", MPIXLA_TRACE_LIMIT="much", check=False)
-    assert done.stderr.count("MPIXLA_TRACE_LIMIT must be a number of MiB, at least 1, but is 'much'") == 2
+    sentences = (
+        "MPIXLA_TRACE_LIMIT must be a number of MiB, at least 1, but is 'much'. Set it to such a number, or unset "
+        "MPIXLA_TRACE_LIMIT."
+    )
+    assert done.stderr.count(sentences) == 2
 
 
 def test_ranks_need_not_agree(job, tmp_path):

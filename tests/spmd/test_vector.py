@@ -45,7 +45,7 @@ def check_sentence(raised):
         ([1] * (SIZE + 1), ValueError, f"one entry for each of the {SIZE} ranks .* has {SIZE + 1}: "),
         ([], ValueError, r"one entry for each of the .* has 0: \(\)"),
         ([*ONES[1:], -1], ValueError, rf"\[{SIZE - 1}\] of \w+ is -1, but a number of rows is not negative"),
-        ([*ONES[1:], 2**63], ValueError, r"rows, but an array has less than 2\*\*63"),
+        ([*ONES[1:], 2**63], ValueError, r"rows, but an array has fewer than 2\*\*63"),
     ],
     ids=["int", "string", "matrix", "none", "floats", "too many", "too few", "negative", "huge"],
 )

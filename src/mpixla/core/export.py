@@ -10,8 +10,8 @@ def export_checks() -> list[Any]:
     """Returns the ``disabled_checks`` with which ``jax.export.export`` accepts programs that communicate.
 
     JAX writes programs to files only with custom calls that it knows to stay as they are, and asks for a word about all
-    others. Those of mpixla stay as they are within a version. The process that loads the program imports mpixla before.
-    docs/jax.md says more.
+    others. Those of mpixla stay as they are within a version. The process that loads the program must import
+    mpixla first. docs/jax.md says more.
 
     Returns:
         A list of ``jax.export.DisabledSafetyCheck``, one for each custom call of mpixla, and one for XLA's

@@ -59,8 +59,8 @@ def initialize_as_asked(
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     if process_id not in (None, rank) or num_processes not in (None, size):
         raise ValueError(
-            f"jax.distributed.initialize was told that this is process {process_id} of {num_processes}, but it is rank "
-            f"{rank} of {size} under MPI. Leave num_processes and process_id out, or pass MPI's."
+            f"jax.distributed.initialize was given process_id={process_id} and num_processes={num_processes}, but this "
+            f"process is rank {rank} of {size} under MPI. Leave both out, or pass MPI's."
         )
     if local_device_ids is not None:
         options["local_device_ids"] = local_device_ids

@@ -168,8 +168,8 @@ def _meet(ranks: Sequence[int]) -> None:
 
 
 def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:
+    who = f"ranks {', '.join(map(str, missing))} have" if len(missing) > 1 else f"rank {missing[0]} has"
     _leave.end_job(
-        f"{waits} to run a program that is sharded over the ranks {', '.join(map(str, ranks))}, but rank "
-        f"{', '.join(map(str, missing))} has not come to run it, so the whole job ends. All these ranks must run "
-        f"it{why}"
+        f"{waits} to run a program that is sharded over the ranks {', '.join(map(str, ranks))}, but {who} not come to "
+        f"run it, so the whole job ends. All these ranks must run it{why}"
     )

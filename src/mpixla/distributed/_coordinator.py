@@ -37,10 +37,12 @@ def _agree(comm: MPI.Intracomm) -> str:
     common = [a for a in addresses if all(a in mine for mine in reached)]
     if not common:
         alone = [str(rank) for rank, mine in enumerate(reached) if not mine]
+        who = "each reaches one, but not the same"
+        if alone:
+            who = f"ranks {', '.join(alone)} reach none" if len(alone) > 1 else f"rank {alone[0]} reaches none"
         raise RuntimeError(
-            f"No address of rank 0 ({', '.join(addresses) or 'it knows of none'}) is reached by all ranks: rank "
-            f"{', '.join(alone) or 'after rank reaches another one'} reaches none. Pass coordinator_address to "
-            "jax.distributed.initialize, or see whether a firewall is between the hosts."
+            f"No address of rank 0 ({', '.join(addresses) or 'it knows of none'}) is reached by all ranks: {who}. Pass "
+            "coordinator_address to jax.distributed.initialize, or see whether a firewall is between the hosts."
         )
     return f"{common[0]}:{port}"
 

@@ -77,8 +77,8 @@ def kind_of(library: Library) -> Kind:
             return kind
     known = ", ".join(vendor for kind in KINDS for vendor in kind.vendors)
     raise NoLauncherError(
-        f"mpi4py loads {library}, and how that MPI starts ranks is not known here (only of {known}). Start the program "
-        "with its own launcher: mpirun -n 4 python script.py."
+        f"mpi4py loads {library}, and mpixla does not know how that MPI starts ranks (it knows {known}). Start the "
+        "program with that MPI's own launcher: mpirun -n 4 python script.py."
     )
 
 

@@ -48,7 +48,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--ranks", type=_positive, metavar="N", help="how many; in Slurm by default its tasks")
+    parser.add_argument("-n", "--ranks", type=_positive, metavar="N", help="how many (default in Slurm: its tasks)")
     parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
     parser.add_argument(
         "--threads", type=_positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
@@ -63,9 +63,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--distributed",
         action="store_true",
-        help="give JAX's own collectives MPI, as python -m mpixla.distributed does",
+        help="have JAX's own collectives go over MPI, as python -m mpixla.distributed does",
     )
-    parser.add_argument("--launcher", type=Path, metavar="FILE", help="use this mpirun, whichever was found")
+    parser.add_argument("--launcher", type=Path, metavar="FILE", help="use this launcher, and look for none")
     parser.add_argument(
         "--launcher-args", type=shlex.split, default=[], metavar="'ARGS'", help="further arguments for the launcher"
     )

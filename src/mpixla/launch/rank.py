@@ -59,8 +59,8 @@ def _main(threads: str, command: list[str]) -> None:
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
         sys.exit(
-            "python -m mpixla run: this MPI's launcher does not say which of the ranks on its host a process is, by "
-            "which it would get its cores. Add --no-pin."
+            "python -m mpixla run: this MPI's launcher does not say which of the ranks on its host a process is, so it "
+            "cannot be given cores of its own. Add --no-pin."
         )
     place, ranks = map(int, known[0])
     cpus, number = share(cores(), place, ranks, None if threads == AUTO else int(threads))

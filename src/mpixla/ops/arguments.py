@@ -150,7 +150,7 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
                 "reduce, scan, exscan and reduce_scatter take these."
             )
         allowed = [row.name.removeprefix("MPI_") for row in native.reductions if kind in row.kinds]
-        way_out = f"It can be reduced with {', '.join(allowed)}." if allowed else "Convert it to float32 before."
+        way_out = f"It can be reduced with {', '.join(allowed)}." if allowed else "Convert it to float32 first."
         raise TypeError(f"{name} cannot reduce dtype {x.dtype.name} with op {reduction.name}. {way_out}")
     return reduction
 

@@ -140,7 +140,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
+        ValueError: for a communicator that was freed, or a ``cotangent`` that is neither.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -212,7 +212,7 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Co
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
             intra-communicator.
-        ValueError: for a communicator or reduction that was freed.
+        ValueError: for a communicator or reduction that was freed, or a ``cotangent`` that is neither.
 
     Example:
         >>> from mpi4py import MPI
@@ -293,7 +293,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a first axis that has not ``size`` entries, or a communicator that was freed.
+        ValueError: for a first axis that does not have ``size`` entries, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -370,7 +370,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
 
     Args:
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not
-            matter.
+            matter. Or a pytree of such arrays, of the same structure on every rank.
         root: the rank that sends.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
@@ -386,7 +386,8 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
     Raises:
         TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
             that MPI cannot move.
-        ValueError: for a root that is not a rank of the communicator, or a communicator that was freed.
+        ValueError: for a root that is not a rank of the communicator, a ``cotangent`` that is neither, or a
+            communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -551,8 +552,8 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
         On the root the reduced array; elsewhere ``x`` itself.
 
     Derivative:
-        As for ``allreduce`` with ``cotangent="varying"``, of the root's result; elsewhere the result is ``x``, so its
-        cotangent is added.
+        ``SUM`` is linear; in reverse mode every rank gets the root's cotangent, by a ``bcast``. For other reductions as
+        for ``allreduce``. Off the root the result is ``x``, so there the rank's own cotangent is added.
 
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, a root that is not a static
@@ -609,7 +610,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     Raises:
         TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
             intra-communicator.
-        ValueError: for a first axis that has not ``size`` entries, or a communicator or reduction that was freed.
+        ValueError: for a first axis that does not have ``size`` entries, or a communicator or reduction that was freed.
 
     Example:
         >>> from mpi4py import MPI
@@ -688,7 +689,7 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: on the root an array of shape ``(size, ...)``, of which ``x[i]`` goes to rank ``i``; elsewhere a template
-            with the shape and dtype of the result.
+            with the shape and dtype of the result. Or a pytree of these, of the same structure on every rank.
         root: the rank that sends.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -701,7 +702,7 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     Raises:
         TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
             that MPI cannot move.
-        ValueError: for a first axis on the root that has not ``size`` entries, a root that is not a rank of the
+        ValueError: for a first axis on the root that does not have ``size`` entries, a root that is not a rank of the
             communicator, or a communicator that was freed.
 
     Example:

@@ -35,7 +35,7 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     arguments = _entries(theirs["Args"]) | _entries(own.get("Args", ""))
     raises = _entries(theirs["Raises"])
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
-        raises = {error: re.sub(rf", an? ``{name}``[^,]*(?=,)", "", text) for error, text in raises.items()}
+        raises = {error: re.sub(rf", (or )?an? ``{name}``[^,]*?(?=,|\.$)", "", text) for error, text in raises.items()}
     summary, example = own[""], own["Example"]
     returns = own.get("Returns") or "A request; ``wait`` gives " + _within(theirs["Returns"].lstrip())
     sections = {

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from ..core.primitive import REPLICATED, Cotangent, as_array
 from ..runtime.mpi import MPI
-from ..runtime.words import kind_of
 from .collective import allreduce
 
 _ORDS = (1, 2, jnp.inf, "rms")
@@ -40,7 +39,7 @@ def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> lis
 def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
     taken = jnp.asarray(mask)
     if taken.dtype != bool:
-        raise TypeError(f"mask of {name} must be of bools, which say what counts, but is {kind_of(mask)}.")
+        raise TypeError(f"mask of {name} must be of bools, which say what counts, but is of dtype {taken.dtype}.")
     try:
         fits = jnp.broadcast_shapes(taken.shape, leaf.shape) == leaf.shape
     except ValueError:
@@ -97,7 +96,8 @@ def vdot(
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator, a dtype that cannot be summed up, or a mask that is
             not of bools.
-        ValueError: for vectors or masks that do not fit each other, or a communicator that was freed.
+        ValueError: for vectors or masks that do not fit each other, a vector without arrays, a ``cotangent`` that is
+            neither, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -152,12 +152,13 @@ def norm(
     Derivative:
         That of the whole vector's norm, and zero where it is zero. One call of MPI in each mode, none in reverse mode
         unless ``cotangent`` is "varying". The maximum gives it to the ranks that have it, in equal shares, and these
-        to their entries that do.
+        to their entries that do; to find these ranks takes two calls more.
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator, a dtype that MPI cannot move, or a mask that is not
             of bools.
-        ValueError: for another ``ord``, a mask that does not fit, or a communicator that was freed.
+        ValueError: for another ``ord``, a mask that does not fit, a vector without arrays, a ``cotangent`` that is
+            neither, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

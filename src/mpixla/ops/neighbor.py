@@ -226,7 +226,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
     """Sends this rank's array to all its neighbours, and receives theirs.
 
     Args:
-        x: this rank's array, of the same shape and dtype on all ranks.
+        x: this rank's array, of the same shape and dtype on all ranks, or a pytree of such arrays.
         comm: a communicator with a topology. On one from ``Create_cart`` the slots are, for each dimension, the
             neighbour below and the one above; on a graph they are the edges: those that come in for what is received,
             those that go out for what is sent.
@@ -264,7 +264,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
 
     Args:
         x: this rank's array of shape ``(slots, ...)`` with what goes to each neighbour. Slices have the same shape
-            and dtype on all ranks.
+            and dtype on all ranks. Or a pytree of such arrays.
         comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
 
     Returns:
@@ -276,8 +276,8 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
 
     Raises:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a first axis that has not one entry for each slot, for a communicator without a topology or
-            with a graph whose edges go one way only (``Create_graph``), or one that was freed.
+        ValueError: for a first axis that does not have one entry for each slot, for a communicator without a topology
+            or with a graph whose edges go one way only (``Create_graph``), or one that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -339,7 +339,7 @@ def neighbor_alltoallv(
 
     Args:
         x: this rank's array; its rows, the entries of the first axis, are for one slot after the other. With a capacity
-            it may have more rows, which do not count.
+            it may have more rows, which do not count. Or a pytree of such arrays.
         sendcounts: for each slot, how many rows go there: static integers. With a capacity they may be traced.
         recvcounts: for each slot, how many rows come from there, as its other end sends: static integers. With a
             capacity they may be traced, or all ranks leave them out and tell each other.
@@ -350,18 +350,18 @@ def neighbor_alltoallv(
 
     Returns:
         An array of ``sum(recvcounts)`` rows, from one slot after the other. Zeros where there is no neighbour. With a
-        capacity an array of so many rows that begins with these, zeros behind them; and the counts received.
+        capacity an array of ``capacity`` rows that begins with these, zeros behind them; and the counts received.
 
     Derivative:
         Linear. Reverse mode: the ``neighbor_alltoallv`` along the same edges in the other direction; zeros for rows
         that do not count.
 
     Raises:
-        TypeError: for counts that are not static integers, a ``comm`` that is no intra-communicator, or a dtype that
-            MPI cannot move.
-        ValueError: for counts that are not one for each slot, or whose sum is not the number of ``x``'s rows, for a
-            communicator without a topology or with a graph whose edges go one way only (``Create_graph``), or one
-            that was freed.
+        TypeError: for counts that are not static integers (with a capacity, integers), a ``template`` without a
+            capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each slot, or whose sum is not the number of ``x``'s
+            rows, a ``template`` that is not like the result, a communicator without a topology or with a graph whose
+            edges go one way only (``Create_graph``), or one that was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
 
     Example:

@@ -130,7 +130,8 @@ def recv(
     """Receives an array from another rank.
 
     Args:
-        x: a template: the result has its shape and dtype. ``x`` is not modified.
+        x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
+            received leaf by leaf.
         source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer
             that is known when the program runs.
         tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
@@ -151,7 +152,8 @@ def recv(
             ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
         ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced source or tag that is none.
+        jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced source or
+            tag whose value is none.
 
     Example:
         >>> from mpi4py import MPI
@@ -186,7 +188,7 @@ define_batching(send_p, batch_behind)
 def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> None:
     """Sends an array to another rank.
 
-    Called eagerly it returns when ``x`` was handed to MPI, which may be only when the other rank receives it.
+    Called eagerly it returns when ``x`` has been handed to MPI, which may be only when the other rank receives it.
 
     Args:
         x: the array, or a pytree of arrays, which is sent leaf by leaf.
@@ -204,7 +206,7 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
             that MPI cannot move.
         ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
             communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced destination or tag that is none.
+        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
 
     Example:
         >>> from mpi4py import MPI
@@ -294,13 +296,13 @@ def sendrecv(
     """Sends an array to one rank and receives one from another, at the same time.
 
     Args:
-        sendbuf: the array to send.
+        sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
         recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf``
-            is not modified.
+            is not modified. For a pytree it is a pytree of the same structure.
         source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
-        dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are, the program is the same on
-            every rank. Ranks may be traced: integers that are known when the program runs, one program for all of them.
-            Where those of a ``jax.vmap`` differ within the batch, each part is a message of its own.
+        dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
+            same on every rank. Ranks may be traced: integers that are known when the program runs, one program for all
+            of them. Where those of a ``jax.vmap`` differ within the batch, each part is a message of its own.
         sendtag: the tag of the message that is sent. It may be traced.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
@@ -319,7 +321,8 @@ def sendrecv(
             ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
         ValueError: for a source or destination that is not a rank or direction of the communicator, a tag out of
             range, or a communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced rank or tag that is none.
+        jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced rank or
+            tag whose value is none.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

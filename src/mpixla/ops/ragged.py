@@ -20,7 +20,7 @@ def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
     if numbers.ndim != 1 or numbers.size % comm.size:
         raise ValueError(
             f"{what} of ragged_all_to_all must be one integer for each of the {comm.size} ranks of communicator "
-            f"'{comm.name}', or as many for each, but has shape {numbers.shape}."
+            f"'{comm.name}', or the same number of them for each, but has shape {numbers.shape}."
         )
     return numbers
 
@@ -52,10 +52,12 @@ def ragged_all_to_all(
     one behind the other anyway ``alltoallv`` with a ``capacity`` is faster.
 
     Args:
-        operand: the array that slices are sent of. In all they have no more rows than it has.
-        output: a template: the result has its shape, dtype and values, but where slices come.
+        operand: the array whose slices are sent, or a pytree of such arrays. In all, the slices have no more rows than
+            it has.
+        output: a template: the result has its shape and dtype, and its values except where slices come. For a pytree
+            it is a pytree of the same structure.
         input_offsets: integers, which may be traced: the row of ``operand`` at which each slice begins. There is one
-            slice for each rank, or as many for each, those for rank 0 first.
+            slice for each rank, or the same number of them for each, those for rank 0 first.
         send_sizes: how many rows each slice has, likewise.
         output_offsets: the row of the receiver's ``output`` at which each slice is to begin, likewise.
         recv_sizes: how many rows each slice has that comes, likewise, those from rank 0 first.
@@ -71,8 +73,8 @@ def ragged_all_to_all(
     Raises:
         TypeError: for offsets or sizes that are no integers, a ``comm`` that is no intra-communicator, or a dtype that
             MPI cannot move.
-        ValueError: for offsets and sizes that are not as many for each rank, for an ``operand`` and ``output`` that
-            differ in dtype or in other axes than the first, or a communicator that was freed.
+        ValueError: for offsets and sizes that are not the same number for each rank, for an ``operand`` and ``output``
+            that differ in dtype or in other axes than the first, or a communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for slices that have more rows than the array.
 
     Example:
@@ -102,7 +104,10 @@ def ragged_all_to_all(
         )
     )
     if len({numbers.size for numbers in (starts, sizes, places, coming)}) > 1:
-        raise ValueError(f"{name} needs as many offsets as sizes, for what it sends and for what comes.")
+        raise ValueError(
+            f"{name} needs as many offsets as sizes, for what it sends and for what comes, but input_offsets has "
+            f"{starts.size}, send_sizes {sizes.size}, output_offsets {places.size} and recv_sizes {coming.size}."
+        )
     each = starts.size // c.size
     (arriving,) = alltoall_p.bind(places.reshape(c.size, each), comm=c)
     packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)

@@ -535,6 +535,7 @@ def waitall(requests: Sequence[Request[Tree]], *, after: Any = None) -> list[Tre
 
     Raises:
         TypeError: for what is no request.
+        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -769,6 +770,11 @@ def isendrecv(
     comm: MPI.Comm | None = None,
 ) -> Request[Any]:
     """Starts to send an array to one rank and to receive one from another.
+
+    Args:
+        dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
+            same on every rank. Ranks and tags may be traced: integers that are known when the program runs, one program
+            for all of them. Within the batch of a ``jax.vmap`` they must not differ.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -46,7 +46,7 @@ def _counts(value: Any, what: str, name: str, comm: Comm) -> tuple[int, ...]:
         if count < 0:
             raise ValueError(f"{what}[{i}] of {name} is {count}, but a number of rows is not negative.")
     if sum(counts) >= _LIMIT:
-        raise ValueError(f"{what} of {name} are {sum(counts)} rows, but an array has less than 2**63.")
+        raise ValueError(f"{what} of {name} are {sum(counts)} rows, but an array has fewer than 2**63.")
     return counts
 
 
@@ -229,7 +229,7 @@ def allgatherv(
 
     Args:
         x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With
-            a capacity it may have more rows: the first ones count.
+            a capacity it may have more rows: the first ones count. Or a pytree of such arrays.
         counts: how many rows, entries of the first axis, each rank's ``x`` has: static integers, the same on every
             rank. They may be 0. With a capacity they may be traced; or one integer, the rows of this rank, which is
             gathered from all.
@@ -250,10 +250,11 @@ def allgatherv(
         ranks' cotangents; zeros for rows that do not count.
 
     Raises:
-        TypeError: for counts that are not a sequence of static integers, a ``comm`` that is no intra-communicator, or
-            a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that has not ``counts[rank]`` rows,
-            or a communicator that was freed.
+        TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a
+            ``template`` without a capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``counts[rank]``
+            rows, a ``template`` that is not like the result, a ``cotangent`` that is neither, or a communicator that
+            was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
 
     Example:
@@ -352,7 +353,7 @@ def alltoallv(
     Args:
         x: this rank's array of shape ``(sum(sendcounts), ...)``; the first ``sendcounts[0]`` rows go to rank 0, and so
             on. The other axes and the dtype are the same on every rank. With a capacity it may have more rows, which
-            do not count.
+            do not count. Or a pytree of such arrays.
         sendcounts: how many rows, entries of the first axis, go to each rank: static integers, which may be 0. With a
             capacity they may be traced.
         recvcounts: how many rows come from each rank: ``recvcounts[i]`` is what rank ``i`` has as
@@ -370,10 +371,10 @@ def alltoallv(
         Linear. Reverse mode: ``alltoallv`` with the counts exchanged; zeros for rows that do not count.
 
     Raises:
-        TypeError: for counts that are not sequences of static integers, a ``comm`` that is no intra-communicator, or
-            a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that has not ``sum(sendcounts)``
-            rows, or a communicator that was freed.
+        TypeError: for counts that are not sequences of static integers (with a capacity, of integers), a
+            ``template`` without a capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have
+            ``sum(sendcounts)`` rows, a ``template`` that is not like the result, or a communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
 
     Example:
@@ -465,7 +466,7 @@ def gatherv(
 
     Args:
         x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With
-            a capacity it may have more rows: the first ones count.
+            a capacity it may have more rows: the first ones count. Or a pytree of such arrays.
         counts: how many rows, entries of the first axis, each rank's ``x`` has: static integers, the same on every
             rank. They may be 0. With a capacity they may be traced; or one integer, the rows of this rank, which is
             gathered from all.
@@ -485,10 +486,12 @@ def gatherv(
         result is ``x``.
 
     Raises:
-        TypeError: for counts that are not a sequence of static integers, a root that is not a static integer, a
-            ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that has not ``counts[rank]`` rows,
-            a root that is not a rank of the communicator, or a communicator that was freed.
+        TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a
+            ``template`` without a capacity, a root that is not a static integer, a ``comm`` that is no
+            intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``counts[rank]``
+            rows, a root that is not a rank of the communicator, a ``template`` that is not like the result, or a
+            communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
 
     Example:
@@ -556,7 +559,7 @@ def scatterv(
     Args:
         x: on the root an array of shape ``(sum(counts), ...)``, of which the first ``counts[0]`` rows go to rank 0, and
             so on; with a capacity it may have more rows, which do not count. Elsewhere a template with the shape
-            ``(counts[rank], ...)``, or ``(capacity, ...)``, and dtype of the result.
+            ``(counts[rank], ...)``, or ``(capacity, ...)``, and dtype of the result. Or a pytree of these.
         counts: how many rows, entries of the first axis, each rank gets: static integers, the same on every rank. They
             may be 0. With a capacity they may be traced, and the root's are taken.
         root: the rank that sends.
@@ -573,11 +576,12 @@ def scatterv(
         Linear in the root's ``x``. Reverse mode: ``gatherv``, and zeros off the root and for rows that do not count.
 
     Raises:
-        TypeError: for counts that are not a sequence of static integers, a root that is not a static integer, a
-            ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that has not ``sum(counts)`` rows on
-            the root and ``counts[rank]`` elsewhere, a root that is not a rank of the communicator, or a communicator
-            that was freed.
+        TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a
+            ``template`` without a capacity, a root that is not a static integer, a ``comm`` that is no
+            intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``sum(counts)``
+            rows on the root and ``counts[rank]`` elsewhere, a root that is not a rank of the communicator, a
+            ``template`` that is not like the result, or a communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
 
     Example:

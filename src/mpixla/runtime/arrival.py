@@ -16,7 +16,7 @@ _LEAST = 20.0
 _NOTICE = 20.0
 _WHY = (
     "Importing mpixla is collective. Another rank has not imported it, so import it on every rank; or MPI's messages "
-    "do not arrive, since it has chosen a network that does not connect the hosts (docs/clusters.md, Several hosts)."
+    "do not arrive, since MPI has chosen a network that does not connect the hosts (docs/clusters.md, Several hosts)."
 )
 
 

@@ -28,8 +28,8 @@ def install() -> None:
     most, least = int(extremes[0]), -int(extremes[1])
     if least < 0:
         raise ValueError(
-            f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, and on some rank nothing that mpixla "
-            "knows. Set it to 1, calls or 0."
+            f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, and on some rank it is nothing that "
+            "mpixla knows. Set it to 1, calls or 0, the same on all ranks."
         )
     if most != least:
         raise RuntimeError(

@@ -34,15 +34,15 @@ class Comm:
 class Shift(NamedTuple):
     """A rank by how far it is from this one: what ``dest`` and ``source`` of a message may be in place of a number.
 
-    ``sendrecv(x, x, source=Shift(0, -1), dest=Shift(0, 1))`` sends one up along the first dimension. The program does
-    not say which ranks that are: it is the same on every rank, so all find it in one compilation cache.
+    ``sendrecv(x, x, source=Shift(0, -1), dest=Shift(0, 1))`` sends ``x`` one rank up along the first dimension. The
+    program does not say which ranks these are: it is the same on every rank, so all find it in one compilation cache.
 
     Args:
         direction: the dimension of a Cartesian communicator, from 0. Of any other communicator the ranks are a ring,
-            and the direction is 0. Or several dimensions: ``Shift((0, 1), (1, -1))`` is around a corner.
+            and the direction is 0. Or several dimensions: ``Shift((0, 1), (1, -1))`` is a diagonal neighbour.
         disp: by how many ranks: upwards, or downwards if it is negative; for several directions, one for each. As
-            ``comm.Shift(direction, disp)`` says, beyond the end of a dimension is ``MPI.PROC_NULL``, or around the
-            other end if it is periodic.
+            ``comm.Shift(direction, disp)`` says, beyond the end of a dimension is ``MPI.PROC_NULL``, or its other end
+            if it is periodic.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

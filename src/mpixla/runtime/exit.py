@@ -116,7 +116,7 @@ def _abort_job_or_exit(status: int, /) -> NoReturn:
         caller = sys._getframe(1)
         sys.stderr.write(
             f"mpixla: os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end this rank while "
-            "MPI runs and the others may wait for it. Use sys.exit, or call MPI.Finalize() before.\n"
+            "MPI runs and the others may wait for it. Use sys.exit, or call MPI.Finalize() first.\n"
         )
         _abort("was to end without MPI", status & 0xFF or 1)
     exit_at_once(status)

@@ -21,7 +21,7 @@ def tell() -> None:
             for (source, tag, size), count in _take(comm).items()
         ]
         if len(lines) > _TOLD:
-            lines[_TOLD:] = [f"mpixla: and so {len(lines) - _TOLD} others.\n"]
+            lines[_TOLD:] = [f"mpixla: and {len(lines) - _TOLD} more like these.\n"]
         sys.stderr.write("".join(lines))
 
 

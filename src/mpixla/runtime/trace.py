@@ -56,9 +56,11 @@ def _start_on_all(wanted: bool) -> None:
     first = next((rank for rank, failure in enumerate(failures) if failure), None)
     if first is not None:
         native.lib.mpixla_trace_end()
+        is_limit = str(failures[first]).startswith(_LIMIT)
+        way_out = "Set it to such a number" if is_limit else "Name a directory that every rank can write to"
         raise ImportError(
-            f"mpixla cannot trace on rank {first} (MPIXLA_TRACE): {failures[first]}. Name a directory that every rank "
-            f"can write to, or unset MPIXLA_TRACE."
+            f"mpixla cannot trace on rank {first} (MPIXLA_TRACE): {failures[first]}. {way_out}, or unset "
+            f"{_LIMIT if is_limit else settings.TRACE}."
         )
     clocks = [rank.clock for rank in ranks]
     _comparing[:] = [rank for rank, name in enumerate(clocks) if name != clocks[0] and clocks.index(name) == rank]

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("directory", type=Path, help="what MPIXLA_TRACE named")
     parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the timeline of all ranks (default: merged.json in there)"
+        "-o", "--output", type=Path, metavar="FILE", help="the timeline of all ranks (default: directory/merged.json)"
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG, SVG or PDF; needs matplotlib")
     parser.add_argument(
