@@ -551,6 +551,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, c
     f->checks[0] = f->checks[1] = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
+    f->is_on_gpu = gpu != NULL;
     f->device = NULL;
     f->nccl = NULL;
     f->direct = 0;

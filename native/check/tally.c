@@ -93,7 +93,7 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
 }
 
 static void amount(char *text, size_t bytes, const frame *f, const tally *t) {
-    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "bytes" : "item";
+    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "byte" : "item";
     const char *plural = t->items == 1 ? "" : "s";
     if (t->messages == 0)
         (void)snprintf(text, bytes, "nothing");

@@ -19,6 +19,7 @@ typedef struct clique_peer {
 
 typedef struct clique {
     comm_entry *entry;
+    int64_t comm;                          /* the communicator's number */
     clique_peer *peers;                    /* as many as the communicator has ranks */
     atomic_int_least64_t in_collective;    /* the number of the one that this rank is in, from 1; 0: none */
     atomic_int sending_to, receiving_from; /* the peers, from 1, that a call waits for; 0: none */

@@ -435,12 +435,14 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
 }
 
 int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
-    int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (our.ranks > 0) return error_set("the time limit was set twice");
     if (!(seconds > 0 && seconds < 1e9) || count <= mpi_get()->world_rank)
-        return error_set("a time limit is a number of seconds greater than 0, for all ranks, but was %g for %lld",
-                         seconds, (long long)count);
+        return error_set(
+            "a time limit is a number of seconds greater than 0 and less than 1e9, and comes with all processes of "
+            "MPI_COMM_WORLD, but was %g with %lld processes",
+            seconds, (long long)count);
+    const int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
     if (processes_keep(processes, count)) return error_set("out of memory for the time limit");
     our.limit = seconds;
     our.limit_ns = next_inquiry = (int64_t)(seconds * 1e9);
