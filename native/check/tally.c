@@ -127,8 +127,7 @@ static void report(const frame *f, const finding *all, char *text, size_t bytes)
     }
     if (used < bytes)
         (void)snprintf(text + used, bytes - used,
-                       "%s\nWhat a rank sends another, that one must expect%s. No rank has "
-                       "made this call.",
+                       "%s\nWhat one rank sends to another, the other must expect%s. No rank has made this call.",
                        shown > SHOWN ? "\n  and more" : "",
                        frame_has(f, ATTRIBUTE_WIDTH)
                            ? ": blocks of neighbours may differ in size only along the axis between them"

@@ -454,5 +454,5 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     transport_wait_for_nccl();
     return system_condition_make(&our.changed) == 0 && thread_start(watch, STACK_BYTES) == 0
                ? 0
-               : error_set("no thread can be started");
+               : error_set("no thread can be started for the time limit");
 }
