@@ -29,12 +29,8 @@ void mpixla_forked(void) {
 }
 
 static void (*_Atomic plan_free)(void *plan);
-static void (*_Atomic finalize_begins)(void);
-
-void comm_finalize_tells(void (*stop)(void)) {
-    atomic_store(&finalize_begins, stop);
-}
 static void (*_Atomic checks_free)(void *checks);
+static void (*_Atomic finalize_begins)(void);
 
 void comm_plans_freed_by(void (*freed)(void *plan)) {
     atomic_store(&plan_free, freed);
@@ -42,6 +38,10 @@ void comm_plans_freed_by(void (*freed)(void *plan)) {
 
 void comm_checks_freed_by(void (*freed)(void *checks)) {
     atomic_store(&checks_free, freed);
+}
+
+void comm_finalize_tells(void (*stop)(void)) {
+    atomic_store(&finalize_begins, stop);
 }
 
 /* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */

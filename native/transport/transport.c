@@ -165,7 +165,7 @@ static int goes_in_pieces(const transport *t, const frame *f) {
     return (f->shape->attributes & SPLITS) && f->n > 1 && t->plan->piece_bytes > 0 && bytes > t->plan->piece_bytes;
 }
 
-/* The first `n` of the items of a call, and where they lie on the host. */
+/* Some items of a call, `bytes` from byte `at` on, and where they lie on the host. */
 typedef struct piece {
     pool_block *block;
     int64_t at, bytes;

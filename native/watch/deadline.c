@@ -205,7 +205,7 @@ static void keep_seen(const post_letter *letter) {
     asked.looks--;
 }
 
-/* Everybody else has begun to end the job, or ends it sooner than this rank would. */
+/* Somebody else is about to report, and to end the job. Where two are about to at once, the lower rank does. */
 static void hold_back(const post_letter *letter) {
     if (asked.phase == CLAIMING && letter->from > mpi_get()->world_rank) return;
     held_back_until = in_milliseconds(HELD_BACK);
