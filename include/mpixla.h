@@ -96,7 +96,7 @@ typedef struct mpixla_reduction_row {
 MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows);
 /* Gives the library the handle of a predefined reduction by its name. */
 MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
-/* The number of a user-made reduction: the same handle has the same number, until it was freed; a freed reduction's
+/* The number of a user-made reduction: the same handle has the same number until it is freed; a freed reduction's
  * number is never used again. */
 MPIXLA_API int64_t mpixla_reduction_register(mpixla_handle handle);
 /* MPI does not tell that a reduction is freed. So the front end names a variable of its own, of type MPI_Op, that has
@@ -116,13 +116,14 @@ MPIXLA_API int mpixla_comm_is_alive(int64_t id);
  * Cartesian communicator and by how many ranks, with each direction at most once. Of any other communicator the ranks
  * are a ring, and the direction is 0. Programs say so with "dest" or "source" as an array of these numbers. */
 MPIXLA_API int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank);
-/* Which ranks of MPI_COMM_WORLD its processes are, in their order: for reports. */
+/* Which ranks of MPI_COMM_WORLD the processes of a communicator are, one for each of its ranks, in their order: for
+ * reports. They are copied; later ones for the same communicator are ignored. */
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
 /* JAX's own collectives, through libmpixla_trampoline.so: a communicator for the next clique of devices for which XLA
  * asks that has this first device, and this process at this place (native/trampoline/calls.h). Returns its number. */
 MPIXLA_API int64_t mpixla_trampoline_offer(int64_t comm, int color, int key);
-/* How many offers XLA has not taken. */
+/* How many offers XLA has not taken yet. */
 MPIXLA_API int mpixla_trampoline_offers(void);
 /* What this process has called so far in the clique with this number: collective calls, messages to the member at this
  * place, messages from it. */
@@ -186,6 +187,7 @@ MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows);
 /* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
  * finalized. Returns how many there were. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);
+
 /* GPUs. A device handler communicates in the way that the ranks of a communicator find best, together, when they first
  * call on it with a GPU's memory: docs/gpu.md. */
 
@@ -198,7 +200,8 @@ MPIXLA_API void mpixla_gpus_expect(int in_job, int here);
 MPIXLA_API int mpixla_gpu_transport_set(const char *name);
 /* Under "mpi", calls with a GPU's memory are refused from now on, for this reason: half a sentence. */
 MPIXLA_API void mpixla_gpu_mpi_refuse(const char *why);
-/* How many GPUs of a platform, "CUDA" or "ROCm", this process can use. Its driver is started. */
+/* How many GPUs of a platform, "CUDA" or "ROCm", this process can use: 0 where its driver cannot be had, too. The
+ * driver is started. */
 MPIXLA_API int mpixla_gpu_count(const char *platform);
 /* How collective calls on a communicator travel from a GPU's memory and why, in words, into `text` of this size. */
 MPIXLA_API void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes);
@@ -209,7 +212,8 @@ MPIXLA_API int mpixla_gpus_end(void);
 MPIXLA_API void mpixla_nccl_file_add(const char *file);
 /* A file to take HIP from before one that the system finds; before anything asks for GPUs. */
 MPIXLA_API void mpixla_hip_file_add(const char *file);
-/* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before. */
+/* Larger arrays than this many bytes travel through the host in pieces of this size. Returns the size before; a size
+ * that is not positive leaves it as it is. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
 /* Checked mode: from now on calls are compared between the ranks that make them, and those that do not fit are refused
@@ -225,9 +229,9 @@ MPIXLA_API void mpixla_check_end(void);
 /* The attributes' names, in alphabetical order. */
 MPIXLA_API const char *const *mpixla_attribute_table(size_t *rows);
 
-/* The error classes with which this MPI says that a process has died, that one may have which a receive is for, and
- * that a communicator was revoked; 0 for those that it does not have. A call that fails with one of them says what to
- * do. */
+/* The error classes with which this MPI says that a process has died (MPI_ERR_PROC_FAILED), that a receive from any
+ * source may be for one that has died (MPI_ERR_PROC_FAILED_PENDING), and that a communicator was revoked
+ * (MPI_ERR_REVOKED); 0 for those that it does not have. A call that fails with one of them says what to do. */
 MPIXLA_API void mpixla_loss_classes_set(int failed, int pending, int revoked);
 
 /* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
@@ -249,10 +253,10 @@ MPIXLA_API int mpixla_trace_end(void);
 /* The clock of the timeline, in nanoseconds. */
 MPIXLA_API int64_t mpixla_trace_now(void);
 /* Writes into the timeline what was found of the clock: that at its time `when` rank 0's said `ahead` more, as well as
- * a message of this round trip can tell. */
+ * a message of this round trip can tell. All in nanoseconds. */
 MPIXLA_API int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip);
 
-/* How many handlers are inside MPI at this moment. */
+/* How many handlers that call MPI run at this moment. */
 MPIXLA_API int64_t mpixla_calls_in_flight(void);
 
 /* A handler that fails hands XLA a sentence, and XLA hands it to whoever looks at the result. The front end tells the
@@ -275,10 +279,10 @@ MPIXLA_API int mpixla_exit_badly(void);
  * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
 MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 
-/* From now on SIGINT ends the process if a call inside MPI lasts more than seconds after it, which the front end could
- * not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes a second
- * signal, after a sentence that says so. What handled the signal before still does. Nothing happens where it is ignored
- * or not handled. Call it once. */
+/* From now on SIGINT ends the process if a call that was inside MPI then has not ended 5 seconds later, which the front
+ * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes
+ * a second signal, after a sentence that says so. What handled the signal before still does. Nothing happens where it
+ * is ignored or not handled. Call it once. */
 MPIXLA_API int mpixla_interrupt_watch(int job, int patient);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and
@@ -303,7 +307,7 @@ MPIXLA_API void mpixla_timeout_ended(void);
 MPIXLA_API int mpixla_timeout_leave(void);
 
 /* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
- * Returns the limit before; a limit that is not positive leaves it as it is. */
+ * Returns the limit before; a limit that is not positive, or greater than INT_MAX, leaves it as it is. */
 MPIXLA_API int64_t mpixla_count_limit_set(int64_t limit);
 
 #ifdef __cplusplus

@@ -4,7 +4,8 @@
 
 enum { ERROR_BYTES = 2048 };
 
-/* Words the failure (printf's format) and returns -1, so that a caller can `return error_set(...)`. */
+/* Words the failure (printf's format) and returns -1, so that a caller can `return error_set(...)`. What error_get
+ * returns is overwritten, so it must not be among the arguments: copy it first. */
 __attribute__((format(printf, 1, 2))) int error_set(const char *format, ...);
 
 /* The last sentence of this thread; "" if there was none. */

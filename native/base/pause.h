@@ -12,7 +12,7 @@ void pause_count_in(atomic_int *place);
 void pause_begin(void);
 void pause_end(void);
 
-/* For how long the calling thread has waited so so far, in nanoseconds. */
+/* How long the calling thread has waited in this way so far, in nanoseconds. */
 int64_t pause_total(void);
 
 #endif

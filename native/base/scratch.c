@@ -29,7 +29,7 @@ void *scratch_get(scratch_use use, size_t bytes) {
     pthread_once(&once, key_create);
     void *more = no_key || pthread_setspecific(key, kept) != 0 ? NULL : malloc(bytes > 0 ? bytes : 1);
     if (!more) {
-        (void)error_set("there is no memory for %zu bytes that a call needs while it runs", bytes);
+        (void)error_set("out of memory for %zu bytes that a call needs while it runs", bytes);
         return NULL;
     }
     free(m->bytes);

@@ -6,19 +6,20 @@
 #include <stdint.h>
 
 /* A condition that is waited for until the clock of base/clock.h says `until`, or for a shorter time. Both return 0, or
- * what pthreads say. */
+ * pthreads' error code: ETIMEDOUT when the time is over. */
 int system_condition_make(pthread_cond_t *condition);
 int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until);
 
 /* Takes the lock within so many milliseconds: 0, or -1. */
 int system_lock(pthread_mutex_t *lock, int milliseconds);
 
-/* What a signal handler may ring, and a thread waits for: each ring is heard once. There is one in a process. */
+/* What a signal handler may ring, and a thread waits for: each ring is heard once. There is one in a process, to be
+ * made before anything else is done with it: 0, or -1. */
 int system_bell_make(void);
 void system_bell_ring(void);
 /* Waits for a ring. */
 void system_bell_wait(void);
-/* Whether there was one. */
+/* Whether there was one, without waiting; it is heard then. */
 int system_bell_was_rung(void);
 
 #endif

@@ -507,7 +507,7 @@ static int started_read(frame *f) {
     f->recv.data = NULL;
     if (!frame_has(f, ATTRIBUTE_SOURCE) && frame_has(f, ATTRIBUTE_DEST)) f->recv = (frame_buffer){0};
     if (f->shape->counts == GATHERED && __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
-        return error_set("%s gives more items than there are", op);
+        return error_set("%s gives more items than a 64-bit integer holds", op);
     if (f->shape->counts == SCATTERED) f->recv.count = f->send.count / f->size;
     return 0;
 }
@@ -551,6 +551,7 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, c
     f->checks[0] = f->checks[1] = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
+    f->is_on_gpu = gpu != NULL;
     f->device = NULL;
     f->nccl = NULL;
     f->direct = 0;

@@ -106,6 +106,7 @@ typedef struct frame {
     int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
     void *checks[2];                          /* of checked mode (check/check.h) */
     frame_fault fault;
+    int is_on_gpu;                         /* XLA passes memory of a GPU */
     const device *device;                  /* in whose memory the buffers lie; NULL: the host's */
     const nccl *nccl;                      /* through which the call communicates; NULL: through MPI */
     nccl_comm nccl_comm;                   /* likewise */

@@ -11,7 +11,7 @@
 
 enum { SITE_TEXT_BYTES = 256 };
 
-/* "model.py:42 in step"; "" for a site that nobody has named. It lives as long as the library. */
+/* "model.py:42 in step"; "" for a site that nobody has named. It lives as long as the library. Takes a lock. */
 const char *site_text(int64_t site);
 
 /* The site of an exported program, which writes it as 16 hexadecimal digits, a blank, and the text. 0 if it is none. */

@@ -15,9 +15,9 @@ typedef struct values {
 /* Whether an attribute's text says that its numbers are there. */
 int values_are_meant(const ffi_bytes *text);
 
-/* Takes them from the operand, which is removed from `given`: `given` then ends before it. Its memory is this GPU's, or
- * the host's for NULL. The numbers belong to the calling thread, and last until it takes others. `op` is for messages.
- * On failure -1, with error_set. */
+/* Takes them from the operand, which is removed from `given`: `given` then ends before it. The operand's memory is this
+ * GPU's, or the host's for NULL. The numbers belong to the calling thread, and last until it takes others. `op` is for
+ * messages. On failure -1, with error_set. */
 int values_take(values *v, ffi_buffers *given, const device *gpu, const char *op);
 
 #endif

@@ -81,6 +81,12 @@ static void add_ranks(text *t, const wanted *all, int size, int first) {
     }
 }
 
+static int anybody_starts(const wanted *all, int size) {
+    int found = 0;
+    for (int i = 0; i < size; i++) found |= all[i].starts != 0;
+    return found;
+}
+
 static void report(const comm_entry *entry, const wanted *all, int size, int64_t sequence, char *into, size_t bytes) {
     enum { SHOWN = 4 };
     text t = {.at = into, .bytes = bytes};
@@ -105,13 +111,7 @@ static void report(const comm_entry *entry, const wanted *all, int size, int64_t
         add(&t, "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. ");
     else
         add(&t, "All ranks must make the same collective calls in the same order. ");
-    add(&t, "No rank has made this call.");
-}
-
-static int anybody(const wanted *all, int size, int starts) {
-    int found = 0;
-    for (int i = 0; i < size; i++) found |= (all[i].starts != 0) == starts;
-    return found;
+    add(&t, anybody_starts(all, size) ? "No rank gets a result of this call." : "No rank has made this call.");
 }
 
 /* What takes the place of a call that others have started and that this rank has not: nobody ever waits for it, and so
@@ -133,7 +133,7 @@ static int tell(const comm_entry *entry, const wanted *mine, int64_t sequence) {
     }
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, entry->handle);
     if (code == 0) {
-        if (!mine->starts && anybody(all, size, 1)) replace(entry);
+        if (!mine->starts && anybody_starts(all, size)) replace(entry);
         char what[ERROR_BYTES];
         report(entry, all, size, sequence, what, sizeof what);
         (void)error_set("%s", what);
@@ -205,7 +205,11 @@ struct agreement *agree_start(check_state *s, const frame *f, int *code) {
 int agree_wait(check_state *s, struct agreement *a) {
     while (!a->settled) settle(s, s->first);
     int code = a->code;
-    if (code == MPI_REFUSED) (void)error_set("%s", a->refusal ? a->refusal : "the ranks do not agree");
+    if (code == MPI_REFUSED)
+        (void)error_set(
+            "%s", a->refusal
+                      ? a->refusal
+                      : "the ranks do not agree on their collective call, and there was no memory to say on what");
     free(a->refusal);
     free(a);
     return code;

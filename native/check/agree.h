@@ -13,18 +13,19 @@
 int agree_now(check_state *s, const frame *f);
 
 /* For a call that starts: the comparison is started, and nobody waits. NULL with error_set, or with MPI's error code in
- * `*code`. What it returns, agree_wait takes, once, when the call is waited for, and before: it returns 0,
- * MPI's error code, or MPI_REFUSED with error_set. A call that is refused there was started all the same, so its memory
- * is MPI's for good.
- */
+ * `*code`. What it returns agree_wait takes, and frees: once, before the call is waited for. That returns 0, MPI's
+ * error code, or MPI_REFUSED with error_set. A call that is refused there was started all the same, so its memory is
+ * MPI's for good. */
 struct agreement *agree_start(check_state *s, const frame *f, int *code);
 int agree_wait(check_state *s, struct agreement *a);
 
 /* Compares what is started, in the order in which it was started: all ranks must be about to make a collective call. */
 void agree_settle(check_state *s);
 
-/* At the end: tells of what was started and never waited for, as far as it is known by then. */
+/* At the end of the process: tells of what was started and never waited for, as far as it is known by then. */
 void agree_end(check_state *s);
+
+/* At the end of the communicator: forgets what was started and is not compared yet, which is MPI's for good. */
 void agree_free(check_state *s);
 
 #endif

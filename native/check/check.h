@@ -1,5 +1,4 @@
-/* Checked mode (MPIXLA_CHECK): calls are compared between the ranks that make them. Off, it is one look at a flag.
- */
+/* Checked mode (MPIXLA_CHECK): calls are compared between the ranks that make them. Off, it is one look at a flag. */
 #ifndef MPIXLA_NATIVE_CHECK_CHECK_H
 #define MPIXLA_NATIVE_CHECK_CHECK_H
 

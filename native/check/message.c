@@ -389,8 +389,9 @@ static int receive_begin(check_state *s, frame *f) {
     e->bytes = f->recv.count * f->recv.dtype->row->itemsize;
     e->dtype = f->recv.dtype->number;
     e->site = f->site;
-    /* Where the receive fails, MPI may not write it. */
-    if (frame_has(f, ATTRIBUTE_STATUS))
+    /* Where the receive fails, MPI may not write it. One that is a result in a GPU's memory gets a mirror later, which
+     * says the same (transport.c). */
+    if (frame_has(f, ATTRIBUTE_STATUS) && !(f->is_on_gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
         memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
     while (*at) at = &(*at)->next;
     *at = e;
@@ -408,6 +409,7 @@ int message_begin(check_state *s, frame *f) {
         code = receive_begin(s, f);
     if (code == 0 && frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] != MPIXLA_PROC_NULL)
         code = send_begin(s, f);
+    if (code != 0) message_forget(s, f); /* the call is not made */
     return code;
 }
 

@@ -15,12 +15,12 @@
 int message_join(check_state *s);
 
 /* Before a call that sends or receives, or starts to: f->checks are what goes with it. Returns 0, MPI_REFUSED with
- * error_set, or MPI's error code. */
+ * error_set, or MPI's error code; the call is not made then, and nothing is left of it. */
 int message_begin(check_state *s, frame *f);
 
 /* After it, with its status, where it receives, and its code; for a wait, `call` is the call that started. With
- * `accepts_short` a message may have fewer items than its template. Returns the code, or
- * MPI_REFUSED with error_set where the message is not what was expected. */
+ * `accepts_short` a message may have fewer items than its template. Returns the code, or MPI_REFUSED with error_set
+ * where the message is not what was expected. */
 int message_end(check_state *s, const frame *call, const void *status, int accepts_short, int code);
 
 /* A call that began was not made. */

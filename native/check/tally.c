@@ -93,7 +93,7 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
 }
 
 static void amount(char *text, size_t bytes, const frame *f, const tally *t) {
-    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "bytes" : "item";
+    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "byte" : "item";
     const char *plural = t->items == 1 ? "" : "s";
     if (t->messages == 0)
         (void)snprintf(text, bytes, "nothing");
@@ -127,8 +127,7 @@ static void report(const frame *f, const finding *all, char *text, size_t bytes)
     }
     if (used < bytes)
         (void)snprintf(text + used, bytes - used,
-                       "%s\nWhat a rank sends another, that one must expect%s. No rank has "
-                       "made this call.",
+                       "%s\nWhat one rank sends to another, the other must expect%s. No rank has made this call.",
                        shown > SHOWN ? "\n  and more" : "",
                        frame_has(f, ATTRIBUTE_WIDTH)
                            ? ": blocks of neighbours may differ in size only along the axis between them"

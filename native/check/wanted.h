@@ -46,9 +46,10 @@ uint64_t wanted_hash(const wanted_facts *facts);
 /* What differs. */
 int wanted_differ(const wanted_facts *a, const wanted_facts *b);
 
-/* The set of what differs, as "the operation and the root". */
+/* The set of what differs, as "the operation and the root", into `text` of this size. */
 void wanted_name(int differences, char *text, size_t bytes);
 
+/* What this rank wants of the call, with all bytes written; `lines` as above. */
 void wanted_fill(wanted *w, const frame *f, int lines);
 
 /* A number made of bytes, and of two numbers. */

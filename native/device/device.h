@@ -14,8 +14,8 @@ typedef struct device {
     int previous; /* HIP: the thread's device before, which device_leave makes its own again */
 } device;
 
-/* Around a call: finds the stream, and makes its device the thread's own. 0, or -1 with error_set; nothing is to be
- * left then. */
+/* Around a call: finds the stream, and makes its device the thread's own. 0, or -1 with error_set; device_leave is not
+ * to be called then. */
 int device_enter(device *d, const ffi_call_frame *call);
 void device_leave(const device *d);
 
@@ -36,6 +36,7 @@ typedef struct device_lines {
     int64_t distance;
     int on_host; /* pinned */
 } device_lines;
+/* One of the two at least is in the GPU's memory. */
 int device_copy_lines(const device *d, device_lines to, device_lines from, int64_t number, int64_t size);
 
 /* Zeros. */

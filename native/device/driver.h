@@ -77,7 +77,7 @@ const driver *driver_get(void);
 /* The same, and the driver is initialized: for whoever comes before JAX. */
 const driver *driver_start(void);
 
-/* The sentence for a function that returned `code`: `-1` with error_set; 0 for 0. */
+/* 0 for a function (DRIVER_FUNCTION_...) that returned 0, else -1 with error_set. */
 int driver_check(const driver *d, int function, int code);
 
 /* Calls a function: 0, or -1 with error_set. */

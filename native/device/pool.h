@@ -1,5 +1,6 @@
 /* Memory for one call: pinned memory of the host, or memory of the device, kept for the next call. What a call has
- * given the stream to do with it is done before another call gets it, without anybody waiting.
+ * given the stream to do with it is done before another call gets it. Nobody waits for that but a program that is far
+ * ahead of its stream. Any thread may call it.
  */
 #ifndef MPIXLA_NATIVE_POOL_H
 #define MPIXLA_NATIVE_POOL_H
@@ -17,7 +18,7 @@ typedef struct pool_block {
     struct pool_block *next;
 } pool_block;
 
-/* A block of at least `bytes` bytes. NULL with error_set where there is no memory. */
+/* A block of at least `bytes` bytes, to be given back. On failure NULL with error_set. */
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes);
 
 /* Gives it back, once all is done that the stream has been given so far. NULL is allowed. */

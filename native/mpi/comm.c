@@ -29,12 +29,8 @@ void mpixla_forked(void) {
 }
 
 static void (*_Atomic plan_free)(void *plan);
-static void (*_Atomic finalize_begins)(void);
-
-void comm_finalize_tells(void (*stop)(void)) {
-    atomic_store(&finalize_begins, stop);
-}
 static void (*_Atomic checks_free)(void *checks);
+static void (*_Atomic finalize_begins)(void);
 
 void comm_plans_freed_by(void (*freed)(void *plan)) {
     atomic_store(&plan_free, freed);
@@ -42,6 +38,10 @@ void comm_plans_freed_by(void (*freed)(void *plan)) {
 
 void comm_checks_freed_by(void (*freed)(void *checks)) {
     atomic_store(&checks_free, freed);
+}
+
+void comm_finalize_tells(void (*stop)(void)) {
+    atomic_store(&finalize_begins, stop);
 }
 
 /* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
@@ -72,8 +72,8 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
         return error_set("MPI does not know this communicator: it was freed, or it belongs to another MPI");
     if (inter)
         return error_set(
-            "inter-communicators are not supported: merge it with Merge() and pass the "
-            "intra-communicator");
+            "this is an inter-communicator, which mpixla does not take: merge it with Merge(), and pass the "
+            "intra-communicator that this gives");
     if (mpi->comm_rank(handle, &rank) != 0 || mpi->comm_size(handle, &size) != 0)
         return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
     comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
@@ -151,7 +151,8 @@ int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *r
     const comm_entry *entry = comm_find(id);
     if (!entry) return -1;
     if (!comm_is_shift(size))
-        return error_set("a shift has pairs of numbers, %d at most, but not %lld", COMM_SHIFT_NUMBERS, (long long)size);
+        return error_set("a shift has pairs of numbers, at most %d numbers in all, but this one has %lld",
+                         COMM_SHIFT_NUMBERS, (long long)size);
     return comm_shift(entry, steps, size, rank);
 }
 
@@ -167,7 +168,10 @@ comm_entry *comm_look(int64_t id) {
 comm_entry *comm_find(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
     if (!entry) {
-        error_set("communicator number %lld is not registered in this process", (long long)id);
+        error_set(
+            "communicator number %lld is not registered in this process; a program that was exported needs its "
+            "communicators passed to an operation here first, in the same order, as docs/jax.md says",
+            (long long)id);
         return NULL;
     }
     int now = atomic_load(&state);

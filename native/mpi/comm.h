@@ -34,10 +34,11 @@ typedef struct comm_entry {
 /* From now on `freed` is called with the plan of each communicator that is freed, while MPI can be used. */
 void comm_plans_freed_by(void (*freed)(void *plan));
 
+/* The same for its checks, before the communicators that were made of it go. */
+void comm_checks_freed_by(void (*freed)(void *checks));
+
 /* From now on `stop` is called when MPI_Finalize begins: MPI can still be used. */
 void comm_finalize_tells(void (*stop)(void));
-/* The same for `checks`, before the communicators that were made of it go. */
-void comm_checks_freed_by(void (*freed)(void *checks));
 
 /* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
 int comm_start(mpi_library *library);

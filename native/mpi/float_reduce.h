@@ -1,8 +1,9 @@
 /* Reductions of floats as operations of our own: SUM, PROD, MAX and MIN of the 16- and 8-bit ones, which MPI does not
  * have, and MAX and MIN of float32 and float64, for which MPI says nothing of NaNs.
  *
- * SUM and PROD: each pair is combined in float and rounded to nearest, ties to even, as NumPy does with ml_dtypes. As
- * with float32, XLA's threads flush what is subnormal in float to zero.
+ * SUM and PROD: each pair is combined in float and rounded to nearest, ties to even (of float8_e8m0fnu, whose numbers
+ * are powers of two, upwards), as NumPy does with ml_dtypes. As with float32, XLA's threads flush what is subnormal in
+ * float to zero.
  *
  * MAX and MIN give NaN where a rank has one, and of zeros with different signs MAX gives +0 and MIN -0. The result is
  * an operand's code as it is (of several NaNs always the same one), in whatever order the operands are combined: every

@@ -33,7 +33,7 @@ static int is_in_status(int64_t at) {
 static int facts_check(const mpixla_mpi_facts *facts) {
     if (facts->struct_size != sizeof *facts)
         return error_set(
-            "mpixla_start was given facts of %zu bytes, this library expects %zu: the Python "
+            "mpixla_start was given facts of %zu bytes, but this library expects %zu: the Python "
             "package and libmpixla are of different versions; install mpixla again",
             facts->struct_size, sizeof *facts);
     if (facts->status_size > MPI_STATUS_BYTES)
@@ -71,8 +71,8 @@ static int connect_library(const mpixla_mpi_facts *facts) {
             "and %zu bytes (Open MPI, MPI-5 ABI)",
             (long long)facts->handle_size, sizeof(int), sizeof(void *));
     if (missing)
-        return error_set("the MPI loaded by %s has no function %s", facts->library ? facts->library : "the program",
-                         missing);
+        return error_set("the MPI loaded by %s has no function %s: mpixla needs those of MPI 3.0",
+                         facts->library ? facts->library : "the program", missing);
     library.facts = *facts;
     library.facts.library = NULL;
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)

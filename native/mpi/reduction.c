@@ -128,7 +128,10 @@ const mpixla_handle *reduction_find(int64_t id) {
             "the user-made reduction was freed after this program was traced; trace the program again with a reduction "
             "that exists");
     else
-        error_set("reduction number %lld is not registered in this process", (long long)id);
+        error_set(
+            "reduction number %lld is not registered in this process; a program that was exported needs its user-made "
+            "reductions passed to an operation here first, in the same order, as docs/jax.md says",
+            (long long)id);
     return NULL;
 }
 

@@ -56,12 +56,12 @@ int exchange_check(const frame *f) {
     return 0;
 }
 
+/* The call */
+
 typedef struct message {
     mpi_request request;
     int posted;
 } message;
-
-/* The call */
 
 /* The first failure is the one that is told of. */
 static void fail(frame *f, int *first, int code, const char *function, int sending, int64_t slot) {

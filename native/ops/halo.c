@@ -256,8 +256,10 @@ static int check(const frame *c) {
         const ffi_buffer *array = c->results->buffers[i];
         for (int64_t d = 0; d < dimensions; d++, axis++)
             if (*axis < 0 || *axis >= array->rank || width[d] < 0 || width[d] > array->dims[*axis] / 3)
-                return error_set("a halo exchange of width %lld along axis %lld got an array with no such block",
-                                 (long long)width[d], (long long)*axis);
+                return error_set(
+                    "a halo exchange of width %lld along axis %lld got an array without that axis, or with fewer than "
+                    "three times as many items along it",
+                    (long long)width[d], (long long)*axis);
     }
     return 0;
 }

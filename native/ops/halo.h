@@ -1,7 +1,7 @@
 /* Halo exchange: the ghost zones of blocks on a Cartesian grid of ranks. Both work on the pairs of a frame of MANY, in
  * place where operand and result are one buffer, and return MPI's error code, or MPI_REFUSED with error_set.
  *
- * For each dimension the attributes say which rank is below (`low`) and above (`high`), how many items wide the
+ * For each dimension of the communicator, which says who the neighbours are, the attributes say how many items wide the
  * ghost zones are (`width`), and, array by array, which axis it is (`axes`).
  */
 #ifndef MPIXLA_NATIVE_HALO_H

@@ -89,9 +89,12 @@ void progress_end(void) {
 
 int mpixla_progress_set(int64_t nanoseconds) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (nanoseconds <= 0) return error_set("the time between two calls of MPI is %lld ns", (long long)nanoseconds);
+    if (nanoseconds <= 0)
+        return error_set("the time between two calls of MPI must be more than 0 ns, but is %lld ns",
+                         (long long)nanoseconds);
     period = (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    if (thread_start(run, STACK_BYTES) != 0) return error_set("no thread can be started");
+    if (thread_start(run, STACK_BYTES) != 0)
+        return error_set("no thread can be started that calls MPI while requests are under way");
     atomic_store(&on, 1);
     return 0;
 }

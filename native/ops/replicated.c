@@ -313,8 +313,8 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
     for (int i = 1; i < size; i++) is_structure |= all[i * n + k].number != all[k].number;
     size_t used = add_head(text, sizeof text);
     used = is_structure
-               ? text_add(text, sizeof text, used, "the tree has not the same structure")
-               : text_add(text, sizeof text, used, "%s has not the same shape and data type", name_of(&all[k]));
+               ? text_add(text, sizeof text, used, "the tree does not have the same structure")
+               : text_add(text, sizeof text, used, "%s does not have the same shape and data type", name_of(&all[k]));
     used = add_place(c, text, sizeof text, used);
     used = text_add(text, sizeof text, used, ":");
     for (int i = 0; i < size; i++) {
@@ -337,7 +337,7 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
 static int tell_numbers(const frame *c, int size, const int64_t *numbers) {
     char text[ERROR_BYTES];
     size_t used = add_head(text, sizeof text);
-    used = text_add(text, sizeof text, used, "the tree has not the same structure");
+    used = text_add(text, sizeof text, used, "the tree does not have the same structure");
     used = add_place(c, text, sizeof text, used);
     for (int i = 0; i < size && i < 16; i++)
         used = text_add(text, sizeof text, used, "%s rank %d has %lld leaves", i == 0 ? ":" : ",", i,

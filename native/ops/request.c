@@ -94,7 +94,7 @@ static int take_started(frame *f) {
     int too_many = bytes_of(&f->send, &sent) || bytes_of(&f->recv, &received) ||
                    __builtin_add_overflow(sent, LINE - 1, &ahead) ||
                    __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes);
-    if (too_many) return error_set("%s has more bytes than there are", f->shape->mpi_name);
+    if (too_many) return error_set("%s has more bytes than a 64-bit integer holds", f->shape->mpi_name);
     if (f->on_root) { /* a bcast's root has one buffer for both */
         ahead = 0;
         bytes = sent;

@@ -13,7 +13,7 @@
 
 #include "call/frame.h"
 
-/* As many may be started and not yet waited for. */
+/* As many may be started and not yet waited for; and float32 has all integers up to so many. */
 enum { REQUEST_LIMIT = 65536, REQUEST_GENERATIONS = 1 << 24 };
 
 typedef enum request_state {

@@ -33,7 +33,7 @@ static void numbers_in_order(void) {
     CHECK_INT(mpixla_comm_is_alive(FIXTURE_RANK2 + 1), 0);
     CHECK_INT(mpixla_comm_is_alive(-1), 0);
     CHECK(comm_find(FIXTURE_RANK2 + 1) == NULL);
-    CHECK_STR(error_get(), "communicator number 3 is not registered in this process");
+    CHECK_IN(error_get(), "communicator number 3 is not registered in this process");
 }
 
 static void takes_any_name(void) {
@@ -93,8 +93,8 @@ static void refuses(void) {
     int inter = fake->comm_new(0, 2, 1), number = fake->comm_new(0, 2, 0);
     CHECK_INT(comm_register(inter, "inter"), -1);
     CHECK_STR(error_get(),
-              "inter-communicators are not supported: merge it with Merge() and pass the "
-              "intra-communicator");
+              "this is an inter-communicator, which mpixla does not take: merge it with Merge(), and pass the "
+              "intra-communicator that this gives");
     static const char *const functions[][2] = {
         {"MPI_Comm_get_attr", "MPI does not know this communicator"},
         {"MPI_Comm_test_inter", "MPI does not know this communicator"},

@@ -139,10 +139,11 @@ static void refuses(void) {
         {"axes", one, 1,
          "a halo exchange of 1 arrays has 2 widths and 1 axes, but communicator 'rank0' has 2 dimensions"},
         {"width", one, 1, "has 1 widths and 2 axes, but communicator 'rank0' has 2 dimensions"},
-        {"width", wide, 2, "a halo exchange of width 2 along axis 0 got an array with no such block"},
+        {"width", wide, 2,
+         "a halo exchange of width 2 along axis 0 got an array without that axis, or with fewer than"},
         {"width", negative, 2, "of width -1 along axis 0"},
-        {"axes", far, 2, "along axis 2 got an array with no such block"},
-        {"axes", under, 2, "along axis -1 got an array with no such block"},
+        {"axes", far, 2, "along axis 2 got an array without that axis, or with fewer than"},
+        {"axes", under, 2, "along axis -1 got an array without that axis, or with fewer than"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int before = fake->calls;

@@ -353,7 +353,7 @@ static void needs_memory(void) {
     int64_t one = 1;
     parts p;
     CHECK_INT(parts_make(&p, PARTS_SENT, &one, INT64_C(1) << 56, 1, 1), -1);
-    CHECK_STR(error_get(), "there is no memory for 1152921504606846976 bytes that a call needs while it runs");
+    CHECK_STR(error_get(), "out of memory for 1152921504606846976 bytes that a call needs while it runs");
 }
 
 int main(int argc, char **argv) {

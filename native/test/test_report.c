@@ -98,7 +98,7 @@ static void a_rank_that_never_comes(void) {
 static void several_that_never_come(void) {
     everybody_ends();
     (void)collective(0, "MPI_Allreduce", 4);
-    CHECK_IN(report(0), "  Ranks 1 to 3 have not come: of each holds that it is at the end of its script.\n");
+    CHECK_IN(report(0), "  Ranks 1 to 3 have not come; the same is true of each: it is at the end of its script.\n");
     CHECK_IN(report(0), "    waits for ranks 1 to 3\n");
     (void)collective(2, "MPI_Allreduce", 4);
     CHECK_IN(report(0), "  Ranks 1 and 3 have not come");
@@ -132,7 +132,7 @@ static void a_chain(void) {
     lacks(report(0), "Rank 3");
     (void)message(2, 0, 3, 6);
     (void)message(3, 1, 2, MPIXLA_ANY_TAG); /* these two have met */
-    CHECK_IN(report(0), "  Rank 2 has not come: it is in MPI_Send, where all are that it takes.\n");
+    CHECK_IN(report(0), "  Rank 2 has not come: it is in MPI_Send, to which all ranks that it takes have come.\n");
 }
 
 static void messages_that_meet(void) {

@@ -49,12 +49,17 @@ static int type_of(trampoline_handle type, const dtype_entry **found) {
     return *found != NULL;
 }
 
+static int not_started(void) {
+    error_set("mpixla is not started in this process");
+    return FAILED;
+}
+
 /* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0 with
  * error_set where the call cannot be made. */
 static int call_read(call *c, const frame_shape *shape, trampoline_handle comm, int n, trampoline_handle type) {
     memset(c, 0, sizeof *c);
     const mpi_library *mpi = mpi_get();
-    if (!mpi) return error_set("mpixla is not started in this process"), 0;
+    if (!mpi) return not_started(), 0;
     if (n < 0)
         return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi->world_rank),
                0;
@@ -67,6 +72,7 @@ static int call_read(call *c, const frame_shape *shape, trampoline_handle comm, 
     f->send.count = f->n = n;
     f->recv = f->send;
     f->type = f->send.dtype->handle;
+    f->attributes[ATTRIBUTE_COMM] = c->clique->comm;
     f->communicator = c->clique->entry;
     f->comm = f->communicator->handle;
     f->size = f->communicator->size;
@@ -268,7 +274,7 @@ int trampoline_comm_free(trampoline_handle *comm) {
 }
 
 int trampoline_comm_rank(trampoline_handle comm, int *rank) {
-    if (!mpi_get()) return FAILED;
+    if (!mpi_get()) return not_started();
     if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_rank(mpi_get()->facts.comm_world, rank);
     const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
     if (c) *rank = c->entry->rank;
@@ -276,7 +282,7 @@ int trampoline_comm_rank(trampoline_handle comm, int *rank) {
 }
 
 int trampoline_comm_size(trampoline_handle comm, int *size) {
-    if (!mpi_get()) return FAILED;
+    if (!mpi_get()) return not_started();
     if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_size(mpi_get()->facts.comm_world, size);
     const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
     if (c) *size = c->entry->size;

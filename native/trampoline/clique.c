@@ -27,9 +27,11 @@ clique *clique_find(int64_t number) {
 static int64_t clique_add(int64_t comm) {
     comm_entry *entry = comm_find(comm);
     if (!entry) return -1;
-    clique made = {.entry = entry, .peers = calloc((size_t)entry->size, sizeof *made.peers)};
-    if (!made.peers) return error_set("there is no memory for a communicator of %d ranks", entry->size);
-    return list_append(&cliques, &made);
+    clique made = {.entry = entry, .comm = comm, .peers = calloc((size_t)entry->size, sizeof *made.peers)};
+    if (!made.peers) return error_set("out of memory for a communicator of %d ranks", entry->size);
+    int64_t number = list_append(&cliques, &made);
+    if (number < 0) free(made.peers);
+    return number;
 }
 
 int64_t mpixla_trampoline_offer(int64_t comm, int color, int key) {
@@ -72,8 +74,12 @@ int64_t clique_take(int color, int key) {
     return number;
 }
 
+/* NULL with error_set if there is none. */
 static clique_peer *peer_of(const clique *c, int place) {
-    return c && place >= 0 && place < c->entry->size ? &c->peers[place] : NULL;
+    if (!c) return NULL;
+    if (place >= 0 && place < c->entry->size) return &c->peers[place];
+    error_set("a communicator of XLA's has no member at place %d: it has %d", place, c->entry->size);
+    return NULL;
 }
 
 int mpixla_trampoline_count(int64_t number, int place, int64_t counts[3]) {

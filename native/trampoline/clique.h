@@ -19,6 +19,7 @@ typedef struct clique_peer {
 
 typedef struct clique {
     comm_entry *entry;
+    int64_t comm;                          /* the communicator's number */
     clique_peer *peers;                    /* as many as the communicator has ranks */
     atomic_int_least64_t in_collective;    /* the number of the one that this rank is in, from 1; 0: none */
     atomic_int sending_to, receiving_from; /* the peers, from 1, that a call waits for; 0: none */
@@ -27,7 +28,7 @@ typedef struct clique {
 /* The clique with this number, or NULL with error_set. */
 clique *clique_find(int64_t number);
 
-/* The number of the clique that was offered to XLA as this one, or -1. */
+/* The number of the clique that was offered to XLA as this one, which nobody else gets from then on; or -1. */
 int64_t clique_take(int color, int key);
 
 #endif

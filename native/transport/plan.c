@@ -125,7 +125,9 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
         if (all[i].where != ON_GPU)
             return snprintf(why, bytes, "rank %d calls with the host's memory and others with a GPU's", i);
         if (all[i].nccl == 0) return snprintf(why, bytes, "on rank %d %s", i, all[i].why);
-        if (all[i].nccl != all[0].nccl || all[i].platform != all[0].platform)
+        if (all[i].platform != all[0].platform)
+            return snprintf(why, bytes, "ranks 0 and %d have GPUs of different platforms", i);
+        if (all[i].nccl != all[0].nccl)
             return snprintf(why, bytes, "ranks 0 and %d have different versions of NCCL, %d and %d", i, all[0].nccl,
                             all[i].nccl);
         may_share = may_share && all[i].shares;

@@ -30,8 +30,8 @@ const char *plan_mpi_refusal(void);
 void plan_start(void);
 
 /* For a call that all ranks of a communicator make, with buffers of this GPU, or of the host (NULL): finds the plan, or
- * makes it together with the others. `*made` is NULL where there is none to be: all ranks call with the host's memory.
- * Returns 0, MPI's error code, or MPI_REFUSED with error_set. */
+ * makes it together with the others; it goes with the communicator. `*made` is NULL where there is none to be: all
+ * ranks call with the host's memory. Returns 0, MPI's error code, or MPI_REFUSED with error_set. */
 int plan_find(const frame *f, const device *d, const plan **made);
 
 /* Whether calls with the host's memory must call plan_find, too: some rank of the job may have a GPU. */

@@ -1,6 +1,7 @@
 #include "transport/transport.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "mpi/float_reduce.h"
@@ -147,7 +148,11 @@ static int mirrors_make(transport *t, frame *f) {
     f->id.data = mirror_of(t, f->id.data);
     if (f->shape->request == FRAME_WAITS) f->template_.data = mirror_of(t, f->template_.data);
     f->recv.data = mirror_of(t, f->recv.data);
-    if (status_is_result(f)) f->status = mirror_of(t, f->status);
+    if (status_is_result(f)) {
+        f->status = mirror_of(t, f->status);
+        const int nobody = -1; /* where the receive fails, MPI may not write it */
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
+    }
     if (!in_place) f->from = f->send.data;
     return reads ? device_wait(&t->gpu) : 0;
 }
@@ -160,7 +165,7 @@ static int goes_in_pieces(const transport *t, const frame *f) {
     return (f->shape->attributes & SPLITS) && f->n > 1 && t->plan->piece_bytes > 0 && bytes > t->plan->piece_bytes;
 }
 
-/* The first `n` of the items of a call, and where they lie on the host. */
+/* Some items of a call, `bytes` from byte `at` on, and where they lie on the host. */
 typedef struct piece {
     pool_block *block;
     int64_t at, bytes;

@@ -205,7 +205,7 @@ static void keep_seen(const post_letter *letter) {
     asked.looks--;
 }
 
-/* Everybody else has begun to end the job, or ends it sooner than this rank would. */
+/* Somebody else is about to report, and to end the job. Where two are about to at once, the lower rank does. */
 static void hold_back(const post_letter *letter) {
     if (asked.phase == CLAIMING && letter->from > mpi_get()->world_rank) return;
     held_back_until = in_milliseconds(HELD_BACK);
@@ -435,12 +435,14 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
 }
 
 int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
-    int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (our.ranks > 0) return error_set("the time limit was set twice");
     if (!(seconds > 0 && seconds < 1e9) || count <= mpi_get()->world_rank)
-        return error_set("a time limit is a number of seconds greater than 0, for all ranks, but was %g for %lld",
-                         seconds, (long long)count);
+        return error_set(
+            "a time limit is a number of seconds greater than 0 and less than 1e9, and comes with all processes of "
+            "MPI_COMM_WORLD, but was %g with %lld processes",
+            seconds, (long long)count);
+    const int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
     if (processes_keep(processes, count)) return error_set("out of memory for the time limit");
     our.limit = seconds;
     our.limit_ns = next_inquiry = (int64_t)(seconds * 1e9);
@@ -452,5 +454,5 @@ int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process 
     transport_wait_for_nccl();
     return system_condition_make(&our.changed) == 0 && thread_start(watch, STACK_BYTES) == 0
                ? 0
-               : error_set("no thread can be started");
+               : error_set("no thread can be started for the time limit");
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "mpi/mpi.h"
 #include "mpixla.h"
 
@@ -144,5 +145,5 @@ static void end_badly(void) {
 }
 
 int mpixla_exit_badly(void) {
-    return atexit(end_badly) == 0 ? 0 : -1;
+    return atexit(end_badly) == 0 ? 0 : error_set("the exit status of this process cannot be set: atexit has failed");
 }

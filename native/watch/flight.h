@@ -66,6 +66,8 @@ typedef struct flight_moment {
     int in_call;
     int pauses; /* odd: it waits for something that is no other rank (pause.h) */
 } flight_moment;
+
+/* Of a thread that there is, here and in flight_show. */
 flight_moment flight_of(int64_t thread);
 
 /* Shows the call that a thread is in, which cannot end meanwhile, to `see`, or does nothing where it is in none. */

@@ -69,7 +69,8 @@ static void attend(const flight_seen *seen, int calls) {
         if (waited == SECONDS * 1000) {
             snprintf(why, sizeof why, "which has not ended %d s later", SECONDS);
             if (!is_patient) end(text, why);
-            say(text, why, "Interrupt again to end the process.");
+            say(text, why,
+                ends_job ? "Interrupt again to abort the whole job." : "Interrupt again to end the process.");
         }
         clock_sleep(POLL_MILLISECONDS);
     }
@@ -93,7 +94,8 @@ int mpixla_interrupt_watch(int ends, int patient) {
     if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
     ends_job = ends;
     is_patient = patient;
-    if (system_bell_make() != 0 || thread_start(watch, STACK_BYTES) != 0) return error_set("no thread can be started");
+    if (system_bell_make() != 0 || thread_start(watch, STACK_BYTES) != 0)
+        return error_set("no thread can be started that hears of SIGINT");
     memset(&now, 0, sizeof now);
     now.sa_sigaction = on_signal;
     now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));

@@ -16,12 +16,12 @@ typedef enum post_kind {
     POST_CLAIM   /* the sender is about to report, and end the job */
 } post_kind;
 
-/* A message that came. `data` lies at a multiple of eight bytes, and is the receiver's to free. */
+/* A message that came. `data` lies in `memory`, at a multiple of eight bytes. */
 typedef struct post_letter {
     post_kind kind;
     int from;
     int64_t number; /* as the sender has it */
-    char *memory;   /* to be freed */
+    char *memory;   /* the receiver's to free */
     const char *data;
     size_t bytes;
 } post_letter;
@@ -32,7 +32,7 @@ void post_open(mpixla_handle comm, int ranks);
 /* Sends a copy of the data. What cannot be sent is lost. */
 void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes);
 
-/* Whether there was a letter. */
+/* Whether there was a letter; fills it then. */
 int post_take(post_letter *letter);
 
 /* How many letters are still being sent. */

@@ -6,7 +6,7 @@
 
 #include "watch/state.h"
 
-/* Whether a process that does not answer is stopped or gone; else STATE_SILENT. */
+/* Whether the process with this number (getpid) is stopped or gone; else STATE_SILENT. */
 state_presence process_look(int64_t number);
 
 /* The processor time of this process so far, nanoseconds. */

@@ -214,7 +214,7 @@ static void write_absence(const writer *w, const state *s) {
     if (c && c->pauses)
         fprintf(w->to, "its GPU is still at work on what comes before %s", c->what);
     else if (c)
-        fprintf(w->to, "it is in %s, where all are that it takes", c->what);
+        fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->what);
     else if (s->ended)
         fprintf(w->to, "it is at the end of its script");
     else
@@ -250,7 +250,7 @@ static void write_missing(writer *w, const bool *missing) {
         left -= count_chosen(w, alike);
         fprintf(w->to, "  %s ", several ? "Ranks" : "Rank");
         write_ranks(w, alike);
-        fprintf(w->to, " %s not come: %s", several ? "have" : "has", several ? "of each holds that " : "");
+        fprintf(w->to, " %s not come%s: ", several ? "have" : "has", several ? "; the same is true of each" : "");
         write_absence(w, &all[i]);
         fprintf(w->to, ".\n");
         int speaks = all[i].presence == STATE_HERE && all[i].in_calls == 0 && !all[i].ended;

@@ -18,9 +18,8 @@ int report_is_stuck(const report_ranks *ranks, int64_t rank);
  * they run, but not for those. */
 int report_has_lost(const report_ranks *ranks);
 
-/* The report of a rank whose call has waited for longer than the limit, in seconds; or that is in no call, and at
- * its end. The caller frees it; NULL where
- * there is no memory. */
+/* The report of a rank whose call has waited for longer than the limit, in seconds; or that is in no call, and at its
+ * end. The caller frees it; NULL where there is no memory. */
 char *report_write(const report_ranks *ranks, int64_t rank, double limit);
 
 #endif

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Asks, and waits for the answer for at most so long. Returns 0, or -1 if there was none. */
+/* Asks, and waits for the answer for at most so long. Returns 0 with lines in `text`, of this size, or -1 with "" if
+ * there was none. One thread asks. */
 int stack_ask(char *text, size_t bytes, int milliseconds);
 
 /* Nobody asks again. */

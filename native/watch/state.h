@@ -7,7 +7,7 @@
 
 #include "base/wire.h"
 
-/* Calls of so many threads are told. */
+/* Calls of so many threads are told, and the last calls in a text of so many bytes. */
 enum { STATE_CALLS = 4, STATE_LINES = 4096 };
 
 /* Whom a message of a call goes to or comes from. */
@@ -82,9 +82,10 @@ typedef struct state_facts {
     int64_t threads;
 } state_facts;
 
+/* A number made of the name of a function of MPI's. */
 int64_t state_op(const char *name);
 
-/* Writes down this process. */
+/* Writes down this process. The writer's `failed` says whether there was memory. */
 void state_write(wire_writer *w, const state_facts *facts);
 
 /* Reads what state_write has written; the texts and lists stay in the reader's memory. -1 if it is no such thing. */

@@ -140,7 +140,7 @@ int timeline_open(timeline *t, const char *path, size_t limit, int pid, const ch
     (void)snprintf(t->path, sizeof t->path, "%s", path);
     (void)snprintf(hidden, sizeof hidden, "%s.new", path);
     if (limit < TIMELINE_CHUNK || limit < least)
-        return error_set("a trace takes at least %d KiB, but its limit is %zu", TIMELINE_CHUNK >> 10, limit >> 10);
+        return error_set("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10, limit >> 10);
     t->file = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, MODE);
     if (t->file < 0) return give_up(t, hidden, "made");
     errno = lengthen(t, TIMELINE_CHUNK);

@@ -25,16 +25,16 @@ typedef struct timeline {
     size_t limit;
     size_t end; /* where the closing bracket is to come when it is closed, once it has stopped */
     int file;
-    int is_hidden; /* it has not got its name yet */
     char path[TIMELINE_PATH_BYTES];
     char why[TIMELINE_WHY_BYTES]; /* it stopped; "": it did not */
     int pid;                      /* of its events: the rank */
-    atomic_int named;
+    atomic_int named;             /* it has got its name */
     pthread_mutex_t lock;
 } timeline;
 
-/* Makes the file; its first event is given without a comma. It is hidden, as `path` with ".new" behind, until it is
- * shown: so a process that has nothing to tell leaves what was there. `limit` is in bytes. 0, or -1 with error_set. */
+/* Makes the file; its first event, of so many bytes, is given without a comma. It is hidden, as `path` with ".new"
+ * behind, until it is shown: so a process that has nothing to tell leaves what was there. `limit` is in bytes. The
+ * memory of a file stays mapped for good. 0, or -1 with error_set. */
 int timeline_open(timeline *t, const char *path, size_t limit, int pid, const char *first, size_t bytes);
 
 /* Adds an event, which begins with a comma and the end of a line. Returns where it lies, where its bytes may be

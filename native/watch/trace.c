@@ -417,7 +417,11 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
     text t;
     t.used = 0;
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (facts->struct_size != sizeof *facts) return error_set("mpixla_trace_start was called for another version");
+    if (facts->struct_size != sizeof *facts)
+        return error_set(
+            "mpixla_trace_start was given facts of %zu bytes, but this library expects %zu: the Python package and "
+            "libmpixla are of different versions; install mpixla again",
+            facts->struct_size, sizeof *facts);
     if (atomic_load(&on)) return error_set("this process is traced already");
     if (snprintf(path, sizeof path, "%s/rank-%04d.json", facts->directory, mpi_get()->world_rank) >= (int)sizeof path)
         return error_set("the path of a trace is too long: %s", facts->directory);
@@ -437,7 +441,7 @@ int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
     PUT_NUMBER(&t, "ahead", ahead);
     PUT_NUMBER(&t, "round_trip", round_trip);
     PUT(&t, "}}");
-    return atomic_load(&on) && add(&t) ? 0 : error_set("this process is not traced");
+    return atomic_load(&on) && add(&t) ? 0 : error_set("this process is not traced, or its trace takes no more");
 }
 
 int mpixla_trace_end(void) {

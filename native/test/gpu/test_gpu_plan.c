@@ -214,7 +214,7 @@ static void nccl_is_not_used_where_it_cannot_be(void) {
         {rank2_is_on_the_host, "0", "rank 2 calls with the host's memory and others with a GPU's"},
         {rank1_has_no_nccl, "0", "on rank 1 NCCL cannot be loaded: there is none"},
         {rank3_has_an_older_nccl, "0", "ranks 0 and 3 have different versions of NCCL, 23004 and 22703"},
-        {rank1_has_another_platform, "1", "ranks 0 and 1 have different versions of NCCL, 23004 and 23004"},
+        {rank1_has_another_platform, "1", "ranks 0 and 1 have GPUs of different platforms"},
         {ranks_1_and_3_share, "0", "ranks 1 and 3 use the same GPU"},
         {NULL, "0", "ranks 0 and 1 use the same GPU"},
         {all_share_but_rank2_does_not_say, "1", "ranks 0 and 1 use the same GPU"},
