@@ -728,6 +728,25 @@ def test_timeline_and_debug_lines(distributed, tmp_path):
     assert "not the same on its ranks" not in read.stdout
 
 
+@pytest.mark.long
+def test_timeline_of_two_communicators(distributed, tmp_path):
+    """XLA's communicators have numbers of their own: one that two have is damage to who reads timelines."""
+    code = """
+    def f(x):
+        return jax.lax.psum(jax.lax.psum(x, "a"), "b")
+
+    grid = jax.make_mesh((2, 2), ("a", "b"))
+    out = jax.jit(jax.shard_map(f, mesh=grid, in_specs=P(("a", "b")), out_specs=P()))(np.ones(4, np.float32))
+    np.testing.assert_array_equal(out.addressable_data(0), [4])
+    """
+    distributed(4, code, MPIXLA_TRACE=str(tmp_path / "trace"))
+    read = subprocess.run(
+        [sys.executable, "-m", "mpixla.trace", tmp_path / "trace"], capture_output=True, text=True, timeout=60
+    )
+    assert read.returncode == 0, read.stderr
+    assert re.search(r"^  allreduce +8 ", read.stdout, re.MULTILINE), read.stdout
+
+
 def test_meeting_on_several_hosts(job):
     """The first address of rank 0 that all ranks reach; if there is none, all of them hear of it."""
     code = """

@@ -107,7 +107,13 @@ def check_gradients(names):
     np.testing.assert_allclose(names["gradient_of_all"], sum(parts(3, 300)), rtol=1e-5)
 
 
-CHECKS = {"derivatives.md": check_gradients}
+def check_refusal(names):
+    """mpi4py does not take JAX arrays, as docs/mpi4py.md says."""
+    with pytest.raises(KeyError, match="MPI datatype"):
+        MPI.COMM_SELF.Bcast(names["x"], 0)
+
+
+CHECKS = {"derivatives.md": check_gradients, "mpi4py.md": check_refusal}
 
 
 @pytest.mark.parametrize("page", [page for page in pages.PAGES if here(page)], ids=lambda page: page.stem)

@@ -65,3 +65,12 @@ def test_template_is_not_modified(rank):
     y = mpixla.sendrecv(jnp.ones(3), template, rank, rank)
     np.testing.assert_array_equal(template, np.zeros(3))
     np.testing.assert_array_equal(y, np.ones(3))
+
+
+def test_status_of_a_pytree(rank, size):
+    """Each array is a message, and the status is the last one's."""
+    status = MPI.Status()
+    tree = {"a": jnp.ones(3), "b": jnp.ones(5)}
+    above, below = (rank + 1) % size, (rank - 1) % size
+    jax.block_until_ready(mpixla.sendrecv(tree, tree, below, above, sendtag=7, status=status))
+    assert (status.Get_source(), status.Get_tag(), status.Get_count(MPI.DOUBLE)) == (below, 7, 5)

@@ -136,7 +136,8 @@ def recv(
             that is known when the program runs.
         tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        status: filled, each time the call runs, with the message's source, tag and length.
+        status: filled, each time the call runs, with the message's source, tag and length. Of a pytree each array is a
+            message, and the status is the last one's.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
@@ -306,7 +307,8 @@ def sendrecv(
         sendtag: the tag of the message that is sent. It may be traced.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        status: filled, each time the call runs, with the source, tag and length of the message received.
+        status: filled, each time the call runs, with the source, tag and length of the message received. Of a pytree
+            each array is a message, and the status is the last one's.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,

@@ -49,6 +49,22 @@ def test_nccl_where_each_rank_has_a_gpu(gpu_job):
         assert text.endswith("a GPU for each rank")
 
 
+@pytest.mark.parametrize("transport", ["host", "mpi"])
+def test_status_of_a_checked_receive(gpu_job, transport):
+    """An eager receive has its status as a result, in the GPU's memory, which the processor may not write."""
+    code = """
+        import jax.numpy as jnp, mpixla
+        from mpi4py import MPI
+        rank, status = MPI.COMM_WORLD.Get_rank(), MPI.Status()
+        if rank == 0:
+            mpixla.send(jnp.ones(3), 1, tag=5)
+        else:
+            mpixla.recv(jnp.zeros(4), status=status)
+            print(status.Get_source(), status.Get_tag(), status.Get_count(MPI.FLOAT))
+    """
+    assert gpu_job(2, code, transport=transport, MPIXLA_CHECK="1").stdout == "0 5 3\n"
+
+
 def test_host_where_ranks_share_a_gpu(gpu_job):
     for text in _said(gpu_job(2, PROGRAM, MPIXLA_FAKE_DEVICE_SHARED="1")):
         assert text.startswith("host: ranks 0 and 1 use the same GPU (NCCL from 2.30 on allows it with")
