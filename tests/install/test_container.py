@@ -9,6 +9,8 @@ import pytest
 
 import pages
 
+pytestmark = pytest.mark.timeout(1200)
+
 CLUSTERS = pages.DOCS / "clusters.md"
 TOOLS = {"ch-image": "charliecloud python3-lark", "ch-run": "charliecloud", "debootstrap": "debootstrap"}
 MODEL = """

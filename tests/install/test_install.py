@@ -8,6 +8,8 @@ from PIL import Image
 
 import pages
 
+pytestmark = pytest.mark.timeout(1200)
+
 INSTALL, CLUSTERS = pages.DOCS / "install.md", pages.DOCS / "clusters.md"
 ACTIVATE = ". env/bin/activate\n"
 DEBIAN_S_MPICH = Path("/usr/lib/x86_64-linux-gnu/libmpich.so.12")
