@@ -55,7 +55,7 @@ class Home:
         return done.stdout
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def home(tmp_path_factory):
     return Home(tmp_path_factory.mktemp("home"))
 

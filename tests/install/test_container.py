@@ -1,6 +1,8 @@
-"""docs/clusters.md's container, built and started by Charliecloud. Its base is made of Debian's packages."""
+"""docs/clusters.md's container and the one in .devcontainer, built by Charliecloud on a base of Debian's packages."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,15 +23,20 @@ print(MPI.COMM_WORLD.rank, total.tolist(), MPI.Get_library_version().split(",")[
 """
 
 
-@pytest.fixture
-def base(tmp_path):
+# Charliecloud is the system's, and so is its Python.
+SYSTEM = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "USER": "root"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
     """An archive of a system with Python, and with this one's certificates for pip."""
     missing = [package for tool, package in TOOLS.items() if not shutil.which(tool)]
     if missing:
         pytest.skip(f"there are no containers here (on Debian: apt-get install {' '.join(missing)})")
     if os.geteuid() != 0:
         pytest.skip("only root can make a system to build on")
-    root, archive = tmp_path / "root", tmp_path / "base.tar"
+    folder = tmp_path_factory.mktemp("base")
+    root, archive = folder / "root", folder / "base.tar"
     subprocess.run(
         ["debootstrap", "--variant=minbase", "--include=python3,python3-pip", "bookworm", root],
         check=True,
@@ -50,19 +57,39 @@ def base(tmp_path):
     return archive
 
 
-def test_container(home, base, openmpi, tmp_path):
+@pytest.fixture
+def image(home, base, tmp_path):
+    """Builds an image of a folder of the repository, and returns the variables with which it is found."""
+    system = {**SYSTEM, "CH_IMAGE_STORAGE": str(tmp_path / "images")}
+
+    def build(command, folder):
+        (come_from,) = re.findall(r"^FROM (.*)$", (home.repository / folder / "Dockerfile").read_text(), re.MULTILINE)
+        home.type(f"ch-image --no-cache import {base} {come_from}", **system)
+        home.type(f"cd {folder} && {command.replace('ch-image', 'ch-image --no-cache')}", **system)
+        return system
+
+    return build
+
+
+def test_container(home, image, openmpi):
     context = home.repository / "context"
     context.mkdir()
-    dockerfile = pages.block(CLUSTERS, "FROM ")
-    (context / "Dockerfile").write_text(dockerfile.text)
+    (context / "Dockerfile").write_text(pages.block(CLUSTERS, "FROM ").text)
     (context / "model.py").write_text(MODEL)
-    system = {"PATH": os.defpath, "USER": "root", "CH_IMAGE_STORAGE": str(tmp_path / "images")}
-    name = dockerfile.text.split()[1]
     home.type("python3 -m venv env && env/bin/pip wheel --no-deps --wheel-dir context .")
-    home.type(f"ch-image --no-cache import {base} {name}", **system)
     build, start = pages.block(CLUSTERS, "ch-run").text.split("\n", 1)
-    home.type(f"cd context && {build.replace('ch-image', 'ch-image --no-cache')}", **system)
+    system = image(build, "context")
     start = start.replace("/opt/openmpi", str(openmpi)).replace("srun ", f"{openmpi}/bin/mpirun -n 2 ")
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    said = home.type(f"cd context && {start}", **system, **root)
-    assert sorted(said.splitlines()) == [f"{r} [2.0, 2.0] Open MPI v5.0.11" for r in range(2)]
+    lines = home.type(f"cd context && {start}", **system, **root).splitlines()
+    assert [line.partition(" Open MPI v5.")[:2] for line in sorted(lines)] == [
+        (f"{rank} [2.0, 2.0]", " Open MPI v5.") for rank in range(2)
+    ]
+
+
+def test_dev_container(home, image):
+    """It has what the Makefile takes from the system."""
+    system = image("ch-image build --force --tag dev .", ".devcontainer")
+    after = json.loads((home.repository / ".devcontainer/devcontainer.json").read_text())["postCreateCommand"]
+    home.type(f"ch-run --bind {home.repository} --cd {home.repository} dev -- {after}", **system)
+    assert (home.repository / ".venv/mpich-3.11/bin/mpirun").exists()

@@ -287,7 +287,7 @@ def test_unknown_jaxlib_is_tried(job, tmp_path, fits):
         ("d.initialize()", "was called before. Call it once."),
         (
             "d.initialize = lambda: jax.distributed.initialize(process_id=7)",
-            "this is process 7 of None, but it is rank 0",
+            "was given process_id=7 and num_processes=None, but this process is rank 0 of 1 under MPI.",
         ),
     ],
 )

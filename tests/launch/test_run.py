@@ -307,7 +307,9 @@ def test_versions_are_numbers(programs, said, version):
 
 
 def test_an_mpi_that_is_not_known():
-    with pytest.raises(launchers.NoLauncherError, match=r"mpi4py loads LAM 7\.1, and how that MPI starts ranks is not"):
+    with pytest.raises(
+        launchers.NoLauncherError, match=r"mpi4py loads LAM 7\.1, and mpixla does not know how that MPI starts ranks"
+    ):
         launchers.kind_of(library.Library("LAM", "7.1", None))
 
 
