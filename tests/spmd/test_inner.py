@@ -178,7 +178,8 @@ def test_batches_are_one_call(rank, size):
         (lambda: mpixla.vdot(jnp.ones(3), 1, comm="world"), ValueError, "differ in shape"),
         (lambda: mpixla.vdot(1, 1, comm="world"), TypeError, "comm"),
         (lambda: mpixla.vdot(True, True), TypeError, "cannot reduce dtype bool"),
-        (lambda: mpixla.norm(1.0, cotangent="twice"), ValueError, "cotangent of allreduce must be"),
+        (lambda: mpixla.norm(1.0, cotangent="twice"), ValueError, "cotangent of norm must be"),
+        (lambda: mpixla.vdot(1.0, 1.0, cotangent="twice"), ValueError, "cotangent of vdot must be"),
         (lambda: jax.jit(lambda o: mpixla.norm(1.0, o))(2), ValueError, "ord of norm is"),
     ],
 )

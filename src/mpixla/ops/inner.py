@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from ..core.primitive import REPLICATED, Cotangent, as_array
+from ..runtime.comm import comm_of
 from ..runtime.mpi import MPI
+from .arguments import as_convention
 from .collective import allreduce
 
 _ORDS = (1, 2, jnp.inf, "rms")
@@ -113,6 +115,7 @@ def vdot(
         if a.shape != b.shape:
             where = f"leaf {i + 1} of " if len(xs) > 1 else ""
             raise ValueError(f"{where}x and y of vdot differ in shape: {a.shape} and {b.shape}.")
+    as_convention(cotangent, "vdot", comm_of(comm))
     dtype = jnp.result_type(*xs, *ys)
     work = _sum_dtype(dtype)
     masks = _masks(mask, xs, structure, "vdot")
@@ -171,6 +174,7 @@ def norm(
     if isinstance(ord, jax.core.Tracer) or ord not in _ORDS:
         raise ValueError(f"ord of norm is {ord!r}, but must be 1, 2, jnp.inf or 'rms'.")
     leaves, structure = _vector(x, "x", "norm")
+    as_convention(cotangent, "norm", comm_of(comm))
     dtype = jnp.result_type(*leaves, 1.0)
     work = _sum_dtype(dtype)
     masks = _masks(mask, leaves, structure, "norm")
