@@ -117,7 +117,9 @@ static void shifts(void) {
               "a shift has direction 1, but communicator 'rank2' is not Cartesian: its ranks are one ring, whose "
               "direction is 0");
     CHECK_INT(shift(999, 0, 1, &rank), -1);
-    CHECK_IN(mpixla_last_error(), "communicator number 999 is not registered in this process");
+    CHECK_STR(mpixla_last_error(),
+              "communicator number 999 is not registered in this process; a program that was exported needs its "
+              "communicators passed to an operation here first, in the same order, as docs/jax.md says");
 }
 
 static void tells_of_errors(void) {

@@ -87,9 +87,15 @@ def test_bits_where_numbers_look_the_same(rank, size):
 @pytest.mark.parametrize(
     ("mine", "sentence"),
     [
-        (lambda odd: jnp.ones(3 + odd), r"the array does not have the same shape and data type .*rank 1 has shape \(4"),
+        (
+            lambda odd: jnp.ones(3 + odd),
+            r"the array does not have the same shape and data type .*rank 1 has shape \(4,\)",
+        ),
         (lambda odd: jnp.ones(3, jnp.int8 if odd else jnp.float32), r"rank 1 has shape \(3,\) and data type int8"),
-        (lambda odd: [1, 2] if odd else [1, 2, 3], r"not have the same structure .*rank 0 has 3 leaves, rank 1 has 2"),
+        (
+            lambda odd: [1, 2] if odd else [1, 2, 3],
+            r"does not have the same structure .*rank 0 has 3 leaves, rank 1 has 2",
+        ),
         (lambda odd: {"a": 1} if odd else {"b": 1}, r"rank 0 has leaf \['b'\],.*rank 1 has leaf \['a'\]"),
         (lambda odd: [] if odd else [1], r"does not have the same structure"),
     ],
