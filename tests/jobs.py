@@ -1,6 +1,7 @@
 """Tests that start MPI jobs of their own, as a user would, and look at what they print and how they end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+def facts(said):
+    """What `python -m mpixla` prints, and nothing else, by the words at the left."""
+    return dict(re.split(r"  +", line, maxsplit=1) for line in said.splitlines())
 
 
 @pytest.fixture

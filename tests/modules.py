@@ -1,5 +1,6 @@
 """A site's environment modules, which documentation pages load."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,13 @@ import pytest
 BASH = Path("/usr/share/modules/init/bash")
 
 
-def make(folder, **modules):
-    """The variables of shells that know these modules, from names to the variables to which they add a folder.
+def make(folder, mpi):
+    """The variables of shells that know the modules `python`, which is this one, and `openmpi`, an MPI in a folder.
 
     Shells that are not interactive read the file that BASH_ENV names. Where there are no modules the test is skipped.
     """
     if not BASH.exists():
         pytest.skip(f"there are no modules here, {BASH} is missing (on Debian: apt-get install environment-modules)")
-    for name, added in modules.items():
-        lines = [f"prepend-path {variable} {value}" for variable, value in added.items()]
-        (folder / name).write_text("\n".join(["#%Module", *lines, ""]))
+    (folder / "python").write_text(f"#%Module\nprepend-path PATH {sys.base_prefix}/bin\n")
+    (folder / "openmpi").write_text(f"#%Module\nprepend-path PATH {mpi}/bin\nprepend-path LD_LIBRARY_PATH {mpi}/lib\n")
     return {"BASH_ENV": str(BASH), "MODULEPATH": str(folder)}

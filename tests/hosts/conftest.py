@@ -177,15 +177,9 @@ def hosts_job(hosts, tmp_path):
 @pytest.fixture
 def site(tmp_path):
     """The variables of a user whose environment is ~/mpixla, at a site that calls its MPI `openmpi`."""
-    mpi = Path(sys.prefix)
-    (tmp_path / "mpixla").symlink_to(mpi)
+    (tmp_path / "mpixla").symlink_to(sys.prefix)
     (tmp_path / "modules").mkdir()
-    known = modules.make(
-        tmp_path / "modules",
-        python={"PATH": Path(sys.base_prefix, "bin")},
-        openmpi={"PATH": mpi / "bin", "LD_LIBRARY_PATH": mpi / "lib"},
-    )
-    return {"HOME": str(tmp_path), **known}
+    return {"HOME": str(tmp_path), **modules.make(tmp_path / "modules", sys.prefix)}
 
 
 @pytest.fixture

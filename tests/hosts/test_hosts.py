@@ -14,6 +14,7 @@ import pytest
 from conftest import FAMILY
 
 import pages
+from jobs import facts
 from mpixla.launch.rank import cores
 
 ROOT = Path(__file__).parents[2]
@@ -31,11 +32,6 @@ CORE = (
     "test_threads.py",
     "test_vector.py",
 )
-
-
-def facts_of(done):
-    """What `python -m mpixla` says, by title."""
-    return dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("check", ["0", "1"])
@@ -81,7 +77,7 @@ def test_script_for_pbs(hosts_job, hosts, tmp_path, site):
 
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_info(hosts_job, ranks):
-    said = facts_of(hosts_job(ranks, MAIN))
+    said = facts(hosts_job(ranks, MAIN).stdout)
     a, b = network.NAMES
     assert said["ranks"] == f"{ranks} ({ranks - 1} on {a}, 1 on {b})"
     ends = r"10\.77\.0\.1 to 10\.77\.0\.2"
@@ -137,7 +133,7 @@ def test_network_that_does_not_connect_the_hosts(hosts_job, hosts):
         assert done.returncode != 0
         sentence = r"rank \d has waited for 20 s in `import mpixla`.* has chosen a network that does not"
         assert re.search(sentence, done.stderr), done.stderr
-        said = facts_of(hosts_job(2, MAIN, options=["--mca", "btl_tcp_if_include", network.DEVICE]))
+        said = facts(hosts_job(2, MAIN, options=["--mca", "btl_tcp_if_include", network.DEVICE]).stdout)
         assert "10.77.0.1 to 10.77.0.2" in said["between hosts"]
     finally:
         for host in hosts.hosts:

@@ -15,6 +15,7 @@ from conftest import FAMILY, GRACE
 from slurm import Slurm
 
 import pages
+from jobs import facts
 
 LANGUAGE = {"mpich": "pmi2", "openmpi": "pmix"}[FAMILY]
 SRUN = f"srun --nodes=2 --ntasks=2 --mpi={LANGUAGE}"
@@ -89,9 +90,9 @@ def run(slurm, hosts, tmp_path):
 def test_info(run, launch):
     done = run(f"{launch} python -m mpixla")
     assert done.returncode == 0, done.stderr
-    facts = dict(re.split(r"  +", line, maxsplit=1) for line in done.stdout.splitlines())
-    assert facts["ranks"] == f"2 (1 on {A}, 1 on {B})"
-    assert facts["between hosts"].endswith(
+    said = facts(done.stdout)
+    assert said["ranks"] == f"2 (1 on {A}, 1 on {B})"
+    assert said["between hosts"].endswith(
         f"between rank 0 on {A} and rank 1 on {B}; through TCP, 10.77.0.1 to 10.77.0.2"
     )
 

@@ -75,8 +75,4 @@ def openmpi(tmp_path_factory):
 @pytest.fixture(scope="session")
 def site(openmpi, tmp_path_factory):
     """The variables of a shell that knows the modules `python` and `openmpi`."""
-    return modules.make(
-        tmp_path_factory.mktemp("modules"),
-        python={"PATH": Path(sys.base_prefix, "bin")},
-        openmpi={"PATH": openmpi / "bin", "LD_LIBRARY_PATH": openmpi / "lib"},
-    )
+    return modules.make(tmp_path_factory.mktemp("modules"), openmpi)
