@@ -20,11 +20,16 @@ loop.
 """
 
 import argparse
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+# For a job on several hosts that is not started by `mpixla run`, which does the same: see docs/performance.md.
+os.environ.setdefault("UCX_TCP_TX_SEG_SIZE", "256k")
+os.environ.setdefault("UCX_TCP_RX_SEG_SIZE", "256k")
 
 import jax
 import jax.numpy as jnp

@@ -367,6 +367,24 @@ def test_hosts(programs, vendor, says, monkeypatch):
     assert "SECRET" not in passed
 
 
+@pytest.mark.parametrize("where", ["here", "hosts", "slurm"])
+def test_ucx_moves_more_at_a_time_between_hosts(programs, monkeypatch, tmp_path, where):
+    from mpixla.launch import start
+
+    programs(srun=CLUSTER)
+    monkeypatch.setenv("UCX_TCP_RX_SEG_SIZE", "32k")
+    monkeypatch.delenv("UCX_TCP_TX_SEG_SIZE", raising=False)
+    if where == "slurm":
+        monkeypatch.setenv("SLURM_JOB_ID", "17")
+    options_of = {"here": ["--launcher", "/opt/mpirun"], "slurm": []}
+    options_of["hosts"] = [*options_of["here"], "--hosts", "a,b"]
+    (tmp_path / "x.py").touch()
+    asked = options.parse(["-n", "2", *options_of[where], str(tmp_path / "x.py")])
+    _, environment = start._command(asked, library.Library("MPICH", "1.0", None), ["python"])
+    assert environment["UCX_TCP_RX_SEG_SIZE"] == "32k"  # the user's
+    assert environment.get("UCX_TCP_TX_SEG_SIZE") == (None if where == "here" else "256k")
+
+
 # Shares of cores
 
 

@@ -27,10 +27,15 @@ class Kind:
     as_root: tuple[str, ...] = ()
     crowded: tuple[str, ...] = ()  # more ranks than cores
     environment_unpinned: tuple[tuple[str, str], ...] = ()  # the same by variables, where the user has not set these
+    environment_between_hosts: tuple[
+        tuple[str, str], ...
+    ] = ()  # what pays between hosts, where the user has not set these
     passes_environment: bool = True  # to other hosts
     srun: tuple[str, ...] = ()  # the languages of Slurm's that it understands, the best first
 
 
+# By itself UCX moves 8 KiB at a time over TCP: less than the network can, while only a thread calls MPI now and then.
+_UCX = (("UCX_TCP_TX_SEG_SIZE", "256k"), ("UCX_TCP_RX_SEG_SIZE", "256k"))
 _HYDRA = ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun")
 
 KINDS = (
@@ -40,6 +45,7 @@ KINDS = (
         says=r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)*)",
         label=("-prepend-rank",),
         unpinned=("-bind-to", "none"),
+        environment_between_hosts=_UCX,
         srun=("pmi2", "pmix"),
     ),
     Kind(

@@ -66,13 +66,17 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     speaks = None if options.launcher or options.hosts else slurm.language(kind.srun)
     if speaks:
         head = slurm.command(speaks, options.ranks, options.threads, not options.no_pin, options.label)
-        return [*head, *options.launcher_args, *program], {**os.environ, **asked}
+        return [*head, *options.launcher_args, *program], {
+            **dict(kind.environment_between_hosts),
+            **os.environ,
+            **asked,
+        }
     options.ranks = options.ranks or slurm.tasks()
     if not options.ranks:
         _refuse(f"how many ranks? Say it with -n. This machine has {_cores_in_words(len(rank.cores()))}.")
     launcher = options.launcher or launchers.find(kind, library)
     environment = {**launchers.with_folder(launcher), **asked}
-    for name, value in kind.environment_unpinned:
+    for name, value in (*kind.environment_unpinned, *(kind.environment_between_hosts if options.hosts else ())):
         environment.setdefault(name, value)
     head = [
         str(launcher),
