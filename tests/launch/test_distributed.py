@@ -582,6 +582,23 @@ def test_gradients_through_both(distributed, n):
             moved = of(lambda x: jnp.sin(send(x)))
             expected = np.cos(data) * np.roll(weights, -1, 0)
             check(jax.jit(jax.grad(lambda x: (moved(x) * weights).sum()))(x), expected, **options)
+        # What is waited for varies to JAX, so the weights of all ranks count.
+        sums = np.broadcast_to(weights.sum(0), data.shape)
+        on_root = np.zeros_like(data)
+        on_root[1] = sums[1]
+        for begin, expected in [
+            (lambda x: mpixla.iallreduce(x, op=MPI.SUM), sums),
+            (lambda x: mpixla.iallreduce(x, op=MPI.MAX), np.where(data == data.max(0), sums, 0)),
+            (lambda x: mpixla.iallgather(x[0]), sums),
+            (lambda x: mpixla.ibcast(x, root=1), on_root),
+        ]:
+            use = lambda x, w: (mpixla.wait(begin(x)).sum(0) * w).sum()
+            started = of(lambda x, w: jax.lax.psum(use(x, w), "x"), P(), (P("x"), P("x")))
+            check(jax.jit(jax.grad(started))(x, w), expected, **options)
+            # The transpose of the transpose is the derivative of the operation itself.
+            again = jax.jit(jax.grad(lambda w, x: (jax.grad(started)(x, w) * weights).sum()))(w, x)
+            along = jax.jit(lambda x, w: jax.jvp(lambda x: jax.grad(started, argnums=1)(x, w), (x,), (w,))[1])(x, w)
+            check(again, whole(along), **options)
         ring = MPI.COMM_WORLD.Create_cart([size], periods=[True], reorder=False)
         edges = of(lambda x: mpixla.halo_exchange(jnp.pad(x.ravel(), 1), ring)[2:].reshape(x.shape) ** 2)
         shifted = np.roll(weights.ravel(), 1).reshape(data.shape)

@@ -103,6 +103,11 @@ class _Call:
         return 1 + self.keeps
 
     @property
+    def is_for_root(self) -> bool:
+        """Whether only the root is given the sum, and others zeros: the transpose of a broadcast."""
+        return self.name == "iallreduce" and self.root is not None
+
+    @property
     def stacked(self) -> bool:
         """Whether MPI takes one part for each rank, along the first axis."""
         return self.name in ("ialltoall", "ireduce_scatter") and not self.transposed
@@ -194,7 +199,8 @@ def _wait_fun(request_id: Any, *operands: Any, call: _Call) -> list[Any]:
         return [_batch_in_front(y, len(batch))]
     if not call.gives_stacked:
         gives = _Type((*batch, *shape), call.gives.dtype)
-        return _rows["wait"].bind(request_id, comm=comm, gives=gives)
+        (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
+        return [jnp.zeros_like(y) if call.is_for_root and comm.rank != call.root else y]
     gives = _Type((shape[0], *batch, *shape[1:]), call.gives.dtype)
     (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
     return [jnp.moveaxis(y, 0, len(batch))]
@@ -233,14 +239,14 @@ def _reversed_collective(call: _Call) -> _Call:
         return back
     if call.name == "ireduce_scatter":
         return replace(back, name="iallgather", op=None, cotangent=VARYING)
-    if call.cotangent == VARYING:
+    if call.is_for_root:
+        return replace(back, name="ibcast", op=None)
+    # In jax.shard_map the types do not say of what is waited for that it is the same on every rank, so each counts.
+    each_counts = call.cotangent == VARYING or manual_axes()
+    if each_counts and call.name == "iallgather":
         return replace(back, name="ireduce_scatter", op=SUM, cotangent=REPLICATED)
-    if manual_axes():
-        name = call.name.removeprefix("i")
-        raise NotImplementedError(
-            f"{call.name} has no derivative inside jax.shard_map, whose types do not say there that the result is the "
-            f"same on every rank. Use {name}, which has one."
-        )
+    if each_counts:
+        return replace(back, name="iallreduce", op=SUM)
     # The tangent of any reduction is a sum.
     return replace(back, transposed=not call.transposed, op=call.op and SUM)
 
