@@ -1,7 +1,8 @@
 /* The comparison is MPI_Iallreduce on the communicator itself, followed by the call. So all ranks have the same
  * sequence of collective calls there whatever the program does: one comparison, then one call if all agree. It is never
  * a blocking call, so that a rank that starts a call and one that makes it are compared as well. A rank that has
- * started a call cannot take it back: so the others start another one in its place, and ranks are still in step.
+ * started a call cannot take it back: so the others start another one in its place, which sends and receives nothing,
+ * and ranks are still in step.
  */
 #include "check/agree.h"
 
@@ -114,11 +115,33 @@ static void report(const comm_entry *entry, const wanted *all, int size, int64_t
     add(&t, anybody_starts(all, size) ? "No rank gets a result of this call." : "No rank has made this call.");
 }
 
-/* What takes the place of a call that others have started and that this rank has not: nobody ever waits for it, and so
- * MPI keeps its memory. */
-static void replace(const comm_entry *entry) {
-    words *w = calloc(1, sizeof *w);
-    if (w && words_start(entry, 0, w) != 0) free(w);
+typedef struct replacement {
+    struct replacement *next;
+    mpi_request request;
+    char sent, received; /* MPICH refuses one address for both */
+    int zeros[];
+} replacement;
+
+/* What takes the place of a call that others have started and that this rank has not. It must not receive what they
+ * send: Open MPI 5 writes all of a message that is too long. Nobody ever waits for it, and so MPI keeps its memory.
+ * Returns MPI's error code, or MPI_REFUSED with error_set. */
+static int replace(const comm_entry *entry) {
+    mpixla_handle byte = dtype_find(FFI_U8)->handle;
+    replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
+    if (!one) {
+        (void)error_set("out of memory to stay in step with the ranks of communicator '%s'", entry->name);
+        return MPI_REFUSED;
+    }
+    int code = mpi_get()->ialltoallv(&one->sent, one->zeros, one->zeros, byte, &one->received, one->zeros, one->zeros,
+                                     byte, entry->handle, &one->request);
+    if (code != 0) {
+        free(one);
+        return code;
+    }
+    check_state *s = atomic_load(&entry->checks);
+    one->next = s->replaced;
+    s->replaced = one;
+    return 0;
 }
 
 /* All ranks are here, and know that they disagree. Returns MPI_REFUSED with error_set, or MPI's error code. */
@@ -132,8 +155,8 @@ static int tell(const comm_entry *entry, const wanted *mine, int64_t sequence) {
         return MPI_REFUSED;
     }
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, entry->handle);
+    if (code == 0 && !mine->starts && anybody_starts(all, size)) code = replace(entry);
     if (code == 0) {
-        if (!mine->starts && anybody_starts(all, size)) replace(entry);
         char what[ERROR_BYTES];
         report(entry, all, size, sequence, what, sizeof what);
         (void)error_set("%s", what);
@@ -215,17 +238,19 @@ int agree_wait(check_state *s, struct agreement *a) {
     return code;
 }
 
-void agree_end(check_state *s) {
+int agree_end(check_state *s) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     while (s->first) {
         agreement *a = s->first;
         int done = 0;
-        if (mpi_get()->test(&a->words.request, &done, status) != 0 || !done) return;
+        if (mpi_get()->test(&a->words.request, &done, status) != 0) return 0;
+        if (!done) return 1;
         s->first = a->next;
         a->settled = 1;
         if (a->words.most[0] == ~a->words.most[1]) continue;
         if (tell(s->entry, &a->mine, a->sequence) == MPI_REFUSED) fprintf(stderr, "mpixla: %s\n", error_get());
     }
+    return 0;
 }
 
 /* What is not waited for is MPI's. */

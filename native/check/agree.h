@@ -22,8 +22,9 @@ int agree_wait(check_state *s, struct agreement *a);
 /* Compares what is started, in the order in which it was started: all ranks must be about to make a collective call. */
 void agree_settle(check_state *s);
 
-/* At the end of the process: tells of what was started and never waited for, as far as it is known by then. */
-void agree_end(check_state *s);
+/* At the end of the process, until it returns 0: tells of what was started and never waited for, as far as it is known.
+ * Returns whether the other ranks have yet to say what they want. */
+int agree_end(check_state *s);
 
 /* At the end of the communicator: forgets what was started and is not compared yet, which is MPI's for good. */
 void agree_free(check_state *s);

@@ -2,13 +2,17 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "check/agree.h"
 #include "check/message.h"
 #include "check/tally.h"
 #include "mpixla.h"
+
+/* Nanoseconds: how long a process that ends waits for others that have yet to make a collective call which it has
+ * started. Once it is gone nobody can tell them that it is not theirs; those that have ended never make it. */
+#define AGREE_PATIENCE INT64_C(30000000000)
 
 static void let_go(check_state *s) {
     agree_free(s);
@@ -36,9 +40,15 @@ int mpixla_check_join(int64_t comm) {
 }
 
 void mpixla_check_end(void) {
+    enum { LOOK_MILLISECONDS = 1 };
     if (!check_is_on() || !mpi_get()) return;
-    check_states_each(message_finish);
-    check_states_each(agree_end);
+    const int64_t began = clock_now(), patience = message_patience();
+    for (;;) {
+        int64_t waited = clock_now() - began;
+        int unanswered = check_states_each(message_finish), unknown = check_states_each(agree_end);
+        if (!(unanswered && waited < patience) && !(unknown && waited < AGREE_PATIENCE)) return;
+        clock_sleep(LOOK_MILLISECONDS);
+    }
 }
 
 static int is_message(const frame *f) {

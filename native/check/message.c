@@ -532,16 +532,17 @@ int message_end(check_state *s, const frame *call, const void *status, int accep
 
 /* The end */
 
-void message_finish(check_state *s) {
+int message_finish(check_state *s) {
     courier *c = s->courier;
-    if (!c || !c->joined) return;
-    int64_t half = atomic_load(&patience) / 2, until = clock_now() + (half > END_PATIENCE ? half : END_PATIENCE);
-    for (int looks = 0; (c->sents || c->letters) && clock_now() < until; looks++) {
-        message_poll(s);
-        letters_sweep(c);
-        pause_briefly(looks);
-    }
+    if (!c || !c->joined) return 0;
     message_poll(s);
+    letters_sweep(c);
+    return c->sents || c->letters;
+}
+
+int64_t message_patience(void) {
+    int64_t half = atomic_load(&patience) / 2;
+    return half > END_PATIENCE ? half : END_PATIENCE;
 }
 
 void message_free(check_state *s) {

@@ -29,8 +29,12 @@ void message_forget(check_state *s, frame *f);
 /* Answers what others ask, and hears what they have answered. */
 void message_poll(check_state *s);
 
-/* At the end of the process, and of the communicator. */
-void message_finish(check_state *s);
+/* At the end of the process, until it returns 0: answers and hears as message_poll does. Returns whether something is
+ * on its way or not answered, for which message_patience says how long to wait, in nanoseconds. */
+int message_finish(check_state *s);
+int64_t message_patience(void);
+
+/* At the end of the communicator. */
 void message_free(check_state *s);
 
 /* From now on `tell` is called with what is wrong with a message whose sender no longer waits to hear it. */

@@ -46,10 +46,12 @@ check_state *check_state_of(comm_entry *entry) {
     return s;
 }
 
-void check_states_each(void (*act)(check_state *s)) {
+int check_states_each(int (*act)(check_state *s)) {
+    int found = 0;
     pthread_mutex_lock(&listing);
-    for (check_state *s = states; s; s = s->next) act(s);
+    for (check_state *s = states; s; s = s->next) found += act(s) != 0;
     pthread_mutex_unlock(&listing);
+    return found;
 }
 
 void check_state_freed_by(void (*freed)(check_state *s)) {

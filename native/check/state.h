@@ -9,6 +9,7 @@
 typedef struct check_state {
     comm_entry *entry;
     struct agreement *first, *last; /* started calls that are not compared yet (agree.h) */
+    struct replacement *replaced;   /* what took the place of calls of others (agree.c); its memory is MPI's */
     struct courier *courier;        /* messages about messages (message.h); NULL before the first */
     struct check_state *next;
 } check_state;
@@ -16,8 +17,8 @@ typedef struct check_state {
 /* NULL with error_set where there is no memory. */
 check_state *check_state_of(comm_entry *entry);
 
-/* Calls `act` with each that there is, while no call is under way. */
-void check_states_each(void (*act)(check_state *s));
+/* Calls `act` with each that there is, while no call is under way. Returns for how many of them it was not 0. */
+int check_states_each(int (*act)(check_state *s));
 
 /* From now on `freed` is called with each state before it goes. */
 void check_state_freed_by(void (*freed)(check_state *s));

@@ -69,6 +69,8 @@ typedef struct mpi_library {
     int (*abort)(mpixla_handle comm, int code);
     int (*barrier)(mpixla_handle comm);
     int (*ibarrier)(mpixla_handle comm, void *request);
+    int (*ialltoallv)(const void *s, const int *sn, const int *sd, mpixla_handle st, void *r, const int *rn,
+                      const int *rd, mpixla_handle rt, mpixla_handle comm, void *request);
     int (*iprobe)(int source, int tag, mpixla_handle comm, int *there, void *status);
     int (*get_elements)(const void *status, mpixla_handle type, int64_t *n);
     int (*comm_rank)(mpixla_handle comm, int *rank);

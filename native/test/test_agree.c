@@ -142,6 +142,18 @@ static void a_start_is_refused_when_it_is_waited_for(void) {
     CHECK_STR(call_run(&wait), "");
 }
 
+/* Rank 2 has started a call, which this one has not: so it starts what takes its place, and nothing moves by that. */
+static void a_call_that_only_others_started_is_replaced(void) {
+    static call theirs;
+    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
+    want(&theirs, 77);
+    other.starts = 1;
+    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+    CHECK_IN(run(), "No rank gets a result of this call.");
+    CHECK_STR(made, "MPI_Ialltoallv (0 0 0 0 @ 0 0 0 0) t6 to (0 0 0 0 @ 0 0 0 0) t6 c2");
+    others_differ = 0;
+}
+
 /* Where MPI fails in the comparison, its error is that of the call that waits. */
 static void an_error_of_the_comparison_is_told(void) {
     start_make();
@@ -226,6 +238,7 @@ int main(int argc, char **argv) {
     a_call_that_differs_is_not_made();
     lines();
     a_start_is_refused_when_it_is_waited_for();
+    a_call_that_only_others_started_is_replaced();
     an_error_of_the_comparison_is_told();
     what_goes_between_two_ranks();
     return check_failures();

@@ -468,14 +468,17 @@ print("ended", rank, flush=True)
     assert done.returncode != 0
 
 
-def test_what_is_never_waited_for(job):
-    """A rank that starts a call and forgets it does not leave the others waiting."""
+@pytest.mark.parametrize("late", [0, 2])
+def test_what_is_never_waited_for(job, late):
+    """A rank that starts a call, forgets it and ends does not leave the others waiting, however late they come."""
     done = job(
         2,
         f"""{PREAMBLE}
+import time
 if rank == 0:
     mpixla.iallreduce(x, MPI.SUM, comm=comm)
 else:
+    time.sleep({late})
     try:
         mpixla.allreduce(x, MPI.SUM, comm=comm).block_until_ready()
     except Exception as e:
@@ -486,6 +489,31 @@ else:
     )
     assert set(raised_in(done, 0)) == {1}
     assert "mpixla: r0 | MPIXLA_CHECK: the ranks of communicator" in done.stderr
+
+
+@pytest.mark.parametrize("start", ["iallreduce(big, MPI.SUM", "ibcast(big, 0", "iallgather(big"])
+def test_long_calls_that_only_one_rank_starts(job, start):
+    """What takes their place on the others must not receive what it has no memory for, nor leave them out of step."""
+    done = job(
+        3,
+        f"""{PREAMBLE}
+big = jnp.ones(300_000)
+try:
+    if rank == 0:
+        mpixla.wait(mpixla.{start}, comm=comm))
+    else:
+        mpixla.allreduce(x, MPI.SUM, comm=comm).block_until_ready()
+except Exception as e:
+    print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
+right(x)
+everybody = mpixla.wait(mpixla.iallgather(big * rank, comm=comm))
+assert (everybody == jnp.arange(size)[:, None]).all()
+print("in step", rank, flush=True)
+""",
+        MPIXLA_CHECK="calls",
+    )
+    assert set(raised_in(done, 0)) == {0, 1, 2}
+    assert sorted(re.findall(r"in step (\d)", done.stdout)) == ["0", "1", "2"]
 
 
 def test_environment_must_be_the_same(job):
