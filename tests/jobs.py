@@ -12,6 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+# Seconds that pytest gives such a test: more than any job's own, whose end fails the test with what the job printed.
+# pytest's own ends the process that runs the test.
+PATIENCE = 600
+
 
 def facts(said):
     """What `python -m mpixla` prints, and nothing else, by the words at the left."""
@@ -27,7 +31,7 @@ def job(tmp_path):
     A job that does not end in time is killed, and fails the test with what it printed.
     """
 
-    def run(n, code, *arguments, timeout=60, check=True, cwd=tmp_path, options=(), python=(), **environment):
+    def run(n, code, *arguments, timeout=200, check=True, cwd=tmp_path, options=(), python=(), **environment):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(code))
         return start(
@@ -47,7 +51,7 @@ def example(tmp_path):
     return run
 
 
-def start(n, script, *arguments, timeout=60, check=True, cwd=None, options=(), python=(), **environment):
+def start(n, script, *arguments, timeout=200, check=True, cwd=None, options=(), python=(), **environment):
     """Runs a script on `n` ranks, with mpirun's `options` and Python's, and waits for it (see `job`)."""
     command = [str(ROOT / "tools/mpirun"), "-n", str(n), *options, sys.executable, *python, str(script)]
     command += map(str, arguments)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import example, job  # noqa: F401
+from jobs import PATIENCE, example, job  # noqa: F401
 
 # The others take longer; they are the same under every MPI.
 QUICK = ("test_overlap.py", "test_training.py")
@@ -14,6 +14,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.any_mpi)
-            item.add_marker(pytest.mark.timeout(600))  # more ranks than cores, and several jobs at once
+            item.add_marker(pytest.mark.timeout(PATIENCE))
             if item.path.name not in QUICK:
                 item.add_marker(pytest.mark.long)

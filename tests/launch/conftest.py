@@ -1,7 +1,11 @@
 """These tests start MPI jobs of their own."""
 
+from pathlib import Path
+
+import pytest
+
 import sample
-from jobs import job  # noqa: F401
+from jobs import PATIENCE, job  # noqa: F401
 
 
 def pytest_addoption(parser):
@@ -9,4 +13,7 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
     sample.take(config, items)

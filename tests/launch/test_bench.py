@@ -176,7 +176,7 @@ def test_contenders_that_do_not_start(tmp_path):
 
 def test_help():
     done = subprocess.run(
-        [sys.executable, ROOT / "bench/run.py", "--help"], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, ROOT / "bench/run.py", "--help"], capture_output=True, text=True, check=True, timeout=200
     )
     assert "--quick" in done.stdout
 

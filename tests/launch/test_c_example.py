@@ -31,7 +31,7 @@ def shell(code, cwd):
     """The page's `python` is this one."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        ["sh", "-ec", code], cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=100
+        ["sh", "-ec", code], cwd=cwd, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -25,7 +25,7 @@ CODE = """
 
     def grow(clears):
         for _ in range(2):
-            for _ in range(15):
+            for _ in range(6):
                 jax.block_until_ready(call(jnp.ones(next(lengths))))
             if clears:
                 jax.clear_caches()

@@ -54,6 +54,6 @@ def test_what_a_killed_mpirun_left_stops_no_other(tmp_path):
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     assert (done.returncode, done.stdout) == (0, "started\n"), done.stderr

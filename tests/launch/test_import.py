@@ -10,7 +10,7 @@ from mpixla.runtime import arrival
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
 
 
 def test_without_mpirun():

@@ -25,7 +25,7 @@ def run(folder, *arguments, **environment):
         cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
-        timeout=120,
+        timeout=200,
         encoding="utf-8",
         errors="replace",
     )

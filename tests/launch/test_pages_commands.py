@@ -143,7 +143,7 @@ def typed(command, folder):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -141,7 +141,7 @@ def puts_in_place() -> bool:
 
 
 def in_new_process(code: str) -> bool:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     return done.returncode == 0
 
 
@@ -173,7 +173,7 @@ except Exception as e:
 
 def run_failing(jit: str, look: str = "", take: str = "", result: str = "y") -> subprocess.CompletedProcess:
     code = FAILS_LATER.format(jit=jit, look=look, take=take, result=result)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
 
 
 def ends_without_a_traceback() -> bool:

@@ -21,7 +21,7 @@ LAUNCHED = {name for name in os.environ if name.startswith(("PMI", "OMPI_", "SLU
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHED} | {"PYTHONUNBUFFERED": ""}
 
 
-def run(*arguments, timeout=60, before=(), cwd=None, **environment):
+def run(*arguments, timeout=200, before=(), cwd=None, **environment):
     """The command as a user gives it, which must end."""
     command = [*before, *RUN, *map(str, arguments)]
     return subprocess.run(
@@ -132,7 +132,7 @@ def test_options_of_python():
     code = "import sys; print(sys.flags.dev_mode, sys.flags.optimize)"
     for before in (["-X", "dev", "-Om", "mpixla"], ["-X", "dev", "-O", "-mmpixla"]):
         command = [sys.executable, *before, "run", "-n", "2", "--no-pin", "-c", code]
-        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
         assert lines_of(done) == ["True 1"] * 2
 
 
@@ -149,7 +149,7 @@ def test_dry_run_is_the_command(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert lines_of(done) == [f"""{r} 2 [3. 3.] ["it's"] __main__""" for r in range(2)]
@@ -184,7 +184,7 @@ def test_signals_end_the_ranks(tmp_path, number):
             assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
         try:
-            process.communicate(timeout=30)
+            process.communicate(timeout=100)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             pytest.fail(f"{number.name} did not end the job")

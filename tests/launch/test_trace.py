@@ -54,7 +54,7 @@ def line_of(code, mark):
 
 def report(directory, *arguments, status=0):
     command = [sys.executable, "-m", "mpixla.trace", str(directory), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
@@ -251,7 +251,7 @@ def test_a_program_without_calls_leaves_what_was_there(job, tmp_path):
     before = (tmp_path / "traces/rank-0000.json").read_text()
     environment = {**os.environ, "MPIXLA_TRACE": str(tmp_path / "traces")}
     command = [sys.executable, "-m", "mpixla.trace", str(tmp_path / "traces"), "--rows", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert done.returncode == 0, done.stderr
     assert "1 rank, 1 calls in " in done.stdout
     assert (tmp_path / "traces/rank-0000.json").read_text() == before
@@ -404,7 +404,7 @@ def test_killed_at_once(tmp_path):
         while not (file.exists() and file.stat().st_size > 2**20):
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
-        process.wait(timeout=60)
+        process.wait(timeout=200)
     timeline = read(tmp_path / "traces").timelines[0]
     assert len(timeline.calls) > 1000
     assert timeline.damaged <= 1

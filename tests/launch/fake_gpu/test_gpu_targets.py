@@ -120,7 +120,6 @@ def test_only_whole_rounds_count(answers, complete):
 
 
 @pytest.mark.skipif(not fake_gpu.PATH.exists(), reason="there is no fake GPU: make fake-device")
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("program", "name"), [("tests/gpu/check.py", "gpu-check"), ("bench/gpu.py", "gpu-bench")])
 def test_quick_form_on_the_fake_gpu(program, name, tmp_path):
     command = [sys.executable, str(ROOT / program), "--fake", "--quick", "--out", str(tmp_path)]
