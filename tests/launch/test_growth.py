@@ -1,18 +1,36 @@
 """Programs of shapes that are not used any more: what docs/jax.md says gives their memory back."""
 
+import ctypes
 import textwrap
 
 import pytest
 
-pytestmark = pytest.mark.any_mpi
+pytestmark = [
+    pytest.mark.any_mpi,
+    pytest.mark.skipif(
+        not hasattr(ctypes.CDLL(None), "mallinfo2"),
+        reason="this C library has no mallinfo2, which says how much memory is allocated",
+    ),
+]
 
+# What is allocated and not freed, rather than the process's resident memory: how much of that goes back
+# to the system is the allocator's business, and differs by more than what six calls keep.
 CODE = """
-    import gc, re
+    import ctypes, gc
     import jax, jax.numpy as jnp, mpixla
     from mpi4py import MPI
 
-    def resident():
-        return int(re.search(r"VmRSS:\\s*(\\d+) kB", open("/proc/self/status").read())[1]) / 1024
+    class Heap(ctypes.Structure):
+        NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+        _fields_ = [(name, ctypes.c_size_t) for name in NAMES.split()]
+
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = Heap
+
+    def allocated():
+        gc.collect()
+        heap = mallinfo2()
+        return (heap.uordblks + heap.hblkhd) / 2**20
 
     CALLS = {
         "eager": lambda x: mpixla.allreduce(x, MPI.SUM),
@@ -29,12 +47,11 @@ CODE = """
                 jax.block_until_ready(call(jnp.ones(next(lengths))))
             if clears:
                 jax.clear_caches()
-                gc.collect()
-        return resident()
+        return allocated()
 
     begin = grow(True)
     cleared = grow(True) - begin
-    kept = grow(False) - begin - cleared
+    kept = grow(False) - begin
     print(cleared < kept / 4, f"{cleared:.0f} MiB with jax.clear_caches(), {kept:.0f} MiB without")
     assert float(call(jnp.ones(3))[0]) == float(call(jnp.ones(3))[0])
 """
@@ -43,5 +60,5 @@ CODE = """
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["eager", "jit", "mpixla.jit", "gradient"])
 def test_clear_caches_gives_it_back(job, kind):
-    (line,) = job(1, f"KIND = {kind!r}\n" + textwrap.dedent(CODE), timeout=180).stdout.splitlines()
+    (line,) = job(1, f"KIND = {kind!r}\n" + textwrap.dedent(CODE)).stdout.splitlines()
     assert line.startswith("True"), line
