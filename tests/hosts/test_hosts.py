@@ -297,3 +297,16 @@ def test_jax_s_own_collectives(hosts_job, ranks, shape):
     """
     done = hosts_job(ranks, code, module="mpixla.distributed")
     assert done.stdout.splitlines() == ["sum 140.0"] * ranks
+
+
+def test_meeting_without_names(hosts_job):
+    """Their network leads nowhere else, and their names to nothing: what is left are the devices' addresses."""
+    code = """
+    import jax, mpixla.distributed
+    from mpixla.distributed import _coordinator
+
+    _coordinator._resolve = lambda name: []
+    mpixla.distributed.initialize()
+    print("devices", jax.device_count())
+    """
+    assert hosts_job(2, code, module="mpixla.distributed").stdout.splitlines() == ["devices 2"] * 2

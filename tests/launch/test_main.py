@@ -65,6 +65,28 @@ def test_ranks_and_their_cpus(places, ranks, cpus):
     assert rows["CPUs"] == cpus
 
 
+@pytest.mark.any_mpi
+def test_hosts_of_one_name(job):
+    """Which ranks share memory says MPI, and not the hosts' names."""
+    code = """
+        import sys
+        from mpi4py import MPI
+        from mpixla.runtime import hosts
+
+        class TwoHosts(MPI.Intracomm):
+            def Split_type(self, kind):
+                assert kind == MPI.COMM_TYPE_SHARED
+                return self.Split(self.rank % 2, -self.rank)
+
+        one, two = MPI.COMM_WORLD, TwoHosts(MPI.COMM_WORLD)
+        name = MPI.Get_processor_name()
+        assert hosts.host_of_each(one) == [name] * 3 and not hosts.has_several(one)
+        assert hosts.host_of_each(two) == [f"{name}#1", f"{name}#2", f"{name}#1"] and hosts.has_several(two)
+        sys.stdout.write("ok\\n")
+    """
+    assert job(3, code).stdout == "ok\n" * 3
+
+
 HOSTS = [
     (["a"], None, None),
     (["a", "a", "a"], (0, 1), None),

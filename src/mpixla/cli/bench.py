@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 import mpixla
 
+from ..runtime import hosts
 from ..runtime.mpi import MPI
 from . import info
 
@@ -27,9 +28,9 @@ def run() -> int:
     if wrong_launcher:
         print(wrong_launcher, flush=True)
         return 1
-    hosts = len(set(comm.allgather(MPI.Get_processor_name())))
+    count = len(set(hosts.host_of_each(comm)))
     say: Callable[[str], None] = (lambda text: print(text, flush=True)) if rank == 0 else (lambda text: None)
-    say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {hosts} host{'s' * (hosts > 1)}, {info.mpi_name()}")
+    say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {count} host{'s' * (count > 1)}, {info.mpi_name()}")
     say("Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring; MB/s in one direction.")
     if size == 1:
         say("There is one rank, which sends to itself: start more with mpirun.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..launch.places import started_by
 from ..ops.collective import barrier
-from ..runtime import gpu, native, versions
+from ..runtime import gpu, hosts, native, versions
 from ..runtime.mpi import MPI
 from . import network
 
@@ -42,7 +42,7 @@ def run() -> int:
     comm = MPI.COMM_WORLD
     transport = _transport()
     with network.limited("the ranks") if comm.Get_rank() == 0 else nullcontext():
-        places = comm.allgather((MPI.Get_processor_name(), _own_cpus()))
+        places = list(zip(hosts.host_of_each(comm), comm.allgather(_own_cpus()), strict=True))
     rows = report(places, transport)
     # What is known is said before the ranks talk to each other, which some networks do not let them.
     for title, text in chain(rows.items(), network.rows([host for host, _ in places])):
@@ -117,9 +117,9 @@ def _own_cpus() -> list[int]:
 
 
 def _ranks(places: list[tuple[str, list[int]]]) -> str:
-    hosts = Counter(host for host, _ in places)
-    shown = ", ".join(f"{n} on {host}" for host, n in list(hosts.items())[:8])
-    more = f", and {len(hosts) - 8} more hosts" if len(hosts) > 8 else ""
+    ranks = Counter(host for host, _ in places)
+    shown = ", ".join(f"{n} on {host}" for host, n in list(ranks.items())[:8])
+    more = f", and {len(ranks) - 8} more hosts" if len(ranks) > 8 else ""
     return f"{len(places)} ({shown}{more})"
 
 

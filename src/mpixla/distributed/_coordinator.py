@@ -1,11 +1,16 @@
 """Where the processes of a job meet: an address of rank 0 that all of them reach."""
 
 import contextlib
+import fcntl
 import socket
+import struct
+import sys
 
+from ..runtime import hosts
 from ..runtime.mpi import MPI
 
 _SECONDS = 5.0  # to reach an address of another host
+_SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel's number for asking a device's address
 
 
 def find_coordinator() -> str:
@@ -22,47 +27,54 @@ def find_coordinator() -> str:
 
 
 def _agree(comm: MPI.Intracomm) -> str:
-    """Rank 0 listens, and the others try the addresses that it knows of itself."""
-    is_one_host = _is_one_host(comm)
+    """Rank 0 listens, and the others try the addresses that it knows of itself, one after the other."""
+    is_first = comm.Get_rank() == 0
+    several = hosts.has_several(comm)
     with socket.socket(socket.AF_INET) as listener:
-        if comm.Get_rank() == 0:
+        if is_first:
             listener.bind(("", 0))
             listener.listen(comm.Get_size())
             port = listener.getsockname()[1]
-            addresses = ["127.0.0.1"] if is_one_host else _own_addresses()
+            addresses = _own_addresses() if several else ["127.0.0.1"]
         else:
             port, addresses = 0, []
         addresses, port = comm.bcast((addresses, port))
-        reached = comm.allgather([a for a in addresses if comm.Get_rank() == 0 or _reaches(a, port)])
-    common = [a for a in addresses if all(a in mine for mine in reached)]
-    if not common:
-        alone = [str(rank) for rank, mine in enumerate(reached) if not mine]
-        who = "each reaches one, but not the same"
-        if alone:
-            who = f"ranks {', '.join(alone)} reach none" if len(alone) > 1 else f"rank {alone[0]} reaches none"
-        raise RuntimeError(
-            f"No address of rank 0 ({', '.join(addresses) or 'it knows of none'}) is reached by all ranks: {who}. Pass "
-            "coordinator_address to jax.distributed.initialize, or see whether a firewall is between the hosts."
-        )
-    return f"{common[0]}:{port}"
-
-
-def _is_one_host(comm: MPI.Intracomm) -> bool:
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    is_one = host.Get_size() == comm.Get_size()
-    host.Free()
-    return is_one
+        lost = set(range(1, comm.Get_size()))  # ranks that have reached none
+        for address in addresses:
+            reached = comm.allgather(is_first or _reaches(address, port))
+            if all(reached):
+                return f"{address}:{port}"
+            lost -= {rank for rank, it_does in enumerate(reached) if it_does}
+    who = "each reaches one, but not the same"
+    if lost:
+        ranks = ", ".join(map(str, sorted(lost)))
+        who = f"ranks {ranks} reach none" if len(lost) > 1 else f"rank {ranks} reaches none"
+    raise RuntimeError(
+        f"No address of rank 0 ({', '.join(addresses) or 'it knows of none'}) is reached by all ranks: {who}. Pass "
+        "coordinator_address to jax.distributed.initialize, or see whether a firewall is between the hosts."
+    )
 
 
 def _own_addresses() -> list[str]:
-    """What others may reach this host by."""
+    """What others may reach this host by, the likeliest first."""
     names = [socket.gethostname(), socket.getfqdn()]
     found = [address for name in names for address in _resolve(name)]
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent, but a way is chosen
-        found.append(probe.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        with contextlib.suppress(OSError):
+            probe.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent, but a way is chosen
+            found.append(probe.getsockname()[0])
+        # A network of the hosts' own may have no names, and no way out.
+        for _, device in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has none
+                found.append(_address_of(device, probe))
     others = [a for a in found if not a.startswith("127.")]
     return list(dict.fromkeys(others))
+
+
+def _address_of(device: str, any_socket: socket.socket) -> str:
+    """By an ifreq, on Linux and macOS: a name in 16 bytes, then a sockaddr_in, whose address is its second word."""
+    asked = struct.pack("16s24x", device.encode())
+    return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, asked)[20:24])
 
 
 def _resolve(name: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import os
 
-from . import native, settings
+from . import hosts, native, settings
 from .arrival import limited
 from .comm import get_default_comm
 from .mpi import MPI
@@ -34,7 +34,4 @@ def _has_several_hosts() -> bool:
     if comm.Get_size() == 1:
         return False
     with limited():
-        here = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    alone = here.Get_size() == comm.Get_size()
-    here.Free()
-    return not alone
+        return hosts.has_several(comm)
