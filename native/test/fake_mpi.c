@@ -405,8 +405,9 @@ int MPI_Op_create(void *combine, int commutes, HANDLE *op) {
     static int made;
     (void)combine;
     (void)commutes;
-    *op = narrow(OPS + made++);
-    return fake_result("MPI_Op_create");
+    int code = fake_result("MPI_Op_create");
+    if (code == 0) *op = narrow(OPS + made++);
+    return code;
 }
 
 int MPI_Barrier(HANDLE comm) {
@@ -510,8 +511,9 @@ int MPI_Type_size(HANDLE type, int *bytes) {
 }
 
 int MPI_Type_contiguous(int n, HANDLE type, HANDLE *made) {
-    *made = derived_new(DERIVED, n * items_of(type), type);
-    return fake_result("MPI_Type_contiguous");
+    int code = fake_result("MPI_Type_contiguous");
+    if (code == 0) *made = derived_new(DERIVED, n * items_of(type), type);
+    return code;
 }
 
 int MPI_Type_create_struct(int n, const int lengths[], const intptr_t places[], HANDLE const *types, HANDLE *made) {
@@ -520,9 +522,11 @@ int MPI_Type_create_struct(int n, const int lengths[], const intptr_t places[], 
     /* Two pieces, the second behind the first. */
     if (n != 2 || places[0] < 0 || places[1] != places[0] + lengths[0] * items_of(types[0]) * item_of(types[0]))
         return ERR_COMM;
+    int code = fake_result("MPI_Type_create_struct");
+    if (code != 0) return code;
     *made = derived_new(STRUCTS, items, types[0]);
     derived[number(*made)].place = places[0];
-    return fake_result("MPI_Type_create_struct");
+    return 0;
 }
 
 int MPI_Type_free(HANDLE *type) {

@@ -131,6 +131,37 @@ static void matches_first(void) {
     mpi->facts.match_first = 0;
 }
 
+/* Whichever call fails that makes a derived type, those made before it are freed. */
+static void frees_types_after_failures(void) {
+    static const char *const makers[] = {"MPI_Type_size", "MPI_Type_contiguous", "MPI_Type_create_struct",
+                                         "MPI_Type_commit"};
+    enum { MOST = 8, BEYOND = 10 /* the limit */ };
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    char b[8];
+    int failed = 0;
+    const mpi_library *mpi = mpi_get();
+    mpixla_handle t = fake->handle(11), comm = fake->handle(FAKE_WORLD), repeated;
+    int64_t limit = mpixla_count_limit_set(BEYOND);
+    for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
+        for (int spared = 0; spared < MOST; spared++) {
+            const int64_t counts[] = {BEYOND + 5, BEYOND + 6, 0, 0}, displs[] = {0, BEYOND + 5, 0, 0};
+            fixture_fail(makers[i], 7);
+            fake->spared = spared;
+            int code = mpi->large->sendrecv(b, 25, t, 1, 3, b, 35, t, 2, 3, comm, status);
+            CHECK_INT(fake->types, 0);
+            failed += code != 0;
+            fake->spared = spared;
+            failed += mpi->large->alltoallv(b, counts, displs, t, b, counts, displs, t, comm) != 0;
+            CHECK_INT(fake->types, 0);
+        }
+    CHECK(fake->has_large ? failed == 0 : failed > 20);
+    fixture_fail("MPI_Type_commit", 7);
+    CHECK_INT(mpi->type_repeat(3, t, &repeated), 7);
+    CHECK_INT(fake->types, 0);
+    fixture_fail(NULL, 0);
+    (void)mpixla_count_limit_set(limit);
+}
+
 static void limits_counts(void) {
     CHECK_INT(mpixla_count_limit_set(10), INT_MAX);
     CHECK_INT(mpixla_count_limit_set(0), 10);
@@ -160,6 +191,7 @@ int main(int argc, char **argv) {
     names_the_file(argv[1]);
     passes_arguments_on();
     matches_first();
+    frees_types_after_failures();
     limits_counts();
     describes_errors();
     return check_failures();
