@@ -256,7 +256,12 @@ MPIXLA_API int64_t mpixla_trace_now(void);
  * a message of this round trip can tell. All in nanoseconds. */
 MPIXLA_API int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip);
 
-/* How many handlers that call MPI run at this moment. */
+/* From now on handlers for host memory return before their calls have ended, where jaxlib lets them: threads of the
+ * library's make the calls, so that none of XLA's threads waits in one. For programs in which XLA communicates too. */
+MPIXLA_API void mpixla_calls_apart(void);
+
+/* 0 if no handler that calls MPI runs at this moment, and all calls that are made apart have ended; else a number of
+ * them, in which those made apart may count twice. */
 MPIXLA_API int64_t mpixla_calls_in_flight(void);
 
 /* A handler that fails hands XLA a sentence, and XLA hands it to whoever looks at the result. The front end tells the

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "call/apart.h"
 #include "call/frame.h"
 #include "call/site.h"
 #include "check/check.h"
@@ -31,7 +32,7 @@
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
 int64_t mpixla_calls_in_flight(void) {
-    return flight_count();
+    return flight_count() + apart_count();
 }
 
 static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const char *sentence, atomic_int *is_known) {
@@ -145,10 +146,14 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     return error;
 }
 
-static ffi_error *handle_on_host(const ffi_call_frame *call, const operation *o) {
+static ffi_error *handle_apart(const ffi_call_frame *call, const void *o) {
+    return handle(call, o, NULL);
+}
+
+static ffi_error *handle_on_host(ffi_call_frame *call, const operation *o) {
     if (ffi_is_answered(call)) return NULL;
     if (failure_is_untold()) failure_tell();
-    return handle(call, o, NULL);
+    return apart_is_on(call) ? apart_run(call, handle_apart, o) : handle(call, o, NULL);
 }
 
 static ffi_error *handle_on_device(const ffi_call_frame *call, const operation *o) {

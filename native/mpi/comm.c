@@ -28,6 +28,10 @@ void mpixla_forked(void) {
     atomic_store(&state, FORKED);
 }
 
+int comm_is_forked(void) {
+    return atomic_load_explicit(&state, memory_order_relaxed) == FORKED;
+}
+
 static void (*_Atomic plan_free)(void *plan);
 static void (*_Atomic checks_free)(void *checks);
 static void (*_Atomic finalize_begins)(void);

@@ -57,6 +57,9 @@ static inline int64_t comm_count(comm_entry *entry) {
     return so_far;
 }
 
+/* Whether this process was forked from one that runs MPI (mpixla_forked). */
+int comm_is_forked(void);
+
 /* Whether a shift can have so many numbers: pairs of them, one for each dimension at most. */
 enum { COMM_SHIFT_NUMBERS = 64 };
 static inline int comm_is_shift(int64_t size) {

@@ -22,6 +22,10 @@ static ffi_error *error_create(ffi_error_create_args *args) {
     return args->struct_size == sizeof *args ? &error : NULL;
 }
 
+const char *call_error_message(const ffi_error *error) {
+    return error->message;
+}
+
 const frame_shape *call_shape(const char *op) {
     static const struct {
         const char *name;

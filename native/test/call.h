@@ -88,5 +88,7 @@ void call_dtype_set(call *c, int side, int position, int dtype);
 const char *call_run(call *c);
 /* The same, and nobody tells the library that the message was seen. */
 const char *call_run_unseen(call *c);
+/* Of an error that came another way: until this thread makes the next. */
+const char *call_error_message(const ffi_error *error);
 
 #endif

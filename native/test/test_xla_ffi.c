@@ -78,12 +78,23 @@ SAME_HEAD(ffi_stream_get_args, XLA_FFI_Stream_Get_Args);
 SAME_FIELD(ffi_stream_get_args, context, XLA_FFI_Stream_Get_Args, ctx);
 SAME_FIELD(ffi_stream_get_args, stream, XLA_FFI_Stream_Get_Args, stream);
 
+SAME_HEAD(ffi_future_create_args, XLA_FFI_Future_Create_Args);
+SAME_FIELD(ffi_future_create_args, future, XLA_FFI_Future_Create_Args, future);
+SAME_HEAD(ffi_future_set_available_args, XLA_FFI_Future_SetAvailable_Args);
+SAME_FIELD(ffi_future_set_available_args, future, XLA_FFI_Future_SetAvailable_Args, future);
+SAME_HEAD(ffi_future_set_error_args, XLA_FFI_Future_SetError_Args);
+SAME_FIELD(ffi_future_set_error_args, future, XLA_FFI_Future_SetError_Args, future);
+SAME_FIELD(ffi_future_set_error_args, error, XLA_FFI_Future_SetError_Args, error);
+
 SAME_HEAD(ffi_api, XLA_FFI_Api);
 SAME_FIELD(ffi_api, api_version, XLA_FFI_Api, api_version);
 SAME_FIELD(ffi_api, internal_api, XLA_FFI_Api, internal_api);
 SAME_FIELD(ffi_api, error_create, XLA_FFI_Api, XLA_FFI_Error_Create);
 SAME_FIELD(ffi_api, error_destroy, XLA_FFI_Api, XLA_FFI_Error_Destroy);
 SAME_FIELD(ffi_api, stream_get, XLA_FFI_Api, XLA_FFI_Stream_Get);
+SAME_FIELD(ffi_api, future_create, XLA_FFI_Api, XLA_FFI_Future_Create);
+SAME_FIELD(ffi_api, future_set_available, XLA_FFI_Api, XLA_FFI_Future_SetAvailable);
+SAME_FIELD(ffi_api, future_set_error, XLA_FFI_Api, XLA_FFI_Future_SetError);
 
 SAME_HEAD(ffi_buffer, XLA_FFI_Buffer);
 SAME_FIELD(ffi_buffer, dtype, XLA_FFI_Buffer, dtype);

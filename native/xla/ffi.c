@@ -20,3 +20,26 @@ ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const
 ffi_error *ffi_error_of_call(const ffi_call_frame *call) {
     return ffi_error_make(call, FFI_FAILED_PRECONDITION, error_get());
 }
+
+int ffi_can_wait(const ffi_call_frame *call) {
+    return call->struct_size >= offsetof(ffi_call_frame, future) + sizeof(ffi_future *) &&
+           call->api->struct_size >= sizeof(ffi_api);
+}
+
+ffi_error *ffi_future_make(const ffi_call_frame *call, ffi_future **future) {
+    ffi_future_create_args args = {.struct_size = sizeof args};
+    ffi_error *error = call->api->future_create(&args);
+    *future = args.future;
+    return error;
+}
+
+/* XLA fails in neither but for the size of what it is given. */
+void ffi_call_end(const ffi_call_frame *call, ffi_future *future, ffi_error *error) {
+    if (error) {
+        ffi_future_set_error_args args = {.struct_size = sizeof args, .future = future, .error = error};
+        (void)call->api->future_set_error(&args);
+    } else {
+        ffi_future_set_available_args args = {.struct_size = sizeof args, .future = future};
+        (void)call->api->future_set_available(&args);
+    }
+}

@@ -13,4 +13,14 @@ ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const
 /* The same of error_get, for a call that does not fit. */
 ffi_error *ffi_error_of_call(const ffi_call_frame *call);
 
+/* Whether XLA can go on before the call has ended: jaxlib may be too old for that. */
+int ffi_can_wait(const ffi_call_frame *call);
+
+/* What XLA waits for then, into `*future`. Returns NULL, or XLA's error. */
+ffi_error *ffi_future_make(const ffi_call_frame *call, ffi_future **future);
+
+/* Tells XLA that the call has ended, with this error if it is not NULL. The future and the error are XLA's then. XLA
+ * may go on in this thread before this returns. */
+void ffi_call_end(const ffi_call_frame *call, ffi_future *future, ffi_error *error);
+
 #endif

@@ -87,6 +87,27 @@ typedef struct ffi_stream_get_args {
     void *stream;  /* written: the platform's stream, as its driver has it */
 } ffi_stream_get_args;
 
+typedef struct ffi_future ffi_future; /* XLA's own: how a call that has not ended yet will end */
+
+typedef struct ffi_future_create_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    ffi_future *future; /* written */
+} ffi_future_create_args;
+
+typedef struct ffi_future_set_available_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    ffi_future *future;
+} ffi_future_set_available_args;
+
+typedef struct ffi_future_set_error_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    ffi_future *future;
+    ffi_error *error; /* which becomes XLA's */
+} ffi_future_set_error_args;
+
 typedef struct ffi_api {
     size_t struct_size;
     ffi_extension *extension_start;
@@ -97,6 +118,11 @@ typedef struct ffi_api {
     void (*error_destroy)(ffi_error_destroy_args *args);
     ffi_error *(*handler_register)(void *args);
     ffi_error *(*stream_get)(ffi_stream_get_args *args);
+    void (*not_used[8])(void);
+    /* Not in every jaxlib: see ffi_can_wait. */
+    ffi_error *(*future_create)(ffi_future_create_args *args);
+    ffi_error *(*future_set_available)(ffi_future_set_available_args *args);
+    ffi_error *(*future_set_error)(ffi_future_set_error_args *args);
 } ffi_api;
 
 typedef struct ffi_buffer {
@@ -150,7 +176,7 @@ typedef struct ffi_call_frame {
     ffi_buffers args;
     ffi_buffers rets;
     ffi_attributes attrs;
-    void *future;
+    ffi_future *future; /* written by a handler that returns before its call has ended; not in every jaxlib */
 } ffi_call_frame;
 
 typedef struct ffi_metadata {

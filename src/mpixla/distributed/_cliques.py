@@ -29,8 +29,13 @@ _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "
 _WORD = np.dtype(np.int64)
 
 _opened: _leave.Cliques = {}
-_opening = threading.RLock()
 _channel: Any = None  # for meetings
+
+# Ranks may open cliques in different orders, in different threads: none waits for another rank while it keeps those of
+# this rank from opening others.
+_opening: dict[tuple[int, ...], threading.Lock] = {}  # the right to open a clique
+_offering = threading.Lock()  # while one is offered to XLA
+_asking = threading.local()  # `now`: in the thread that has XLA ask for it
 
 
 def install() -> None:
@@ -38,6 +43,7 @@ def install() -> None:
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
     before_first_execution(_prepare)
+    native.lib.mpixla_calls_apart()
     _leave.watch(_channel, _opened)
 
 
@@ -47,7 +53,7 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
     Raises:
         NotImplementedError: if it has collectives that cannot be made over MPI.
     """
-    if devices[0].platform != "cpu":
+    if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
     found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]
     if not found:
@@ -63,9 +69,10 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
         refuse_where_mpi_cannot(collective)
     rank = MPI.COMM_WORLD.Get_rank()
     mine = {group for c in found for group in c.groups if rank in [processes[place] for place in group]}
-    with _opening:
-        for group in sorted(mine, key=lambda group: [processes[place] for place in group]):
-            _open(tuple(devices[place] for place in group))
+    for group in sorted(mine, key=lambda group: [processes[place] for place in group]):
+        members = tuple(devices[place] for place in group)
+        with _opening.setdefault(tuple(device.id for device in members), threading.Lock()):
+            _open(members)
 
 
 def refuse_where_mpi_cannot(collective: Collective) -> None:
@@ -103,14 +110,31 @@ def _open(devices: tuple[Any, ...]) -> None:
     _meet(ranks)
     everyone = _channel.Get_group()
     group = everyone.Incl(ranks)
-    comm = _channel.Create_group(group)
+    comm = _channel.Create_group(group, _tag(ranks))
     for made in (group, everyone):
         made.Free()
     comm.Set_name(_name(ranks))
-    number = native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
-    _opened[key] = (number, ranks)
-    if len(devices) > 1:  # else XLA asks when it likes, if it does
-        _have_it_asked_for(devices)
+    _opened[key] = (_offer(comm, devices), ranks)
+
+
+def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> int:
+    """Has XLA take this communicator for these devices, and returns its clique's number in the C library."""
+    offers, failed = native.lib.mpixla_trampoline_offers, []
+    thread = threading.Thread(target=_have_it_asked_for, args=(devices, failed), name="mpixla clique", daemon=True)
+    with _offering:
+        before = offers()
+        number = native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+        thread.start()
+        while offers() > before and thread.is_alive():
+            time.sleep(1e-4)
+        is_taken = offers() == before
+    thread.join()
+    if failed or not is_taken:
+        raise RuntimeError(
+            f"XLA did not take the communicator that mpixla made for its collectives over {len(devices)} processes. "
+            "This JAX is not one that mpixla was tested with for that: report it to mpixla."
+        ) from (failed[0] if failed else None)
+    return number
 
 
 def _name(ranks: Sequence[int]) -> str:
@@ -118,34 +142,37 @@ def _name(ranks: Sequence[int]) -> str:
     return f"JAX's, ranks {shown}{', ...' if len(ranks) > 8 else ''}"
 
 
-def _have_it_asked_for(devices: tuple[Any, ...]) -> None:
-    """Runs a sum over these devices, whose clique XLA opens for that."""
-    before = native.lib.mpixla_trampoline_offers()
+def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> None:
+    """Runs a sum over these devices, for which XLA asks for their clique before it waits for others."""
+    _asking.now = True
     mesh = Mesh(np.array(devices), "clique")
     spec = PartitionSpec("clique")
-    ones = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.ones(1, np.float32))
 
     @jax.jit
-    @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=PartitionSpec())
-    def members(x: Any) -> Any:
-        return jax.lax.psum(jnp.sum(x), "clique")
+    @jax.shard_map(mesh=mesh, in_specs=spec, out_specs=PartitionSpec(), check_vma=False)
+    def members(x: Any) -> Any:  # for one device XLA leaves out a psum
+        return jnp.sum(jax.lax.all_gather(x, "clique"))
 
-    count = int(members(ones).addressable_data(0))
-    if count != len(devices) or native.lib.mpixla_trampoline_offers() != before - 1:
-        raise RuntimeError(
-            f"XLA did not take the communicator that mpixla made for its collectives over {len(devices)} processes "
-            f"(their sum was {count}). This JAX is not one that mpixla was tested with for that: report it to mpixla."
-        )
+    try:
+        ones = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.ones(1, np.float32))
+        count = int(members(ones).addressable_data(0))
+        if count != len(devices):
+            raise RuntimeError(f"The sum of ones over {len(devices)} processes was {count}.")
+    except Exception as e:
+        failed.append(e)
 
 
 # Whoever comes first waits for the others, who are compiling, or will never come.
 
 
+def _tag(ranks: Sequence[int]) -> int:
+    return hash(tuple(ranks)) % 30000  # of integers the same in every process
+
+
 def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
     rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], settings.time_limit() or _LIMIT
-    tag = hash(tuple(ranks)) % 30000  # of integers the same in every process
-    words, word = np.zeros(len(ranks), _WORD), np.zeros(1, _WORD)
+    tag, words, word = _tag(ranks), np.zeros(len(ranks), _WORD), np.zeros(1, _WORD)
     others = [r for r in ranks if r != first] if rank == first else [first]
     waiting = {r: _channel.Irecv(words[i : i + 1], r, tag) for i, r in enumerate(others)}
     if rank != first:

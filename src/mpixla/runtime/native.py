@@ -183,6 +183,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_trace_now", c_int64, []),
         ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
         ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
+        ("mpixla_calls_apart", None, []),
         ("mpixla_calls_in_flight", c_int64, []),
         ("mpixla_failures_seen", None, [c_char_p]),
         ("mpixla_failures_raised_on", None, [c_void_p]),

@@ -461,10 +461,8 @@ def before_first_execution(prepare: Callable[[Any, tuple[Any, ...]], None]) -> N
 
     def build_unprepared(self: Any) -> Any:
         call = build(self)
-        devices = tuple(self.device_list)
-        if len(devices) > 1:
-            unprepared[id(call)] = devices
-            call.__class__ = Unprepared
+        unprepared[id(call)] = tuple(self.device_list)
+        call.__class__ = Unprepared
         return call
 
     _pxla.UnloadedMeshExecutable.build_unsafe_call = build_unprepared  # type: ignore[method-assign]

@@ -1,0 +1,157 @@
+/* XLA goes on in the thread that tells it of the end of a call, and may come to a collective there, and wait. So there
+ * is a thread for each call that is under way: one that has nothing to do, or a new one. */
+#include "call/apart.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "mpi/comm.h"
+#include "mpixla.h"
+#include "xla/ffi.h"
+
+enum { STACK_BYTES = 8 << 20 /* as a thread of XLA's has */ };
+
+typedef struct job {
+    struct job *next;
+    ffi_call_frame call; /* a copy, as XLA uses its own again; the attributes stay where they are */
+    apart_make *make;
+    const void *what;
+    ffi_future *future;
+    fenv_t floats;          /* how XLA's thread rounds, and whether it has denormal numbers */
+    max_align_t contents[]; /* what the copy points to */
+} job;
+
+static atomic_int on;
+static atomic_int_least64_t under_way;
+static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER; /* for the rest */
+static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
+static job *first, **end = &first;
+static int64_t idle; /* threads that wait, and that no job in the list was given for */
+
+void mpixla_calls_apart(void) {
+    atomic_store(&on, 1);
+}
+
+int apart_is_on(const ffi_call_frame *call) {
+    return atomic_load_explicit(&on, memory_order_relaxed) && ffi_can_wait(call) && !comm_is_forked();
+}
+
+int64_t apart_count(void) {
+    return atomic_load(&under_way);
+}
+
+/* Copying. Memory is given out from the front, what needs the most alignment first. */
+
+static size_t buffers_size(const ffi_buffers *from) {
+    size_t bytes = (size_t)from->size * (sizeof(ffi_buffer) + sizeof(void *) + sizeof(int));
+    for (int64_t i = 0; i < from->size; i++)
+        bytes += (size_t)((const ffi_buffer *)from->buffers[i])->rank * sizeof(int64_t);
+    return (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
+}
+
+static void buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *memory) {
+    size_t size = (size_t)from->size;
+    ffi_buffer *buffers = memory;
+    int64_t *dims = (int64_t *)(buffers + size);
+    to->buffers = memory;
+    for (size_t i = 0; i < size; i++) {
+        buffers[i] = *(const ffi_buffer *)from->buffers[i];
+        size_t rank = (size_t)buffers[i].rank;
+        if (rank > 0) memcpy(dims, buffers[i].dims, rank * sizeof *dims);
+        buffers[i].dims = dims;
+        dims += rank;
+    }
+    to->buffers = (void **)dims;
+    for (size_t i = 0; i < size; i++) to->buffers[i] = &buffers[i];
+    to->types = (int *)(to->buffers + size);
+    if (size > 0) memcpy(to->types, from->types, size * sizeof *to->types);
+}
+
+static job *job_make(const ffi_call_frame *call) {
+    size_t args = buffers_size(&call->args), rets = buffers_size(&call->rets);
+    job *made = malloc(sizeof *made + args + rets);
+    if (!made) return NULL;
+    made->next = NULL;
+    made->call = *call;
+    buffers_copy(&made->call.args, &call->args, made->contents);
+    buffers_copy(&made->call.rets, &call->rets, (char *)made->contents + args);
+    (void)fegetenv(&made->floats);
+    return made;
+}
+
+/* Threads */
+
+static job *job_take(void) {
+    job *taken = first;
+    first = taken->next;
+    if (!first) end = &first;
+    return taken;
+}
+
+static void job_run(job *taken) {
+    (void)fesetenv(&taken->floats);
+    ffi_error *error = taken->make(&taken->call, taken->what);
+    ffi_call_end(&taken->call, taken->future, error);
+    free(taken);
+    atomic_fetch_sub(&under_way, 1);
+}
+
+static void *run(void *nothing) {
+    pthread_mutex_lock(&giving);
+    for (;; idle++) {
+        while (!first) pthread_cond_wait(&given, &giving);
+        job *taken = job_take();
+        pthread_mutex_unlock(&giving);
+        job_run(taken);
+        pthread_mutex_lock(&giving);
+    }
+    return nothing;
+}
+
+/* Returns 0, or -1 if there is no thread for it. */
+static int job_give(job *made) {
+    pthread_mutex_lock(&giving);
+    int is_there = idle > 0 || thread_start(run, STACK_BYTES) == 0; /* a new one finds the job once this is done */
+    if (is_there) {
+        if (idle > 0) idle--;
+        *end = made;
+        end = &made->next;
+        pthread_cond_signal(&given);
+    }
+    pthread_mutex_unlock(&giving);
+    return is_there ? 0 : -1;
+}
+
+ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what) {
+    ffi_future *future;
+    job *made = job_make(call);
+    if (!made) {
+        error_set("there is no memory for a call that is to be made apart from XLA's threads");
+        return ffi_error_of_call(call);
+    }
+    ffi_error *error = ffi_future_make(call, &future);
+    if (error) {
+        free(made);
+        return error;
+    }
+    made->make = make;
+    made->what = what;
+    made->future = future;
+    atomic_fetch_add(&under_way, 1);
+    call->future = future; /* before it is known how it ends */
+    if (job_give(made) != 0) {
+        atomic_fetch_sub(&under_way, 1);
+        error_set(
+            "no thread can be started for a call that is to be made apart from XLA's threads; the limit on "
+            "processes (ulimit -u) may be too low");
+        ffi_call_end(call, future, ffi_error_of_call(call));
+        free(made);
+    }
+    return NULL;
+}

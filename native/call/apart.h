@@ -1,0 +1,27 @@
+/* Calls that are made by threads of the library's own, while XLA goes on.
+ *
+ * JAX's own collectives wait for other ranks in XLA's threads, of which there are few. So do calls, and between the two
+ * there is no order but that of data: the threads of one rank may all wait in collectives that another rank comes to
+ * only after a call which the first one has no thread left for. A call that is made apart takes no thread of XLA's, so
+ * whichever comes first, the other comes too. XLA still keeps calls in the order in which they depend on each other.
+ */
+#ifndef MPIXLA_NATIVE_APART_H
+#define MPIXLA_NATIVE_APART_H
+
+#include <stdint.h>
+
+#include "xla/xla_ffi.h"
+
+/* Whether calls are to be made apart (mpixla_calls_apart), and this one can be: jaxlib must be new enough. In a forked
+ * process, which has no such threads, they are not. */
+int apart_is_on(const ffi_call_frame *call);
+
+/* Has a thread run `make` with a copy of the call, and with `what`, which must last. Returns NULL at once, with the
+ * call's future set, by which XLA hears how it ended; or an error, and then it is not made. */
+typedef ffi_error *apart_make(const ffi_call_frame *call, const void *what);
+ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what);
+
+/* Calls that XLA has not gone on from yet. */
+int64_t apart_count(void);
+
+#endif
