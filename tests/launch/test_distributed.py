@@ -10,6 +10,7 @@ from pathlib import Path
 import jaxlib
 import pytest
 
+from jobs import start
 from mpixla.distributed._cliques import refuse_where_mpi_cannot
 from mpixla.distributed._collectives import collectives_of
 from mpixla.runtime import trampoline
@@ -610,6 +611,85 @@ def test_gradients_through_both(distributed, n):
         check(jax.jit(jax.grad(lambda x: (remat(x) * weights).sum()))(x), expected, **options)
     """
     distributed(n, BOTH + code)
+
+
+def test_one_program_for_all(distributed):
+    """XLA's collectives fit together only if all ranks have the same program: also where an operation has a root."""
+    code = """
+    import re
+    weights = np.arange(1, size * 4 + 1, dtype=np.float32).reshape(size, 4)
+    ops = {
+        "bcast": lambda x: mpixla.bcast(x, 1),
+        "reduce": lambda x: mpixla.reduce(x, MPI.SUM, 1),
+        "reduce, MAX": lambda x: mpixla.reduce(x, MPI.MAX, 1),
+        "ibcast": lambda x: mpixla.wait(mpixla.ibcast(x, 1)),
+    }
+    models = {
+        "bcast": np.tile(data[1], (size, 1)),
+        "reduce": np.where(np.arange(size)[:, None] == 1, total, data),
+        "reduce, MAX": np.where(np.arange(size)[:, None] == 1, data.max(0), data),
+        "ibcast": np.tile(data[1], (size, 1)),
+    }
+    for name, op in ops.items():
+        for check_vma in (True, False):
+            f = mapped(lambda x: op(x) + jax.lax.psum(x, "x"), check_vma=check_vma)
+            for g in (f, jax.grad(lambda x: (f(x) * weights).sum())):
+                text = re.sub(r"site = \\d+", "", jax.jit(g).lower(x).as_text())
+                assert set(MPI.COMM_WORLD.allgather(text)) == {text}, name
+                y = jax.jit(g)(x)
+            check(jax.jit(f)(x), models[name] + total, rtol=1e-5)
+    for name, call in {
+        "gather": lambda x: mpixla.gather(x, 0),
+        "gatherv": lambda x: mpixla.gatherv(x, [1] * size, 0),
+        "scatter": lambda x: mpixla.scatter(x, 0),
+        "scatterv": lambda x: mpixla.scatterv(x, [1] * size, 0),
+    }.items():
+        try:
+            jax.jit(mapped(call))(x)
+        except NotImplementedError as e:
+            assert str(e).startswith(f"{name} has an array of another shape on the root than elsewhere"), e
+        else:
+            raise AssertionError(name)
+    """
+    distributed(2, BOTH + code)
+
+
+@pytest.mark.parametrize("n", RANKS)
+def test_random_programs(n):
+    script = ROOT / "tests/soak/sharded.py"
+    done = start(n, script, "--programs", "12", "--seed", "3", python=LAUNCHER, MPIXLA_TIMEOUT="60")
+    assert f"12 programs on {n} ranks, 0 wrong" in done.stdout
+
+
+def test_programs_of_one_process(distributed):
+    """XLA has collectives of one device, too; and threads may come to cliques in other orders on other ranks."""
+    code = """
+    import threading
+    own = Mesh(np.array(jax.local_devices()), "x")
+    mine = jax.device_put(np.arange(4.0, dtype=np.float32)[None], NamedSharding(own, P("x")))
+    for f in (
+        lambda x: jax.lax.all_gather(x, "x", tiled=True),
+        lambda x: jax.lax.ppermute(x, "x", [(0, 0)]),
+        lambda x: jax.lax.psum_scatter(x, "x", tiled=True),
+        lambda x: jax.lax.psum(x, "x"),
+    ):
+        alone = jax.jit(jax.shard_map(f, mesh=own, in_specs=P("x"), out_specs=P("x"), check_vma=False))
+        np.testing.assert_array_equal(alone(mine), np.arange(4.0)[None])
+
+    def total(ranks):
+        part = Mesh(np.array(jax.devices())[ranks], "x")
+        ones = shard(np.ones(len(ranks), np.float32), mesh=part)
+        sums = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "x"), mesh=part, in_specs=P("x"), out_specs=P()))
+        assert sums(ones).addressable_data(0) == len(ranks)
+
+    orders = [[0, 1], [1, 0]]
+    threads = [threading.Thread(target=total, args=(ranks,)) for ranks in (orders if rank else orders[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    """
+    distributed(2, code)
 
 
 def test_operations_outside_of_shard_map_are_refused(distributed):

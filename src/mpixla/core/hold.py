@@ -34,7 +34,8 @@ def before(ids: Sequence[Any], arrays: Sequence[Any]) -> tuple[list[Any], list[A
 
 def _lower_after(ctx: Any, x: Any, *others: Any) -> Any:
     rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
-    return rule(ctx, row_major(ctx, 0, x), *others)
+    (held,) = rule(ctx, row_major(ctx, ctx.avals_in[0], x), *others)
+    return [row_major(ctx, ctx.avals_out[0], held)]
 
 
 def _lower_before(ctx: Any, *operands: Any, ids: int) -> Any:

@@ -26,6 +26,7 @@ from ..runtime.private_jax import (
 )
 from ..runtime.words import kind_of
 from .eager import call_eagerly
+from .rank import lowering, own_rank
 from .values import has_values
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
@@ -78,7 +79,13 @@ def compose(
         fun: from the operands, and the parameters as keywords, to the list of results.
         takes_replicated: whether its operands are the same on every rank, and its results are not.
     """
-    primitive = _define(name, shapes, mlir.lower_fun(fun, multiple_results=True))
+    lower_fun = mlir.lower_fun(fun, multiple_results=True)
+
+    def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+        with lowering(_device_count(ctx.module_context) != 1):
+            return lower_fun(ctx, *operands, **params)
+
+    primitive = _define(name, shapes, lower)
     primitive.takes_replicated = takes_replicated
     return primitive
 
@@ -100,10 +107,8 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
 # Lowering: from a traced call to XLA's custom call.
 
 
-def _is_here(where: int, params: dict[str, Any]) -> bool:
-    if where in (native.NOWHERE, native.EVERYWHERE):
-        return where == native.EVERYWHERE
-    return (where == native.ON_ROOT) == (params["comm"].rank == params["root"])
+def _is_here(where: int, on_root: bool) -> bool:
+    return where == native.EVERYWHERE or where == (native.ON_ROOT if on_root else native.OFF_ROOT)
 
 
 def _number(value: Any) -> int:
@@ -113,16 +118,51 @@ def _number(value: Any) -> int:
 def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     _prepare_for_devices(row, ctx.module_context)
-    passed = [0] if _is_here(row.send, params) else []
+    if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
+        return _lower_side(row, ctx, *operands, on_root=False, **params)
+    if _device_count(ctx.module_context) != 1:
+        return _lower_sides(row, ctx, *operands, **params)
+    return _lower_side(row, ctx, *operands, on_root=params["comm"].rank == params["root"], **params)
+
+
+def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **params: Any) -> Sequence[Any]:
+    passed = [0] if _is_here(row.send, on_root) else []
     data = len(operands) - has_values(params)
-    if _is_here(row.template, params):
+    if _is_here(row.template, on_root):
         passed.append(data - 1)
     passed += range(data, len(operands))
-    gives = _is_here(row.recv, params)
+    gives = _is_here(row.recv, on_root)
     # A program's own argument is not overwritten: XLA would copy it before, where MPI only reads it.
     in_place = row.in_place and gives and not _is_argument(operands[0])
     results = _call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, in_place=in_place)
     return results if gives else operands[: len(ctx.avals_out)]
+
+
+# One side of an operation that has a root.
+_side = Primitive("side")
+_side.multiple_results = True
+_side.def_effectful_abstract_eval(lambda *operands, gives, **params: (list(gives), {ordered}))
+mlir.register_lowering(
+    _side,
+    lambda ctx, *operands, row, on_root, gives, params: _lower_side(
+        row, ctx, *operands, on_root=on_root, **dict(params)
+    ),
+    cacheable=False,
+)
+
+
+def _lower_sides(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+    """Both sides, of which the rank chooses when it runs."""
+    gives, items = tuple(ctx.avals_out), tuple(params.items())
+
+    def choose(*operands: Any) -> Any:
+        sides = [
+            functools.partial(_side.bind, row=row, on_root=on_root, gives=gives, params=items)
+            for on_root in (True, False)
+        ]
+        return jax.lax.cond(own_rank(params["comm"]) == params["root"], *sides, *operands)
+
+    return mlir.lower_fun(choose, multiple_results=True)(ctx, *operands)
 
 
 def _is_argument(value: Any) -> bool:
@@ -181,8 +221,10 @@ def _call_handler(
         # XLA copies the operand of a call that has both fixed layouts and an alias.
         skip_ffi_layout_processing=in_place,
     )
-    buffers = [(row_major(ctx, i, operands[i]) if in_place else operands[i]) for i in passed]
+    buffers = [(row_major(ctx, ctx.avals_in[i], operands[i]) if in_place else operands[i]) for i in passed]
     *results, token = rule(inner, *buffers, ctx.tokens_in.get(ordered), **scalars)
+    if in_place:
+        results = [row_major(ctx, aval, result) for aval, result in zip(ctx.avals_out, results, strict=True)]
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results
 
@@ -190,14 +232,13 @@ def _call_handler(
 LAYOUT_TARGET = "LayoutConstraint"  # what JAX makes of with_layout_constraint
 
 
-def row_major(ctx: Any, i: int, operand: Any) -> Any:
-    """The i-th operand in the layout that handlers read, for calls that do not ask for it themselves."""
+def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
+    """A value of this type in the layout that handlers read and write, for calls that do not ask for it themselves."""
     from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
 
-    aval = ctx.avals_in[i]
     layout = Layout(tuple(range(aval.ndim)))
     fun = mlir.lower_fun(lambda x: with_layout_constraint(x, layout), multiple_results=False)
-    (result,) = fun(ctx.replace(avals_in=[aval], avals_out=[aval]), operand)
+    (result,) = fun(ctx.replace(avals_in=[aval], avals_out=[aval]), value)
     return result
 
 
@@ -209,8 +250,8 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
     """
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
-    devices = context.num_devices if mesh is None else mesh.size
-    if not devices or devices == 1:
+    devices = _device_count(module)
+    if devices == 1:
         return
     if devices > jax.process_count() or _has_two_of_a_process(mesh):
         raise NotImplementedError(
@@ -224,6 +265,13 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
         )
     keep_sharded_tokens_out_of_cache()
+
+
+def _device_count(module: Any) -> int:
+    """For how many devices a program is."""
+    context = module.axis_context
+    mesh = getattr(context, "mesh", None)
+    return (context.num_devices if mesh is None else mesh.size) or 1
 
 
 def _has_two_of_a_process(mesh: Any) -> bool:

@@ -1,6 +1,9 @@
 """Ranks as values of a program, from the C library (native/ops/rank.c): so that its text is the same on every rank."""
 
+import contextlib
 import ctypes
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,7 +12,7 @@ import numpy as np
 
 from ..runtime import native
 from ..runtime.comm import Comm, Shift
-from ..runtime.private_jax import Primitive, ShapedArray, mlir
+from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir
 
 _rank = Primitive("mpi_rank")
 _rank.def_abstract_eval(lambda *, comm, shift: ShapedArray((), np.dtype(np.int32)))
@@ -47,3 +50,33 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
     array = (ctypes.c_int64 * len(steps))(*steps)
     native.check(native.lib.mpixla_comm_shift(comm.id, array, len(steps), ctypes.byref(rank)))
     return rank.value
+
+
+# XLA's collectives in a sharded program fit together only if XLA makes the same of it in each process. So a part of it
+# that one rank does and others do not is in the program of all of them, and is chosen when it runs.
+
+_lowering = threading.local()  # `is_sharded`
+
+
+def is_sharded() -> bool:
+    """Whether what is being traced or lowered is a part of a program for several processes."""
+    in_shard_map = bool(manual_axes()) and jax.sharding.get_abstract_mesh().size > 1
+    return in_shard_map or getattr(_lowering, "is_sharded", False)
+
+
+@contextlib.contextmanager
+def lowering(sharded: bool) -> Iterator[None]:
+    """While a program for several processes is lowered, or for one."""
+    before = getattr(_lowering, "is_sharded", False)
+    _lowering.is_sharded = sharded
+    try:
+        yield
+    finally:
+        _lowering.is_sharded = before
+
+
+def by_root(comm: Comm, root: int, there: Any, elsewhere: Any) -> Any:
+    """One of two arrays of a type: that for the root, or that for all other ranks."""
+    if is_sharded():
+        return jnp.where(own_rank(comm) == root, there, elsewhere)
+    return there if comm.rank == root else elsewhere

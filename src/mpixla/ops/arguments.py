@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import REPLICATED, VARYING, counts_once
-from ..core.rank import known_rank_at
+from ..core.rank import is_sharded, known_rank_at
 from ..core.values import as_scalar, is_traced
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, reduction_of
@@ -41,6 +41,15 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
             f"{what} of {name} is {rank}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}."
         )
     return rank
+
+
+def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
+    """For operations whose arrays have another shape on the root."""
+    if comm.size > 1 and is_sharded():
+        raise NotImplementedError(
+            f"{name} has an array of another shape on the root than elsewhere, but inside jax.shard_map all processes "
+            f"run one program, where it has one shape. Use {instead}."
+        )
 
 
 def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:

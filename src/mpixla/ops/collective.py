@@ -12,14 +12,14 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
-from ..core.rank import own_rank
+from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
 from ..core.tree import Tree, joins, moves
 from ..runtime.comm import Comm, Reduction, comm_of, reduction_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive
-from .arguments import as_convention, as_rank, as_reduction, check_leading_size
+from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
 from .shapes import (
     batch_behind_stack,
     batch_from_behind_stack,
@@ -339,7 +339,7 @@ bcast_p = make("bcast", like)
 _bcast_transpose = compose(
     "bcast_transpose",
     like,
-    lambda ct, *, comm, root: [ct if comm.rank == root else jnp.zeros_like(ct)],
+    lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
     takes_replicated=True,
 )
 
@@ -490,6 +490,7 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
             that MPI cannot move.
         ValueError: for a root that is not a rank of the communicator, or a communicator that was freed.
+        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -499,6 +500,7 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         True
     """
     x, c = as_array(x, "x", "gather"), comm_of(comm)
+    refuse_where_sharded("gather", c, "allgather")
     return gather_p.bind(x, comm=c, root=as_rank(root, "root", "gather", c))[0]
 
 
@@ -509,17 +511,17 @@ reduce_p = make("reduce", like)
 
 def _reduce_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
     (total,) = bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING)
-    return [total if comm.rank == root else total + ct]  # off the root the result was the operand as well
+    return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
 
 
 def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
-    total = reduce_p.bind(x, comm=comm, op=SUM, root=root)
-    return total if comm.rank == root else [jnp.zeros_like(x)]
+    (total,) = reduce_p.bind(x, comm=comm, op=SUM, root=root)
+    return [by_root(comm, root, total, jnp.zeros_like(x))]
 
 
 def _reduce_tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
     (total,) = _sum_on_root.bind(shares(x, comm, op) * t, comm=comm, root=root)
-    return [total if comm.rank == root else total + t]
+    return [by_root(comm, root, total, total + t)]
 
 
 _reduce_transpose = compose("reduce_transpose", like, _reduce_transpose_fun)
@@ -704,6 +706,7 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
             that MPI cannot move.
         ValueError: for a first axis on the root that does not have ``size`` entries, a root that is not a rank of the
             communicator, or a communicator that was freed.
+        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -713,6 +716,7 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         Array([1., 1., 1.], dtype=float32)
     """
     x, c = as_array(x, "x", "scatter"), comm_of(comm)
+    refuse_where_sharded("scatter", c, "alltoall, in whose result the root's entry is that slice")
     root = as_rank(root, "root", "scatter", c)
     if c.rank == root:
         check_leading_size(x, "scatter", c)

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from ..core import hold
 from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make
+from ..core.rank import by_root
 from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_batch_at
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
@@ -167,8 +168,8 @@ def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
     if call.transposed:
         if call.name == "iallgather":
             x = own_part(x, call.comm, batch)
-        if call.name == "ibcast" and call.comm.rank != call.root:
-            x = jnp.zeros_like(x)
+        if call.name == "ibcast":
+            x = by_root(call.comm, call.root, x, jnp.zeros_like(x))
         self_comm = comm_of(MPI.COMM_SELF)
         return _rows["isendrecv"].bind(x, x, comm=self_comm, dest=0, source=0, sendtag=0, recvtag=0, batch=sizes)
     if call.stacked:
@@ -200,7 +201,7 @@ def _wait_fun(request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     if not call.gives_stacked:
         gives = _Type((*batch, *shape), call.gives.dtype)
         (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
-        return [jnp.zeros_like(y) if call.is_for_root and comm.rank != call.root else y]
+        return [by_root(comm, call.root, y, jnp.zeros_like(y)) if call.is_for_root else y]
     gives = _Type((shape[0], *batch, *shape[1:]), call.gives.dtype)
     (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
     return [jnp.moveaxis(y, 0, len(batch))]

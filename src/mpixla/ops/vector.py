@@ -20,7 +20,16 @@ from ..core.values import split
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import Primitive, ShapedArray
-from .arguments import as_capacity, as_convention, as_counts, as_integer, as_integers, as_rank, refuse_traced_counts
+from .arguments import (
+    as_capacity,
+    as_convention,
+    as_counts,
+    as_integer,
+    as_integers,
+    as_rank,
+    refuse_traced_counts,
+    refuse_where_sharded,
+)
 from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p
 
 # Checks of arguments.
@@ -493,6 +502,7 @@ def gatherv(
             rows, a root that is not a rank of the communicator, a ``template`` that is not like the result, or a
             communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -507,6 +517,7 @@ def gatherv(
         True
     """
     name = "gatherv"
+    refuse_where_sharded(name, comm_of(comm), "allgatherv")
     if capacity is None:
         check_no_template(template, name)
         return _gatherv_fixed(x, counts, root, comm=comm)
@@ -583,6 +594,7 @@ def scatterv(
             rows on the root and ``counts[rank]`` elsewhere, a root that is not a rank of the communicator, a
             ``template`` that is not like the result, or a communicator that was freed.
         jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -599,6 +611,7 @@ def scatterv(
         True
     """
     name = "scatterv"
+    refuse_where_sharded(name, comm_of(comm), "alltoallv, in whose result the root's rows are those")
     if capacity is None:
         check_no_template(template, name)
         return _scatterv_fixed(x, counts, root, comm=comm)
