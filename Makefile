@@ -62,7 +62,7 @@ help:
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make test-ecosystem [MPI=mpich|openmpi] run programs with equinox, flax, optax, diffrax and others from PyPI'
 	@echo 'make fake-device                       build the fake GPU, with which Python runs device handlers on a CPU'
-	@echo 'make soak [MINUTES=30] [NP=3] [MPI=...] run random programs, and compare every value with NumPy'
+	@echo 'make soak [MINUTES=30] [NP=3] [MPI=...] run random programs, and compare every value with NumPy (SHARDED=1: sharded ones)'
 	@echo 'make bench [MPI=mpich|openmpi]         measure, next to other libraries, into docs/bench (QUICK=1: build/bench)'
 	@echo 'make bench-scaling [MPI=mpich|openmpi] count what 1 to 64 ranks cost, into docs/scaling.md'
 	@echo 'make check-gpu [WHEELS=folder]         check all that needs a GPU, on a machine that has one (FAKE=1: on the fake one)'
@@ -258,8 +258,9 @@ SOAK_NP = $(if $(filter file,$(origin NP)),3,$(NP))
 SOAK_OUT ?= $(if $(filter 30,$(MINUTES)),docs,build)
 
 soak: $(VENV)/installed
-	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(CURDIR)/$(BIN)/python tests/soak/run.py \
-	    --minutes $(MINUTES) --seed $(SEED) --out $(SOAK_OUT)
+	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(CURDIR)/$(BIN)/python $(if $(SHARDED),\
+	    -m mpixla.distributed tests/soak/sharded.py --minutes $(MINUTES) --seed $(SEED),\
+	    tests/soak/run.py --minutes $(MINUTES) --seed $(SEED) --out $(SOAK_OUT))
 
 # What can go wrong, done to small jobs, and docs/faults.md's table of what came of it.
 test-faults: $(VENV)/installed

@@ -532,8 +532,13 @@ def local(scope: Scope) -> None:
             ["add", "scale", "flip", "join", *(["multiply"] if core.products > 0 and not scope.depth else [])]
         )
     else:
-        kind = core.choose(["add", "multiply", "flip", "join"])
-    x = scope.pick(lambda t: t.name != "float8_e8m0fnu" or kind in ("flip", "join"), small=kind in ("add", "multiply"))
+        # JAX's derivatives and batches of a layout are wrong.
+        laid_out = [] if scope.batched else ["columns_first"]
+        kind = core.choose(["add", "multiply", "flip", "join", *laid_out])
+    x = scope.pick(
+        lambda t: t.name != "float8_e8m0fnu" or kind not in ("add", "multiply", "scale"),
+        small=kind in ("add", "multiply"),
+    )
     if x is None:
         return
     grown = x in scope.grown
@@ -541,6 +546,8 @@ def local(scope: Scope) -> None:
         scope.local(f"{x} * 0.5 + 1", [x], lambda a: a * 0.5 + 1, grown=True)
     elif kind == "flip":
         scope.local(f"{x}.T", [x], lambda a: a.T, grown=grown)
+    elif kind == "columns_first":
+        scope.local(f"columns_first({x})", [x], lambda a: a, grown=grown)
     elif kind == "join":
         y = scope.pick(dtype=scope.dtype(x))
         scope.local(

@@ -8,6 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 from mpi4py import MPI
 
 import mpixla
@@ -46,6 +47,12 @@ def tame(x):
     wide = x if x.dtype.itemsize > 2 else x.astype(np.float32)
     clipped = jnp.clip(wide, low, high)
     return (clipped if x.dtype.name == "float8_e8m0fnu" else jnp.round(clipped)).astype(x.dtype)
+
+
+@jax.jit
+def columns_first(x):
+    """The array, in another layout than rows of numbers where this is inside of a program."""
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))[::-1]))
 
 
 def in_halves(x, comm, **how):

@@ -20,7 +20,8 @@ They have loops, branches and functions inside, and are batched and differentiat
 between them; each several times with other inputs.
 
 `make soak MINUTES=5 NP=2 MPI=openmpi SEED=7` is another run. Where a value is wrong, it prints the program as a script
-that runs it alone. A run of 30 minutes writes this page.
+that runs it alone. A run of 30 minutes writes this page. `make soak SHARDED=1` runs programs on arrays that JAX spreads
+over the ranks, with its collectives and mpixla's operations in any order.
 """
 
 LOOKS = f"""\
