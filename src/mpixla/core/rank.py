@@ -75,7 +75,7 @@ def lowering(sharded: bool) -> Iterator[None]:
         _lowering.is_sharded = before
 
 
-def by_root(comm: Comm, root: int, there: Any, elsewhere: Any) -> Any:
+def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any) -> Any:
     """One of two arrays of a type: that for the root, or that for all other ranks."""
     if is_sharded():
         return jnp.where(own_rank(comm) == root, there, elsewhere)

@@ -119,7 +119,8 @@ def _open(devices: tuple[Any, ...]) -> None:
 
 def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> int:
     """Has XLA take this communicator for these devices, and returns its clique's number in the C library."""
-    offers, failed = native.lib.mpixla_trampoline_offers, []
+    offers = native.lib.mpixla_trampoline_offers
+    failed: list[Exception] = []
     thread = threading.Thread(target=_have_it_asked_for, args=(devices, failed), name="mpixla clique", daemon=True)
     with _offering:
         before = offers()
