@@ -32,9 +32,9 @@ static ffi_error *future_create(ffi_future_create_args *args) {
 }
 
 static void future_end(ffi_future *future) {
-    void (*next)(void) = atomic_exchange(&goes_on, NULL);
+    void (*go)(void) = atomic_exchange(&goes_on, NULL);
     atomic_store(&future->ended, 1);
-    if (next) next();
+    if (go) go();
 }
 
 static ffi_error *future_set_available(ffi_future_set_available_args *args) {
