@@ -70,6 +70,7 @@ def main() -> int:
         return 0
     jax.config.update("jax_enable_x64", True)
     mpixla.distributed.initialize()
+    jax.devices()  # JAX starts on all ranks together, and not all are in the first mesh
     used: Counter[str] = Counter()
     end, number, failed = time.monotonic() + 60 * options.minutes, options.first, 0
     while True:
