@@ -234,6 +234,8 @@ LAYOUT_TARGET = "LayoutConstraint"  # what JAX makes of with_layout_constraint
 
 def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
     """A value of this type in the layout that handlers read and write, for calls that do not ask for it themselves."""
+    if aval.ndim < 2:
+        return value  # there is one layout
     from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
 
     layout = Layout(tuple(range(aval.ndim)))
