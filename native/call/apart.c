@@ -59,7 +59,6 @@ static void buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *memory)
     size_t size = (size_t)from->size;
     ffi_buffer *buffers = memory;
     int64_t *dims = (int64_t *)(buffers + size);
-    to->buffers = memory;
     for (size_t i = 0; i < size; i++) {
         buffers[i] = *(const ffi_buffer *)from->buffers[i];
         size_t rank = (size_t)buffers[i].rank;

@@ -212,15 +212,15 @@ PREPARES = """
 import jax, jax.numpy as jnp
 from mpixla.runtime import private_jax
 jax.config.update("jax_num_cpu_devices", 2)
-seen = []
-private_jax.before_first_execution(lambda executable, devices: seen.append((len(executable.hlo_modules()), devices)))
 mesh = jax.sharding.Mesh(jax.devices(), "x")
 spec = jax.sharding.PartitionSpec("x")
-f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
-compiled = f.lower(jnp.ones(2)).compile()
 x = jnp.ones(2)
 rows = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
-seen.clear()
+seen = []
+private_jax.before_first_execution(lambda executable, devices: seen.append((len(executable.hlo_modules()), devices)))
+f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
+compiled = f.lower(x).compile()
+assert not seen
 for _ in range(3):
     f(x), compiled(rows)
 assert 1 <= len(seen) <= 2 and set(seen) == {(1, tuple(jax.devices()))}, seen

@@ -29,7 +29,7 @@ def _wrong(got: Any, want: np.ndarray) -> str | None:
 def run(program: Program, times: int) -> list[str]:
     """Runs it on this rank, and says what was wrong."""
     scope: dict[str, Any] = {}
-    exec(compile(program.script(), "<program>", "exec"), scope)
+    exec(compile(program.script, "<program>", "exec"), scope)
 
     def place(x: np.ndarray, spec: Spec) -> jax.Array:
         named = jax.NamedSharding(scope["mesh"], eval(text_of(spec), scope))
@@ -66,7 +66,7 @@ def main() -> int:
     options = parser.parse_args()
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     if options.show:
-        print(draw(options.seed, options.first, size).script())
+        print(draw(options.seed, options.first, size).script)
         return 0
     jax.config.update("jax_enable_x64", True)
     mpixla.distributed.initialize()
@@ -83,7 +83,7 @@ def main() -> int:
         failed += bool(found)
         if found:
             print(
-                f"rank {rank}: program {number} of seed {options.seed} for {size} ranks: {found}\n{program.script()}",
+                f"rank {rank}: program {number} of seed {options.seed} for {size} ranks: {found}\n{program.script}",
                 flush=True,
             )
         number += 1

@@ -384,14 +384,10 @@ class Program:
     grid: Grid
     linear: bool
     inputs: list[tuple[np.ndarray, Spec]]
-    text: str
+    script: str  # `program(*inputs)` is to be called by all ranks of the mesh
     outputs: list[str]
     used: set[str]
     evaluate: Callable[[list[np.ndarray]], list[np.ndarray]]
-
-    def script(self) -> str:
-        """The text: `program(*inputs)` is to be called by all ranks of the mesh."""
-        return self.text
 
     def gradient(self, weights: list[np.ndarray]) -> np.ndarray:
         """Of the weighted sum of all outputs by the first input, of a linear program."""
@@ -433,7 +429,8 @@ def _part(d: Drawing, env: dict[str, tuple[int, ...]]) -> tuple[list[str], str, 
         f"jax.shard_map({f}, mesh=mesh, in_specs=({', '.join(map(text_of, specs))},), "
         f"out_specs=({', '.join(map(text_of, out_specs))},), check_vma={check})({', '.join(operands)})"
     )
-    lines = [line.replace("vary(", "vary(" if check else "(") for line in lines]
+    if not check:
+        lines = [line.replace("vary(", "(") for line in lines]
 
     def model(arrays: list[np.ndarray]) -> list[np.ndarray]:
         devices = range(len(d.grid.ranks))

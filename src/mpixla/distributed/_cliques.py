@@ -70,9 +70,7 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
     rank = MPI.COMM_WORLD.Get_rank()
     mine = {group for c in found for group in c.groups if rank in [processes[place] for place in group]}
     for group in sorted(mine, key=lambda group: [processes[place] for place in group]):
-        members = tuple(devices[place] for place in group)
-        with _opening.setdefault(tuple(device.id for device in members), threading.Lock()):
-            _open(members)
+        _open(tuple(devices[place] for place in group))
 
 
 def refuse_where_mpi_cannot(collective: Collective) -> None:
@@ -104,17 +102,18 @@ def _item_size(dtype: str) -> int:
 
 def _open(devices: tuple[Any, ...]) -> None:
     key = tuple(device.id for device in devices)
-    if key in _opened:
-        return
-    ranks = [device.process_index for device in devices]
-    _meet(ranks)
-    everyone = _channel.Get_group()
-    group = everyone.Incl(ranks)
-    comm = _channel.Create_group(group, _tag(ranks))
-    for made in (group, everyone):
-        made.Free()
-    comm.Set_name(_name(ranks))
-    _opened[key] = (_offer(comm, devices), ranks)
+    with _opening.setdefault(key, threading.Lock()):
+        if key in _opened:
+            return
+        ranks = [device.process_index for device in devices]
+        _meet(ranks)
+        everyone = _channel.Get_group()
+        group = everyone.Incl(ranks)
+        comm = _channel.Create_group(group, _tag(ranks))
+        for made in (group, everyone):
+            made.Free()
+        comm.Set_name(_name(ranks))
+        _opened[key] = (_offer(comm, devices), ranks)
 
 
 def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> int:
