@@ -216,9 +216,10 @@ MPIXLA_API void mpixla_hip_file_add(const char *file);
  * that is not positive leaves it as it is. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
-/* Checked mode: from now on calls are compared between the ranks that make them, and those that do not fit are refused
- * on all of these: "lines" compares all, "calls" all but the lines of the user's source. Call it before any
- * handler runs, on all ranks. */
+/* From now on calls are compared between the ranks that make them, and those that do not fit are refused on all of
+ * these: "lines" compares all, "calls" all but the lines of the user's source, "first" so the first 64 collective calls
+ * of each communicator and those whose number is a power of two, "off" nothing. Off before the first call; call it
+ * before any handler runs, on all ranks. */
 MPIXLA_API int mpixla_check_set(const char *mode);
 /* Compares messages on this communicator from now on, not only from its first collective call on. All its processes
  * must call it. */

@@ -119,7 +119,7 @@ static ffi_error *handle(const ffi_call_frame *call, const operation *o, transpo
     if (frame_read(&f, &o->shape, call, t ? &t->gpu : NULL)) return refuse(call, f.site);
     const frame *outer = flight_enter(mine, &f);
     trace_call traced;
-    int tracing = trace_is_on(), checks = check_is_on();
+    int tracing = trace_is_on(), checks = check_is_due(&f);
     if (tracing) trace_start(&traced, &f, t != NULL);
     int code = checks ? check_begin(&f) : 0, begun = code == 0, ran = 0;
     if (code == 0) code = t ? transport_begin(t, &f, o->through_nccl) : plan_is_needed() ? transport_join(&f) : 0;

@@ -536,7 +536,7 @@ static int passes_memory(const ffi_call_frame *call) {
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
-int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
+static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
     f->site = 0;
@@ -562,7 +562,6 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, c
     if (attributes_read(f, &call->attrs) || (f->at_run_time && values_take(&v, &operands, gpu, shape->mpi_name)) ||
         attributes_resolve(f, mpi, &v))
         return -1;
-    f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
     if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
@@ -584,4 +583,11 @@ int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, c
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
     return frame_has_rows(f) ? parts_fill(f, large) : 0;
+}
+
+/* A call that is refused is not made, and so it is not counted: the other ranks have made no call in its place. */
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
+    if (read_all(f, shape, call, gpu)) return -1;
+    f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
+    return 0;
 }

@@ -25,10 +25,14 @@ void check_start(void (*tell)(const char *sentence)) {
 }
 
 int mpixla_check_set(const char *mode) {
-    int lines = strcmp(mode, "lines") == 0, calls = strcmp(mode, "calls") == 0;
-    if (!lines && !calls) return error_set("MPIXLA_CHECK is '%s', but must be 1, lines, calls or 0", mode);
-    check_mode_set(lines ? CHECK_LINES : CHECK_CALLS);
-    return 0;
+    static const char *const names[] = {
+        [CHECK_OFF] = "off", [CHECK_FIRST] = "first", [CHECK_CALLS] = "calls", [CHECK_LINES] = "lines"};
+    for (int i = CHECK_OFF; i <= CHECK_LINES; i++)
+        if (strcmp(mode, names[i]) == 0) {
+            check_mode_set((check_mode)i);
+            return 0;
+        }
+    return error_set("the mode of checks is '%s', but must be off, first, calls or lines", mode);
 }
 
 int mpixla_check_join(int64_t comm) {
@@ -41,7 +45,7 @@ int mpixla_check_join(int64_t comm) {
 
 void mpixla_check_end(void) {
     enum { LOOK_MILLISECONDS = 1 };
-    if (!check_is_on() || !mpi_get()) return;
+    if (check_mode_get() == CHECK_OFF || !mpi_get()) return;
     const int64_t began = clock_now(), patience = message_patience();
     for (;;) {
         int64_t waited = clock_now() - began;
@@ -51,20 +55,25 @@ void mpixla_check_end(void) {
     }
 }
 
+/* Messages are compared, and for that a communicator of its own is made of each, where all is. */
+static int are_messages_compared(void) {
+    return check_mode_get() >= CHECK_CALLS;
+}
+
 static int is_message(const frame *f) {
     return frame_has(f, ATTRIBUTE_DEST) || frame_has(f, ATTRIBUTE_SOURCE);
 }
 
 static int collective_begin(check_state *s, frame *f) {
     int code = 0;
-    message_poll(s);
+    if (are_messages_compared()) message_poll(s);
     if (f->shape->request == FRAME_STARTS) {
         if (f->size > 1) f->checks[0] = agree_start(s, f, &code);
         return f->size > 1 && !f->checks[0] && code == 0 ? MPI_REFUSED : code;
     }
     code = agree_now(s, f);
     if (code == 0 && f->size > 1 && tally_is_needed(f)) code = tally_compare(f);
-    return code == 0 ? message_join(s) : code;
+    return code == 0 && are_messages_compared() ? message_join(s) : code;
 }
 
 int check_begin(frame *f) {
@@ -83,7 +92,7 @@ int check_wait(const frame *f) {
 
 int check_end(frame *f, int made, int code) {
     const frame *call = f->shape->request == FRAME_WAITS ? f->started : f;
-    if (!call || !is_message(call) || (f != call && !f->request)) return code;
+    if (!are_messages_compared() || !call || !is_message(call) || (f != call && !f->request)) return code;
     check_state *s = check_state_of(call->communicator);
     if (!s) return MPI_REFUSED;
     if (f == call && (!made || (f->shape->request == FRAME_STARTS && code != 0))) message_forget(s, f);

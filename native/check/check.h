@@ -1,12 +1,17 @@
-/* Checked mode (MPIXLA_CHECK): calls are compared between the ranks that make them. Off, it is one look at a flag. */
+/* Checked mode (MPIXLA_CHECK): calls are compared between the ranks that make them. */
 #ifndef MPIXLA_NATIVE_CHECK_CHECK_H
 #define MPIXLA_NATIVE_CHECK_CHECK_H
 
 #include "call/frame.h"
 #include "check/state.h"
 
-static inline int check_is_on(void) {
-    return check_mode_get() != CHECK_OFF;
+/* Whether the call is compared, which all ranks that make it know alike: by its number on the communicator. */
+static inline int check_is_due(const frame *f) {
+    check_mode mode = check_mode_get();
+    if (mode != CHECK_FIRST) return mode != CHECK_OFF;
+    if (f->shape->request == FRAME_WAITS) return 1; /* for a call that was, see check_wait */
+    int64_t number = f->sequence + 1;
+    return frame_is_collective(f) && (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 
 /* Each returns 0, MPI's error code, or MPI_REFUSED with error_set.

@@ -23,8 +23,10 @@ int check_states_each(int (*act)(check_state *s));
 /* From now on `freed` is called with each state before it goes. */
 void check_state_freed_by(void (*freed)(check_state *s));
 
-/* How much is compared. */
-typedef enum check_mode { CHECK_OFF, CHECK_CALLS, CHECK_LINES } check_mode;
+/* How much is compared: nothing; the first collective calls of each communicator, and then ever fewer; all calls; their
+ * lines as well. */
+typedef enum check_mode { CHECK_OFF, CHECK_FIRST, CHECK_CALLS, CHECK_LINES } check_mode;
+enum { CHECK_FIRST_CALLS = 64 };
 extern atomic_int check_mode_now;
 static inline check_mode check_mode_get(void) {
     return (check_mode)atomic_load_explicit(&check_mode_now, memory_order_relaxed);

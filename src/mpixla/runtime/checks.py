@@ -8,20 +8,21 @@ from . import native, settings
 from .comm import comm_of, get_default_comm
 from .mpi import MPI
 
-# What the environment may say, and how the C library calls it (native/check/check.h).
-_MODES = {"1": "lines", "on": "lines", "true": "lines", "yes": "lines", "lines": "lines", "calls": "calls"}
+# What the environment may say, and how the C library calls it (native/check/state.h).
+_MODES = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")
+_MODES |= {"lines": "lines", "calls": "calls"}
 
 
 def install() -> None:
-    """Turns checked mode on where the environment asks for it, together with all other ranks.
+    """Sets how much is compared, together with all other ranks: without a word of the environment, the first calls.
 
     Raises:
         ValueError: if the environment asks for something that there is not.
         RuntimeError: if the ranks are asked for different things. Both are raised on every rank.
     """
     given = os.environ.get(settings.CHECK, "").lower()
-    names = ["", *dict.fromkeys(_MODES.values())]
-    mode = _MODES.get(given, "" if not settings.is_on(settings.CHECK) else None)
+    names = list(dict.fromkeys(_MODES.values()))
+    mode = _MODES.get(given)
     mine = -1 if mode is None else names.index(mode)
     extremes = np.empty(2, np.int32)
     get_default_comm().Allreduce(np.array([mine, -mine], np.int32), extremes, MPI.MAX)
@@ -29,14 +30,15 @@ def install() -> None:
     if least < 0:
         raise ValueError(
             f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, and on some rank it is nothing that "
-            "mpixla knows. Set it to 1, calls or 0, the same on all ranks."
+            "mpixla knows. Set it to 1, calls or 0, the same on all ranks, or leave it out."
         )
     if most != least:
         raise RuntimeError(
             f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, but must be the same on all ranks. "
             "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
         )
-    if mode:
-        native.check(native.lib.mpixla_check_set(mode.encode()))
+    assert mode is not None
+    native.check(native.lib.mpixla_check_set(mode.encode()))
+    if mode in ("calls", "lines"):
         for comm in (get_default_comm(), MPI.COMM_WORLD):
             native.check(native.lib.mpixla_check_join(comm_of(comm).id))

@@ -3,12 +3,12 @@
 import os
 from contextlib import suppress
 
-_OFF = ("", "0", "false", "off", "no")
+OFF, ON = ("0", "false", "off", "no"), ("1", "true", "on", "yes")
 
 
 def is_on(variable: str) -> bool:
     """Whether a variable of the environment turns something on."""
-    return os.environ.get(variable, "").lower() not in _OFF
+    return os.environ.get(variable, "").lower() not in ("", *OFF)
 
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
