@@ -136,6 +136,10 @@ MPIXLA_API int mpixla_trampoline_stuck(int64_t clique);
 /* The line of the user's source that calls with the attribute "site" come from, by a number that is the same on every
  * rank: "model.py:42 in step". 0 is no site. The first name that a number gets is kept. */
 MPIXLA_API int mpixla_site_name(int64_t site, const char *text);
+/* The site of calls that this thread makes from now on, where the program's own is MPIXLA_SITE_OF_THREAD: one program
+ * for many lines. */
+#define MPIXLA_SITE_OF_THREAD (-1)
+MPIXLA_API void mpixla_site_call(int64_t site);
 
 /* The number of an MPI_Status at this address, which the caller keeps valid for as long as programs that
  * carry the number may run. */

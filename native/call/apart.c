@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "call/site.h"
 #include "mpi/comm.h"
 #include "mpixla.h"
 #include "xla/ffi.h"
@@ -23,6 +24,7 @@ typedef struct job {
     apart_make *make;
     const void *what;
     ffi_future *future;
+    int64_t site;           /* of the thread that XLA called in */
     fenv_t floats;          /* how XLA's thread rounds, and whether it has denormal numbers */
     max_align_t contents[]; /* what the copy points to */
 } job;
@@ -80,6 +82,7 @@ static job *job_make(const ffi_call_frame *call) {
     made->call = *call;
     buffers_copy(&made->call.args, &call->args, made->contents);
     buffers_copy(&made->call.rets, &call->rets, (char *)made->contents + args);
+    made->site = site_of_thread();
     (void)fegetenv(&made->floats);
     return made;
 }
@@ -95,6 +98,7 @@ static job *job_take(void) {
 
 static void job_run(job *taken) {
     (void)fesetenv(&taken->floats);
+    mpixla_site_call(taken->site);
     ffi_error *error = taken->make(&taken->call, taken->what);
     ffi_call_end(&taken->call, taken->future, error);
     free(taken);

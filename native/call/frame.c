@@ -51,7 +51,9 @@ static int64_t site_of(const ffi_attributes *given, int64_t i) {
         return site_read(text->ptr, text->len);
     }
     const ffi_scalar *scalar = given->values[i];
-    return given->types[i] == FFI_ATTRIBUTE_SCALAR && scalar->dtype == FFI_S64 ? *(const int64_t *)scalar->value : 0;
+    if (given->types[i] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64) return 0;
+    int64_t site = *(const int64_t *)scalar->value;
+    return site == MPIXLA_SITE_OF_THREAD ? site_of_thread() : site;
 }
 
 /* The next attribute is an array, or a rank that is given as a shift. */

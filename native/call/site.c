@@ -21,6 +21,15 @@ typedef struct named {
 static named *places;
 static size_t capacity, used; /* a power of two; at most half of it */
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int64_t of_thread;
+
+int64_t site_of_thread(void) {
+    return of_thread;
+}
+
+void mpixla_site_call(int64_t site) {
+    of_thread = site;
+}
 
 /* The place of the site, or the free one where it belongs. */
 static named *place_of(named *all, size_t count, int64_t site) {

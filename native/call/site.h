@@ -1,7 +1,8 @@
 /* Sites: the lines of the user's source that calls come from, by number.
  *
  * A program carries the number, which whoever traced it made of the line and named (mpixla_site_name); an exported one
- * carries the name as well, for a process that has not traced it. 0 is "unknown".
+ * carries the name as well, for a process that has not traced it. 0 is "unknown". A program that is called from many
+ * lines carries MPIXLA_SITE_OF_THREAD: the line is that which the thread that calls it has told (mpixla_site_call).
  */
 #ifndef MPIXLA_NATIVE_SITE_H
 #define MPIXLA_NATIVE_SITE_H
@@ -10,6 +11,9 @@
 #include <stdint.h>
 
 enum { SITE_TEXT_BYTES = 256 };
+
+/* The site that this thread has told last. */
+int64_t site_of_thread(void);
 
 /* "model.py:42 in step"; "" for a site that nobody has named. It lives as long as the library. Takes a lock. */
 const char *site_text(int64_t site);

@@ -46,7 +46,8 @@ def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: Params) -> Se
     )
     # Through JAX, not by the lowering rule itself: profilers then show the primitive's name.
     fun = mlir.lower_fun(lambda *xs: op.bind(*xs, **dict(params)), multiple_results=True)
-    return fun(inner, *operands) if results else [*fun(inner, *operands), done()]
+    with sites.shared():
+        return fun(inner, *operands) if results else [*fun(inner, *operands), done()]
 
 
 def done() -> Any:
@@ -132,6 +133,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
             "its result, and at what comes after it, with jax.debug.print."
         )
     program = _program(primitive, tuple(params.items()))
+    sites.tell_caller(operands)
     results = program.run(*operands)
     if not program.has_results:
         # Without a result nobody would see the call fail, or know when it is done.

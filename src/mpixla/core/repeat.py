@@ -94,7 +94,9 @@ def remembers(arguments: int) -> Callable[[F], F]:
                         if not is_alive(number):
                             break
                     else:
-                        results = run(*args[:arguments])
+                        operands = args[:arguments]
+                        sites.tell_caller(operands)
+                        results = run(*operands)
                         if has_result:
                             return results[0]
                         jax.block_until_ready(results)

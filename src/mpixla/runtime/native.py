@@ -168,6 +168,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_trampoline_left", c_int, [c_int64, c_int, POINTER(c_int64)]),
         ("mpixla_trampoline_stuck", c_int, [c_int64]),
         ("mpixla_site_name", c_int, [c_int64, c_char_p]),
+        ("mpixla_site_call", None, [c_int64]),
         ("mpixla_check_set", c_int, [c_char_p]),
         ("mpixla_check_join", c_int, [c_int64]),
         ("mpixla_check_end", None, []),

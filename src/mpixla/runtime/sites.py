@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
@@ -22,14 +22,21 @@ import jax
 from . import native, settings
 from .private_jax import exclude_from_user_frames, frames_of, is_user_file
 
-# Eager calls of one kind share a program, wherever they stand. Where reports are asked for, each line has its own.
+# Eager calls of one kind share a program, wherever they stand, which takes the line from the thread that calls it. XLA
+# runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls, which
+# are compared between the ranks, wait for their operands; and where reports are asked for, each line has a program.
 of_eager_calls = settings.reports
+_OF_THREAD = -1  # MPIXLA_SITE_OF_THREAD
+_FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/state.h
 
 exclude_from_user_frames(str(Path(__file__).parents[1]) + os.sep)
 
 
 class _Part(threading.local):
     text = ""
+    is_eager = False  # the program that is lowered
+    calls = 0
+    told: tuple[str, int, int, str] | None = None  # the caller that the C library knows
 
 
 _part = _Part()
@@ -45,6 +52,16 @@ def part(text: str) -> Iterator[None]:
             yield
     finally:
         _part.text = before
+
+
+@contextlib.contextmanager
+def shared() -> Iterator[None]:
+    """What is lowered inside is an eager call, which other lines will make as well."""
+    before, _part.is_eager = _part.is_eager, not of_eager_calls
+    try:
+        yield
+    finally:
+        _part.is_eager = before
 
 
 class _Line(NamedTuple):
@@ -90,13 +107,18 @@ def _text(line: _Line, note: str) -> str:
 
 def _line_of_caller() -> _Line | None:
     frame: Any = sys._getframe(1)
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    while frame is not None and not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else _Line.of(frame.f_code, frame.f_lineno)
 
 
+_is_users_file = functools.cache(is_user_file)
+
+
 def of_lowering(ctx: Any) -> int | str:
     """The site of the call that is lowered: a number; in a program that other processes will run, with its text."""
+    if _part.is_eager:
+        return _OF_THREAD
     users = (_Line.of(code, line) for code, line in frames_of(ctx.traceback) if is_user_file(code.co_filename))
     # Where mpixla traces itself, for an eager call, the user's line is that which waits for the program.
     line = next(users, None) or _line_of_caller()
@@ -112,3 +134,28 @@ def of_caller() -> int:
     """The site of the operation that is being called."""
     line = _line_of_caller()
     return 0 if line is None else _number(line, _part.text)
+
+
+_told: dict[tuple[str, int, int, str], int] = {}
+
+
+def tell_caller(operands: Sequence[Any]) -> None:
+    """Says which line makes the eager call of these operands that follows in this thread."""
+    part = _part
+    if part.calls < _FIRST_CALLS:
+        part.calls += 1
+        jax.block_until_ready(operands)
+    frame: Any = sys._getframe(1)
+    while not _is_users_file(frame.f_code.co_filename):
+        frame = frame.f_back
+        if frame is None:
+            return
+    code = frame.f_code
+    key = code.co_filename, code.co_firstlineno, frame.f_lineno, part.text
+    if key == part.told:
+        return
+    site = _told.get(key)
+    if site is None:
+        site = _told[key] = _number(_Line.of(code, frame.f_lineno), part.text)
+    part.told = key
+    native.lib.mpixla_site_call(site)
