@@ -296,25 +296,24 @@ MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 MPIXLA_API int mpixla_interrupt_watch(int job, int patient);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and
- * the job ends, through MPI_Abort with the code 124. A process as others see it: */
+ * the job ends, through MPI_Abort with the code 124; or, where there is no limit but a time for a word, the job goes on.
+ * A call that waits for a rank which has come to MPI_Finalize ends the job in any case. A process as others see it: */
 typedef struct mpixla_process {
     const char *host; /* where its number means it: the same text in all processes that can see each other's */
     const char *name; /* of the host, for people */
     int64_t number;   /* getpid() */
 } mpixla_process;
-/* `processes` are those of MPI_COMM_WORLD, in their order, and `comm` is a duplicate of it that is used for nothing
- * else; 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process tells of itself alone. Call it once, on all
- * ranks with the same limit. */
-MPIXLA_API int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process *processes, int64_t count);
+/* In seconds; where `limit` is 0, `word` counts. `processes` are those of MPI_COMM_WORLD, in their order, and `comm` is
+ * a duplicate of it that is used for nothing else; 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process tells
+ * of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
+MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
+                                  int64_t count);
 /* For a thread of the front end, which is to say where its threads are: waits until that is wanted, and returns 1; 0
  * once nobody will ask again. */
 MPIXLA_API int mpixla_timeout_stack_wanted(void);
 MPIXLA_API void mpixla_timeout_stack_give(const char *text);
 /* The program of this process has come to its end. */
 MPIXLA_API void mpixla_timeout_ended(void);
-/* And will call no handler any more. Returns 1 once all other ranks have said the same, and 0, after a moment, while
- * they have not: until then this one must go on asking. */
-MPIXLA_API int mpixla_timeout_leave(void);
 
 /* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
  * Returns the limit before; a limit that is not positive, or greater than INT_MAX, leaves it as it is. */

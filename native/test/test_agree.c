@@ -221,9 +221,36 @@ static void off(void) {
     CHECK_IN(made, "MPI_Allreduce");
 }
 
+/* The first calls of a communicator, and those whose number is a power of two. */
+static void first_calls(void) {
+    int64_t compared = 0;
+    CHECK_INT(mpixla_check_set("first"), 0);
+    int64_t before = comm_look(FIXTURE_RANK0)->collectives;
+    for (int64_t number = before + 1; number <= 1024; number++) {
+        call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+        CHECK_STR(run(), "");
+        CHECK_INT(comparisons, number <= 64 || number == 128 || number == 256 || number == 512 || number == 1024);
+        compared += comparisons;
+    }
+    CHECK_INT(compared, 64 - before + 4);
+    call_make(&c, "send", FIXTURE_RANK0, 0); /* messages are not, and get no note */
+    CHECK_STR(run(), "");
+    CHECK_IN(made, "MPI_Send");
+    CHECK_INT(mpixla_check_set("off"), 0);
+}
+
+/* A call that is refused before it is made is none, and the others' numbers stay this rank's. */
+static void a_refused_call_is_not_counted(void) {
+    int64_t before = comm_look(FIXTURE_RANK0)->collectives;
+    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
+    c.frame.args.size = 0;
+    CHECK_IN(run(), "MPI_Allreduce was called with 0 operands");
+    CHECK_INT(comm_look(FIXTURE_RANK0)->collectives, before);
+}
+
 static void modes(void) {
     CHECK_INT(mpixla_check_set("much"), -1);
-    CHECK_IN(mpixla_last_error(), "MPIXLA_CHECK is 'much'");
+    CHECK_IN(mpixla_last_error(), "the mode of checks is 'much'");
     CHECK_INT(mpixla_check_set("calls"), 0);
     CHECK_INT(mpixla_check_set("lines"), 0);
 }
@@ -233,6 +260,8 @@ int main(int argc, char **argv) {
     facts();
     fake->during = bring;
     off();
+    a_refused_call_is_not_counted();
+    first_calls();
     modes();
     calls_that_fit_are_made();
     a_call_that_differs_is_not_made();

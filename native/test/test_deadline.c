@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -44,12 +45,14 @@ static void be_short(void) {
     if (calls_here) pause_for(MILLISECONDS / 4);
 }
 
+static int is_word; /* there is no limit, but a word is said */
+
 static int start(int ranks, int talks) {
     mpixla_process processes[RANKS];
     for (int i = 0; i < ranks; i++)
         processes[i] = (mpixla_process){.host = "here", .name = "a host", .number = (int64_t)getpid()};
     if (ranks > 1) processes[1].number = 1 << 30; /* there is none */
-    return mpixla_timeout_set(1e-3 * MILLISECONDS, talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
+    return mpixla_timeout_set(is_word ? 0 : 1e-3 * MILLISECONDS, 1e-3 * MILLISECONDS, talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
 }
 
 static void *tell_stacks(void *unused) {
@@ -75,8 +78,7 @@ static int ended(void (*during)(void), int ranks, int talks, int stacks) {
         fake->during = NULL;
         fake->done = 1;
         mpixla_timeout_ended();
-        for (int i = 0; !mpixla_timeout_leave(); i++)
-            if (i > 200) _exit(76);
+        fake->finalize();
         _exit(STAYS);
     }
     close(ends[1]);
@@ -95,6 +97,20 @@ static void ends_what_lasts(void) {
     CHECK_IN(text, "mpixla: rank 0 has waited for ");
     CHECK_IN(text, "longer than MPIXLA_TIMEOUT=0.2 allows");
     CHECK_IN(text, "MPI_Allreduce with 3 items of float32");
+}
+
+static void stay_a_while(void) {
+    if (calls_here) pause_for(5 * MILLISECONDS);
+}
+
+/* Once for one wait, however long it is. */
+static void says_a_word(void) {
+    is_word = 1;
+    CHECK_INT(ended(stay_a_while, 1, 0, 1), STAYS);
+    CHECK_IN(text, "mpixla: rank 0 has waited for ");
+    CHECK_IN(text, ", and goes on waiting; MPIXLA_TIMEOUT=seconds");
+    CHECK(!strstr(strstr(text, "and goes on waiting") + 1, "and goes on waiting"));
+    is_word = 0;
 }
 
 /* Three ranks that do not answer, one of which is gone. */
@@ -116,11 +132,10 @@ static void leaves_others_alone(void) {
 
 static void refuses_what_is_no_limit(void) {
     const mpixla_process self = {.host = "", .name = "", .number = 1};
-    CHECK(mpixla_timeout_leave()); /* there is none */
-    CHECK(mpixla_timeout_set(0, 0, &self, 1) < 0);
+    CHECK(mpixla_timeout_set(0, 0, 0, &self, 1) < 0);
     CHECK_IN(mpixla_last_error(), "a time limit is a number of seconds greater than 0");
-    CHECK(mpixla_timeout_set(-1, 0, &self, 1) < 0);
-    CHECK(mpixla_timeout_set(1, 0, &self, 0) < 0);
+    CHECK(mpixla_timeout_set(-1, 1, 0, &self, 1) < 0);
+    CHECK(mpixla_timeout_set(1, 0, 0, &self, 0) < 0);
 }
 
 /* MPI_Finalize stops it. */
@@ -128,10 +143,11 @@ static void ends_with_mpi(void) {
     pid_t child = fork();
     if (child == 0) {
         if (start(RANKS, 1) != 0 || start(RANKS, 1) == 0) _exit(77);
+        fake->done = 1;
         fake->finalize();
         int calls = fake->calls;
         pause_for(MILLISECONDS);
-        _exit(fake->calls == calls && mpixla_timeout_leave() ? STAYS : 1);
+        _exit(fake->calls == calls ? STAYS : 1);
     }
     int status = 0;
     waitpid(child, &status, 0);
@@ -143,6 +159,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     refuses_what_is_no_limit();
     ends_what_lasts();
+    says_a_word();
     names_who_does_not_answer();
     leaves_others_alone();
     ends_with_mpi();

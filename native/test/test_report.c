@@ -15,7 +15,7 @@ static state_comm comms[RANKS][1];
 
 static void everybody_ends(void) {
     for (int i = 0; i < RANKS; i++)
-        all[i] = (state){.rank = i, .presence = STATE_HERE, .ended = 1, .where = "", .python = "", .last = ""};
+        all[i] = (state){.rank = i, .presence = STATE_HERE, .ended = 1, .left = -1, .where = "", .python = "", .last = ""};
 }
 
 /* A rank waits in a call. */
@@ -53,12 +53,16 @@ static state_call *message(int rank, int receives, int64_t peer, int64_t tag) {
     return c;
 }
 
-static const char *report(int rank) {
+static const char *report_because(int rank, report_reason reason) {
     static char kept[1 << 16];
-    char *text = report_write(&four, rank, 1);
+    char *text = report_write(&four, rank, reason, 1);
     snprintf(kept, sizeof kept, "%s", text ? text : "(none)");
     free(text);
     return kept;
+}
+
+static const char *report(int rank) {
+    return report_because(rank, REPORT_LIMIT);
 }
 
 static void lacks(const char *text, const char *part) {
@@ -297,7 +301,7 @@ static void many_ranks(void) {
                                         .peers = &next[i],
                                         .messages = 1};
     }
-    char *text = report_write(&many, REPORTS, 1);
+    char *text = report_write(&many, REPORTS, REPORT_LIMIT, 1);
     CHECK_IN(text, "in a circle: rank 299 waits for rank 0, rank 0 waits for rank 1, ");
     CHECK_IN(text, "rank 10 waits for rank 11, and so on through 287 more, rank 298 waits for rank 299.\n");
     CHECK_IN(text, "  rank 30:\n");
@@ -312,7 +316,7 @@ static void many_ranks(void) {
     for (int i = 0; i < MANY / 2; i++) odd[i] = 2 * i;
     ring[REPORTS].calls[0].needed = odd;
     ring[REPORTS].calls[0].needs = MANY / 2;
-    text = report_write(&many, REPORTS, 1);
+    text = report_write(&many, REPORTS, REPORT_LIMIT, 1);
     CHECK_IN(text, "  Rank 30 has not come: it is in no call of mpixla");
     lacks(text, "  Rank 32 has not come");
     CHECK_IN(text, "  And 134 more have not come.\n");
@@ -322,6 +326,59 @@ static void many_ranks(void) {
     lacks(text, "  rank 1:\n");
     CHECK_IN(text, "  and 268 more: 1, 3, 5, ");
     free(text);
+}
+
+/* A call that takes a rank which has left never ends, but for what was sent before. */
+static void in_vain(void) {
+    everybody_ends();
+    state_call *c = collective(0, "MPI_Allreduce", 4);
+    c->milliseconds = 5000;
+    CHECK(!report_is_in_vain(&four, 0)); /* they are at the end of their script, and may still use MPI there */
+    all[2].left = 5000;
+    CHECK(report_is_in_vain(&four, 0));
+    CHECK_IN(report_because(0, REPORT_IN_VAIN),
+             "mpixla: rank 0 has waited for 5.0 s in a call for a rank that is at the end of its script, so the whole job "
+             "ends.\n");
+    all[2].left = 100; /* it has just left, and so may have the call just behind it */
+    CHECK(!report_is_in_vain(&four, 0));
+    all[2].left = 5000;
+    c->milliseconds = 100;
+    CHECK(!report_is_in_vain(&four, 0));
+    c->milliseconds = 5000;
+    comms[2][0] = (state_comm){.comm = WORLD, .calls = 5}; /* it has made the call */
+    all[2].comms = comms[2];
+    all[2].in_comms = 1;
+    CHECK(!report_is_in_vain(&four, 0));
+    c->needs = 1; /* rank 1 alone */
+    CHECK(!report_is_in_vain(&four, 0));
+
+    everybody_ends();
+    c = message(1, 1, 3, 0);
+    c->milliseconds = 5000;
+    all[2].left = 5000;
+    CHECK(!report_is_in_vain(&four, 1));
+    all[3].left = 5000;
+    CHECK(report_is_in_vain(&four, 1));
+    c->bytes = 100000000; /* which take their time */
+    CHECK(!report_is_in_vain(&four, 1));
+    c->milliseconds = all[3].left = 15000;
+    CHECK(report_is_in_vain(&four, 1));
+
+    everybody_ends();
+    c = message(0, 1, MPIXLA_ANY_SOURCE, 0);
+    c->milliseconds = 5000;
+    all[1].left = all[2].left = 5000;
+    CHECK(!report_is_in_vain(&four, 0)); /* rank 3 may send it */
+    all[3].left = 5000;
+    CHECK(report_is_in_vain(&four, 0));
+}
+
+static void a_word(void) {
+    everybody_ends();
+    (void)collective(0, "MPI_Allreduce", 4);
+    CHECK_IN(report_because(0, REPORT_WORD),
+             "mpixla: rank 0 has waited for 1.5 s in a call, and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that "
+             "waits for so long, and 0 turns this off.\n  It waits in MPI_Allreduce.\n  Ranks 1 to 3 have not come");
 }
 
 /* A rank may say anything. */
@@ -343,6 +400,8 @@ int main(void) {
     several_that_never_come();
     circles();
     a_chain();
+    in_vain();
+    a_word();
     messages_that_meet();
     any_source();
     both_ways();

@@ -15,6 +15,7 @@ static void write_down(void) {
     const int64_t waited[] = {2500000000};
     const state_facts facts = {.rank = 2,
                                .ended = 1,
+                               .left = 12,
                                .percent = 7,
                                .where = "process 3 on a host",
                                .python = "a line",
@@ -46,6 +47,7 @@ static void tells_of_itself(void) {
     CHECK_INT(s.rank, 2);
     CHECK_INT(s.presence, STATE_HERE);
     CHECK_INT(s.ended, 1);
+    CHECK_INT(s.left, 12);
     CHECK_INT(s.percent, 7);
     CHECK_STR(s.where, "process 3 on a host");
     CHECK_STR(s.python, "a line");

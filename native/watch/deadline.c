@@ -1,5 +1,9 @@
-/* MPIXLA_TIMEOUT: a thread that looks at the calls of this process from time to time, answers the other ranks, and asks
- * them when a call has waited for too long. The calls themselves know nothing of it.
+/* A thread that looks at the calls of this process from time to time, answers the other ranks, and asks them when a call
+ * has waited for too long: to end the job where there is a limit (MPIXLA_TIMEOUT), or to say a word. A call that waits
+ * for a rank which has left waits in vain, and ends the job. The calls themselves know nothing of it.
+ *
+ * Who waits asks rank 0, now and then, which ranks have left; and only these whether they were needed. All ranks are
+ * asked by one that is about to report, and says so first: of two that do, the lower one goes on.
  *
  * Time counts while this thread runs: a process that was stopped as a whole has not waited. The thread never waits for
  * another process: whom it asks may be stopped or gone, and has PATIENCE to answer.
@@ -26,7 +30,7 @@
 #include "watch/report.h"
 #include "watch/stack.h"
 
-enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */ };
+enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */, EXIT_IN_VAIN = 1 };
 enum { STACK_BYTES = 1 << 20, MOST_THREADS = 64, PYTHON_BYTES = 4096, FORWARDING_MILLISECONDS = 300 };
 /* Milliseconds. */
 enum {
@@ -36,41 +40,52 @@ enum {
     PATIENCE_TO_CLAIM = 200,
     HELD_BACK = 5000
 };
+/* Nanoseconds: between two questions who has left, and how much later the last rank asks than the first. */
+#define SCOUT_EACH INT64_C(2500000000)
+#define RANK_LATER INT64_C(100000000)
+#define LAST_LATER INT64_C(2500000000)
 enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, LEAVING_POLL = 2, POLLS = 20, ALL_THERE = 10 /* limits */ };
 
 /* What a call that waits has waited; it is told from the next by the number of calls, and of pauses. */
 typedef struct waiting {
     int64_t entered, waited;
-    int pauses;
+    int64_t scouted; /* when it was last asked who has left, in terms of `waited` */
+    int pauses, told; /* a word was said of it */
 } waiting;
 
 /* What is under way at another rank. */
 typedef struct inquiry {
-    enum { IDLE, ASKING, LOOKING, CLAIMING } phase;
+    enum { IDLE, SCOUTING, ASKING, LOOKING, CLAIMING } phase;
+    enum { FOR_SCOUT, FOR_REPORT } purpose; /* whether those who have left are asked, or all */
+    report_reason reason;
     int64_t number, until;
     int64_t thread;
     waiting call; /* of that thread */
-    int answers, looks;
+    int questions, answers, looks;
     char **memory; /* of each rank's answer */
     state *all;
 } inquiry;
 
 static struct {
-    double limit;
-    int64_t limit_ns, poll;
+    double limit;               /* seconds, for people; of a word where there is no limit */
+    int64_t limit_ns, word_ns;  /* one of them is 0: there is none */
+    int64_t poll, later;        /* `later`: than rank 0, in what all ranks do at one time */
     mpixla_process *processes;
     int64_t ranks;
     int talks;            /* to other ranks */
     pthread_mutex_t lock; /* held while the thread works */
     pthread_cond_t changed;
-    int leaving, has_left;
+    int has_left;
+    int64_t leaving; /* since when; 0: not yet */
     atomic_int ended, stopped;
 } our = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Of the thread alone. */
 enum { AT_END = MOST_THREADS }; /* beside the threads: this process, which has ended, for those that have not */
 static waiting waits[MOST_THREADS + 1];
-static int64_t next_inquiry; /* what a call must have waited */
+static int64_t next_inquiry; /* what a call must have waited for a report */
+static int64_t *left;        /* on rank 0, the ranks that have left */
+static int64_t in_left;
 static int64_t held_back_until;
 static int has_joined;
 static inquiry asked;
@@ -93,17 +108,30 @@ static void measure(int64_t passed) {
         flight_moment m = flight_of(i);
         waiting *w = &waits[i];
         int goes_on = m.in_call && !(m.pauses & 1) && w->entered == m.entered && w->pauses == m.pauses;
-        *w = (waiting){.entered = m.entered, .pauses = m.pauses, .waited = goes_on ? w->waited + passed : 0};
+        if (!goes_on) *w = (waiting){.entered = m.entered, .pauses = m.pauses};
+        if (goes_on) w->waited += passed;
     }
     if (has_joined) waits[AT_END].waited += passed;
 }
 
+/* The thread that has waited longest, of those of which no word was said. */
 static int64_t longest(void) {
     int64_t found = -1;
     for (int64_t i = 0; i < threads_watched(); i++)
-        if (waits[i].waited > 0 && (found < 0 || waits[i].waited > waits[found].waited)) found = i;
-    if (found < 0 && waits[AT_END].waited > 0) found = AT_END;
+        if (waits[i].waited > 0 && !waits[i].told && (found < 0 || waits[i].waited > waits[found].waited)) found = i;
+    if (found < 0 && waits[AT_END].waited > 0 && our.limit_ns) found = AT_END;
     return found;
+}
+
+/* One that is to ask again who has left. */
+static int64_t unscouted(void) {
+    for (int64_t i = 0; our.talks && i < threads_watched(); i++)
+        if (waits[i].waited >= waits[i].scouted + SCOUT_EACH + our.later) return i;
+    return -1;
+}
+
+static void tell_all(void) {
+    for (int64_t i = 0; i < MOST_THREADS; i++) waits[i].told = waits[i].waited > 0;
 }
 
 static void measure_processor(void) {
@@ -122,18 +150,19 @@ static int64_t percent(void) {
 
 /* Answering */
 
-static int describe_self(wire_writer *w) {
+static int describe_self(wire_writer *w, int with_python) {
     char python[PYTHON_BYTES] = "", where[256];
     int64_t waited[MOST_THREADS], rank = mpi_get()->world_rank;
     int ended = atomic_load(&our.ended);
     const mpixla_process *p = &our.processes[rank];
-    if (!ended && stack_ask(python, sizeof python, PATIENCE_WITH_PYTHON) != 0)
+    if (with_python && !ended && stack_ask(python, sizeof python, PATIENCE_WITH_PYTHON) != 0)
         snprintf(python, sizeof python,
                  "Python's lock is held for a long time: by code in C that does not give it back\n");
     for (int64_t i = 0; i < MOST_THREADS; i++) waited[i] = waits[i].waited;
     snprintf(where, sizeof where, "process %lld on %s", (long long)p->number, p->name);
     const state_facts facts = {.rank = rank,
                                .ended = ended,
+                               .left = our.leaving ? (clock_now() - our.leaving) / 1000000 : -1,
                                .percent = percent(),
                                .where = where,
                                .python = python,
@@ -145,7 +174,7 @@ static int describe_self(wire_writer *w) {
 
 static void answer(const post_letter *letter) {
     wire_writer w = {.data = NULL};
-    if (describe_self(&w) == 0) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
+    if (describe_self(&w, 1) == 0) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
     free(w.data);
 }
 
@@ -160,26 +189,70 @@ static void answer_look(const post_letter *letter) {
 /* Asking */
 
 static void inquiry_end(int64_t next) {
-    for (int64_t i = 0; i < our.ranks; i++) {
-        free(asked.memory[i]);
-        asked.memory[i] = NULL;
-    }
     asked.phase = IDLE;
     next_inquiry = next;
 }
 
-static void inquiry_begin(int64_t thread) {
-    int self = mpi_get()->world_rank;
-    asked.phase = ASKING;
+static void post_to_all(post_kind kind) {
+    for (int i = 0; our.talks && i < our.ranks; i++)
+        if (i != mpi_get()->world_rank) post_send(i, kind, asked.number, NULL, 0);
+}
+
+static void inquiry_number(int64_t thread) {
     asked.number++;
     asked.until = in_milliseconds(PATIENCE);
     asked.thread = thread;
     asked.call = waits[thread];
-    asked.answers = asked.looks = 0;
+    asked.questions = asked.answers = asked.looks = 0;
+}
+
+static void ask(int64_t rank) {
+    asked.questions++;
+    post_send((int)rank, POST_ASK, asked.number, NULL, 0);
+}
+
+static void forget_answers(void) {
     for (int64_t i = 0; i < our.ranks; i++) {
-        asked.all[i] = (state){.rank = i, .presence = STATE_SILENT, .where = "", .python = "", .last = ""};
-        if (i != self && our.talks) post_send((int)i, POST_ASK, asked.number, NULL, 0);
+        free(asked.memory[i]);
+        asked.memory[i] = NULL;
+        asked.all[i] = (state){.rank = i, .presence = STATE_SILENT, .left = -1, .where = "", .python = "", .last = ""};
     }
+}
+
+static void report_begin(int64_t thread, report_reason reason) {
+    inquiry_number(thread);
+    forget_answers();
+    asked.phase = ASKING;
+    asked.purpose = FOR_REPORT;
+    asked.reason = reason;
+    post_to_all(POST_CLAIM);
+    for (int64_t i = 0; our.talks && i < our.ranks; i++)
+        if (i != mpi_get()->world_rank) ask(i);
+}
+
+/* Those who have left. */
+static void scout(const int64_t *ranks, int64_t n) {
+    forget_answers();
+    asked.phase = ASKING;
+    asked.purpose = FOR_SCOUT;
+    for (int64_t i = 0; i < n; i++)
+        if (ranks[i] >= 0 && ranks[i] < our.ranks && ranks[i] != mpi_get()->world_rank) ask(ranks[i]);
+    if (asked.questions == 0) inquiry_end(next_inquiry);
+}
+
+static void scout_begin(int64_t thread) {
+    waits[thread].scouted = waits[thread].waited;
+    inquiry_number(thread);
+    asked.phase = SCOUTING;
+    if (mpi_get()->world_rank == 0)
+        scout(left, in_left);
+    else
+        post_send(0, POST_WHO_LEFT, asked.number, NULL, 0);
+}
+
+/* Rank 0 keeps who has left. */
+static void keep_left(int64_t rank) {
+    if (in_left < our.ranks) left[in_left++] = rank;
 }
 
 /* Keeps the letter if it is the answer that was asked for. Returns whether it does. */
@@ -205,11 +278,11 @@ static void keep_seen(const post_letter *letter) {
     asked.looks--;
 }
 
-/* Somebody else is about to report, and to end the job. Where two are about to at once, the lower rank does. */
+/* Somebody else is about to report. Where two are about to at once, the lower rank does. */
 static void hold_back(const post_letter *letter) {
-    if (asked.phase == CLAIMING && letter->from > mpi_get()->world_rank) return;
+    if (asked.phase >= ASKING && asked.purpose == FOR_REPORT && letter->from > mpi_get()->world_rank) return;
     held_back_until = in_milliseconds(HELD_BACK);
-    if (asked.phase != IDLE) inquiry_end(our.limit_ns);
+    if (asked.phase != IDLE) inquiry_end(next_inquiry);
 }
 
 static void letters_read(void) {
@@ -231,6 +304,19 @@ static void letters_read(void) {
                 break;
             case POST_CLAIM:
                 hold_back(&letter);
+                break;
+            case POST_TOLD:
+                tell_all();
+                break;
+            case POST_LEFT:
+                keep_left(letter.from);
+                break;
+            case POST_WHO_LEFT:
+                post_send(letter.from, POST_THESE_LEFT, letter.number, left, (size_t)in_left * sizeof *left);
+                break;
+            case POST_THESE_LEFT:
+                if (asked.phase == SCOUTING && letter.number == asked.number)
+                    scout((const int64_t *)(const void *)letter.data, (int64_t)(letter.bytes / sizeof *left));
                 break;
         }
         if (!kept) free(letter.memory);
@@ -265,7 +351,7 @@ static void add_self(void) {
     wire_writer w = {.data = NULL};
     int64_t self = mpi_get()->world_rank;
     state s;
-    if (describe_self(&w) == 0) {
+    if (describe_self(&w, asked.purpose == FOR_REPORT) == 0) {
         wire_reader r = {.data = w.data, .bytes = w.bytes};
         if (state_read(&s, &r) == 0) asked.all[self] = s;
     }
@@ -296,18 +382,29 @@ static void write_all(const char *text) {
     }
 }
 
-/* Does not return. */
-static void end_job(void) {
+static void write_report(void) {
     const report_ranks ranks = {.all = asked.all, .n = our.ranks};
     char *places = calloc((size_t)our.ranks, PLACE);
     if (places) name_silent(places);
-    const char *text = report_write(&ranks, mpi_get()->world_rank, our.limit);
-    write_all(text ? text
-                   : "mpixla: a call has waited for longer than MPIXLA_TIMEOUT allows, so the whole job ends.\n");
+    char *text = report_write(&ranks, mpi_get()->world_rank, asked.reason, our.limit);
+    write_all(text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n");
+    free(text);
     free(places);
+}
+
+static void end_job(void) {
+    const int status = asked.reason == REPORT_IN_VAIN ? EXIT_IN_VAIN : EXIT_TIMED_OUT;
     clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
-    if (our.talks) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_TIMED_OUT);
-    _exit(EXIT_TIMED_OUT);
+    if (our.talks) (void)mpi_get()->abort(mpi_get()->facts.comm_world, status);
+    _exit(status);
+}
+
+static void conclude(void) {
+    write_report();
+    if (asked.reason != REPORT_WORD) end_job();
+    tell_all();
+    post_to_all(POST_TOLD);
+    inquiry_end(our.word_ns);
 }
 
 static int still_waits(void) {
@@ -315,41 +412,70 @@ static int still_waits(void) {
     return w->waited > 0 && w->entered == asked.call.entered && w->pauses == asked.call.pauses;
 }
 
-/* With all answers: to end the job, or to go on waiting. */
+/* Of a report whether there is something to report. */
+static int is_stuck(const report_ranks *ranks) {
+    int64_t self = mpi_get()->world_rank, every = our.limit_ns ? our.limit_ns : our.word_ns;
+    if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(ranks, self);
+    if (asked.thread == AT_END) return report_has_lost(ranks); /* it waits for as long as the others run */
+    /* Without talks nobody could say that they are there. */
+    return !our.talks || report_is_stuck(ranks, self) || waits[asked.thread].waited >= ALL_THERE * every;
+}
+
+/* With all answers: to report, or to go on waiting. */
 static void decide(void) {
     const report_ranks ranks = {.all = asked.all, .n = our.ranks};
-    int64_t waited = waits[asked.thread].waited;
+    int64_t thread = asked.thread;
     add_self();
-    int all_alone = !our.talks;          /* nobody could say that they are there */
-    int at_end = asked.thread == AT_END; /* it waits for as long as the others run */
-    int stuck = at_end ? report_has_lost(&ranks) : all_alone || report_is_stuck(&ranks, mpi_get()->world_rank);
-    if (!stuck && (at_end || waited < ALL_THERE * our.limit_ns)) {
-        inquiry_end(waited + our.limit_ns);
-        return;
+    if (asked.purpose == FOR_SCOUT) {
+        int in_vain = report_is_in_vain(&ranks, mpi_get()->world_rank);
+        inquiry_end(next_inquiry);
+        if (in_vain && clock_now() >= held_back_until) report_begin(thread, REPORT_IN_VAIN);
+    } else if (is_stuck(&ranks)) {
+        asked.phase = CLAIMING;
+        asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
+    } else {
+        inquiry_end(asked.reason == REPORT_IN_VAIN ? next_inquiry
+                                                   : waits[thread].waited + (our.limit_ns ? our.limit_ns : our.word_ns));
     }
-    for (int i = 0; our.talks && i < our.ranks; i++)
-        if (i != mpi_get()->world_rank) post_send(i, POST_CLAIM, asked.number, NULL, 0);
-    asked.phase = CLAIMING;
-    asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
+}
+
+/* What a call must have waited for a report of it, at first. */
+static int64_t first_inquiry(void) {
+    return our.limit_ns ? our.limit_ns : our.word_ns + our.later;
+}
+
+static void look_around(void) {
+    int64_t thread = longest(), unasked = unscouted();
+    if (thread < 0 || waits[thread].waited < first_inquiry()) next_inquiry = first_inquiry();
+    if (clock_now() < held_back_until) return;
+    if (thread >= 0 && waits[thread].waited >= next_inquiry)
+        report_begin(thread, our.limit_ns ? REPORT_LIMIT : REPORT_WORD);
+    else if (unasked >= 0)
+        scout_begin(unasked);
 }
 
 static void inquire(void) {
-    int64_t t = clock_now(), thread = longest();
-    int late = t >= asked.until;
-    if (asked.phase != IDLE && !still_waits()) inquiry_end(our.limit_ns);
+    int late = clock_now() >= asked.until;
+    if (asked.phase != IDLE && !still_waits()) inquiry_end(first_inquiry());
     switch (asked.phase) {
         case IDLE:
-            if (thread < 0 || waits[thread].waited < our.limit_ns) next_inquiry = our.limit_ns;
-            if (thread >= 0 && waits[thread].waited >= next_inquiry && t >= held_back_until) inquiry_begin(thread);
+            look_around();
+            break;
+        case SCOUTING:
+            if (late) inquiry_end(next_inquiry);
             break;
         case ASKING:
-            if (late || asked.answers == our.ranks - 1) look_for_silent();
+            if (!late && asked.answers < asked.questions) break;
+            if (asked.purpose == FOR_SCOUT)
+                decide();
+            else
+                look_for_silent();
             break;
         case LOOKING:
             if (late || asked.looks == 0) decide();
             break;
         case CLAIMING:
-            if (late) end_job();
+            if (late) conclude();
             break;
     }
 }
@@ -368,39 +494,48 @@ static void leave(void) {
     our.has_left = 1;
 }
 
-/* With the lock. */
-static void sleep_until(int64_t t) {
-    (void)system_condition_wait(&our.changed, &our.lock, t);
+static int64_t looked; /* when the thread did last */
+
+static void look(void) {
+    int64_t t = clock_now();
+    measure(t - looked);
+    looked = t;
+    measure_processor();
+    letters_read();
+    inquire();
+    leave();
+}
+
+static int64_t until_next_look(void) {
+    return asked.phase != IDLE || our.leaving ? INT64_C(1000000) * LEAVING_POLL : our.poll;
 }
 
 static void *watch(void *nothing) {
-    int64_t before = clock_now();
     pthread_mutex_lock(&our.lock);
-    while (!our.has_left && !atomic_load(&our.stopped)) {
-        int busy = asked.phase != IDLE || our.leaving;
-        sleep_until(clock_now() + (busy ? INT64_C(1000000) * LEAVING_POLL : our.poll));
-        if (atomic_load(&our.stopped)) break;
-        int64_t t = clock_now();
-        measure(t - before);
-        before = t;
-        measure_processor();
-        letters_read();
-        inquire();
-        leave();
+    looked = clock_now();
+    while (!atomic_load(&our.stopped)) {
+        (void)system_condition_wait(&our.changed, &our.lock, clock_now() + until_next_look());
+        if (!atomic_load(&our.stopped)) look();
     }
-    our.has_left = 1;
-    pthread_cond_broadcast(&our.changed);
     pthread_mutex_unlock(&our.lock);
-    stack_close();
     return nothing;
 }
 
-/* MPI_Finalize begins. The thread has the lock while it calls MPI; should it hang there, nothing is won by waiting. */
+/* MPI_Finalize begins, which waits for all processes: so does this, in the place of the thread, and answers them. The
+ * thread has the lock while it calls MPI; should it hang there, nothing is won by waiting. */
 static void stop(void) {
     enum { MOMENT = 2000 };
+    atomic_store(&our.ended, 1);
     atomic_store(&our.stopped, 1);
+    stack_close();
     if (system_lock(&our.lock, MOMENT) != 0) return;
     pthread_cond_broadcast(&our.changed);
+    our.leaving = clock_now();
+    if (mpi_get()->world_rank == 0)
+        keep_left(0);
+    else if (our.talks)
+        post_send(0, POST_LEFT, 0, NULL, 0);
+    for (look(); !our.has_left; look()) clock_sleep(LEAVING_POLL);
     pthread_mutex_unlock(&our.lock);
 }
 
@@ -408,23 +543,12 @@ void mpixla_timeout_ended(void) {
     atomic_store(&our.ended, 1);
 }
 
-int mpixla_timeout_leave(void) {
-    enum { MOMENT = 50 };
-    if (our.ranks == 0) return 1;
-    pthread_mutex_lock(&our.lock);
-    our.leaving = 1;
-    pthread_cond_broadcast(&our.changed);
-    if (!our.has_left) sleep_until(in_milliseconds(MOMENT));
-    int left = our.has_left;
-    pthread_mutex_unlock(&our.lock);
-    return left;
-}
-
 static int processes_keep(const mpixla_process *processes, int64_t count) {
     our.processes = calloc((size_t)count, sizeof *our.processes);
     asked.memory = calloc((size_t)count, sizeof *asked.memory);
     asked.all = calloc((size_t)count, sizeof *asked.all);
-    if (!our.processes || !asked.memory || !asked.all) return -1;
+    left = calloc((size_t)count, sizeof *left);
+    if (!our.processes || !asked.memory || !asked.all || !left) return -1;
     for (int64_t i = 0; i < count; i++) {
         our.processes[i].number = processes[i].number;
         our.processes[i].host = strdup(processes[i].host);
@@ -434,24 +558,27 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
     return 0;
 }
 
-int mpixla_timeout_set(double seconds, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
+int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (our.ranks > 0) return error_set("the time limit was set twice");
+    const double seconds = limit == 0 ? word : limit;
     if (!(seconds > 0 && seconds < 1e9) || count <= mpi_get()->world_rank)
         return error_set(
             "a time limit is a number of seconds greater than 0 and less than 1e9, and comes with all processes of "
             "MPI_COMM_WORLD, but was %g with %lld processes",
             seconds, (long long)count);
-    const int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
+    const int64_t poll = (int64_t)(seconds * 1e3 / POLLS), later = RANK_LATER * mpi_get()->world_rank;
     if (processes_keep(processes, count)) return error_set("out of memory for the time limit");
     our.limit = seconds;
-    our.limit_ns = next_inquiry = (int64_t)(seconds * 1e9);
+    *(limit == 0 ? &our.word_ns : &our.limit_ns) = (int64_t)(seconds * 1e9);
     our.poll = (poll < SHORTEST_POLL ? SHORTEST_POLL : poll > LONGEST_POLL ? LONGEST_POLL : poll) * 1000000;
+    our.later = later * count < LAST_LATER * mpi_get()->world_rank ? later : LAST_LATER * mpi_get()->world_rank / count;
     our.talks = comm != 0;
     our.ranks = count;
+    next_inquiry = first_inquiry();
     if (our.talks) post_open(comm, (int)count);
     comm_finalize_tells(stop);
-    transport_wait_for_nccl();
+    if (our.limit_ns) transport_wait_for_nccl();
     return system_condition_make(&our.changed) == 0 && thread_start(watch, STACK_BYTES) == 0
                ? 0
                : error_set("no thread can be started for the time limit");

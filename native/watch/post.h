@@ -13,7 +13,11 @@ typedef enum post_kind {
     POST_ANSWER, /* the answer */
     POST_LOOK,   /* is this process, on your host, there? */
     POST_SEEN,   /* the answer */
-    POST_CLAIM   /* the sender is about to report, and end the job */
+    POST_CLAIM,  /* the sender is about to report */
+    POST_TOLD,   /* it has, and the job goes on */
+    POST_LEFT,   /* the sender has left; to rank 0 */
+    POST_WHO_LEFT,
+    POST_THESE_LEFT /* the answer: ranks */
 } post_kind;
 
 /* A message that came. `data` lies in `memory`, at a multiple of eight bytes. */

@@ -123,6 +123,28 @@ int report_is_stuck(const report_ranks *ranks, int64_t rank) {
     return stuck;
 }
 
+/* Milliseconds, and bytes in one: what a message may take that was sent before its sender left. */
+enum { ARRIVES_WITHIN = 2000, SLOWEST_NETWORK = 10000 };
+
+static int calls_any(const state_call *c) {
+    int any = 0;
+    for (int64_t i = 0; i < c->messages; i++) any |= c->peers[i].rank == MPIXLA_ANY_SOURCE;
+    return any;
+}
+
+int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
+    standing *lacks = calloc((size_t)ranks->n, sizeof *lacks);
+    const state_call *c = lacks ? rank_lacks(ranks, rank, lacks) : NULL;
+    int64_t gone = 0, lacking = 0;
+    for (int64_t i = 0; c && i < ranks->n; i++) {
+        int64_t patience = ARRIVES_WITHIN + c->bytes / SLOWEST_NETWORK;
+        lacking += lacks[i] == MISSING;
+        gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience;
+    }
+    free(lacks);
+    return c && gone > 0 && (gone == lacking || !calls_any(c));
+}
+
 static int is_lost(const state *s) {
     return s->presence == STATE_STOPPED || s->presence == STATE_DEAD;
 }
@@ -140,6 +162,7 @@ typedef struct writer {
     const report_ranks *ranks;
     int64_t n; /* how many */
     double limit;
+    report_reason reason;
     standing *lacks;
     bool *seen;      /* by rank: it can be reached */
     int64_t *alike;  /* by rank: the first that stands as it does */
@@ -360,12 +383,10 @@ static int stands_alike(const state *a, const state *b) {
 static void write_waits(writer *w, int64_t rank) {
     const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
     if (!c) return;
-    int64_t any = 0;
-    for (int64_t i = 0; i < c->messages; i++) any |= c->peers[i].rank == MPIXLA_ANY_SOURCE;
     bool *chosen = calloc((size_t)w->n, sizeof *chosen);
     if (!chosen) return;
     for (int64_t i = 0; i < w->n; i++) chosen[i] = w->lacks[i] >= DIFFERS;
-    fprintf(w->to, "    waits for %s%s ", any ? "any of " : "", count_chosen(w, chosen) > 1 ? "ranks" : "rank");
+    fprintf(w->to, "    waits for %s%s ", calls_any(c) ? "any of " : "", count_chosen(w, chosen) > 1 ? "ranks" : "rank");
     write_ranks(w, chosen);
     fprintf(w->to, "\n");
     free(chosen);
@@ -426,10 +447,16 @@ static void write_waiting(writer *w, int64_t rank, bool *missing) {
             longest = 1e-3 * (double)s->calls[i].milliseconds;
             what = s->calls[i].what;
         }
-    fprintf(w->to,
-            "mpixla: rank %lld has waited for %.1f s in a call, longer than MPIXLA_TIMEOUT=%g allows, so the whole job "
-            "ends.\n  It waits in %s.\n",
-            (long long)rank, longest, w->limit, what);
+    fprintf(w->to, "mpixla: rank %lld has waited for %.1f s in a call", (long long)rank, longest);
+    if (w->reason == REPORT_IN_VAIN)
+        fprintf(w->to, " for a rank that is at the end of its script, so the whole job ends.\n");
+    else if (w->reason == REPORT_WORD)
+        fprintf(w->to,
+                ", and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that waits for so long, and 0 turns this "
+                "off.\n");
+    else
+        fprintf(w->to, ", longer than MPIXLA_TIMEOUT=%g allows, so the whole job ends.\n", w->limit);
+    fprintf(w->to, "  It waits in %s.\n", what);
     if (!rank_lacks(ranks, rank, w->lacks)) {
         fprintf(w->to, "  All ranks that the call takes have come to it, and yet it does not end.\n");
     } else {
@@ -489,12 +516,13 @@ static void write_all(writer *w, int64_t rank) {
     free(missing);
 }
 
-char *report_write(const report_ranks *ranks, int64_t rank, double limit) {
+char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason, double limit) {
     char *text = NULL;
     size_t bytes = 0, n = (size_t)ranks->n;
     writer w = {.ranks = ranks,
                 .n = ranks->n,
                 .limit = limit,
+                .reason = reason,
                 .to = open_memstream(&text, &bytes),
                 .lacks = calloc(n, sizeof *w.lacks),
                 .seen = calloc(n, sizeof *w.seen),

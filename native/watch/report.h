@@ -18,8 +18,15 @@ int report_is_stuck(const report_ranks *ranks, int64_t rank);
  * they run, but not for those. */
 int report_has_lost(const report_ranks *ranks);
 
-/* The report of a rank whose call has waited for longer than the limit, in seconds; or that is in no call, and at its
- * end. The caller frees it; NULL where there is no memory. */
-char *report_write(const report_ranks *ranks, int64_t rank, double limit);
+/* Whether a call of this rank can never end: it takes a rank that has left, and has not come. Who has left may have
+ * sent a message before, which must have had the time to arrive. Ranks that are not HERE have not left. */
+int report_is_in_vain(const report_ranks *ranks, int64_t rank);
+
+/* Why a rank reports: its call has waited for longer than the limit, which is also for a rank in no call that waits at
+ * its end; for longer than that of a word, and goes on; or it waits in vain. */
+typedef enum report_reason { REPORT_LIMIT, REPORT_WORD, REPORT_IN_VAIN } report_reason;
+
+/* The report of a rank, with the limit in seconds. The caller frees it; NULL where there is no memory. */
+char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason, double limit);
 
 #endif

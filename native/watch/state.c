@@ -239,6 +239,7 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write(w, facts->rank);
     wire_write(w, STATE_HERE);
     wire_write(w, facts->ended);
+    wire_write(w, facts->left);
     wire_write(w, facts->percent);
     wire_write_text(w, facts->where);
     wire_write_text(w, facts->python);
@@ -288,6 +289,7 @@ int state_read(state *s, wire_reader *r) {
     *s = (state){.rank = wire_read(r)};
     s->presence = wire_read(r);
     s->ended = wire_read(r);
+    s->left = wire_read(r);
     s->percent = wire_read(r);
     s->where = wire_read_text(r);
     s->python = wire_read_text(r);

@@ -60,6 +60,7 @@ typedef struct state {
     int64_t rank; /* in MPI_COMM_WORLD */
     int64_t presence;
     int64_t ended;      /* it is at the end of its script */
+    int64_t left;       /* milliseconds since it has come to MPI_Finalize and makes no call any more; -1: it has not */
     int64_t percent;    /* of a processor that it used lately; -1: unknown */
     const char *where;  /* "process 12 on host node1"; "" */
     const char *python; /* lines of its Python threads; "" */
@@ -76,7 +77,7 @@ typedef struct state {
 /* What is not in the calls, and for how long each thread has waited in its own (0 for the first thread that ever made
  * a call; there may be fewer), nanoseconds. */
 typedef struct state_facts {
-    int64_t rank, ended, percent;
+    int64_t rank, ended, left, percent;
     const char *where, *python;
     const int64_t *waited;
     int64_t threads;

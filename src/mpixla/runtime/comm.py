@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from . import arrival, native, settings
+from . import arrival, native
 from .mpi import MPI
 from .words import kind_of
 
@@ -223,8 +223,7 @@ def comm_of(comm: Any) -> Comm:
     if known is None:
         _forget_freed()
         known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
-        if settings.reports:
-            _tell_members(number, comm)
+        _tell_members(number, comm)
     return known
 
 

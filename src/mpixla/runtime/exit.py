@@ -168,4 +168,3 @@ def _end() -> None:
         if _aborts and _can_abort():
             _abort("ends with a failed call that nobody has looked at")
         native.lib.mpixla_exit_badly()
-    timeout.leave()

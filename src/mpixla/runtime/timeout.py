@@ -1,11 +1,10 @@
-"""The time limit, ``MPIXLA_TIMEOUT``: what the C library (native/watch/deadline.c) needs of Python for its reports."""
+"""Waiting ranks and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python for its reports."""
 
 import linecache
 import os
 import platform
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,38 +19,40 @@ from .private_jax import is_user_file
 from .sites import short_name
 
 _LINES = 8  # of a thread
-_BAD = -1.0
+_WORD = 60.0  # seconds after which a wait is told, where there is no limit
+# What ranks ask for that do not name a time; the greatest of all ranks counts.
+_BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
-_limit = 0.0
+_watches = False
 
 
 def install() -> None:
-    """Starts what watches the calls, on all ranks together, if any of them is asked for a time limit.
+    """Starts what watches the calls, on all ranks together, unless none of them wants it.
 
     Raises:
         ValueError: on all ranks, if the variable is no time on one of them.
     """
-    global _limit
+    global _watches
     comm = get_default_comm()
     wanted = settings.time_limit()
-    mine = _BAD if wanted is None else wanted
+    mine = _BAD if wanted is None else wanted if settings.TIMEOUT in os.environ else _UNSET
     bounds = np.array([-mine, mine])
     comm.Allreduce(MPI.IN_PLACE, bounds, MPI.MAX)
-    least, _limit = -float(bounds[0]), float(bounds[1])
+    least, most = -float(bounds[0]), float(bounds[1])
     if least == _BAD:
-        _limit = 0.0
         raise ValueError(
             f"{settings.TIMEOUT} must be a number of seconds greater than 0, or 0 for no limit, on every rank; on this "
             f"one it is {os.environ.get(settings.TIMEOUT)!r}."
         )
-    if not _limit:
+    if most == _OFF or comm.Get_size() == 1 and most == _UNSET:
         return
-    if least != _limit and comm.Get_rank() == 0:
+    _watches = True
+    limit = 0.0 if most == _UNSET else most
+    if limit and least != most and comm.Get_rank() == 0:
         sys.stderr.write(
-            f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {_limit:g} s. Let "
+            f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {limit:g} s. Let "
             "mpirun pass the variable on to all of them.\n"
         )
-    settings.reports = True
     processes = comm.allgather((_host(), platform.node() or "an unnamed host", os.getpid()))
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
@@ -60,20 +61,14 @@ def install() -> None:
         duplicate = MPI.COMM_WORLD.Dup()  # never freed: the other ranks may not be there any more
         duplicate.Set_name("mpixla time limit")
         channel = native.handle_of(duplicate)
-    native.check(native.lib.mpixla_timeout_set(_limit, channel, table, len(table)))
+    native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
     threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
 
 
 def script_ended() -> None:
     """Says that the program has come to its end, for the reports of ranks that wait for it."""
-    if _limit:
+    if _watches:
         native.lib.mpixla_timeout_ended()
-
-
-def leave() -> None:
-    """Waits until all ranks have come to their end: until then they may ask where this one is."""
-    while _limit and not native.lib.mpixla_timeout_leave():
-        time.sleep(0)
 
 
 def _host() -> str:
