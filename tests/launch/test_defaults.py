@@ -1,0 +1,217 @@
+"""With no option set: ranks that disagree and waits that cannot end are told, and right programs hear nothing."""
+
+import re
+
+import pytest
+
+BEGINNING = """
+    import atexit, os, sys, time
+    from mpi4py import MPI
+    BEFORE
+    import jax, jax.numpy as jnp, numpy as np
+    import mpixla
+    world = MPI.COMM_WORLD
+    rank, size = world.Get_rank(), world.Get_size()
+    odd = rank == 1
+    x = jnp.arange(4.0)
+"""
+
+DISAGREE = {
+    "data type": ("x.astype(int) if odd else x", "mpixla.allreduce(x, op=MPI.SUM)", "the data type"),
+    "precision": ("x.astype(jnp.float16) if odd else x", "mpixla.allgather(x)", "the data type"),
+    "shape": ("x[:3] if odd else x", "mpixla.allreduce(x, op=MPI.SUM)", "the count"),
+    "root of gather": ("x", "mpixla.gather(x, rank)", "the root"),
+    "root of reduce": ("x", "mpixla.reduce(x, MPI.SUM, rank)", "the root"),
+    "root of bcast": ("x", "mpixla.bcast(x, rank)", "the root"),
+    "template of scatter": ("jnp.zeros((2, 2)) if rank == 0 else x[:3]", "mpixla.scatter(x, 0)", "the count"),
+    "order": ("x", "(mpixla.bcast(x, 0) if odd else mpixla.allreduce(x, op=MPI.SUM))", "the operation"),
+    "start": ("x[:3] if odd else x", "mpixla.wait(mpixla.iallreduce(x, op=MPI.SUM))", "the count"),
+    "neighbours": (
+        "x",
+        "mpixla.alltoallv(x[:2], [1, 1], [2, 1] if odd else [1, 1])",
+        "What one rank sends to another, the other must expect",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ["eager", "jit"])
+@pytest.mark.parametrize("name", DISAGREE)
+def test_ranks_that_disagree(job, name, how):
+    given, call, differ = DISAGREE[name]
+    wrap = {"eager": "", "jit": "jax.jit"}[how]
+    done = job(
+        2,
+        BEGINNING.replace("BEFORE", "")
+        + f"""
+    mpixla.barrier()
+    x = {given}
+    y = {wrap}(lambda x: {call})(x)
+    print(y)
+    """,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert not done.stdout
+    assert differ in done.stderr
+    line = 1 + BEGINNING.count("\n") + 3
+    ranks = re.findall(rf"^  ranks? (\d)\D.* at script\.py:{line}\b", done.stderr, re.MULTILINE)
+    assert {"0", "1"} <= set(ranks), done.stderr
+
+
+def test_each_eager_line_is_named_though_all_share_a_program(job):
+    done = job(
+        2,
+        BEGINNING.replace("BEFORE", "")
+        + """
+    big = jax.jit(lambda a: a @ a @ a)(jnp.ones((1000, 1000)))  # still computes when it is sent
+    mpixla.allreduce(big, op=MPI.SUM)
+    if odd:
+        mpixla.allreduce(big[:3], op=MPI.SUM)
+    else:
+        mpixla.allreduce(big[:4], op=MPI.SUM)
+    """,
+        check=False,
+    )
+    line = BEGINNING.count("\n") + 5
+    assert re.search(rf"^  rank 0: .* at script\.py:{line + 2}\n  rank 1: .* at script\.py:{line}\n", done.stderr, re.M)
+
+
+def test_a_refused_call_is_none(job):
+    """A rank that catches what its call was refused for is not one call ahead of the others."""
+    done = job(
+        2,
+        BEGINNING.replace("BEFORE", "")
+        + """
+    gone = MPI.COMM_SELF.Dup()
+    f = jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM, comm=gone))
+    f(x)
+    gone.Free()
+    step = jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))
+    for i in range(140):
+        if odd and i % 3 == 0:
+            try:
+                jax.block_until_ready(f(x))
+            except Exception:
+                pass
+            else:
+                raise AssertionError("a freed communicator was used")
+        x = step(x) / size
+    np.testing.assert_array_equal(x, np.arange(4.0))
+    """,
+    )
+    assert done.stderr == ""
+
+
+def test_off(job):
+    done = job(2, BEGINNING.replace("BEFORE", "") + "mpixla.gather(x, rank)", check=False, MPIXLA_CHECK="0")
+    assert "do not agree" not in done.stderr
+
+
+IN_VAIN = {
+    "collective": "if rank == 0: print(mpixla.allreduce(x, op=MPI.SUM))",
+    "exit": """
+    if odd: sys.exit("no input file")
+    print(jax.jit(lambda x: mpixla.bcast(x, 1))(x))
+    """,
+    "receive": "if rank == 0: print(mpixla.recv(x, source=1))",
+    "send": "if rank == 0: mpixla.send(jnp.ones(1 << 22), dest=1)",
+    "any source": "if rank == 0: print(mpixla.recv(x))",
+    "started": "if rank == 0: print(mpixla.wait(mpixla.iallreduce(x, op=MPI.SUM)))",
+    "sub-communicator": """
+    pair = world.Split(rank // 2)
+    if odd: sys.exit()
+    print(mpixla.allreduce(x, op=MPI.SUM, comm=pair))
+    """,
+}
+
+
+@pytest.mark.parametrize("name", IN_VAIN)
+def test_waiting_for_a_rank_that_has_ended(job, name):
+    done = job(
+        2, BEGINNING.replace("BEFORE", "") + f"\n    mpixla.barrier()\n    {IN_VAIN[name]}\n", check=False, timeout=100
+    )
+    assert done.returncode != 0
+    assert not done.stdout
+    assert done.stderr.count("so the whole job ends") == 1, done.stderr
+    assert re.search(
+        r"mpixla: rank 0 has waited for .* for a rank that is at the end of its script.*\n  It waits in MPI_.* at "
+        r"script\.py:\d+.*\.\n  Rank 1 has not come: it is at the end of its script\.",
+        done.stderr,
+    ), done.stderr
+
+
+RIGHT = {
+    "ends apart": "time.sleep(8 * odd)",
+    "works on": """
+    pair = MPI.COMM_SELF.Dup()
+    for i in range(8 * odd):
+        time.sleep(1)
+        mpixla.allreduce(x, op=MPI.SUM, comm=pair)
+    """,
+    "last messages": """
+    if rank == 0:
+        requests = [mpixla.isend(jnp.full(1 << 20, 7.0), dest=1), world.isend("hello", dest=1)]
+        mpixla.wait(requests[0])
+    else:
+        time.sleep(6)
+        assert (mpixla.recv(jnp.zeros(1 << 20), source=0) == 7).all()
+        assert world.recv(source=0) == "hello"
+    """,
+    "exit handlers": """
+    if odd:
+        time.sleep(1)
+        assert mpixla.recv(x, source=0, comm=world)[3] == 3
+        world.send("and back", dest=0)
+    """,
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs(job, name):
+    handler = """
+    def at_the_end():  # before mpixla's own handlers, so it runs after them
+        if MPI.COMM_WORLD.Get_rank() == 0:
+            time.sleep(4)
+            MPI.COMM_WORLD.Send(np.arange(4, dtype=np.float32), dest=1)
+            assert MPI.COMM_WORLD.recv(source=1) == "and back"
+    import numpy as np
+    atexit.register(at_the_end)
+    """
+    begin = BEGINNING.replace("BEFORE", handler if name == "exit handlers" else "")
+    done = job(2, begin + f"\n    mpixla.barrier()\n    {RIGHT[name]}\n")
+    assert done.stderr == ""
+
+
+@pytest.mark.long
+def test_a_word(job):
+    """Said once, by the lowest rank that waits, and the job goes on."""
+    done = job(
+        3,
+        BEGINNING.replace("BEFORE", "")
+        + """
+    mpixla.barrier()
+    if rank == 2:
+        time.sleep(66)
+    print(mpixla.allreduce(x, op=MPI.SUM)[1])
+    """,
+    )
+    assert done.stdout.split() == ["3.0"] * 3
+    assert done.stderr.count("goes on waiting") == 1
+    assert re.search(r"mpixla: rank 0 has waited for 6\d\.\d s in a call, and goes on waiting", done.stderr)
+    assert "Rank 2 has not come: it is in no call of mpixla" in done.stderr
+    assert "time.sleep(66)" in done.stderr
+
+
+@pytest.mark.long
+def test_no_word(job):
+    done = job(
+        2,
+        BEGINNING.replace("BEFORE", "")
+        + """
+    if odd:
+        time.sleep(66)
+    mpixla.barrier()
+    """,
+        MPIXLA_TIMEOUT="0",
+    )
+    assert done.stderr == ""
