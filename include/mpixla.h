@@ -222,9 +222,10 @@ MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
 /* From now on calls are compared between the ranks that make them, and those that do not fit are refused on all of
  * these: "lines" compares all, "calls" all but the lines of the user's source, "first" so the first 64 collective calls
- * of each communicator and those whose number is a power of two, "off" nothing. Off before the first call; call it
- * before any handler runs, on all ranks. */
-MPIXLA_API int mpixla_check_set(const char *mode);
+ * of each communicator and those whose number is a power of two, "off" nothing. What ranks tell each other where they
+ * differ travels on `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but mpixla_timeout_set. Off before the
+ * first call; call it before any handler runs, on all ranks. */
+MPIXLA_API int mpixla_check_set(const char *mode, mpixla_handle comm);
 /* Compares messages on this communicator from now on, not only from its first collective call on. All its processes
  * must call it. */
 MPIXLA_API int mpixla_check_join(int64_t comm);

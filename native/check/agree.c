@@ -3,46 +3,78 @@
  * a blocking call, so that a rank that starts a call and one that makes it are compared as well. A rank that has
  * started a call cannot take it back: so the others start another one in its place, which sends and receives nothing,
  * and ranks are still in step.
+ *
+ * What each rank wants travels in messages on a communicator of the library's, so that it depends on no order of calls:
+ * a rank may learn of a difference long before another one waits for what it has started. Whoever waits here moves all
+ * that is under way, on whatever communicator, since the others may wait for that.
  */
 #include "check/agree.h"
 
+#include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "check/wanted.h"
 #include "mpi/reduction.h"
 
-/* A number and its complement: of both the maximum over all ranks. */
+/* Nanoseconds that a rank which knows of a difference waits to hear what the others want. */
+#define TELL_PATIENCE INT64_C(5000000000)
+
+/* Of these the maximum over all ranks: a number, its complement, and what tells the communicator from others on all its
+ * ranks, of which rank 0 alone knows more than 0. */
+enum { NUMBER, COMPLEMENT, COMMUNICATOR, WORDS };
 typedef struct words {
-    uint64_t mine[2], most[2];
+    uint64_t mine[WORDS], most[WORDS];
     mpi_request request;
 } words;
 
+typedef enum phase { COMPARING, TELLING, SETTLED } phase;
+
+/* What goes to another rank, and comes from it. */
+typedef struct teller {
+    mpi_request sent, coming;
+    int is_sent, is_coming; /* they are not done */
+    wanted other;           /* with an empty `call` until it has come */
+} teller;
+
 typedef struct agreement {
+    comm_entry *entry;
+    phase phase;
     words words;
     wanted mine;
-    int64_t sequence;
-    int settled, code;
+    teller *tellers; /* by rank, from TELLING on */
+    int64_t sequence, until;
+    int code;
     char *refusal; /* NULL: all want the same */
     struct agreement *next;
 } agreement;
 
-static int words_start(const comm_entry *entry, uint64_t number, words *w) {
-    w->mine[0] = number;
-    w->mine[1] = ~number;
-    return mpi_get()->small->iallreduce(w->mine, w->most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
-                                        entry->handle, &w->request);
+static mpixla_handle channel; /* 0: there is none */
+static agreement *under_way;  /* of all threads */
+static atomic_int in_under_way;
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* held by who looks at them */
+
+void agree_channel_set(mpixla_handle comm) {
+    channel = comm;
 }
 
-static int words_wait(words *w, int *agree) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    int code = mpi_get()->wait(&w->request, status);
-    *agree = w->most[0] == ~w->most[1];
-    return code;
+static int words_start(const comm_entry *entry, uint64_t number, words *w) {
+    w->mine[NUMBER] = number;
+    w->mine[COMPLEMENT] = ~number;
+    w->mine[COMMUNICATOR] = entry->rank == 0 ? (uint64_t)(mpi_get()->world_rank + 1) << 32 | (uint64_t)entry->number : 0;
+    return mpi_get()->small->iallreduce(w->mine, w->most, WORDS, dtype_find(FFI_U64)->handle,
+                                        *reduction_named("MPI_MAX"), entry->handle, &w->request);
+}
+
+static int words_agree(const words *w) {
+    return w->most[NUMBER] == ~w->most[COMPLEMENT];
 }
 
 /* The report */
@@ -59,19 +91,34 @@ __attribute__((format(printf, 2, 3))) static void add(text *t, const char *forma
     va_end(arguments);
 }
 
+static const wanted *wanted_by(const agreement *a, int rank) {
+    return &a->tellers[rank].other;
+}
+
+static int is_known(const agreement *a, int rank) {
+    return wanted_by(a, rank)->call[0] != '\0';
+}
+
+/* What differs between two ranks. Those that have not told differ in nothing from each other, and in all from the rest.
+ */
+static int differ(const agreement *a, int i, int j) {
+    if (!is_known(a, i) || !is_known(a, j)) return is_known(a, i) != is_known(a, j) ? WANTED_OPERATION : 0;
+    return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
+}
+
 /* "ranks 0, 2 and 5 to 7": those that want what `first` wants. */
-static void add_ranks(text *t, const wanted *all, int size, int first) {
+static void add_ranks(text *t, const agreement *a, int first) {
     enum { SHOWN = 6 };
-    int shown = 0, pending = -1, members = 0;
-    for (int i = first; i < size; i++) members += wanted_differ(&all[i].facts, &all[first].facts) == 0;
+    int size = a->entry->size, shown = 0, pending = -1, members = 0;
+    for (int i = first; i < size; i++) members += differ(a, i, first) == 0;
     add(t, members == 1 ? "rank" : "ranks");
     for (int i = first; i < size; i++) {
-        if (wanted_differ(&all[i].facts, &all[first].facts) != 0) continue;
+        if (differ(a, i, first) != 0) continue;
         int end = i;
-        while (end + 1 < size && wanted_differ(&all[end + 1].facts, &all[first].facts) == 0) end++;
+        while (end + 1 < size && differ(a, end + 1, first) == 0) end++;
         if (end == i + 1) end = i;
         for (pending = end + 1; pending < size; pending++)
-            if (wanted_differ(&all[pending].facts, &all[first].facts) == 0) break;
+            if (differ(a, pending, first) == 0) break;
         if (++shown > SHOWN) {
             add(t, " and others");
             return;
@@ -82,37 +129,45 @@ static void add_ranks(text *t, const wanted *all, int size, int first) {
     }
 }
 
-static int anybody_starts(const wanted *all, int size) {
+/* Who has not told yet has started its call: who makes one tells at once. */
+static int anybody_starts(const agreement *a) {
     int found = 0;
-    for (int i = 0; i < size; i++) found |= all[i].starts != 0;
+    for (int i = 0; i < a->entry->size; i++) found |= wanted_by(a, i)->starts != 0 || !is_known(a, i);
     return found;
 }
 
-static void report(const comm_entry *entry, const wanted *all, int size, int64_t sequence, char *into, size_t bytes) {
+static void report(const agreement *a, char *into, size_t bytes) {
     enum { SHOWN = 4 };
+    const int size = a->entry->size;
     text t = {.at = into, .bytes = bytes};
     int differences = 0, groups = 0;
     char what[128];
     add(&t, "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on their collective call number %lld:",
-        mpi_get()->world_rank, entry->name, (long long)sequence + 1);
+        mpi_get()->world_rank, a->entry->name, (long long)a->sequence + 1);
     for (int i = 0; i < size; i++) {
         int known = 0;
-        for (int j = 0; j < i && !known; j++) known = wanted_differ(&all[i].facts, &all[j].facts) == 0;
+        for (int j = 0; j < i && !known; j++) known = differ(a, i, j) == 0;
         if (known) continue;
-        for (int j = 0; j < i; j++) differences |= wanted_differ(&all[i].facts, &all[j].facts);
+        for (int j = 0; j < i; j++)
+            if (is_known(a, i) && is_known(a, j)) differences |= differ(a, i, j);
         if (++groups > SHOWN) continue;
+        const wanted *w = wanted_by(a, i);
         add(&t, "\n  ");
-        add_ranks(&t, all, size, i);
-        add(&t, ": %s, %s%s", all[i].call, all[i].line[0] ? "at " : "at an unknown line", all[i].line);
+        add_ranks(&t, a, i);
+        if (is_known(a, i))
+            add(&t, ": %s, %s%s", w->call, w->line[0] ? "at " : "at an unknown line", w->line);
+        else
+            add(&t, ": another call, which they have started and do not wait for yet");
     }
     if (groups > SHOWN) add(&t, "\n  and %d more kinds of calls", groups - SHOWN);
     wanted_name(differences, what, sizeof what);
-    add(&t, "\nThey differ in %s. ", what);
+    add(&t, "\n");
+    if (differences) add(&t, "They differ in %s. ", what);
     if (differences == WANTED_LINE)
         add(&t, "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. ");
     else
         add(&t, "All ranks must make the same collective calls in the same order. ");
-    add(&t, anybody_starts(all, size) ? "No rank gets a result of this call." : "No rank has made this call.");
+    add(&t, anybody_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
 }
 
 typedef struct replacement {
@@ -121,6 +176,8 @@ typedef struct replacement {
     char sent, received; /* MPICH refuses one address for both */
     int zeros[];
 } replacement;
+
+static _Atomic(replacement *) replaced;
 
 /* What takes the place of a call that others have started and that this rank has not. It must not receive what they
  * send: Open MPI 5 writes all of a message that is too long. Nobody ever waits for it, and so MPI keeps its memory.
@@ -138,122 +195,218 @@ static int replace(const comm_entry *entry) {
         free(one);
         return code;
     }
-    check_state *s = atomic_load(&entry->checks);
-    one->next = s->replaced;
-    s->replaced = one;
+    one->next = atomic_load(&replaced);
+    while (!atomic_compare_exchange_weak(&replaced, &one->next, one)) continue;
     return 0;
 }
 
-/* All ranks are here, and know that they disagree. Returns MPI_REFUSED with error_set, or MPI's error code. */
-static int tell(const comm_entry *entry, const wanted *mine, int64_t sequence) {
-    const int size = entry->size;
-    wanted *all = malloc((size_t)size * sizeof *all);
-    mpixla_handle byte = dtype_find(FFI_U8)->handle;
-    int64_t bytes = (int64_t)sizeof *mine;
-    if (!all) { /* the others wait, and cannot be told */
+/* Telling. All ranks know that they disagree, or will. */
+
+static int tag_of(const agreement *a) {
+    enum { FIRST_TAG = 2, TAGS = 30000 }; /* MPI has 32768 at least; watch/post.c uses 1 */
+    return FIRST_TAG + (int)(wanted_mix(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
+}
+
+/* Returns MPI's error code, or MPI_REFUSED with error_set. */
+static int tell(agreement *a) {
+    const comm_entry *entry = a->entry;
+    const int *members = atomic_load(&a->entry->members);
+    const mpi_counted *mpi = mpi_get()->small;
+    const mpixla_handle byte = dtype_find(FFI_U8)->handle;
+    const int64_t bytes = (int64_t)sizeof a->mine;
+    int code = 0;
+    a->phase = TELLING;
+    a->until = clock_now() + TELL_PATIENCE;
+    a->tellers = calloc((size_t)entry->size, sizeof *a->tellers);
+    if (!a->tellers) { /* the others wait, and cannot be told */
         (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
         return MPI_REFUSED;
     }
-    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, entry->handle);
-    if (code == 0 && !mine->starts && anybody_starts(all, size)) code = replace(entry);
-    if (code == 0) {
-        char what[ERROR_BYTES];
-        report(entry, all, size, sequence, what, sizeof what);
-        (void)error_set("%s", what);
-        code = MPI_REFUSED;
+    a->tellers[entry->rank].other = a->mine;
+    for (int i = 0; channel && members && i < entry->size && code == 0; i++) {
+        teller *t = &a->tellers[i];
+        if (i == entry->rank || members[i] < 0) continue; /* of another MPI_COMM_WORLD */
+        code = mpi->isend(&a->mine, bytes, byte, members[i], tag_of(a), channel, &t->sent);
+        t->is_sent = code == 0;
+        if (code == 0) code = mpi->irecv(&t->other, bytes, byte, members[i], tag_of(a), channel, &t->coming);
+        t->is_coming = t->is_sent && code == 0;
     }
-    free(all);
     return code;
 }
 
-/* Calls that complete */
-
-int agree_now(check_state *s, const frame *f) {
-    const comm_entry *entry = s->entry;
-    int lines = check_mode_get() == CHECK_LINES, agree = 1;
-    if (entry->size == 1) return 0;
-    agree_settle(s);
-    const wanted_facts facts = wanted_facts_of(f, lines);
-    words w;
-    int code = words_start(entry, wanted_hash(&facts), &w);
-    if (code == 0) code = words_wait(&w, &agree);
-    if (code != 0 || agree) return code;
-    wanted mine;
-    wanted_fill(&mine, f, lines);
-    return tell(entry, &mine, f->sequence);
+/* Sets `*busy` to 0 once the request is done; returns MPI's error code. */
+static int request_move(mpi_request *request, int *busy) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int done = 0, code = *busy ? mpi_get()->test(request, &done, status) : 0;
+    if (done || code != 0) *busy = 0;
+    return code;
 }
 
-/* Calls that start */
+/* Returns MPI's error code; `*coming` is how many have yet to tell, `*busy` for how many MPI has work. */
+static int tellers_move(agreement *a, int *coming, int *busy) {
+    int code = 0;
+    *coming = *busy = 0;
+    for (int i = 0; i < a->entry->size; i++) {
+        teller *t = &a->tellers[i];
+        int failed = request_move(&t->coming, &t->is_coming);
+        if (failed == 0) failed = request_move(&t->sent, &t->is_sent);
+        if (failed != 0) code = failed;
+        *coming += t->is_coming;
+        *busy += t->is_coming || t->is_sent;
+    }
+    return code;
+}
 
-static void settle(check_state *s, agreement *a) {
-    int agree = 1;
-    s->first = a->next;
-    if (!s->first) s->last = NULL;
-    a->settled = 1;
-    a->code = words_wait(&a->words, &agree);
-    if (a->code != 0 || agree) return;
-    a->code = tell(s->entry, &a->mine, a->sequence);
-    if (a->code != MPI_REFUSED) return;
+static void settle(agreement *a, int code) {
+    a->phase = SETTLED;
+    a->code = code;
+    if (code != MPI_REFUSED) return;
     a->refusal = malloc(ERROR_BYTES);
     if (a->refusal) snprintf(a->refusal, ERROR_BYTES, "%s", error_get());
 }
 
-void agree_settle(check_state *s) {
-    while (s->first) settle(s, s->first);
+static int conclude(const agreement *a) {
+    char what[ERROR_BYTES];
+    int code = !a->mine.starts && anybody_starts(a) ? replace(a->entry) : 0;
+    if (code != 0) return code;
+    report(a, what, sizeof what);
+    (void)error_set("%s", what);
+    return MPI_REFUSED;
 }
 
-struct agreement *agree_start(check_state *s, const frame *f, int *code) {
-    int lines = check_mode_get() == CHECK_LINES;
+/* Goes on with it as far as that waits for nobody. */
+static void move(agreement *a) {
+    int code = 0, coming = 1, busy = 1;
+    if (a->phase == COMPARING) {
+        code = request_move(&a->words.request, &busy);
+        if (code == 0 && busy) return;
+        if (code == 0 && !words_agree(&a->words)) code = tell(a);
+        if (code != 0 || a->phase == COMPARING) settle(a, code);
+    }
+    if (a->phase == TELLING) {
+        code = tellers_move(a, &coming, &busy);
+        if (code != 0 || coming == 0 || clock_now() >= a->until) settle(a, code != 0 ? code : conclude(a));
+    }
+}
+
+/* That is under way */
+
+static agreement *agreement_new(comm_entry *entry, const frame *f) {
     agreement *a = calloc(1, sizeof *a);
-    *code = 0;
     if (!a) {
         (void)error_set("out of memory for the check of %s", f->shape->mpi_name);
         return NULL;
     }
-    wanted_fill(&a->mine, f, lines);
+    a->entry = entry;
     a->sequence = f->sequence;
-    *code = words_start(s->entry, wanted_hash(&a->mine.facts), &a->words);
-    if (*code != 0) {
-        free(a);
-        return NULL;
-    }
-    if (s->last)
-        s->last->next = a;
-    else
-        s->first = a;
-    s->last = a;
+    wanted_fill(&a->mine, f, check_mode_get() == CHECK_LINES);
     return a;
 }
 
-int agree_wait(check_state *s, struct agreement *a) {
-    while (!a->settled) settle(s, s->first);
+static void agreement_add(agreement *a) {
+    pthread_mutex_lock(&moving);
+    a->next = under_way;
+    under_way = a;
+    atomic_fetch_add(&in_under_way, 1);
+    pthread_mutex_unlock(&moving);
+}
+
+/* With the lock. */
+static void agreement_take_out(agreement *a) {
+    agreement **at = &under_way;
+    while (*at != a) at = &(*at)->next;
+    *at = a->next;
+    atomic_fetch_sub(&in_under_way, 1);
+}
+
+/* One that is settled. What MPI still works with is MPI's for good. */
+static void agreement_free(agreement *a) {
+    int coming = 0, busy = 0;
+    if (a->tellers) (void)tellers_move(a, &coming, &busy);
+    if (busy) return;
+    free(a->refusal);
+    free(a->tellers);
+    free(a);
+}
+
+/* Calls that complete */
+
+int agree_now(comm_entry *entry, const frame *f) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    if (entry->size == 1) return 0;
+    const wanted_facts facts = wanted_facts_of(f, check_mode_get() == CHECK_LINES);
+    words w;
+    int is_alone = atomic_load(&in_under_way) == 0;
+    int code = words_start(entry, wanted_hash(&facts), &w);
+    if (code == 0 && is_alone) code = mpi_get()->wait(&w.request, status);
+    if (code != 0 || (is_alone && words_agree(&w))) return code;
+    agreement *a = agreement_new(entry, f);
+    if (!a) return MPI_REFUSED;
+    a->words = w;
+    if (is_alone) code = tell(a);
+    if (code != 0) settle(a, code);
+    agreement_add(a);
+    return agree_wait(a);
+}
+
+/* Calls that start */
+
+struct agreement *agree_start(comm_entry *entry, const frame *f, int *code) {
+    agreement *a = agreement_new(entry, f);
+    *code = a ? words_start(entry, wanted_hash(&a->mine.facts), &a->words) : 0;
+    if (a && *code != 0) {
+        free(a);
+        return NULL;
+    }
+    if (a) agreement_add(a);
+    return a;
+}
+
+int agree_wait(struct agreement *a) {
+    enum { SPINS = 2000, PAUSE_MILLISECONDS = 1 };
+    for (int looks = 0;; looks++) {
+        pthread_mutex_lock(&moving);
+        for (agreement *any = under_way; any; any = any->next) move(any);
+        int settled = a->phase == SETTLED;
+        if (settled) agreement_take_out(a);
+        pthread_mutex_unlock(&moving);
+        if (settled) break;
+        if (looks < SPINS)
+            (void)sched_yield();
+        else
+            clock_sleep(PAUSE_MILLISECONDS);
+    }
     int code = a->code;
     if (code == MPI_REFUSED)
         (void)error_set(
             "%s", a->refusal
                       ? a->refusal
                       : "the ranks do not agree on their collective call, and there was no memory to say on what");
-    free(a->refusal);
-    free(a);
+    agreement_free(a);
     return code;
 }
 
-int agree_end(check_state *s) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    while (s->first) {
-        agreement *a = s->first;
-        int done = 0;
-        if (mpi_get()->test(&a->words.request, &done, status) != 0) return 0;
-        if (!done) return 1;
-        s->first = a->next;
-        a->settled = 1;
-        if (a->words.most[0] == ~a->words.most[1]) continue;
-        if (tell(s->entry, &a->mine, a->sequence) == MPI_REFUSED) fprintf(stderr, "mpixla: %s\n", error_get());
+int agree_end(void) {
+    int unknown = 0;
+    pthread_mutex_lock(&moving);
+    for (agreement *a = under_way, *next; a; a = next) {
+        next = a->next;
+        move(a);
+        unknown += a->phase != SETTLED;
+        if (a->phase != SETTLED) continue;
+        if (a->refusal) fprintf(stderr, "mpixla: %s\n", a->refusal);
+        agreement_take_out(a);
+        agreement_free(a);
     }
-    return 0;
+    pthread_mutex_unlock(&moving);
+    return unknown;
 }
 
-/* What is not waited for is MPI's. */
-void agree_free(check_state *s) {
-    s->first = s->last = NULL;
+void agree_forget(const comm_entry *entry) {
+    pthread_mutex_lock(&moving);
+    for (agreement *a = under_way, *next; a; a = next) {
+        next = a->next;
+        if (a->entry == entry) agreement_take_out(a);
+    }
+    pthread_mutex_unlock(&moving);
 }

@@ -9,24 +9,25 @@
 #include "call/frame.h"
 #include "check/state.h"
 
+/* What ranks tell each other travels on this duplicate of MPI_COMM_WORLD, with tags from 2 on. Without it a report knows
+ * this rank's call alone. */
+void agree_channel_set(mpixla_handle comm);
+
 /* For a call that completes. All ranks return 0, or all MPI_REFUSED with error_set; or MPI's error code. */
-int agree_now(check_state *s, const frame *f);
+int agree_now(comm_entry *entry, const frame *f);
 
 /* For a call that starts: the comparison is started, and nobody waits. NULL with error_set, or with MPI's error code in
  * `*code`. What it returns agree_wait takes, and frees: once, before the call is waited for. That returns 0, MPI's
  * error code, or MPI_REFUSED with error_set. A call that is refused there was started all the same, so its memory is
  * MPI's for good. */
-struct agreement *agree_start(check_state *s, const frame *f, int *code);
-int agree_wait(check_state *s, struct agreement *a);
-
-/* Compares what is started, in the order in which it was started: all ranks must be about to make a collective call. */
-void agree_settle(check_state *s);
+struct agreement *agree_start(comm_entry *entry, const frame *f, int *code);
+int agree_wait(struct agreement *a);
 
 /* At the end of the process, until it returns 0: tells of what was started and never waited for, as far as it is known.
- * Returns whether the other ranks have yet to say what they want. */
-int agree_end(check_state *s);
+ * Returns for how many calls the other ranks have yet to say what they want. */
+int agree_end(void);
 
 /* At the end of the communicator: forgets what was started and is not compared yet, which is MPI's for good. */
-void agree_free(check_state *s);
+void agree_forget(const comm_entry *entry);
 
 #endif

@@ -15,7 +15,7 @@
 #define AGREE_PATIENCE INT64_C(30000000000)
 
 static void let_go(check_state *s) {
-    agree_free(s);
+    agree_forget(s->entry);
     message_free(s);
 }
 
@@ -24,11 +24,12 @@ void check_start(void (*tell)(const char *sentence)) {
     check_state_freed_by(let_go);
 }
 
-int mpixla_check_set(const char *mode) {
+int mpixla_check_set(const char *mode, mpixla_handle comm) {
     static const char *const names[] = {
         [CHECK_OFF] = "off", [CHECK_FIRST] = "first", [CHECK_CALLS] = "calls", [CHECK_LINES] = "lines"};
     for (int i = CHECK_OFF; i <= CHECK_LINES; i++)
         if (strcmp(mode, names[i]) == 0) {
+            agree_channel_set(comm);
             check_mode_set((check_mode)i);
             return 0;
         }
@@ -49,7 +50,7 @@ void mpixla_check_end(void) {
     const int64_t began = clock_now(), patience = message_patience();
     for (;;) {
         int64_t waited = clock_now() - began;
-        int unanswered = check_states_each(message_finish), unknown = check_states_each(agree_end);
+        int unanswered = check_states_each(message_finish), unknown = agree_end();
         if (!(unanswered && waited < patience) && !(unknown && waited < AGREE_PATIENCE)) return;
         clock_sleep(LOOK_MILLISECONDS);
     }
@@ -64,30 +65,30 @@ static int is_message(const frame *f) {
     return frame_has(f, ATTRIBUTE_DEST) || frame_has(f, ATTRIBUTE_SOURCE);
 }
 
-static int collective_begin(check_state *s, frame *f) {
+static int collective_begin(frame *f) {
+    check_state *s = are_messages_compared() ? check_state_of(f->communicator) : NULL;
     int code = 0;
-    if (are_messages_compared()) message_poll(s);
+    if (are_messages_compared() && !s) return MPI_REFUSED;
+    if (s) message_poll(s);
     if (f->shape->request == FRAME_STARTS) {
-        if (f->size > 1) f->checks[0] = agree_start(s, f, &code);
+        if (f->size > 1) f->checks[0] = agree_start(f->communicator, f, &code);
         return f->size > 1 && !f->checks[0] && code == 0 ? MPI_REFUSED : code;
     }
-    code = agree_now(s, f);
+    code = agree_now(f->communicator, f);
     if (code == 0 && f->size > 1 && tally_is_needed(f)) code = tally_compare(f);
-    return code == 0 && are_messages_compared() ? message_join(s) : code;
+    return code == 0 && s ? message_join(s) : code;
 }
 
 int check_begin(frame *f) {
     if (f->shape->request == FRAME_WAITS) return 0;
+    if (!is_message(f)) return collective_begin(f);
     check_state *s = check_state_of(f->communicator);
-    if (!s) return MPI_REFUSED;
-    return is_message(f) ? message_begin(s, f) : collective_begin(s, f);
+    return s ? message_begin(s, f) : MPI_REFUSED;
 }
 
 int check_wait(const frame *f) {
     const frame *started = f->started;
-    if (!started || is_message(started) || !started->checks[0]) return 0;
-    check_state *s = check_state_of(started->communicator);
-    return s ? agree_wait(s, started->checks[0]) : MPI_REFUSED;
+    return !started || is_message(started) || !started->checks[0] ? 0 : agree_wait(started->checks[0]);
 }
 
 int check_end(frame *f, int made, int code) {

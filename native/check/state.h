@@ -8,9 +8,7 @@
  * time uses a communicator, and so this. */
 typedef struct check_state {
     comm_entry *entry;
-    struct agreement *first, *last; /* started calls that are not compared yet (agree.h) */
-    struct replacement *replaced;   /* what took the place of calls of others (agree.c); its memory is MPI's */
-    struct courier *courier;        /* messages about messages (message.h); NULL before the first */
+    struct courier *courier; /* messages about messages (message.h); NULL before the first */
     struct check_state *next;
 } check_state;
 

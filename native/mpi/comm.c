@@ -86,6 +86,7 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     text_clean(entry.name);
     int64_t id = list_append(&comms, &entry);
     if (id < 0) return -1;
+    ((comm_entry *)list_find(&comms, id))->number = id;
     if (mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0) {
         atomic_store(&((comm_entry *)list_find(&comms, id))->alive, 0);
         return error_set("MPI_Comm_set_attr failed on this communicator");

@@ -324,6 +324,31 @@ except Exception as e:
     )
 
 
+@pytest.mark.parametrize("mode", ["1", ""])
+def test_started_on_two_communicators_and_waited_for_in_crossed_order(job, mode):
+    """Each rank waits for what the other one has started and does not wait for yet."""
+    code = f"""{PREAMBLE}
+ours = [MPI.COMM_WORLD.Dup() for _ in range(2)]
+a = mpixla.iallreduce(x[: 3 + rank], MPI.SUM, comm=ours[0])
+b = mpixla.iallreduce(x[: 5 + rank], MPI.SUM, comm=ours[1])
+for number in (1, 0) if odd else (0, 1):
+    try:
+        mpixla.wait([a, b][number]).block_until_ready()
+    except Exception as e:
+        print(f"<<{{number}} {{rank}} {{str(e)!r}}>>", flush=True)
+right(x)
+"""
+    done = job(2, code, MPIXLA_CHECK=mode)
+    for number, start in enumerate(["a = ", "b = "]):
+        (line,) = [i for i, text in enumerate(code.splitlines(), 1) if text.startswith(start)]
+        raised = raised_in(done, number)
+        assert set(raised) == {0, 1}
+        for text in raised.values():
+            for rank in (0, 1):
+                items = 3 + 2 * number + rank
+                assert re.search(rf"rank {rank}: MPI_Iallreduce of {items} items .* at script\.py:{line}\b", text)
+
+
 # Programs that are right, whatever they rely on.
 RIGHT = {
     "loops that all ranks leave together": """

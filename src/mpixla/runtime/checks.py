@@ -5,7 +5,7 @@ import os
 import numpy as np
 
 from . import native, settings
-from .comm import comm_of, get_default_comm
+from .comm import channel_of_reports, comm_of, get_default_comm
 from .mpi import MPI
 
 # What the environment may say, and how the C library calls it (native/check/state.h).
@@ -38,7 +38,9 @@ def install() -> None:
             "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
         )
     assert mode is not None
-    native.check(native.lib.mpixla_check_set(mode.encode()))
+    if mode == "off":
+        return
+    native.check(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
     if mode in ("calls", "lines"):
         for comm in (get_default_comm(), MPI.COMM_WORLD):
             native.check(native.lib.mpixla_check_join(comm_of(comm).id))

@@ -7,7 +7,7 @@ JAX finds the program that it compiled for them before.
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -189,6 +189,17 @@ def get_default_comm() -> MPI.Intracomm:
             _default = MPI.COMM_WORLD.Clone()
         _default.Set_name("mpixla default")
     return _default
+
+
+@cache
+def channel_of_reports() -> int:
+    """The handle of a duplicate of ``MPI.COMM_WORLD`` on which ranks tell each other what is wrong.
+
+    All ranks must call it at one time, first. It is never freed, since others may not be there any more.
+    """
+    channel = MPI.COMM_WORLD.Dup()
+    channel.Set_name("mpixla reports")
+    return native.handle_of(channel)
 
 
 def comm_of(comm: Any) -> Comm:

@@ -13,7 +13,7 @@ from types import FrameType
 import numpy as np
 
 from . import native, settings
-from .comm import get_default_comm
+from .comm import channel_of_reports, get_default_comm
 from .mpi import MPI
 from .private_jax import is_user_file
 from .sites import short_name
@@ -56,11 +56,7 @@ def install() -> None:
     processes = comm.allgather((_host(), platform.node() or "an unnamed host", os.getpid()))
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
-    channel = 0
-    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        duplicate = MPI.COMM_WORLD.Dup()  # never freed: the other ranks may not be there any more
-        duplicate.Set_name("mpixla time limit")
-        channel = native.handle_of(duplicate)
+    channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
     threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
 
