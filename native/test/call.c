@@ -250,7 +250,7 @@ static void array_append(call *c, int attribute, const char *name, int size) {
 static void call_clear(call *c) {
     memset(c, 0, sizeof *c);
     c->api = (ffi_api){.struct_size = sizeof c->api, .error_create = error_create};
-    c->frame.struct_size = sizeof c->frame;
+    c->frame.struct_size = offsetof(ffi_call_frame, future); /* as jaxlib says */
     c->frame.api = &c->api;
     c->frame.stage = FFI_STAGE_EXECUTE;
     for (int i = 0; i < CALL_SLOTS; i++) {

@@ -221,10 +221,6 @@ static void serves_many_threads(void) {
 static void calls_at_once_where_xla_cannot_wait(void) {
     static call c;
     make(&c, "barrier", FIXTURE_RANK0);
-    c.frame.struct_size = offsetof(ffi_call_frame, future);
-    CHECK_STR(call_run(&c), "");
-    CHECK(c.frame.future == NULL);
-    make(&c, "barrier", FIXTURE_RANK0);
     c.api.struct_size = offsetof(ffi_api, future_create);
     CHECK_STR(call_run(&c), "");
     CHECK(c.frame.future == NULL);

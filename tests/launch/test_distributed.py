@@ -543,6 +543,29 @@ def test_mesh_over_hosts(distributed):
     assert distributed(2, code).stdout.count("refused: Number of devices 2 must be") == 2
 
 
+def test_calls_are_made_by_threads_of_the_library(distributed):
+    """None of XLA's, nor the one that calls it, waits in MPI."""
+    done = distributed(
+        2,
+        """
+    import threading
+    from mpi4py import MPI
+    threads = set()
+
+    def add(a, b, _):
+        threads.add(threading.get_ident())
+        np.frombuffer(b, np.float32)[:] += np.frombuffer(a, np.float32)
+
+    op = MPI.Op.Create(add, commute=True)
+    x = jnp.arange(3.0, dtype=jnp.float32)
+    assert (mpixla.allreduce(x, op=op) == 2 * np.arange(3)).all()
+    assert threading.get_ident() not in threads
+    print("calls of it", len(threads))
+        """,
+    )
+    assert "calls of it 1" in done.stdout
+
+
 @pytest.mark.parametrize("n", RANKS)
 def test_gradients_through_both(distributed, n):
     """Against derivatives by hand, with types that say what varies and without."""
