@@ -309,6 +309,8 @@ typedef struct mpixla_process {
  * of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
 MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
+/* The file descriptor that reports are written to, if not standard error's. Before mpixla_timeout_set. */
+MPIXLA_API void mpixla_timeout_output_set(int file);
 /* For a thread of the front end, which is to say where its threads are: waits until that is wanted, and returns 1; 0
  * once nobody will ask again. */
 MPIXLA_API int mpixla_timeout_stack_wanted(void);

@@ -72,13 +72,14 @@ static struct {
     int64_t poll, later;        /* `later`: than rank 0, in what all ranks do at one time */
     mpixla_process *processes;
     int64_t ranks;
+    int output;           /* where reports go */
     int talks;            /* to other ranks */
     pthread_mutex_t lock; /* held while the thread works */
     pthread_cond_t changed;
     int has_left;
     int64_t leaving; /* since when; 0: not yet */
     atomic_int ended, stopped;
-} our = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} our = {.output = STDERR_FILENO, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Of the thread alone. */
 enum { AT_END = MOST_THREADS }; /* beside the threads: this process, which has ended, for those that have not */
@@ -374,7 +375,7 @@ static void name_silent(char *places) {
 static void write_all(const char *text) {
     size_t bytes = strlen(text);
     while (bytes > 0) {
-        ssize_t written = write(STDERR_FILENO, text, bytes);
+        ssize_t written = write(our.output, text, bytes);
         if (written < 0 && errno != EINTR && errno != EAGAIN) return;
         if (written < 0) continue;
         text += written;
@@ -556,6 +557,10 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
         if (!our.processes[i].host || !our.processes[i].name) return -1;
     }
     return 0;
+}
+
+void mpixla_timeout_output_set(int file) {
+    our.output = file;
 }
 
 int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes, int64_t count) {

@@ -1,5 +1,6 @@
 """Waiting ranks and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python for its reports."""
 
+import gc
 import linecache
 import os
 import platform
@@ -57,6 +58,7 @@ def install() -> None:
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
     channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
+    native.lib.mpixla_timeout_output_set(_standard_error())
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
     threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
 
@@ -65,6 +67,13 @@ def script_ended() -> None:
     """Says that the program has come to its end, for the reports of ranks that wait for it."""
     if _watches:
         native.lib.mpixla_timeout_ended()
+
+
+def _standard_error() -> int:
+    """The file descriptor that people read: pytest has put a file in its place, which it shows when a test has ended."""
+    kind = getattr(sys.modules.get("_pytest.capture"), "FDCapture", None)
+    captures = [x for x in gc.get_objects() if isinstance(x, kind)] if kind else []
+    return next((x.targetfd_save for x in captures if getattr(x, "targetfd", None) == 2), 2)
 
 
 def _host() -> str:
