@@ -126,6 +126,10 @@ def _calls(effort: Effort) -> Iterator[Row]:
         name = f"eager_{op}"
         peer = ask("mpi4jax", name)
         yield Row(section, f"eager {op} of 4 bytes", over, ask("mpixla", name), plain, target=3, peer=peer)
+    for name in ("sealed", "eager_allreduce"):
+        measured, off = ask("mpixla", name), ask("unwatched", name)
+        what = "mpixla.jit, one 4-byte allreduce" if name == "sealed" else "eager allreduce of 4 bytes"
+        yield Row(section, f"{what}, nothing set", "all turned off", measured, off)
     for op in ("allreduce", "sendrecv", "bcast"):
         grown = Measurement("mpixla", f"grow {op} {effort.grow_calls}")
         what = f"{effort.grow_calls:,} eager calls of {op}"
@@ -209,11 +213,12 @@ def _extremes(effort: Effort) -> Iterator[Row]:
         yield Row("MAX, in which NaN wins", what, over, mpixla, raw)
 
 
-# The contenders that are mpixla with a variable set.
+# The contenders that are mpixla with variables set.
 WATCHED = {
-    "checked": ("MPIXLA_CHECK", "1"),
-    "limited": ("MPIXLA_TIMEOUT", "300"),
-    "traced": ("MPIXLA_TRACE", "{folder}"),
+    "unwatched": {"MPIXLA_CHECK": "0", "MPIXLA_TIMEOUT": "0"},
+    "checked": {"MPIXLA_CHECK": "1"},
+    "limited": {"MPIXLA_TIMEOUT": "300"},
+    "traced": {"MPIXLA_TRACE": "{folder}"},
 }
 
 
@@ -222,8 +227,11 @@ def _watchers(effort: Effort) -> Iterator[Row]:
     section = "Checks, time limit and timeline"
     for size in (4, MIB):
         for op in ("allreduce", "sendrecv", "pingpong"):
-            for contender, (variable, _) in WATCHED.items():
-                watched, plain = (_chain(c, op, size, effort) for c in (contender, "mpixla"))
+            plain, off = (_chain(c, op, size, effort) for c in ("mpixla", "unwatched"))
+            yield Row(section, f"{op}, {size_name(size)}, nothing set", "all turned off", plain, off, kind="difference")
+            for contender in ("checked", "limited", "traced"):
+                (variable,) = WATCHED[contender]
+                watched = _chain(contender, op, size, effort)
                 what = f"{op}, {size_name(size)}, {variable}"
                 yield Row(section, what, "without", watched, plain, kind="difference")
         replicated, allreduce = (_chain("mpixla", op, size, effort) for op in ("assert_replicated", "allreduce"))

@@ -90,7 +90,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
     ]
     two = [*launch, str(RANKS), pinned]
     one = [*launch, "1", pinned, me, *worker, "mpixla", *tail]
-    watched = {name: {variable: value.format(folder=folder / name)} for name, (variable, value) in WATCHED.items()}
+    watched = {name: {k: v.format(folder=folder / name) for k, v in set_.items()} for name, set_ in WATCHED.items()}
     raw, nothing = str(args.raw.resolve()), str(args.nothing.resolve())
     jobs: dict[str, Job | str] = {
         "raw": job("raw", [*two, raw, "{socket}"]),

@@ -375,7 +375,9 @@ def test_while_pytest_captures(job, tmp_path):
         "        mpixla.barrier()\n"
         "    time.sleep(100)\n"
     )
-    done = job(2, "import pytest, sys; sys.exit(pytest.main(['-q', sys.argv[1]]))", test, check=False, MPIXLA_TIMEOUT="2")
+    done = job(
+        2, "import pytest, sys; sys.exit(pytest.main(['-q', sys.argv[1]]))", test, check=False, MPIXLA_TIMEOUT="2"
+    )
     assert done.returncode != 0
     assert done.stderr.count("mpixla: rank 0 has waited for ") == 1
     assert "captured" not in done.stderr + done.stdout

@@ -23,8 +23,9 @@ from . import native, settings
 from .private_jax import exclude_from_user_frames, frames_of, is_user_file
 
 # Eager calls of one kind share a program, wherever they stand, which takes the line from the thread that calls it. XLA
-# runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls, which
-# are compared between the ranks, wait for their operands; and where reports are asked for, each line has a program.
+# runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls,
+# which are compared between the ranks, wait for their operands; and where reports are asked for, each line has a
+# program of its own.
 of_eager_calls = settings.reports
 _OF_THREAD = -1  # MPIXLA_SITE_OF_THREAD
 _FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/state.h

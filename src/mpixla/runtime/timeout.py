@@ -1,4 +1,4 @@
-"""Waiting ranks and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python for its reports."""
+"""Ranks that wait, and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python."""
 
 import gc
 import linecache
@@ -45,7 +45,7 @@ def install() -> None:
             f"{settings.TIMEOUT} must be a number of seconds greater than 0, or 0 for no limit, on every rank; on this "
             f"one it is {os.environ.get(settings.TIMEOUT)!r}."
         )
-    if most == _OFF or comm.Get_size() == 1 and most == _UNSET:
+    if most == _OFF or (most == _UNSET and comm.Get_size() == 1):
         return
     _watches = True
     limit = 0.0 if most == _UNSET else most
@@ -70,7 +70,7 @@ def script_ended() -> None:
 
 
 def _standard_error() -> int:
-    """The file descriptor that people read: pytest has put a file in its place, which it shows when a test has ended."""
+    """The file descriptor that people read, where pytest has put a file in its place to show it after a test."""
     kind = getattr(sys.modules.get("_pytest.capture"), "FDCapture", None)
     captures = [x for x in gc.get_objects() if isinstance(x, kind)] if kind else []
     return next((x.targetfd_save for x in captures if getattr(x, "targetfd", None) == 2), 2)
