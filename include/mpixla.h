@@ -297,16 +297,17 @@ MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 MPIXLA_API int mpixla_interrupt_watch(int job, int patient);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and
- * the job ends, through MPI_Abort with the code 124; or, where there is no limit but a time for a word, the job goes on.
- * A call that waits for a rank which has come to MPI_Finalize ends the job in any case. A process as others see it: */
+ * the job ends, through MPI_Abort with the code 124; or, where there is no limit but a time for a word, the job goes
+ * on. A call that waits for a rank which has come to MPI_Finalize ends the job in any case. A process as others see it:
+ */
 typedef struct mpixla_process {
     const char *host; /* where its number means it: the same text in all processes that can see each other's */
     const char *name; /* of the host, for people */
     int64_t number;   /* getpid() */
 } mpixla_process;
 /* In seconds; where `limit` is 0, `word` counts. `processes` are those of MPI_COMM_WORLD, in their order, and `comm` is
- * a duplicate of it that is used for nothing else; 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process tells
- * of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
+ * a duplicate of it that is used for nothing else; 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process
+ * tells of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
 MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
 /* The file descriptor that reports are written to, if not standard error's. Before mpixla_timeout_set. */

@@ -68,7 +68,8 @@ void agree_channel_set(mpixla_handle comm) {
 static int words_start(const comm_entry *entry, uint64_t number, words *w) {
     w->mine[NUMBER] = number;
     w->mine[COMPLEMENT] = ~number;
-    w->mine[COMMUNICATOR] = entry->rank == 0 ? (uint64_t)(mpi_get()->world_rank + 1) << 32 | (uint64_t)entry->number : 0;
+    w->mine[COMMUNICATOR] =
+        entry->rank == 0 ? (uint64_t)(mpi_get()->world_rank + 1) << 32 | (uint64_t)entry->number : 0;
     return mpi_get()->small->iallreduce(w->mine, w->most, WORDS, dtype_find(FFI_U64)->handle,
                                         *reduction_named("MPI_MAX"), entry->handle, &w->request);
 }

@@ -9,8 +9,8 @@
 #include "call/frame.h"
 #include "check/state.h"
 
-/* What ranks tell each other travels on this duplicate of MPI_COMM_WORLD, with tags from 2 on. Without it a report knows
- * this rank's call alone. */
+/* What ranks tell each other travels on this duplicate of MPI_COMM_WORLD, with tags from 2 on. Without it a report
+ * knows this rank's call alone. */
 void agree_channel_set(mpixla_handle comm);
 
 /* For a call that completes. All ranks return 0, or all MPI_REFUSED with error_set; or MPI's error code. */

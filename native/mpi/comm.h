@@ -25,7 +25,7 @@ typedef struct comm_entry {
     atomic_int loss_is_known;         /* the program has heard that a process of it died (watch/failure.h) */
     _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     atomic_int traced;                /* the timeline that watch/trace.c has described it in, as it counts them */
-    int64_t number; /* its own in this process */
+    int64_t number;                   /* its own in this process */
     int rank;
     int size;
     const topology *topology; /* NULL: it has none */

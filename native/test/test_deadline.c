@@ -52,7 +52,8 @@ static int start(int ranks, int talks) {
     for (int i = 0; i < ranks; i++)
         processes[i] = (mpixla_process){.host = "here", .name = "a host", .number = (int64_t)getpid()};
     if (ranks > 1) processes[1].number = 1 << 30; /* there is none */
-    return mpixla_timeout_set(is_word ? 0 : 1e-3 * MILLISECONDS, 1e-3 * MILLISECONDS, talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
+    return mpixla_timeout_set(is_word ? 0 : 1e-3 * MILLISECONDS, 1e-3 * MILLISECONDS,
+                              talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
 }
 
 static void *tell_stacks(void *unused) {

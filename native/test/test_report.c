@@ -15,7 +15,8 @@ static state_comm comms[RANKS][1];
 
 static void everybody_ends(void) {
     for (int i = 0; i < RANKS; i++)
-        all[i] = (state){.rank = i, .presence = STATE_HERE, .ended = 1, .left = -1, .where = "", .python = "", .last = ""};
+        all[i] =
+            (state){.rank = i, .presence = STATE_HERE, .ended = 1, .left = -1, .where = "", .python = "", .last = ""};
 }
 
 /* A rank waits in a call. */
@@ -336,9 +337,10 @@ static void in_vain(void) {
     CHECK(!report_is_in_vain(&four, 0)); /* they are at the end of their script, and may still use MPI there */
     all[2].left = 5000;
     CHECK(report_is_in_vain(&four, 0));
-    CHECK_IN(report_because(0, REPORT_IN_VAIN),
-             "mpixla: rank 0 has waited for 5.0 s in a call for a rank that is at the end of its script, so the whole job "
-             "ends.\n");
+    CHECK_IN(
+        report_because(0, REPORT_IN_VAIN),
+        "mpixla: rank 0 has waited for 5.0 s in a call for a rank that is at the end of its script, so the whole job "
+        "ends.\n");
     all[2].left = 100; /* it has just left, and so may have the call just behind it */
     CHECK(!report_is_in_vain(&four, 0));
     all[2].left = 5000;
@@ -376,9 +378,10 @@ static void in_vain(void) {
 static void a_word(void) {
     everybody_ends();
     (void)collective(0, "MPI_Allreduce", 4);
-    CHECK_IN(report_because(0, REPORT_WORD),
-             "mpixla: rank 0 has waited for 1.5 s in a call, and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that "
-             "waits for so long, and 0 turns this off.\n  It waits in MPI_Allreduce.\n  Ranks 1 to 3 have not come");
+    CHECK_IN(
+        report_because(0, REPORT_WORD),
+        "mpixla: rank 0 has waited for 1.5 s in a call, and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that "
+        "waits for so long, and 0 turns this off.\n  It waits in MPI_Allreduce.\n  Ranks 1 to 3 have not come");
 }
 
 /* A rank may say anything. */

@@ -1,6 +1,6 @@
-/* A thread that looks at the calls of this process from time to time, answers the other ranks, and asks them when a call
- * has waited for too long: to end the job where there is a limit (MPIXLA_TIMEOUT), or to say a word. A call that waits
- * for a rank which has left waits in vain, and ends the job. The calls themselves know nothing of it.
+/* A thread that looks at the calls of this process from time to time, answers the other ranks, and asks them when a
+ * call has waited for too long: to end the job where there is a limit (MPIXLA_TIMEOUT), or to say a word. A call that
+ * waits for a rank which has left waits in vain, and ends the job. The calls themselves know nothing of it.
  *
  * Who waits asks rank 0, now and then, which ranks have left; and only these whether they were needed. All ranks are
  * asked by one that is about to report, and says so first: of two that do, the lower one goes on.
@@ -49,7 +49,7 @@ enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, LEAVING_POLL = 2, POLLS = 20, ALL
 /* What a call that waits has waited; it is told from the next by the number of calls, and of pauses. */
 typedef struct waiting {
     int64_t entered, waited;
-    int64_t scouted; /* when it was last asked who has left, in terms of `waited` */
+    int64_t scouted;  /* when it was last asked who has left, in terms of `waited` */
     int pauses, told; /* a word was said of it */
 } waiting;
 
@@ -67,9 +67,9 @@ typedef struct inquiry {
 } inquiry;
 
 static struct {
-    double limit;               /* seconds, for people; of a word where there is no limit */
-    int64_t limit_ns, word_ns;  /* one of them is 0: there is none */
-    int64_t poll, later;        /* `later`: than rank 0, in what all ranks do at one time */
+    double limit;              /* seconds, for people; of a word where there is no limit */
+    int64_t limit_ns, word_ns; /* one of them is 0: there is none */
+    int64_t poll, later;       /* `later`: than rank 0, in what all ranks do at one time */
     mpixla_process *processes;
     int64_t ranks;
     int output;           /* where reports go */
@@ -435,8 +435,9 @@ static void decide(void) {
         asked.phase = CLAIMING;
         asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
     } else {
-        inquiry_end(asked.reason == REPORT_IN_VAIN ? next_inquiry
-                                                   : waits[thread].waited + (our.limit_ns ? our.limit_ns : our.word_ns));
+        inquiry_end(asked.reason == REPORT_IN_VAIN
+                        ? next_inquiry
+                        : waits[thread].waited + (our.limit_ns ? our.limit_ns : our.word_ns));
     }
 }
 

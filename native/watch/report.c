@@ -386,7 +386,8 @@ static void write_waits(writer *w, int64_t rank) {
     bool *chosen = calloc((size_t)w->n, sizeof *chosen);
     if (!chosen) return;
     for (int64_t i = 0; i < w->n; i++) chosen[i] = w->lacks[i] >= DIFFERS;
-    fprintf(w->to, "    waits for %s%s ", calls_any(c) ? "any of " : "", count_chosen(w, chosen) > 1 ? "ranks" : "rank");
+    fprintf(w->to, "    waits for %s%s ", calls_any(c) ? "any of " : "",
+            count_chosen(w, chosen) > 1 ? "ranks" : "rank");
     write_ranks(w, chosen);
     fprintf(w->to, "\n");
     free(chosen);
