@@ -58,29 +58,31 @@ def install() -> None:
         os.unlink(name)
 
 
-def tell(did: str, then: str, more: str = "") -> Told:
+def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) -> Told:
     """Prints on standard error what has happened to this rank, or leaves it to another one.
 
     Args:
         did: what is said of "rank 3", or of "ranks 0 to 7".
         then: the rest of that sentence.
         more: further lines. Ranks may say the same but for their own number, and for addresses of memory.
+        then_by_all: what stands in the place of ``then`` where all ranks of the job have something to say.
     """
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     own = re.sub(rf"\br{rank} \||\brank {rank}\b|\b0x[0-9a-fA-F]+\b", "*", f"{did}\n{more}")
     what = hashlib.sha256(own.encode(errors="replace")).hexdigest()
 
-    def say(ranks: list[int], again: bool) -> None:
-        _write(f"mpixla: {_in_words(ranks)} {did}" + (" (the same as above).\n" if again else f"{then}\n{more}"))
+    def say(ranks: list[int], again: bool, by_all: bool) -> None:
+        rest = then_by_all if by_all and then_by_all is not None else then
+        _write(f"mpixla: {_in_words(ranks)} {did}" + (" (the same as above).\n" if again else f"{rest}\n{more}"))
 
     try:
         return _settle(what, rank, size, say)
     except (OSError, ValueError):
-        say([rank], False)
+        say([rank], False, False)
         return Told(True, False)
 
 
-def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool], None]) -> Told:
+def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None]) -> Told:
     now = time.monotonic()
     with _alone():
         before = _read()
@@ -99,7 +101,7 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool], No
         left = sorted({note.rank for note in notes} - said)
         if rank not in left:
             return Told(False, by_all)
-        say(left, bool(said))
+        say(left, bool(said), by_all)
         for other in left:
             _note(what, other, now, True)
     return Told(True, by_all)
@@ -138,8 +140,8 @@ def _note(what: str, rank: int, when: float, is_said: bool) -> None:
 
 def _in_words(ranks: list[int]) -> str:
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
-    words = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(words)}"
+    *words, last = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(words)}{' and ' if words else ''}{last}"
 
 
 def _write(text: str) -> None:

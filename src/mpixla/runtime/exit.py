@@ -57,12 +57,17 @@ def install() -> None:
 _status = 0
 
 
+def _status_of(code: Any) -> int:
+    """What sys.exit makes of its argument."""
+    return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
+
+
 def _begin_fork() -> None:
     exit_of_python, hook = sys.exit, sys.excepthook
 
     def exit_and_tell(status: Any = None, /) -> NoReturn:
         global _status
-        _status = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
+        _status = _status_of(status)
         exit_of_python(status)
 
     def fail_and_tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -92,12 +97,28 @@ def _can_abort() -> bool:
     return MPI.COMM_WORLD.Get_size() > 1
 
 
+_ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
+
+
 def _abort(did: str, more: str = "", status: int = 1) -> NoReturn:
     """Ends all ranks: they may be waiting for this one."""
-    then = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
-    told = alike.tell(did, then, more)
+    _end_job(alike.tell(did, _ABORTED, more), status)
+
+
+def _end_job(told: alike.Told, status: int) -> NoReturn:
     # Each MPI prints something for each rank that aborts. That is the one that has spoken, if it is still there.
     abort.end(status, 0.0 if told.here else _PATIENCE)
+
+
+def program_exits(code: Any) -> None:
+    """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
+    status = _status_of(code)
+    if not (status and _aborts and _can_abort()):
+        return
+    told = alike.tell(f"ended by sys.exit, with status {status}", _ABORTED, "" if isinstance(code, int) else str(code), ".")
+    if told.by_all:  # as where a command line is wrong: nobody waits
+        raise SystemExit(status)
+    _end_job(told, status)
 
 
 class _Heard:
@@ -122,6 +143,9 @@ def _printed_by(hook: Callable[..., Any], *arguments: Any) -> str:
     sys.stderr = heard
     try:
         hook(*arguments)
+    except BaseException:
+        heard._stream.write("".join(heard._kept))
+        raise
     finally:
         sys.stderr = heard._stream
     return "".join(heard._kept)
