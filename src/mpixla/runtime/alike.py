@@ -25,7 +25,7 @@ from .mpi import MPI
 _MOMENT = 0.5
 _PAUSE = 0.01
 
-_file = -1
+file = -1  # that all ranks of this host have open, or -1
 
 
 class Told(NamedTuple):
@@ -46,13 +46,13 @@ class _Note(NamedTuple):
 
 def install() -> None:
     """Opens the file. All ranks must call it."""
-    global _file
+    global file
     comm = get_default_comm()
     if comm.Get_size() == 1:
         return
     name = os.path.join(tempfile.gettempdir(), f"mpixla-{comm.bcast(secrets.token_hex(8))}")
     with suppress(OSError):
-        _file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     comm.Barrier()
     with suppress(OSError):
         os.unlink(name)
@@ -117,7 +117,7 @@ def _alone() -> Iterator[None]:
     until = time.monotonic() + _MOMENT
     while True:
         try:
-            fcntl.flock(_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
             if time.monotonic() > until:
@@ -126,16 +126,16 @@ def _alone() -> Iterator[None]:
     try:
         yield
     finally:
-        fcntl.flock(_file, fcntl.LOCK_UN)
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _read() -> list[_Note]:
-    lines = os.pread(_file, os.fstat(_file).st_size, 0).decode().splitlines()
+    lines = os.pread(file, os.fstat(file).st_size, 0).decode().splitlines()
     return [_Note(what, int(rank), float(when), said == "said") for what, rank, when, said in map(str.split, lines)]
 
 
 def _note(what: str, rank: int, when: float, is_said: bool) -> None:
-    os.write(_file, f"{what} {rank} {when} {'said' if is_said else 'comes'}\n".encode())
+    os.write(file, f"{what} {rank} {when} {'said' if is_said else 'comes'}\n".encode())
 
 
 def _in_words(ranks: list[int]) -> str:

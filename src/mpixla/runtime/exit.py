@@ -47,7 +47,7 @@ def install() -> None:
         threading.excepthook = _abort_job_from_thread
         os._exit = _abort_job_or_exit  # type: ignore[assignment]
     may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive()))
+    native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive(), alike.file))
 
 
 # A forked process. JAX's threads are not in it, and MPI knows nothing of it: were it to end as its parent does, JAX
