@@ -160,6 +160,63 @@ def test_exit_status(status):
     assert run("-n", 2, "-c", f"import sys; sys.exit({status})").returncode == status
 
 
+EXITS = """
+import atexit, os, sys
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+{}
+total = mpixla.allreduce(jnp.ones(2), op=MPI.SUM).block_until_ready()
+print("ended", flush=True)
+"""
+CHILD = "if os.fork() == 0: sys.exit(3)\nelse: assert os.waitstatus_to_exitcode(os.wait()[1]) == 3"
+
+
+ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
+
+
+@pytest.mark.parametrize(
+    ("form", "code", "status", "who"),
+    [
+        ("script", "if rank == 1: sys.exit(5)", 5, f"rank 1 ended by sys.exit, with status 5{ABORTED}"),
+        ("code", "if rank == 1: raise SystemExit('no file')", 1, f"rank 1 ended by sys.exit, with status 1{ABORTED}"),
+        ("module", "if rank == 0: exit(7)", 7, f"rank 0 ended by sys.exit, with status 7{ABORTED}"),
+        ("distributed", "if rank == 1: sys.exit(5)", 5, f"rank 1 ended by sys.exit, with status 5{ABORTED}"),
+        ("script", "mpixla.barrier(); sys.exit('no file')", 1, "ranks 0 and 1 ended by sys.exit, with status 1."),
+        ("script", "try: sys.exit(3)\nexcept SystemExit: pass", 0, None),
+        ("module", CHILD, 0, None),
+        ("code", "atexit.register(print, 'ended'); sys.exit(None if rank else 0)", 0, None),
+    ],
+)
+def test_sys_exit_ends_the_job(tmp_path, form, code, status, who):
+    """As python -m mpi4py does it; the others would wait."""
+    (tmp_path / "exits.py").write_text(EXITS.format(code))
+    program = {"script": ["exits.py"], "module": ["-m", "exits"], "code": ["-c", EXITS.format(code)]}
+    program["distributed"] = ["--distributed", "exits.py"]
+    done = run("-n", 2, *program[form], cwd=tmp_path, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert re.findall("^mpixla: (.* ended .*)$", done.stderr, re.MULTILINE) == ([who] if who else [])
+    assert re.findall("^no file$", done.stderr, re.MULTILINE) == ["no file"] * ("no file" in code)
+    assert done.stdout.count("ended") == (2 if status == 0 else 0)
+
+
+def test_sys_exit_ends_one_rank_where_that_is_wanted(tmp_path):
+    code = EXITS.format("if rank == 1: sys.exit(5)").replace("mpixla.allreduce(jnp.ones(2), op=MPI.SUM)", "jnp.ones(2)")
+    done = run("-n", 2, "-c", code, cwd=tmp_path, MPIXLA_ABORT="0")
+    assert done.returncode == 5
+    assert "mpixla: " not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["script", "module", "code"])
+def test_traceback_has_the_program_alone(tmp_path, form):
+    (tmp_path / "fails.py").write_text(code := "def fail():\n    raise KeyError('lost')\nfail()\n")
+    program = {"script": ["fails.py"], "module": ["-m", "fails"], "code": ["-c", code]}[form]
+    done = run("-n", 1, *program, cwd=tmp_path)
+    assert done.returncode == 1
+    names = re.findall(r'^  File "(.*)", line \d+', done.stderr, re.MULTILINE)
+    assert names == ["<string>" if form == "code" else str(tmp_path / "fails.py")] * 2 or names == ["fails.py"] * 2
+
+
 WAIT = """
 import time, mpixla
 print("ready", flush=True)

@@ -162,7 +162,7 @@ def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
         return _previous_thread_hook(args)
     name = args.thread.name if args.thread else "unknown"
     _abort(
-        f"ended with an uncaught {args.exc_type.__name__} in its thread {name}",
+        f"ended in its thread {name} with an uncaught {args.exc_type.__name__}",
         _printed_by(_previous_thread_hook, args),
     )
 

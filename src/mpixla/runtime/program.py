@@ -18,7 +18,8 @@ def is_program(program: Sequence[str]) -> bool:
 
 def run(program: list[str]) -> None:
     """Runs it as ``__main__``, with what follows it as its arguments. sys.exit in it ends the job, if it is a failure."""
-    hook, own = sys.excepthook, (__file__, runpy.run_path.__code__.co_filename)
+    hook = sys.excepthook
+    own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
     def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename in own:
