@@ -86,9 +86,25 @@ def test_cores_that_the_user_has_left(tmp_path):
 def test_more_ranks_than_cores():
     """They share the cores, and each computes with one thread."""
     everything, ranks = sorted(os.sched_getaffinity(0)), len(rank.cores()) + 1
-    assert lines_of(run("-n", ranks, "-c", CORES)) == [f"{everything} 1"] * ranks
+    done = run("-n", ranks, "-c", CORES)
+    assert lines_of(done) == [f"{everything} 1"] * ranks
+    assert done.stderr.count(f"{ranks} ranks, with 1 thread each, share {ranks - 1} core") == 1
     assert lines_of(run("-n", 1, "--threads", ranks, "-c", CORES)) == [f"{everything} {ranks}"]
     assert lines_of(run("-n", 1, "-c", CORES, NPROC="17"))[0].endswith(" 17")  # what the user says, holds
+
+
+def test_ranks_may_start_processes(tmp_path):
+    """MPI_Comm_spawn, which knows nothing of how the ranks were started."""
+    (tmp_path / "spawns.py").write_text("""
+import sys
+import mpixla
+from mpi4py import MPI
+code = "from mpi4py import MPI; parent = MPI.Comm.Get_parent(); parent.send(17, 0); parent.Disconnect()"
+child = MPI.COMM_SELF.Spawn(sys.executable, ["-c", code], 1)
+print(child.recv(source=0))
+child.Disconnect()
+""")
+    assert lines_of(run("-n", 1, "spawns.py", cwd=tmp_path)) == ["17"]
 
 
 def test_xla_computes_with_so_many_threads():
