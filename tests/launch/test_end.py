@@ -33,7 +33,8 @@ if rank == 1:
 
 
 def test_error_of_all_ranks_is_said_once(job, tmp_path):
-    done = job(8, f"{PREAMBLE}\nmpixla.barrier()\nmpixla.allreduce(jnp.ones(3), op='sum')\n", check=False, TMPDIR=str(tmp_path))
+    code = f"{PREAMBLE}\nmpixla.barrier()\nmpixla.allreduce(jnp.ones(3), op='sum')\n"
+    done = job(8, code, check=False, TMPDIR=str(tmp_path))
     assert done.returncode == 1
     lines = done.stderr.splitlines()
     assert lines[0].startswith("mpixla: ranks 0 to 7 ended with an uncaught TypeError, so the whole job is aborted.")
@@ -49,7 +50,7 @@ def test_error_of_all_ranks_is_said_once(job, tmp_path):
     [
         ("KeyError(rank)", {"rank 0": "KeyError: 0", "rank 1": "KeyError: 1", "rank 2": "KeyError: 2"}),
         ("(KeyError, KeyError, OSError)[rank]('no')", {"ranks 0 and 1": "KeyError: 'no'", "rank 2": "OSError: no"}),
-        ("RuntimeError(f'r{rank} | rank {rank} has lost {object()}')", {"ranks 0 to 2": "RuntimeError: r. . rank . has"}),
+        ("OSError(f'r{rank} | rank {rank} lost {object()}')", {"ranks 0 to 2": "OSError: r. . rank . lost"}),
         ("threading.Thread(target=work)", {"ranks 0 to 2": "KeyError: 'in a thread'"}),
     ],
 )
@@ -92,7 +93,8 @@ raise KeyError("lost")
 
 def test_hook_of_a_program(job):
     """What it prints is said once as well, and what it fails with is not lost."""
-    code = f"import sys\nsys.excepthook = lambda *e: sys.stderr.write('mine\\n') and HOOK\n{PREAMBLE}\nraise KeyError('no')\n"
+    hook = "import sys\nsys.excepthook = lambda *e: sys.stderr.write('mine\\n') and HOOK"
+    code = f"{hook}\n{PREAMBLE}\nraise KeyError('no')\n"
     done = job(2, code.replace("HOOK", "None"), check=False)
     assert done.stderr.count("mine") == done.stderr.count("ended with an uncaught") == 1
     assert "mpixla: ranks 0 and 1 ended with an uncaught KeyError, so" in done.stderr
@@ -166,7 +168,8 @@ mpixla.recv(jnp.ones(3), 1)
         check=False,
     )
     assert done.returncode == (status or 1)
-    assert re.search(rf"^os\._exit\({status}\) at .*script\.py:8 would end a rank while MPI runs", done.stderr, re.MULTILINE)
+    where = rf"^os\._exit\({status}\) at .*script\.py:8"
+    assert re.search(f"{where} would end a rank while MPI runs", done.stderr, re.MULTILINE)
     assert "mpixla: rank 1 was to end without MPI, so the whole job is aborted" in done.stderr
 
 

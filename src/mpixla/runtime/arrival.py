@@ -1,4 +1,4 @@
-"""Importing mpixla waits for all ranks: what says so if one of them never comes, and ends the job where there is a limit."""
+"""Importing mpixla waits for all ranks: what says so if one never comes, and ends the job where there is a limit."""
 
 import contextlib
 import os
@@ -21,9 +21,9 @@ _WHY = (
     "do not arrive, since MPI has chosen a network that does not connect the hosts (docs/clusters.md, Several hosts)."
 )
 _WHY_IN_A_POOL = (
-    "Importing mpixla is collective, and mpi4py.futures has been imported: the workers of a pool import the script, and "
-    "mpixla with it, when they get their first task, and this rank imports it before. Import mpixla on this rank after "
-    "each worker was asked to, in a task that does (docs/mpi4py.md, Pools of workers)."
+    "Importing mpixla is collective, and the program has mpi4py.futures: the workers of a pool import it, and mpixla "
+    "with it, when they get their first task. Import mpixla on this rank after each worker was asked to, by a task "
+    "that does (docs/mpi4py.md, Pools of workers)."
 )
 
 

@@ -115,7 +115,8 @@ def program_exits(code: Any) -> None:
     status = _status_of(code)
     if not (status and _aborts and _can_abort()):
         return
-    told = alike.tell(f"ended by sys.exit, with status {status}", _ABORTED, "" if isinstance(code, int) else str(code), ".")
+    text = "" if isinstance(code, int) else str(code)
+    told = alike.tell(f"ended by sys.exit, with status {status}", _ABORTED, text, then_by_all=".")
     if told.by_all:  # as where a command line is wrong: nobody waits
         raise SystemExit(status)
     _end_job(told, status)
@@ -152,14 +153,15 @@ def _printed_by(hook: Callable[..., Any], *arguments: Any) -> str:
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    if not _can_abort():
-        return _previous_hook(kind, value, trace)
-    _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, kind, value, trace))
+    if _can_abort():
+        _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, kind, value, trace))
+    _previous_hook(kind, value, trace)
 
 
 def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
     if not _can_abort() or issubclass(args.exc_type, SystemExit):  # which ends the thread, and is no failure
-        return _previous_thread_hook(args)
+        _previous_thread_hook(args)
+        return
     name = args.thread.name if args.thread else "unknown"
     _abort(
         f"ended in its thread {name} with an uncaught {args.exc_type.__name__}",

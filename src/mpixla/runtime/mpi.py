@@ -14,7 +14,7 @@ def _tell_of_launcher() -> None:
     with suppress(ImportError, AttributeError, RuntimeError):  # an mpi4py for one MPI only, or no MPI
         from mpi4py import _mpiabi
 
-        if _mpiabi._get_mpiabi() == "mpich":
+        if _mpiabi._get_mpiabi() == "mpich":  # type: ignore[attr-defined]
             sys.stderr.write(
                 "mpixla: Open MPI's mpirun has started this process, but the library that mpi4py loads is not Open "
                 "MPI's. If it ends the processes now, or takes each for a job of its own, start them with python -m "

@@ -17,7 +17,7 @@ def is_program(program: Sequence[str]) -> bool:
 
 
 def run(program: list[str]) -> None:
-    """Runs it as ``__main__``, with what follows it as its arguments. sys.exit in it ends the job, if it is a failure."""
+    """Runs it as ``__main__``, with what follows it as its arguments. A failure that it exits with ends the job."""
     hook = sys.excepthook
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 

@@ -1,7 +1,7 @@
 """Processes that multiprocessing starts anew import the program's file, and may not be the same rank once more.
 
-So mpixla imports this first of all. In such a process it says what to do, and ends the job: pools would start another one
-in its place, for ever. mpi4py, which is mostly imported before, is told not to start MPI there, as MPI would end it.
+So mpixla imports this first of all. In such a process it says what to do, and ends the job: a pool would start another
+one in its place, for ever. mpi4py, which is mostly imported before, is told not to start MPI there: MPI would end it.
 """
 
 import multiprocessing.util
@@ -18,7 +18,7 @@ _VARIABLE = "MPIXLA_SPAWNED_BY"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
 _FORWARDING = 0.3  # seconds for mpirun to forward what was printed
 
-_spawn = multiprocessing.util.spawnv_passfds  # type: ignore[attr-defined]
+_spawn = multiprocessing.util.spawnv_passfds
 
 
 def _spawn_no_rank(path: Any, args: Sequence[Any], passfds: Any) -> int:
@@ -52,4 +52,4 @@ def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
 if _ranks := [os.environ[name] for name in _RANKS if name in os.environ]:
     if _VARIABLE in os.environ and any("multiprocessing" in argument for argument in sys.orig_argv):
         _end_job(_ranks[0], *os.environ[_VARIABLE].split())
-    multiprocessing.util.spawnv_passfds = _spawn_no_rank  # type: ignore[attr-defined]
+    multiprocessing.util.spawnv_passfds = _spawn_no_rank
