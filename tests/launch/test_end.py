@@ -403,6 +403,25 @@ else:
 
 
 @pytest.mark.long
+def test_interrupt_of_all_ranks_is_told_once(job):
+    """Ctrl-C, as launchers pass it on; the lowest rank that waits tells of it, and of the end."""
+    done = job(
+        3,
+        f"""{PREAMBLE}
+mpixla.barrier()
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+mpixla.recv(jnp.ones(3), (rank + 1) % size)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    said = re.findall(r"^mpixla: rank (\d) was interrupted .*, which has not ended(.*)", done.stderr, re.MULTILINE)
+    assert [rank for rank, _ in said] == ["0", "0"]
+    assert said[0][1].startswith(". A call of MPI cannot be interrupted: the whole job ends when the call lasts 5 s, or")
+    assert said[1][1].startswith(" 5 s later.")
+
+
+@pytest.mark.long
 def test_interrupted_call_that_ends(job):
     """A program that catches the interrupt has seconds for the call that it is in, whose name is said."""
     done = job(
