@@ -40,7 +40,7 @@ static int interrupted(void (*handler)(int), int calls) {
     pid_t child = fork();
     if (child == 0) {
         signal(SIGINT, handler);
-        if (mpixla_interrupt_watch(1, 1) != 0) _exit(77);
+        if (mpixla_interrupt_watch(1, 1, -1) != 0) _exit(77);
         call_make(&c, "send", FIXTURE_RANK0, 0);
         pthread_t thread;
         if (calls) pthread_create(&thread, NULL, run_for_ever, NULL);

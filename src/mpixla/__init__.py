@@ -8,6 +8,7 @@ import os
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
 from . import launch as _launch  # noqa: F401
+from .runtime import spawned as _spawned  # noqa: F401
 from .runtime import trampoline as _trampoline  # noqa: F401
 
 # isort: split

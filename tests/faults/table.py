@@ -132,7 +132,7 @@ LOST = {
     "calls sys.exit": "sys.exit(0)",
     "calls os._exit": "os._exit(0)",
 }
-ABORTED = r" .above., so the whole job is aborted"
+ABORTED = ", so the whole job is aborted"
 WAITED = r"mpixla: rank \d+ has waited for .* longer than MPIXLA_TIMEOUT=2 allows"
 KILLED = r"signal:? 9\b|exit code: 9\b"
 LINE = r"\bscript\.py:\d+"
@@ -141,7 +141,7 @@ SAID = {
     "is stopped": (WAITED, LINE, "stopped .SIGSTOP"),
     "raises": (r"mpixla: rank {victim} .* uncaught RuntimeError" + ABORTED, "RuntimeError: lost on purpose"),
     "calls sys.exit": (WAITED, LINE, "end of its script"),
-    "calls os._exit": (r"mpixla: os\._exit.0. at .*script\.py:\d+", r"mpixla: rank {victim} .*" + ABORTED),
+    "calls os._exit": (r"os\._exit.0. at .*script\.py:\d+", r"mpixla: rank {victim} .*" + ABORTED),
 }
 
 
@@ -598,7 +598,7 @@ PROGRAMS = [
             threading.Thread(target=work).start()
         mpixla.recv(x, other)
         """,
-        r"mpixla: rank {victim} has a thread, .*, that ended with an uncaught KeyError" + ABORTED,
+        r"mpixla: rank {victim} ended in its thread .* with an uncaught KeyError" + ABORTED,
     ),
     _row(
         "programs",

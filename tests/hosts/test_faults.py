@@ -66,7 +66,7 @@ def test_killed(hosts_job, victim):
 def test_exception(hosts_job, victim):
     done = job_whose_rank(hosts_job, 4, victim, 'raise RuntimeError("on purpose")')
     assert done.returncode != 0
-    assert f"mpixla: rank {victim} ended with an uncaught RuntimeError (above), so the whole job" in done.stderr
+    assert f"mpixla: rank {victim} ended with an uncaught RuntimeError, so the whole job" in done.stderr
     assert "RuntimeError: on purpose" in done.stderr
 
 

@@ -171,7 +171,7 @@ def test_exception(run):
     done = run(f"{SRUN} python steps.py raise")
     assert done.returncode != 0
     assert "RuntimeError: on purpose" in done.stderr
-    assert "mpixla: rank 1 ended with an uncaught RuntimeError (above), so the whole job is aborted." in done.stderr
+    assert "mpixla: rank 1 ended with an uncaught RuntimeError, so the whole job is aborted." in done.stderr
 
 
 def test_killed(run):

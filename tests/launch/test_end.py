@@ -32,6 +32,78 @@ if rank == 1:
     assert "rank 0 ended" not in done.stderr
 
 
+def test_error_of_all_ranks_is_said_once(job, tmp_path):
+    code = f"{PREAMBLE}\nmpixla.barrier()\nmpixla.allreduce(jnp.ones(3), op='sum')\n"
+    done = job(8, code, check=False, TMPDIR=str(tmp_path))
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("mpixla: ranks 0 to 7 ended with an uncaught TypeError, so the whole job is aborted.")
+    assert lines[1] == "Traceback (most recent call last):"
+    assert lines[4] == "TypeError: op must be an mpi4py reduction (mpi4py.MPI.SUM, say), but is a str."
+    assert done.stderr.count("Traceback") == done.stderr.count("TypeError: ") == 1
+    assert len(lines) < 25
+    assert not list(tmp_path.glob("mpixla-*"))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("KeyError(rank)", {"rank 0": "KeyError: 0", "rank 1": "KeyError: 1", "rank 2": "KeyError: 2"}),
+        ("(KeyError, KeyError, OSError)[rank]('no')", {"ranks 0 and 1": "KeyError: 'no'", "rank 2": "OSError: no"}),
+        ("OSError(f'r{rank} | rank {rank} lost {object()}')", {"ranks 0 to 2": "OSError: r. . rank . lost"}),
+        ("threading.Thread(target=work)", {"ranks 0 to 2": "KeyError: 'in a thread'"}),
+    ],
+)
+def test_what_differs_is_said_for_each(job, what, said):
+    """By the text, but for the rank's own number and addresses."""
+    raising = f"{what}.start(); mpixla.recv(jnp.ones(3), rank)" if "Thread" in what else f"raise {what}"
+    work = "def work():\n    raise KeyError('in a thread')"
+    done = job(3, f"{PREAMBLE}\n{work}\nmpixla.barrier()\n{raising}\n", check=False)
+    assert done.returncode != 0
+    heads = re.findall(r"^mpixla: (.*) ended .*with an uncaught", done.stderr, re.MULTILINE)
+    assert sorted(heads) == sorted(said)
+    for error in said.values():
+        assert len(re.findall(f"^{error}", done.stderr, re.MULTILINE)) == 1
+    assert done.stderr.count("Traceback") == len(said)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("alike.file = -1", ", so the whole job is aborted."),  # there is no room for the file, or no lock
+        ("time.sleep(1.5 * rank)", " (the same as above)."),
+    ],
+)
+def test_error_that_comes_late_or_cannot_be_settled_is_not_lost(job, change, says):
+    done = job(
+        2,
+        f"""{PREAMBLE}
+from mpixla.runtime import abort, alike
+abort._FORWARDING = 4
+mpixla.barrier()
+{change}
+raise KeyError("lost")
+""",
+        check=False,
+    )
+    assert "mpixla: rank 0 ended with an uncaught KeyError, so" in done.stderr
+    assert f"mpixla: rank 1 ended with an uncaught KeyError{says}" in done.stderr
+    assert done.stderr.count("KeyError: 'lost'") == (2 if "file" in change else 1)
+
+
+def test_hook_of_a_program(job):
+    """What it prints is said once as well, and what it fails with is not lost."""
+    hook = "import sys\nsys.excepthook = lambda *e: sys.stderr.write('mine\\n') and HOOK"
+    code = f"{hook}\n{PREAMBLE}\nraise KeyError('no')\n"
+    done = job(2, code.replace("HOOK", "None"), check=False)
+    assert done.stderr.count("mine") == done.stderr.count("ended with an uncaught") == 1
+    assert "mpixla: ranks 0 and 1 ended with an uncaught KeyError, so" in done.stderr
+    done = job(2, code.replace("HOOK", "1 / 0"), check=False)
+    assert "mine" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert "KeyError: 'no'" in done.stderr
+
+
 def test_failed_call_that_nobody_catches_ends_the_job(job):
     done = job(
         2,
@@ -96,10 +168,9 @@ mpixla.recv(jnp.ones(3), 1)
         check=False,
     )
     assert done.returncode == (status or 1)
-    assert re.search(
-        rf"mpixla: os\._exit\({status}\) at .*script\.py:8 would end this rank while MPI runs", done.stderr
-    )
-    assert "mpixla: rank 1 was to end without MPI (above), so the whole job is aborted" in done.stderr
+    where = rf"^os\._exit\({status}\) at .*script\.py:8"
+    assert re.search(f"{where} would end a rank while MPI runs", done.stderr, re.MULTILINE)
+    assert "mpixla: rank 1 was to end without MPI, so the whole job is aborted" in done.stderr
 
 
 def test_os_exit_after_mpi(job):
@@ -288,7 +359,7 @@ mpixla.recv(jnp.ones(1), 1 - rank)
     )
     assert done.returncode != 0
     assert "KeyError: 'lost in a thread'" in done.stderr
-    assert "mpixla: rank 1 has a thread, worker, that ended with an uncaught KeyError (above)" in done.stderr
+    assert "mpixla: rank 1 ended in its thread worker with an uncaught KeyError, so the whole job" in done.stderr
 
 
 def test_thread_that_exits_ends_alone(job):
@@ -326,13 +397,33 @@ else:
         check=False,
     )
     assert done.returncode != 0
-    assert "mpixla: rank 0 was interrupted (SIGINT) in MPI_Recv <- 1 with tag any and 3 items of float32" in done.stderr
+    call = "mpixla: rank 0 was interrupted (SIGINT) in MPI_Recv <- 1 with tag any and 3 items of float32"
+    assert re.search(rf"^{re.escape(call)}.*script\.py:.*, which has not ended\. A call", done.stderr, re.MULTILINE)
     assert "has not ended 5 s later. A call of MPI cannot be interrupted, so the whole job is aborted." in done.stderr
 
 
 @pytest.mark.long
+def test_interrupt_of_all_ranks_is_told_once(job):
+    """Ctrl-C, as launchers pass it on; the lowest rank that waits tells of it, and of the end."""
+    done = job(
+        3,
+        f"""{PREAMBLE}
+mpixla.barrier()
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+mpixla.recv(jnp.ones(3), (rank + 1) % size)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    said = re.findall(r"^mpixla: rank (\d) was interrupted .*, which has not ended(.*)", done.stderr, re.MULTILINE)
+    assert [rank for rank, _ in said] == ["0", "0"]
+    assert said[0][1].startswith(". A call of MPI cannot be interrupted: the whole job ends when the call lasts 5 s, or")
+    assert said[1][1].startswith(" 5 s later.")
+
+
+@pytest.mark.long
 def test_interrupted_call_that_ends(job):
-    """A program that catches the interrupt has seconds for the call that it is in."""
+    """A program that catches the interrupt has seconds for the call that it is in, whose name is said."""
     done = job(
         2,
         f"""{INTERRUPT}
@@ -350,7 +441,9 @@ mpixla.barrier()
 """,
     )
     assert done.stdout.split() == ["interrupted", "0"]
-    assert "was interrupted" not in done.stderr
+    assert re.findall("mpixla: rank 0 was interrupted .* in (MPI_Recv <- 1) .*, which has not ended", done.stderr) == [
+        "MPI_Recv <- 1"
+    ]
 
 
 def test_interrupted_computation(job):

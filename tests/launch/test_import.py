@@ -1,12 +1,15 @@
 """Importing mpixla: alone, under MPI, and where MPI cannot be used."""
 
+import os
 import subprocess
 import sys
 import time
 
 import pytest
+from mpi4py import MPI
 
-from mpixla.runtime import arrival
+import pages
+from mpixla.runtime import arrival, speaker
 
 
 def python(code):
@@ -68,14 +71,86 @@ def test_no_use_of_jax_deprecations():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("argv", "says"), [(["-m"], True), (["program.py"], False)])
-def test_command_that_waits_says_so(monkeypatch, capsys, argv, says):
-    """`python -m mpixla` is to tell what is wrong, so it does not hang in silence."""
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_import_that_waits_says_so(monkeypatch, capsys, asked_before):
+    """Once for the ranks of a host."""
     monkeypatch.delenv("MPIXLA_TIMEOUT", raising=False)
-    monkeypatch.setattr(sys, "argv", argv)
-    monkeypatch.setattr(arrival, "_NOTICE", 0.05)
+    monkeypatch.setattr(arrival, "_LEAST", 0.05)
+    monkeypatch.setattr(os, "getppid", lambda: f"{os.getpid()} {asked_before}")
+    if asked_before:
+        assert speaker.is_first(f"import {os.getppid()}")
     with arrival.limited():
         time.sleep(0.5)
     said = capsys.readouterr().err
-    assert ("mpixla: rank 0 has waited for 0.05 s in `import mpixla`, and goes on waiting." in said) == says
-    assert ("has chosen a network that does not connect the hosts" in said) == says
+    assert ("mpixla: rank 0 has waited for 0.05 s in `import mpixla`, and goes on waiting." in said) != asked_before
+    assert ("has chosen a network that does not connect the hosts" in said) != asked_before
+
+
+@pytest.mark.long
+def test_pool_whose_workers_import_the_script(job):
+    """A limit ends the job; without one the same is said, and the root goes on waiting."""
+    done = job(
+        3,
+        "import mpixla\nfrom mpi4py.futures import MPIPoolExecutor\nMPIPoolExecutor().submit(abs, -1).result()\n",
+        python=("-m", "mpi4py.futures"),
+        check=False,
+        MPIXLA_TIMEOUT="2",
+    )
+    assert done.returncode != 0
+    assert "mpixla: rank 0 has waited for 20 s in `import mpixla`" in done.stderr
+    assert "Import mpixla on this rank after each worker was asked to" in done.stderr
+
+
+def test_pools_of_workers(job, tmp_path):
+    """docs/mpi4py.md's program, and the same with workers that MPI spawns."""
+    program = pages.block(pages.DOCS / "mpi4py.md", "MPIPoolExecutor").text
+    done = job(3, program, python=("-m", "mpi4py.futures"))
+    assert done.stdout == "[0.0, 1.0, 4.0, 9.0]\n"
+    done = job(1, program.replace("MPIPoolExecutor()", "MPIPoolExecutor(2)"))
+    assert done.stdout == "[0.0, 1.0, 4.0, 9.0]\n"
+
+
+POOL = """
+def square(i):
+    return i * i
+if __name__ == "__main__":
+    IMPORT
+    import multiprocessing
+    with multiprocessing.get_context("METHOD").Pool(2) as pool:
+        print(pool.map(square, range(4)))
+    mpixla.barrier()
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("imports", ["import mpixla", "from mpi4py import MPI\nimport mpixla"])
+def test_processes_of_multiprocessing_are_no_ranks(job, imports, method):
+    """They import the script. A pool would start one after the other."""
+    code = f"{imports}\n{POOL}".replace("IMPORT", "").replace("METHOD", method)
+    done = job(2, code, check=False, timeout=60)
+    assert done.returncode != 0
+    assert done.stderr.count("mpixla: a process that multiprocessing has started on rank ") == 1
+    assert 'Import mpixla, and mpi4py, under `if __name__ == "__main__":`' in done.stderr
+
+
+def test_processes_of_multiprocessing_that_do_not_import_it(job):
+    """mpi4py alone does no harm there: it does not start MPI."""
+    code = f"from mpi4py import MPI\n{POOL}".replace("IMPORT", "import mpixla").replace("METHOD", "spawn")
+    done = job(2, code)
+    assert sorted(done.stdout.splitlines()) == ["[0, 1, 4, 9]"] * 2
+    assert done.stderr == ""
+
+
+def test_processes_of_multiprocessing_without_a_launcher(tmp_path):
+    """Each is a job of its own."""
+    (tmp_path / "pool.py").write_text(f"import mpixla\n{POOL}".replace("IMPORT", "").replace("METHOD", "spawn"))
+    done = subprocess.run([sys.executable, tmp_path / "pool.py"], capture_output=True, text=True, timeout=200)
+    assert done.stdout == "[0, 1, 4, 9]\n", done.stderr
+
+
+def test_launcher_of_another_mpi():
+    """Open MPI's and MPICH's library, which ends the process in MPI_Init."""
+    env = {**os.environ, "OMPI_COMM_WORLD_RANK": "0"}
+    done = subprocess.run([sys.executable, "-c", "import mpixla"], env=env, capture_output=True, text=True, timeout=200)
+    is_other = "MPICH" in MPI.Get_library_version()
+    assert ("mpixla: Open MPI's mpirun has started this process, but the library" in done.stderr) == is_other

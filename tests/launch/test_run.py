@@ -14,6 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from mpixla.launch import launchers, library, options, places, rank, slurm
+from mpixla.runtime import program
 
 VENDOR, VERSION = MPI.get_vendor()
 RUN = [sys.executable, "-m", "mpixla", "run"]
@@ -86,9 +87,25 @@ def test_cores_that_the_user_has_left(tmp_path):
 def test_more_ranks_than_cores():
     """They share the cores, and each computes with one thread."""
     everything, ranks = sorted(os.sched_getaffinity(0)), len(rank.cores()) + 1
-    assert lines_of(run("-n", ranks, "-c", CORES)) == [f"{everything} 1"] * ranks
+    done = run("-n", ranks, "-c", CORES)
+    assert lines_of(done) == [f"{everything} 1"] * ranks
+    assert done.stderr.count(f"{ranks} ranks, with 1 thread each, share {ranks - 1} core") == 1
     assert lines_of(run("-n", 1, "--threads", ranks, "-c", CORES)) == [f"{everything} {ranks}"]
     assert lines_of(run("-n", 1, "-c", CORES, NPROC="17"))[0].endswith(" 17")  # what the user says, holds
+
+
+def test_ranks_may_start_processes(tmp_path):
+    """MPI_Comm_spawn, which knows nothing of how the ranks were started."""
+    (tmp_path / "spawns.py").write_text("""
+import sys
+import mpixla
+from mpi4py import MPI
+code = "from mpi4py import MPI; parent = MPI.Comm.Get_parent(); parent.send(17, 0); parent.Disconnect()"
+child = MPI.COMM_SELF.Spawn(sys.executable, ["-c", code], 1)
+print(child.recv(source=0))
+child.Disconnect()
+""")
+    assert lines_of(run("-n", 1, "spawns.py", cwd=tmp_path)) == ["17"]
 
 
 def test_xla_computes_with_so_many_threads():
@@ -158,6 +175,63 @@ def test_dry_run_is_the_command(tmp_path):
 @pytest.mark.parametrize("status", [0, 3])
 def test_exit_status(status):
     assert run("-n", 2, "-c", f"import sys; sys.exit({status})").returncode == status
+
+
+EXITS = """
+import atexit, os, sys
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+{}
+total = mpixla.allreduce(jnp.ones(2), op=MPI.SUM).block_until_ready()
+print("ended", flush=True)
+"""
+CHILD = "if os.fork() == 0: sys.exit(3)\nelse: assert os.waitstatus_to_exitcode(os.wait()[1]) == 3"
+
+
+ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
+
+
+@pytest.mark.parametrize(
+    ("form", "code", "status", "who"),
+    [
+        ("script", "if rank == 1: sys.exit(5)", 5, f"rank 1 ended by sys.exit, with status 5{ABORTED}"),
+        ("code", "if rank == 1: raise SystemExit('no file')", 1, f"rank 1 ended by sys.exit, with status 1{ABORTED}"),
+        ("module", "if rank == 0: exit(7)", 7, f"rank 0 ended by sys.exit, with status 7{ABORTED}"),
+        ("distributed", "if rank == 1: sys.exit(5)", 5, f"rank 1 ended by sys.exit, with status 5{ABORTED}"),
+        ("script", "mpixla.barrier(); sys.exit('no file')", 1, "ranks 0 and 1 ended by sys.exit, with status 1."),
+        ("script", "try: sys.exit(3)\nexcept SystemExit: pass", 0, None),
+        ("module", CHILD, 0, None),
+        ("code", "atexit.register(print, 'ended'); sys.exit(None if rank else 0)", 0, None),
+    ],
+)
+def test_sys_exit_ends_the_job(tmp_path, form, code, status, who):
+    """As python -m mpi4py does it; the others would wait."""
+    (tmp_path / "exits.py").write_text(EXITS.format(code))
+    program = {"script": ["exits.py"], "module": ["-m", "exits"], "code": ["-c", EXITS.format(code)]}
+    program["distributed"] = ["--distributed", "exits.py"]
+    done = run("-n", 2, *program[form], cwd=tmp_path, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert re.findall("^mpixla: (.* ended .*)$", done.stderr, re.MULTILINE) == ([who] if who else [])
+    assert re.findall("^no file$", done.stderr, re.MULTILINE) == ["no file"] * ("no file" in code)
+    assert done.stdout.count("ended") == (2 if status == 0 else 0)
+
+
+def test_sys_exit_ends_one_rank_where_that_is_wanted(tmp_path):
+    code = EXITS.format("if rank == 1: sys.exit(5)").replace("mpixla.allreduce(jnp.ones(2), op=MPI.SUM)", "jnp.ones(2)")
+    done = run("-n", 2, "-c", code, cwd=tmp_path, MPIXLA_ABORT="0")
+    assert done.returncode == 5
+    assert "mpixla: " not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["script", "module", "code"])
+def test_traceback_has_the_program_alone(tmp_path, form):
+    (tmp_path / "fails.py").write_text(code := "def fail():\n    raise KeyError('lost')\nfail()\n")
+    program = {"script": ["fails.py"], "module": ["-m", "fails"], "code": ["-c", code]}[form]
+    done = run("-n", 1, *program, cwd=tmp_path)
+    assert done.returncode == 1
+    names = re.findall(r'^  File "(.*)", line \d+', done.stderr, re.MULTILINE)
+    assert names == ["<string>" if form == "code" else str(tmp_path / "fails.py")] * 2 or names == ["fails.py"] * 2
 
 
 WAIT = """
@@ -360,7 +434,7 @@ def test_hosts(programs, vendor, says, monkeypatch):
     said = shlex.join(command)
     assert says in said
     assert said.startswith("/opt/mpirun ")
-    assert said.endswith(f"-n 3 python -I -S {rank.__file__} auto python x.py")
+    assert said.endswith(f"-n 3 python -I -S {rank.__file__} auto python {program.__file__} x.py")
     assert environment["MPIXLA_TIMEOUT"] == "5"
     passed = {command[i + 1] for i, word in enumerate(command) if word == "-x"}
     assert not passed or {"MPIXLA_TIMEOUT", "MPIXLA_GPU_TRANSPORT", "PATH"} <= passed

@@ -25,6 +25,7 @@ ELSEWHERE = {
     ("faults.md", ""): "tests/launch/test_survive.py, which runs the program that this is the core of",
     ("gpu.md", ""): "tests/install/test_install.py, since it comes before JAX",
     ("interactive.md", ""): "tests/install/test_install.py, since ipyparallel has an mpirun of its own",
+    ("mpi4py.md", "MPIPoolExecutor"): "tests/launch/test_import.py, since it takes a launcher of its own",
     ("migration.md", ""): "tests/launch/test_compat.py, since it changes how MPI's errors end",
     ("run_time.md", ""): "tests/spmd/test_run_time_page.py, which compares it with NumPy",
     ("solvers.md", ""): "tests/spmd/test_solvers.py and tests/ecosystem, which compare it with NumPy",

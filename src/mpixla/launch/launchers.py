@@ -44,7 +44,7 @@ KINDS = (
         names=_HYDRA,
         says=r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)*)",
         label=("-prepend-rank",),
-        unpinned=("-bind-to", "none"),
+        unpinned=(),  # it pins none unless it is told to; and told not to, it cannot serve MPI_Comm_spawn
         environment_between_hosts=_UCX,
         srun=("pmi2", "pmix"),
     ),

@@ -63,7 +63,15 @@ def _main(threads: str, command: list[str]) -> None:
             "cannot be given cores of its own. Add --no-pin."
         )
     place, ranks = map(int, known[0])
-    cpus, number = share(cores(), place, ranks, None if threads == AUTO else int(threads))
+    of = cores()
+    cpus, number = share(of, place, ranks, None if threads == AUTO else int(threads))
+    if cpus is None and place == 0:
+        sys.stderr.write(
+            f"python -m mpixla run: {ranks} ranks, with {number} thread{'s' * (number > 1)} each, share "
+            f"{len(of)} core{'s' * (len(of) > 1)} of {os.uname().nodename}. They take turns, and one that waits for "
+            "another keeps it from computing, so this is slower than fewer ranks or threads.\n"
+        )
+        sys.stderr.flush()
     if cpus is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     os.environ.setdefault("NPROC", str(number))  # XLA's number of threads

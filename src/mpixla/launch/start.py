@@ -9,7 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import NoReturn
 
-from ..runtime import settings, trampoline
+from ..runtime import program, settings, trampoline
 from . import launchers, rank, slurm
 from .library import Library, NoMPIError, loaded
 from .options import parse
@@ -62,11 +62,11 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     """The command, and the environment that it needs."""
     kind = launchers.kind_of(library)
     asked = _asked(options)
-    program = [*python, *(["-m", trampoline.LAUNCHER] if options.distributed else []), *options.program]
+    started = [*python, *_runner(options), *options.program]
     speaks = None if options.launcher or options.hosts else slurm.language(kind.srun)
     if speaks:
         head = slurm.command(speaks, options.ranks, options.threads, not options.no_pin, options.label)
-        return [*head, *options.launcher_args, *program], {
+        return [*head, *options.launcher_args, *started], {
             **dict(kind.environment_between_hosts),
             **os.environ,
             **asked,
@@ -88,7 +88,14 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         "-n",
         str(options.ranks),
     ]
-    return [*head, *(_pinned(options, python[0])), *program], environment
+    return [*head, *(_pinned(options, python[0])), *started], environment
+
+
+def _runner(options: Namespace) -> list[str]:
+    """What runs the program, and hears how it ends; nothing for our own commands, which say that themselves."""
+    if options.distributed:
+        return ["-m", trampoline.LAUNCHER]
+    return [] if options.module and options.module[0].split(".")[0] == "mpixla" else [str(Path(program.__file__))]
 
 
 def _cores_in_words(n: int) -> str:

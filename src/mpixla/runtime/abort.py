@@ -17,9 +17,14 @@ exit_at_once = os._exit  # before exit.py puts its own there
 def abort(sentence: str, status: int = 1) -> NoReturn:
     """Says on this rank why the job ends, and ends it."""
     sys.stderr.write(f"{sentence}\n")
+    end(status)
+
+
+def end(status: int, seconds: float = 0.0) -> NoReturn:
+    """Ends all ranks, after so many seconds more than what they have printed takes."""
     sys.stdout.flush()
     sys.stderr.flush()
-    time.sleep(_FORWARDING)
+    time.sleep(_FORWARDING + seconds)
     if threading.current_thread() is threading.main_thread() or MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         MPI.COMM_WORLD.Abort(status)
     exit_at_once(status)

@@ -1,6 +1,7 @@
-"""Importing mpixla waits for all ranks: what ends the job if one of them never comes, where there is a time limit."""
+"""Importing mpixla waits for all ranks: what says so if one never comes, and ends the job where there is a limit."""
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -8,29 +9,32 @@ from collections.abc import Iterator
 from . import settings
 from .abort import abort
 from .mpi import MPI
+from .speaker import is_first
 
-# Ranks import at different speeds, and no call of the program's is late yet: seconds that they have at least.
+# Ranks import at different speeds, and no call of the program's is late yet: seconds until a word, and that a limit is
+# at least.
 _LEAST = 20.0
+_LATER = 0.1  # for each rank, up to some, so that the lowest one that waits speaks
 
-# Without a limit: seconds after which the commands of mpixla, which are to tell what is wrong, say that they wait.
-_NOTICE = 20.0
 _WHY = (
     "Importing mpixla is collective. Another rank has not imported it, so import it on every rank; or MPI's messages "
     "do not arrive, since MPI has chosen a network that does not connect the hosts (docs/clusters.md, Several hosts)."
+)
+_WHY_IN_A_POOL = (
+    "Importing mpixla is collective, and the program has mpi4py.futures: the workers of a pool import it, and mpixla "
+    "with it, when they get their first task. Import mpixla on this rank after each worker was asked to, by a task "
+    "that does (docs/mpi4py.md, Pools of workers)."
 )
 
 
 @contextlib.contextmanager
 def limited() -> Iterator[None]:
-    """Ends the job if what is inside waits for another rank for too long and ``MPIXLA_TIMEOUT`` is set."""
+    """Says once if what is inside waits for another rank for long, and ends the job where ``MPIXLA_TIMEOUT`` is set."""
     limit = settings.time_limit()
     if limit:
         timer = threading.Timer(max(limit, _LEAST), _end_job, [limit])
-    elif sys.argv[:1] == ["-m"] and MPI.COMM_WORLD.Get_rank() == 0:  # what `python -m mpixla` has while it imports
-        timer = threading.Timer(_NOTICE, _tell)
     else:
-        yield
-        return
+        timer = threading.Timer(_LEAST + min(MPI.COMM_WORLD.Get_rank(), 10) * _LATER, _tell)
     with running(timer):
         yield
 
@@ -46,14 +50,22 @@ def running(timer: threading.Timer) -> Iterator[None]:
         timer.cancel()
 
 
+def _why() -> str:
+    return _WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY
+
+
 def _tell() -> None:
-    sys.stderr.write(f"mpixla: rank 0 has waited for {_NOTICE:g} s in `import mpixla`, and goes on waiting. {_WHY}\n")
-    sys.stderr.flush()
+    if is_first(f"import {os.getppid()}"):  # of those that one launcher has started
+        sys.stderr.write(
+            f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {_LEAST:g} s in `import mpixla`, and goes on "
+            f"waiting. {_why()}\n"
+        )
+        sys.stderr.flush()
 
 
 def _end_job(limit: float) -> None:
     abort(
         f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {max(limit, _LEAST):g} s in `import mpixla`, longer "
         f"than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the whole job ends. "
-        f"{_WHY}"
+        f"{_why()}"
     )

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from . import leftover, native, timeout, trace
-from .abort import abort, exit_at_once
+from . import abort, alike, leftover, native, timeout, trace
+from .abort import exit_at_once
 from .mpi import MPI
 from .private_jax import forget_tokens, jax_has_started, when_failed
 
@@ -28,9 +28,13 @@ _process = os.getpid()
 _aborts = os.environ.get("MPIXLA_ABORT", "1").lower() not in ("0", "false", "off", "no")
 _is_ending = False
 
+# Seconds in which the rank that has spoken for this one ends the job.
+_PATIENCE = 2.0
+
 
 def install() -> None:
     """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, what ends the job when this rank fails."""
+    alike.install()
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
     atexit.register(_end)
     os.register_at_fork(after_in_child=_begin_fork)
@@ -43,7 +47,7 @@ def install() -> None:
         threading.excepthook = _abort_job_from_thread
         os._exit = _abort_job_or_exit  # type: ignore[assignment]
     may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive()))
+    native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive(), alike.file))
 
 
 # A forked process. JAX's threads are not in it, and MPI knows nothing of it: were it to end as its parent does, JAX
@@ -53,12 +57,17 @@ def install() -> None:
 _status = 0
 
 
+def _status_of(code: Any) -> int:
+    """What sys.exit makes of its argument."""
+    return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
+
+
 def _begin_fork() -> None:
     exit_of_python, hook = sys.exit, sys.excepthook
 
     def exit_and_tell(status: Any = None, /) -> NoReturn:
         global _status
-        _status = 0 if status is None else status & 0xFF if isinstance(status, int) else 1
+        _status = _status_of(status)
         exit_of_python(status)
 
     def fail_and_tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -88,37 +97,88 @@ def _can_abort() -> bool:
     return MPI.COMM_WORLD.Get_size() > 1
 
 
-def _abort(what: str, status: int = 1) -> NoReturn:
-    abort(
-        f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {what} (above), so the whole job is aborted. Set MPIXLA_ABORT=0 to "
-        "let the other ranks go on.",
-        status,
-    )
+_ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
+
+
+def _abort(did: str, more: str = "", status: int = 1) -> NoReturn:
+    """Ends all ranks: they may be waiting for this one."""
+    _end_job(alike.tell(did, _ABORTED, more), status)
+
+
+def _end_job(told: alike.Told, status: int) -> NoReturn:
+    # Each MPI prints something for each rank that aborts. That is the one that has spoken, if it is still there.
+    abort.end(status, 0.0 if told.here else _PATIENCE)
+
+
+def program_exits(code: Any) -> None:
+    """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
+    status = _status_of(code)
+    if not (status and _aborts and _can_abort()):
+        return
+    text = "" if isinstance(code, int) else str(code)
+    told = alike.tell(f"ended by sys.exit, with status {status}", _ABORTED, text, then_by_all=".")
+    if told.by_all:  # as where a command line is wrong: nobody waits
+        raise SystemExit(status)
+    _end_job(told, status)
+
+
+class _Heard:
+    """Standard error, but what this thread writes is kept."""
+
+    def __init__(self) -> None:
+        self._stream, self._thread, self._kept = sys.stderr, threading.get_ident(), [""]
+
+    def write(self, text: str) -> int:
+        if threading.get_ident() != self._thread:
+            return self._stream.write(text)
+        self._kept.append(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _printed_by(hook: Callable[..., Any], *arguments: Any) -> str:
+    """What a hook prints."""
+    heard = _Heard()
+    sys.stderr = heard
+    try:
+        hook(*arguments)
+    except BaseException:
+        heard._stream.write("".join(heard._kept))
+        raise
+    finally:
+        sys.stderr = heard._stream
+    return "".join(heard._kept)
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    """Prints the exception and ends all ranks: they may be waiting for this one."""
-    _previous_hook(kind, value, trace)
     if _can_abort():
-        _abort(f"ended with an uncaught {kind.__name__}")
+        _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, kind, value, trace))
+    _previous_hook(kind, value, trace)
 
 
 def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
-    _previous_thread_hook(args)
-    if _can_abort() and not issubclass(args.exc_type, SystemExit):  # which ends the thread, and is no failure
-        name = args.thread.name if args.thread else "unknown"
-        _abort(f"has a thread, {name}, that ended with an uncaught {args.exc_type.__name__}")
+    if not _can_abort() or issubclass(args.exc_type, SystemExit):  # which ends the thread, and is no failure
+        _previous_thread_hook(args)
+        return
+    name = args.thread.name if args.thread else "unknown"
+    _abort(
+        f"ended in its thread {name} with an uncaught {args.exc_type.__name__}",
+        _printed_by(_previous_thread_hook, args),
+    )
 
 
 def _abort_job_or_exit(status: int, /) -> NoReturn:
     """``os._exit``, which no exit handler hears of: some MPIs then end the other ranks, silently and with status 0."""
     if _can_abort():
         caller = sys._getframe(1)
-        sys.stderr.write(
-            f"mpixla: os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end this rank while "
-            "MPI runs and the others may wait for it. Use sys.exit, or call MPI.Finalize() first.\n"
+        _abort(
+            "was to end without MPI",
+            f"os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end a rank while MPI runs and "
+            "the others may wait for it. Use sys.exit, or call MPI.Finalize() first.",
+            status & 0xFF or 1,
         )
-        _abort("was to end without MPI", status & 0xFF or 1)
     exit_at_once(status)
 
 
@@ -166,5 +226,5 @@ def _end() -> None:
     trace.end()
     if native.lib.mpixla_failures_end():
         if _aborts and _can_abort():
-            _abort("ends with a failed call that nobody has looked at")
+            _abort("ended with a failed call that nobody has looked at (above)")
         native.lib.mpixla_exit_badly()

@@ -1,7 +1,29 @@
 """The MPI of this process, as mpi4py has it: refused in words where mpixla cannot use it."""
 
+import os
+import sys
+from contextlib import suppress
+
 from .missing import ADVICE
 
+
+def _tell_of_launcher() -> None:
+    """MPICH ends a process that Open MPI has started, and does not say why, unless it was built to speak PMIx."""
+    if "mpi4py.MPI" in sys.modules or os.environ.get("OMPI_COMM_WORLD_RANK") != "0":
+        return
+    with suppress(ImportError, AttributeError, RuntimeError):  # an mpi4py for one MPI only, or no MPI
+        from mpi4py import _mpiabi
+
+        if _mpiabi._get_mpiabi() == "mpich":  # type: ignore[attr-defined]
+            sys.stderr.write(
+                "mpixla: Open MPI's mpirun has started this process, but the library that mpi4py loads is not Open "
+                "MPI's. If it ends the processes now, or takes each for a job of its own, start them with python -m "
+                "mpixla run, which finds the launcher that belongs to the library.\n"
+            )
+            sys.stderr.flush()
+
+
+_tell_of_launcher()
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as e:

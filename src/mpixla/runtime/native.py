@@ -192,7 +192,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_exit_badly", c_int, []),
         ("mpixla_forked", None, []),
         ("mpixla_progress_set", c_int, [c_int64]),
-        ("mpixla_interrupt_watch", c_int, [c_int, c_int]),
+        ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
         ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
         ("mpixla_timeout_output_set", None, [c_int]),
         ("mpixla_timeout_stack_wanted", c_int, []),

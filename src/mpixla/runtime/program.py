@@ -1,10 +1,13 @@
-"""Running a user's program as Python would: a script, ``-m module`` or ``-c code``."""
+"""Running a user's program as Python would: a script, ``-m module`` or ``-c code``.
+
+``python -m mpixla run`` starts it as a file, so it imports nothing of mpixla's: that the program does when it wants to.
+"""
 
 import os
 import runpy
 import sys
 from collections.abc import Sequence
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 
 def is_program(program: Sequence[str]) -> bool:
@@ -14,20 +17,43 @@ def is_program(program: Sequence[str]) -> bool:
 
 
 def run(program: list[str]) -> None:
-    """Runs it as ``__main__``, with what follows it as its arguments."""
-    if program[0] == "-c":
-        _, code, *rest = program
+    """Runs it as ``__main__``, with what follows it as its arguments. A failure that it exits with ends the job."""
+    hook = sys.excepthook
+    own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
+
+    def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        while trace and trace.tb_next and trace.tb_frame.f_code.co_filename in own:
+            trace = trace.tb_next
+        hook(kind, value.with_traceback(trace), trace)
+
+    sys.excepthook = print_without_us
+    try:
+        _run(program)
+    except SystemExit as e:
+        # No hook of Python's hears of this one.
+        if end := sys.modules.get("mpixla.runtime.exit"):
+            end.program_exits(e.code)
+        raise
+
+
+def _run(program: list[str]) -> None:
+    kind, *rest = program
+    folder = {"-c": "", "-m": os.getcwd()}.get(kind, os.path.dirname(os.path.abspath(kind)))
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    if kind == "-c":
+        code, *rest = rest
         sys.argv[:] = ["-c", *rest]
-        sys.path[0] = ""
         main = ModuleType("__main__")
         sys.modules["__main__"] = main
         exec(compile(code, "<string>", "exec"), main.__dict__)
-    elif program[0] == "-m":
-        _, module, *rest = program
-        sys.argv[:] = [module, *rest]
-        sys.path[0] = os.getcwd()
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif kind == "-m":
+        sys.argv[:] = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv[:] = program
-        sys.path[0] = os.path.dirname(os.path.abspath(program[0]))
-        runpy.run_path(program[0], run_name="__main__")
+        runpy.run_path(kind, run_name="__main__")
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

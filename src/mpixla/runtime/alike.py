@@ -1,0 +1,150 @@
+"""What several ranks of a host have to say alike is said once. They settle it without MPI, which may be what failed.
+
+They share a file that has no name any more, so that nothing is left of it, and its lock, which the system takes from a
+process that dies. Each writes down there what it has to say. The first one waits a moment for the others, and speaks
+for all that have come with the same. Where that cannot be, each speaks for itself.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from typing import NamedTuple
+
+from .comm import get_default_comm
+from .mpi import MPI
+
+# Seconds that the first rank waits for others, and those for it: not longer, as it may be stopped.
+_MOMENT = 0.5
+_PAUSE = 0.01
+
+file = -1  # that all ranks of this host have open, or -1
+
+
+class Told(NamedTuple):
+    """How it came out."""
+
+    here: bool  # this rank has spoken
+    by_all: bool  # all ranks of the job have something to say, so none of them waits for another
+
+
+class _Note(NamedTuple):
+    """A line of the file: a rank has come to say something, or has said it."""
+
+    what: str  # the same for what is the same
+    rank: int
+    when: float
+    is_said: bool
+
+
+def install() -> None:
+    """Opens the file. All ranks must call it."""
+    global file
+    comm = get_default_comm()
+    if comm.Get_size() == 1:
+        return
+    name = os.path.join(tempfile.gettempdir(), f"mpixla-{comm.bcast(secrets.token_hex(8))}")
+    with suppress(OSError):
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    comm.Barrier()
+    with suppress(OSError):
+        os.unlink(name)
+
+
+def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) -> Told:
+    """Prints on standard error what has happened to this rank, or leaves it to another one.
+
+    Args:
+        did: what is said of "rank 3", or of "ranks 0 to 7".
+        then: the rest of that sentence.
+        more: further lines. Ranks may say the same but for their own number, and for addresses of memory.
+        then_by_all: what stands in the place of ``then`` where all ranks of the job have something to say.
+    """
+    rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
+    own = re.sub(rf"\br{rank} \||\brank {rank}\b|\b0x[0-9a-fA-F]+\b", "*", f"{did}\n{more}")
+    what = hashlib.sha256(own.encode(errors="replace")).hexdigest()
+
+    def say(ranks: list[int], again: bool, by_all: bool) -> None:
+        rest = then_by_all if by_all and then_by_all is not None else then
+        _write(f"mpixla: {_in_words(ranks)} {did}" + (" (the same as above).\n" if again else f"{rest}\n{more}"))
+
+    try:
+        return _settle(what, rank, size, say)
+    except (OSError, ValueError):
+        say([rank], False, False)
+        return Told(True, False)
+
+
+def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None]) -> Told:
+    now = time.monotonic()
+    with _alone():
+        before = _read()
+        _note(what, rank, now, False)
+    is_first = all(note.what != what for note in before)
+    # Whatever comes when the moment is over is said at once: the job is about to end.
+    start = min([now, *(note.when for note in before)])
+    while not (by_all := len({note.rank for note in _read()}) == size) and time.monotonic() < start + _MOMENT:
+        time.sleep(_PAUSE)
+    # The others wait for the first one's word.
+    while not is_first and not _is_said(what) and time.monotonic() < now + 2 * _MOMENT:
+        time.sleep(_PAUSE)
+    with _alone():
+        notes = [note for note in _read() if note.what == what]
+        said = {note.rank for note in notes if note.is_said}
+        left = sorted({note.rank for note in notes} - said)
+        if rank not in left:
+            return Told(False, by_all)
+        say(left, bool(said), by_all)
+        for other in left:
+            _note(what, other, now, True)
+    return Told(True, by_all)
+
+
+def _is_said(what: str) -> bool:
+    return any(note.what == what and note.is_said for note in _read())
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other rank of this host is inside, but for one that is there for too long."""
+    until = time.monotonic() + _MOMENT
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _read() -> list[_Note]:
+    lines = os.pread(file, os.fstat(file).st_size, 0).decode().splitlines()
+    return [_Note(what, int(rank), float(when), said == "said") for what, rank, when, said in map(str.split, lines)]
+
+
+def _note(what: str, rank: int, when: float, is_said: bool) -> None:
+    os.write(file, f"{what} {rank} {when} {'said' if is_said else 'comes'}\n".encode())
+
+
+def _in_words(ranks: list[int]) -> str:
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
+    *words, last = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(words)}{' and ' if words else ''}{last}"
+
+
+def _write(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it, or it was closed
+        sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stderr.flush()
