@@ -315,7 +315,9 @@ def parse(comm: MPI.Intracomm) -> argparse.Namespace:
     output.add_argument(
         "--save", metavar="FILE", type=Path, action="append", default=[], help="write a .gif, .mp4 or .png (repeatable)"
     )
-    parser.add_argument("--size", metavar=("NY", "NX"), type=int, nargs=2, default=(180, 360), help="cells, by default 180 360")
+    parser.add_argument(
+        "--size", metavar=("NY", "NX"), type=int, nargs=2, default=(180, 360), help="cells, by default 180 360"
+    )
     parser.add_argument("--days", metavar="D", type=float, default=4.0, help="time to simulate, by default %(default)s")
     args = parser.parse_args()
     if min(args.size) < 1 or not 0 < args.days < np.inf:
