@@ -5,7 +5,7 @@
 #   PYTHON=...                      the Python to use (3.11 or later)
 #   NP=...                          ranks of the demo (2) and of the soak (3)
 #   MINUTES=30 SEED=1               of the soak: how long, and which programs
-#   C_TESTS=regex                   the C tests to run, by default all of them
+#   C_TESTS=regex                   the C tests to run, by default all of them; C_TARGET=target builds these alone
 #   RATE=2gbit                      of the network between the hosts of test-hosts, as tc(8) says it
 #   SAMPLE=4                        make test runs one of so many cases of tests that have many, make test-long the rest
 #   FEWER=1                         a sample of the tests on the fake GPU as well
@@ -137,7 +137,7 @@ test-c: $(VENV)/installed
 	        -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')" \
 	        -DMPIXLA_MPI_INCLUDE='$(MPI_HEADERS)' \
 	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
-	    $(BIN)/cmake --build $(C_BUILD)/$$kind >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
+	    $(BIN)/cmake --build $(C_BUILD)/$$kind $(if $(C_TARGET),--target $(C_TARGET)) >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --timeout 300 --parallel 4 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error) || exit 1; \
 	done
 
@@ -483,7 +483,7 @@ check: $(VENV)/installed
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	@mkdir -p build
 	@$(BIN)/cmake -S . -B build/tidy -G 'Unix Makefiles' -DCMAKE_C_COMPILER=$(CC) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log || { cat build/tidy.log >&2; exit 1; }
-	$(BIN)/clang-tidy --quiet -p build/tidy $(C_SOURCES)
+	printf '%s\n' $(C_SOURCES) | xargs -P $$CMAKE_BUILD_PARALLEL_LEVEL -n 4 $(BIN)/clang-tidy --quiet -p build/tidy
 	$(BIN)/cppcheck --std=c11 --enable=warning,style,performance,portability --error-exitcode=1 --inline-suppr --quiet \
 	    --suppress=constParameterCallback --suppress=unknownMacro -I include -I native $(C_SOURCES)
 	$(BIN)/ruff format --check .
