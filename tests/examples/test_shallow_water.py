@@ -205,6 +205,27 @@ def test_kelvin_wave(results):
 # The command line.
 
 
+def test_defaults_show_eddies(tmp_path):
+    """In the end the jet, which ran straight east, goes north and south several times, fast."""
+    file = tmp_path / "v.npy"
+    code = f"""
+import sys
+sys.path.insert(0, {str(MODEL.parent)!r})
+import numpy as np
+import shallow_water as model
+args = model.parse(model.MPI.COMM_WORLD)
+fields = model.simulate(model.MPI.COMM_WORLD, *args.size, int(args.days * 86400 / {DT}))
+if fields:
+    np.save({str(file)!r}, fields.v)
+"""
+    launch(2, "-c", code)
+    v = np.load(file)
+    assert v.max() > 3
+    assert v.min() < -3
+    north = v[len(v) // 2] > 0
+    assert np.count_nonzero(north[1:] != north[:-1]) >= 6
+
+
 def test_files(tmp_path):
     from PIL import Image
 

@@ -26,7 +26,7 @@ def test_readme(home):
     with Image.open(home.repository / "jet.gif") as film:
         assert film.format == "GIF"
         assert film.n_frames > 1
-    (home.repository / "sum.py").write_text(pages.block(pages.README, "# sum.py").text)
+    (home.repository / "ring.py").write_text(pages.block(pages.README, "# ring.py").text)
     command, output = re.fullmatch(
         r"\$ (.*)\n((?:.*\n)*)", pages.block(pages.README, "$ python -m mpixla").text
     ).groups()
@@ -42,11 +42,6 @@ class TestWorkstation:
         assert facts_in(said)["MPI library"].startswith(str(home.repository / "env"))
         assert "checks passed on 2 ranks." in said
         assert "mpixla bench: 2 ranks" in said
-
-    def test_index(self, home):
-        assert "checks passed on 2 ranks." in home.type(
-            pages.block(pages.DOCS / "index.md", "pip install . mpich").text
-        )
 
     @pytest.mark.parametrize("page", ["install", "gpu"])
     def test_gpu(self, home, page):

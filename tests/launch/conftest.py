@@ -1,11 +1,25 @@
 """These tests start MPI jobs of their own."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 import sample
-from jobs import PATIENCE, job  # noqa: F401
+from jobs import PATIENCE, ROOT, job  # noqa: F401
+
+# Compiling is what takes much of the time. So jobs keep compiled programs for each other, whichever MPI they use. One
+# that reads what another is just writing notices, and compiles (tests/spmd/conftest.py).
+KEPT = {
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / "build" / "programs"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "PYTHONWARNINGS": "ignore:Error reading persistent compilation cache entry",
+}
+
+
+def pytest_configure():
+    os.environ.update(KEPT)
 
 
 def pytest_addoption(parser):

@@ -1,5 +1,6 @@
 """The benchmarks' own arithmetic: from answers to figures, rows, tables. No time is measured."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -186,16 +187,22 @@ def test_pages_show_what_was_measured():
         assert text == page.read_text(), "run: python bench/summary.py"
 
 
-def test_headlines_are_times_as_fast():
-    """Twice the time is half as fast, and mpi4jax's figure counts where a line says so."""
-    by_name = {(row.section, row.what, row.over): row for row in rows.rows(rows.FULL) if row.kind == "ratio"}
-    figures = {}
+def test_headlines_are_two_times():
+    """Medians in microseconds: ours, and mpi4jax's where a line says so; of one step where many were measured."""
+    by_name = {(row.section, row.what, row.over): row for row in rows.rows(rows.FULL)}
     for line in summary.HEADLINES:
         row = by_name[line.row]
-        figures |= {m: [[30.0]] for m in row.measurements()}
-        figures[row.measured] = [[2.0]] if line.is_peer else [[10.0]]
-    lines = summary.headlines({"mpich": figures}).splitlines()[2:]
-    assert [line.split(" | ")[-1] for line in lines] == ["15.0 |" if h.is_peer else "3.0 |" for h in summary.HEADLINES]
+        theirs = row.peer if line.is_peer else row.against
+        figures = {row.measured: [[3e-6 * line.steps], [1.0], [0.0]], theirs: [[1.5e-3 * line.steps]]}
+        lines = summary.headlines({"mpich": figures}).splitlines()[2:]
+        assert sum(line.endswith("| - / - |") for line in lines) == len(lines) - 1
+        assert f"| {line.says} | {line.than} | 3.0 µs / 1,500 µs |" in lines
+        assert line.steps == 1 or str(line.steps) == str(math.prod(map(int, row.measured.line.split()[-2:])))
+
+
+def test_headlines_compare_like_with_like():
+    """In a loop the library works in place, which the program in C that it would be compared with does not."""
+    assert all("loop" not in line.row[0] for line in summary.HEADLINES)
 
 
 def test_page_shows_what_was_measured():

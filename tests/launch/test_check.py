@@ -268,7 +268,7 @@ def raised_in(done, number):
 
 
 @pytest.mark.parametrize("how", ["eager", "jit", "sealed"])
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=[pytest.mark.long, pytest.mark.any_mpi])])
 def test_calls_that_do_not_fit(job, how, size):
     cases = {**COLLECTIVE, **MESSAGES}
     code, places = program(cases, how)

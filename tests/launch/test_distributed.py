@@ -17,7 +17,7 @@ from mpixla.runtime import trampoline
 
 ROOT = Path(__file__).parents[2]
 # How many processes: with more, what the tests of two say is seldom different.
-RANKS = [2, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 4))]
+RANKS = [2, *(pytest.param(n, marks=[pytest.mark.long, pytest.mark.any_mpi]) for n in (3, 4))]
 LAUNCHER = ("-m", "mpixla.distributed")
 
 # What every program begins with.

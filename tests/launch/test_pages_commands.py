@@ -66,7 +66,6 @@ BLOCKS_ELSEWHERE = {
         (page, words): "tests/install/test_install.py"
         for page, words in (
             ("README.md", "pip install '.[demo]' mpich"),
-            ("index.md", "pip install . mpich"),
             ("gpu.md", "cuda13"),
             ("install.md", "pip install mpich"),
             ("install.md", "module load openmpi"),
@@ -158,7 +157,7 @@ def test_scripts_print_what_pages_show(tmp_path):
             (tmp_path / found[2]).write_text(script(page, found[2], block.line))
             assert typed(command, tmp_path).startswith(output), block.place
             compared.append((page.name, found[1]))
-    assert compared == [("README.md", "4"), ("index.md", "4"), ("tutorial.md", "4"), ("tutorial.md", "1")]
+    assert compared == [("README.md", "4"), ("tutorial.md", "4"), ("tutorial.md", "1")]
 
 
 def test_program_that_hangs(job):

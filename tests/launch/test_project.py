@@ -1,5 +1,6 @@
 """What the repository says of itself is so: versions, pins, targets of make, links. And what `make release` refuses."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -61,6 +62,22 @@ def test_workflows_start_what_there_is(workflow):
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_targets_of_make_exist(page):
     assert set(re.findall(r"(?:`|^(?:\$ )?)make ([a-z][\w-]*)", page.read_text(), re.MULTILINE)) <= TARGETS
+
+
+def test_demo_installs_what_it_needs_alone(tmp_path):
+    folders = [f"{name}={tmp_path}" for name in ("VENV", "DEMO_VENV")]
+    commands = run("make", "--dry-run", *folders, f"PYTHON={sys.executable}", "demo", cwd=ROOT).stdout
+    assert re.findall(r"pip install .*?'\.(.*?)'", commands) == ["[demo]"]
+
+
+def test_as_many_compilers_as_cores():
+    """`cmake --build --parallel` without a number starts all that there are."""
+    assert "cmake --build" in MAKEFILE
+    assert not re.search(r"cmake --build .*--parallel", MAKEFILE)
+    show = "--eval=show:; @echo $$CMAKE_BUILD_PARALLEL_LEVEL"
+    assert run("env", "-u", "CMAKE_BUILD_PARALLEL_LEVEL", "make", show, "show", cwd=ROOT).stdout.strip() == str(
+        len(os.sched_getaffinity(0))
+    )
 
 
 def without_code(text):

@@ -102,7 +102,7 @@ def test_ranks_that_compile_different_programs(job, tmp_path):
 
 def test_without_a_cache_it_says_so(job):
     code = "import jax, mpixla, jax.numpy as jnp\nmpixla.allreduce(jnp.ones(3), __import__('mpi4py.MPI').MPI.SUM)"
-    seen = job(2, code, MPIXLA_COMPILE_ONCE="1").stderr
+    seen = job(2, code, MPIXLA_COMPILE_ONCE="1", JAX_COMPILATION_CACHE_DIR="").stderr
     assert seen.count("mpixla: MPIXLA_COMPILE_ONCE has no effect") == 2
     assert seen.count("\n") == 2
 
