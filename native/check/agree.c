@@ -178,7 +178,7 @@ typedef struct replacement {
     int zeros[];
 } replacement;
 
-static _Atomic(replacement *) replaced;
+static replacement *replaced;
 
 /* What takes the place of a call that others have started and that this rank has not. It must not receive what they
  * send: Open MPI 5 writes all of a message that is too long. Nobody ever waits for it, and so MPI keeps its memory.
@@ -196,8 +196,8 @@ static int replace(const comm_entry *entry) {
         free(one);
         return code;
     }
-    one->next = atomic_load(&replaced);
-    while (!atomic_compare_exchange_weak(&replaced, &one->next, one)) continue;
+    one->next = replaced;
+    replaced = one;
     return 0;
 }
 
@@ -277,15 +277,15 @@ static int conclude(const agreement *a) {
 
 /* Goes on with it as far as that waits for nobody. */
 static void move(agreement *a) {
-    int code = 0, coming = 1, busy = 1;
+    int coming = 1, busy = 1;
     if (a->phase == COMPARING) {
-        code = request_move(&a->words.request, &busy);
+        int code = request_move(&a->words.request, &busy);
         if (code == 0 && busy) return;
         if (code == 0 && !words_agree(&a->words)) code = tell(a);
         if (code != 0 || a->phase == COMPARING) settle(a, code);
     }
     if (a->phase == TELLING) {
-        code = tellers_move(a, &coming, &busy);
+        int code = tellers_move(a, &coming, &busy);
         if (code != 0 || coming == 0 || clock_now() >= a->until) settle(a, code != 0 ? code : conclude(a));
     }
 }
