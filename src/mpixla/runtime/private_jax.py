@@ -43,7 +43,7 @@ from jax._src.interpreters import partial_eval as _partial_eval
 # Executables that were compiled ahead of time, and where every program is lowered; see below.
 from jax._src.interpreters import pxla as _pxla
 
-# The functions that take it out of a scan.
+# The functions that take it out of a scan, and the one that lowers a while loop.
 from jax._src.lax.control_flow import loops as _loops
 
 # Whether JAX has started: asking in public starts it.
@@ -71,6 +71,7 @@ __all__ = [
     "jax_has_started",
     "keep_sharded_tokens_out_of_cache",
     "looks_for_nan",
+    "lower_while",
     "manual_axes",
     "mlir",
     "ordered",
@@ -304,6 +305,9 @@ _partial_eval.JaxprTrace.process_primitive = _process_primitive_in_loop  # type:
 _loops._scan_known_hoisting = _while_hoisting(_loops._scan_known_hoisting)
 _scan_in_checkpoint = _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p]
 _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p] = _while_hoisting(_scan_in_checkpoint)
+
+
+lower_while = _loops._while_lowering
 
 
 def looks_for_nan() -> bool:
