@@ -289,9 +289,25 @@ def _process_primitive_in_loop(trace: Any, primitive: Any, tracers: Any, params:
     return outputs if primitive.multiple_results else outputs[0]
 
 
+def _custom_in_loop(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a call of a custom_jvp or custom_vjp function go through the above, by a jit, which shows what is inside."""
+
+    @functools.wraps(process)
+    def call(trace: Any, primitive: Any, *args: Any, **options: Any) -> Any:
+        if not getattr(_hoisting, "depth", 0):
+            return process(trace, primitive, *args, **options)
+        *functions, tracers = args
+        with _core.set_current_trace(trace):
+            return jax.jit(lambda *xs: primitive.bind(*xs, subfuns=tuple(functions), **options))(*tracers)
+
+    return call
+
+
 def _while_hoisting(fun: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fun)
     def call(*args: Any, **options: Any) -> Any:
+        if not any(ordered in getattr(x, "effects", ()) for x in args):  # the loop's jaxpr, or its equation
+            return fun(*args, **options)
         _hoisting.depth = getattr(_hoisting, "depth", 0) + 1
         try:
             return fun(*args, **options)
@@ -301,6 +317,8 @@ def _while_hoisting(fun: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+for _name in ("process_custom_jvp_call", "process_custom_vjp_call"):
+    setattr(_partial_eval.JaxprTrace, _name, _custom_in_loop(getattr(_partial_eval.JaxprTrace, _name)))
 _partial_eval.JaxprTrace.process_primitive = _process_primitive_in_loop  # type: ignore[method-assign]
 _loops._scan_known_hoisting = _while_hoisting(_loops._scan_known_hoisting)
 _scan_in_checkpoint = _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p]
