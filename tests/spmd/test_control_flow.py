@@ -277,3 +277,22 @@ def test_operand_that_changes_in_a_loop_on_one_rank(comm, rank, size, own, deriv
     y, x_bar = DERIVATIVES[derivative](f, c + 1, np.full(3, 2.0))
     np.testing.assert_allclose(y, (c + 1) * factor)
     np.testing.assert_allclose(x_bar, 2 * factor)
+
+
+@pytest.mark.parametrize("where", ["body", "condition"])
+def test_while_loop_in_a_checkpoint(comm, rank, size, where):
+    """It is run once, and what it gave is kept for the way back."""
+    norm = functools.partial(mpixla.norm, comm=comm)
+    asks = (lambda s: norm(s[0]) > 1) if where == "condition" else (lambda s: s[1] > 1)
+
+    @jax.checkpoint
+    def f(x):
+        y = lax.stop_gradient(x)
+        y, *_ = lax.while_loop(asks, lambda s: (s[0] / 2, s[1] if where == "condition" else norm(s[0] / 2)), (y, 9.0))
+        return jnp.sin(x * y).sum()
+
+    x = np.arange(3.0) + 10 * rank
+    norms = np.sqrt(sum(np.sum((np.arange(3.0) + 10 * r) ** 2) for r in range(size)))
+    y = x / 2 ** np.ceil(np.log2(norms))
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(x), y * np.cos(x * y), rtol=1e-12)
+    assert str(jax.make_jaxpr(jax.grad(f))(x)).count("allreduce[") == 1

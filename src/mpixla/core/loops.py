@@ -1,14 +1,15 @@
-"""Loops in a batch whose condition communicates: examples that are done keep what they have.
+"""While loops that communicate, in batches and in checkpoints.
 
 JAX lowers a loop in another way where its condition has an ordered effect, and leaves out there what it does in all
-others: to choose, example by example, between the new values and the old ones. It never needs that itself, since it
-refuses its own ordered effects in a batch.
+others: to choose, example by example of a batch, between the new values and the old ones. It never needs that itself,
+since it refuses its own ordered effects in a batch.
 """
 
 import functools
 from typing import Any
 
 import jax
+from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 
 from ..runtime.private_jax import lower_while, mlir, ordered, while_p
 
@@ -43,6 +44,20 @@ def _lower(ctx: Any, *operands: Any, **params: Any) -> Any:
     return lower_while(ctx, *operands, **params)
 
 
+_in_checkpoint = partial_eval_jaxpr_custom_rules[while_p]
+
+
+def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    """A loop that communicates is run once, and its results are kept, as those of every call are."""
+    if ordered not in eqn.effects:
+        return _in_checkpoint(saveable, unknown, instantiated, eqn)
+    if not any(unknown):
+        return eqn, None, [False] * len(eqn.outvars), [False] * len(eqn.outvars), []
+    new = [x for x, i in zip(eqn.invars, instantiated, strict=True) if not i and not hasattr(x, "val")]
+    return None, eqn, [True] * len(eqn.outvars), [True] * len(eqn.outvars), new
+
+
 def install() -> None:
-    """Has JAX lower such loops so."""
+    """Has JAX lower loops, and keep what they give in checkpoints, by these rules."""
     mlir.register_lowering(while_p, _lower)
+    partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
