@@ -21,7 +21,7 @@ from jax._src import config as _config
 
 # The class of primitives, which jax.extend.core has too, but importing that takes as long as all of mpixla (it imports
 # Pallas); JAX's one token type, which jax.ffi recognizes by identity; the trace that is going on, and the one that
-# stands for none.
+# stands for none; the constants of a program.
 from jax._src import core as _core
 
 # The set of tokens that JAX hands from one dispatch to the next; see RuntimeTokenSet below.
@@ -36,6 +36,9 @@ from jax._src import source_info_util as _source_info
 
 # Which frames an exception's traceback shows: JAX leaves out its own.
 from jax._src import traceback_util as _traceback_util
+
+# The next implementation of jax.checkpoint; see below.
+from jax._src.ad_checkpoint import RematTraced as _NextCheckpoint
 
 # What reverse mode keeps for later, and what it takes out of loops; see below.
 from jax._src.interpreters import partial_eval as _partial_eval
@@ -325,6 +328,26 @@ _scan_in_checkpoint = _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_
 _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p] = _while_hoisting(_scan_in_checkpoint)
 
 
+def _refuse_calls(derive: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuses a derivative of a checkpoint that communicates: JAX would make its calls again on the way back."""
+
+    @functools.wraps(derive)
+    def call(self: Any, *args: Any) -> Any:
+        if ordered in self.jaxpr.effects:
+            raise NotImplementedError(
+                "a jax.checkpoint whose function communicates has no derivative under jax_remat3 (JAX_REMAT3): JAX "
+                "would make the calls again on the way back. Turn it off, jax.config.update('jax_remat3', False), or "
+                "communicate outside of the checkpoint."
+            )
+        return derive(self, *args)
+
+    return call
+
+
+for _name in ("vjp_fwd", "lin"):
+    setattr(_NextCheckpoint, _name, _refuse_calls(getattr(_NextCheckpoint, _name)))
+
+
 lower_while = _loops._while_lowering
 
 
@@ -409,10 +432,14 @@ def seal_programs(seal: Callable[[Any], Any]) -> None:
     """
 
     @functools.wraps(_lower_to_hlo)
-    def lower_sealed(jaxpr: Any, *args: Any, **options: Any) -> Any:
+    def lower_sealed(jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any) -> Any:
         if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
-            jaxpr = seal(jaxpr)
-        return _lower_to_hlo(jaxpr, *args, **options)
+            sealed = seal(jaxpr)
+            # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
+            # that is used twice it counts twice, but not within an equation.
+            if len(_core.jaxpr_const_args(getattr(sealed, "jaxpr", sealed))) == constants:
+                jaxpr = sealed
+        return _lower_to_hlo(jaxpr, name, backend, constants, *args, **options)
 
     _pxla._cached_lowering_to_hlo = lower_sealed  # type: ignore[assignment]
 
