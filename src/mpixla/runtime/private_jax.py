@@ -396,7 +396,8 @@ def _same_token(self: Any, effect: _effects.Effect, devices: list[Any]) -> Any:
     key = tuple(devices)
     if key not in _tokens:
         self.current_tokens.pop(effect, None)
-        _tokens[key] = _next_token(self, effect, devices)
+        with jax.transfer_guard("allow"):
+            _tokens[key] = _next_token(self, effect, devices)
     return _tokens[key]
 
 
