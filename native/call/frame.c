@@ -514,8 +514,10 @@ static int started_read(frame *f) {
     return 0;
 }
 
+/* A batch of no examples has none, and nothing to give. */
 static int id_check(const frame *f) {
-    if (strcmp(f->id.dtype->row->name, "float32") == 0 && f->id.count >= 2 && f->id.count % 2 == 0) return 0;
+    int is_there = f->id.count > 0 ? f->id.count % 2 == 0 : f->send.count == 0 && f->recv.count == 0;
+    if (is_there && strcmp(f->id.dtype->row->name, "float32") == 0) return 0;
     return error_set("the id of a request is two float32 numbers, but %s was called with %lld of %s",
                      f->shape->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
 }
@@ -575,8 +577,8 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     frame_buffer memory = {0}; /* of the result */
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && passes_memory(call)) in[0] = &memory;
     if (buffers_read(f, &operands, "operand", in, taken) || buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && status_take(f, mpi, &status)) || (f->id.dtype && id_check(f)) ||
-        (shape->request == FRAME_STARTS && started_read(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
+        (gives_status && status_take(f, mpi, &status)) || (shape->request == FRAME_STARTS && started_read(f)) ||
+        (f->id.dtype && id_check(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
         (frame_has_rows(f) && rows_check(f)) || (f->at_run_time && frame_has(f, ATTRIBUTE_BACK) && slots_check(f, &v)))
         return -1;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;

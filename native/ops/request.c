@@ -4,6 +4,7 @@
 #include "ops/request.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,9 @@ enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECO
 static list requests = {.item_size = sizeof(request), .what = "requests"};
 static request *unused[SIZE_CLASSES];
 static request *left;
+static request *nameless; /* started for a batch of no examples, which has no ids */
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER; /* for `left`; MPI is called with it, and never waits */
+static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER; /* for these two; MPI is called with it, and never waits */
 
 /* Returns whether there are too many to count. */
 static int bytes_of(const frame_buffer *b, int64_t *bytes) {
@@ -70,6 +72,7 @@ static request *request_open(int64_t bytes) {
     }
     if (r) {
         r->state = REQUEST_STARTING;
+        r->received = r->sent = 0;
         r->generation = r->generation % (REQUEST_GENERATIONS - 1) + 1;
     }
     pthread_mutex_unlock(&table);
@@ -110,6 +113,28 @@ static int take_started(frame *f) {
 
 /* Waiting */
 
+static int receives(const request *r) {
+    return r->call.recv.dtype != NULL;
+}
+
+static int sends(const request *r) {
+    return frame_has(&r->call, ATTRIBUTE_DEST);
+}
+
+static int goes_to_itself(const frame *call) {
+    return frame_has(call, ATTRIBUTE_DEST) && call->attributes[ATTRIBUTE_DEST] == call->communicator->rank;
+}
+
+/* Whether it is complete, as far as MPI can say; MPI is not asked again for what it has said. */
+static int is_complete(request *r) {
+    _Alignas(16) char unread[MPI_STATUS_BYTES];
+    const mpi_library *mpi = mpi_get();
+    int code = 0;
+    if (receives(r) && !r->received) code = mpi->test(&r->receiving, &r->received, r->call.scratch);
+    if (sends(r) && !r->sent && !goes_to_itself(&r->call)) code |= mpi->test(&r->sending, &r->sent, unread);
+    return code != 0 || ((r->received || !receives(r)) && (r->sent || !sends(r) || goes_to_itself(&r->call)));
+}
+
 static int id_read(const frame_buffer *id, int *number, int *generation) {
     const float *values = id->data;
     for (int i = 0; i < 2; i++)
@@ -125,7 +150,7 @@ static int request_claim(int number, int generation, request **claimed) {
     int code = 0;
     if (!r) return error_set("a request was waited for that was never started in this process");
     pthread_mutex_lock(&table);
-    if (generation == r->generation && r->state == REQUEST_STARTED)
+    if (generation == r->generation && r->state == REQUEST_STARTED && r->call.id.count > 0)
         r->state = REQUEST_WAITING;
     else if (generation == 0 || generation > r->generation ||
              (generation == r->generation && r->state == REQUEST_STARTING))
@@ -138,30 +163,62 @@ static int request_claim(int number, int generation, request **claimed) {
     return code;
 }
 
+static int gives_as_wanted(const frame *f, const request *r) {
+    return r->call.recv.dtype == f->recv.dtype && r->call.recv.count == f->recv.count;
+}
+
 /* What the program expects must be what the request gives: an id that strayed must not overwrite memory. */
 static int request_check(const frame *f, const request *r) {
     const frame_buffer *given = &r->call.recv, *wanted = &f->recv;
-    int receives = given->dtype != NULL;
-    if (receives == (wanted->dtype != NULL) && given->dtype == wanted->dtype && given->count == wanted->count) return 0;
+    if (gives_as_wanted(f, r)) return 0;
     return error_set("a request that gives %lld items of %s was waited for as one that gives %lld of %s",
                      (long long)given->count, given->dtype ? given->dtype->row->name : "nothing",
                      (long long)wanted->count, wanted->dtype ? wanted->dtype->row->name : "nothing");
 }
 
-static int take_waited(frame *f) {
+/* Requests without an id give nothing, so a wait is for whichever is complete: there are as many waits as requests, and
+ * none then waits for what its program would not have waited for by now. */
+static request *nameless_claim(const frame *f) {
+    for (;;) {
+        int found = 0;
+        pthread_mutex_lock(&leaving);
+        for (request **at = &nameless; *at; at = &(*at)->next) {
+            request *r = *at;
+            if (r->call.communicator != f->communicator || !gives_as_wanted(f, r)) continue;
+            found = 1;
+            if (!is_complete(r)) continue;
+            *at = r->next;
+            r->state = REQUEST_WAITING;
+            pthread_mutex_unlock(&leaving);
+            return r;
+        }
+        pthread_mutex_unlock(&leaving);
+        if (!found) return NULL;
+        (void)sched_yield();
+    }
+}
+
+static int take_named(const frame *f, request **claimed) {
     int number, generation;
     if (id_read(&f->id, &number, &generation))
         return error_set("what was waited for is no request: its id has other numbers than those of a request");
-    f->request = NULL;
     if (number < 0 && generation == 0) return 0; /* no request */
+    if (request_claim(number, generation, claimed)) return -1;
+    if (request_check(f, *claimed) == 0) return 0;
+    pthread_mutex_lock(&table);
+    (*claimed)->state = REQUEST_STARTED;
+    pthread_mutex_unlock(&table);
+    return -1;
+}
+
+static int take_waited(frame *f) {
     request *r = NULL;
-    if (request_claim(number, generation, &r)) return -1;
-    if (request_check(f, r)) {
-        pthread_mutex_lock(&table);
-        r->state = REQUEST_STARTED;
-        pthread_mutex_unlock(&table);
+    f->request = NULL;
+    if (f->id.count == 0)
+        r = nameless_claim(f);
+    else if (take_named(f, &r))
         return -1;
-    }
+    if (!r) return 0;
     progress_less();
     f->request = r;
     f->started = &r->call;
@@ -197,6 +254,12 @@ void request_settle(frame *f, int code) {
     pthread_mutex_lock(&table);
     r->state = REQUEST_STARTED;
     pthread_mutex_unlock(&table);
+    if (f->id.count == 0) {
+        pthread_mutex_lock(&leaving);
+        r->next = nameless;
+        nameless = r;
+        pthread_mutex_unlock(&leaving);
+    }
     progress_more();
 }
 
@@ -220,14 +283,6 @@ int request_exchange(const frame *f) {
     return code;
 }
 
-static int receives(const request *r) {
-    return r->call.recv.dtype != NULL;
-}
-
-static int sends(const request *r) {
-    return frame_has(&r->call, ATTRIBUTE_DEST);
-}
-
 static void copy_out(const frame *f, const void *data, int64_t arrived) {
     char *to = f->recv.data;
     int64_t item = f->recv.dtype->row->itemsize, rest = f->recv.count - arrived;
@@ -238,10 +293,6 @@ static void copy_out(const frame *f, const void *data, int64_t arrived) {
         memcpy(to, (const char *)f->template_.data + arrived * item, (size_t)(rest * item));
     else
         memset(to, 0, (size_t)(rest * item));
-}
-
-static int goes_to_itself(const frame *call) {
-    return frame_has(call, ATTRIBUTE_DEST) && call->attributes[ATTRIBUTE_DEST] == call->communicator->rank;
 }
 
 /* MPI completes it when it is received; those for which that has come are closed. */
@@ -302,8 +353,8 @@ int request_wait(frame *f) {
         f->request = NULL;
         return 0;
     }
-    int received = r && receives(r) ? receive_end(mpi, &r->receiving, r->call.scratch) : 0;
-    int sent = r && sends(r) ? mpi->wait(&r->sending, unread) : 0;
+    int received = r && receives(r) && !r->received ? receive_end(mpi, &r->receiving, r->call.scratch) : 0;
+    int sent = r && sends(r) && !r->sent ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
     int64_t arrived = r ? f->recv.count : 0;
@@ -355,7 +406,7 @@ static void tell(const request *r, const char *what) {
 /* The requests that a program has, and those that it left and nobody received; each is told. Returns how many. */
 static int64_t unfinished_collect(const mpi_library *mpi, unfinished *found) {
     int64_t n = 0;
-    left = NULL;
+    left = nameless = NULL;
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
         unfinished u = {.request = r, .receiving = receives(r), .sending = sends(r)};

@@ -7,6 +7,8 @@
  * In a program a request is its id: two float32 numbers, a place in the table, from 1, and how often the place was
  * used, both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
  * (ARCHITECTURE.md, "Requests"); zeros stand for no request, which gives zeros, or the template, at once.
+ * A batch of requests is one, whose id each example has. If there are no examples, so that there is no id, a wait is
+ * for the oldest such request of its communicator and type.
  */
 #ifndef MPIXLA_NATIVE_REQUEST_H
 #define MPIXLA_NATIVE_REQUEST_H
@@ -33,8 +35,9 @@ typedef struct request {
     int size_class;
     int number;     /* the place in the table */
     int generation; /* 1 to REQUEST_GENERATIONS - 1 */
+    int received, sent; /* of one without an id: what MPI has said to be complete */
     request_state state;
-    struct request *next; /* of the free ones of this size class, or of those that are left */
+    struct request *next; /* of the free ones of this size class, of those that are left, or that have no id */
 } request;
 
 /* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that

@@ -228,6 +228,29 @@ static void takes_batches_and_more_operands(void) {
     CHECK_STR(call_run(&c), "");
 }
 
+static const char *without_id(const char *op, int waits, int64_t count) {
+    if (waits)
+        wait_make(&c, op, id, count);
+    else
+        start_make(&c, op, FIXTURE_RANK0, 0, id);
+    call_count_set(&c, waits ? CALL_OPERANDS : CALL_RESULTS, 0, 0);
+    for (int i = 0; !waits && i < c.frame.args.size; i++) call_count_set(&c, CALL_OPERANDS, i, count);
+    return call_run(&c);
+}
+
+/* A batch without examples has no ids: the first wait is for the first start that gives as much, and none is lost. */
+static void waits_without_ids(void) {
+    fake->done = 1;
+    CHECK_STR(without_id("isend", 0, 0), "");
+    CHECK_STR(without_id("irecv", 0, 0), "");
+    CHECK_IN(without_id("irecv", 0, CALL_COUNT), "but MPI_Irecv was called with 0 of float32");
+    CHECK_STR(without_id("wait_recv", 1, 0), "");
+    CHECK_STR(without_id("wait_recv", 1, 0), ""); /* no request */
+    CHECK_STR(without_id("wait_send", 1, 0), "");
+    CHECK_IN(without_id("wait_recv", 1, CALL_COUNT), "but MPI_Wait was called with 0 of float32");
+    CHECK_INT(mpixla_requests_end(), 0);
+}
+
 static void tells_of_errors_of_mpi(void) {
     static const char *const ops[] = {"iallgather", "iallreduce", "ialltoall",       "ibcast",
                                       "irecv",      "isend",      "ireduce_scatter", "isendrecv"};
@@ -458,6 +481,7 @@ int main(int argc, char **argv) {
     waits_once();
     refuses_what_does_not_fit();
     takes_batches_and_more_operands();
+    waits_without_ids();
     tells_of_errors_of_mpi();
     keeps_memory();
     gives_large_memory_back();

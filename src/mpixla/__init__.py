@@ -13,6 +13,7 @@ from .runtime import trampoline as _trampoline  # noqa: F401
 
 # isort: split
 from .core import jit as _jit
+from .core import loops as _loops
 from .core import reveal as _reveal
 from .core.export import export_checks
 from .core.jit import jit
@@ -137,6 +138,7 @@ _trace.install()
 _turns.install()
 _exit.install()
 _jit.install()
+_loops.install()
 _reveal.install()
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):

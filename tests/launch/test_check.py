@@ -357,6 +357,15 @@ RIGHT = {
             lambda s: s[1] > 1, lambda s: (s[0] / 2, mpixla.norm(s[0], comm=comm)), (x + rank, jnp.float32(9))
         )
         """,
+    "a batch of loops, which all ranks leave together one by one": """
+        def steps(y):
+            return jax.lax.while_loop(
+                lambda s: s[1] > 1, lambda s: (s[0] / 2, mpixla.norm(s[0], comm=comm), s[2] + 1), (y, jnp.float32(9), 0)
+            )[2]
+        batch = 0.5, 3.0, 100.0
+        want = [1 + sum(y * size**0.5 > 2**i for i in range(9)) for y in batch]
+        assert jax.jit(jax.vmap(steps))(jnp.array(batch)).tolist() == want
+        """,
     "a loop of messages, each rank with a limit of its own": """
         jax.lax.while_loop(
             lambda s: s[1] < 1.5 + rank / 4,

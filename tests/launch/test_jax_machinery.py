@@ -167,6 +167,43 @@ for jit in (jax.jit, mpixla.jit):
     )
 
 
+def test_large_constants_as_arguments(job):
+    """Where JAX makes them arguments of a program, which is sealed all the same."""
+    job(
+        2,
+        f"""{PREAMBLE}
+import numpy as np
+w = jnp.arange(100.0)
+k = np.arange(100.0, dtype=np.float32)
+sums = {{
+    "one": lambda x: mpixla.allreduce(x * w, op=MPI.SUM),
+    "twice": lambda x: mpixla.allreduce(x * w, op=MPI.SUM) + 0 * w,
+    "of NumPy": jax.jit(lambda x: mpixla.allreduce(x * k, op=MPI.SUM)),
+    "reverse mode": jax.grad(lambda x: mpixla.allreduce((x * w * rank).sum(), op=MPI.SUM)),
+    "loop": lambda x: jax.lax.scan(lambda c, _: (mpixla.allreduce(c * w, op=MPI.SUM), None), x, None, length=1)[0],
+}}
+for name, f in sums.items():
+    for jit in (jax.jit, mpixla.jit):
+        right(jit(f)(jnp.ones(100)), w * (rank if name == "reverse mode" else 2))
+""",
+        JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS="1",
+    )
+
+
+def test_next_checkpoint_is_refused():
+    """Its derivative would make the calls again."""
+    jax.config.update("jax_remat3", True)
+    try:
+        f = jax.checkpoint(lambda x: mpixla.allreduce(jnp.sin(x), op=MPI.SUM).sum())
+        assert float(f(jnp.zeros(3))) == 0
+        for derive in (jax.grad, jax.value_and_grad):
+            with pytest.raises(NotImplementedError, match="has no derivative under jax_remat3"):
+                derive(f)(jnp.ones(3))
+        jax.grad(jax.checkpoint(lambda x: jnp.sin(x).sum()))(jnp.ones(3))
+    finally:
+        jax.config.update("jax_remat3", False)
+
+
 def test_jaxprs_are_for_reading():
     """Communicators by their names, MPI's special values by theirs, and no attribute that says nothing."""
     comm = MPI.COMM_WORLD.Clone()

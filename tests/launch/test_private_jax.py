@@ -360,6 +360,35 @@ def without_staying_in_loops(monkeypatch):
     monkeypatch.setattr(private_jax._partial_eval.JaxprTrace, "process_primitive", private_jax._process_primitive)
 
 
+def stays_in_its_loop_below_a_derivative_of_its_own() -> bool:
+    g = jax.custom_jvp(add)
+    g.defjvp(lambda primals, tangents: (add(*primals), add(*tangents)))
+    jaxpr = str(jax.make_jaxpr(derived(lambda x: jax.lax.scan(lambda a, _: (a * g(X), None), x, None, 3)[0]))(X))
+    return "allreduce[" not in jaxpr.partition("scan[")[0]
+
+
+def without_staying_below(monkeypatch):
+    trace = private_jax._partial_eval.JaxprTrace
+    monkeypatch.setattr(trace, "process_custom_jvp_call", trace.process_custom_jvp_call.__wrapped__)
+
+
+def chooses_by_example() -> bool:
+    """A batch of loops, of which one ends before the other."""
+    loop = jax.vmap(lambda x: jax.lax.while_loop(lambda y: add(y) < 4, lambda y: y + 1, x))
+    return list(loop(jnp.array([1.0, 3.0]))) == [4, 4]
+
+
+def refuses_next_checkpoint() -> bool:
+    jax.config.update("jax_remat3", True)
+    try:
+        jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum()))(X)
+    except NotImplementedError as e:
+        return "jax_remat3" in str(e)
+    finally:
+        jax.config.update("jax_remat3", False)
+    return False
+
+
 def without_staying_in_checkpoints(monkeypatch):
     rules = private_jax._partial_eval.partial_eval_jaxpr_custom_rules
     monkeypatch.setitem(rules, private_jax._loops.scan_p, private_jax._scan_in_checkpoint)
@@ -454,6 +483,7 @@ def says_what_varies() -> bool:
 
 # Each name: what works thanks to it, and how to take it away, by which that must stop working.
 NEEDED = {
+    "RematTraced": (refuses_next_checkpoint, None),
     "backends_are_initialized": (lambda: in_new_process(HAS_STARTED), None),
     "compiler._cache_read": (lambda: in_new_process(TURNS), None),
     # What it is for is tested in test_distributed.py.
@@ -462,6 +492,9 @@ NEEDED = {
     "config._check_vma": (says_what_varies, None),
     "core.Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
     "core.abstract_token": (lambda: "!stablehlo.token" in jax.jit(quiet).lower(X).as_text(), None),
+    # What it is for is tested in test_jax_machinery.py.
+    "core.jaxpr_const_args": (dispatches_in_cpp, None),
+    "core.set_current_trace": (stays_in_its_loop_below_a_derivative_of_its_own, without_staying_below),
     "core.trace_state_strong_ref": (sees_traces, None),
     "core.eval_trace": (sees_traces, None),
     # Its method, replaced.
@@ -480,6 +513,7 @@ NEEDED = {
     ),
     "effects.shardable_ordered_effects": (refuses_devices_in_words, None),
     "loops._scan_known_hoisting": (stays_in_its_loop(derived), without_staying_in_loops),
+    "loops._while_lowering": (chooses_by_example, None),
     "loops.scan_p": (stays_in_its_loop(derived_in_checkpoint), without_staying_in_checkpoints),
     "partial_eval.EffectHandle": (keeps_ignored, None),
     "partial_eval.JaxprTrace": (stays_in_its_loop(derived), without_staying_in_loops),

@@ -194,9 +194,9 @@ def branched(scope: Scope) -> None:
 
 
 def as_often(scope: Scope) -> None:
-    """while_loop, as often as all ranks of a communicator know: not at all up to three times."""
+    """while_loop, as often as all ranks of a communicator know, or its condition asks: not at all up to three times."""
     core = scope.core
-    if scope.batched or core.derivative:
+    if core.derivative:
         return
     comm = scope.comm()
     x = scope.pick()
@@ -207,13 +207,16 @@ def as_often(scope: Scope) -> None:
     if number is None:
         return
     number = scope.local(f"jnp.minimum(abs({number}), 3)", [number], lambda a: np.minimum(abs(a), 3).astype(a.dtype))
-    child, parameter = _child(scope, Value(scope.arrays(x)), False, batched=False, comms=_inside(scope, comm))
+    child, parameter = _child(scope, Value(scope.arrays(x)), False, batched=scope.batched, comms=_inside(scope, comm))
     result = _filled(child, parameter)
     f, lines = _function(child, parameter, result)
     out = core.fresh("v")
-    call = f"jax.lax.while_loop(lambda s: s[0] < {number}, lambda s: (s[0] + 1, {f}(s[1])), (np.int32(0), {x}))"
+    count, kind = "s[0]", "while_loop"
+    if core.chance(0.5):  # the same on all ranks
+        count, kind = f"mpixla.allreduce(s[0], MPI.MAX{comm.argument})", "while_loop that asks"
+    call = f"jax.lax.while_loop(lambda s: {count} < {number}, lambda s: (s[0] + 1, {f}(s[1])), (np.int32(0), {x}))"
     lines.append(f"{out} = {call}[1]")
-    core.ops["while_loop"] += 1
+    core.ops[kind + " in a vmap" * scope.batched] += 1
 
     def evaluates(block: Block, env: Env, tape: Tape, operands: list[Value]) -> list[Value]:
         carry, n = operands

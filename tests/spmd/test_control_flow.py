@@ -240,3 +240,59 @@ def test_ignored_call_in_a_loop_is_made_as_often(comm, size, derivative):
     looped = "".join(part.split("length=3")[0] for part in text.split("scan[")[1:])
     assert text.count("allreduce[") == looped.count("allreduce[") > 0
     jax.block_until_ready(DERIVATIVES[derivative](f, jnp.ones(3), jnp.ones(3)))
+
+
+def _custom_jvp(f):
+    g = jax.custom_jvp(f)
+    g.defjvp(lambda primals, tangents: (g(*primals), f(*tangents)))
+    return g
+
+
+def _custom_vjp(f):
+    g = jax.custom_vjp(f)
+    g.defvjp(lambda x: (g(x), None), lambda _, ct: (f(ct),))
+    return g
+
+
+OF_ITS_OWN_DERIVATIVE = {
+    "custom_jvp": _custom_jvp,
+    "custom_vjp": _custom_vjp,
+    "MAXLOC": lambda _: lambda x: mpixla.allreduce((x, jnp.arange(3)), MPI.MAXLOC)[0],
+}
+
+
+@pytest.mark.parametrize("derivative", ["vjp", "checkpoint"])
+@pytest.mark.parametrize("own", OF_ITS_OWN_DERIVATIVE)
+def test_operand_that_changes_in_a_loop_on_one_rank(comm, rank, size, own, derivative):
+    """What is in a function with a derivative of its own is not taken out of the loop on the other ranks either."""
+    below, above = (rank - 1) % size, (rank + 1) % size
+    g = OF_ITS_OWN_DERIVATIVE[own](lambda c: mpixla.sendrecv(c, c, below, above, comm=comm))
+    c = np.arange(3.0)
+
+    def f(x):
+        return lax.scan(lambda a, i: (a * g(c + (i if rank == 0 else 0)), None), x, jnp.arange(3.0))[0]
+
+    greatest = own == "MAXLOC"  # that of rank 0
+    factor = c * (c + 1) * (c + 2) if below == 0 or greatest else c**3
+    y, x_bar = DERIVATIVES[derivative](f, c + 1, np.full(3, 2.0))
+    np.testing.assert_allclose(y, (c + 1) * factor)
+    np.testing.assert_allclose(x_bar, 2 * factor)
+
+
+@pytest.mark.parametrize("where", ["body", "condition"])
+def test_while_loop_in_a_checkpoint(comm, rank, size, where):
+    """It is run once, and what it gave is kept for the way back."""
+    norm = functools.partial(mpixla.norm, comm=comm)
+    asks = (lambda s: norm(s[0]) > 1) if where == "condition" else (lambda s: s[1] > 1)
+
+    @jax.checkpoint
+    def f(x):
+        y = lax.stop_gradient(x)
+        y, *_ = lax.while_loop(asks, lambda s: (s[0] / 2, s[1] if where == "condition" else norm(s[0] / 2)), (y, 9.0))
+        return jnp.sin(x * y).sum()
+
+    x = np.arange(3.0) + 10 * rank
+    norms = np.sqrt(sum(np.sum((np.arange(3.0) + 10 * r) ** 2) for r in range(size)))
+    y = x / 2 ** np.ceil(np.log2(norms))
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(x), y * np.cos(x * y), rtol=1e-12)
+    assert str(jax.make_jaxpr(jax.grad(f))(x)).count("allreduce[") == 1

@@ -1,8 +1,10 @@
 """Forward mode of every operation, against differences of the oracle."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.jet import jet
 from mpi4py import MPI
 
 import mpixla
@@ -96,3 +98,24 @@ def test_product_with_zeros(how, rank, size):
     others = [np.prod([parts[j] for j in ranks if j != k], axis=0) if len(ranks) > 1 else 1.0 for k in ranks]
     want = sum((o * dirs[k] for o, k in zip(others, ranks, strict=True)), np.zeros(3))
     np.testing.assert_allclose(jax.jvp(f, (x,), (t,))[1], want)
+
+
+def test_taylor_series(comm, rank, size):
+    """Of what is linear each term is the operation's; others are refused."""
+    below, above = (rank - 1) % size, (rank + 1) % size
+
+    def f(x):
+        request = mpixla.isendrecv(jnp.sin(x), x, below, above, comm=comm)
+        total = mpixla.allreduce(x * x, MPI.SUM, comm=comm)
+        return mpixla.wait(request, after=total), total
+
+    x, t = np.array([0.5, 1.0]) + rank, np.array([1.0, 2.0]) * (rank + 1)
+    y, terms = jet(f, (jnp.asarray(x),), ([jnp.asarray(t), jnp.zeros(2)],))
+    every = [(np.array([0.5, 1.0]) + r, np.array([1.0, 2.0]) * (r + 1)) for r in range(size)]
+    x, t = every[below]
+    for got, want in zip([y[0], *terms[0]], [np.sin(x), np.cos(x) * t, -np.sin(x) * t**2], strict=True):
+        np.testing.assert_allclose(got, want)
+    squares = [sum(term) for term in zip(*[(x**2, 2 * x * t, 2 * t**2) for x, t in every], strict=True)]
+    np.testing.assert_allclose([y[1], *terms[1]], squares)
+    with pytest.raises(NotImplementedError, match="allreduce with op MAX has no rule for Taylor series"):
+        jet(lambda x: mpixla.allreduce(x, MPI.MAX, comm=comm), (x,), ([t],))

@@ -497,3 +497,22 @@ def test_vmap_of_derivatives(rank, size):
     inside = jax.vmap(lambda r, x: mpixla.wait(r) + x, in_axes=(None, 0))
     requests = mpixla.isendrecv(x, x, below, above)
     np.testing.assert_array_equal(inside(requests, jnp.zeros((2, 1))), np.stack([np.arange(3.0) + below] * 2))
+
+
+def test_batch_without_examples(comm, rank, size):
+    """It has no ids, and what is started for it is waited for all the same."""
+    below, above = neighbours(rank, size)
+
+    def exchange(x):
+        sending = mpixla.isend(x, above, comm=comm)
+        y = mpixla.recv(x * 0, below, comm=comm)
+        return y * sum(jnp.sum(z) for z in mpixla.waitall(start_all(y, comm)[::-1])) + mpixla.wait(sending)
+
+    assert jax.jit(jax.vmap(jax.grad(lambda x: jnp.sum(exchange(x)))))(jnp.zeros((0, 5))).shape == (0, 5)
+    assert jax.jit(jax.jacfwd(exchange))(jnp.zeros(0)).shape == (0, 0)
+    start = lambda x: start_all(x, comm)  # noqa: E731
+    waited = jax.jit(lambda x: mpixla.waitall(jax.vmap(start)(x)))(jnp.zeros((0, 5)))
+    for got, one in zip(waited, results_of_all([np.zeros(5)] * size, rank), strict=True):
+        assert got.shape == (0, *one.shape)
+    every = [r + np.arange(5.0) for r in range(size)]
+    check_all(mpixla.waitall(start(jnp.asarray(every[rank]))), every, rank)

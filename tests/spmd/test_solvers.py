@@ -59,6 +59,25 @@ def test_cg(page, mine, size, jit):
     np.testing.assert_allclose(gradient, np.linalg.solve(matrix(size).T, w)[mine], rtol=1e-7)
 
 
+@pytest.mark.parametrize("jit", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_batch_of_loops_whose_condition_communicates(rank, size, jit):
+    """Examples that are done keep what they have while others go on."""
+
+    def solve(x, key):
+        return jax.lax.while_loop(
+            lambda s: mpixla.norm(s[0]) > 1, lambda s: (s[0] / 2, s[1] + 1, jax.random.clone(s[2])), (x, 0, key)
+        )
+
+    x = np.array([[[0.5, 0], [3, 1]], [[100, -2], [0, 0]]]) * (rank + 1)
+    keys = jax.random.split(jax.random.key(rank), 4).reshape(2, 2)
+    norms = np.sqrt(np.sum(np.square(x / (rank + 1)), -1) * sum((r + 1) ** 2 for r in range(size)))
+    turns = np.ceil(np.log2(np.maximum(norms, 1))).astype(int)
+    got, counted, same = jit(jax.vmap(jax.vmap(solve)))(x, keys)
+    np.testing.assert_array_equal(counted, turns)
+    np.testing.assert_array_equal(got, x / 2.0 ** turns[..., None])
+    np.testing.assert_array_equal(jax.random.key_data(same), jax.random.key_data(keys))
+
+
 def test_gradient_by_what_the_matrix_depends_on(page, mine, size):
     """One number that all ranks share: each has its own part's say, and pvary adds them up."""
     b, w, _ = vectors(size)

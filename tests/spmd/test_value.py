@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+import mpixla
 from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -100,3 +101,20 @@ def test_split_communicators(row, variant, comm, how):
         check(row, v, np.dtype("int32"), (2,), half, how)
     backward.Free()
     half.Free()
+
+
+def test_nothing_else_is_transferred(comm, size):
+    """Eager operations on arrays of the device bring nothing else there, also those that compute themselves."""
+    x, places = jax.device_put((np.arange(6.0), np.arange(6)))
+    ring = comm.Create_cart([size], periods=[True])
+    with jax.transfer_guard("disallow"):
+        norms = [mpixla.norm(x, ord, comm=comm) for ord in (1, 2, np.inf, "rms")]
+        greatest = mpixla.allreduce((x, places), MPI.MAXLOC, comm=comm)
+        request, _ = mpixla.halo_start(x, ring)
+        block, _ = mpixla.halo_wait(request)
+        jax.jit(lambda: mpixla.barrier(comm=comm))()
+        norms, greatest, block = jax.device_get((norms, greatest, block))
+    np.testing.assert_allclose(norms, [15 * size, np.sqrt(55 * size), 5, np.sqrt(55 / 6)])
+    np.testing.assert_array_equal(greatest, [np.arange(6), np.arange(6)])
+    np.testing.assert_array_equal(block, [4, 1, 2, 3, 4, 1])
+    ring.Free()

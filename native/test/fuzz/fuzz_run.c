@@ -197,7 +197,9 @@ static void remember(const fuzz_frame *f) {
     const fuzz_buffer *id = NULL;
     for (int i = 0; i < f->sides[FUZZ_RESULTS].count && !id; i++)
         if (f->sides[FUZZ_RESULTS].given[i].dtype != FFI_TOKEN) id = &f->sides[FUZZ_RESULTS].given[i];
-    if (!id || !id->data || id->bytes < 8) wrong("a start without an id was made");
+    if (!id) wrong("a start without an id was made");
+    if (id->bytes == 0) return; /* it gives nothing, and a later wait without an id is for it */
+    if (!id->data || id->bytes < 8) wrong("a start with half an id was made");
     fuzz_request *r = &world.requests[world.request_count++];
     *r = f->gives;
     r->is_sure = f->changes == 0;

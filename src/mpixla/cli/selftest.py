@@ -318,13 +318,13 @@ def _attempt(check: Check, world: World) -> str | None:
         return check.call(world, x)
 
     try:
-        result = jax.block_until_ready((jax.jit(call) if check.jit else call)(jnp.asarray(inputs[world.rank])))
+        result = jax.block_until_ready((jax.jit(call) if check.jit else call)(jax.device_put(inputs[world.rank])))
     except Exception as e:
         return f"{type(e).__name__}: {e}"
-    expected = check.expected(world, inputs)
-    if expected is None or (result.shape == expected.shape and (np.asarray(result) == expected).all()):
+    expected, got = check.expected(world, inputs), jax.device_get(result)
+    if expected is None or (got.shape == expected.shape and (got == expected).all()):
         return None
-    return f"expected {_brief(expected)}, got {_brief(np.asarray(result))}"
+    return f"expected {_brief(expected)}, got {_brief(got)}"
 
 
 def _brief(x: np.ndarray) -> str:

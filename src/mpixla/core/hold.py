@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import jet
 from jax.interpreters import ad, batching
 
 from ..runtime import native
@@ -108,5 +109,7 @@ ad.primitive_jvps[_after] = _after_jvp
 ad.primitive_transposes[_after] = _after_transpose
 batching.primitive_batchers[_after] = lambda operands, axes: (_after.bind(*operands), axes[0])
 ad.primitive_jvps[_before] = _before_jvp
+jet.deflinear(_after)
+jet.deflinear(_before)
 ad.primitive_transposes[_before] = _before_transpose
 batching.primitive_batchers[_before] = lambda operands, axes, *, ids: (_before.bind(*operands, ids=ids), axes)

@@ -4,6 +4,7 @@ MPI has these for a few C types. Here a pair becomes bytes of which the greatest
 keep (native/mpi/pair_reduce.h), so that all types of values and places work, in one call.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
@@ -112,6 +113,10 @@ def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
     return octets[..., 0] if dtype.itemsize == 1 else jax.lax.bitcast_convert_type(jnp.flip(octets, -1), dtype)
 
 
+# Each is one program, also eagerly, where numbers that are written down here would be transfers to the device.
+
+
+@functools.partial(jax.jit, static_argnums=2)
 def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
     key = _key_of(values)
     key = key if largest else ~key
@@ -120,6 +125,7 @@ def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
     return jnp.concatenate([_bytes(key), _bytes(~_key_of(places))], -1)  # of equal values the first place is kept
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
     width = _wide(value).itemsize
     key = _of_bytes(encoded[..., :width], _unsigned(_wide(value)))

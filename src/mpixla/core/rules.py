@@ -4,11 +4,13 @@ Communication in a rule must not depend on what JAX knows about zeros on one ran
 that run at all make every call, with zeros where JAX has none.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching
 
 from ..runtime.private_jax import Primitive, mlir, vary, varying_axes
@@ -46,6 +48,21 @@ def define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         return results, jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
 
     ad.primitive_jvps[primitive] = rule
+    jet_rules[primitive] = functools.partial(_series, primitive, jvp)
+
+
+def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
+    """The rule for Taylor series (jax.experimental.jet), term by term: of what is linear each term is as the first."""
+    op = getattr(params.get("call"), "op", params.get("op"))
+    if op is not None and op.name != "SUM":
+        raise NotImplementedError(
+            f"{primitive.name} with op {op.name} has no rule for Taylor series (jax.experimental.jet): only what is "
+            "linear has one. Take its derivatives with jax.jvp."
+        )
+    primals = [jnp.asarray(x) for x in primals]
+    results = primitive.bind(*primals, **params)
+    terms = [jvp(primals, list(tangents), **params) for tangents in zip(*series, strict=True)]
+    return results, list(zip(*terms, strict=True))
 
 
 def tangents_beside_values(primals: Any, tangents: Any, params: dict[str, Any]) -> list[Any]:

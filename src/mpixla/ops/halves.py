@@ -50,7 +50,12 @@ def _bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[in
             begin[axis], end[axis] = (width, 2 * width) if inner else (0, width)
         if step > 0:
             begin[axis], end[axis] = (n - 2 * width, n - width) if inner else (n - width, n)
-    return begin, end
+    return tuple(begin), tuple(end)
+
+
+# Each is a program, also eagerly, where the place would be a transfer to the device.
+_cut = jax.jit(lax.slice, static_argnums=(1, 2))
+_put = jax.jit(lax.dynamic_update_slice, static_argnums=2)
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,7 @@ class _HaloPlan:
 
     def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
         """For each group its border, or its ghosts."""
-        parts = [
-            lax.slice(x, *_bounds(x, axes, self.widths, way, inner)) for x, axes in zip(blocks, self.axes, strict=True)
-        ]
+        parts = [_cut(x, *_bounds(x, axes, self.widths, way, inner)) for x, axes in zip(blocks, self.axes, strict=True)]
         return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
 
     def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
@@ -76,7 +79,7 @@ class _HaloPlan:
             shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)
             parts = unpack(message, shapes) if len(places) > 1 else [message]
             for i, part, (begin, _) in zip(places, parts, bounds, strict=True):
-                blocks[i] = lax.dynamic_update_slice(blocks[i], part, begin)
+                blocks[i] = _put(blocks[i], part, begin)
 
 
 @jax.tree_util.register_pytree_node_class

@@ -1,5 +1,6 @@
 """Inner products and norms of vectors that are spread over all ranks: what solvers decide by, in one call of MPI."""
 
+import functools
 from typing import Any
 
 import jax
@@ -176,21 +177,34 @@ def norm(
     leaves, structure = _vector(x, "x", "norm")
     as_convention(cotangent, "norm", comm_of(comm))
     dtype = jnp.result_type(*leaves, 1.0)
-    work = _sum_dtype(dtype)
-    masks = _masks(mask, leaves, structure, "norm")
+    own = _part_of_norm(leaves, _masks(mask, leaves, structure, "norm"), ord=ord, work=_sum_dtype(dtype))
+    op = MPI.MAX if ord == jnp.inf else MPI.SUM
+    return _norm_of(allreduce(own, op=op, comm=comm, cotangent=cotangent), ord=ord, real=jnp.finfo(dtype).dtype)
+
+
+# Each is one program, also eagerly, where numbers that are written down here would be transfers to the device.
+
+
+@functools.partial(jax.jit, static_argnames=("ord", "work"))
+def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord: float | str, work: Any) -> jax.Array:
+    """What is reduced: the sum or the maximum of a rank's part, for "rms" with how many count."""
     parts = _counting(leaves, masks, work)
-    real = jnp.finfo(dtype).dtype
     if ord in (1, jnp.inf):
         sizes = [jnp.where(part == 0, 0, jnp.abs(part)) for part in parts]  # without JAX's derivative of 1 at zero
-        own = sum(map(jnp.sum, sizes)) if ord == 1 else jnp.stack([y.max(initial=0) for y in sizes]).max()
-        result = allreduce(own, op=MPI.SUM if ord == 1 else MPI.MAX, comm=comm, cotangent=cotangent)
-        return result.astype(real)
+        if ord == 1:
+            return jnp.stack(list(map(jnp.sum, sizes))).sum()
+        return jnp.stack([y.max(initial=0) for y in sizes]).max()
     squares = jnp.stack([_dot(part, part).real for part in parts]).sum()
     if ord == 2:
-        return _root(allreduce(squares, op=MPI.SUM, comm=comm, cotangent=cotangent)).astype(real)
-    both = jnp.stack([squares, jnp.asarray(_count(leaves, masks), squares.dtype)])
-    total, count = allreduce(both, op=MPI.SUM, comm=comm, cotangent=cotangent)
-    return _root(total / jnp.maximum(count, 1)).astype(real)
+        return squares
+    return jnp.stack([squares, jnp.asarray(_count(leaves, masks), squares.dtype)])
+
+
+@functools.partial(jax.jit, static_argnames=("ord", "real"))
+def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
+    if ord == "rms":
+        total = total[0] / jnp.maximum(total[1], 1)
+    return (_root(total) if ord in (2, "rms") else total).astype(real)
 
 
 def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:

@@ -21,7 +21,7 @@ from jax._src import config as _config
 
 # The class of primitives, which jax.extend.core has too, but importing that takes as long as all of mpixla (it imports
 # Pallas); JAX's one token type, which jax.ffi recognizes by identity; the trace that is going on, and the one that
-# stands for none.
+# stands for none; the constants of a program.
 from jax._src import core as _core
 
 # The set of tokens that JAX hands from one dispatch to the next; see RuntimeTokenSet below.
@@ -37,13 +37,16 @@ from jax._src import source_info_util as _source_info
 # Which frames an exception's traceback shows: JAX leaves out its own.
 from jax._src import traceback_util as _traceback_util
 
+# The next implementation of jax.checkpoint; see below.
+from jax._src.ad_checkpoint import RematTraced as _NextCheckpoint
+
 # What reverse mode keeps for later, and what it takes out of loops; see below.
 from jax._src.interpreters import partial_eval as _partial_eval
 
 # Executables that were compiled ahead of time, and where every program is lowered; see below.
 from jax._src.interpreters import pxla as _pxla
 
-# The functions that take it out of a scan.
+# The functions that take it out of a scan, and the one that lowers a while loop.
 from jax._src.lax.control_flow import loops as _loops
 
 # Whether JAX has started: asking in public starts it.
@@ -71,6 +74,7 @@ __all__ = [
     "jax_has_started",
     "keep_sharded_tokens_out_of_cache",
     "looks_for_nan",
+    "lower_while",
     "manual_axes",
     "mlir",
     "ordered",
@@ -288,9 +292,25 @@ def _process_primitive_in_loop(trace: Any, primitive: Any, tracers: Any, params:
     return outputs if primitive.multiple_results else outputs[0]
 
 
+def _custom_in_loop(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a call of a custom_jvp or custom_vjp function go through the above, by a jit, which shows what is inside."""
+
+    @functools.wraps(process)
+    def call(trace: Any, primitive: Any, *args: Any, **options: Any) -> Any:
+        if not getattr(_hoisting, "depth", 0):
+            return process(trace, primitive, *args, **options)
+        *functions, tracers = args
+        with _core.set_current_trace(trace):
+            return jax.jit(lambda *xs: primitive.bind(*xs, subfuns=tuple(functions), **options))(*tracers)
+
+    return call
+
+
 def _while_hoisting(fun: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fun)
     def call(*args: Any, **options: Any) -> Any:
+        if not any(ordered in getattr(x, "effects", ()) for x in args):  # the loop's jaxpr, or its equation
+            return fun(*args, **options)
         _hoisting.depth = getattr(_hoisting, "depth", 0) + 1
         try:
             return fun(*args, **options)
@@ -300,10 +320,35 @@ def _while_hoisting(fun: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+for _name in ("process_custom_jvp_call", "process_custom_vjp_call"):
+    setattr(_partial_eval.JaxprTrace, _name, _custom_in_loop(getattr(_partial_eval.JaxprTrace, _name)))
 _partial_eval.JaxprTrace.process_primitive = _process_primitive_in_loop  # type: ignore[method-assign]
 _loops._scan_known_hoisting = _while_hoisting(_loops._scan_known_hoisting)
 _scan_in_checkpoint = _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p]
 _partial_eval.partial_eval_jaxpr_custom_rules[_loops.scan_p] = _while_hoisting(_scan_in_checkpoint)
+
+
+def _refuse_calls(derive: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuses a derivative of a checkpoint that communicates: JAX would make its calls again on the way back."""
+
+    @functools.wraps(derive)
+    def call(self: Any, *args: Any) -> Any:
+        if ordered in self.jaxpr.effects:
+            raise NotImplementedError(
+                "a jax.checkpoint whose function communicates has no derivative under jax_remat3 (JAX_REMAT3): JAX "
+                "would make the calls again on the way back. Turn it off, jax.config.update('jax_remat3', False), or "
+                "communicate outside of the checkpoint."
+            )
+        return derive(self, *args)
+
+    return call
+
+
+for _name in ("vjp_fwd", "lin"):
+    setattr(_NextCheckpoint, _name, _refuse_calls(getattr(_NextCheckpoint, _name)))
+
+
+lower_while = _loops._while_lowering
 
 
 def looks_for_nan() -> bool:
@@ -351,7 +396,8 @@ def _same_token(self: Any, effect: _effects.Effect, devices: list[Any]) -> Any:
     key = tuple(devices)
     if key not in _tokens:
         self.current_tokens.pop(effect, None)
-        _tokens[key] = _next_token(self, effect, devices)
+        with jax.transfer_guard("allow"):
+            _tokens[key] = _next_token(self, effect, devices)
     return _tokens[key]
 
 
@@ -387,10 +433,14 @@ def seal_programs(seal: Callable[[Any], Any]) -> None:
     """
 
     @functools.wraps(_lower_to_hlo)
-    def lower_sealed(jaxpr: Any, *args: Any, **options: Any) -> Any:
+    def lower_sealed(jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any) -> Any:
         if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
-            jaxpr = seal(jaxpr)
-        return _lower_to_hlo(jaxpr, *args, **options)
+            sealed = seal(jaxpr)
+            # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
+            # that is used twice it counts twice, but not within an equation.
+            if len(_core.jaxpr_const_args(getattr(sealed, "jaxpr", sealed))) == constants:
+                jaxpr = sealed
+        return _lower_to_hlo(jaxpr, name, backend, constants, *args, **options)
 
     _pxla._cached_lowering_to_hlo = lower_sealed  # type: ignore[assignment]
 
