@@ -61,6 +61,14 @@ COLLECTIVE = {
         SAME.format("mpixla.scatter(x[:size] if rank == odd else x[0], int(odd), comm=comm)"), "the root"
     ),
     "count of gather": Wrong(SAME.format("mpixla.gather(x[:2] if odd else x, 0, comm=comm)"), "the count"),
+    "count of scatter": Wrong(
+        SAME.format("mpixla.scatter(jnp.ones((size, 3)) if rank == 0 else x[: 4 if odd else 3], 0, comm=comm)"),
+        "differ in the count",
+    ),
+    "count of scatter's template": Wrong(
+        SAME.format("mpixla.scatter(jnp.ones((size, 3)) if rank == 0 else x[: 2 if odd else 3], 0, comm=comm)"),
+        "differ in the count",
+    ),
     "direction": Wrong(
         """
         f = lambda x: mpixla.scan(x, MPI.SUM, comm=comm)  #A #B
