@@ -56,8 +56,10 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
     """A rank of the communicator."""
     rank = as_integer(value, what, name)
     if not 0 <= rank < comm.size and not _left_to_calls.get():
+        alone = MPI.COMM_WORLD.Get_size() == 1
+        more = " There is one process: python -m mpixla run -n 2 script.py starts two." if alone else ""
         raise ValueError(
-            f"{what} of {name} is {rank}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}."
+            f"{what} of {name} is {rank}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}.{more}"
         )
     return rank
 
