@@ -17,7 +17,7 @@ BAD_CALLS = [
         "root too large",
         lambda: mpixla.bcast(X, SIZE),
         ValueError,
-        rf"root of bcast is {SIZE}, .* are 0 to {SIZE - 1}\."
+        rf"(?m)root of bcast is {SIZE}, .* are 0 to {SIZE - 1}\."
         + (r" There is one process: python -m mpixla run -n 2 script\.py starts two\.$" if SIZE == 1 else "$"),
     ),
     ("root negative", lambda: mpixla.gather(X, -1), ValueError, "root of gather is -1"),
