@@ -19,7 +19,7 @@
 #   GPU_OUT=folder                  where their results go; by default docs/bench
 #   FAKE=1                          both on the fake GPU, to see that they work
 #   TAG=v1.2.3                      of a release: what it is tagged with, so that nothing may be left to do
-#   REPOSITORY=https://...          of a release: where the repository is, for links on the package's page
+#   REPOSITORY=https://...          of a release, and of docs: where the repository is, for links to it
 #   VENV=...                        the virtual environment, by default .venv/$(MPI)-(Python's version)
 
 MPI ?= mpich

@@ -1,5 +1,6 @@
 """Sphinx's configuration: `make docs` builds these pages into build/docs/html."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -69,6 +70,9 @@ html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
 }
+
+if repository := os.environ.get("REPOSITORY"):  # as `make docs REPOSITORY=https://...` says
+    html_theme_options |= {"repository_url": repository, "use_repository_button": True}
 
 # What is copied of a console is what was typed.
 copybutton_prompt_text = r"\$ |>>> |\.\.\. |In \[\d+\]: "

@@ -170,9 +170,11 @@ class Parser(argparse.ArgumentParser):
 
 def main() -> None:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", nargs=2, type=int, default=(1024, 1024), metavar=("NY", "NX"), help="cells")
-    parser.add_argument("--steps", type=int, default=100, help="time steps")
-    parser.add_argument("--repeat", type=int, default=5, help="how often each form is measured, in turn")
+    parser.add_argument(
+        "--size", nargs=2, type=int, default=(1024, 1024), metavar=("NY", "NX"), help="cells, by default 1024 1024"
+    )
+    parser.add_argument("--steps", type=int, default=100, help="time steps (default: %(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, help="of each form, in turn (default: %(default)s)")
     args = parser.parse_args()
     comm = MPI.COMM_WORLD.Dup()  # mpi4py's own calls, so that they never meet mpixla's
     ny, nx = args.size

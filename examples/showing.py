@@ -20,6 +20,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, description: str | None) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
+    def add_argument(self, *names: str, help: str = "", default: Any = None, **options: Any) -> argparse.Action:
+        """argparse's: --help shows the default."""
+        if default is not None and default != argparse.SUPPRESS:
+            help = f"{help} (default: %(default)s)".lstrip()
+        return super().add_argument(*names, help=help, default=default, **options)
+
     def takes_picture(self) -> None:
         """Adds --save."""
         self.add_argument("--save", metavar="FILE", type=Path, help="draw what came of it into a .png, .pdf or .svg")

@@ -82,7 +82,7 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
         return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
     comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
     if (topology_read(mpi, handle, rank, &entry.topology)) return -1;
-    snprintf(entry.name, sizeof entry.name, "%s", name ? name : "");
+    snprintf(entry.name, sizeof entry.name, "%s", name && *name ? name : "unnamed");
     text_clean(entry.name);
     int64_t id = list_append(&comms, &entry);
     if (id < 0) return -1;

@@ -169,6 +169,10 @@ static void describe_value(const dtype_entry *dtype, const char *value, char *te
     }
 }
 
+static int has_derivative(const dtype_entry *dtype) {
+    return strcmp(dtype->row->kind, "integer") != 0 && strcmp(dtype->row->kind, "bool") != 0;
+}
+
 /* "0.25, where rank 0 has 0.5", with the bits where the numbers look the same. */
 static size_t add_values(char *text, size_t bytes, size_t used, const dtype_entry *dtype, const finding *one,
                          int reference) {
@@ -195,8 +199,20 @@ static size_t add_index(char *text, size_t bytes, size_t used, const ffi_buffer 
     return text_add(text, bytes, used, "]");
 }
 
-static size_t add_head(char *text, size_t bytes) {
-    return text_add(text, bytes, 0, "r%d | assert_replicated: ", mpi_get()->world_rank);
+/* A leaf's name is who asks and what it is: "assert_replicated: leaf ['w']". */
+static const char *behind_who_asks(const char *name) {
+    const char *end = strstr(name, ": ");
+    return end ? end + 2 : name;
+}
+
+static int is_asked_by_program(const frame *c) {
+    static const char checked_mode[] = "MPIXLA_CHECK: ";
+    return strncmp(site_text(c->arrays[ATTRIBUTE_LEAVES].items[0]), checked_mode, sizeof checked_mode - 1) != 0;
+}
+
+static size_t add_head(const frame *c, char *text, size_t bytes) {
+    const char *who = is_asked_by_program(c) ? "assert_replicated" : "MPIXLA_CHECK";
+    return text_add(text, bytes, 0, "r%d | %s: ", mpi_get()->world_rank, who);
 }
 
 static size_t add_place(const frame *c, char *text, size_t bytes, size_t used) {
@@ -206,7 +222,7 @@ static size_t add_place(const frame *c, char *text, size_t bytes, size_t used) {
 }
 
 static const char *name_of(const leaf *one) {
-    return one->name[0] ? one->name : "an array";
+    return one->name[0] ? behind_who_asks(one->name) : "an array";
 }
 
 /* Comparing, all ranks together. Each returns MPI's error code, or MPI_REFUSED with error_set. */
@@ -273,7 +289,7 @@ static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, int
     if (code == 0) {
         char text[ERROR_BYTES];
         int shown = 0;
-        size_t used = add_head(text, sizeof text);
+        size_t used = add_head(c, text, sizeof text);
         used = text_add(text, sizeof text, used, "%s, of shape %s and data type %s, is not the same", name_of(&all[k]),
                         all[k].shape, dtype->row->name);
         used = add_place(c, text, sizeof text, used);
@@ -296,8 +312,12 @@ static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, int
             others += differs;
         }
         if (others > 0)
-            (void)text_add(text, sizeof text, used, "\n%lld array%s after it %s not the same either.",
-                           (long long)others, others == 1 ? "" : "s", others == 1 ? "is" : "are");
+            used = text_add(text, sizeof text, used, "\n%lld array%s after it %s not the same either.",
+                            (long long)others, others == 1 ? "" : "s", others == 1 ? "is" : "are");
+        if (is_asked_by_program(c) && has_derivative(dtype))
+            (void)text_add(text, sizeof text, used,
+                           "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
+                           "adds up those of all ranks (docs/derivatives.md).");
         (void)error_set("%s", text);
         code = MPI_REFUSED;
     }
@@ -311,7 +331,7 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
     char text[ERROR_BYTES];
     int is_structure = 0, shown = 0;
     for (int i = 1; i < size; i++) is_structure |= all[i * n + k].number != all[k].number;
-    size_t used = add_head(text, sizeof text);
+    size_t used = add_head(c, text, sizeof text);
     used = is_structure
                ? text_add(text, sizeof text, used, "the tree does not have the same structure")
                : text_add(text, sizeof text, used, "%s does not have the same shape and data type", name_of(&all[k]));
@@ -336,7 +356,7 @@ static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int6
 
 static int tell_numbers(const frame *c, int size, const int64_t *numbers) {
     char text[ERROR_BYTES];
-    size_t used = add_head(text, sizeof text);
+    size_t used = add_head(c, text, sizeof text);
     used = text_add(text, sizeof text, used, "the tree does not have the same structure");
     used = add_place(c, text, sizeof text, used);
     for (int i = 0; i < size && i < 16; i++)

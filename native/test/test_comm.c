@@ -43,9 +43,12 @@ static void takes_any_name(void) {
     memset(name, 'n', sizeof name - 1);
     name[sizeof name - 1] = '\0';
     int64_t named = comm_register(fake->comm_new(0, 1, 0), name),
-            nameless = comm_register(fake->comm_new(0, 1, 0), NULL);
+            nameless = comm_register(fake->comm_new(0, 1, 0), NULL), empty = comm_register(fake->comm_new(0, 1, 0), "");
     CHECK(comm_find(named) && strlen(comm_find(named)->name) == COMM_NAME_BYTES - 1);
-    CHECK(comm_find(nameless) && comm_find(nameless)->name[0] == '\0');
+    CHECK(comm_find(nameless) && comm_find(empty));
+    if (!comm_find(nameless) || !comm_find(empty)) return;
+    CHECK_STR(comm_find(nameless)->name, "unnamed");
+    CHECK_STR(comm_find(empty)->name, "unnamed");
 }
 
 static void knows_who_is_in_it(void) {

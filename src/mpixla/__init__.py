@@ -5,6 +5,7 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 
 import inspect
 import os
+from importlib import metadata as _metadata
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
 from . import launch as _launch  # noqa: F401
@@ -125,6 +126,12 @@ __all__ = [
     "wait",
     "waitall",
 ]
+
+__version__ = _metadata.version("mpixla")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 _timeout.install()

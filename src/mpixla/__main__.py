@@ -4,7 +4,7 @@ import argparse
 import sys
 import threading
 
-from . import launch
+from . import __version__, launch
 from .cli import bench, info, selftest
 from .runtime.command_line import Parser
 
@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m mpixla",
         description="Says what is installed, tests it, or measures it, on all ranks under mpirun; or starts a program.",
     )
+    parser.add_argument("--version", action="store_true", help="says the version of mpixla")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("info", help="versions, the MPI in use, ranks and hosts (the default)")
     test = commands.add_parser("test", help="tries every operation; ends with exit status 1 if one is wrong")
@@ -54,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             f"{launch.NAME} starts processes, and cannot be called from Python: python -m mpixla {launch.NAME} ..."
         )
     options = parser.parse_args(given)
+    if options.version:
+        parser.exit(message=f"mpixla {__version__}\n")
     if options.command == "test":
         return selftest.run(options.timeout)
     return bench.run() if options.command == "bench" else info.run()

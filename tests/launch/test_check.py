@@ -61,6 +61,14 @@ COLLECTIVE = {
         SAME.format("mpixla.scatter(x[:size] if rank == odd else x[0], int(odd), comm=comm)"), "the root"
     ),
     "count of gather": Wrong(SAME.format("mpixla.gather(x[:2] if odd else x, 0, comm=comm)"), "the count"),
+    "count of scatter": Wrong(
+        SAME.format("mpixla.scatter(jnp.ones((size, 3)) if rank == 0 else x[: 4 if odd else 3], 0, comm=comm)"),
+        "differ in the count",
+    ),
+    "count of scatter's template": Wrong(
+        SAME.format("mpixla.scatter(jnp.ones((size, 3)) if rank == 0 else x[: 2 if odd else 3], 0, comm=comm)"),
+        "differ in the count",
+    ),
     "direction": Wrong(
         """
         f = lambda x: mpixla.scan(x, MPI.SUM, comm=comm)  #A #B
@@ -150,14 +158,17 @@ COLLECTIVE = {
         """,
         r"rank 1 sends rank \d",
     ),
-    "values": Wrong("return mpixla.assert_replicated(x + rank, comm=comm)  #A", "is not the same"),
+    "values": Wrong(
+        "return mpixla.assert_replicated(x + rank, comm=comm)  #A",
+        r"r\d \| assert_replicated: the array, .* is not the same",
+    ),
     "a loop that ranks leave by norms of their own": Wrong(
         """
         return jax.lax.while_loop(  #A
             lambda y: jnp.linalg.norm(y) > 1, lambda y: mpixla.allreduce(y, MPI.SUM, comm=comm) / 8, x + rank
         )
         """,
-        r"(?s)number 1 by which a loop ends .a norm or an inner product of this rank's part\? "
+        r"(?s)r\d \| MPIXLA_CHECK: number 1 by which a loop ends .a norm or an inner product of this rank's part\? "
         r".*rank \d differs from rank",
     ),
     "a loop that ranks leave at different times": Wrong(

@@ -103,6 +103,117 @@ def test_mpi4jax(program):
     assert program(2, "mpi4jax", TOKENLESS).stdout.count("ok") == 2
 
 
+# send and barrier give an empty list, a pytree that programs pass on.
+NO_RESULT = """
+from jax import lax
+import mpi4jax
+try:
+    from mpi4jax.experimental.notoken import barrier, send
+except ImportError:
+    from mpi4jax import barrier, send
+x = jnp.arange(3.0)
+
+for jit in (lambda f: f, jax.jit):
+    assert jit(lambda x: send(x, dest=MPI.PROC_NULL))(x) == [] == jit(lambda: barrier(comm=comm))()
+    assert jit(lambda x: lax.cond(x[0] == 0, lambda x: send(x, dest=MPI.PROC_NULL), lambda x: [], x))(x) == []
+    assert jit(lambda: lax.fori_loop(0, 2, lambda i, c: barrier(comm=comm), []))() == []
+    assert jit(lambda x: lax.scan(lambda c, y: (send(y, dest=MPI.PROC_NULL), y), [], x))(x)[0] == []
+print("ok")
+"""
+
+
+@pytest.mark.parametrize("name", ["mpi4jax", "mpi4jax-tokens"])
+def test_what_has_no_result_gives_an_empty_list(program, name):
+    assert program(2, name, NO_RESULT).stdout.split() == ["ok"] * 2
+
+
+# A branch is traced on all ranks, and taken where its partner exists.
+NOT_TAKEN = """
+from jax import lax
+x = jnp.arange(3.0) + rank
+
+@jax.jit
+def from_below(x):
+    lax.cond(rank != size - 1, lambda x: send_on(x, rank + 1), lambda x: 0, x)
+    return lax.cond(rank != 0, lambda x: receive(x, rank - 1), lambda x: x, x)
+
+for f in (from_below, from_below.__wrapped__):
+    np.testing.assert_allclose(f(x), np.arange(3.0) + max(rank - 1, 0))
+np.testing.assert_allclose(lax.cond(rank < size, lambda x: x, lambda x: broadcast(x, size), x), x)
+print("ok")
+"""
+CALLS = {
+    "mpi4jax": """
+import mpi4jax
+def send_on(x, dest):
+    mpi4jax.send(x, dest=dest)
+    return 0
+def receive(x, source):
+    return mpi4jax.recv(x, source=source)
+def broadcast(x, root):
+    return mpi4jax.bcast(x, root)
+""",
+    "mpi4jax-tokens": """
+import mpi4jax
+def send_on(x, dest):
+    mpi4jax.send(x, dest=dest)
+    return 0
+def receive(x, source):
+    return mpi4jax.recv(x, source=source)[0]
+def broadcast(x, root):
+    return mpi4jax.bcast(x, root)[0]
+""",
+    "jpi": """
+import jpi
+def send_on(x, dest):
+    jpi.send(x, jpi.gen_token(), dest)
+    return 0
+def receive(x, source):
+    return jpi.recv(x, jpi.gen_token(), source)[0]
+def broadcast(x, root):
+    return jpi.bcast(x, jpi.gen_token(), root)[0]
+""",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_rank_in_a_branch_that_is_not_taken_is_no_error(program, name):
+    assert program(2, name, CALLS[name] + NOT_TAKEN).stdout.split() == ["ok"] * 2
+
+
+def test_numbers_below_zero_mean_what_they_mean_to_mpi(program):
+    """Under one MPI -1 is nobody, under another it is anybody, and as a destination it is then wrong."""
+    code = """
+import mpi4jax
+x = jnp.ones(2)
+for number in (-1, -2, -3):
+    try:
+        mpi4jax.send(x, dest=number)
+    except jax.errors.JaxRuntimeError as e:
+        assert number != MPI.PROC_NULL and f"MPI_Send got dest = {number}, " in str(e), e
+    else:
+        assert number == MPI.PROC_NULL
+    try:
+        mpi4jax.bcast(x, root=number)
+    except jax.errors.JaxRuntimeError as e:
+        assert f"MPI_Bcast got root = {number}, " in str(e), e
+    else:
+        raise AssertionError("a root was taken")
+print("ok")
+"""
+    assert program(1, "mpi4jax", code).stdout == "ok\n"
+
+
+@pytest.mark.parametrize(("name", "version"), [("mpi4jax", "0.9.1"), ("mpi4jax-tokens", "0.7.2")])
+def test_the_version_is_what_is_installed(program, name, version):
+    code = """
+from importlib import metadata
+import mpi4jax
+print(mpi4jax.__version__, metadata.version("mpi4jax"), metadata.version("numpy") == np.__version__)
+"""
+    assert program(1, name, code).stdout.split() == [version, version, "True"]
+
+
 TOKENS = """
 import mpi4jax
 assert tuple(map(int, mpi4jax.__version__.split("."))) < (0, 8, 0)

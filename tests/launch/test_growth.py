@@ -1,4 +1,5 @@
-"""Programs of shapes that are not used any more: what docs/jax.md says gives their memory back."""
+"""Programs that are not used any more: those of a communicator go with it, and for other shapes docs/jax.md says what
+gives their memory back."""
 
 import ctypes
 import textwrap
@@ -15,7 +16,7 @@ pytestmark = [
 
 # What is allocated and not freed, rather than the process's resident memory: how much of that goes back
 # to the system is the allocator's business, and differs by more than what six calls keep.
-CODE = """
+HEAP = """
     import ctypes, gc
     import jax, jax.numpy as jnp, mpixla
     from mpi4py import MPI
@@ -31,7 +32,9 @@ CODE = """
         gc.collect()
         heap = mallinfo2()
         return (heap.uordblks + heap.hblkhd) / 2**20
+"""
 
+SHAPES = """
     CALLS = {
         "eager": lambda x: mpixla.allreduce(x, MPI.SUM),
         "jit": jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM) * 2),
@@ -60,5 +63,40 @@ CODE = """
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["eager", "jit", "mpixla.jit", "gradient"])
 def test_clear_caches_gives_it_back(job, kind):
-    (line,) = job(1, f"KIND = {kind!r}\n" + textwrap.dedent(CODE)).stdout.splitlines()
+    (line,) = job(1, f"KIND = {kind!r}\n" + textwrap.dedent(HEAP + SHAPES)).stdout.splitlines()
+    assert line.startswith("True"), line
+
+
+# JAX keeps the types of the operations' results by their parameters, communicators among them: a few KiB each, of 4096
+# at most. A program has 1500.
+COMMUNICATORS = """
+    x = jnp.ones(8)
+
+    def step(comm):
+        return lambda x: mpixla.sendrecv(x * mpixla.norm(x, comm=comm), x, 0, 0, comm=comm)
+
+    USES = {
+        "eager": lambda comm: mpixla.wait(mpixla.iallreduce(mpixla.norm(x, comm=comm), MPI.SUM, comm=comm)),
+        "jit": lambda comm: jax.jit(step(comm))(x),
+        "gradient": lambda comm: jax.grad(lambda x: step(comm)(x).sum())(x),
+        "grid": lambda comm: mpixla.halo_exchange(x, comm),
+    }
+    use = USES[KIND]
+
+    def grow():
+        for _ in range(40):
+            comm = MPI.COMM_WORLD.Create_cart([1], periods=[True])
+            jax.block_until_ready(use(comm))
+            comm.Free()
+        return allocated()
+
+    begin = grow()
+    each = (grow() - begin) * 1024 / 40
+    print(each < 100, f"{each:.0f} KiB of each communicator")
+"""
+
+
+@pytest.mark.parametrize("kind", ["eager", "jit", "gradient", "grid"])
+def test_programs_go_with_their_communicator(job, kind):
+    (line,) = job(1, f"KIND = {kind!r}\n" + textwrap.dedent(HEAP + COMMUNICATORS)).stdout.splitlines()
     assert line.startswith("True"), line

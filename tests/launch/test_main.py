@@ -266,6 +266,17 @@ def test_bench(job):
     assert len(sizes) == 5
 
 
+def test_bench_of_one_rank_has_no_rates(job):
+    lines = job(1, f"from mpixla.cli import bench; bench._SECONDS = 0.002\n{MAIN}", "bench").stdout.splitlines()
+    assert "MB/s" not in "".join(lines)
+    assert lines[3].split() == ["bytes", "sendrecv", "us", "allreduce", "us"]
+    assert [len(line.split()) for line in lines[4:]] == [3] * 5
+
+
+def test_version_is_said_once(job):
+    assert job(2, MAIN, "--version").stdout == f"mpixla {importlib.metadata.version('mpixla')}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [

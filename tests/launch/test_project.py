@@ -45,6 +45,12 @@ def test_hooks_have_the_pinned_versions():
     assert hooks <= set(PROJECT["project"]["optional-dependencies"]["check"])
 
 
+def test_what_the_first_steps_leave_is_ignored():
+    """The README's environment, and what the examples draw and write into the current folder."""
+    ignored = set((ROOT / ".gitignore").read_text().split())
+    assert {"/env/", "/*.gif", "/*.npz", "/*.png"} <= ignored
+
+
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = {name for line in re.findall(r"^([a-z][\w -]*):(?!=)", MAKEFILE, re.MULTILINE) for name in line.split()}
 

@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,26 @@ OPERATIONS = set().union(*(SHARED.get(row, {row}) for row in (*native.ops, *nati
 def test_table_of_operations():
     """One row an operation, with the signature that it has."""
     page = (DOCS / "reference.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", page.partition("## Also")[0], re.MULTILINE))
+    rows = dict(re.findall(r"^\| \[`(\w+)\((.*?)\)`\]", page.partition("## Also")[0], re.MULTILINE))
     assert set(rows) == OPERATIONS | {"vdot", "norm", "jacfwd", "jacrev"}
     for name, arguments in rows.items():
         signature = inspect.signature(getattr(mpixla, name))
         assert [p.split("=")[0] for p in arguments.split(", ") if p != "*"] == list(signature.parameters)
+
+
+def test_the_table_leads_to_what_is_said_of_each_function():
+    page = (DOCS / "reference.md").read_text()
+    calls = re.findall(r"^\| \[(.*?)\]\((.*?)\) \|", page, re.MULTILINE)
+    assert len(calls) == len(re.findall(r"^\| \[?`\w+\(", page, re.MULTILINE))
+    for functions, target in calls:
+        for name in re.findall(r"`(\w+)\(", functions):
+            assert f"\n.. autofunction:: {name}\n" in (DOCS / target).read_text()
+
+
+def test_names_of_the_package():
+    assert dir(mpixla) == sorted(mpixla.__all__)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert mpixla.__version__ == project["version"]
 
 
 def test_every_operation_is_exported():

@@ -39,6 +39,14 @@ def test_a_freed_communicators_number_is_not_used_again(comm):
         clone.Free()
 
 
+def test_a_communicator_without_a_name(comm, size):
+    clone = comm.Clone()
+    clone.Set_name("")
+    with pytest.raises(ValueError, match=rf"root of bcast is {size}, .* of communicator 'unnamed' are"):
+        mpixla.bcast(jnp.ones(3), size, comm=clone)
+    clone.Free()
+
+
 def test_reductions_and_status():
     assert reduction_of(MPI.SUM) == reduction_of(MPI.Op(MPI.SUM)) != reduction_of(MPI.MAX)
     one, other = MPI.Status(), MPI.Status()

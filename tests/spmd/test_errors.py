@@ -17,7 +17,8 @@ BAD_CALLS = [
         "root too large",
         lambda: mpixla.bcast(X, SIZE),
         ValueError,
-        rf"root of bcast is {SIZE}, .* are 0 to {SIZE - 1}",
+        rf"(?m)root of bcast is {SIZE}, .* are 0 to {SIZE - 1}\."
+        + (r" There is one process: python -m mpixla run -n 2 script\.py starts two\.$" if SIZE == 1 else "$"),
     ),
     ("root negative", lambda: mpixla.gather(X, -1), ValueError, "root of gather is -1"),
     ("root a float", lambda: mpixla.reduce(X, MPI.SUM, 0.5), TypeError, "root of reduce must be an integer"),
@@ -58,6 +59,14 @@ BAD_CALLS = [
         ValueError,
         "one entry for",
     ),
+    (
+        "a token",
+        lambda: mpixla.allreduce(X, MPI.SUM, token=None),
+        TypeError,
+        r"allreduce\(\) takes no token: .* docs/migration\.md says",
+    ),
+    ("a token, and no array", lambda: mpixla.barrier(token=jnp.zeros(())), TypeError, r"barrier\(\) takes no token"),
+    ("a token of two arrays", lambda: mpixla.sendrecv(X, X, 0, 0, token=X), TypeError, r"sendrecv\(\) takes no token"),
     ("x a string", lambda: mpixla.allreduce("abc", MPI.SUM), TypeError, "x of allreduce must be an array"),
     ("x an object", lambda: mpixla.bcast(object(), 0), TypeError, "x of bcast must be an array.* is an object"),
     (

@@ -43,6 +43,7 @@ def test_an_entry_that_differs(rank, size, how):
     assert f"r{rank} | assert_replicated: leaf ['w'], of shape (2, 3) and data type float64, is not the same" in text
     assert f"rank {size - 1} differs from rank 0 in 1 of 6 entries, first at [1, 2]: 6, where rank 0 has 5" in text
     assert "test_replicated.py:" in text or how != "jit"
+    assert "\nIf this is a gradient: mpixla.pvary(parameters), " in text
     check(how, TREE)
 
 
@@ -72,6 +73,7 @@ def test_values_of_every_kind(rank, size, dtype, values):
     mine = np.array(pair).astype(kind)[1 if rank == size - 1 else 0]
     with pytest.raises(Exception, match="is not the same") as raised:
         check("eager", jnp.full(3, mine))
+    assert ("pvary" in str(raised.value)) == (kind.kind not in "biu")
     others = f"rank {size - 1} differs from rank 0 in 3 of 3 entries, first at [0]: {values[1]}, where rank 0 has"
     assert f"{others} {values[0]}" in str(raised.value)
 

@@ -54,6 +54,29 @@ def check_all(results, every, rank):
         np.testing.assert_array_equal(got, want)
 
 
+def test_a_request_is_no_array(comm, rank, size):
+    """Whatever is computed with one says what gives the array."""
+    one = mpixla.iallreduce(jnp.ones(3), MPI.SUM, comm=comm)
+    several = mpixla.iallreduce({"a": jnp.ones(3), "b": 1}, MPI.SUM, comm=comm)
+    for request in (one, several):
+        for compute in (
+            lambda r: r + 1,
+            lambda r: 2 * r,
+            lambda r: jnp.ones(3) - r,
+            lambda r: np.ones(3) @ r,
+            lambda r: -r,
+            lambda r: r[0],
+            lambda r: float(r),
+            jnp.sin,
+            np.asarray,
+            jax.jit(lambda r: r / size),
+        ):
+            with pytest.raises(TypeError, match=r"iallreduce op SUM on .* is no array\. wait\(request\) gives"):
+                compute(request)
+    np.testing.assert_array_equal(mpixla.wait(one), np.full(3, size))
+    np.testing.assert_array_equal(mpixla.wait(several)["a"], np.full(3, size))
+
+
 @pytest.mark.parametrize("where", ["eager to eager", "jit to jit", "jit to eager", "eager to jit"])
 def test_several_in_flight_waited_for_in_another_order(comm, rank, size, where):
     every = [10 * r + np.arange(5.0) for r in range(size)]

@@ -28,23 +28,24 @@ def run() -> int:
     if wrong_launcher:
         print(wrong_launcher, flush=True)
         return 1
+    below, above = (rank - 1) % size, (rank + 1) % size
+    calls: dict[str, Callable[[Any], Any]] = {
+        "sendrecv": lambda x: mpixla.sendrecv(x, x, below, above),
+        "allreduce": lambda x: mpixla.allreduce(x, MPI.SUM),
+    }
     count = len(set(hosts.host_of_each(comm)))
     say: Callable[[str], None] = (lambda text: print(text, flush=True)) if rank == 0 else (lambda text: None)
     say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {count} host{'s' * (count > 1)}, {info.mpi_name()}")
-    say("Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring; MB/s in one direction.")
+    rate = "; MB/s in one direction" if size > 1 else ""
+    say(f"Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring{rate}.")
     if size == 1:
-        say("There is one rank, which sends to itself: start more with mpirun.")
-    say(f"{'bytes':>10}{'sendrecv us':>15}{'MB/s':>10}{'allreduce us':>15}{'MB/s':>10}")
-    below, above = (rank - 1) % size, (rank + 1) % size
-    calls: tuple[Callable[[Any], Any], ...] = (
-        lambda x: mpixla.sendrecv(x, x, below, above),
-        lambda x: mpixla.allreduce(x, MPI.SUM),
-    )
+        say("There is one rank, which sends to itself: python -m mpixla run -n 2 -m mpixla bench starts two.")
+    say("".join([f"{'bytes':>10}", *(f"{name + ' us':>15}" + f"{'MB/s':>10}" * (size > 1) for name in calls)]))
     for nbytes in SIZES:
         row = f"{nbytes:>10}"
-        for call in calls:
+        for call in calls.values():
             seconds = _measure(call, jnp.zeros(nbytes // 4, jnp.float32), comm)
-            row += f"{seconds * 1e6:>15.2f}{nbytes / seconds / 1e6:>10.1f}"
+            row += f"{seconds * 1e6:>15.2f}" + f"{nbytes / seconds / 1e6:>10.1f}" * (size > 1)
         say(row)
     return 0
 

@@ -12,6 +12,7 @@ from types import ModuleType
 import jax
 
 from . import _errors, _jpi, _mpi4jax
+from ._modules import tell_version
 from ._tokens import new_token
 
 __all__ = ["NAMES", "install"]
@@ -63,6 +64,8 @@ def install(name: str) -> None:
         parent, _, child = full_name.rpartition(".")
         if parent and not hasattr(modules[parent], child):
             setattr(modules[parent], child, module)
+    if version := getattr(modules[package], "__version__", None):
+        tell_version(package, version)
     if name == "mpi4jax-tokens":
         # JAX's own tokens keep functions that return them from the fast dispatch; arrays do not.
         jax.lax.create_token = lambda _=None: new_token()

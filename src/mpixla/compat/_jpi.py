@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 import mpixla
 
+from ..ops.arguments import ranks_left_to_calls
 from ..runtime.comm import comm_of, get_default_comm
 from ..runtime.mpi import MPI
-from ._errors import check_ranks
 from ._modules import make_module
 from ._tokens import check_token, thread, tie
 
@@ -27,13 +27,13 @@ def _after(token: Any, fun: Any, x: Any, **arguments: Any) -> Any:
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
     check_token(token, name)
-    check_ranks(name, arguments)
     # As in JPI, a call is differentiated if its token is. An allreduce passes that on, and is differentiated for its
     # operand alone: reverse mode of it is each rank's own affair, and not every op has a derivative.
     tied, token = tie(x, token)
-    if fun is mpixla.allreduce:
-        return thread(token, lambda x: fun(x, **arguments), x)
-    return tie(*thread(token, lambda x: fun(x, **arguments), tied))
+    with ranks_left_to_calls():
+        if fun is mpixla.allreduce:
+            return thread(token, lambda x: fun(x, **arguments), x)
+        return tie(*thread(token, lambda x: fun(x, **arguments), tied))
 
 
 def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:

@@ -10,11 +10,11 @@ import jax
 
 import mpixla
 
+from ..ops.arguments import ranks_left_to_calls
 from ..runtime import gpu, native
 from ..runtime.comm import get_default_comm
 from ..runtime.mpi import MPI
 from ..runtime.versions import is_truthy
-from ._errors import check_ranks
 from ._modules import make_module
 from ._tokens import always_order_by_effect, check_token, order_by_effect, thread
 
@@ -73,9 +73,7 @@ def _arguments(name: str, args: Any, kwargs: Any) -> dict[str, Any]:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as e:
         raise TypeError(f"{name}() {e}.") from None
-    arguments = {what: unpack_hashable(value) for what, value in bound.arguments.items()}
-    check_ranks(name, arguments)
-    return arguments
+    return {what: unpack_hashable(value) for what, value in bound.arguments.items()}
 
 
 def _without_token(name: str) -> Callable[..., Any]:
@@ -88,7 +86,10 @@ def _without_token(name: str) -> Callable[..., Any]:
                 f"{name}() takes no token: this is mpi4jax 0.8 or later, which orders calls by itself. For programs "
                 "with tokens there is mpixla.compat's 'mpi4jax-tokens'."
             )
-        return function(**_arguments(name, args, kwargs))
+        arguments = _arguments(name, args, kwargs)
+        with ranks_left_to_calls():
+            result = function(**arguments)
+        return [] if result is None else result  # send and barrier: a primitive's results, of which there are none
 
     return op
 
@@ -101,7 +102,8 @@ def _with_token(name: str) -> Callable[..., Any]:
         check_token(token, name)
         arguments = _arguments(name, args, kwargs)
         data = {what: arguments.pop(what) for what in _DATA[name]}
-        result, token = thread(token, lambda data: function(**data, **arguments), data)
+        with ranks_left_to_calls():
+            result, token = thread(token, lambda data: function(**data, **arguments), data)
         return token if name in ("barrier", "send") else (result, token)
 
     return op

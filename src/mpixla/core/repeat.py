@@ -15,7 +15,8 @@ import jax
 from ..runtime import native, sites
 from ..runtime.comm import Comm, Reduction, Shift, when_freed
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import hide_own_frames, looks_for_nan, trace_state_clean
+from ..runtime.private_jax import looks_for_nan, trace_state_clean
+from ..runtime.signatures import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -104,7 +105,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
                     known.pop(key, None)
                 return learn(key, args, kwargs)
             except Exception as e:
-                hide_own_frames(e)
+                explain(e, function.__name__, kwargs)
                 raise
 
         def learn(key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

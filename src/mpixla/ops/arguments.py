@@ -1,5 +1,8 @@
 """Checks of arguments, all of which happen when tracing. Each returns the value that the program carries."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -33,12 +36,30 @@ def as_integer(value: Any, what: str, name: str) -> int:
         raise TypeError(f"{what} of {name} must be an integer, but is {value!r}.") from None
 
 
+_left_to_calls = contextvars.ContextVar("mpixla: calls refuse wrong ranks", default=False)
+
+
+@contextlib.contextmanager
+def ranks_left_to_calls() -> Iterator[None]:
+    """In this context a rank that the communicator does not have is refused by the call, when that is made.
+
+    So a branch that is traced on all ranks, and taken only where its rank exists, can have one.
+    """
+    before = _left_to_calls.set(True)
+    try:
+        yield
+    finally:
+        _left_to_calls.reset(before)
+
+
 def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
     """A rank of the communicator."""
     rank = as_integer(value, what, name)
-    if not 0 <= rank < comm.size:
+    if not 0 <= rank < comm.size and not _left_to_calls.get():
+        alone = MPI.COMM_WORLD.Get_size() == 1
+        more = " There is one process: python -m mpixla run -n 2 script.py starts two." if alone else ""
         raise ValueError(
-            f"{what} of {name} is {rank}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}."
+            f"{what} of {name} is {rank}, but the ranks of communicator '{comm.name}' are 0 to {comm.size - 1}.{more}"
         )
     return rank
 
@@ -76,7 +97,11 @@ def as_dest(value: Any, what: str, name: str, comm: Comm) -> Rank:
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
-    return native.PROC_NULL if rank == MPI.PROC_NULL else as_rank(rank, what, name, comm)
+    if rank == MPI.PROC_NULL:
+        return native.PROC_NULL
+    rank = as_rank(rank, what, name, comm)
+    # One that does not exist may be a number that programs have for nobody or anybody; not so at run time.
+    return rank if 0 <= rank < comm.size else jnp.int32(rank)
 
 
 def as_source(value: Any, what: str, name: str, comm: Comm) -> Rank:

@@ -15,6 +15,7 @@ from ..runtime import native
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
+from ..runtime.settings import CHECK
 from .shapes import batch_in_front
 
 
@@ -31,7 +32,7 @@ define_batching(_assert_p, batch_in_front)
 
 @functools.cache
 def _number(name: str) -> int:
-    """A number for what is compared, the same on every rank; the C library has the name."""
+    """A number for what is compared, the same on every rank; the C library has the name, behind who compares it."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "big") >> 1 or 1
     native.check(native.lib.mpixla_site_name(number, name.encode()))
@@ -39,12 +40,12 @@ def _number(name: str) -> int:
 
 
 def _leaf_number(path: str) -> int:
-    return _number(f"leaf {path}" if path else "the array")
+    return _number("assert_replicated: " + (f"leaf {path}" if path else "the array"))
 
 
 def assert_same(values: Mapping[str, Any], comm: Comm) -> None:
-    """Checks that arrays are the same on every rank, of which the report has these names."""
-    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)))
+    """For checked mode: checks that arrays are the same on every rank, of which the report has these names."""
+    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(_number(f"{CHECK}: {name}") for name in values))
 
 
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:

@@ -6,7 +6,7 @@ are.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, overload
+from typing import Any, Generic, NamedTuple, NoReturn, overload
 
 import jax
 import jax.numpy as jnp
@@ -420,6 +420,20 @@ class Request(Generic[Tree]):
     def __repr__(self) -> str:
         """What was started, for messages."""
         return f"Request({self._call})"
+
+
+def _is_no_array(request: Request[Any], *_: Any) -> NoReturn:
+    raise TypeError(
+        f"{request} was started, and is no array. wait(request) gives the result, and halo_wait(request) that of "
+        "halo_start."
+    )
+
+
+for _name in ("jax_array", "array", "getitem", "neg", "abs", "float", "int"):
+    setattr(Request, f"__{_name}__", _is_no_array)
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+    setattr(Request, f"__{_name}__", _is_no_array)
+    setattr(Request, f"__r{_name}__", _is_no_array)
 
 
 class RequestOfSeveral(Request[Any]):

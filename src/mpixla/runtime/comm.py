@@ -228,7 +228,7 @@ def comm_of(comm: Any) -> Comm:
             "comm is MPI.COMM_NULL: the communicator was freed, or this rank is not a member of it. Call operations "
             "only on ranks that are members, with a communicator that still exists."
         )
-    name = comm.Get_name() or "unnamed communicator"
+    name = comm.Get_name() or "unnamed"
     number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode(errors="replace")))
     known = _comms.get(number)
     if known is None:

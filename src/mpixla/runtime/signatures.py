@@ -57,6 +57,16 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
 
 
+def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
+    """Makes of an exception what the user sees who has called the function."""
+    if isinstance(e, TypeError) and "token" in arguments:
+        e.args = (
+            f"{name}() takes no token: calls are made in the order of the program. docs/migration.md says what each "
+            "call with a token becomes. python -m mpixla.compat mpi4jax-tokens runs programs that have them.",
+        )
+    hide_own_frames(e)
+
+
 def present(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as users see it."""
     presented = function if getattr(function, "hides_own_frames", False) else _hiding(function)
@@ -74,7 +84,7 @@ def _hiding(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(*args, **kwargs)
         except Exception as e:
-            hide_own_frames(e)
+            explain(e, function.__name__, kwargs)
             raise
 
     return call
