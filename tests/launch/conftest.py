@@ -9,17 +9,20 @@ import sample
 from jobs import PATIENCE, ROOT, job  # noqa: F401
 
 # Compiling is what takes much of the time. So jobs keep compiled programs for each other, whichever MPI they use. One
-# that reads what another is just writing notices, and compiles (tests/spmd/conftest.py).
-KEPT = {
+# that reads what another is just writing notices, and compiles (tests/spmd/conftest.py). And there are more ranks than
+# cores: those that wait leave theirs to the others.
+ENVIRONMENT = {
     "JAX_COMPILATION_CACHE_DIR": str(ROOT / "build" / "programs"),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     "PYTHONWARNINGS": "ignore:Error reading persistent compilation cache entry",
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 
 
 def pytest_configure():
-    os.environ.update(KEPT)
+    os.environ.update(ENVIRONMENT)
 
 
 def pytest_addoption(parser):
