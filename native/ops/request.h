@@ -33,8 +33,8 @@ typedef struct request {
     void *send, *recv;              /* in `memory`, which has 2^size_class bytes */
     void *memory;                   /* NULL while a very large one is free */
     int size_class;
-    int number;     /* the place in the table */
-    int generation; /* 1 to REQUEST_GENERATIONS - 1 */
+    int number;         /* the place in the table */
+    int generation;     /* 1 to REQUEST_GENERATIONS - 1 */
     int received, sent; /* of one without an id: what MPI has said to be complete */
     request_state state;
     struct request *next; /* of the free ones of this size class, of those that are left, or that have no id */
