@@ -27,7 +27,7 @@ from .private_jax import exclude_from_user_frames, frames_of, is_user_file
 # which are compared between the ranks, wait for their operands; and where reports are asked for, each line has a
 # program of its own.
 of_eager_calls = settings.reports
-_OF_THREAD = -1  # MPIXLA_SITE_OF_THREAD
+_OF_THREAD = -1  # as include/mpixla.h has it
 _FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/state.h
 
 exclude_from_user_frames(str(Path(__file__).parents[1]) + os.sep)

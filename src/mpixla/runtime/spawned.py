@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from .speaker import is_first
 
-_VARIABLE = "MPIXLA_SPAWNED_BY"
+_VARIABLE = "SPAWNED_BY_A_RANK_OF_MPIXLA"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
 _FORWARDING = 0.3  # seconds for mpirun to forward what was printed
 
