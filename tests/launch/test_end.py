@@ -50,7 +50,10 @@ def test_error_of_all_ranks_is_said_once(job, tmp_path):
     [
         ("KeyError(rank)", {"rank 0": "KeyError: 0", "rank 1": "KeyError: 1", "rank 2": "KeyError: 2"}),
         ("(KeyError, KeyError, OSError)[rank]('no')", {"ranks 0 and 1": "KeyError: 'no'", "rank 2": "OSError: no"}),
-        ("OSError(f'r{rank} | rank {rank} lost {object()}')", {"ranks 0 to 2": "OSError: r. . rank . lost"}),
+        (
+            "OSError(f'r{rank} | on rank {rank} of 3, not as on rank 0: {object()}')",
+            {"ranks 0 to 2": "OSError: r. . on rank . of 3, not as on rank 0"},
+        ),
         ("threading.Thread(target=work)", {"ranks 0 to 2": "KeyError: 'in a thread'"}),
     ],
 )

@@ -64,11 +64,12 @@ def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) ->
     Args:
         did: what is said of "rank 3", or of "ranks 0 to 7".
         then: the rest of that sentence.
-        more: further lines. Ranks may say the same but for their own number, and for addresses of memory.
+        more: further lines. Ranks may say the same but for their own number, where mpixla's errors have it, and for
+            addresses of memory.
         then_by_all: what stands in the place of ``then`` where all ranks of the job have something to say.
     """
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
-    own = re.sub(rf"\br{rank} \||\brank {rank}\b|\b0x[0-9a-fA-F]+\b", "*", f"{did}\n{more}")
+    own = re.sub(rf"\br{rank} \||\bon rank {rank} of\b|\b0x[0-9a-fA-F]+\b", "*", f"{did}\n{more}")
     what = hashlib.sha256(own.encode(errors="replace")).hexdigest()
 
     def say(ranks: list[int], again: bool, by_all: bool) -> None:
