@@ -308,7 +308,7 @@ print("ok", rank)
 """
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n", [1, pytest.param(3, marks=[pytest.mark.long, pytest.mark.any_mpi])])
 def test_tokens(program, n):
     assert program(n, "mpi4jax-tokens", TOKENS).stdout.count("ok") == n
 
@@ -578,6 +578,7 @@ print("ok")
 """
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 @pytest.mark.parametrize("n", [2, 3])
 def test_jpi_differentiates_what_tokens_tie(program, n):
@@ -621,6 +622,7 @@ def run(*arguments, cwd=None):
     )
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_command_line(tmp_path):
     """A module, code, and what goes wrong; arguments and paths are what the program would have without us."""

@@ -636,6 +636,7 @@ def test_gradients_through_both(distributed, n):
     distributed(n, BOTH + code)
 
 
+@pytest.mark.any_mpi
 def test_one_program_for_all(distributed):
     """XLA's collectives fit together only if all ranks have the same program: also where an operation has a root."""
     code = """
@@ -813,6 +814,7 @@ def test_time_limit_names_who_is_missing(distributed):
     assert "time.sleep(60)" in done.stderr
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_examples_of_the_page(distributed):
     page = (ROOT / "docs/distributed.md").read_text()
@@ -890,6 +892,7 @@ def test_meeting_on_several_hosts(job):
     assert said.count("No address of rank 0 (240.0.0.1) is reached by all ranks: ranks 1, 2 reach none.") == 3, said
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_docstring(job):
     code = """

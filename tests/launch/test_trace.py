@@ -77,7 +77,7 @@ def waits_of(directory):
     return job, waits
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=[pytest.mark.long, pytest.mark.any_mpi])])
 def test_waiting_is_of_the_rank_and_the_line(job, tmp_path, ranks):
     traces = tmp_path / "traces" / "deep"
     job(ranks, SLEEPS, MPIXLA_TRACE=traces)
@@ -163,6 +163,7 @@ UNLIMITED = FILLS.replace("LIMIT", "")
 FULL = "and the program goes on: the file cannot be made longer: "
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_a_limit(job, tmp_path):
     done = job(2, UNLIMITED, MPIXLA_TRACE="traces", MPIXLA_TRACE_LIMIT="1.5")
@@ -177,6 +178,7 @@ def test_a_limit(job, tmp_path):
     assert '"ph": "i"' in (tmp_path / "traces/merged.json").read_text()
 
 
+@pytest.mark.any_mpi
 def test_a_file_that_cannot_grow(job, tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (700000, resource.RLIM_INFINITY))"
     done = job(2, FILLS.replace("LIMIT", limit), MPIXLA_TRACE="traces")
@@ -204,6 +206,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(place)], check=True, timeout=10)
 
 
+@pytest.mark.any_mpi
 def test_a_full_disk(job, small_disk):
     done = job(2, UNLIMITED, MPIXLA_TRACE=small_disk / "traces")
     assert done.stdout.split() == ["20000"] * 2
@@ -218,6 +221,7 @@ def test_a_full_disk(job, small_disk):
 NOTHING = "import mpixla, jax.numpy as jnp; from mpi4py import MPI; mpixla.allreduce(jnp.ones(3), op=MPI.SUM)"
 
 
+@pytest.mark.any_mpi
 def test_a_directory_that_cannot_be_made_is_told_on_every_rank(job, tmp_path):
     (tmp_path / "file").write_text("")
     done = job(2, NOTHING, MPIXLA_TRACE="file", check=False)
@@ -234,6 +238,7 @@ def test_a_directory_that_cannot_be_made_is_told_on_every_rank(job, tmp_path):
     assert done.stderr.count(sentences) == 2
 
 
+@pytest.mark.any_mpi
 def test_ranks_need_not_agree(job, tmp_path):
     """Each has a different idea of what is to be traced, and where."""
     setting = "import os; from mpi4py import MPI; rank = MPI.COMM_WORLD.Get_rank()\n"
@@ -246,6 +251,7 @@ def test_ranks_need_not_agree(job, tmp_path):
     assert "Note: No timeline of rank 2: it made no call, or wrote elsewhere." in done.stdout
 
 
+@pytest.mark.any_mpi
 def test_a_program_without_calls_leaves_what_was_there(job, tmp_path):
     job(1, NOTHING, MPIXLA_TRACE="traces")
     before = (tmp_path / "traces/rank-0000.json").read_text()
@@ -269,6 +275,7 @@ def test_under_mpirun_one_rank_answers(job, tmp_path):
     assert nothing.stderr.count(f"There is no timeline in {tmp_path}/nowhere.") == 1
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_runs_in_one_directory_are_kept_apart(job, tmp_path):
     job(3, NOTHING, MPIXLA_TRACE="traces")
@@ -278,6 +285,7 @@ def test_runs_in_one_directory_are_kept_apart(job, tmp_path):
     assert "Note: rank-0002.json: of an earlier run, and left out." in done.stdout
 
 
+@pytest.mark.any_mpi
 def test_damaged_files(job, tmp_path):
     """Whatever is done to the files, the reader tells what is left, or says in a sentence why it cannot."""
     traces = tmp_path / "traces"
