@@ -334,17 +334,21 @@ static void agreement_free(agreement *a) {
 
 int agree_now(comm_entry *entry, const frame *f) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
+    int code = 0;
     if (entry->size == 1) return 0;
+    if (atomic_load(&in_under_way) > 0) { /* which others may wait for meanwhile */
+        agreement *a = agree_start(entry, f, &code);
+        return a ? agree_wait(a) : code != 0 ? code : MPI_REFUSED;
+    }
     const wanted_facts facts = wanted_facts_of(f, check_mode_get() == CHECK_LINES);
     words w;
-    int is_alone = atomic_load(&in_under_way) == 0;
-    int code = words_start(entry, wanted_hash(&facts), &w);
-    if (code == 0 && is_alone) code = mpi_get()->wait(&w.request, status);
-    if (code != 0 || (is_alone && words_agree(&w))) return code;
+    code = words_start(entry, wanted_hash(&facts), &w);
+    if (code == 0) code = mpi_get()->wait(&w.request, status);
+    if (code != 0 || words_agree(&w)) return code;
     agreement *a = agreement_new(entry, f);
     if (!a) return MPI_REFUSED;
     a->words = w;
-    if (is_alone) code = tell(a);
+    code = tell(a);
     if (code != 0) settle(a, code);
     agreement_add(a);
     return agree_wait(a);

@@ -142,6 +142,12 @@ def test_waiting_for_a_rank_that_has_ended(job, name):
 
 RIGHT = {
     "ends apart": "time.sleep(8 * odd)",
+    "between start and wait": """
+    for i in range(9):
+        request = mpixla.ireduce_scatter(jnp.stack([x] * 2), MPI.MAX)
+        assert (mpixla.allreduce(x, op=MPI.SUM) == 2 * x).all()
+        assert (mpixla.wait(request) == x).all()
+    """,
     "works on": """
     pair = MPI.COMM_SELF.Dup()
     for i in range(8 * odd):
@@ -182,6 +188,7 @@ def test_right_programs(job, name):
     assert done.stderr == ""
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_a_word(job):
     """Said once, by the lowest rank that waits, and the job goes on."""
@@ -202,6 +209,7 @@ def test_a_word(job):
     assert "time.sleep(66)" in done.stderr
 
 
+@pytest.mark.any_mpi
 @pytest.mark.long
 def test_no_word(job):
     done = job(

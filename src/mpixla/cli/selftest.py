@@ -32,6 +32,7 @@ class World:
 
     def __init__(self) -> None:
         self.comm = MPI.COMM_WORLD.Clone()
+        self.results = MPI.COMM_WORLD.Clone()  # where ranks may be that have not come back from a check on the other
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.below, self.above = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         self.last = self.size - 1
@@ -298,7 +299,7 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
     wrong = _attempt(check, world)
     # A failed rank may have left the others in the middle of the operation, so waiting for them must have an end.
     count = np.zeros(1, np.int64)
-    agreed = world.comm.Iallreduce(np.array([wrong is not None], np.int64), count)
+    agreed = world.results.Iallreduce(np.array([wrong is not None], np.int64), count)
     deadline = time.monotonic() + (timeout if wrong is None else min(timeout, _PATIENCE))
     while not agreed.Test():
         if time.monotonic() > deadline:
@@ -307,7 +308,7 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
     watch.cancel()
     if not count[0]:
         return []
-    return [f"rank {rank}: {text}" for rank, text in enumerate(world.comm.allgather(wrong)) if text is not None]
+    return [f"rank {rank}: {text}" for rank, text in enumerate(world.results.allgather(wrong)) if text is not None]
 
 
 def _attempt(check: Check, world: World) -> str | None:
