@@ -375,6 +375,16 @@ static void in_vain(void) {
     CHECK(report_is_in_vain(&four, 0));
 }
 
+static void the_lowest_says_it(void) {
+    everybody_ends();
+    (void)collective(1, "MPI_Allreduce", 4);
+    (void)collective(2, "MPI_Allreduce", 4);
+    CHECK_INT(report_lowest(&four, 2, 1000), 1);
+    all[1].calls[0].milliseconds = 900; /* it came later */
+    CHECK_INT(report_lowest(&four, 2, 1000), 2);
+    CHECK_INT(report_lowest(&four, 1, 1000), 1);
+}
+
 static void a_word(void) {
     everybody_ends();
     (void)collective(0, "MPI_Allreduce", 4);
@@ -405,6 +415,7 @@ int main(void) {
     a_chain();
     in_vain();
     a_word();
+    the_lowest_says_it();
     messages_that_meet();
     any_source();
     both_ways();

@@ -385,9 +385,12 @@ static void write_all(const char *text) {
 
 static void write_report(void) {
     const report_ranks ranks = {.all = asked.all, .n = our.ranks};
+    int64_t rank = mpi_get()->world_rank;
     char *places = calloc((size_t)our.ranks, PLACE);
     if (places) name_silent(places);
-    char *text = report_write(&ranks, mpi_get()->world_rank, asked.reason, our.limit);
+    /* Ranks begin to wait at one time, but for a little, and the same one is to say so each time. */
+    if (asked.reason == REPORT_WORD) rank = report_lowest(&ranks, rank, our.word_ns / 1000000 * 9 / 10);
+    char *text = report_write(&ranks, rank, asked.reason, our.limit);
     write_all(text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n");
     free(text);
     free(places);

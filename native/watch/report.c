@@ -145,6 +145,17 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     return c && gone > 0 && (gone == lacking || !calls_any(c));
 }
 
+int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
+    standing *lacks = calloc((size_t)ranks->n, sizeof *lacks);
+    int64_t lowest = lacks ? 0 : rank;
+    for (; lowest < rank; lowest++) {
+        const state_call *c = rank_lacks(ranks, lowest, lacks);
+        if (c && c->milliseconds >= milliseconds) break;
+    }
+    free(lacks);
+    return lowest;
+}
+
 static int is_lost(const state *s) {
     return s->presence == STATE_STOPPED || s->presence == STATE_DEAD;
 }

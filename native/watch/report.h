@@ -22,6 +22,9 @@ int report_has_lost(const report_ranks *ranks);
  * sent a message before, which must have had the time to arrive. Ranks that are not HERE have not left. */
 int report_is_in_vain(const report_ranks *ranks, int64_t rank);
 
+/* The lowest rank, up to this one, that waits as this one does: for somebody, and for so many milliseconds. */
+int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds);
+
 /* Why a rank reports: its call has waited for longer than the limit, which is also for a rank in no call that waits at
  * its end; for longer than that of a word, and goes on; or it waits in vain. */
 typedef enum report_reason { REPORT_LIMIT, REPORT_WORD, REPORT_IN_VAIN } report_reason;
