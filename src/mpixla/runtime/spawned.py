@@ -16,7 +16,8 @@ from .speaker import is_first
 
 _VARIABLE = "SPAWNED_BY_A_RANK_OF_MPIXLA"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
-_FORWARDING = 0.3  # seconds for mpirun to forward what was printed
+# Seconds: for mpirun to forward what was printed; and for which no other process says it, while the job ends.
+_FORWARDING, _SILENCE = 0.3, 3.0
 
 _spawn = multiprocessing.util.spawnv_passfds
 
@@ -46,6 +47,7 @@ def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
         sys.stderr.flush()
     time.sleep(_FORWARDING)
     os.kill(int(process), signal.SIGTERM)
+    time.sleep(_SILENCE)
     os._exit(1)
 
 
