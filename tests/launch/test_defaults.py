@@ -5,9 +5,8 @@ import re
 import pytest
 
 BEGINNING = """
-    import atexit, os, sys, time
+    import sys, time
     from mpi4py import MPI
-    BEFORE
     import jax, jax.numpy as jnp, numpy as np
     import mpixla
     world = MPI.COMM_WORLD
@@ -41,7 +40,7 @@ def test_ranks_that_disagree(job, name, how):
     wrap = {"eager": "", "jit": "jax.jit"}[how]
     done = job(
         2,
-        BEGINNING.replace("BEFORE", "")
+        BEGINNING
         + f"""
     mpixla.barrier()
     x = {given}
@@ -61,7 +60,7 @@ def test_ranks_that_disagree(job, name, how):
 def test_each_eager_line_is_named_though_all_share_a_program(job):
     done = job(
         2,
-        BEGINNING.replace("BEFORE", "")
+        BEGINNING
         + """
     big = jax.jit(lambda a: a @ a @ a)(jnp.ones((1000, 1000)))  # still computes when it is sent
     mpixla.allreduce(big, op=MPI.SUM)
@@ -80,7 +79,7 @@ def test_a_refused_call_is_none(job):
     """A rank that catches what its call was refused for is not one call ahead of the others."""
     done = job(
         2,
-        BEGINNING.replace("BEFORE", "")
+        BEGINNING
         + """
     gone = MPI.COMM_SELF.Dup()
     f = jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM, comm=gone))
@@ -103,7 +102,7 @@ def test_a_refused_call_is_none(job):
 
 
 def test_off(job):
-    done = job(2, BEGINNING.replace("BEFORE", "") + "mpixla.gather(x, rank)", check=False, MPIXLA_CHECK="0")
+    done = job(2, BEGINNING + "mpixla.gather(x, rank)", check=False, MPIXLA_CHECK="0")
     assert "do not agree" not in done.stderr
 
 
@@ -127,9 +126,7 @@ IN_VAIN = {
 
 @pytest.mark.parametrize("name", IN_VAIN)
 def test_waiting_for_a_rank_that_has_ended(job, name):
-    done = job(
-        2, BEGINNING.replace("BEFORE", "") + f"\n    mpixla.barrier()\n    {IN_VAIN[name]}\n", check=False, timeout=100
-    )
+    done = job(2, BEGINNING + f"\n    mpixla.barrier()\n    {IN_VAIN[name]}\n", check=False, timeout=100)
     assert done.returncode != 0
     assert not done.stdout
     assert done.stderr.count("so the whole job ends") == 1, done.stderr
@@ -172,18 +169,25 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_right_programs(job, name):
-    handler = """
-    def at_the_end():  # before mpixla's own handlers, so it runs after them
+# Registered before mpixla's own, so it runs after them.
+HANDLER = """
+    import atexit, time
+    from mpi4py import MPI
+    import numpy as np
+
+    def at_the_end():
         if MPI.COMM_WORLD.Get_rank() == 0:
             time.sleep(4)
             MPI.COMM_WORLD.Send(np.arange(4, dtype=np.float32), dest=1)
             assert MPI.COMM_WORLD.recv(source=1) == "and back"
-    import numpy as np
+
     atexit.register(at_the_end)
-    """
-    begin = BEGINNING.replace("BEFORE", handler if name == "exit handlers" else "")
+"""
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_programs(job, name):
+    begin = (HANDLER if name == "exit handlers" else "") + BEGINNING
     done = job(2, begin + f"\n    mpixla.barrier()\n    {RIGHT[name]}\n")
     assert done.stderr == ""
 
@@ -194,7 +198,7 @@ def test_a_word(job):
     """Said once, by the lowest rank that waits, and the job goes on."""
     done = job(
         3,
-        BEGINNING.replace("BEFORE", "")
+        BEGINNING
         + """
     mpixla.barrier()
     if rank == 2:
@@ -214,7 +218,7 @@ def test_a_word(job):
 def test_no_word(job):
     done = job(
         2,
-        BEGINNING.replace("BEFORE", "")
+        BEGINNING
         + """
     if odd:
         time.sleep(66)
