@@ -416,13 +416,18 @@ static int still_waits(void) {
     return w->waited > 0 && w->entered == asked.call.entered && w->pauses == asked.call.pauses;
 }
 
+/* What a call must have waited for each report of it. */
+static int64_t period(void) {
+    return our.limit_ns ? our.limit_ns : our.word_ns;
+}
+
 /* Of a report whether there is something to report. */
 static int is_stuck(const report_ranks *ranks) {
-    int64_t self = mpi_get()->world_rank, every = our.limit_ns ? our.limit_ns : our.word_ns;
+    int64_t self = mpi_get()->world_rank;
     if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(ranks, self);
     if (asked.thread == AT_END) return report_has_lost(ranks); /* it waits for as long as the others run */
     /* Without talks nobody could say that they are there. */
-    return !our.talks || report_is_stuck(ranks, self) || waits[asked.thread].waited >= ALL_THERE * every;
+    return !our.talks || report_is_stuck(ranks, self) || waits[asked.thread].waited >= ALL_THERE * period();
 }
 
 /* With all answers: to report, or to go on waiting. */
@@ -438,9 +443,7 @@ static void decide(void) {
         asked.phase = CLAIMING;
         asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
     } else {
-        inquiry_end(asked.reason == REPORT_IN_VAIN
-                        ? next_inquiry
-                        : waits[thread].waited + (our.limit_ns ? our.limit_ns : our.word_ns));
+        inquiry_end(asked.reason == REPORT_IN_VAIN ? next_inquiry : waits[thread].waited + period());
     }
 }
 

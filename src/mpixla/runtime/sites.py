@@ -41,6 +41,7 @@ class _Part(threading.local):
 
 
 _part = _Part()
+_is_users_file = functools.cache(is_user_file)
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
 
 
@@ -111,9 +112,6 @@ def _line_of_caller() -> _Line | None:
     while frame is not None and not _is_users_file(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else _Line.of(frame.f_code, frame.f_lineno)
-
-
-_is_users_file = functools.cache(is_user_file)
 
 
 def of_lowering(ctx: Any) -> int | str:
