@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 #include "base/thread.h"
 #include "call/site.h"
 #include "mpi/comm.h"
@@ -29,7 +30,6 @@ typedef struct job {
     max_align_t contents[]; /* what the copy points to */
 } job;
 
-static atomic_int on;
 static atomic_int_least64_t under_way;
 static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER; /* for the rest */
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
@@ -37,11 +37,11 @@ static job *first, **end = &first;
 static int64_t idle; /* threads that wait, and that no job in the list was given for */
 
 void mpixla_calls_apart(void) {
-    atomic_store(&on, 1);
+    (void)feature_set(FEATURE_APART, 1);
 }
 
-int apart_is_on(const ffi_call_frame *call) {
-    return atomic_load_explicit(&on, memory_order_relaxed) && ffi_can_wait(call) && !comm_is_forked();
+int apart_takes(const ffi_call_frame *call) {
+    return ffi_can_wait(call) && !comm_is_forked();
 }
 
 int64_t apart_count(void) {

@@ -12,9 +12,9 @@
 
 #include "xla/xla_ffi.h"
 
-/* Whether calls are to be made apart (mpixla_calls_apart), and this one can be: jaxlib must be new enough. In a forked
- * process, which has no such threads, they are not. */
-int apart_is_on(const ffi_call_frame *call);
+/* Whether this call can be made apart while FEATURE_APART is on (mpixla_calls_apart): jaxlib must be new enough. In a
+ * forked process, which has no such threads, none is. */
+int apart_takes(const ffi_call_frame *call);
 
 /* Has a thread run `make` with a copy of the call, and with `what`, which must last. Returns NULL at once, with the
  * call's future set, by which XLA hears how it ended; or an error, and then it is not made. */

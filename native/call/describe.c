@@ -1,4 +1,4 @@
-/* What a call is, in words: for errors, reports and the log. */
+/* What a call is, in words: for errors, reports and debug lines. */
 #include <stdio.h>
 
 #include "base/text.h"
@@ -14,25 +14,68 @@ static const char *peer_name(int64_t peer, char number[24]) {
 }
 
 static size_t add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer, int64_t tag,
-                          const frame_buffer *b) {
+                          int64_t items) {
     char number[24], tag_text[24];
     snprintf(tag_text, sizeof tag_text, tag == MPIXLA_ANY_TAG ? "any" : "%lld", (long long)tag);
     return text_add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
-                    (long long)b->count);
+                    (long long)items);
 }
 
 /* The neighbours on one side of an exchange, and the items that go to them or come from them. */
-static size_t add_neighbours(char *text, size_t bytes, size_t used, const char *arrow, const topology_slots *slots,
-                             const frame_array *counts) {
-    int64_t neighbours = 0, items = 0;
-    for (int64_t i = 0; i < slots->number && i < counts->size; i++) {
-        if (slots->ranks[i] == MPIXLA_PROC_NULL) continue;
-        neighbours++;
-        items += counts->items[i];
-    }
-    return text_add(text, bytes, used, " %s %lld neighbours with %lld items", arrow, (long long)neighbours,
-                    (long long)items);
+static size_t add_neighbours(char *text, size_t bytes, size_t used, const call_facts *f, int sending) {
+    const topology_slots *slots = facts_neighbours(f, sending);
+    int64_t neighbours = 0;
+    for (int64_t i = 0; i < slots->number; i++) neighbours += slots->ranks[i] != MPIXLA_PROC_NULL;
+    return text_add(text, bytes, used, " %s %lld neighbours with %lld items", sending ? "->" : "<-",
+                    (long long)neighbours, (long long)(sending ? f->sent : f->received));
 }
+
+static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
+    const char *line = site_text(site);
+    return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
+}
+
+/* A call that is not one that waits. `waits` is the line of that one, where it stands for what it waits for. */
+static size_t add_call(const call_facts *f, const call_facts *waits, int details, char *text, size_t bytes,
+                       size_t used) {
+    const dtype_entry *type = facts_type(f);
+    used = text_add(text, bytes, used, "%s", f->row->mpi_name);
+    if (facts_have(f, ATTRIBUTE_WIDTH)) used = text_add(text, bytes, used, " of the halos of blocks");
+    if (facts_have(f, ATTRIBUTE_LEAVES)) used = text_add(text, bytes, used, " that compares arrays");
+    if (facts_have(f, ATTRIBUTE_DEST)) used = add_message(text, bytes, used, "->", f->dest, f->sendtag, f->sent);
+    if (facts_have(f, ATTRIBUTE_SOURCE)) {
+        used = add_message(text, bytes, used, "<-", f->source, f->recvtag, f->received);
+    } else if (facts_have(f, ATTRIBUTE_BACK)) {
+        used = add_neighbours(text, bytes, used, f, 1);
+        used = add_neighbours(text, bytes, used, f, 0);
+    } else if (!facts_have(f, ATTRIBUTE_DEST) && type) {
+        used = text_add(text, bytes, used, " with %lld items", (long long)facts_count(f));
+    }
+    if (facts_have(f, ATTRIBUTE_ROOT)) used = text_add(text, bytes, used, " and root %d", (int)f->root);
+    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
+    if (!details) return used;
+    if (type) used = text_add(text, bytes, used, " of %s", type->row->name);
+    if (f->received_type && f->received_type != type)
+        used = text_add(text, bytes, used, " and %s", f->received_type->row->name);
+    if (facts_have(f, ATTRIBUTE_OP)) used = text_add(text, bytes, used, ", op %s", reduction_name(f->reduction));
+    used = text_add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank,
+                    f->communicator->size, f->communicator->name);
+    if (waits) used = add_site(text, bytes, used, "at", waits->site);
+    return add_site(text, bytes, used, waits ? "started at" : "at", f->site);
+}
+
+static size_t add_any_call(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
+    if (f->row->request != FRAME_WAITS) return add_call(f, NULL, details, text, bytes, 0);
+    size_t used = text_add(text, bytes, 0, "%s for %s", f->row->mpi_name, started ? "" : "no request");
+    if (started) return add_call(started, f, details, text, bytes, used);
+    return details ? add_site(text, bytes, used, "at", f->site) : used;
+}
+
+void call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
+    (void)add_any_call(f, started, details, text, bytes);
+}
+
+/* What the thread that makes the call knows besides */
 
 static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
     int sending = f->fault.sending;
@@ -69,47 +112,8 @@ static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     return text_add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
 }
 
-static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
-    const char *line = site_text(site);
-    return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
-}
-
-void frame_describe(const frame *f, int details, char *text, size_t bytes) {
-    const frame *waits = NULL;
-    size_t used = 0;
-    if (f->shape->request == FRAME_WAITS) {
-        used = text_add(text, bytes, 0, "%s for %s", f->shape->mpi_name, f->started ? "" : "no request");
-        if (!f->started && details) (void)add_site(text, bytes, used, "at", f->site);
-        if (!f->started || used >= bytes) return;
-        waits = f;
-        f = f->started;
-    }
-    const int64_t *a = f->attributes;
-    const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    used = text_add(text, bytes, used, "%s", f->shape->mpi_name);
-    if (frame_has(f, ATTRIBUTE_WIDTH)) used = text_add(text, bytes, used, " of the halos of blocks");
-    if (frame_has(f, ATTRIBUTE_LEAVES)) used = text_add(text, bytes, used, " that compares arrays");
-    if (frame_has(f, ATTRIBUTE_DEST))
-        used = add_message(text, bytes, used, "->", a[ATTRIBUTE_DEST], a[ATTRIBUTE_SENDTAG], &f->send);
-    if (frame_has(f, ATTRIBUTE_SOURCE)) {
-        used = add_message(text, bytes, used, "<-", a[ATTRIBUTE_SOURCE], a[ATTRIBUTE_RECVTAG], &f->recv);
-    } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        used = add_neighbours(text, bytes, used, "->", f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        used = add_neighbours(text, bytes, used, "<-", f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
-    } else if (!frame_has(f, ATTRIBUTE_DEST) && data->dtype) {
-        used = text_add(text, bytes, used, " with %lld items", (long long)data->count);
-    }
-    if (frame_has(f, ATTRIBUTE_ROOT)) used = text_add(text, bytes, used, " and root %d", f->root);
-    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
-    if (!details) return;
-    if (data->dtype) used = text_add(text, bytes, used, " of %s", data->dtype->row->name);
-    if (f->recv.dtype && f->recv.dtype != data->dtype)
-        used = text_add(text, bytes, used, " and %s", f->recv.dtype->row->name);
-    if (frame_has(f, ATTRIBUTE_OP)) used = text_add(text, bytes, used, ", op %s", reduction_name(a[ATTRIBUTE_OP]));
+void frame_describe(const frame *f, char *text, size_t bytes) {
+    size_t used = add_any_call(&f->facts, f->started ? &f->started->facts : NULL, 1, text, bytes);
     if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
-    used = text_add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank, f->size,
-                    f->communicator->name);
-    if (waits) used = add_site(text, bytes, used, "at", waits->site);
-    used = add_site(text, bytes, used, waits ? "started at" : "at", f->site);
-    if (frame_has_rows(f)) add_parts(f, text, bytes, used);
+    if (frame_has_rows(f)) (void)add_parts(f, text, bytes, used);
 }

@@ -592,6 +592,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
 /* A call that is refused is not made, and so it is not counted: the other ranks have made no call in its place. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     if (read_all(f, shape, call, gpu)) return -1;
-    f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
+    facts_read(f);
+    f->facts.sequence = f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
     return 0;
 }

@@ -2,6 +2,7 @@
 #ifndef MPIXLA_NATIVE_FRAME_H
 #define MPIXLA_NATIVE_FRAME_H
 
+#include "call/facts.h"
 #include "call/parts.h"
 #include "device/device.h"
 #include "device/nccl.h"
@@ -9,50 +10,6 @@
 #include "mpi/dtype.h"
 #include "mpi/mpi.h"
 #include "xla/xla_ffi.h"
-
-enum {
-#define MPIXLA_ATTRIBUTE(NAME, name, kind) ATTRIBUTE_##NAME,
-#include "tables/attributes.def"
-#undef MPIXLA_ATTRIBUTE
-    ATTRIBUTES
-};
-
-/* Sets of attributes, as ops.def writes them, and what else a row says of itself. */
-enum {
-#define MPIXLA_ATTRIBUTE(NAME, name, kind) NAME = 1 << ATTRIBUTE_##NAME,
-#include "tables/attributes.def"
-#undef MPIXLA_ATTRIBUTE
-    SPLITS = 1 << 29,  /* each item of the result depends on the items at its place only: so it may be made in pieces */
-    IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
-};
-
-/* How the number of elements in the send and the receive buffer go together. */
-typedef enum frame_counts {
-    FREE,      /* not at all */
-    SAME,      /* equal, and of one type */
-    DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
-    GATHERED,  /* one type; recv = size * send; MPI is told send's count */
-    SCATTERED, /* one type; send = size * recv; MPI is told recv's count */
-    /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. Buffers may have more rows
-     * than attributes say that are given at run time. */
-    GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
-    SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
-    EXCHANGED_ROWS, /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
-    MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
-} frame_counts;
-
-/* Whether a call completes, or starts or waits for a request (request.h). */
-typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_request;
-
-/* What a frame is checked against. */
-typedef struct frame_shape {
-    const char *op_name; /* "allreduce" */
-    const char *mpi_name;
-    mpixla_where send, template_, recv;
-    frame_counts counts;
-    uint32_t attributes;
-    frame_request request;
-} frame_shape;
 
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
@@ -75,7 +32,9 @@ typedef struct frame_fault {
     int64_t slot; /* negative: no message, but what comes before them */
 } frame_fault;
 
+/* `facts` are what the call is. All else is what making it takes, private to the thread that makes it. */
 typedef struct frame {
+    call_facts facts;
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
@@ -145,11 +104,14 @@ static inline int frame_has_rows(const frame *f) {
  * time lasts until the thread reads another call. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu);
 
+/* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
+void facts_read(frame *f);
+
 /* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
 int64_t frame_next(const ffi_buffers *given, int64_t i);
 
-/* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data
- * type, the reduction, the communicator, the line of the user's source, and the rows of each rank. */
-void frame_describe(const frame *f, int details, char *text, size_t bytes);
+/* What call_describe says with details of the call and of what it waits for, and what only the thread that makes it
+ * knows: which of its messages failed, and the rows of each rank. */
+void frame_describe(const frame *f, char *text, size_t bytes);
 
 #endif

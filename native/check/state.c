@@ -5,11 +5,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 
 atomic_int check_mode_now = CHECK_OFF;
 
 void check_mode_set(check_mode mode) {
     atomic_store(&check_mode_now, mode);
+    (void)feature_set(FEATURE_CHECKS, mode != CHECK_OFF);
 }
 
 static check_state *states;
@@ -29,7 +31,7 @@ static void state_free(void *which) {
 }
 
 check_state *check_state_of(comm_entry *entry) {
-    check_state *s = atomic_load_explicit(&entry->checks, memory_order_acquire);
+    check_state *s = comm_attached(entry, COMM_SLOT_CHECKS);
     if (s) return s;
     s = calloc(1, sizeof *s);
     if (!s) {
@@ -37,12 +39,12 @@ check_state *check_state_of(comm_entry *entry) {
         return NULL;
     }
     s->entry = entry;
-    comm_checks_freed_by(state_free);
+    comm_slot_freed_by(COMM_SLOT_CHECKS, state_free);
     pthread_mutex_lock(&listing);
     s->next = states;
     states = s;
     pthread_mutex_unlock(&listing);
-    atomic_store_explicit(&entry->checks, s, memory_order_release);
+    comm_attach(entry, COMM_SLOT_CHECKS, s);
     return s;
 }
 

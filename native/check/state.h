@@ -4,8 +4,8 @@
 
 #include "mpi/comm.h"
 
-/* Kept in comm_entry.checks, made at the first call in checked mode, and freed with the communicator. One thread at a
- * time uses a communicator, and so this. */
+/* Kept in COMM_SLOT_CHECKS of the communicator, made at the first call in checked mode, and freed with the
+ * communicator. One thread at a time uses a communicator, and so this. */
 typedef struct check_state {
     comm_entry *entry;
     struct courier *courier; /* messages about messages (message.h); NULL before the first */

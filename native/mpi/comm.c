@@ -32,20 +32,18 @@ int comm_is_forked(void) {
     return atomic_load_explicit(&state, memory_order_relaxed) == FORKED;
 }
 
-static void (*_Atomic plan_free)(void *plan);
-static void (*_Atomic checks_free)(void *checks);
-static void (*_Atomic finalize_begins)(void);
+static void (*_Atomic slot_free[COMM_SLOTS])(void *value);
 
-void comm_plans_freed_by(void (*freed)(void *plan)) {
-    atomic_store(&plan_free, freed);
+void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value)) {
+    atomic_store(&slot_free[slot], freed);
 }
 
-void comm_checks_freed_by(void (*freed)(void *checks)) {
-    atomic_store(&checks_free, freed);
-}
-
-void comm_finalize_tells(void (*stop)(void)) {
-    atomic_store(&finalize_begins, stop);
+static void slots_free(comm_entry *entry) {
+    for (int i = 0; i < COMM_SLOTS; i++) {
+        void *value = atomic_exchange(&entry->attached[i], NULL);
+        void (*freed)(void *) = atomic_load(&slot_free[i]);
+        if (value && freed) freed(value);
+    }
 }
 
 /* The attribute's value is the number plus one, as a pointer: NULL would look like "no value". */
@@ -53,21 +51,32 @@ static void comm_drop(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
-    if (entry->handle == mpi->facts.comm_self) {
-        void (*tell)(void) = atomic_load(&finalize_begins);
-        if (tell && atomic_load(&state) != FORKED) tell();
-        atomic_store(&state, FINALIZED);
-    }
-    void (*free_plan)(void *) = atomic_load(&plan_free);
-    void *plan = atomic_exchange(&entry->plan, NULL);
-    if (plan && free_plan && atomic_load(&state) == USABLE) free_plan(plan);
-    void (*free_checks)(void *) = atomic_load(&checks_free);
-    void *checks = atomic_exchange(&entry->checks, NULL);
-    if (checks && free_checks && atomic_load(&state) == USABLE) free_checks(checks);
+    if (atomic_load(&state) == USABLE) slots_free(entry);
+    if (entry->handle == mpi->facts.comm_self) atomic_store(&state, FINALIZED);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     for (int i = 0; i < COMM_DERIVED; i++)
         if (atomic_exchange(&entry->derived[i].made, 0) && atomic_load(&state) == USABLE)
             (void)mpi->comm_free(entry->derived[i].handle);
+}
+
+/* FNV-1a */
+static uint64_t key_add(uint64_t key, const void *data, size_t bytes) {
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++) key = (key ^ at[i]) * UINT64_C(0x100000001b3);
+    return key;
+}
+
+/* Called when the communicator is registered, and again when its members are known. */
+static void key_make(comm_entry *entry) {
+    const int *members = atomic_load(&entry->members);
+    uint64_t kind = key_add(UINT64_C(0xcbf29ce484222325), entry->name, strlen(entry->name));
+    int64_t before = 0;
+    kind = key_add(kind, &entry->size, sizeof entry->size);
+    if (members) kind = key_add(kind, members, (size_t)entry->size * sizeof *members);
+    atomic_store(&entry->kind, kind);
+    for (int64_t i = 0; i < entry->number; i++)
+        before += atomic_load(&((comm_entry *)list_find(&comms, i))->kind) == kind;
+    atomic_store(&entry->key, (int64_t)key_add(kind, &before, sizeof before));
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {
@@ -86,9 +95,11 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     text_clean(entry.name);
     int64_t id = list_append(&comms, &entry);
     if (id < 0) return -1;
-    ((comm_entry *)list_find(&comms, id))->number = id;
+    comm_entry *made = list_find(&comms, id);
+    made->number = id;
+    key_make(made);
     if (mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0) {
-        atomic_store(&((comm_entry *)list_find(&comms, id))->alive, 0);
+        atomic_store(&made->alive, 0);
         return error_set("MPI_Comm_set_attr failed on this communicator");
     }
     return id;
@@ -124,6 +135,7 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     memcpy(members, world_ranks, (size_t)entry->size * sizeof *members);
     const int *none = NULL;
     if (!atomic_compare_exchange_strong(&entry->members, &none, members)) free(members);
+    key_make(entry);
     return 0;
 }
 
@@ -164,6 +176,10 @@ int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *r
 int mpixla_comm_is_alive(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
     return entry && atomic_load(&entry->alive) && atomic_load(&state) == USABLE;
+}
+
+int64_t comm_count_all(void) {
+    return atomic_load(&comms.count);
 }
 
 comm_entry *comm_look(int64_t id) {

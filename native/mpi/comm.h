@@ -12,34 +12,49 @@ enum { COMM_NAME_BYTES = 64 };
 /* Communicators that the library makes of another: see comm_reversed, comm_private and comm_checking. */
 enum { COMM_REVERSED, COMM_PRIVATE, COMM_CHECKING, COMM_DERIVED };
 
+/* What other files keep for a communicator: each has a slot of its own, which is NULL at first. */
+typedef enum comm_slot {
+    COMM_SLOT_END,    /* of MPI_COMM_SELF: what is to be done when MPI_Finalize begins (watch/deadline.c) */
+    COMM_SLOT_CHECKS, /* of checked mode (check/state.h) */
+    COMM_SLOT_PLAN,   /* of the transports for GPUs (transport/plan.h) */
+    COMM_SLOT_LOSS,   /* the program has heard that a process of it died (watch/failure.h) */
+    COMM_SLOT_TRACED, /* the timeline in which watch/trace.c has described it */
+    COMM_SLOTS
+} comm_slot;
+
 typedef struct comm_entry {
     mpixla_handle handle;
     atomic_int alive; /* set to 0 by MPI when the communicator is freed */
     struct {
         _Atomic mpixla_handle handle;
         atomic_int made;
-    } derived[COMM_DERIVED];          /* made of this one, and freed with it */
-    _Atomic(void *) plan;             /* of the transports for GPUs (transport/plan.h), NULL if there is none */
-    _Atomic(void *) checks;           /* of checked mode (check/state.h), NULL if there are none */
-    atomic_int_least64_t collectives; /* calls of all ranks so far */
-    atomic_int loss_is_known;         /* the program has heard that a process of it died (watch/failure.h) */
-    _Atomic(const int *) members;     /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
-    atomic_int traced;                /* the timeline that watch/trace.c has described it in, as it counts them */
-    int64_t number;                   /* its own in this process */
+    } derived[COMM_DERIVED];              /* made of this one, and freed with it */
+    _Atomic(void *) attached[COMM_SLOTS]; /* comm_attached and comm_attach */
+    atomic_int_least64_t collectives;     /* calls of all ranks so far */
+    _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
+    _Atomic uint64_t kind;                /* made of its name and its members */
+    atomic_int_least64_t key; /* the same number on all its members, who make it without talking: of its name, of who
+                               * they are, and of how many communicators there were before with both */
+    int64_t number;           /* its own in this process */
     int rank;
     int size;
     const topology *topology; /* NULL: it has none */
     char name[COMM_NAME_BYTES];
 } comm_entry;
 
-/* From now on `freed` is called with the plan of each communicator that is freed, while MPI can be used. */
-void comm_plans_freed_by(void (*freed)(void *plan));
+static inline void *comm_attached(const comm_entry *entry, comm_slot slot) {
+    return atomic_load_explicit(
+        &((comm_entry *)(intptr_t)entry)->attached[slot], /* NOLINT(performance-no-int-to-ptr) */
+        memory_order_acquire);
+}
+static inline void comm_attach(comm_entry *entry, comm_slot slot, void *value) {
+    atomic_store_explicit(&entry->attached[slot], value, memory_order_release);
+}
 
-/* The same for its checks, before the communicators that were made of it go. */
-void comm_checks_freed_by(void (*freed)(void *checks));
-
-/* From now on `stop` is called when MPI_Finalize begins: MPI can still be used. */
-void comm_finalize_tells(void (*stop)(void));
+/* From now on `freed` is called with what is attached to this slot of each communicator that is freed, if it is not
+ * NULL, slot by slot in their order: while MPI can still be used, and before the communicators go that were made of it.
+ * For MPI_COMM_SELF that is when MPI_Finalize begins. */
+void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value));
 
 /* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
 int comm_start(mpi_library *library);
@@ -50,6 +65,9 @@ comm_entry *comm_find(int64_t id);
 
 /* The same for those who only look: also one that was freed. NULL if there is none. */
 comm_entry *comm_look(int64_t id);
+
+/* How many there are, those that were freed among them: they have the numbers below it. */
+int64_t comm_count_all(void);
 
 /* Counts a collective call: how many there were before. One thread at a time uses a communicator. */
 static inline int64_t comm_count(comm_entry *entry) {

@@ -118,7 +118,7 @@ static int arrival_check(frame *f, const mpi_library *mpi, int64_t i) {
     int code = mpi->get_elements(f->scratch, f->type, &arrived);
     if (code != 0 || arrived == expected) return code;
     char what[512];
-    frame_describe(f, 1, what, sizeof what);
+    frame_describe(f, what, sizeof what);
     (void)error_set(
         "r%d | a message of %lld items came from rank %lld, but source slot %lld was to receive %lld: the two ranks "
         "disagree on what goes between them (%s)",

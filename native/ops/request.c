@@ -399,7 +399,7 @@ static void abandon(const mpi_library *mpi, const unfinished *u) {
 
 static void tell(const request *r, const char *what) {
     char call[512];
-    frame_describe(&r->call, 1, call, sizeof call);
+    call_describe(&r->call.facts, NULL, 1, call, sizeof call);
     fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call, what);
 }
 

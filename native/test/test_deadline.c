@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "watch/flight.h"
 
 enum { RANKS = 4, STAYS = 79, MILLISECONDS = 200, OUTPUT = 1 << 16 };
 
@@ -45,6 +47,25 @@ static void be_short(void) {
     if (calls_here) pause_for(MILLISECONDS / 4);
 }
 
+/* Threads that have made calls before, and are still there. */
+static int older_threads;
+
+static void *take_a_place(void *taken) {
+    CHECK(flight_mine());
+    atomic_fetch_add((atomic_int *)taken, 1);
+    for (;;) pause_for(60000);
+    return NULL;
+}
+
+static void older_threads_start(void) {
+    static atomic_int taken;
+    for (int i = 0; i < older_threads; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, take_a_place, &taken) == 0) pthread_detach(thread);
+    }
+    while (atomic_load(&taken) < older_threads) pause_for(1);
+}
+
 static int is_word; /* there is no limit, but a word is said */
 
 static int start(int ranks, int talks) {
@@ -68,6 +89,7 @@ static int ended(void (*during)(void), int ranks, int talks, int stacks) {
     pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
+        older_threads_start();
         if (start(ranks, talks) != 0) _exit(77);
         pthread_t thread;
         if (stacks && pthread_create(&thread, NULL, tell_stacks, NULL) == 0) pthread_detach(thread);
@@ -98,6 +120,14 @@ static void ends_what_lasts(void) {
     CHECK_IN(text, "mpixla: rank 0 has waited for ");
     CHECK_IN(text, "longer than MPIXLA_TIMEOUT=0.2 allows");
     CHECK_IN(text, "MPI_Allreduce with 3 items of float32");
+}
+
+/* However many have made calls before it. */
+static void watches_the_newest_thread(void) {
+    older_threads = 70;
+    CHECK_INT(ended(stay, 1, 0, 1), 124);
+    CHECK_IN(text, "MPI_Allreduce with 3 items of float32");
+    older_threads = 0;
 }
 
 static void stay_a_while(void) {
@@ -156,13 +186,37 @@ static void ends_with_mpi(void) {
     CHECK_INT(WEXITSTATUS(status), STAYS);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* which need memory that the limit does not give \
+                                                                     */
+/* Where its thread cannot be started the process still ends, and answers the others when it does. */
+static void ends_without_its_thread(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit least = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+        setrlimit(RLIMIT_AS, &least);
+        if (start(1, 1) == 0) _exit(77);
+        fake->done = 1;
+        fake->finalize();
+        _exit(STAYS);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), STAYS);
+}
+#else
+static void ends_without_its_thread(void) {}
+#endif
+
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     refuses_what_is_no_limit();
     ends_what_lasts();
+    watches_the_newest_thread();
     says_a_word();
     names_who_does_not_answer();
     leaves_others_alone();
     ends_with_mpi();
+    ends_without_its_thread();
     return check_failures();
 }

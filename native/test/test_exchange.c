@@ -72,7 +72,7 @@ static void fills_with_zeros(void) {
     frame f;
     char text[128];
     CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame, NULL), 0);
-    frame_describe(&f, 0, text, sizeof text);
+    call_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Isend -> 1 neighbours with 2 items <- 1 neighbours with 2 items");
 }
 
@@ -136,14 +136,14 @@ static void tells_which_message_failed(void) {
         const char *where;
         int posted;
     } rows[] = {
-        {"MPI_Irecv", 0, ", in source slot 0 <- 2 with tag 5 and 2 items, on rank 0", 3},
-        {"MPI_Irecv", 1, ", in source slot 1 <- 1 with tag 6 and 1 items, on rank 0", 3},
-        {"MPI_Isend", 0, ", in destination slot 0 -> 1 with tag 3 and 1 items, on rank 0", 3},
-        {"MPI_Isend", 1, ", in destination slot 1 -> 2 with tag 4 and 2 items, on rank 0", 3},
-        {"MPI_Wait", 0, ", in source slot 0 <- 2 with tag 5 and 2 items, on rank 0", 4},
-        {"MPI_Wait", 1, ", in source slot 1 <- 1 with tag 6 and 1 items, on rank 0", 4},
-        {"MPI_Wait", 3, ", in destination slot 1 -> 2 with tag 4 and 2 items, on rank 0", 4},
-        {"MPI_Get_elements_x", 1, ", in source slot 1 <- 1 with tag 6 and 1 items, on rank 0", 4},
+        {"MPI_Irecv", 0, ", in source slot 0 <- 2 with tag 5 and 2 items", 3},
+        {"MPI_Irecv", 1, ", in source slot 1 <- 1 with tag 6 and 1 items", 3},
+        {"MPI_Isend", 0, ", in destination slot 0 -> 1 with tag 3 and 1 items", 3},
+        {"MPI_Isend", 1, ", in destination slot 1 -> 2 with tag 4 and 2 items", 3},
+        {"MPI_Wait", 0, ", in source slot 0 <- 2 with tag 5 and 2 items", 4},
+        {"MPI_Wait", 1, ", in source slot 1 <- 1 with tag 6 and 1 items", 4},
+        {"MPI_Wait", 3, ", in destination slot 1 -> 2 with tag 4 and 2 items", 4},
+        {"MPI_Get_elements_x", 1, ", in source slot 1 <- 1 with tag 6 and 1 items", 4},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char start[80];
@@ -152,7 +152,8 @@ static void tells_which_message_failed(void) {
         fake->spared = rows[i].spared;
         snprintf(start, sizeof start, "r0 | %s returned error code 6: ", rows[i].function);
         CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);
-        CHECK_IN(c.message, "(MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items of float32, in ");
+        CHECK_IN(c.message,
+                 "(MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items of float32, on rank 0 of 4");
         CHECK_IN(c.message, rows[i].where);
         CHECK_INT(c.code, FFI_INTERNAL);
         /* Where the first one is to fail, all of its kind do. */

@@ -59,7 +59,7 @@ static void reads_shifts(void) {
     CHECK_STR(read_call(&c, "sendrecv"), "");
     CHECK_INT(f.dest, 1);
     CHECK_INT(f.source, 3);
-    frame_describe(&f, 0, text, sizeof text);
+    call_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- 3 with tag 8 and 3 items");
     call_make(&c, "sendrecv", LEFT, ON);
     CHECK_STR(read_call(&c, "sendrecv"), ""); /* a number again */
@@ -74,7 +74,7 @@ static void reads_shifts(void) {
     CHECK_INT(f.dest, 1);
     CHECK_INT(f.source, FAKE_PROC_NULL);
     CHECK_INT(f.attributes[ATTRIBUTE_SOURCE], MPIXLA_PROC_NULL);
-    frame_describe(&f, 0, text, sizeof text);
+    call_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 1 with tag 7 and 3 items <- nobody with tag 8 and 3 items");
     call_shift_set(&c, "dest", 1, 1);
     CHECK_STR(read_call(&c, "sendrecv"),
@@ -441,7 +441,7 @@ static const char *read_with_site(const char *op, int64_t site, const char *text
     shape = *call_shape(op);
     shape.attributes |= SITE;
     if (frame_read(&f, &shape, &c.frame, NULL)) return error_get();
-    frame_describe(&f, 1, line, sizeof line);
+    frame_describe(&f, line, sizeof line);
     return line;
 }
 
@@ -573,15 +573,15 @@ static void describes(void) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         call_make(&c, rows[i].op, LEFT, rows[i].root);
         CHECK_STR(read_call(&c, rows[i].op), "");
-        frame_describe(&f, 0, text, sizeof text);
+        call_describe(&f.facts, NULL, 0, text, sizeof text);
         CHECK_STR(text, rows[i].line);
-        frame_describe(&f, 1, text, sizeof text);
+        frame_describe(&f, text, sizeof text);
         snprintf(expected, sizeof expected, "%s%s, on rank 0 of 4 of communicator 'rank0'%s", rows[i].line,
                  rows[i].details, rows[i].parts);
         CHECK_STR(text, expected);
         /* A small room holds the beginning. */
         char small[12];
-        frame_describe(&f, 1, small, sizeof small);
+        frame_describe(&f, small, sizeof small);
         expected[sizeof small - 1] = '\0';
         CHECK_STR(small, expected);
     }
@@ -590,7 +590,7 @@ static void describes(void) {
     call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     CHECK_STR(read_call(&c, "sendrecv"), "");
-    frame_describe(&f, 0, text, sizeof text);
+    call_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> nobody with tag 7 and 3 items <- any with tag any and 3 items");
 }
 
@@ -607,7 +607,7 @@ static void describes_parts(void) {
     call_count_set(&c, CALL_OPERANDS, 0, 6);
     call_count_set(&c, CALL_RESULTS, 0, 6);
     CHECK_STR(read_call(&c, "alltoallv"), "");
-    frame_describe(&f, 1, text, sizeof text);
+    frame_describe(&f, text, sizeof text);
     CHECK_IN(text,
              "'rank0', sending 2, 0, 3, 1 rows to ranks 0 to 3 and receiving 1, 1, 4, 0 rows from there; rank i's");
 
@@ -617,7 +617,7 @@ static void describes_parts(void) {
     call_count_set(&c, CALL_OPERANDS, 0, 5);
     call_count_set(&c, CALL_RESULTS, 0, 5);
     CHECK_STR(read_call(&c, "alltoallv"), "");
-    frame_describe(&f, 1, text, sizeof text);
+    frame_describe(&f, text, sizeof text);
     CHECK_IN(text, ", sending 5 rows to rank 0 and receiving 5 rows from there; ");
 
     /* Of many ranks the first ones. */
@@ -628,7 +628,7 @@ static void describes_parts(void) {
     call_count_set(&c, CALL_OPERANDS, 0, 21);
     call_count_set(&c, CALL_RESULTS, 0, 1);
     CHECK_STR(read_call(&c, "scatterv"), "");
-    frame_describe(&f, 1, text, sizeof text);
+    frame_describe(&f, text, sizeof text);
     CHECK_IN(text,
              "'many', with 1, 0, 2, 3, 0, 0, 4, 0 rows on ranks 0 to 7 (and 3 more); the counts must be the same");
 }

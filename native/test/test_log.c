@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/feature.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
@@ -46,15 +47,15 @@ static void check_matches(const char *text, const char *pattern) {
 
 static void is_off_until_asked_for(void) {
     static call c;
-    CHECK_INT(log_is_on(), 0);
+    CHECK(!(features_get() & FEATURE_LOG));
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
     capture_start();
     call_run(&c);
     CHECK_STR(capture_next(), "");
     CHECK_INT(mpixla_logging_set(5), 0);
-    CHECK_INT(log_is_on(), 1);
+    CHECK(features_get() & FEATURE_LOG);
     CHECK_INT(mpixla_logging_set(0), 1);
-    CHECK_INT(log_is_on(), 0);
+    CHECK(!(features_get() & FEATURE_LOG));
     call_run(&c);
     CHECK_STR(capture_next(), "");
     capture_end();
@@ -95,8 +96,8 @@ static void cuts_a_long_line(void) {
     log_call line;
     CHECK_INT(frame_read(&f, &shape, &c.frame, NULL), 0);
     capture_start();
-    log_start(&line, &f);
-    log_end(&line, &f, 0);
+    log_start(&line, &f.facts, NULL);
+    log_end(&line, &f.facts, 0);
     for (int i = 0; i < 2; i++) {
         const char *piece = capture_next();
         CHECK_INT(strlen(piece), 512);

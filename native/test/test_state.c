@@ -3,6 +3,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "watch/flight.h"
 #include "watch/state.h"
 
 enum { SITE_NUMBER = 41 };
@@ -12,15 +13,9 @@ static wire_writer w;
 static state s;
 
 static void write_down(void) {
-    const int64_t waited[] = {2500000000};
-    const state_facts facts = {.rank = 2,
-                               .ended = 1,
-                               .left = 12,
-                               .percent = 7,
-                               .where = "process 3 on a host",
-                               .python = "a line",
-                               .waited = waited,
-                               .threads = 1};
+    const state_facts facts = {
+        .rank = 2, .ended = 1, .left = 12, .percent = 7, .where = "process 3 on a host", .python = "a line"};
+    if (flight_threads() > 0) flight_clock_of(0)->waited = 2500000000;
     free(w.data);
     w = (wire_writer){.data = NULL};
     state_write(&w, &facts);
@@ -110,6 +105,22 @@ static void tells_twins_apart(void) {
         for (int j = 0; j < i; j++) CHECK(s.comms[i].comm != s.comms[j].comm);
 }
 
+/* However many there are. */
+static void tells_many_communicators_apart(void) {
+    enum { MANY = 1100 };
+    int64_t last = 0;
+    for (int i = 0; i < MANY; i++) {
+        int number = fake->comm_new(0, FIXTURE_SIZE, 0);
+        last = mpixla_comm_register(fake->handle(number), "one of many");
+        CHECK(last > 0);
+        if (i < MANY - 1) fake->comm_free(number);
+    }
+    for (int64_t i = 0; i < last; i++) CHECK(comm_look(i)->key != comm_look(last)->key);
+    const state_call *k = seen_in("barrier", last);
+    CHECK_INT(k->comm, comm_look(last)->key);
+    CHECK_INT(s.comms[s.in_comms - 1].comm, k->comm);
+}
+
 static void refuses_what_is_cut_off(void) {
     (void)seen_in("allreduce", FIXTURE_RANK0);
     for (size_t bytes = 0; bytes < w.bytes; bytes += 8) {
@@ -129,6 +140,7 @@ int main(int argc, char **argv) {
     tells_of_collective_calls();
     tells_of_messages();
     tells_twins_apart();
+    tells_many_communicators_apart();
     refuses_what_is_cut_off();
     return check_failures();
 }

@@ -3,6 +3,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/feature.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
@@ -43,9 +44,9 @@ static void during(void) {
 
 static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     static const int members[FIXTURE_SIZE] = {4, 6, 8, 11};
-    CHECK(!trace_is_on());
+    CHECK(!(features_get() & FEATURE_TRACE));
     CHECK_INT(start(1 << 20), 0);
-    CHECK_INT(trace_is_on(), 1);
+    CHECK(features_get() & FEATURE_TRACE);
     CHECK_INT(start(1 << 20), -1);
     CHECK_IN(mpixla_last_error(), "traced already");
     CHECK_STR(json_file(path), "");
@@ -104,7 +105,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     CHECK_INT(mpixla_trace_clock(5, -6, 7), 0);
     CHECK_IN(whole(11), "{\"when\":5,\"ahead\":-6,\"round_trip\":7}}");
     CHECK_INT(mpixla_trace_end(), 0);
-    CHECK(!trace_is_on());
+    CHECK(!(features_get() & FEATURE_TRACE));
     CHECK_STR(run("barrier", FIXTURE_RANK0, 0), "");
     whole(11);
     CHECK_INT(mpixla_trace_end(), 0);

@@ -37,7 +37,7 @@ static void reads_ranks_and_tags(void) {
     CHECK_INT(f.attributes[ATTRIBUTE_SOURCE], MPIXLA_ANY_SOURCE);
     CHECK_INT(f.send.count, CALL_COUNT);
     CHECK(f.template_.data == c.template_);
-    frame_describe(&f, 0, text, sizeof text);
+    call_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 3 with tag 9 and 3 items <- any with tag any and 3 items");
     make("sendrecv", message, 4, FFI_S64, 4, wide);
     CHECK_STR(read_call("sendrecv"), "");
@@ -107,7 +107,7 @@ static void reads_rows(void) {
     CHECK(f.rest == c.recv + 4 * sizeof(float));
     CHECK_INT(f.rest_bytes, 8 * sizeof(float));
     CHECK_INT(frame_rows(&f, PARTS_SENT)[1], 3);
-    frame_describe(&f, 1, text, sizeof text);
+    frame_describe(&f, text, sizeof text);
     CHECK_IN(text, "sending 1, 3, 0, 0 rows to ranks 0 to 3 and receiving 1, 0, 2, 1 rows from there");
     CHECK_STR(call_run(&c), "");
     for (size_t i = 4 * sizeof(float); i < sizeof c.recv; i++) CHECK_INT(c.recv[i], i < 12 * sizeof(float) ? 0 : 0x11);

@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 #include "base/text.h"
-#include "call/frame.h"
+#include "call/facts.h"
 #include "mpi/dtype.h"
 #include "mpi/float_reduce.h"
 #include "mpi/reduction.h"
@@ -16,6 +17,7 @@
 #include "watch/flight.h"
 #include "watch/log.h"
 #include "watch/trace.h"
+#include "xla/xla_ffi.h"
 
 /* The code of what has failed: its sentence is error_get's. */
 enum { FAILED = 1 };
@@ -30,13 +32,14 @@ static const frame_shape sendrecv_shape = {
     .op_name = "sendrecv", .mpi_name = "MPI_Sendrecv", .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
 
 typedef struct call {
-    frame frame;
+    call_facts facts;
     clique *clique;
+    mpixla_handle comm, type, op;
+    unsigned on; /* features, as they were when it began */
     flight *mine;
-    const frame *outer;
+    flight_call here;
     log_call line;
     trace_call traced;
-    int logging, tracing;
 } call;
 
 static int refuse(void) {
@@ -56,83 +59,79 @@ static int not_started(void) {
 
 /* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0 with
  * error_set where the call cannot be made. */
-static int call_read(call *c, const frame_shape *shape, trampoline_handle comm, int n, trampoline_handle type) {
-    memset(c, 0, sizeof *c);
+static int call_read(call *c, const frame_shape *row, trampoline_handle comm, int n, trampoline_handle type) {
     const mpi_library *mpi = mpi_get();
+    const dtype_entry *dtype;
     if (!mpi) return not_started(), 0;
     if (n < 0)
         return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi->world_rank),
                0;
     c->clique = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
     c->mine = flight_mine();
-    frame *f = &c->frame;
-    if (!c->clique || !c->mine || !type_of(type, &f->send.dtype)) return 0;
-    f->shape = shape;
-    f->mpi = mpi->small;
-    f->send.count = f->n = n;
-    f->recv = f->send;
-    f->type = f->send.dtype->handle;
-    f->attributes[ATTRIBUTE_COMM] = c->clique->comm;
-    f->communicator = c->clique->entry;
-    f->comm = f->communicator->handle;
-    f->size = f->communicator->size;
+    if (!c->clique || !c->mine || !type_of(type, &dtype)) return 0;
+    c->comm = c->clique->entry->handle;
+    c->type = dtype->handle;
+    c->facts = (call_facts){.row = row,
+                            .communicator = c->clique->entry,
+                            .sent_type = dtype,
+                            .received_type = dtype,
+                            .sent = n,
+                            .received = n,
+                            .items = (row->attributes & (DEST | SOURCE)) ? -1 : n};
     return 1;
 }
 
 /* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
 static int op_read(call *c, trampoline_handle op) {
     int64_t number = (int64_t)op - TRAMPOLINE_SUM;
-    const mpixla_handle *ours = float_reduce_find(c->frame.send.dtype->number, number);
+    const mpixla_handle *ours = float_reduce_find(c->facts.sent_type->number, number);
     if (!ours) ours = reduction_find(number);
     if (!ours) return 0;
-    c->frame.op = *ours;
-    c->frame.attributes[ATTRIBUTE_OP] = number;
+    c->op = *ours;
+    c->facts.reduction = number;
     return 1;
 }
 
 static void to_read(call *c, int dest, int tag) {
-    c->frame.dest = dest;
-    c->frame.attributes[ATTRIBUTE_DEST] = dest;
-    c->frame.attributes[ATTRIBUTE_SENDTAG] = tag;
+    c->facts.dest = dest;
+    c->facts.sendtag = tag;
     atomic_fetch_add(&c->clique->peers[dest].sent, 1);
 }
 
 static void from_read(call *c, int source, int tag) {
-    c->frame.source = source;
-    c->frame.attributes[ATTRIBUTE_SOURCE] = source;
-    c->frame.attributes[ATTRIBUTE_RECVTAG] = tag;
+    c->facts.source = source;
+    c->facts.recvtag = tag;
     atomic_fetch_add(&c->clique->peers[source].received, 1);
 }
 
 static void call_enter(call *c) {
-    const frame *f = &c->frame;
-    if (frame_is_collective(f)) {
-        c->frame.sequence = comm_count(f->communicator);
+    call_facts *f = &c->facts;
+    if (facts_are_collective(f)) {
+        f->sequence = comm_count(f->communicator);
         atomic_store(&c->clique->in_collective, f->sequence + 1);
     }
-    if (frame_has(f, ATTRIBUTE_DEST)) atomic_store(&c->clique->sending_to, f->dest + 1);
-    if (frame_has(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
-    c->outer = flight_enter(c->mine, f);
-    c->logging = log_is_on();
-    c->tracing = trace_is_on();
-    if (c->tracing) trace_start(&c->traced, f, 0);
-    if (c->logging) log_start(&c->line, f);
+    if (facts_have(f, ATTRIBUTE_DEST)) atomic_store(&c->clique->sending_to, f->dest + 1);
+    if (facts_have(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
+    c->on = features_get();
+    flight_enter(c->mine, &c->here, f);
+    if (c->on & FEATURE_TRACE) trace_start(&c->traced, f, 0);
+    if (c->on & FEATURE_LOG) log_start(&c->line, f, NULL);
 }
 
 static int call_leave(call *c, int code) {
-    if (c->logging) log_end(&c->line, &c->frame, mpi_error_class(code));
-    if (c->tracing) trace_end(&c->traced, NULL, code != 0);
-    flight_leave(c->mine, c->outer);
+    if (c->on & FEATURE_LOG) log_end(&c->line, &c->facts, mpi_error_class(code));
+    if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
+    flight_leave(c->mine, &c->here);
     atomic_store(&c->clique->in_collective, 0);
     atomic_store(&c->clique->sending_to, 0);
     atomic_store(&c->clique->receiving_from, 0);
     if (code == 0) return 0;
     const mpi_library *mpi = mpi_get();
     char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 128];
-    frame_describe(&c->frame, 1, what, sizeof what);
+    call_describe(&c->facts, NULL, 1, what, sizeof what);
     mpi_error_describe(mpi, code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (JAX's %s)", mpi->world_rank,
-             c->frame.shape->mpi_name, mpi_error_class(code), text, what);
+             c->facts.row->mpi_name, mpi_error_class(code), text, what);
     text_clean(message);
     error_set("%s", message);
     return refuse();
@@ -144,33 +143,30 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     (void)rt;
     call c;
     if (!call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
-    const frame *f = &c.frame;
     call_enter(&c);
-    return call_leave(&c, f->mpi->allgather(s, f->n, f->type, r, f->n, f->type, f->comm));
+    return call_leave(&c, mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm));
 }
 
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
     if (!call_read(&c, &allreduce_shape, comm, n, t) || !op_read(&c, op)) return refuse();
-    const frame *f = &c.frame;
     if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
     call_enter(&c);
-    return call_leave(&c, f->mpi->allreduce(s, r, f->n, f->type, f->op, f->comm));
+    return call_leave(&c, mpi_get()->small->allreduce(s, r, n, c.type, c.op, c.comm));
 }
 
 int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
                               trampoline_handle comm) {
     call c;
     if (!call_read(&c, &reduce_scatter_shape, comm, n[0], t) || !op_read(&c, op)) return refuse();
-    const frame *f = &c.frame;
-    for (int i = 1; i < f->size; i++)
+    for (int i = 1; i < c.clique->entry->size; i++)
         if (n[i] != n[0]) {
             error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
             return refuse();
         }
     call_enter(&c);
-    return call_leave(&c, f->mpi->reduce_scatter_block(s, r, f->n, f->type, f->op, f->comm));
+    return call_leave(&c, mpi_get()->small->reduce_scatter_block(s, r, n[0], c.type, c.op, c.comm));
 }
 
 int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,
@@ -179,12 +175,12 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
     (void)ignored;
     call c;
     if (!call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
-    frame *f = &c.frame;
     to_read(&c, dest, sendtag);
     from_read(&c, source, recvtag);
+    _Alignas(16) char status[MPI_STATUS_BYTES];
     call_enter(&c);
     return call_leave(
-        &c, f->mpi->sendrecv(s, sn, f->type, dest, sendtag, r, rn, f->type, source, recvtag, f->comm, f->scratch));
+        &c, mpi_get()->small->sendrecv(s, sn, c.type, dest, sendtag, r, rn, c.type, source, recvtag, c.comm, status));
 }
 
 /* Messages that XLA has started on this thread, by MPI's request (XLA moves its variable): what MPI_Wait waits for,
@@ -192,8 +188,8 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
 enum { STARTED = 32 };
 static _Thread_local struct {
     trampoline_handle request;
-    int taken;
-    call call;
+    clique *clique; /* NULL: nothing is started here */
+    call_facts facts;
 } started[STARTED];
 static _Thread_local int next_started;
 
@@ -203,8 +199,8 @@ static int message_start(call *c, const trampoline_handle *request, int code) {
         return call_leave(c, code);
     }
     started[next_started].request = *request;
-    started[next_started].taken = 1;
-    started[next_started].call = *c;
+    started[next_started].clique = c->clique;
+    started[next_started].facts = c->facts;
     next_started = (next_started + 1) % STARTED;
     return 0;
 }
@@ -213,28 +209,26 @@ int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int ta
                      trampoline_handle *request) {
     call c;
     if (!call_read(&c, &send_shape, comm, n, t)) return refuse();
-    const frame *f = &c.frame;
     *request = 0; /* MPI may write half of it */
     to_read(&c, dest, tag);
-    return message_start(&c, request, f->mpi->isend(b, n, f->type, dest, tag, f->comm, request));
+    return message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
 }
 
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
     if (!call_read(&c, &recv_shape, comm, n, t)) return refuse();
-    const frame *f = &c.frame;
     *request = 0;
     from_read(&c, source, tag);
-    return message_start(&c, request, f->mpi->irecv(b, n, f->type, source, tag, f->comm, request));
+    return message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
 }
 
 int trampoline_wait(trampoline_handle *request, void *ignored) {
     (void)ignored;
+    _Alignas(16) char status[MPI_STATUS_BYTES];
     int i = STARTED - 1;
-    while (i >= 0 && !(started[i].taken && started[i].request == *request)) i--;
+    while (i >= 0 && !(started[i].clique && started[i].request == *request)) i--;
     if (i < 0) { /* so many at once: nobody watches this one */
-        _Alignas(16) char status[MPI_STATUS_BYTES];
         int code = mpi_get()->wait(request, status);
         if (code == 0) return 0;
         char text[MPI_ERROR_BYTES];
@@ -243,10 +237,10 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
         error_set("r%d | MPI_Wait returned error code %d: %s", mpi_get()->world_rank, mpi_error_class(code), text);
         return refuse();
     }
-    call *c = &started[i].call;
-    started[i].taken = 0;
-    call_enter(c);
-    return call_leave(c, mpi_get()->wait(request, c->frame.scratch));
+    call c = {.facts = started[i].facts, .clique = started[i].clique, .mine = flight_mine()};
+    started[i].clique = NULL;
+    call_enter(&c);
+    return call_leave(&c, mpi_get()->wait(request, status));
 }
 
 /* XLA does not look at what this returns, and would go on with no communicator: so the job ends here. */

@@ -15,13 +15,14 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 
 static const char *const wishes[PLAN_WISHES] = {
     [PLAN_AUTO] = "auto", [PLAN_HOST] = "host", [PLAN_NCCL] = "nccl", [PLAN_MPI] = "mpi"};
 
 static atomic_int wish = PLAN_AUTO;
 static char mpi_refusal[256]; /* "": MPI can be given a GPU's memory */
-static atomic_int gpus_expected, gpus_here = 1;
+static atomic_int gpus_here = 1;
 static atomic_int_least64_t piece_bytes = 1 << 20;
 
 static plan *plans; /* of communicators that are alive, the newest first */
@@ -46,7 +47,7 @@ const char *plan_mpi_refusal(void) {
 
 void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes) {
     comm_entry *entry = comm_find(comm);
-    const plan *p = entry ? atomic_load(&entry->plan) : NULL;
+    const plan *p = entry ? comm_attached(entry, COMM_SLOT_PLAN) : NULL;
     int number = p && p->nccl ? p->nccl->number : 0;
     if (!p)
         snprintf(text, bytes, "not chosen yet");
@@ -58,7 +59,7 @@ void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes) {
 }
 
 void mpixla_gpus_expect(int in_job, int here) {
-    atomic_store(&gpus_expected, in_job);
+    (void)feature_set(FEATURE_GPUS, in_job);
     atomic_store(&gpus_here, here);
 }
 
@@ -70,10 +71,6 @@ int64_t mpixla_gpu_piece_set(int64_t bytes) {
 
 plan_wish plan_wish_get(void) {
     return (plan_wish)atomic_load(&wish);
-}
-
-int plan_is_needed(void) {
-    return atomic_load_explicit(&gpus_expected, memory_order_relaxed);
 }
 
 /* What a rank says of itself. */
@@ -282,16 +279,16 @@ static void plan_keep(comm_entry *entry, plan *p) {
     p->next = plans;
     plans = p;
     pthread_mutex_unlock(&listing);
-    atomic_store_explicit(&entry->plan, p, memory_order_release);
+    comm_attach(entry, COMM_SLOT_PLAN, p);
 }
 
 void plan_start(void) {
-    comm_plans_freed_by(plan_free);
+    comm_slot_freed_by(COMM_SLOT_PLAN, plan_free);
 }
 
 int plan_find(const frame *f, const device *d, const plan **made) {
     comm_entry *entry = f->communicator;
-    plan *p = atomic_load_explicit(&entry->plan, memory_order_acquire);
+    plan *p = comm_attached(entry, COMM_SLOT_PLAN);
     if (!p) {
         int code = plan_make(f, d, &p);
         if (code != 0) return code;

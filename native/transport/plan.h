@@ -34,7 +34,6 @@ void plan_start(void);
  * ranks call with the host's memory. Returns 0, MPI's error code, or MPI_REFUSED with error_set. */
 int plan_find(const frame *f, const device *d, const plan **made);
 
-/* Whether calls with the host's memory must call plan_find, too: some rank of the job may have a GPU. */
-int plan_is_needed(void);
+/* Calls with the host's memory must call plan_find, too, while FEATURE_GPUS is on (base/feature.h). */
 
 #endif

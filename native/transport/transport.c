@@ -56,6 +56,11 @@ int transport_join(const frame *f) {
     return code != 0 ? code : is_refused(f, p);
 }
 
+const char *transport_name(const transport *t) {
+    static const char *const names[] = {[TRANSPORT_HOST] = "host", [TRANSPORT_NCCL] = "nccl", [TRANSPORT_MPI] = "mpi"};
+    return names[t->kind];
+}
+
 static int choose(transport *t, const frame *f, int (*through_nccl)(const frame *f)) {
     int wants_mpi = plan_wish_get() == PLAN_MPI;
     if (wants_mpi && *plan_mpi_refusal()) {

@@ -38,6 +38,9 @@ typedef struct transport {
     int in_pieces;
 } transport;
 
+/* "host", "nccl" or "mpi": what was chosen. */
+const char *transport_name(const transport *t);
+
 /* For a frame that was read, and a transport of which only `gpu` is set: chooses, and brings what the call reads to
  * where it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. 0, MPI's error code, or
  * MPI_REFUSED with error_set; transport_end follows in any case. */

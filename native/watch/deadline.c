@@ -31,7 +31,7 @@
 #include "watch/stack.h"
 
 enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */, EXIT_IN_VAIN = 1 };
-enum { STACK_BYTES = 1 << 20, MOST_THREADS = 64, PYTHON_BYTES = 4096, FORWARDING_MILLISECONDS = 300 };
+enum { STACK_BYTES = 1 << 20, PYTHON_BYTES = 4096, FORWARDING_MILLISECONDS = 300 };
 /* Milliseconds. */
 enum {
     PATIENCE = 2000,
@@ -46,13 +46,6 @@ enum {
 #define LAST_LATER INT64_C(2500000000)
 enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, LEAVING_POLL = 2, POLLS = 20, ALL_THERE = 10 /* limits */ };
 
-/* What a call that waits has waited; it is told from the next by the number of calls, and of pauses. */
-typedef struct waiting {
-    int64_t entered, waited;
-    int64_t scouted;  /* when it was last asked who has left, in terms of `waited` */
-    int pauses, told; /* a word was said of it */
-} waiting;
-
 /* What is under way at another rank. */
 typedef struct inquiry {
     enum { IDLE, SCOUTING, ASKING, LOOKING, CLAIMING } phase;
@@ -60,7 +53,7 @@ typedef struct inquiry {
     report_reason reason;
     int64_t number, until;
     int64_t thread;
-    waiting call; /* of that thread */
+    flight_clock call; /* of that thread */
     int questions, answers, looks;
     char **memory; /* of each rank's answer */
     state *all;
@@ -82,8 +75,8 @@ static struct {
 } our = {.output = STDERR_FILENO, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Of the thread alone. */
-enum { AT_END = MOST_THREADS }; /* beside the threads: this process, which has ended, for those that have not */
-static waiting waits[MOST_THREADS + 1];
+enum { NONE = -1, AT_END = -2 }; /* beside the threads: this process, which has ended, for those that have not */
+static flight_clock at_end;
 static int64_t next_inquiry; /* what a call must have waited for a report */
 static int64_t *left;        /* on rank 0, the ranks that have left */
 static int64_t in_left;
@@ -98,41 +91,41 @@ static int64_t in_milliseconds(int64_t ms) {
 
 /* Measuring */
 
-static int64_t threads_watched(void) {
-    int64_t threads = flight_threads();
-    return threads < MOST_THREADS ? threads : MOST_THREADS;
+static flight_clock *clock_of(int64_t thread) {
+    return thread == AT_END ? &at_end : flight_clock_of(thread);
 }
 
 static void measure(int64_t passed) {
     if (passed > 4 * our.poll) passed = our.poll; /* this process was stopped, or had no processor */
-    for (int64_t i = 0; i < threads_watched(); i++) {
+    for (int64_t i = 0; i < flight_threads(); i++) {
         flight_moment m = flight_of(i);
-        waiting *w = &waits[i];
-        int goes_on = m.in_call && !(m.pauses & 1) && w->entered == m.entered && w->pauses == m.pauses;
-        if (!goes_on) *w = (waiting){.entered = m.entered, .pauses = m.pauses};
-        if (goes_on) w->waited += passed;
+        flight_clock *c = flight_clock_of(i);
+        int goes_on = m.in_call && !(m.pauses & 1) && c->entered == m.entered && c->pauses == m.pauses;
+        if (!goes_on) *c = (flight_clock){.entered = m.entered, .pauses = m.pauses};
+        if (goes_on) c->waited += passed;
     }
-    if (has_joined) waits[AT_END].waited += passed;
+    if (has_joined) at_end.waited += passed;
 }
 
 /* The thread that has waited longest, of those of which no word was said. */
 static int64_t longest(void) {
-    int64_t found = -1;
-    for (int64_t i = 0; i < threads_watched(); i++)
-        if (waits[i].waited > 0 && !waits[i].told && (found < 0 || waits[i].waited > waits[found].waited)) found = i;
-    if (found < 0 && waits[AT_END].waited > 0 && our.limit_ns) found = AT_END;
-    return found;
+    int64_t found = NONE;
+    for (int64_t i = 0; i < flight_threads(); i++) {
+        const flight_clock *c = flight_clock_of(i);
+        if (c->waited > 0 && !c->told && (found < 0 || c->waited > flight_clock_of(found)->waited)) found = i;
+    }
+    return found < 0 && at_end.waited > 0 && our.limit_ns ? AT_END : found;
 }
 
 /* One that is to ask again who has left. */
 static int64_t unscouted(void) {
-    for (int64_t i = 0; our.talks && i < threads_watched(); i++)
-        if (waits[i].waited >= waits[i].scouted + SCOUT_EACH + our.later) return i;
+    for (int64_t i = 0; our.talks && i < flight_threads(); i++)
+        if (flight_clock_of(i)->waited >= flight_clock_of(i)->scouted + SCOUT_EACH + our.later) return i;
     return -1;
 }
 
 static void tell_all(void) {
-    for (int64_t i = 0; i < MOST_THREADS; i++) waits[i].told = waits[i].waited > 0;
+    for (int64_t i = 0; i < flight_threads(); i++) flight_clock_of(i)->told = flight_clock_of(i)->waited > 0;
 }
 
 static void measure_processor(void) {
@@ -153,22 +146,19 @@ static int64_t percent(void) {
 
 static int describe_self(wire_writer *w, int with_python) {
     char python[PYTHON_BYTES] = "", where[256];
-    int64_t waited[MOST_THREADS], rank = mpi_get()->world_rank;
+    int64_t rank = mpi_get()->world_rank;
     int ended = atomic_load(&our.ended);
     const mpixla_process *p = &our.processes[rank];
     if (with_python && !ended && stack_ask(python, sizeof python, PATIENCE_WITH_PYTHON) != 0)
         snprintf(python, sizeof python,
                  "Python's lock is held for a long time: by code in C that does not give it back\n");
-    for (int64_t i = 0; i < MOST_THREADS; i++) waited[i] = waits[i].waited;
     snprintf(where, sizeof where, "process %lld on %s", (long long)p->number, p->name);
     const state_facts facts = {.rank = rank,
                                .ended = ended,
                                .left = our.leaving ? (clock_now() - our.leaving) / 1000000 : -1,
                                .percent = percent(),
                                .where = where,
-                               .python = python,
-                               .waited = waited,
-                               .threads = MOST_THREADS};
+                               .python = python};
     state_write(w, &facts);
     return w->failed ? -1 : 0;
 }
@@ -203,7 +193,7 @@ static void inquiry_number(int64_t thread) {
     asked.number++;
     asked.until = in_milliseconds(PATIENCE);
     asked.thread = thread;
-    asked.call = waits[thread];
+    asked.call = *clock_of(thread);
     asked.questions = asked.answers = asked.looks = 0;
 }
 
@@ -242,7 +232,7 @@ static void scout(const int64_t *ranks, int64_t n) {
 }
 
 static void scout_begin(int64_t thread) {
-    waits[thread].scouted = waits[thread].waited;
+    clock_of(thread)->scouted = clock_of(thread)->waited;
     inquiry_number(thread);
     asked.phase = SCOUTING;
     if (mpi_get()->world_rank == 0)
@@ -412,8 +402,8 @@ static void conclude(void) {
 }
 
 static int still_waits(void) {
-    const waiting *w = &waits[asked.thread];
-    return w->waited > 0 && w->entered == asked.call.entered && w->pauses == asked.call.pauses;
+    const flight_clock *c = clock_of(asked.thread);
+    return c->waited > 0 && c->entered == asked.call.entered && c->pauses == asked.call.pauses;
 }
 
 /* What a call must have waited for each report of it. */
@@ -427,7 +417,7 @@ static int is_stuck(const report_ranks *ranks) {
     if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(ranks, self);
     if (asked.thread == AT_END) return report_has_lost(ranks); /* it waits for as long as the others run */
     /* Without talks nobody could say that they are there. */
-    return !our.talks || report_is_stuck(ranks, self) || waits[asked.thread].waited >= ALL_THERE * period();
+    return !our.talks || report_is_stuck(ranks, self) || clock_of(asked.thread)->waited / ALL_THERE >= period();
 }
 
 /* With all answers: to report, or to go on waiting. */
@@ -443,20 +433,21 @@ static void decide(void) {
         asked.phase = CLAIMING;
         asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
     } else {
-        inquiry_end(asked.reason == REPORT_IN_VAIN ? next_inquiry : waits[thread].waited + period());
+        inquiry_end(asked.reason == REPORT_IN_VAIN ? next_inquiry : clock_of(thread)->waited + period());
     }
 }
 
-/* What a call must have waited for a report of it, at first. */
+/* What a call must have waited for a report of it, at first: longer on higher ranks, so that of all that wait the
+ * lowest asks the others, and they need not. */
 static int64_t first_inquiry(void) {
-    return our.limit_ns ? our.limit_ns : our.word_ns + our.later;
+    return period() + our.later;
 }
 
 static void look_around(void) {
     int64_t thread = longest(), unasked = unscouted();
-    if (thread < 0 || waits[thread].waited < first_inquiry()) next_inquiry = first_inquiry();
+    if (thread == NONE || clock_of(thread)->waited < first_inquiry()) next_inquiry = first_inquiry();
     if (clock_now() < held_back_until) return;
-    if (thread >= 0 && waits[thread].waited >= next_inquiry)
+    if (thread != NONE && clock_of(thread)->waited >= next_inquiry)
         report_begin(thread, our.limit_ns ? REPORT_LIMIT : REPORT_WORD);
     else if (unasked >= 0)
         scout_begin(unasked);
@@ -531,7 +522,8 @@ static void *watch(void *nothing) {
 
 /* MPI_Finalize begins, which waits for all processes: so does this, in the place of the thread, and answers them. The
  * thread has the lock while it calls MPI; should it hang there, nothing is won by waiting. */
-static void stop(void) {
+static void stop(void *nothing) {
+    (void)nothing;
     enum { MOMENT = 2000 };
     atomic_store(&our.ended, 1);
     atomic_store(&our.stopped, 1);
@@ -589,7 +581,8 @@ int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpix
     our.ranks = count;
     next_inquiry = first_inquiry();
     if (our.talks) post_open(comm, (int)count);
-    comm_finalize_tells(stop);
+    comm_slot_freed_by(COMM_SLOT_END, stop);
+    comm_attach(comm_look(0), COMM_SLOT_END, &our);
     if (our.limit_ns) transport_wait_for_nccl();
     return system_condition_make(&our.changed) == 0 && thread_start(watch, STACK_BYTES) == 0
                ? 0

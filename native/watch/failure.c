@@ -8,19 +8,19 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 #include "mpi/mpi.h"
 #include "mpixla.h"
 
 typedef struct failure {
     struct failure *next;
     int told;
-    atomic_int *is_known; /* NULL: its cause is its own */
+    comm_entry *lost; /* NULL: its cause is its own */
     char sentence[];
 } failure;
 
 static failure *unseen;
 static int forgotten; /* for which there was no memory: told at once */
-static atomic_int untold;
 typedef void *caller(void);
 static _Atomic(caller *) thread_of_caller;
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
@@ -35,11 +35,11 @@ void mpixla_failures_raised_on(void *(*thread)(void)) {
     atomic_store(&thread_of_caller, thread);
 }
 
-/* Takes out the failures that have this `is_known`; for NULL, those whose sentence is in the text. */
-static void take_out(const char *text, const atomic_int *is_known) {
+/* Takes out the failures that have this `lost`; for NULL, those whose sentence is in the text. */
+static void take_out(const char *text, const comm_entry *lost) {
     for (failure **f = &unseen; *f;) {
         failure *this = *f;
-        if (is_known ? this->is_known != is_known : strstr(text, this->sentence) == NULL) {
+        if (lost ? this->lost != lost : strstr(text, this->sentence) == NULL) {
             f = &this->next;
             continue;
         }
@@ -51,17 +51,17 @@ static void take_out(const char *text, const atomic_int *is_known) {
 static void look_for_untold(void) {
     int left = 0;
     for (const failure *f = unseen; f; f = f->next) left += !f->told;
-    atomic_store(&untold, left > 0);
+    feature_set(FEATURE_UNTOLD, left > 0);
 }
 
 /* The table is locked. */
-static void become_known(atomic_int *is_known) {
-    atomic_store(is_known, 1);
-    take_out("", is_known);
+static void become_known(comm_entry *lost) {
+    comm_attach(lost, COMM_SLOT_LOSS, lost);
+    take_out("", lost);
 }
 
 /* The table is locked. */
-static void keep(const char *sentence, atomic_int *is_known) {
+static void keep(const char *sentence, comm_entry *lost) {
     failure **end = &unseen;
     while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
     if (*end) return;
@@ -69,25 +69,25 @@ static void keep(const char *sentence, atomic_int *is_known) {
     failure *made = calloc(1, sizeof *made + bytes);
     if (made) {
         memcpy(made->sentence, sentence, bytes);
-        made->is_known = is_known;
+        made->lost = lost;
         *end = made;
-        atomic_store(&untold, 1);
+        feature_set(FEATURE_UNTOLD, 1);
     } else {
         forgotten++;
         tell(sentence);
     }
 }
 
-void failure_note(const char *sentence, atomic_int *is_known) {
+void failure_note(const char *sentence, comm_entry *lost) {
     caller *is_caller = atomic_load(&thread_of_caller);
     int is_raised = is_caller && is_caller();
-    if (is_raised ? is_known == NULL : is_known && atomic_load(is_known)) return;
+    if (is_raised ? lost == NULL : lost && comm_attached(lost, COMM_SLOT_LOSS)) return;
     pthread_mutex_lock(&table);
     if (is_raised) {
-        become_known(is_known);
+        become_known(lost);
         look_for_untold();
     } else {
-        keep(sentence, is_known);
+        keep(sentence, lost);
     }
     pthread_mutex_unlock(&table);
 }
@@ -98,17 +98,13 @@ void failure_keep(const char *sentence) {
     pthread_mutex_unlock(&table);
 }
 
-int failure_is_untold(void) {
-    return atomic_load_explicit(&untold, memory_order_relaxed);
-}
-
 static int64_t tell_locked(int again) {
     int64_t count = forgotten;
     for (failure *f = unseen; f; f = f->next, count++) {
         if (!f->told || again) tell(f->sentence);
         f->told = 1;
     }
-    atomic_store(&untold, 0);
+    feature_set(FEATURE_UNTOLD, 0);
     fflush(stderr);
     return count;
 }
@@ -122,9 +118,9 @@ void failure_tell(void) {
 void mpixla_failures_seen(const char *text) {
     pthread_mutex_lock(&table);
     for (failure *f = unseen; f;) {
-        atomic_int *is_known = f->is_known && strstr(text, f->sentence) ? f->is_known : NULL;
-        if (is_known) become_known(is_known);
-        f = is_known ? unseen : f->next; /* those behind it may be gone */
+        comm_entry *lost = f->lost && strstr(text, f->sentence) ? f->lost : NULL;
+        if (lost) become_known(lost);
+        f = lost ? unseen : f->next; /* those behind it may be gone */
     }
     take_out(text, NULL);
     look_for_untold();

@@ -8,20 +8,16 @@
 #ifndef MPIXLA_NATIVE_FAILURE_H
 #define MPIXLA_NATIVE_FAILURE_H
 
-#include <stdatomic.h>
+#include "mpi/comm.h"
 
-/* A call has failed with this sentence. With `is_known`, its cause is one that lasts and fails every call after it (a
- * process that died): as soon as one such failure is seen, all are, those to come too, and `*is_known` becomes 1. It
- * must last as long as the library. */
-void failure_note(const char *sentence, atomic_int *is_known);
+/* A call has failed with this sentence. With `lost`, its cause is that a process of this communicator has died, which
+ * lasts and fails every call after it: as soon as one such failure is seen, all are, those to come too. */
+void failure_note(const char *sentence, comm_entry *lost);
 
 /* A call that had ended well turns out to have failed: nobody will hear of it, whichever thread this is. */
 void failure_keep(const char *sentence);
 
-/* Whether there is one that is not on standard error yet: for the start of each call. */
-int failure_is_untold(void);
-
-/* Writes those on standard error. */
+/* Writes on standard error those that are not there yet: while there are any, FEATURE_UNTOLD is on (base/feature.h). */
 void failure_tell(void);
 
 #endif

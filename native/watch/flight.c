@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/list.h"
@@ -55,41 +56,17 @@ int64_t flight_now(void) {
 
 /* Each word is written and read for itself: who reads knows by the thread's number of calls whether they belong
  * together. */
-static void record_write(atomic_int_least64_t *words, const frame *f) {
-    const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    int to = frame_has(f, ATTRIBUTE_ROOT) ? ATTRIBUTE_ROOT : ATTRIBUTE_DEST;
-    int tag = frame_has(f, ATTRIBUTE_DEST) ? ATTRIBUTE_SENDTAG : ATTRIBUTE_RECVTAG;
-    const int64_t values[FLIGHT_WORDS] = {
-        (int64_t)(intptr_t)f->shape,
-        (int64_t)(intptr_t)f->communicator,
-        (int64_t)(intptr_t)data->dtype,
-        f->site,
-        data->dtype ? data->count : 0,
-        frame_is_collective(f) ? f->sequence
-        : frame_has(f, tag)    ? f->attributes[tag]
-                               : 0,
-        (int64_t)((uint64_t)(frame_has(f, to) ? f->attributes[to] : 0) << 32 |
-                  (uint32_t)(frame_has(f, ATTRIBUTE_SOURCE) ? f->attributes[ATTRIBUTE_SOURCE] : 0)),
-        flight_now(),
-    };
+static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
+    int64_t values[FLIGHT_WORDS];
+    memcpy(values, facts, sizeof *facts);
+    values[FLIGHT_WORDS - 1] = flight_now();
     for (int i = 0; i < FLIGHT_WORDS; i++) atomic_store_explicit(&words[i], values[i], memory_order_relaxed);
 }
 
 static void record_read(flight_record *r, atomic_int_least64_t *words) {
     int64_t values[FLIGHT_WORDS];
     for (int i = 0; i < FLIGHT_WORDS; i++) values[i] = atomic_load_explicit(&words[i], memory_order_relaxed);
-    *r = (flight_record){.shape = (const frame_shape *)(intptr_t)values[0], /* NOLINT(performance-no-int-to-ptr) */
-                         .communicator = (comm_entry *)(intptr_t)values[1], /* NOLINT(performance-no-int-to-ptr) */
-                         .dtype = (const dtype_entry *)(intptr_t)values[2], /* NOLINT(performance-no-int-to-ptr) */
-                         .site = values[3],
-                         .items = values[4],
-                         .to = (int32_t)(values[6] >> 32),
-                         .from = (int32_t)(uint32_t)values[6],
-                         .when = values[7]};
-    if ((r->shape->attributes & (DEST | SOURCE)) != 0)
-        r->tag = (int32_t)values[5];
-    else
-        r->sequence = values[5];
+    memcpy(r, values, sizeof *r);
 }
 
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]) {
@@ -106,33 +83,42 @@ int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]) {
     return found;
 }
 
-const frame *flight_enter(flight *mine, const frame *call) {
-    const frame *outer = atomic_load_explicit(&mine->call, memory_order_relaxed);
+void flight_enter(flight *mine, flight_call *call, const call_facts *facts) {
     int64_t entered = atomic_load_explicit(&mine->entered, memory_order_relaxed);
-    record_write(mine->last[(entered + 1) % FLIGHT_KEPT], call);
+    call->facts = facts;
+    atomic_init(&call->started, NULL);
+    call->outer = atomic_load_explicit(&mine->call, memory_order_relaxed);
+    record_write(mine->last[(entered + 1) % FLIGHT_KEPT], facts);
     atomic_store_explicit(&mine->entered, entered + 1, memory_order_release);
     atomic_store_explicit(&mine->call, call, memory_order_release);
-    return outer;
 }
 
 /* Either the one who looks finds no call, or this waits until it has looked: both orders are of one total order. */
-void flight_leave(flight *mine, const frame *outer) {
-    atomic_store(&mine->call, outer);
+void flight_leave(flight *mine, flight_call *call) {
+    atomic_store(&mine->call, call->outer);
     while (atomic_load(&mine->looked_at)) sched_yield();
 }
 
-static const frame *look_begin(flight *f) {
+int flight_see(int64_t thread, flight_view *view) {
+    flight *f = list_find(&flights, thread);
     atomic_fetch_add(&f->looked_at, 1);
-    return atomic_load(&f->call);
+    const flight_call *call = atomic_load(&f->call);
+    if (call) {
+        const call_facts *started = atomic_load_explicit(&call->started, memory_order_acquire);
+        *view = (flight_view){.entered = atomic_load(&f->entered), .facts = *call->facts, .waits = started != NULL};
+        if (started) view->started = *started;
+    }
+    atomic_fetch_sub(&f->looked_at, 1);
+    return call != NULL;
 }
 
-static void look_end(flight *f) {
-    atomic_fetch_sub(&f->looked_at, 1);
+void flight_describe(const flight_view *view, char *text, size_t bytes) {
+    call_describe(&view->facts, view->waits ? &view->started : NULL, 1, text, bytes);
 }
 
 int64_t flight_count(void) {
     int64_t count = atomic_load(&flights.count), in_call = 0;
-    for (int64_t i = 0; i < count; i++) in_call += atomic_load(&((flight *)list_find(&flights, i))->call) != NULL;
+    for (int64_t i = 0; i < count; i++) in_call += flight_of(i).in_call;
     return in_call;
 }
 
@@ -147,29 +133,6 @@ flight_moment flight_of(int64_t thread) {
                            .pauses = atomic_load_explicit(&f->pauses, memory_order_relaxed)};
 }
 
-void flight_show(int64_t thread, void (*see)(void *context, const frame *call), void *context) {
-    flight *f = list_find(&flights, thread);
-    const frame *call = look_begin(f);
-    if (call) see(context, call);
-    look_end(f);
-}
-
-int flight_look(flight_seen *seen, int most) {
-    int64_t count = atomic_load(&flights.count);
-    int found = 0;
-    for (int64_t i = 0; i < count && found < most; i++) {
-        flight *f = list_find(&flights, i);
-        if (look_begin(f)) seen[found++] = (flight_seen){.thread = i, .entered = atomic_load(&f->entered)};
-        look_end(f);
-    }
-    return found;
-}
-
-int flight_lasts(const flight_seen *seen, char *text, size_t bytes) {
-    flight *f = list_find(&flights, seen->thread);
-    const frame *call = look_begin(f);
-    int lasts = call && atomic_load(&f->entered) == seen->entered;
-    if (lasts) frame_describe(call, 1, text, bytes);
-    look_end(f);
-    return lasts;
+flight_clock *flight_clock_of(int64_t thread) {
+    return &((flight *)list_find(&flights, thread))->clock;
 }

@@ -42,9 +42,27 @@ static void on_signal(int number, siginfo_t *info, void *context) {
         before.sa_handler(number);
 }
 
-static int calls_last(const flight_seen *seen, int calls, char *text, size_t bytes) {
-    for (int i = 0; i < calls; i++)
-        if (flight_lasts(&seen[i], text, bytes)) return 1;
+/* A call that was under way at the signal. */
+typedef struct seen_call {
+    int64_t thread, entered;
+} seen_call;
+
+static int calls_see(seen_call seen[MOST_CALLS]) {
+    int calls = 0;
+    flight_view view;
+    for (int64_t i = 0; i < flight_threads() && calls < MOST_CALLS; i++)
+        if (flight_see(i, &view)) seen[calls++] = (seen_call){.thread = i, .entered = view.entered};
+    return calls;
+}
+
+/* Whether one of them has not ended, and which. */
+static int calls_last(const seen_call *seen, int calls, char *text, size_t bytes) {
+    flight_view view;
+    for (int i = 0; i < calls; i++) {
+        if (!flight_see(seen[i].thread, &view) || view.entered != seen[i].entered) continue;
+        flight_describe(&view, text, bytes);
+        return 1;
+    }
     return 0;
 }
 
@@ -80,7 +98,7 @@ static void end(const char *call, const char *why, int speaks) {
 }
 
 /* Waits until the calls have ended, or the time is over, or there is another signal. */
-static void attend(const flight_seen *seen, int calls) {
+static void attend(const seen_call *seen, int calls) {
     char text[CALL_TEXT], why[64];
     int rank = mpi_get()->world_rank, speaks = 0;
     int word = WORD_MILLISECONDS + (rank < 4 ? rank : 4) * LATER_MILLISECONDS;
@@ -102,10 +120,9 @@ static void attend(const flight_seen *seen, int calls) {
 
 static void *watch(void *nothing) {
     for (;;) {
-        flight_seen seen[MOST_CALLS];
+        seen_call seen[MOST_CALLS];
         system_bell_wait();
-        int calls = flight_look(seen, MOST_CALLS);
-        attend(seen, calls);
+        attend(seen, calls_see(seen));
     }
     return nothing;
 }

@@ -5,18 +5,15 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/feature.h"
+#include "mpixla.h"
 
 enum { LINE_BYTES = 512 };
 
-static atomic_int on;
 static atomic_uint calls;
 
-int log_is_on(void) {
-    return atomic_load_explicit(&on, memory_order_relaxed);
-}
-
 int mpixla_logging_set(int wanted) {
-    return atomic_exchange(&on, wanted != 0);
+    return feature_set(FEATURE_LOG, wanted);
 }
 
 static double now(void) {
@@ -30,18 +27,18 @@ static void write_line(char *line, int length) {
     if (write(STDERR_FILENO, line, (size_t)length) < 0) return;
 }
 
-void log_start(log_call *l, const frame *f) {
+void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     char line[LINE_BYTES + 1], what[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
     l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503U & 0xffffU;
-    frame_describe(f, 0, what, sizeof what);
+    call_describe(f, started, 0, what, sizeof what);
     write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what));
     l->started = now();
 }
 
-void log_end(const log_call *l, const frame *f, int code) {
+void log_end(const log_call *l, const call_facts *f, int code) {
     char line[LINE_BYTES + 1];
     double seconds = now() - l->started;
     write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
-                              l->id, f->shape->mpi_name, code, seconds));
+                              l->id, f->row->mpi_name, code, seconds));
 }

@@ -74,19 +74,17 @@ typedef struct state {
     int64_t in_comms;
 } state;
 
-/* What is not in the calls, and for how long each thread has waited in its own (0 for the first thread that ever made
- * a call; there may be fewer), nanoseconds. */
+/* What is not in the calls. */
 typedef struct state_facts {
     int64_t rank, ended, left, percent;
     const char *where, *python;
-    const int64_t *waited;
-    int64_t threads;
 } state_facts;
 
 /* A number made of the name of a function of MPI's. */
 int64_t state_op(const char *name);
 
-/* Writes down this process. The writer's `failed` says whether there was memory. */
+/* Writes down this process, in the thread of deadline.c, which measures how long calls wait (flight_clock). The
+ * writer's `failed` says whether there was memory. */
 void state_write(wire_writer *w, const state_facts *facts);
 
 /* Reads what state_write has written; the texts and lists stay in the reader's memory. -1 if it is no such thing. */

@@ -13,11 +13,11 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/feature.h"
 #include "base/pause.h"
 #include "call/site.h"
 #include "mpi/reduction.h"
 #include "mpixla.h"
-#include "ops/request.h"
 #include "watch/timeline.h"
 
 enum { EVENT_BYTES = 4096, LIST_END = EVENT_BYTES - 512, LANES = 64, NUMBER_BYTES = 24, TIME_BYTES = 16 };
@@ -39,10 +39,6 @@ static timeline file;
 static atomic_uint_least64_t lanes; /* bit i: a call is in row i */
 static atomic_int threads;
 static _Thread_local int thread;
-
-int trace_is_on(void) {
-    return atomic_load_explicit(&on, memory_order_relaxed);
-}
 
 int64_t mpixla_trace_now(void) {
     return clock_now();
@@ -165,8 +161,8 @@ static void put_members(text *t, const int *members, int size) {
 
 static void describe(comm_entry *c, int64_t number) {
     text t;
-    int now = trace_is_on();
-    if (atomic_exchange(&c->traced, now) == now) return;
+    void *now = (void *)(intptr_t)atomic_load(&on); /* NOLINT(performance-no-int-to-ptr) */
+    if (atomic_exchange(&c->attached[COMM_SLOT_TRACED], now) == now) return;
     t.used = 0;
     PUT(&t, ",\n{\"ph\":\"M\",\"name\":\"mpixla_communicator\",\"pid\":");
     put_number(&t, mpi_get()->world_rank);
@@ -201,8 +197,8 @@ static void put_tag(text *t, int64_t tag) {
         put_number(t, tag);
 }
 
-static void put_neighbours(text *t, const frame *f) {
-    const topology_slots *s = f->sources;
+static void put_neighbours(text *t, const call_facts *f) {
+    const topology_slots *s = facts_neighbours(f, 0);
     int any = 0;
     PUT(t, ",\"sources\":[");
     for (int64_t i = 0; i < s->number && t->used < LIST_END; i++) {
@@ -213,118 +209,81 @@ static void put_neighbours(text *t, const frame *f) {
     PUT(t, "]");
 }
 
-static void put_message(text *t, const frame *f) {
-    const int64_t *a = f->attributes;
-    if (frame_has(f, ATTRIBUTE_ROOT)) {
+static void put_message(text *t, const call_facts *f) {
+    if (facts_have(f, ATTRIBUTE_ROOT)) {
         PUT(t, ",\"root\":");
-        put_peer(t, f->communicator, a[ATTRIBUTE_ROOT]);
+        put_peer(t, f->communicator, f->root);
     }
-    if (frame_has(f, ATTRIBUTE_DEST)) {
+    if (facts_have(f, ATTRIBUTE_DEST)) {
         PUT(t, ",\"to\":");
-        put_peer(t, f->communicator, a[ATTRIBUTE_DEST]);
-        PUT_NUMBER(t, "sendtag", a[ATTRIBUTE_SENDTAG]);
+        put_peer(t, f->communicator, f->dest);
+        PUT_NUMBER(t, "sendtag", f->sendtag);
     }
-    if (frame_has(f, ATTRIBUTE_SOURCE)) {
+    if (facts_have(f, ATTRIBUTE_SOURCE)) {
         PUT(t, ",\"from\":");
-        put_peer(t, f->communicator, a[ATTRIBUTE_SOURCE]);
+        put_peer(t, f->communicator, f->source);
         PUT(t, ",\"recvtag\":");
-        put_tag(t, a[ATTRIBUTE_RECVTAG]);
+        put_tag(t, f->recvtag);
     }
 }
 
-/* A product of numbers that nobody has checked yet; 0 where there is none. */
-static int64_t product(int64_t a, int64_t b) {
-    int64_t result = 0;
-    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? 0 : result;
+static int64_t bytes_of(const dtype_entry *type, int64_t items) {
+    int64_t bytes;
+    return !type || __builtin_mul_overflow(items, type->row->itemsize, &bytes) ? 0 : bytes;
 }
 
-static int64_t bytes_of(const frame_buffer *b) {
-    return b->dtype ? product(b->count, b->dtype->row->itemsize) : 0;
-}
-
-/* What a halo exchange sends of one array, which is not all of it: the lines along its borders. `axes` has as many
- * items as the dimensions have. */
-static uint64_t border_bytes(const frame *f, const ffi_buffer *b, const int64_t *axes) {
-    const dtype_entry *dtype = dtype_find(b->dtype);
-    const topology_slots *s = f->dests;
-    int64_t items = 1;
-    uint64_t bytes = 0;
-    for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
-    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && 2 * i < s->number; i++) {
-        if (!dtype || items == 0 || axes[i] < 0 || axes[i] >= b->rank) continue;
-        int neighbours = (s->ranks[2 * i] != MPIXLA_PROC_NULL) + (s->ranks[2 * i + 1] != MPIXLA_PROC_NULL);
-        int64_t line = product(items / b->dims[axes[i]], dtype->row->itemsize);
-        bytes += (uint64_t)product(product(line, f->arrays[ATTRIBUTE_WIDTH].items[i]), neighbours);
+static void put_data(text *t, const call_facts *f) {
+    int is_halo = facts_have(f, ATTRIBUTE_WIDTH);
+    PUT_NUMBER(t, "sends", is_halo ? f->border_bytes : bytes_of(f->sent_type, f->sent));
+    PUT_NUMBER(t, "receives", is_halo ? f->border_bytes : bytes_of(f->received_type, f->received));
+    if (facts_type(f)) {
+        PUT_NUMBER(t, "items", facts_count(f));
+        PUT_STRING(t, "dtype", facts_type(f)->row->name);
     }
-    return bytes;
+    if (facts_have(f, ATTRIBUTE_OP)) PUT_STRING(t, "op", reduction_name(f->reduction));
 }
 
-static int64_t halo_bytes(const frame *f) {
-    const ffi_buffers *arrays = f->results;
-    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, at = 0;
-    const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
-    uint64_t bytes = 0;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size && at + dimensions <= axes->size;
-         i = frame_next(arrays, i + 1), at += dimensions)
-        bytes += border_bytes(f, arrays->buffers[i], axes->items + at);
-    return bytes <= INT64_MAX ? (int64_t)bytes : 0;
-}
-
-static void put_data(text *t, const frame *f) {
-    const frame_buffer *data = f->send.dtype ? &f->send : &f->recv;
-    int is_halo = frame_has(f, ATTRIBUTE_WIDTH);
-    int64_t halo = is_halo ? halo_bytes(f) : 0;
-    PUT_NUMBER(t, "sends", is_halo ? halo : bytes_of(&f->send));
-    PUT_NUMBER(t, "receives", is_halo ? halo : bytes_of(&f->recv));
-    if (data->dtype) {
-        PUT_NUMBER(t, "items", data->count);
-        PUT_STRING(t, "dtype", data->dtype->row->name);
-    }
-    if (frame_has(f, ATTRIBUTE_OP)) PUT_STRING(t, "op", reduction_name(f->attributes[ATTRIBUTE_OP]));
-}
-
-static void put_request(text *t, const frame *f) {
-    const request *r = f->request;
-    if (!r) return;
+static void put_request(text *t, const trace_request *r) {
+    if (!r || r->number < 0) return;
     PUT(t, ",\"request\":\"");
     put_number(t, r->number);
     PUT(t, ".");
     put_number(t, r->generation);
     PUT(t, "\"");
-    if (!f->started) return;
-    PUT_STRING(t, "waits_for", f->started->shape->op_name);
-    if (f->started->site) PUT_STRING(t, "started_at", site_text(f->started->site));
+    if (!r->started) return;
+    PUT_STRING(t, "waits_for", r->started->row->op_name);
+    if (r->started->site) PUT_STRING(t, "started_at", site_text(r->started->site));
 }
 
-static void put_call(text *t, const frame *f, const trace_call *c) {
-    int waits = f->shape->request == FRAME_WAITS;
+static void put_call(text *t, const call_facts *f, const trace_request *r, const trace_call *c) {
+    int waits = f->row->request == FRAME_WAITS;
     put(t, head, sizeof head - 1);
     if (c->on_a_gpu) put(t, gpu_head, sizeof gpu_head - 1);
-    PUT_STRING(t, "mpi", f->shape->mpi_name);
+    PUT_STRING(t, "mpi", f->row->mpi_name);
     if (f->site) PUT_STRING(t, "site", site_text(f->site));
     PUT_STRING(t, "comm", f->communicator->name);
-    PUT_NUMBER(t, "number", f->attributes[ATTRIBUTE_COMM]);
-    if (frame_is_collective(f)) PUT_NUMBER(t, "sequence", f->sequence);
+    PUT_NUMBER(t, "number", f->communicator->number);
+    if (facts_are_collective(f)) PUT_NUMBER(t, "sequence", f->sequence);
     if (f->reverse) PUT(t, ",\"reverse\":1");
-    put_request(t, f);
+    put_request(t, r);
     if (!waits) {
         put_message(t, f);
         put_data(t, f);
     }
     PUT_NUMBER(t, "thread", thread);
-    if (frame_has_neighbours(f)) put_neighbours(t, f);
+    if (facts_have_neighbours(f)) put_neighbours(t, f);
     PUT(t, "},\"ts\":");
     char began[TIME_BYTES];
     time_format(began, c->began);
     put(t, began, sizeof began);
     PUT_NUMBER(t, "pid", mpi_get()->world_rank);
     PUT_NUMBER(t, "tid", c->lane);
-    PUT_STRING(t, "name", f->shape->op_name);
+    PUT_STRING(t, "name", f->row->op_name);
     PUT_STRING(t, "cat",
-               waits                               ? "wait"
-               : f->shape->request == FRAME_STARTS ? "start"
-               : frame_is_collective(f)            ? "collective"
-                                                   : "message");
+               waits                             ? "wait"
+               : f->row->request == FRAME_STARTS ? "start"
+               : facts_are_collective(f)         ? "collective"
+                                                 : "message");
     PUT(t, "}");
 }
 
@@ -341,28 +300,28 @@ static void lane_leave(int lane) {
     if (lane < LANES) atomic_fetch_and(&lanes, ~(UINT64_C(1) << lane));
 }
 
-static void write_call(trace_call *c, const frame *f) {
+static void write_call(trace_call *c, const call_facts *f, const trace_request *r) {
     text t;
     t.used = 0;
     if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
-    if (atomic_load_explicit(&f->communicator->traced, memory_order_relaxed) != trace_is_on())
-        describe(f->communicator, f->attributes[ATTRIBUTE_COMM]);
-    put_call(&t, f, c);
+    if ((intptr_t)comm_attached(f->communicator, COMM_SLOT_TRACED) != atomic_load_explicit(&on, memory_order_relaxed))
+        describe(f->communicator, f->communicator->number);
+    put_call(&t, f, r, c);
     c->event = add(&t);
     timeline_show(&file);
 }
 
-void trace_start(trace_call *c, const frame *f, int on_a_gpu) {
+void trace_start(trace_call *c, const call_facts *f, int on_a_gpu) {
     *c = (trace_call){.began = mpixla_trace_now(),
                       .waited = on_a_gpu ? pause_total() : 0,
                       .lane = lane_take(),
                       .on_a_gpu = on_a_gpu,
-                      .is_of_a_request = f->id.dtype != NULL};
-    if (!c->is_of_a_request) write_call(c, f);
+                      .is_of_a_request = f->row->request != FRAME_COMPLETES};
+    if (!c->is_of_a_request) write_call(c, f, NULL);
 }
 
-void trace_request(trace_call *c, const frame *f) {
-    if (c->is_of_a_request) write_call(c, f);
+void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r) {
+    if (c->is_of_a_request) write_call(c, f, r);
 }
 
 /* One store of the processor, or two in either order: the event can be read at each moment. */
@@ -371,16 +330,18 @@ static void patch(char *at, const char *bytes, size_t number) {
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-void trace_end(const trace_call *c, const transport *t, int failed) {
-    static const char transports[][9] = {
-        [TRANSPORT_HOST] = "\"host\"  ", [TRANSPORT_NCCL] = "\"nccl\"  ", [TRANSPORT_MPI] = "\"mpi\"   "};
+void trace_end(const trace_call *c, const char *transport, int failed) {
     char duration[TIME_BYTES];
     lane_leave(c->lane);
     if (!c->event) return;
     if (c->on_a_gpu) {
         time_format(duration, pause_total() - c->waited);
         patch(c->event + AT_GPU, duration, sizeof duration);
-        if (t) patch(c->event + AT_TRANSPORT, transports[t->kind], 8);
+        char name[] = "        ";
+        if (transport) {
+            (void)snprintf(name, sizeof name, "\"%s\"  ", transport);
+            patch(c->event + AT_TRANSPORT, name, 8);
+        }
     }
     time_format(duration, mpixla_trace_now() - c->began);
     patch(c->event + AT_DURATION, duration, sizeof duration);
@@ -428,6 +389,7 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
     put_process(&t, facts);
     if (timeline_open(&file, path, (size_t)facts->limit, mpi_get()->world_rank, t.bytes, t.used)) return -1;
     atomic_store(&on, atomic_fetch_add(&begun, 1) + 1);
+    (void)feature_set(FEATURE_TRACE, 1);
     return 0;
 }
 
@@ -445,6 +407,7 @@ int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
 }
 
 int mpixla_trace_end(void) {
+    (void)feature_set(FEATURE_TRACE, 0);
     if (!atomic_exchange(&on, 0)) return 0;
     return timeline_close(&file);
 }

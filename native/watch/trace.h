@@ -7,8 +7,7 @@
 #ifndef MPIXLA_NATIVE_TRACE_H
 #define MPIXLA_NATIVE_TRACE_H
 
-#include "call/frame.h"
-#include "transport/transport.h"
+#include "call/facts.h"
 
 /* One call. */
 typedef struct trace_call {
@@ -20,16 +19,20 @@ typedef struct trace_call {
     int is_of_a_request; /* written when that is known */
 } trace_call;
 
-/* Whether calls are to be traced. */
-int trace_is_on(void);
+/* While FEATURE_TRACE is on (base/feature.h). A call starts: before anything that may wait. `on_a_gpu`: a transport
+ * will be chosen for it. */
+void trace_start(trace_call *c, const call_facts *f, int on_a_gpu);
 
-/* A call starts: before anything that may wait. `on_a_gpu`: a transport will be chosen for it. */
-void trace_start(trace_call *c, const frame *f, int on_a_gpu);
+/* The request that a call starts or waits for. */
+typedef struct trace_request {
+    int number, generation;    /* which it is; -1: none */
+    const call_facts *started; /* what one that waits waits for; NULL */
+} trace_request;
 
-/* The request that it starts or waits for is known: nothing for other calls. */
-void trace_request(trace_call *c, const frame *f);
+/* It is known: to be called once for each call that starts or waits, and that is made; nothing for other calls. */
+void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r);
 
-/* It ends, having failed or not; `t` is NULL unless its arrays are a GPU's. */
-void trace_end(const trace_call *c, const transport *t, int failed);
+/* It ends, having failed or not. `transport` is the name of what was chosen where its arrays are a GPU's, else NULL. */
+void trace_end(const trace_call *c, const char *transport, int failed);
 
 #endif

@@ -1,0 +1,25 @@
+/* What is switched on, a bit each: every call looks at all of them at once, and at nothing else where none is. */
+#ifndef MPIXLA_NATIVE_FEATURE_H
+#define MPIXLA_NATIVE_FEATURE_H
+
+#include <stdatomic.h>
+
+enum {
+    FEATURE_APART = 1,   /* calls are made by threads of the library's own (call/apart.h) */
+    FEATURE_CHECKS = 2,  /* calls are compared between ranks (check/check.h) */
+    FEATURE_GPUS = 4,    /* some rank may have a GPU (transport/plan.h) */
+    FEATURE_LOG = 8,     /* debug lines (watch/log.h) */
+    FEATURE_TRACE = 16,  /* the timeline (watch/trace.h) */
+    FEATURE_UNTOLD = 32, /* there are failures that nobody has heard of (watch/failure.h) */
+};
+
+extern atomic_uint features_on;
+
+static inline unsigned features_get(void) {
+    return atomic_load_explicit(&features_on, memory_order_relaxed);
+}
+
+/* Returns whether it was on. Whoever sets a feature in several threads has a lock for it. */
+int feature_set(unsigned feature, int on);
+
+#endif

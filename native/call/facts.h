@@ -1,0 +1,113 @@
+/* What a call is, for all that watches it: a plain value, complete when the call has been read and never changed
+ * afterwards, so that other threads may look at it while the call runs, and anybody may keep a copy.
+ *
+ * Ranks and tags are as programs number them: MPIXLA_ANY_SOURCE, MPIXLA_PROC_NULL and MPIXLA_ANY_TAG are among them.
+ */
+#ifndef MPIXLA_NATIVE_FACTS_H
+#define MPIXLA_NATIVE_FACTS_H
+
+#include "mpi/comm.h"
+#include "mpi/dtype.h"
+
+enum {
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) ATTRIBUTE_##NAME,
+#include "tables/attributes.def"
+#undef MPIXLA_ATTRIBUTE
+    ATTRIBUTES
+};
+
+/* Sets of attributes, as ops.def writes them, and what else a row says of itself. */
+enum {
+#define MPIXLA_ATTRIBUTE(NAME, name, kind) NAME = 1 << ATTRIBUTE_##NAME,
+#include "tables/attributes.def"
+#undef MPIXLA_ATTRIBUTE
+    SPLITS = 1 << 29,  /* each item of the result depends on the items at its place only: so it may be made in pieces */
+    IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
+};
+
+/* How the number of elements in the send and the receive buffer go together. */
+typedef enum frame_counts {
+    FREE,      /* not at all */
+    SAME,      /* equal, and of one type */
+    DIVIDED,   /* SAME, in as many equal parts as there are ranks; MPI is told the part's count */
+    GATHERED,  /* one type; recv = size * send; MPI is told send's count */
+    SCATTERED, /* one type; send = size * recv; MPI is told recv's count */
+    /* One type, and rows (of the first axis) as array attributes say; MPI is told the parts. Buffers may have more rows
+     * than attributes say that are given at run time. */
+    GATHERED_ROWS,  /* send has COUNTS[rank] rows, recv all of COUNTS */
+    SCATTERED_ROWS, /* send has all of COUNTS, recv COUNTS[rank] */
+    EXCHANGED_ROWS, /* send has all of SENDCOUNTS, recv all of RECVCOUNTS */
+    MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
+} frame_counts;
+
+/* Whether a call completes, or starts or waits for a request (request.h). */
+typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_request;
+
+/* What a frame is checked against. */
+typedef struct frame_shape {
+    const char *op_name; /* "allreduce" */
+    const char *mpi_name;
+    mpixla_where send, template_, recv;
+    frame_counts counts;
+    uint32_t attributes;
+    frame_request request;
+} frame_shape;
+
+typedef struct call_facts {
+    const frame_shape *row;       /* which operation it is */
+    comm_entry *communicator;     /* it lives as long as the library */
+    const dtype_entry *sent_type; /* NULL: this rank has no such buffer, here and below */
+    const dtype_entry *received_type;
+    int64_t sent, received; /* items of the buffers; of an exchange between neighbours, those that go to neighbours or
+                             * come from them */
+    int64_t items;          /* that must be as many on every rank; -1: none must */
+    int64_t border_bytes;   /* of a halo exchange: that go to neighbours, and as many come from them */
+    int64_t reduction;      /* its number (reduction.h), where the row has one */
+    int64_t site;           /* the line of the user's source (site.h) */
+    int64_t sequence;       /* of a collective call: how many there were on the communicator before */
+    int32_t root;           /* this and the next four where the row has them */
+    int32_t dest, sendtag, source, recvtag;
+    uint8_t reverse; /* the ranks count from the last one */
+    uint8_t back;    /* an exchange sends to its sources, and receives from its destinations */
+} call_facts;
+
+/* Whether its row takes this attribute. */
+static inline int facts_have(const call_facts *f, int attribute) {
+    return (int)((f->row->attributes >> attribute) & 1U);
+}
+
+/* Whether it is a message: a call that not all ranks of the communicator make. */
+static inline int facts_are_of_message(const call_facts *f) {
+    return (f->row->attributes & (DEST | SOURCE)) != 0;
+}
+
+/* Whether all ranks of the communicator make the call. */
+static inline int facts_are_collective(const call_facts *f) {
+    return !facts_are_of_message(f) && f->row->request != FRAME_WAITS;
+}
+
+/* Whether it is a call between neighbours on a communicator with a topology. */
+static inline int facts_have_neighbours(const call_facts *f) {
+    return (f->row->attributes & (BACK | WIDTH)) != 0;
+}
+
+/* The neighbours that it sends to, or receives from. */
+static inline const topology_slots *facts_neighbours(const call_facts *f, int sending) {
+    const topology *t = f->communicator->topology;
+    return sending != f->back ? &t->dests : &t->sources;
+}
+
+/* The buffer that stands for the call in words: what is sent, or else what is received. NULL: there is none. */
+static inline const dtype_entry *facts_type(const call_facts *f) {
+    return f->sent_type ? f->sent_type : f->received_type;
+}
+static inline int64_t facts_count(const call_facts *f) {
+    return f->sent_type ? f->sent : f->received;
+}
+
+/* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data type, the
+ * reduction, the communicator and the line of the user's source. `started`: the call that one waits for which waits, or
+ * NULL for no request. */
+void call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes);
+
+#endif

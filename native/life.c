@@ -1,0 +1,182 @@
+#include "life.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/feature.h"
+#include "base/text.h"
+#include "call/apart.h"
+#include "call/site.h"
+#include "check/check.h"
+#include "mpi/loss.h"
+#include "ops/request.h"
+#include "transport/transport.h"
+#include "watch/failure.h"
+#include "watch/flight.h"
+#include "watch/log.h"
+#include "watch/trace.h"
+#include "xla/ffi.h"
+
+int64_t mpixla_calls_in_flight(void) {
+    return flight_count() + apart_count();
+}
+
+static ffi_error *fail(const ffi_call_frame *call, ffi_error_code code, const char *sentence, comm_entry *lost) {
+    failure_note(sentence, lost);
+    return ffi_error_make(call, code, sentence);
+}
+
+/* The call does not fit, in the words of error_get, to which this adds where it stands. */
+static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
+    char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
+    const char *line = site_text(site);
+    snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
+    return fail(call, FFI_FAILED_PRECONDITION, sentence, NULL);
+}
+
+/* What to do about it, behind MPI's text. */
+static const char *advice_of(const frame *f, int class, comm_entry **lost) {
+    *lost = loss_is(class) ? f->started ? f->started->communicator : f->communicator : NULL;
+    if (!*lost) return "";
+    loss_spread(*lost);
+    return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "
+           "it by comm.Revoke() and comm.Shrink(), as docs/faults.md shows";
+}
+
+static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {
+    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 256];
+    int class = mpi_error_class(code);
+    comm_entry *lost;
+    const char *advice = advice_of(f, class, &lost);
+    frame_describe(f, what, sizeof what);
+    if (code == MPI_NO_LARGE_COUNT)
+        snprintf(text, sizeof text,
+                 "this MPI has no large-count functions (MPI 4.0) and the count exceeds %lld; send the array in pieces",
+                 (long long)mpi_get()->count_limit);
+    else
+        mpi_error_describe(mpi_get(), code, text);
+    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)%s", mpi_get()->world_rank,
+             f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what, advice);
+    text_clean(message);
+    return fail(call, FFI_INTERNAL, message, lost);
+}
+
+/* The result keeps the template's values beyond what arrived. */
+static int template_keep(const frame *f, const transport *t) {
+    int64_t arrived = 0;
+    int code = mpi_get()->get_elements(f->status, f->type, &arrived);
+    if (code != 0 || arrived >= f->recv.count) return code;
+    if (arrived < 0) arrived = 0;
+    int64_t item = f->recv.dtype->row->itemsize, at = arrived * item, bytes = (f->recv.count - arrived) * item;
+    if (t) return transport_keep(t, f, at, bytes);
+    memcpy((char *)f->recv.data + at, (const char *)f->template_.data + at, (size_t)bytes);
+    return 0;
+}
+
+/* What the receive buffer has behind the rows that count. */
+static int rest_clear(const frame *f, const transport *t) {
+    if (t) return device_clear(&t->gpu, f->rest, f->rest_bytes) ? MPI_REFUSED : 0;
+    memset(f->rest, 0, (size_t)f->rest_bytes);
+    return 0;
+}
+
+/* The call itself. Returns MPI's code, or what mpi.h has beside it. */
+static int run(frame *f, const transport *t, const life_operation *o) {
+    int code = f->reverse ? comm_reversed(f->communicator, &f->comm) : 0;
+    if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
+    if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
+    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
+    return code;
+}
+
+/* What watches one call, of the features that are on. */
+typedef struct watch {
+    unsigned on;
+    int checks;  /* the call is compared, and */
+    int checked; /* may be made */
+    trace_call traced;
+    log_call line;
+} watch;
+
+/* Before anything that may wait. Returns as `run`. */
+static int watch_begin(watch *w, frame *f, const transport *t) {
+    if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL);
+    w->checks = (w->on & FEATURE_CHECKS) && check_is_due(f);
+    int code = w->checks ? check_begin(f) : 0;
+    w->checked = w->checks && code == 0;
+    return code != 0 || t || !(w->on & FEATURE_GPUS) ? code : transport_join(f);
+}
+
+/* When it is known what a call waits for, and right before it is made. Returns as `run`. */
+static int watch_run(watch *w, frame *f) {
+    const call_facts *started = f->started ? &f->started->facts : NULL;
+    const request *r = f->request;
+    const trace_request known = {r ? r->number : -1, r ? r->generation : 0, started};
+    if (w->on & FEATURE_TRACE) trace_request_known(&w->traced, &f->facts, &known);
+    int code = w->checks ? check_wait(f) : 0;
+    if (code != 0)
+        request_abandon(f);
+    else if (w->on & FEATURE_LOG)
+        log_start(&w->line, &f->facts, started);
+    return code;
+}
+
+/* After it, if it was made: that is known. Returns the code, or what else is wrong. */
+static int watch_end(watch *w, frame *f, int made, int code) {
+    return w->checked ? check_end(f, made, code) : code;
+}
+
+/* With a transport for buffers of a GPU. */
+static ffi_error *live(const ffi_call_frame *call, const life_operation *o, transport *t, unsigned on) {
+    frame f;
+    flight_call here;
+    watch w = {.on = on};
+    flight *mine = flight_mine();
+    if (!mine) return refuse(call, 0);
+    if (frame_read(&f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.site);
+    const int takes_request = o->row.request != FRAME_COMPLETES;
+    flight_enter(mine, &here, &f.facts);
+
+    int code = on ? watch_begin(&w, &f, t) : 0, made = 0;
+    if (code == 0 && t) code = transport_begin(t, &f, o->through_nccl);
+    if (code == 0 && takes_request && request_take(&f)) code = MPI_REFUSED;
+    if (code == 0 && f.started) flight_waits_for(&here, &f.started->facts);
+    if (code == 0 && on) code = watch_run(&w, &f);
+    if (code == 0) {
+        made = 1;
+        code = run(&f, t, o);
+        if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
+        if (o->row.request == FRAME_STARTS) request_settle(&f, code);
+    }
+    if (on) code = watch_end(&w, &f, made, code);
+    if (t) code = transport_end(t, code);
+    if (on & FEATURE_TRACE) trace_end(&w.traced, t ? transport_name(t) : NULL, code != 0);
+
+    flight_leave(mine, &here);
+    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call, f.site) : error_of_mpi(call, &f, code);
+    if (o->row.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
+    return error;
+}
+
+static ffi_error *live_apart(const ffi_call_frame *call, const void *o) {
+    return live(call, o, NULL, features_get());
+}
+
+ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
+    const unsigned on = features_get();
+    if (ffi_is_answered(call)) return NULL;
+    if (on & FEATURE_UNTOLD) failure_tell();
+    return (on & FEATURE_APART) && apart_takes(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
+}
+
+ffi_error *life_on_device(ffi_call_frame *call, const life_operation *o) {
+    const unsigned on = features_get();
+    if (ffi_is_answered(call)) return NULL;
+    if (on & FEATURE_UNTOLD) failure_tell();
+    transport t = {.block = NULL};
+    if (device_enter(&t.gpu, call)) return refuse(call, 0);
+    ffi_error *error = live(call, o, &t, on);
+    device_leave(&t.gpu);
+    return error;
+}
