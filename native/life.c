@@ -100,7 +100,8 @@ typedef struct watch {
 } watch;
 
 /* Before anything that may wait. Returns as `run`. */
-static int watch_begin(watch *w, frame *f, const transport *t) {
+static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
+    w->on = on;
     if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL);
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(f);
     int code = w->checks ? check_begin(f) : 0;
@@ -131,14 +132,14 @@ static int watch_end(watch *w, frame *f, int made, int code) {
 static ffi_error *live(const ffi_call_frame *call, const life_operation *o, transport *t, unsigned on) {
     frame f;
     flight_call here;
-    watch w = {.on = on};
+    watch w;
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
     if (frame_read(&f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.site);
     const int takes_request = o->row.request != FRAME_COMPLETES;
     flight_enter(mine, &here, &f.facts);
 
-    int code = on ? watch_begin(&w, &f, t) : 0, made = 0;
+    int code = on ? watch_begin(&w, on, &f, t) : 0, made = 0;
     if (code == 0 && t) code = transport_begin(t, &f, o->through_nccl);
     if (code == 0 && takes_request && request_take(&f)) code = MPI_REFUSED;
     if (code == 0 && f.started) flight_waits_for(&here, &f.started->facts);

@@ -1,84 +1,73 @@
+/* A call in words: for errors, reports and debug lines. */
 #include "call/facts.h"
 
-#include "call/frame.h"
+#include <stdio.h>
 
-/* A product of numbers that nobody has checked yet; 0 where there is none. */
-static int64_t product(int64_t a, int64_t b) {
-    int64_t result = 0;
-    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? 0 : result;
+#include "base/text.h"
+#include "call/site.h"
+#include "mpi/reduction.h"
+
+static const char *peer_name(int64_t peer, char number[24]) {
+    if (peer == MPIXLA_ANY_SOURCE) return "any";
+    if (peer == MPIXLA_PROC_NULL) return "nobody";
+    snprintf(number, 24, "%lld", (long long)peer);
+    return number;
 }
 
-/* What a halo exchange sends of one array, which is not all of it: the lines along its borders. `axes` has as many
- * items as the dimensions have. */
-static uint64_t bytes_of_border(const frame *f, const ffi_buffer *b, const int64_t *axes) {
-    const dtype_entry *dtype = dtype_find(b->dtype);
-    const topology_slots *s = f->dests;
-    int64_t items = 1;
-    uint64_t bytes = 0;
-    for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
-    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && 2 * i < s->number; i++) {
-        if (!dtype || items == 0 || axes[i] < 0 || axes[i] >= b->rank) continue;
-        int neighbours = (s->ranks[2 * i] != MPIXLA_PROC_NULL) + (s->ranks[2 * i + 1] != MPIXLA_PROC_NULL);
-        int64_t line = product(items / b->dims[axes[i]], dtype->row->itemsize);
-        bytes += (uint64_t)product(product(line, f->arrays[ATTRIBUTE_WIDTH].items[i]), neighbours);
+static size_t add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer, int64_t tag,
+                          int64_t items) {
+    char number[24], tag_text[24];
+    snprintf(tag_text, sizeof tag_text, tag == MPIXLA_ANY_TAG ? "any" : "%lld", (long long)tag);
+    return text_add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
+                    (long long)items);
+}
+
+/* The neighbours on one side of an exchange, and the items that go to them or come from them. */
+static size_t add_neighbours(char *text, size_t bytes, size_t used, const call_facts *f, int sending) {
+    const topology_slots *slots = facts_neighbours(f, sending);
+    int64_t neighbours = 0;
+    for (int64_t i = 0; i < slots->number; i++) neighbours += slots->ranks[i] != MPIXLA_PROC_NULL;
+    return text_add(text, bytes, used, " %s %lld neighbours with %lld items", sending ? "->" : "<-",
+                    (long long)neighbours, (long long)(sending ? f->sent : f->received));
+}
+
+static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
+    const char *line = site_text(site);
+    return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
+}
+
+/* A call that is not one that waits. `waits` is the line of that one, where it stands for what it waits for. */
+static size_t add_call(const call_facts *f, const call_facts *waits, int details, char *text, size_t bytes,
+                       size_t used) {
+    const dtype_entry *type = facts_type(f);
+    used = text_add(text, bytes, used, "%s", f->row->mpi_name);
+    if (facts_have(f, ATTRIBUTE_WIDTH)) used = text_add(text, bytes, used, " of the halos of blocks");
+    if (facts_have(f, ATTRIBUTE_LEAVES)) used = text_add(text, bytes, used, " that compares arrays");
+    if (facts_have(f, ATTRIBUTE_DEST)) used = add_message(text, bytes, used, "->", f->dest, f->sendtag, f->sent);
+    if (facts_have(f, ATTRIBUTE_SOURCE)) {
+        used = add_message(text, bytes, used, "<-", f->source, f->recvtag, f->received);
+    } else if (facts_have(f, ATTRIBUTE_BACK)) {
+        used = add_neighbours(text, bytes, used, f, 1);
+        used = add_neighbours(text, bytes, used, f, 0);
+    } else if (!facts_have(f, ATTRIBUTE_DEST) && type) {
+        used = text_add(text, bytes, used, " with %lld items", (long long)facts_count(f));
     }
-    return bytes;
+    if (facts_have(f, ATTRIBUTE_ROOT)) used = text_add(text, bytes, used, " and root %d", (int)f->root);
+    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
+    if (!details) return used;
+    if (type) used = text_add(text, bytes, used, " of %s", type->row->name);
+    if (f->received_type && f->received_type != type)
+        used = text_add(text, bytes, used, " and %s", f->received_type->row->name);
+    if (facts_have(f, ATTRIBUTE_OP)) used = text_add(text, bytes, used, ", op %s", reduction_name(f->reduction));
+    used = text_add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank,
+                    f->communicator->size, f->communicator->name);
+    if (waits) used = add_site(text, bytes, used, "at", waits->site);
+    return add_site(text, bytes, used, waits ? "started at" : "at", f->site);
 }
 
-static int64_t bytes_of_borders(const frame *f) {
-    const ffi_buffers *arrays = f->results;
-    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, at = 0;
-    const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
-    uint64_t bytes = 0;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size && at + dimensions <= axes->size;
-         i = frame_next(arrays, i + 1), at += dimensions)
-        bytes += bytes_of_border(f, arrays->buffers[i], axes->items + at);
-    return bytes <= INT64_MAX ? (int64_t)bytes : 0;
-}
-
-/* Items that go to neighbours, or come from them. */
-static int64_t items_of_neighbours(const frame *f, const topology_slots *slots, int attribute) {
-    const frame_array *counts = &f->arrays[attribute];
-    int64_t items = 0;
-    for (int64_t i = 0; i < slots->number && i < counts->size; i++)
-        if (slots->ranks[i] != MPIXLA_PROC_NULL) items += counts->items[i];
-    return items;
-}
-
-/* Counts that all ranks must have alike. Those of EXCHANGED_ROWS and of neighbours go in pairs (check/tally.h), and the
- * sizes of blocks may differ. */
-static int64_t items_of_all(const frame *f) {
-    if (frame_has_rows(f)) return f->row_items;
-    if (f->shape->counts == MANY || frame_has(f, ATTRIBUTE_BACK)) return -1;
-    return f->send.dtype || f->recv.dtype ? f->n : -1;
-}
-
-void facts_read(frame *f) {
-    const int64_t *a = f->attributes;
-    call_facts *facts = &f->facts;
-    const int is_message = (f->shape->attributes & (DEST | SOURCE)) != 0;
-    facts->row = f->shape;
-    facts->communicator = f->communicator;
-    facts->sent_type = f->send.dtype;
-    facts->received_type = f->recv.dtype;
-    facts->sent = f->send.count;
-    facts->received = f->recv.count;
-    facts->items = is_message ? -1 : items_of_all(f);
-    facts->site = f->site;
-    facts->reverse = f->reverse != 0;
-    facts->back = 0;
-    if (is_message) {
-        facts->dest = (int32_t)a[ATTRIBUTE_DEST];
-        facts->sendtag = (int32_t)a[ATTRIBUTE_SENDTAG];
-        facts->source = (int32_t)a[ATTRIBUTE_SOURCE];
-        facts->recvtag = (int32_t)a[ATTRIBUTE_RECVTAG];
-        return;
-    }
-    facts->root = f->root;
-    facts->border_bytes = frame_has(f, ATTRIBUTE_WIDTH) ? bytes_of_borders(f) : 0;
-    facts->reduction = a[ATTRIBUTE_OP];
-    if (!frame_has(f, ATTRIBUTE_BACK)) return;
-    facts->back = a[ATTRIBUTE_BACK] != 0;
-    facts->sent = items_of_neighbours(f, f->dests, ATTRIBUTE_SENDCOUNTS);
-    facts->received = items_of_neighbours(f, f->sources, ATTRIBUTE_RECVCOUNTS);
+size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
+    if (f->row->request != FRAME_WAITS) return add_call(f, NULL, details, text, bytes, 0);
+    size_t used = text_add(text, bytes, 0, "%s for %s", f->row->mpi_name, started ? "" : "no request");
+    if (started) return add_call(started, f, details, text, bytes, used);
+    return details ? add_site(text, bytes, used, "at", f->site) : used;
 }

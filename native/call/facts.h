@@ -107,7 +107,7 @@ static inline int64_t facts_count(const call_facts *f) {
 
 /* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data type, the
  * reduction, the communicator and the line of the user's source. `started`: the call that one waits for which waits, or
- * NULL for no request. */
-void call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes);
+ * NULL for no request. Returns the length as text_add does. */
+size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes);
 
 #endif

@@ -4,12 +4,14 @@
 
 #include "call/facts.h"
 #include "call/parts.h"
-#include "device/device.h"
-#include "device/nccl.h"
 #include "mpi/comm.h"
 #include "mpi/dtype.h"
 #include "mpi/mpi.h"
 #include "xla/xla_ffi.h"
+
+/* What a transport makes a call with (device/device.h, device/nccl.h). */
+struct device;
+struct nccl;
 
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
@@ -66,9 +68,9 @@ typedef struct frame {
     void *checks[2];                          /* of checked mode (check/check.h) */
     frame_fault fault;
     int is_on_gpu;                         /* XLA passes memory of a GPU */
-    const device *device;                  /* in whose memory the buffers lie; NULL: the host's */
-    const nccl *nccl;                      /* through which the call communicates; NULL: through MPI */
-    nccl_comm nccl_comm;                   /* likewise */
+    const struct device *device;           /* in whose memory the buffers lie; NULL: the host's */
+    const struct nccl *nccl;               /* through which the call communicates; NULL: through MPI */
+    void *nccl_comm;                       /* likewise */
     int direct;                            /* MPI is given memory of the device */
     const ffi_buffers *operands, *results; /* of MANY, tokens among them */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
@@ -102,7 +104,7 @@ static inline int frame_has_rows(const frame *f) {
 /* Reads and checks a call, whose buffers are in this GPU's memory, or the host's for NULL. `*frame` is filled on
  * success; on failure -1, with error_set, and `site` alone is filled, as far as it could be read. What is given at run
  * time lasts until the thread reads another call. */
-int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu);
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const struct device *gpu);
 
 /* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
 void facts_read(frame *f);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/scratch.h"
+#include "device/device.h"
 
 /* One side of the exchange: what frame.h calls sending or not. */
 typedef struct side {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/nccl.h"
 #include "device/pool.h"
 #include "ops/pieces.h"
 

@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/list.h"
 #include "mpi/loss.h"
-#include "ops/progress.h"
+#include "mpi/progress.h"
 
 /* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. */
 enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };

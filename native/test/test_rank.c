@@ -4,7 +4,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
-#include "ops/helper.h"
+#include "helpers/helper.h"
 
 static call c;
 

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/scratch.h"
+#include "device/device.h"
+#include "device/nccl.h"
 #include "ops/exchange.h"
 
 /* Types and reductions */

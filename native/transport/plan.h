@@ -3,6 +3,8 @@
 #define MPIXLA_NATIVE_PLAN_H
 
 #include "call/frame.h"
+#include "device/device.h"
+#include "device/nccl.h"
 
 /* What the user asks for (mpixla_gpu_transport_set). */
 typedef enum plan_wish { PLAN_AUTO, PLAN_HOST, PLAN_NCCL, PLAN_MPI, PLAN_WISHES } plan_wish;

@@ -57,10 +57,13 @@ int64_t flight_now(void) {
 /* Each word is written and read for itself: who reads knows by the thread's number of calls whether they belong
  * together. */
 static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
-    int64_t values[FLIGHT_WORDS];
-    memcpy(values, facts, sizeof *facts);
-    values[FLIGHT_WORDS - 1] = flight_now();
-    for (int i = 0; i < FLIGHT_WORDS; i++) atomic_store_explicit(&words[i], values[i], memory_order_relaxed);
+    const char *bytes = (const char *)facts;
+    int64_t word;
+    for (int i = 0; i < FLIGHT_WORDS - 1; i++) {
+        memcpy(&word, bytes + sizeof word * (size_t)i, sizeof word);
+        atomic_store_explicit(&words[i], word, memory_order_relaxed);
+    }
+    atomic_store_explicit(&words[FLIGHT_WORDS - 1], flight_now(), memory_order_relaxed);
 }
 
 static void record_read(flight_record *r, atomic_int_least64_t *words) {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "handler.h"
-#include "ops/helper.h"
+#include "helpers/helper.h"
 #include "test/fake_mpi.h"
 
 #define NOWHERE MPIXLA_NOWHERE

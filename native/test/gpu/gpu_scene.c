@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/helper.h"
+#include "helpers/helper.h"
 #include "test/gpu/fake_calls.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_driver.h"

@@ -1,4 +1,4 @@
-"""Many arrays as one, for one call of MPI with all of them, and one as many: in C (native/ops/pack.c)."""
+"""Many arrays as one, for one call of MPI with all of them, and one as many: in C (native/helpers/pack.c)."""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whether messages move while programs compute: ``MPIXLA_PROGRESS``, for native/ops/progress.c."""
+"""Whether messages move while programs compute: ``MPIXLA_PROGRESS``, for native/mpi/progress.c."""
 
 import os
 

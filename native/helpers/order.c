@@ -3,7 +3,7 @@
  */
 #include "base/error.h"
 #include "call/frame.h"
-#include "ops/helper.h"
+#include "helpers/helper.h"
 #include "xla/ffi.h"
 
 /* An array that comes out is the one that went in, in its memory: nothing is copied, on whatever device it lies. */

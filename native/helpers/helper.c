@@ -1,4 +1,4 @@
-#include "ops/helper.h"
+#include "helpers/helper.h"
 
 const mpixla_helper_row *mpixla_helper_table(size_t *rows) {
     static const mpixla_helper_row table[] = {

@@ -2,7 +2,7 @@
  * requests. What waits itself is in MPI already, so it is not counted. A call that moves nothing is as short as calls
  * get, and costs the processor that computes; after a few of those it sleeps again.
  */
-#include "ops/progress.h"
+#include "mpi/progress.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "device/pool.h"
 #include "mpi/comm.h"
-#include "ops/helper.h"
+#include "helpers/helper.h"
 #include "xla/ffi.h"
 
 static int attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type) {

@@ -1,0 +1,128 @@
+/* The facts of a frame, and in words what only the thread that makes the call knows besides. */
+#include <stdio.h>
+
+#include "base/text.h"
+#include "call/frame.h"
+
+/* A product of numbers that nobody has checked yet; 0 where there is none. */
+static int64_t product(int64_t a, int64_t b) {
+    int64_t result = 0;
+    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? 0 : result;
+}
+
+/* What a halo exchange sends of one array, which is not all of it: the lines along its borders. `axes` has as many
+ * items as the dimensions have. */
+static uint64_t bytes_of_border(const frame *f, const ffi_buffer *b, const int64_t *axes) {
+    const dtype_entry *dtype = dtype_find(b->dtype);
+    const topology_slots *s = f->dests;
+    int64_t items = 1;
+    uint64_t bytes = 0;
+    for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
+    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && 2 * i < s->number; i++) {
+        if (!dtype || items == 0 || axes[i] < 0 || axes[i] >= b->rank) continue;
+        int neighbours = (s->ranks[2 * i] != MPIXLA_PROC_NULL) + (s->ranks[2 * i + 1] != MPIXLA_PROC_NULL);
+        int64_t line = product(items / b->dims[axes[i]], dtype->row->itemsize);
+        bytes += (uint64_t)product(product(line, f->arrays[ATTRIBUTE_WIDTH].items[i]), neighbours);
+    }
+    return bytes;
+}
+
+static int64_t bytes_of_borders(const frame *f) {
+    const ffi_buffers *arrays = f->results;
+    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, at = 0;
+    const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
+    uint64_t bytes = 0;
+    for (int64_t i = frame_next(arrays, 0); i < arrays->size && at + dimensions <= axes->size;
+         i = frame_next(arrays, i + 1), at += dimensions)
+        bytes += bytes_of_border(f, arrays->buffers[i], axes->items + at);
+    return bytes <= INT64_MAX ? (int64_t)bytes : 0;
+}
+
+/* Items that go to neighbours, or come from them. */
+static int64_t items_of_neighbours(const frame *f, const topology_slots *slots, int attribute) {
+    const frame_array *counts = &f->arrays[attribute];
+    int64_t items = 0;
+    for (int64_t i = 0; i < slots->number && i < counts->size; i++)
+        if (slots->ranks[i] != MPIXLA_PROC_NULL) items += counts->items[i];
+    return items;
+}
+
+/* Counts that all ranks must have alike. Those of EXCHANGED_ROWS and of neighbours go in pairs (check/tally.h), and the
+ * sizes of blocks may differ. */
+static int64_t items_of_all(const frame *f) {
+    if (frame_has_rows(f)) return f->row_items;
+    if (f->shape->counts == MANY || frame_has(f, ATTRIBUTE_BACK)) return -1;
+    return f->send.dtype || f->recv.dtype ? f->n : -1;
+}
+
+void facts_read(frame *f) {
+    const int64_t *a = f->attributes;
+    call_facts *facts = &f->facts;
+    const int is_message = (f->shape->attributes & (DEST | SOURCE)) != 0;
+    facts->row = f->shape;
+    facts->communicator = f->communicator;
+    facts->sent_type = f->send.dtype;
+    facts->received_type = f->recv.dtype;
+    facts->sent = f->send.count;
+    facts->received = f->recv.count;
+    facts->items = is_message ? -1 : items_of_all(f);
+    facts->site = f->site;
+    facts->reverse = f->reverse != 0;
+    facts->back = 0;
+    if (is_message) {
+        facts->dest = (int32_t)a[ATTRIBUTE_DEST];
+        facts->sendtag = (int32_t)a[ATTRIBUTE_SENDTAG];
+        facts->source = (int32_t)a[ATTRIBUTE_SOURCE];
+        facts->recvtag = (int32_t)a[ATTRIBUTE_RECVTAG];
+        return;
+    }
+    facts->root = f->root;
+    facts->border_bytes = frame_has(f, ATTRIBUTE_WIDTH) ? bytes_of_borders(f) : 0;
+    facts->reduction = a[ATTRIBUTE_OP];
+    if (!frame_has(f, ATTRIBUTE_BACK)) return;
+    facts->back = a[ATTRIBUTE_BACK] != 0;
+    facts->sent = items_of_neighbours(f, f->dests, ATTRIBUTE_SENDCOUNTS);
+    facts->received = items_of_neighbours(f, f->sources, ATTRIBUTE_RECVCOUNTS);
+}
+
+/* Words */
+
+static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
+    int sending = f->fault.sending;
+    const topology_slots *slots = sending ? f->dests : f->sources;
+    int64_t i = f->fault.slot;
+    return text_add(text, bytes, used, ", in %s slot %lld %s %lld with tag %lld and %lld items",
+                    sending ? "destination" : "source", (long long)i, sending ? "->" : "<-", (long long)slots->ranks[i],
+                    (long long)slots->tags[i],
+                    (long long)f->arrays[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
+}
+
+static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
+    used = text_add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
+    for (int i = 1; i < n; i++) used = text_add(text, bytes, used, ", %lld", (long long)rows[i]);
+    return text_add(text, bytes, used, " rows");
+}
+
+/* The rows of each rank, or of the first ones, and what all ranks must agree on: MPI itself only says that a message is
+ * too long. */
+static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
+    enum { SHOWN = 8 };
+    char ranks[64] = "rank 0", others[32] = "";
+    int n = f->size < SHOWN ? f->size : SHOWN;
+    if (f->size > n) snprintf(others, sizeof others, " (and %d more)", f->size - n);
+    if (n > 1) snprintf(ranks, sizeof ranks, "ranks 0 to %d%s", n - 1, others);
+    if (f->shape->counts != EXCHANGED_ROWS) {
+        used = add_rows(text, bytes, used, ", with", frame_rows(f, PARTS_SENT), n);
+        return text_add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
+    }
+    used = add_rows(text, bytes, used, ", sending", frame_rows(f, PARTS_SENT), n);
+    used = text_add(text, bytes, used, " to %s", ranks);
+    used = add_rows(text, bytes, used, " and receiving", frame_rows(f, PARTS_RECEIVED), n);
+    return text_add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
+}
+
+void frame_describe(const frame *f, char *text, size_t bytes) {
+    size_t used = call_describe(&f->facts, f->started ? &f->started->facts : NULL, 1, text, bytes);
+    if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
+    if (frame_has_rows(f)) (void)add_parts(f, text, bytes, used);
+}
