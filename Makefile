@@ -171,7 +171,7 @@ test-threads: $(VENV)/installed
 
 # New cases in each run; a case that fails is named, and SEED=its number runs it alone.
 SECONDS ?= 60
-FUZZERS := host_int host_small device_host device_auto
+FUZZERS := host_int host_small host_watched device_host device_auto
 fuzz: $(VENV)/installed
 	$(call c_build,c-fuzz,-DMPIXLA_SANITIZE=ON,--target fuzzers)
 	@for fuzzer in $(FUZZERS); do \

@@ -54,6 +54,13 @@ static void run(void) {
     fuzz_one(bytes, sizeof bytes);
 }
 
+static int has_option(int argc, char **argv, const char *wanted) {
+    const char *found = getenv("FUZZ_OPTIONS");
+    found = found ? strstr(found, wanted) : NULL;
+    for (int i = 0; i < argc && !found; i++) found = strstr(argv[i], wanted);
+    return found != NULL;
+}
+
 static unsigned long long option(int argc, char **argv, const char *wanted, unsigned long long otherwise) {
     const char *found = getenv("FUZZ_OPTIONS");
     found = found ? strstr(found, wanted) : NULL;
@@ -63,6 +70,7 @@ static unsigned long long option(int argc, char **argv, const char *wanted, unsi
 
 int fuzz_main(int argc, char **argv) {
     unsigned long long seconds = option(argc, argv, "--seconds=", 0), runs = option(argc, argv, "--runs=", CASES);
+    if (has_option(argc, argv, "--watched")) fuzz_watch();
     time_t start = time(NULL), end = start + (time_t)seconds;
     first = option(argc, argv, "--seed=", seconds > 0 ? (unsigned long long)start * 1000000 : 1);
     signal(SIGALRM, on_signal);

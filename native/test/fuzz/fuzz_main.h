@@ -2,6 +2,7 @@
  *
  *   --runs=N       so many (by default 100000)
  *   --seconds=N    instead: for so long, with numbers that no run had before
+ *   --watched      with all that watches calls
  *   --seed=N       the first; a case that fails says its own, and --seed=N --runs=1 is that case alone
  *
  * or the same in FUZZ_OPTIONS.

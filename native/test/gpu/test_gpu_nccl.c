@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+#include "device/device.h"
 #include "ops/halo.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_driver.h"
