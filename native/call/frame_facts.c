@@ -43,7 +43,7 @@ static int64_t items_of_neighbours(const frame *f, const topology_slots *slots, 
     const frame_array *counts = &f->arrays[attribute];
     int64_t items = 0;
     for (int64_t i = 0; i < slots->number && i < counts->size; i++)
-        if (slots->ranks[i] != MPIXLA_PROC_NULL) items += counts->items[i];
+        if (slots->ranks[i] != MPIXLA_PROC_NULL && __builtin_add_overflow(items, counts->items[i], &items)) return 0;
     return items;
 }
 
