@@ -9,6 +9,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "watch/flight.h"
 
 enum { CALLS = 256, IN_PIECE = GPU_PIECE / 4 };
 
@@ -17,14 +18,23 @@ static struct {
     char text[64];
     const void *send, *recv;
     int64_t driver_calls; /* were made before */
+    int64_t watched;      /* the items of the call, as who watches sees it */
 } notes[CALLS];
 static int noted;
+
+static int64_t items_watched(void) {
+    flight_view view;
+    for (int64_t i = 0; i < flight_threads(); i++)
+        if (flight_see(i, &view)) return view.facts.items;
+    return -1;
+}
 
 static void note(void) {
     if (noted == CALLS) return;
     snprintf(notes[noted].text, sizeof notes[noted].text, "%.63s", fake->call);
     notes[noted].send = fake->send;
     notes[noted].recv = fake->recv;
+    notes[noted].watched = items_watched();
     notes[noted++].driver_calls = fake_calls_count(NULL);
 }
 
@@ -98,6 +108,7 @@ static void calls_are_in_pieces(int i, int64_t items, int in_place) {
         if (n > IN_PIECE) n = IN_PIECE;
         snprintf(expected, sizeof expected, "%s %lld %s", splits[i].function, (long long)n, splits[i].rest);
         CHECK_STR(notes[k].text, expected);
+        CHECK_INT(notes[k].watched, items); /* a piece is nobody else's matter: the other ranks may be at another one */
         int both = splits[i].sends && splits[i].receives, is_bcast = strcmp(splits[i].op, "bcast") == 0;
         if (!is_bcast) CHECK_INT((intptr_t)notes[k].send == FAKE_IN_PLACE, both && (in_pieces || in_place));
         /* The memory is the host's, and not that of the call before. */
