@@ -35,6 +35,12 @@ static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
     return fail(call, FFI_FAILED_PRECONDITION, sentence, NULL);
 }
 
+/* Without a look at the call: lines and failures that nobody has heard of have locks. */
+static ffi_error *refuse_in_fork(const ffi_call_frame *call) {
+    (void)comm_state_check();
+    return ffi_error_of_call(call);
+}
+
 /* What to do about it, behind MPI's text. */
 static const char *advice_of(const frame *f, int class, comm_entry **lost) {
     *lost = loss_is(class) ? f->started ? f->started->communicator : f->communicator : NULL;
@@ -50,12 +56,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
     comm_entry *lost;
     const char *advice = advice_of(f, class, &lost);
     frame_describe(f, what, sizeof what);
-    if (code == MPI_NO_LARGE_COUNT)
-        snprintf(text, sizeof text,
-                 "this MPI has no large-count functions (MPI 4.0) and the count exceeds %lld; send the array in pieces",
-                 (long long)mpi_get()->count_limit);
-    else
-        mpi_error_describe(mpi_get(), code, text);
+    mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)%s", mpi_get()->world_rank,
              f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what, advice);
     text_clean(message);
@@ -167,14 +168,20 @@ static ffi_error *live_apart(const ffi_call_frame *call, const void *o) {
 ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call)) return NULL;
-    if (on & FEATURE_UNTOLD) failure_tell();
+    if (on & (FEATURE_FORKED | FEATURE_UNTOLD)) {
+        if (on & FEATURE_FORKED) return refuse_in_fork(call);
+        failure_tell();
+    }
     return (on & FEATURE_APART) && apart_takes(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
 }
 
 ffi_error *life_on_device(ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call)) return NULL;
-    if (on & FEATURE_UNTOLD) failure_tell();
+    if (on & (FEATURE_FORKED | FEATURE_UNTOLD)) {
+        if (on & FEATURE_FORKED) return refuse_in_fork(call);
+        failure_tell();
+    }
     transport t = {.block = NULL};
     if (device_enter(&t.gpu, call)) return refuse(call, 0);
     ffi_error *error = live(call, o, &t, on);

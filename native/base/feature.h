@@ -11,6 +11,9 @@ enum {
     FEATURE_LOG = 8,     /* debug lines (watch/log.h) */
     FEATURE_TRACE = 16,  /* the timeline (watch/trace.h) */
     FEATURE_UNTOLD = 32, /* there are failures that nobody has heard of (watch/failure.h) */
+    /* This process was forked from one that runs MPI (mpixla_forked): all calls are refused, and what Python calls all
+     * the same takes no lock, since one that another thread held at the fork is held for ever. */
+    FEATURE_FORKED = 64
 };
 
 extern atomic_uint features_on;

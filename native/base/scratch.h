@@ -11,8 +11,8 @@ typedef enum scratch_use {
     SCRATCH_RECEIVED, /* likewise */
     SCRATCH_VALUES,   /* numbers at run time (call/values.h) */
     SCRATCH_MESSAGES, /* the requests of an exchange */
-    SCRATCH_TYPES,    /* counts, displacements and data types of large parts (mpi_large.inc) */
     SCRATCH_TALLIES,  /* what goes between two ranks (check/tally.c) */
+    SCRATCH_STARTED,  /* messages that XLA has started (trampoline/calls.c) */
     SCRATCH_USES
 } scratch_use;
 

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Starts a thread that nobody waits for and that takes no signals: those are for the others. `run` is called with NULL.
+/* Starts a thread that nobody waits for and that takes no signals but those of its own faults: the rest are for the
+ * threads of the program. `run` is called with NULL.
  * Returns 0, or -1; error_set is not called. */
 int thread_start(void *(*run)(void *nothing), size_t stack_bytes);
 

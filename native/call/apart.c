@@ -13,7 +13,6 @@
 #include "base/feature.h"
 #include "base/thread.h"
 #include "call/site.h"
-#include "mpi/comm.h"
 #include "mpixla.h"
 #include "xla/ffi.h"
 
@@ -41,7 +40,7 @@ void mpixla_calls_apart(void) {
 }
 
 int apart_takes(const ffi_call_frame *call) {
-    return ffi_can_wait(call) && !comm_is_forked();
+    return ffi_can_wait(call);
 }
 
 int64_t apart_count(void) {

@@ -12,8 +12,7 @@
 
 #include "xla/xla_ffi.h"
 
-/* Whether this call can be made apart while FEATURE_APART is on (mpixla_calls_apart): jaxlib must be new enough. In a
- * forked process, which has no such threads, none is. */
+/* Whether this call can be made apart while FEATURE_APART is on (mpixla_calls_apart): jaxlib must be new enough. */
 int apart_takes(const ffi_call_frame *call);
 
 /* Has a thread run `make` with a copy of the call, and with `what`, which must last. Returns NULL at once, with the

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 #include "base/text.h"
 #include "mpixla.h"
 
@@ -67,6 +68,7 @@ static int name(int64_t site, const char *text, size_t bytes) {
 
 int mpixla_site_name(int64_t site, const char *text) {
     if (site == 0) return error_set("a site has a number other than 0");
+    if (features_get() & FEATURE_FORKED) return 0; /* no call is made that would ask for the name */
     pthread_mutex_lock(&table);
     int failed = name(site, text, strlen(text));
     pthread_mutex_unlock(&table);

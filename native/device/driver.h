@@ -4,6 +4,8 @@
 
 #include <stddef.h>
 
+#include "base/loader.h"
+
 /* What the drivers hand out, in their binary layout. */
 typedef void *driver_stream;
 typedef void *driver_event;
@@ -57,9 +59,9 @@ typedef enum driver_platform { DRIVER_CUDA, DRIVER_ROCM, DRIVER_PLATFORMS } driv
 
 typedef struct driver {
     driver_platform platform;
-    const char *platform_name; /* "CUDA" */
-    const char *file;          /* as it was opened */
-    const char *const *names;  /* of the functions, by number; NULL for those of another platform */
+    const char *platform_name;   /* "CUDA" */
+    const char *file;            /* as it was opened */
+    const loader_row *functions; /* their names, by number; NULL for those of another platform */
 #define MPIXLA_DRIVER(name, cuda, hip, prototype) driver_code(*name) prototype;
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) driver_code(*name) prototype;
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) driver_code(*name) prototype;

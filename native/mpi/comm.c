@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/feature.h"
 #include "base/list.h"
 #include "base/text.h"
 
@@ -26,10 +27,12 @@ static const char *const reasons[] = {
 
 void mpixla_forked(void) {
     atomic_store(&state, FORKED);
+    (void)feature_set(FEATURE_FORKED, 1);
 }
 
-int comm_is_forked(void) {
-    return atomic_load_explicit(&state, memory_order_relaxed) == FORKED;
+int comm_state_check(void) {
+    int now = atomic_load(&state);
+    return now == USABLE ? 0 : error_set("%s, so no communicator can be used any more", reasons[now]);
 }
 
 static void (*_Atomic slot_free[COMM_SLOTS])(void *value);
@@ -113,8 +116,7 @@ int comm_start(mpi_library *library) {
 
 int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    int now = atomic_load(&state);
-    if (now != USABLE) return error_set("%s, so no communicator can be used any more", reasons[now]);
+    if (comm_state_check()) return -1;
     void *value = NULL;
     int known = 0;
     int64_t id;

@@ -76,8 +76,8 @@ static inline int64_t comm_count(comm_entry *entry) {
     return so_far;
 }
 
-/* Whether this process was forked from one that runs MPI (mpixla_forked). */
-int comm_is_forked(void);
+/* 0, or -1 with error_set once MPI is finalized, or in a forked process (FEATURE_FORKED). Takes no lock. */
+int comm_state_check(void);
 
 /* Whether a shift can have so many numbers: pairs of them, one for each dimension at most. */
 enum { COMM_SHIFT_NUMBERS = 64 };

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/loader.h"
 
 static mpi_library library = {.count_limit = INT_MAX};
 static const mpi_library *connected;
@@ -20,10 +21,6 @@ static void *loaded;
 
 const mpi_library *mpi_get(void) {
     return connected;
-}
-
-static void *find_loaded(const char *name) {
-    return dlsym(loaded, name);
 }
 
 static int is_in_status(int64_t at) {
@@ -62,9 +59,9 @@ static int connect_library(const mpixla_mpi_facts *facts) {
         return error_set("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
     const char *missing;
     if (facts->handle_size == (int64_t)sizeof(int))
-        missing = mpi_int_bind(&library, find_loaded);
+        missing = mpi_int_bind(&library, loaded);
     else if (facts->handle_size == (int64_t)sizeof(void *))
-        missing = mpi_pointer_bind(&library, find_loaded);
+        missing = mpi_pointer_bind(&library, loaded);
     else
         return error_set(
             "this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
@@ -92,8 +89,10 @@ const char *mpixla_mpi_file(void) {
     /* Any function of MPI's tells. It is found as all others are, so a tool that was preloaded in front of MPI is
      * named in its place. */
     Dl_info info;
-    void *function = connected ? find_loaded("MPI_Comm_rank") : NULL;
-    return function && dladdr(function, &info) && info.dli_fname ? info.dli_fname : "";
+    void *function = NULL;
+    return connected && loader_function(loaded, "MPI_Comm_rank", &function) && dladdr(function, &info) && info.dli_fname
+               ? info.dli_fname
+               : "";
 }
 
 int64_t mpixla_count_limit_set(int64_t limit) {

@@ -44,9 +44,11 @@ typedef int HANDLE;
 #define DISPLS const int *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) FAKE(function, prototype)
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) FAKE(function, prototype)
+#define MPIXLA_MPI_RAW(function, prototype) FAKE(function, prototype)
 #include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
+#undef MPIXLA_MPI_RAW
 #undef COUNT
 #undef COUNTS
 #undef DISPLS

@@ -112,11 +112,17 @@ static void answers_without_calling(void) {
         CHECK_INT(metadata.api_version.major_version, FFI_VERSION_MAJOR);
         CHECK_INT(metadata.api_version.minor_version, FFI_VERSION_MINOR);
     }
+    /* It may be behind an extension that is not for us, */
+    ffi_extension other = {.struct_size = sizeof other, .type = FFI_EXTENSION_METADATA + 1, .next = &extension.base};
+    metadata.api_version.major_version = -1;
+    call_make(&c, "barrier", FIXTURE_RANK0, 0);
+    c.frame.extension_start = &other;
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(metadata.api_version.major_version, FFI_VERSION_MAJOR);
     CHECK_INT(metadata.traits, 0);
     CHECK_INT(fake->calls, before);
-    extension.base.type = FFI_EXTENSION_METADATA + 1; /* an extension that is not for us */
-    call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.frame.extension_start = &extension.base;
+    /* without which it is a call. */
+    other.next = NULL;
     CHECK_STR(call_run(&c), "");
     CHECK_INT(fake->calls, before + 1);
 }
@@ -165,8 +171,7 @@ static void tells_of_errors_of_mpi(void) {
         char start[80];
         fake->arrived = 1; /* item of a halo */
         call_make(&c, table[i].name, FIXTURE_RANK0, 0);
-        int stands_in = strcmp(table[i].name, "alltoallv") == 0 && !fake->has_large;
-        fixture_fail(stands_in ? "MPI_Alltoallw" : table[i].mpi_name, 0xabc06);
+        fixture_fail(table[i].mpi_name, 0xabc06);
         snprintf(start, sizeof start, "r0 | %s returned error code 6: the fake MPI's text for error 703494 (%s",
                  table[i].mpi_name, table[i].mpi_name);
         CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);

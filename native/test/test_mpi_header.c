@@ -53,9 +53,11 @@ _Static_assert(_Generic((MPI_Comm)0, int: 1, default: 0) == (sizeof(MPI_Comm) ==
 #define DISPLS const int *
 #define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) SAME_FUNCTION(function, prototype)
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) SAME_FUNCTION(function, prototype)
+#define MPIXLA_MPI_RAW(function, prototype) SAME_FUNCTION(function, prototype)
 #include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
+#undef MPIXLA_MPI_RAW
 #undef COUNT
 #undef COUNTS
 #undef DISPLS

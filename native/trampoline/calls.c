@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "base/scratch.h"
 #include "base/text.h"
 #include "call/facts.h"
 #include "mpi/dtype.h"
@@ -186,22 +187,35 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
 /* Messages that XLA has started on this thread, by MPI's request (XLA moves its variable): what MPI_Wait waits for,
  * which XLA calls in the same function. */
 enum { STARTED = 32 };
-static _Thread_local struct {
-    trampoline_handle request;
-    clique *clique; /* NULL: nothing is started here */
-    call_facts facts;
-} started[STARTED];
-static _Thread_local int next_started;
+typedef struct messages {
+    int next;
+    struct {
+        trampoline_handle request;
+        clique *clique; /* NULL: nothing is started here */
+        call_facts facts;
+    } of[STARTED];
+} messages;
+static _Thread_local messages *started; /* NULL until there is one */
+
+/* NULL if there is no memory: messages are waited for all the same, and nobody watches. */
+static messages *started_get(void) {
+    if (started) return started;
+    started = scratch_get(SCRATCH_STARTED, sizeof *started);
+    if (started) memset(started, 0, sizeof *started);
+    return started;
+}
 
 static int message_start(call *c, const trampoline_handle *request, int code) {
     if (code != 0) {
         call_enter(c);
         return call_leave(c, code);
     }
-    started[next_started].request = *request;
-    started[next_started].clique = c->clique;
-    started[next_started].facts = c->facts;
-    next_started = (next_started + 1) % STARTED;
+    messages *m = started_get();
+    if (!m) return 0;
+    m->of[m->next].request = *request;
+    m->of[m->next].clique = c->clique;
+    m->of[m->next].facts = c->facts;
+    m->next = (m->next + 1) % STARTED;
     return 0;
 }
 
@@ -226,9 +240,9 @@ int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, t
 int trampoline_wait(trampoline_handle *request, void *ignored) {
     (void)ignored;
     _Alignas(16) char status[MPI_STATUS_BYTES];
-    int i = STARTED - 1;
-    while (i >= 0 && !(started[i].clique && started[i].request == *request)) i--;
-    if (i < 0) { /* so many at once: nobody watches this one */
+    int i = started ? STARTED - 1 : -1;
+    while (i >= 0 && !(started->of[i].clique && started->of[i].request == *request)) i--;
+    if (i < 0) { /* not among those that are kept: nobody watches this one */
         int code = mpi_get()->wait(request, status);
         if (code == 0) return 0;
         char text[MPI_ERROR_BYTES];
@@ -237,8 +251,8 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
         error_set("r%d | MPI_Wait returned error code %d: %s", mpi_get()->world_rank, mpi_error_class(code), text);
         return refuse();
     }
-    call c = {.facts = started[i].facts, .clique = started[i].clique, .mine = flight_mine()};
-    started[i].clique = NULL;
+    call c = {.facts = started->of[i].facts, .clique = started->of[i].clique, .mine = flight_mine()};
+    started->of[i].clique = NULL;
     call_enter(&c);
     return call_leave(&c, mpi_get()->wait(request, status));
 }

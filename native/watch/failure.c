@@ -116,6 +116,7 @@ void failure_tell(void) {
 }
 
 void mpixla_failures_seen(const char *text) {
+    if (features_get() & FEATURE_FORKED) return; /* its parent's failures are no concern of its own */
     pthread_mutex_lock(&table);
     for (failure *f = unseen; f;) {
         comm_entry *lost = f->lost && strstr(text, f->sentence) ? f->lost : NULL;

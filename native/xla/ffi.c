@@ -3,8 +3,9 @@
 #include "base/error.h"
 
 int ffi_is_answered(const ffi_call_frame *call) {
-    if (call->extension_start && call->extension_start->type == FFI_EXTENSION_METADATA) {
-        ffi_metadata *metadata = ((ffi_metadata_extension *)call->extension_start)->metadata;
+    for (const ffi_extension *e = call->extension_start; e; e = e->next) {
+        if (e->type != FFI_EXTENSION_METADATA) continue;
+        ffi_metadata *metadata = ((const ffi_metadata_extension *)e)->metadata;
         metadata->api_version.major_version = FFI_VERSION_MAJOR;
         metadata->api_version.minor_version = FFI_VERSION_MINOR;
         return 1;

@@ -287,6 +287,12 @@ static int is_never_changed(const frame_shape *s) {
     return world.on_device && ((s->attributes & BACK) != 0 || s->counts == EXCHANGED_ROWS);
 }
 
+/* Whether MPI must have a function of its own for more items than an int counts. */
+static int is_refused_if_large(const frame_shape *s) {
+    int has_rows = s->counts == GATHERED_ROWS || s->counts == SCATTERED_ROWS || s->counts == EXCHANGED_ROWS;
+    return !fake->has_large && (has_rows || (s->request == FRAME_STARTS && (s->attributes & OP) != 0));
+}
+
 void fuzz_one(const uint8_t *data, size_t size) {
     fuzz_bytes b = {data, size};
     int fails = fuzz_below(&b, 256);
@@ -298,7 +304,6 @@ void fuzz_one(const uint8_t *data, size_t size) {
     world.vast = large > 0 ? NULL : vast;
     fuzz_frame_make(&tried, &world, &b, 3);
     const frame_shape *s = &tried.row->shape;
-    if (s->request == FRAME_STARTS) large = 0; /* the library keeps a type for each number of items */
     int64_t limit = large > 0 ? mpixla_count_limit_set(large) : 0;
     int is_skipped = tried.changes > 0 && is_never_changed(s);
     if (is_skipped) {
@@ -308,7 +313,8 @@ void fuzz_one(const uint8_t *data, size_t size) {
     }
     fuzz_bytes fail = {(const uint8_t[]){(uint8_t)fails, (uint8_t)(fails / 3), (uint8_t)(fails / 7)}, 3};
     mpi_fails(&fail, &tried);
-    int is_pure = tried.changes == 0 && !fake->failing[0] && fake->missing == 0 && fake->arrives_whole;
+    int is_pure = tried.changes == 0 && !(large > 0 && is_refused_if_large(s)) && !fake->failing[0] &&
+                  fake->missing == 0 && fake->arrives_whole;
     int is_plain = s->mpi_name && s->counts != MANY && (s->attributes & BACK) == 0 && !world.on_device;
     int which = (int)(tried.row - fuzz_rows(&(int){0})), before = fake->calls;
     const ffi_error *error = run(&tried);

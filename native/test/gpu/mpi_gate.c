@@ -28,18 +28,22 @@ typedef int function(PARAMETERS);
 enum {
 #define MPIXLA_MPI_COUNTED(name, plain, large, prototype, arguments) AT_##plain, AT_##large,
 #define MPIXLA_MPI_PLAIN(name, plain, prototype, arguments) AT_##plain,
+#define MPIXLA_MPI_RAW(plain, prototype) AT_##plain,
 #include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
+#undef MPIXLA_MPI_RAW
     FUNCTIONS
 };
 
 static const char *const names[FUNCTIONS] = {
 #define MPIXLA_MPI_COUNTED(name, plain, large, prototype, arguments) #plain, #large,
 #define MPIXLA_MPI_PLAIN(name, plain, prototype, arguments) #plain,
+#define MPIXLA_MPI_RAW(plain, prototype) #plain,
 #include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
+#undef MPIXLA_MPI_RAW
 };
 
 static function *real[FUNCTIONS];
@@ -50,9 +54,8 @@ static void (*access_end)(int begun, int what);
 static int what_stays_open(const char *name, int is_counted) {
     if (strncmp(name, "MPI_I", 5) == 0) return FAKE_ACCESS_LEAVE;
     if (is_counted) return FAKE_ACCESS_CLOSE;
-    return strcmp(name, "MPI_Wait") == 0 || strcmp(name, "MPI_Barrier") == 0 || strcmp(name, "MPI_Alltoallw") == 0
-               ? FAKE_ACCESS_CLOSE
-               : FAKE_ACCESS_AS_BEFORE;
+    return strcmp(name, "MPI_Wait") == 0 || strcmp(name, "MPI_Barrier") == 0 ? FAKE_ACCESS_CLOSE
+                                                                             : FAKE_ACCESS_AS_BEFORE;
 }
 
 #define PASS(name, is_counted)                                 \
@@ -65,9 +68,11 @@ static int what_stays_open(const char *name, int is_counted) {
     }
 #define MPIXLA_MPI_COUNTED(name, plain, large, prototype, arguments) PASS(plain, 1) PASS(large, 1)
 #define MPIXLA_MPI_PLAIN(name, plain, prototype, arguments) PASS(plain, 0)
+#define MPIXLA_MPI_RAW(plain, prototype) PASS(plain, 0)
 #include "tables/mpi_functions.def"
 #undef MPIXLA_MPI_COUNTED
 #undef MPIXLA_MPI_PLAIN
+#undef MPIXLA_MPI_RAW
 
 /* Yes: this MPI takes device pointers, in the ways of Open MPI and of MPICH. */
 FAKE_API int MPIX_Query_cuda_support(void);

@@ -95,10 +95,11 @@ static void the_driver_of_the_variable(void) {
     CHECK_INT(mpixla_gpu_is_possible(), 1);
     CHECK_INT(fake_calls_count("cuInit"), 0);
     for (int i = 0; i < DRIVER_FUNCTIONS; i++)
-        CHECK((d->names[i] != NULL) == (i != DRIVER_FUNCTION_stream_device && i != DRIVER_FUNCTION_current_device &&
-                                        i != DRIVER_FUNCTION_make_current));
+        CHECK((d->functions[i].name != NULL) ==
+              (i != DRIVER_FUNCTION_stream_device && i != DRIVER_FUNCTION_current_device &&
+               i != DRIVER_FUNCTION_make_current));
     CHECK(d->stream_device == NULL && d->make_current == NULL && d->stream_context != NULL);
-    CHECK_STR(d->names[DRIVER_FUNCTION_copy_in], "cuMemcpyHtoDAsync_v2");
+    CHECK_STR(d->functions[DRIVER_FUNCTION_copy_in].name, "cuMemcpyHtoDAsync_v2");
 }
 
 static void errors_in_words(void) {
