@@ -1,8 +1,8 @@
 """More than 2^31 - 1 elements for real: `make test-large`, on two ranks.
 
 The arrays are int8 and are never on the Python side: a pattern fills them, and is compared, within XLA. Where MPI has
-no large-count functions, operations with a "v" are refused on all ranks; but `alltoallv`, whose counts each rank has for
-itself, only on the one that has so many, so it is not run there.
+no large-count functions, operations with a "v" are refused on all ranks; but `alltoallv`, whose counts each rank has
+for itself, only on the one that has so many, so it is not run there.
 """
 
 import functools
