@@ -222,7 +222,7 @@ MESSAGES = {
             "mpixla.sendrecv(x.astype(int), x[:2], 1, 1, comm=comm)", "mpixla.sendrecv(x[:2], x[:5], 0, 0, comm=comm)"
         ),
         "the data type and the count",
-        (0, 1),
+        (1,),
     ),
     "started, too small": Wrong(
         PAIR.format("mpixla.wait(mpixla.isend(x, 1, comm=comm))", "mpixla.wait(mpixla.irecv(x[:3], 0, comm=comm))"),
@@ -243,7 +243,7 @@ MESSAGES = {
             "mpixla.wait(mpixla.isendrecv(x[:3], x, 0, 0, comm=comm))",
         ),
         "the count",
-        (0, 1),
+        (0,),
     ),
 }
 
