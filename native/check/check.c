@@ -60,14 +60,13 @@ int check_begin(frame *f) {
         return 0;
     }
     if (f->size == 1) return 0;
-    if (f->shape->request == FRAME_STARTS) return agree_start(f, lines, (agreement **)&f->checks[0]);
+    if (f->shape->request == FRAME_STARTS) return agree_start(f, lines, &f->agreement);
     int code = agree_now(f, lines);
     return code == 0 && tally_is_needed(f) ? tally_compare(f) : code;
 }
 
 int check_wait(const frame *f) {
-    const frame *started = f->started;
-    return started && frame_is_collective(started) && started->checks[0] ? agree_wait(started->checks[0]) : 0;
+    return f->started && f->started->agreement ? agree_wait(f->started->agreement) : 0;
 }
 
 int check_end(frame *f, int made, int code) {
