@@ -206,6 +206,17 @@ if rank == 1:
     return {}  #B
 """
 MESSAGES = {
+    "on a communicator that is new": Wrong(
+        """
+        fresh = MPI.COMM_WORLD.Dup()
+        if rank == 0:
+            return mpixla.send(x.astype(int), 1, comm=fresh)  #A
+        if rank == 1:
+            return mpixla.recv(x, 0, comm=fresh)  #B
+        """,
+        "the data type",
+        (1,),
+    ),
     "too small": Wrong(
         PAIR.format("mpixla.send(x, 1, comm=comm)", "mpixla.recv(x[:3], 0, comm=comm)"), "the count", (1,)
     ),
@@ -314,6 +325,27 @@ except Exception as e:
         assert "\n  rank 2: MPI_Allreduce of 3 items of float32 with op MPI_SUM, at script.py:" in text
 
 
+def test_message_that_mpi4py_sends(job):
+    """Nobody knows its type, but how long it is."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+import numpy as np
+if rank == 0:
+    comm.Send(np.arange(3, dtype=np.int32), 1)
+else:
+    try:
+        mpixla.recv(x, 0, comm=comm).block_until_ready()
+    except Exception as e:
+        print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
+""",
+        MPIXLA_CHECK="1",
+    )
+    assert "rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script.py:" in (
+        raised_in(done, 0)[1]
+    )
+
+
 def test_lines_may_differ_where_only_calls_are_compared(job):
     code = f"""{PREAMBLE}
 if rank == 0:
@@ -419,19 +451,6 @@ RIGHT = {
         assert (mpixla.recv(x, 1 - rank, comm=comm) == x).all()
         assert (mpixla.recv(x, 1 - rank, comm=comm) == x).all()
         """,
-    "mpi4py sends and receives": """
-        import numpy as np
-        if rank == 0:
-            comm.Send(np.arange(3, dtype=np.int32), 1)
-            mpixla.send(x, 1, comm=comm)
-            buffer = np.empty(12, np.float32)
-            comm.Recv(buffer, 1)
-            assert (buffer == np.arange(12)).all()
-        else:
-            assert (mpixla.recv(jnp.zeros(3, int), 0, comm=comm) == np.arange(3)).all()
-            assert (mpixla.recv(x, 0, comm=comm) == x).all()
-            mpixla.send(x, 0, comm=comm)
-        """,
     "a start that somebody waits for before the other goes on": """
         fresh = MPI.COMM_WORLD.Dup()
         request = mpixla.iallreduce(x, MPI.SUM, comm=fresh)
@@ -471,6 +490,43 @@ RIGHT = {
             mpixla.allreduce(x, MPI.SUM, comm=fresh)
             mpixla.sendrecv(x, x, 1 - rank, 1 - rank, comm=fresh)
             fresh.Free()
+        """,
+    "mpi4py receives what has as many bytes as the next message": """
+        import numpy as np
+        fresh = MPI.COMM_WORLD.Dup()
+        mpixla.barrier(comm=fresh)
+        if rank == 0:
+            mpixla.send(x.astype(int), 1, comm=fresh)
+            mpixla.send(x, 1, comm=fresh)
+        else:
+            buffer = np.empty(12, np.int32)
+            fresh.Recv(buffer, 0)
+            assert (mpixla.recv(x + 1, 0, comm=fresh) == x).all()
+        """,
+    # Types are not compared any more once mpi4py has sent something.
+    "mpi4py sends what has as many bytes as the next message": """
+        import numpy as np
+        fresh = MPI.COMM_WORLD.Dup()
+        mpixla.barrier(comm=fresh)
+        if rank == 1:
+            fresh.Send(np.arange(12, dtype=np.int32), 0)
+            mpixla.send(x, 0, comm=fresh)
+        else:
+            assert (mpixla.recv(x.astype(int) + 1, 1, comm=fresh) == x).all()
+            assert (mpixla.recv(x + 1, 1, comm=fresh) == x).all()
+        """,
+    "mpi4py sends and receives": """
+        import numpy as np
+        if rank == 0:
+            comm.Send(np.arange(3, dtype=np.int32), 1)
+            mpixla.send(x, 1, comm=comm)
+            buffer = np.empty(12, np.float32)
+            comm.Recv(buffer, 1)
+            assert (buffer == np.arange(12)).all()
+        else:
+            assert (mpixla.recv(jnp.zeros(3, int), 0, comm=comm) == np.arange(3)).all()
+            assert (mpixla.recv(x, 0, comm=comm) == x).all()
+            mpixla.send(x, 0, comm=comm)
         """,
 }
 
