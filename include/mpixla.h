@@ -220,15 +220,13 @@ MPIXLA_API void mpixla_hip_file_add(const char *file);
  * that is not positive leaves it as it is. */
 MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
-/* From now on calls are compared between the ranks that make them, and those that do not fit are refused on all of
- * these: "lines" compares all, "calls" all but the lines of the user's source, "first" so the first 64 collective calls
- * of each communicator and those whose number is a power of two, "off" nothing. What ranks tell each other where they
- * differ travels on `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but mpixla_timeout_set. Off before the
- * first call; call it before any handler runs, on all ranks. */
+/* From now on calls are compared between the ranks that make them, and those that do not fit are refused: collective
+ * calls on all ranks, messages where they are received. "lines" compares all, "calls" all but the lines of the user's
+ * source, "first" so the first 64 collective calls of each communicator and those whose number is a power of two, "off"
+ * nothing. What ranks tell each other travels on `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but
+ * mpixla_timeout_set; types of messages are compared on communicators of which mpixla_comm_members_set has said who is
+ * in them. Off before the first call; call it before any handler runs, on all ranks. */
 MPIXLA_API int mpixla_check_set(const char *mode, mpixla_handle comm);
-/* Compares messages on this communicator from now on, not only from its first collective call on. All its processes
- * must call it. */
-MPIXLA_API int mpixla_check_join(int64_t comm);
 /* Hears what other ranks still have to say, at the end. Call it when no handler runs, before mpixla_requests_end. */
 MPIXLA_API void mpixla_check_end(void);
 

@@ -1,17 +1,14 @@
 /* Connects the library to the MPI of this process, and starts all that needs it. */
-#include "check/check.h"
 #include "mpi/comm.h"
 #include "mpi/float_reduce.h"
 #include "mpi/mpi.h"
 #include "mpi/pair_reduce.h"
 #include "transport/plan.h"
-#include "watch/failure.h"
 
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
     if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return -1;
     plan_start();
-    check_start(failure_keep);
     mpi_publish();
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "base/clock.h"
 
+#include <sched.h>
 #include <time.h>
 
 int64_t clock_now(void) {
@@ -11,4 +12,12 @@ int64_t clock_now(void) {
 void clock_sleep(int milliseconds) {
     const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
     nanosleep(&t, NULL);
+}
+
+void clock_between(int looks) {
+    enum { AT_ONCE = 2000 };
+    if (looks < AT_ONCE)
+        (void)sched_yield();
+    else
+        clock_sleep(1);
 }

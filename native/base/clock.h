@@ -10,4 +10,8 @@ int64_t clock_now(void);
 /* Waits for so long, or until a signal. */
 void clock_sleep(int milliseconds);
 
+/* Between two looks at what another process is to do: lets others have the processor, and waits a moment after the
+ * first so many looks. */
+void clock_between(int looks);
+
 #endif

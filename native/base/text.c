@@ -16,6 +16,24 @@ size_t text_add(char *text, size_t bytes, size_t used, const char *format, ...) 
     return used;
 }
 
+size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen, int64_t ranks) {
+    int64_t left = 0;
+    int ranges = 0;
+    for (int64_t i = 0; i < ranks; i++) left += chosen[i];
+    for (int64_t i = 0; i < ranks && left > 0; i++) {
+        if (!chosen[i]) continue;
+        if (ranges++ == TEXT_RANGES) return text_add(text, bytes, used, " and %lld more", (long long)left);
+        int64_t end = i;
+        while (end + 1 < ranks && chosen[end + 1]) end++;
+        if (end == i + 1) end = i; /* two are named one by one */
+        left -= end - i + 1;
+        used = text_add(text, bytes, used, "%s%lld", ranges == 1 ? "" : left > 0 ? ", " : " and ", (long long)i);
+        if (end > i) used = text_add(text, bytes, used, " to %lld", (long long)end);
+        i = end;
+    }
+    return used;
+}
+
 /* The bytes of the character that begins here; 0 if there is none. */
 static int character(const unsigned char *at) {
     unsigned char first = *at;

@@ -3,13 +3,20 @@
 #define MPIXLA_NATIVE_TEXT_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Writes behind the first `used` characters of a text of this size, as printf does, and returns how many there are
  * then: also beyond the size, where what does not fit is left out. */
 __attribute__((format(printf, 4, 5))) size_t text_add(char *text, size_t bytes, size_t used, const char *format, ...);
 __attribute__((format(printf, 4, 0))) size_t text_add_list(char *text, size_t bytes, size_t used, const char *format,
                                                            va_list arguments);
+
+/* Writes "0, 2 and 5 to 9" in the same way: those of so many ranks that are chosen. After TEXT_RANGES ranges it says
+ * how many more there are. */
+enum { TEXT_RANGES = 12 };
+size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen, int64_t ranks);
 
 /* Makes the text valid UTF-8 without control characters but ends of lines: whatever else is in it, such as half a
  * character where it was cut, becomes question marks. In place. */

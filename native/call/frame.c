@@ -552,7 +552,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     f->id = (frame_buffer){0};
     f->request = NULL;
     f->started = NULL;
-    f->checks[0] = f->checks[1] = NULL;
+    f->agreement = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
     f->is_on_gpu = gpu != NULL;

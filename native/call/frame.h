@@ -65,7 +65,7 @@ typedef struct frame {
     const topology_slots *sources, *dests;    /* of a call between neighbours, as the program numbers ranks */
     int64_t site;                             /* of the user's source (site.h) */
     int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
-    void *checks[2];                          /* of checked mode (check/check.h) */
+    struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
     int is_on_gpu;                         /* XLA passes memory of a GPU */
     const struct device *device;           /* in whose memory the buffers lie; NULL: the host's */

@@ -11,9 +11,8 @@
 #include "check/agree.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +21,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "check/wanted.h"
+#include "mpi/job.h"
 #include "mpi/reduction.h"
 
 /* Nanoseconds that a rank which knows of a difference waits to hear what the others want. */
@@ -50,6 +50,7 @@ typedef struct agreement {
     words words;
     wanted mine;
     teller *tellers; /* by rank, from TELLING on */
+    bool *marks;     /* behind them, for the report: two for each rank */
     int64_t sequence, until;
     int code;
     char *refusal; /* NULL: all want the same */
@@ -80,18 +81,6 @@ static int words_agree(const words *w) {
 
 /* The report */
 
-typedef struct text {
-    char *at;
-    size_t bytes, used;
-} text;
-
-__attribute__((format(printf, 2, 3))) static void add(text *t, const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    t->used = text_add_list(t->at, t->bytes, t->used, format, arguments);
-    va_end(arguments);
-}
-
 static const wanted *wanted_by(const agreement *a, int rank) {
     return &a->tellers[rank].other;
 }
@@ -107,29 +96,6 @@ static int differ(const agreement *a, int i, int j) {
     return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
 }
 
-/* "ranks 0, 2 and 5 to 7": those that want what `first` wants. */
-static void add_ranks(text *t, const agreement *a, int first) {
-    enum { SHOWN = 6 };
-    int size = a->entry->size, shown = 0, pending = -1, members = 0;
-    for (int i = first; i < size; i++) members += differ(a, i, first) == 0;
-    add(t, members == 1 ? "rank" : "ranks");
-    for (int i = first; i < size; i++) {
-        if (differ(a, i, first) != 0) continue;
-        int end = i;
-        while (end + 1 < size && differ(a, end + 1, first) == 0) end++;
-        if (end == i + 1) end = i;
-        for (pending = end + 1; pending < size; pending++)
-            if (differ(a, pending, first) == 0) break;
-        if (++shown > SHOWN) {
-            add(t, " and others");
-            return;
-        }
-        add(t, "%s%d", shown == 1 ? " " : pending >= size ? " and " : ", ", i);
-        if (end > i) add(t, " to %d", end);
-        i = end;
-    }
-}
-
 /* Who has not told yet has started its call: who makes one tells at once. */
 static int anybody_starts(const agreement *a) {
     int found = 0;
@@ -137,38 +103,46 @@ static int anybody_starts(const agreement *a) {
     return found;
 }
 
-static void report(const agreement *a, char *into, size_t bytes) {
+/* "rank 1: ..." for the first of those who want the same, which are `alike`. */
+static size_t add_group(const agreement *a, char *text, size_t bytes, size_t used, int first, const bool *alike) {
+    const wanted *w = wanted_by(a, first);
+    int several = 0;
+    for (int i = first + 1; i < a->entry->size; i++) several |= alike[i];
+    used = text_add(text, bytes, used, several ? "\n  ranks " : "\n  rank ");
+    used = text_add_ranks(text, bytes, used, alike, a->entry->size);
+    if (!is_known(a, first))
+        return text_add(text, bytes, used, ": another call, which they have started and do not wait for yet");
+    return text_add(text, bytes, used, ": %s, at %s", w->call, w->line[0] ? w->line : "an unknown line");
+}
+
+static void report(const agreement *a, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     const int size = a->entry->size;
-    text t = {.at = into, .bytes = bytes};
+    bool *seen = a->marks, *alike = a->marks + size;
     int differences = 0, groups = 0;
     char what[128];
-    add(&t, "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on their collective call number %lld:",
-        mpi_get()->world_rank, a->entry->name, (long long)a->sequence + 1);
+    size_t used = text_add(text, bytes, 0,
+                           "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on their collective call "
+                           "number %lld:",
+                           mpi_get()->world_rank, a->entry->name, (long long)a->sequence + 1);
     for (int i = 0; i < size; i++) {
-        int known = 0;
-        for (int j = 0; j < i && !known; j++) known = differ(a, i, j) == 0;
-        if (known) continue;
-        for (int j = 0; j < i; j++)
+        if (seen[i]) continue;
+        for (int j = 0; j < size; j++) {
+            alike[j] = differ(a, i, j) == 0;
+            seen[j] |= alike[j];
             if (is_known(a, i) && is_known(a, j)) differences |= differ(a, i, j);
-        if (++groups > SHOWN) continue;
-        const wanted *w = wanted_by(a, i);
-        add(&t, "\n  ");
-        add_ranks(&t, a, i);
-        if (is_known(a, i))
-            add(&t, ": %s, %s%s", w->call, w->line[0] ? "at " : "at an unknown line", w->line);
-        else
-            add(&t, ": another call, which they have started and do not wait for yet");
+        }
+        if (++groups <= SHOWN) used = add_group(a, text, bytes, used, i, alike);
     }
-    if (groups > SHOWN) add(&t, "\n  and %d more kinds of calls", groups - SHOWN);
+    if (groups > SHOWN) used = text_add(text, bytes, used, "\n  and %d more kinds of calls", groups - SHOWN);
     wanted_name(differences, what, sizeof what);
-    add(&t, "\n");
-    if (differences) add(&t, "They differ in %s. ", what);
-    if (differences == WANTED_LINE)
-        add(&t, "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. ");
-    else
-        add(&t, "All ranks must make the same collective calls in the same order. ");
-    add(&t, anybody_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
+    used = text_add(text, bytes, used, differences ? "\nThey differ in %s. " : "\n", what);
+    used = text_add(text, bytes, used,
+                    differences == WANTED_LINE
+                        ? "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. "
+                        : "All ranks must make the same collective calls in the same order. ");
+    (void)text_add(text, bytes, used,
+                   anybody_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
 }
 
 typedef struct replacement {
@@ -188,7 +162,7 @@ static int replace(const comm_entry *entry) {
     replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
     if (!one) {
         (void)error_set("out of memory to stay in step with the ranks of communicator '%s'", entry->name);
-        return MPI_REFUSED;
+        return job_fail(entry);
     }
     int code = mpi_get()->ialltoallv(&one->sent, one->zeros, one->zeros, byte, &one->received, one->zeros, one->zeros,
                                      byte, entry->handle, &one->request);
@@ -218,11 +192,12 @@ static int tell(agreement *a) {
     int code = 0;
     a->phase = TELLING;
     a->until = clock_now() + TELL_PATIENCE;
-    a->tellers = calloc((size_t)entry->size, sizeof *a->tellers);
-    if (!a->tellers) { /* the others wait, and cannot be told */
+    a->tellers = calloc((size_t)entry->size, sizeof *a->tellers + 2 * sizeof *a->marks);
+    if (!a->tellers) {
         (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
-        return MPI_REFUSED;
+        return job_fail(entry);
     }
+    a->marks = (bool *)&a->tellers[entry->size];
     a->tellers[entry->rank].other = a->mine;
     for (int i = 0; channel && members && i < entry->size && code == 0; i++) {
         teller *t = &a->tellers[i];
@@ -292,15 +267,15 @@ static void move(agreement *a) {
 
 /* That is under way */
 
-static agreement *agreement_new(comm_entry *entry, const frame *f) {
+static agreement *agreement_new(const frame *f, int lines) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {
         (void)error_set("out of memory for the check of %s", f->shape->mpi_name);
         return NULL;
     }
-    a->entry = entry;
+    a->entry = f->communicator;
     a->sequence = f->sequence;
-    wanted_fill(&a->mine, f, check_mode_get() == CHECK_LINES);
+    wanted_fill(&a->mine, f, lines);
     return a;
 }
 
@@ -332,21 +307,20 @@ static void agreement_free(agreement *a) {
 
 /* Calls that complete */
 
-int agree_now(comm_entry *entry, const frame *f) {
+int agree_now(const frame *f, int lines) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
-    int code = 0;
-    if (entry->size == 1) return 0;
+    agreement *a;
     if (atomic_load(&in_under_way) > 0) { /* which others may wait for meanwhile */
-        agreement *a = agree_start(entry, f, &code);
-        return a ? agree_wait(a) : code != 0 ? code : MPI_REFUSED;
+        int code = agree_start(f, lines, &a);
+        return code == 0 ? agree_wait(a) : code;
     }
-    const wanted_facts facts = wanted_facts_of(f, check_mode_get() == CHECK_LINES);
+    const wanted_facts facts = wanted_facts_of(f, lines);
     words w;
-    code = words_start(entry, wanted_hash(&facts), &w);
+    int code = words_start(f->communicator, wanted_hash(&facts), &w);
     if (code == 0) code = mpi_get()->wait(&w.request, status);
     if (code != 0 || words_agree(&w)) return code;
-    agreement *a = agreement_new(entry, f);
-    if (!a) return MPI_REFUSED;
+    a = agreement_new(f, lines);
+    if (!a) return job_fail(f->communicator);
     a->words = w;
     code = tell(a);
     if (code != 0) settle(a, code);
@@ -356,30 +330,27 @@ int agree_now(comm_entry *entry, const frame *f) {
 
 /* Calls that start */
 
-struct agreement *agree_start(comm_entry *entry, const frame *f, int *code) {
-    agreement *a = agreement_new(entry, f);
-    *code = a ? words_start(entry, wanted_hash(&a->mine.facts), &a->words) : 0;
-    if (a && *code != 0) {
+int agree_start(const frame *f, int lines, agreement **started) {
+    agreement *a = *started = agreement_new(f, lines);
+    if (!a) return MPI_REFUSED;
+    int code = words_start(f->communicator, wanted_hash(&a->mine.facts), &a->words);
+    if (code == 0) {
+        agreement_add(a);
+    } else {
         free(a);
-        return NULL;
+        *started = NULL;
     }
-    if (a) agreement_add(a);
-    return a;
+    return code;
 }
 
-int agree_wait(struct agreement *a) {
-    enum { SPINS = 2000, PAUSE_MILLISECONDS = 1 };
-    for (int looks = 0;; looks++) {
+int agree_wait(agreement *a) {
+    for (int looks = 0, settled = 0; !settled; looks++) {
+        if (looks > 0) clock_between(looks);
         pthread_mutex_lock(&moving);
         for (agreement *any = under_way; any; any = any->next) move(any);
-        int settled = a->phase == SETTLED;
+        settled = a->phase == SETTLED;
         if (settled) agreement_take_out(a);
         pthread_mutex_unlock(&moving);
-        if (settled) break;
-        if (looks < SPINS)
-            (void)sched_yield();
-        else
-            clock_sleep(PAUSE_MILLISECONDS);
     }
     int code = a->code;
     if (code == MPI_REFUSED)
@@ -405,13 +376,4 @@ int agree_end(void) {
     }
     pthread_mutex_unlock(&moving);
     return unknown;
-}
-
-void agree_forget(const comm_entry *entry) {
-    pthread_mutex_lock(&moving);
-    for (agreement *a = under_way, *next; a; a = next) {
-        next = a->next;
-        if (a->entry == entry) agreement_take_out(a);
-    }
-    pthread_mutex_unlock(&moving);
 }

@@ -1,10 +1,10 @@
 #include "check/check.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/feature.h"
 #include "check/agree.h"
 #include "check/message.h"
 #include "check/tally.h"
@@ -14,91 +14,66 @@
  * started. Once it is gone nobody can tell them that it is not theirs; those that have ended never make it. */
 #define AGREE_PATIENCE INT64_C(30000000000)
 
-static void let_go(check_state *s) {
-    agree_forget(s->entry);
-    message_free(s);
-}
-
-void check_start(void (*tell)(const char *sentence)) {
-    message_late_told_to(tell);
-    check_state_freed_by(let_go);
-}
+atomic_int check_mode_now = CHECK_OFF;
 
 int mpixla_check_set(const char *mode, mpixla_handle comm) {
     static const char *const names[] = {
         [CHECK_OFF] = "off", [CHECK_FIRST] = "first", [CHECK_CALLS] = "calls", [CHECK_LINES] = "lines"};
-    for (int i = CHECK_OFF; i <= CHECK_LINES; i++)
-        if (strcmp(mode, names[i]) == 0) {
-            agree_channel_set(comm);
-            check_mode_set((check_mode)i);
-            return 0;
-        }
-    return error_set("the mode of checks is '%s', but must be off, first, calls or lines", mode);
-}
-
-int mpixla_check_join(int64_t comm) {
-    comm_entry *entry = comm_find(comm);
-    check_state *s = entry ? check_state_of(entry) : NULL;
-    int code = s ? message_join(s) : MPI_REFUSED;
-    if (code > 0) return error_set("MPI_Comm_dup or MPI_Alltoall failed on communicator '%s'", entry->name);
-    return code == 0 ? 0 : -1;
+    int i = CHECK_LINES;
+    while (i >= 0 && strcmp(mode, names[i]) != 0) i--;
+    if (i < 0) return error_set("the mode of checks is '%s', but must be off, first, calls or lines", mode);
+    agree_channel_set(comm);
+    if (i >= CHECK_CALLS && message_channel_set(comm)) return -1;
+    atomic_store(&check_mode_now, i);
+    (void)feature_set(FEATURE_CHECKS, i != CHECK_OFF);
+    return 0;
 }
 
 void mpixla_check_end(void) {
-    enum { LOOK_MILLISECONDS = 1 };
     if (check_mode_get() == CHECK_OFF || !mpi_get()) return;
-    const int64_t began = clock_now(), patience = message_patience();
-    for (;;) {
-        int64_t waited = clock_now() - began;
-        int unanswered = check_states_each(message_finish), unknown = agree_end();
-        if (!(unanswered && waited < patience) && !(unknown && waited < AGREE_PATIENCE)) return;
-        clock_sleep(LOOK_MILLISECONDS);
-    }
+    const int64_t until = clock_now() + AGREE_PATIENCE;
+    while (agree_end() > 0 && clock_now() < until) clock_sleep(1);
 }
 
-/* Messages are compared, and for that a communicator of its own is made of each, where all is. */
 static int are_messages_compared(void) {
     return check_mode_get() >= CHECK_CALLS;
 }
 
-static int is_message(const frame *f) {
-    return frame_has(f, ATTRIBUTE_DEST) || frame_has(f, ATTRIBUTE_SOURCE);
+static int receives(const frame *call) {
+    return frame_has(call, ATTRIBUTE_SOURCE) && call->attributes[ATTRIBUTE_SOURCE] != MPIXLA_PROC_NULL;
 }
 
-static int collective_begin(frame *f) {
-    check_state *s = are_messages_compared() ? check_state_of(f->communicator) : NULL;
-    int code = 0;
-    if (are_messages_compared() && !s) return MPI_REFUSED;
-    if (s) message_poll(s);
-    if (f->shape->request == FRAME_STARTS) {
-        if (f->size > 1) f->checks[0] = agree_start(f->communicator, f, &code);
-        return f->size > 1 && !f->checks[0] && code == 0 ? MPI_REFUSED : code;
-    }
-    code = agree_now(f->communicator, f);
-    if (code == 0 && f->size > 1 && tally_is_needed(f)) code = tally_compare(f);
-    return code == 0 && s ? message_join(s) : code;
+static void message_begin(frame *f) {
+    const int nobody = -1;
+    if (frame_has(f, ATTRIBUTE_DEST)) message_announce(f);
+    /* Where the receive fails, MPI may not write its status. One that is a result in a GPU's memory gets a mirror
+     * later, which says the same (transport.c). */
+    if (frame_has(f, ATTRIBUTE_STATUS) && !(f->is_on_gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
 }
 
 int check_begin(frame *f) {
+    const int lines = check_mode_get() == CHECK_LINES;
     if (f->shape->request == FRAME_WAITS) return 0;
-    if (!is_message(f)) return collective_begin(f);
-    check_state *s = check_state_of(f->communicator);
-    return s ? message_begin(s, f) : MPI_REFUSED;
+    if (!frame_is_collective(f)) {
+        if (are_messages_compared()) message_begin(f);
+        return 0;
+    }
+    if (f->size == 1) return 0;
+    if (f->shape->request == FRAME_STARTS) return agree_start(f, lines, &f->agreement);
+    int code = agree_now(f, lines);
+    return code == 0 && tally_is_needed(f) ? tally_compare(f) : code;
 }
 
 int check_wait(const frame *f) {
-    const frame *started = f->started;
-    return !started || is_message(started) || !started->checks[0] ? 0 : agree_wait(started->checks[0]);
+    return f->started && f->started->agreement ? agree_wait(f->started->agreement) : 0;
 }
 
 int check_end(frame *f, int made, int code) {
-    const frame *call = f->shape->request == FRAME_WAITS ? f->started : f;
-    if (!are_messages_compared() || !call || !is_message(call) || (f != call && !f->request)) return code;
-    check_state *s = check_state_of(call->communicator);
-    if (!s) return MPI_REFUSED;
-    if (f == call && (!made || (f->shape->request == FRAME_STARTS && code != 0))) message_forget(s, f);
-    if (!made || f->shape->request == FRAME_STARTS) return code;
+    const frame *call = f;
+    if (f->shape->request == FRAME_WAITS) call = f->request ? f->started : NULL;
+    if (!made || !call || f->shape->request == FRAME_STARTS || !are_messages_compared() || !receives(call)) return code;
     int has_status = frame_has(call, ATTRIBUTE_STATUS);
     int accepts_short = has_status && call->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
-    return message_end(s, call, has_status ? call->status : call->scratch, accepts_short, code);
+    return message_compare(call, has_status ? call->status : call->scratch, accepts_short, code);
 }

@@ -2,8 +2,18 @@
 #ifndef MPIXLA_NATIVE_CHECK_CHECK_H
 #define MPIXLA_NATIVE_CHECK_CHECK_H
 
+#include <stdatomic.h>
+
 #include "call/frame.h"
-#include "check/state.h"
+
+/* How much is compared: nothing; the first collective calls of each communicator, and then ever fewer; all calls; their
+ * lines as well. */
+typedef enum check_mode { CHECK_OFF, CHECK_FIRST, CHECK_CALLS, CHECK_LINES } check_mode;
+enum { CHECK_FIRST_CALLS = 64 };
+extern atomic_int check_mode_now;
+static inline check_mode check_mode_get(void) {
+    return (check_mode)atomic_load_explicit(&check_mode_now, memory_order_relaxed);
+}
 
 /* Whether the call is compared, which all ranks that make it know alike: by its number on the communicator. */
 static inline int check_is_due(const frame *f) {
@@ -23,8 +33,5 @@ int check_wait(const frame *f);
 /* After a call that check_begin let pass, whether it was made, and with its code, which it returns if there is nothing
  * else to say. */
 int check_end(frame *f, int made, int code);
-
-/* `tell` is called with what is wrong with a call that had ended before that was known. Called by mpixla_start. */
-void check_start(void (*tell)(const char *sentence));
 
 #endif

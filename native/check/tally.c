@@ -9,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/scratch.h"
+#include "base/text.h"
 #include "check/wanted.h"
+#include "mpi/job.h"
 
 /* Of all messages from one rank to another. */
 typedef struct tally {
@@ -28,13 +30,24 @@ int tally_is_needed(const frame *f) {
     return f->shape->counts == EXCHANGED_ROWS || frame_has_neighbours(f);
 }
 
+/* What is more than an array can have is as good as the most: the call itself refuses it. */
+static int64_t sum(int64_t a, int64_t b) {
+    int64_t all;
+    return __builtin_add_overflow(a, b, &all) ? INT64_MAX : all;
+}
+
+static int64_t product(int64_t a, int64_t b) {
+    int64_t all;
+    return __builtin_mul_overflow(a, b, &all) ? INT64_MAX : all;
+}
+
 /* Messages between two ranks meet by their tags, and those of one tag in their order: so the number tells both, and
  * not in which order messages of different tags are. */
 static void count(const frame *f, tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
     if (peer < 0 || peer >= f->size) return;
     tally *t = &all[peer];
     t->messages++;
-    t->items += items;
+    t->items = sum(t->items, items);
     t->number += wanted_mix(wanted_mix((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
 }
 
@@ -59,10 +72,10 @@ static int64_t border_bytes(const frame *f, int64_t dimension) {
         const ffi_buffer *array = f->operands->buffers[i];
         const dtype_entry *dtype = dtype_find(array->dtype);
         if (at >= axes->size || axes->items[at] < 0 || axes->items[at] >= array->rank || !dtype) return -1;
-        int64_t line = dtype->row->itemsize * width->items[dimension];
+        int64_t line = product(dtype->row->itemsize, width->items[dimension]);
         for (int64_t axis = 0; axis < array->rank; axis++)
-            if (axis != axes->items[at]) line *= array->dims[axis];
-        bytes += line;
+            if (axis != axes->items[at]) line = product(line, array->dims[axis]);
+        bytes = sum(bytes, line);
         at += width->size;
     }
     return bytes;
@@ -106,41 +119,37 @@ static void amount(char *text, size_t bytes, const frame *f, const tally *t) {
 
 static void report(const frame *f, const finding *all, char *text, size_t bytes) {
     enum { SHOWN = 4 };
-    size_t used = 0;
+    static const char unknown[] = "an unknown line";
     int shown = 0;
-    int length = snprintf(text, bytes,
-                          "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on what goes between them "
-                          "in their collective call number %lld:",
-                          mpi_get()->world_rank, f->communicator->name, (long long)f->sequence + 1);
-    if (length > 0) used = (size_t)length;
+    size_t used = text_add(text, bytes, 0,
+                           "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on what goes between them "
+                           "in their collective call number %lld:",
+                           mpi_get()->world_rank, f->communicator->name, (long long)f->sequence + 1);
     for (int i = 0; i < f->size; i++) {
-        const finding *one = &all[i];
+        const finding *one = &all[i], *sender = &all[one->from];
         char sent[64], expected[64];
-        if (!one->found || used >= bytes || ++shown > SHOWN) continue;
+        if (!one->found || ++shown > SHOWN) continue;
         amount(sent, sizeof sent, f, &one->sent);
         amount(expected, sizeof expected, f, &one->expected);
-        length = snprintf(text + used, bytes - used,
-                          "\n  rank %d sends rank %d %s, at %s\n  rank %d expects %s from rank %d, at %s", one->from, i,
-                          sent, all[one->from].line[0] ? all[one->from].line : "an unknown line", i, expected,
-                          one->from, one->line[0] ? one->line : "an unknown line");
-        if (length > 0) used += (size_t)length;
+        used =
+            text_add(text, bytes, used, "\n  rank %d sends rank %d %s, at %s\n  rank %d expects %s from rank %d, at %s",
+                     one->from, i, sent, sender->line[0] ? sender->line : unknown, i, expected, one->from,
+                     one->line[0] ? one->line : unknown);
     }
-    if (used < bytes)
-        (void)snprintf(text + used, bytes - used,
-                       "%s\nWhat one rank sends to another, the other must expect%s. No rank has made this call.",
-                       shown > SHOWN ? "\n  and more" : "",
-                       frame_has(f, ATTRIBUTE_WIDTH)
-                           ? ": blocks of neighbours may differ in size only along the axis between them"
-                           : "");
+    (void)text_add(
+        text, bytes, used, "%s\nWhat one rank sends to another, the other must expect%s. No rank has made this call.",
+        shown > SHOWN ? "\n  and more" : "",
+        frame_has(f, ATTRIBUTE_WIDTH) ? ": blocks of neighbours may differ in size only along the axis between them"
+                                      : "");
 }
 
 static int tell(const frame *f, const finding *mine) {
-    finding *all = malloc((size_t)f->size * sizeof *all);
+    finding *all = calloc((size_t)f->size, sizeof *all);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     int64_t bytes = (int64_t)sizeof *mine;
-    if (!all) { /* the others wait, and cannot be told */
+    if (!all) {
         (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", f->communicator->name);
-        return MPI_REFUSED;
+        return job_fail(f->communicator);
     }
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->communicator->handle);
     if (code == 0) {
@@ -162,7 +171,7 @@ int tally_compare(const frame *f) {
     const comm_entry *entry = f->communicator;
     size_t size = (size_t)f->size;
     tally *all = scratch_get(SCRATCH_TALLIES, 3 * size * sizeof *all);
-    if (!all) return MPI_REFUSED;
+    if (!all) return job_fail(entry);
     memset(all, 0, 3 * size * sizeof *all);
     tally *sent = all, *expected = all + size, *coming = all + 2 * size;
     count_all(f, sent, expected);

@@ -232,7 +232,3 @@ int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
 int comm_private(comm_entry *entry, mpixla_handle *private) {
     return comm_derive(entry, COMM_PRIVATE, private);
 }
-
-int comm_checking(comm_entry *entry, mpixla_handle *checking) {
-    return comm_derive(entry, COMM_CHECKING, checking);
-}

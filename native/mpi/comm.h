@@ -9,13 +9,12 @@
 
 enum { COMM_NAME_BYTES = 64 };
 
-/* Communicators that the library makes of another: see comm_reversed, comm_private and comm_checking. */
-enum { COMM_REVERSED, COMM_PRIVATE, COMM_CHECKING, COMM_DERIVED };
+/* Communicators that the library makes of another: see comm_reversed and comm_private. */
+enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
 
 /* What other files keep for a communicator: each has a slot of its own, which is NULL at first. */
 typedef enum comm_slot {
     COMM_SLOT_END,    /* of MPI_COMM_SELF: what is to be done when MPI_Finalize begins (watch/deadline.c) */
-    COMM_SLOT_CHECKS, /* of checked mode (check/state.h) */
     COMM_SLOT_PLAN,   /* of the transports for GPUs (transport/plan.h) */
     COMM_SLOT_LOSS,   /* the program has heard that a process of it died (watch/failure.h) */
     COMM_SLOT_TRACED, /* the timeline in which watch/trace.c has described it */
@@ -94,8 +93,5 @@ int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
 
 /* A duplicate, on which the library's messages do not meet those of the program: made and freed in the same way. */
 int comm_private(comm_entry *entry, mpixla_handle *private);
-
-/* Another one, for the messages of checked mode. */
-int comm_checking(comm_entry *entry, mpixla_handle *checking);
 
 #endif

@@ -166,7 +166,8 @@ __attribute__((format(printf, 4, 5))) static int called(const char *function, co
 static int received(int code, void *buffer, int64_t items, int source, void *status) {
     pthread_mutex_lock(&recording);
     int64_t arrived = fake.arrives_whole ? items : fake.arrived;
-    fake_status s = {.source = source, .elements = source == FAKE_PROC_NULL ? 0 : arrived};
+    fake_status s = {.source = source == FAKE_ANY_SOURCE ? fake.sender : source,
+                     .elements = source == FAKE_PROC_NULL ? 0 : arrived};
     if (code == 0 && source != FAKE_PROC_NULL && fake.arrived_bytes > 0) memset(buffer, 0x7f, fake.arrived_bytes);
     fake.status = status;
     memcpy(status, &s, sizeof s);
@@ -384,10 +385,11 @@ int MPI_Barrier(HANDLE comm) {
 }
 
 int MPI_Iprobe(int source, int tag, HANDLE comm, int *there, void *status) {
-    (void)source, (void)tag, (void)comm, (void)status;
+    const fake_status s = {.source = source, .tag = tag, .elements = fake.arrived};
     fake.calls++;
     fake.probes++;
-    *there = 0;
+    *there = fake.is_there && fake.is_there(source, tag, number(comm));
+    if (*there) memcpy(status, &s, sizeof s);
     return fake_result("MPI_Iprobe");
 }
 

@@ -48,8 +48,11 @@ typedef struct fake_mpi {
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
     int64_t missing;        /* items that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
-    atomic_int done;        /* whether MPI_Test finds a request completed */
-    int arrives_whole;      /* messages that are received have as many elements as there is room for, not `arrived` */
+    /* Whether MPI_Iprobe finds a message, of `arrived` elements; NULL: it finds none. */
+    int (*is_there)(int source, int tag, int comm);
+    int sender;        /* the source of what is received from any */
+    atomic_int done;   /* whether MPI_Test finds a request completed */
+    int arrives_whole; /* messages that are received have as many elements as there is room for, not `arrived` */
     /* If not NULL, is given all memory that a call may read or write, and again when a request is waited for.
      */
     void (*touches)(void *memory, int64_t bytes, int is_received);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "check.h"
 #include "mpixla.h"
 
@@ -62,10 +63,34 @@ static void is_text_that_python_can_have(void) {
     }
 }
 
+static void ranks_in_words(void) {
+    static const struct {
+        const char *chosen, *words;
+    } cases[] = {
+        {"", ""},
+        {"...", ""},
+        {"x", "0"},
+        {"xx", "0 and 1"},
+        {"xxx", "0 to 2"},
+        {"x.x..xxxxx.", "0, 2 and 5 to 9"},
+        {".xx.x", "1, 2 and 4"},
+        {"x.x.x.x.x.x.x.x.x.x.x.x.xx.x", "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22 and 3 more"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bool chosen[32];
+        char text[128] = "";
+        int64_t n = 0;
+        for (; cases[i].chosen[n]; n++) chosen[n] = cases[i].chosen[n] == 'x';
+        CHECK_INT(text_add_ranks(text, sizeof text, 0, chosen, n), strlen(cases[i].words));
+        CHECK_STR(text, cases[i].words);
+    }
+}
+
 int main(void) {
     words_the_failure();
     cuts_a_long_sentence();
     is_one_for_each_thread();
     is_text_that_python_can_have();
+    ranks_in_words();
     return check_failures();
 }

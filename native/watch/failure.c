@@ -92,12 +92,6 @@ void failure_note(const char *sentence, comm_entry *lost) {
     pthread_mutex_unlock(&table);
 }
 
-void failure_keep(const char *sentence) {
-    pthread_mutex_lock(&table);
-    keep(sentence, NULL);
-    pthread_mutex_unlock(&table);
-}
-
 static int64_t tell_locked(int again) {
     int64_t count = forgotten;
     for (failure *f = unseen; f; f = f->next, count++) {

@@ -14,9 +14,6 @@
  * lasts and fails every call after it: as soon as one such failure is seen, all are, those to come too. */
 void failure_note(const char *sentence, comm_entry *lost);
 
-/* A call that had ended well turns out to have failed: nobody will hear of it, whichever thread this is. */
-void failure_keep(const char *sentence);
-
 /* Writes on standard error those that are not there yet: while there are any, FEATURE_UNTOLD is on (base/feature.h). */
 void failure_tell(void);
 

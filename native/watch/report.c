@@ -8,17 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "mpixla.h"
 
 /* A report of a thousand ranks has as many lines as one of some dozens: these are the most of each. */
-enum {
-    LINES_TOLD = 16,
-    PYTHON_LINES_TOLD = 24,
-    RANGES_TOLD = 12,
-    ABSENCES_TOLD = 16,
-    STEPS_TOLD = 12,
-    RANKS_TOLD = 32
-};
+enum { LINES_TOLD = 16, PYTHON_LINES_TOLD = 24, ABSENCES_TOLD = 16, STEPS_TOLD = 12, RANKS_TOLD = 32 };
 
 /* How a rank stands to a call that takes it. */
 typedef enum standing { COMES, PASSED, DIFFERS, MISSING } standing;
@@ -190,22 +184,9 @@ static int64_t count_chosen(const writer *w, const bool *chosen) {
 
 /* "0, 2 and 5 to 9" */
 static void write_ranks(const writer *w, const bool *chosen) {
-    int64_t n = w->n, left = count_chosen(w, chosen);
-    for (int64_t i = 0, ranges = 0; i < n && left > 0; i++) {
-        if (!chosen[i]) continue;
-        if (ranges == RANGES_TOLD) {
-            fprintf(w->to, " and %lld more", (long long)left);
-            return;
-        }
-        int64_t end = i;
-        while (end + 1 < n && chosen[end + 1]) end++;
-        if (end == i + 1) end = i; /* two are named one by one */
-        left -= end - i + 1;
-        fprintf(w->to, "%s%lld", ranges == 0 ? "" : left > 0 ? ", " : " and ", (long long)i);
-        if (end > i) fprintf(w->to, " to %lld", (long long)end);
-        ranges++;
-        i = end;
-    }
+    char text[TEXT_RANGES * 64] = "";
+    (void)text_add_ranks(text, sizeof text, 0, chosen, w->n);
+    fputs(text, w->to);
 }
 
 /* Text of several lines, each after this. */

@@ -5,10 +5,10 @@ import os
 import numpy as np
 
 from . import native, settings
-from .comm import channel_of_reports, comm_of, get_default_comm
+from .comm import channel_of_reports, get_default_comm
 from .mpi import MPI
 
-# What the environment may say, and how the C library calls it (native/check/state.h).
+# What the environment may say, and how the C library calls it (native/check/check.h).
 _MODES = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")
 _MODES |= {"lines": "lines", "calls": "calls"}
 
@@ -41,6 +41,3 @@ def install() -> None:
     if mode == "off":
         return
     native.check(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
-    if mode in ("calls", "lines"):
-        for comm in (get_default_comm(), MPI.COMM_WORLD):
-            native.check(native.lib.mpixla_check_join(comm_of(comm).id))

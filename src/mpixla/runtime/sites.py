@@ -28,7 +28,7 @@ from .private_jax import exclude_from_user_frames, frames_of, is_user_file
 # program of its own.
 of_eager_calls = settings.reports
 _OF_THREAD = -1  # as include/mpixla.h has it
-_FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/state.h
+_FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/check.h
 
 exclude_from_user_frames(str(Path(__file__).parents[1]) + os.sep)
 
