@@ -186,7 +186,7 @@ static void tells_of_short_messages(void) {
     CHECK_STR(call_run(&c), "");
 }
 
-/* What the attributes say is checked when the call is read (test_neighbours.c). */
+/* What the attributes say is checked when the call is read (test_frame_neighbours.c). */
 static void refuses(void) {
     int before = fake->calls;
     call_make(&c, "exchange", FIXTURE_RANK0, 0);

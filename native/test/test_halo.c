@@ -171,7 +171,7 @@ static void uses_large_counts(void) {
     mpixla_count_limit_set(before);
 }
 
-/* What the attributes say is checked when the call is read (test_neighbours.c). */
+/* What the attributes say is checked when the call is read (test_frame_neighbours.c). */
 static void refuses(void) {
     static const int64_t wide[] = {2, 1};
     int first_calls = fake->calls;
@@ -213,10 +213,10 @@ static void tells_of_errors_of_mpi(void) {
         int spared;
         const char *where;
     } rows[] = {
-        {"MPI_Irecv", 1, ", in source slot 1 <- 3 with tag 0 and 3 items, on rank 0 of 4 of"},
-        {"MPI_Isend", 0, ", in destination slot 1 -> 3 with tag 1 and 3 items, on rank 0 of 4 of"},
-        {"MPI_Wait", 1, ", in source slot 1 <- 3 with tag 0 and 3 items, on rank 0 of 4 of"},
-        {"MPI_Get_elements_x", 0, ", in source slot 0 <- 1 with tag 1 and 3 items, on rank 0 of 4 of"},
+        {"MPI_Irecv", 1, ", in source slot 1 <- 3 with tag 0 and 3 items)"},
+        {"MPI_Isend", 0, ", in destination slot 1 -> 3 with tag 1 and 3 items)"},
+        {"MPI_Wait", 1, ", in source slot 1 <- 3 with tag 0 and 3 items)"},
+        {"MPI_Get_elements_x", 0, ", in source slot 0 <- 1 with tag 1 and 3 items)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char start[80];
@@ -225,7 +225,9 @@ static void tells_of_errors_of_mpi(void) {
         fake->spared = rows[i].spared;
         snprintf(start, sizeof start, "r0 | %s returned error code 6: ", rows[i].function);
         CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);
-        CHECK_IN(c.message, "(MPI_Isend of the halos of blocks with 15 items of int32, in ");
+        CHECK_IN(
+            c.message,
+            "(MPI_Isend of the halos of blocks with 15 items of int32, on rank 0 of 4 of communicator 'rank0', in ");
         CHECK_IN(c.message, rows[i].where);
         CHECK(fake->posted >= 2);
         for (int m = 0; m < fake->posted; m++) CHECK_INT(fake->messages[m].waited, 1);
