@@ -98,8 +98,8 @@ int nccl_allgather(frame *f) {
 
 /* Messages */
 
-/* Of rank i, in a buffer that has a part for each rank. */
-static int64_t part_of(const frame *f, int slot, int i) {
+/* Of rank i's part, in a buffer that has one for each rank. */
+static int64_t items_of_part(const frame *f, int slot, int i) {
     return frame_has_rows(f) ? frame_rows(f, slot)[i] * f->row_items : f->n;
 }
 
@@ -114,8 +114,8 @@ int nccl_parts(frame *f) {
     for (int i = 0; i < f->size; i++) {
         message sent = {.is_sent = 1, .peer = i, .slot = i, .data = f->send.data, .dtype = f->send.dtype};
         message received = {.peer = i, .slot = i, .data = f->recv.data, .dtype = f->recv.dtype};
-        sent.items = gathers ? f->send.count : part_of(f, PARTS_SENT, i);
-        received.items = scatters ? f->recv.count : part_of(f, PARTS_RECEIVED, i);
+        sent.items = gathers ? f->send.count : items_of_part(f, PARTS_SENT, i);
+        received.items = scatters ? f->recv.count : items_of_part(f, PARTS_RECEIVED, i);
         if (!has_root || (gathers ? i == f->root : f->on_root)) {
             if (!gathers) sent.data = frame_item(&f->send, from);
             messages_add(&m, sent);
