@@ -10,8 +10,8 @@
 /* What a row's handlers do. */
 typedef struct life_operation {
     frame_shape row;
-    int (*run)(frame *f);                /* returns MPI's code, or what mpi.h has beside it */
-    int (*through_nccl)(const frame *f); /* likewise; NULL: it takes another transport */
+    int (*run)(frame *f);          /* returns MPI's code, or what mpi.h has beside it */
+    int (*through_nccl)(frame *f); /* likewise; NULL: it takes another transport */
 } life_operation;
 
 /* A call with the host's memory, or a GPU's. NULL, or an error, which is XLA's then. */

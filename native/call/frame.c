@@ -310,7 +310,8 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
         if (buffer_read(&in, f, "send buffer", operand) || buffer_read(&out, f, "receive buffer", result)) return -1;
         if (shapes_differ(operand, result))
             return error_set("operand %lld of %s differs from its result in type or shape", (long long)i, op);
-        items += out.count;
+        if (__builtin_add_overflow(items, out.count, &items))
+            return error_set("%s was called with more items in all than a 64-bit integer holds", op);
         if (pairs > 0) continue;
         f->send = in;
         f->recv = out;
@@ -566,7 +567,10 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     if (attributes_read(f, &call->attrs) || (f->at_run_time && values_take(&v, &operands, gpu, shape->mpi_name)) ||
         attributes_resolve(f, mpi, &v))
         return -1;
-    if (shape->counts == MANY) return pairs_read(f, &call->args, &call->rets);
+    if (shape->counts == MANY) {
+        if (pairs_read(f, &call->args, &call->rets)) return -1;
+        return frame_has_neighbours(f) ? frame_check_neighbours(f) : 0;
+    }
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer status = {0}; /* as a result */
@@ -579,7 +583,9 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     if (buffers_read(f, &operands, "operand", in, taken) || buffers_read(f, &call->rets, "result", out, given) ||
         (gives_status && status_take(f, mpi, &status)) || (shape->request == FRAME_STARTS && started_read(f)) ||
         (f->id.dtype && id_check(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
-        (frame_has_rows(f) && rows_check(f)) || (f->at_run_time && frame_has(f, ATTRIBUTE_BACK) && slots_check(f, &v)))
+        (frame_has_rows(f) && rows_check(f)) ||
+        (f->at_run_time && frame_has(f, ATTRIBUTE_BACK) && slots_check(f, &v)) ||
+        (frame_has_neighbours(f) && frame_check_neighbours(f)))
         return -1;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place

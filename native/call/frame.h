@@ -30,8 +30,9 @@ typedef struct frame_array {
 /* Which of a call's messages failed, and in which function of MPI. */
 typedef struct frame_fault {
     const char *function; /* NULL: the call's own, or none failed */
-    int sending;
-    int64_t slot; /* negative: no message, but what comes before them */
+    int is_sent;          /* by this rank; else it was to receive the message */
+    int64_t slot;         /* of the message; negative: no message failed, but what comes before them */
+    int64_t peer, tag, items;
 } frame_fault;
 
 /* `facts` are what the call is. All else is what making it takes, private to the thread that makes it. */
@@ -111,6 +112,19 @@ void facts_read(frame *f);
 
 /* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
 int64_t frame_next(const ffi_buffers *given, int64_t i);
+
+/* The bytes of a buffer of a frame that was read. */
+int64_t frame_bytes(const ffi_buffer *buffer);
+
+/* The address of an item; NULL where the buffer has no memory, because it has no items. */
+static inline void *frame_item(const frame_buffer *b, int64_t item) {
+    return b->data ? (char *)b->data + item * b->dtype->row->itemsize : NULL;
+}
+
+/* The part of frame_read that is about neighbours (frame_neighbours.c): whether the counts and offsets of an exchange,
+ * or the widths and axes of halos, go together, and fit the communicator and the buffers. From then on they can be
+ * added up, and multiplied by the bytes of an item, without overflow. 0, or -1 with error_set. */
+int frame_check_neighbours(const frame *f);
 
 /* What call_describe says with details of the call and of what it waits for, and what only the thread that makes it
  * knows: which of its messages failed, and the rows of each rank. */

@@ -4,46 +4,35 @@
 #include "base/text.h"
 #include "call/frame.h"
 
-/* A product of numbers that nobody has checked yet; 0 where there is none. */
-static int64_t product(int64_t a, int64_t b) {
-    int64_t result = 0;
-    return a < 0 || b < 0 || __builtin_mul_overflow(a, b, &result) ? 0 : result;
-}
-
 /* What a halo exchange sends of one array, which is not all of it: the lines along its borders. `axes` has as many
  * items as the dimensions have. */
 static uint64_t bytes_of_border(const frame *f, const ffi_buffer *b, const int64_t *axes) {
-    const dtype_entry *dtype = dtype_find(b->dtype);
-    const topology_slots *s = f->dests;
-    int64_t items = 1;
+    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
+    const int64_t *neighbours = f->dests->ranks;
     uint64_t bytes = 0;
-    for (int64_t i = 0; i < b->rank; i++) items = product(items, b->dims[i]);
-    for (int64_t i = 0; i < f->arrays[ATTRIBUTE_WIDTH].size && 2 * i < s->number; i++) {
-        if (!dtype || items == 0 || axes[i] < 0 || axes[i] >= b->rank) continue;
-        int neighbours = (s->ranks[2 * i] != MPIXLA_PROC_NULL) + (s->ranks[2 * i + 1] != MPIXLA_PROC_NULL);
-        int64_t line = product(items / b->dims[axes[i]], dtype->row->itemsize);
-        bytes += (uint64_t)product(product(line, f->arrays[ATTRIBUTE_WIDTH].items[i]), neighbours);
+    for (int64_t i = 0; i < width->size; i++, neighbours += 2) {
+        int number = (neighbours[0] != MPIXLA_PROC_NULL) + (neighbours[1] != MPIXLA_PROC_NULL);
+        if (width->items[i] > 0) bytes += (uint64_t)(frame_bytes(b) / b->dims[axes[i]] * width->items[i] * number);
     }
     return bytes;
 }
 
 static int64_t bytes_of_borders(const frame *f) {
     const ffi_buffers *arrays = f->results;
-    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, at = 0;
-    const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
+    const int64_t *axes = f->arrays[ATTRIBUTE_AXES].items;
     uint64_t bytes = 0;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size && at + dimensions <= axes->size;
-         i = frame_next(arrays, i + 1), at += dimensions)
-        bytes += bytes_of_border(f, arrays->buffers[i], axes->items + at);
+    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1)) {
+        bytes += bytes_of_border(f, arrays->buffers[i], axes);
+        axes += f->arrays[ATTRIBUTE_WIDTH].size;
+    }
     return bytes <= INT64_MAX ? (int64_t)bytes : 0;
 }
 
 /* Items that go to neighbours, or come from them. */
 static int64_t items_of_neighbours(const frame *f, const topology_slots *slots, int attribute) {
-    const frame_array *counts = &f->arrays[attribute];
     int64_t items = 0;
-    for (int64_t i = 0; i < slots->number && i < counts->size; i++)
-        if (slots->ranks[i] != MPIXLA_PROC_NULL && __builtin_add_overflow(items, counts->items[i], &items)) return 0;
+    for (int64_t i = 0; i < slots->number; i++)
+        if (slots->ranks[i] != MPIXLA_PROC_NULL) items += f->arrays[attribute].items[i];
     return items;
 }
 
@@ -87,14 +76,10 @@ void facts_read(frame *f) {
 
 /* Words */
 
-static size_t add_fault(const frame *f, char *text, size_t bytes, size_t used) {
-    int sending = f->fault.sending;
-    const topology_slots *slots = sending ? f->dests : f->sources;
-    int64_t i = f->fault.slot;
+static size_t add_fault(const frame_fault *fault, char *text, size_t bytes, size_t used) {
     return text_add(text, bytes, used, ", in %s slot %lld %s %lld with tag %lld and %lld items",
-                    sending ? "destination" : "source", (long long)i, sending ? "->" : "<-", (long long)slots->ranks[i],
-                    (long long)slots->tags[i],
-                    (long long)f->arrays[sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS].items[i]);
+                    fault->is_sent ? "destination" : "source", (long long)fault->slot, fault->is_sent ? "->" : "<-",
+                    (long long)fault->peer, (long long)fault->tag, (long long)fault->items);
 }
 
 static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
@@ -123,6 +108,6 @@ static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
 
 void frame_describe(const frame *f, char *text, size_t bytes) {
     size_t used = call_describe(&f->facts, f->started ? &f->started->facts : NULL, 1, text, bytes);
-    if (f->fault.function && f->fault.slot >= 0) used = add_fault(f, text, bytes, used);
+    if (f->fault.function && f->fault.slot >= 0) used = add_fault(&f->fault, text, bytes, used);
     if (frame_has_rows(f)) (void)add_parts(f, text, bytes, used);
 }

@@ -21,7 +21,8 @@ typedef struct queue {
 static queue unused[POOL_KINDS][SIZE_CLASSES];
 static pthread_mutex_t pool = PTHREAD_MUTEX_INITIALIZER;
 
-static const char *const kind_names[POOL_KINDS] = {"pinned memory of the host", "memory of the GPU"};
+static const char *const kind_names[POOL_KINDS] = {
+    [POOL_PINNED] = "pinned memory of the host", [POOL_DEVICE] = "memory of the GPU", [POOL_HOST] = "memory"};
 
 static int class_of(int64_t bytes) {
     int size_class = SMALLEST_CLASS;
@@ -29,13 +30,17 @@ static int class_of(int64_t bytes) {
     return size_class;
 }
 
+static int number_of(const device *d) {
+    return d ? d->number : 0;
+}
+
 /* Takes the oldest block of this device out of its queue, if its stream is done with it, or is to be waited for. */
 static pool_block *take(const device *d, pool_kind kind, int size_class, int *waits) {
     queue *q = &unused[kind][size_class];
     pool_block *b = NULL, **at = &q->first;
     pthread_mutex_lock(&pool);
-    while (*at && (*at)->device != d->number) at = &(*at)->next;
-    *waits = *at && d->driver->event_query((*at)->released) != 0;
+    while (*at && (*at)->device != number_of(d)) at = &(*at)->next;
+    *waits = d && *at && d->driver->event_query((*at)->released) != 0;
     if (*at && (!*waits || q->length >= MOST_WAITING)) {
         b = *at;
         *at = b->next;
@@ -46,10 +51,21 @@ static pool_block *take(const device *d, pool_kind kind, int size_class, int *wa
     return b;
 }
 
-static void block_free(const driver *d, pool_block *b) {
-    if (b->released) (void)d->event_destroy(b->released);
-    if (b->data) (void)(b->kind == POOL_PINNED ? d->host_free(b->data) : d->device_free(b->data));
+static void block_free(const device *d, pool_block *b) {
+    if (b->released) (void)d->driver->event_destroy(b->released);
+    if (b->kind == POOL_HOST)
+        free(b->data);
+    else if (b->data)
+        (void)(b->kind == POOL_PINNED ? d->driver->host_free(b->data) : d->driver->device_free(b->data));
     free(b);
+}
+
+/* 0, or -1 with error_set. */
+static int memory_get(const device *d, pool_kind kind, size_t bytes, void **data) {
+    if (kind == POOL_PINNED) return DRIVER_CALL(d->driver, host_alloc, data, bytes, DRIVER_HOST_PORTABLE);
+    if (kind == POOL_DEVICE) return DRIVER_CALL(d->driver, device_alloc, data, bytes);
+    *data = malloc(bytes);
+    return *data ? 0 : error_set("malloc returned NULL");
 }
 
 static pool_block *block_make(const device *d, pool_kind kind, int size_class) {
@@ -57,20 +73,19 @@ static pool_block *block_make(const device *d, pool_kind kind, int size_class) {
     size_t bytes = (size_t)1 << size_class;
     void *data = NULL;
     if (!b) {
-        (void)error_set("out of memory for a block of a GPU's memory");
+        (void)error_set("out of memory for a block of memory for a call");
         return NULL;
     }
-    *b = (pool_block){.kind = kind, .size_class = size_class, .device = d->number};
-    int code = kind == POOL_PINNED ? DRIVER_CALL(d->driver, host_alloc, &data, bytes, DRIVER_HOST_PORTABLE)
-                                   : DRIVER_CALL(d->driver, device_alloc, &data, bytes);
-    if (code != 0) {
+    *b = (pool_block){.kind = kind, .size_class = size_class, .device = number_of(d)};
+    int failed = memory_get(d, kind, bytes, &data);
+    if (failed) {
         char why[ERROR_BYTES / 2];
         snprintf(why, sizeof why, "%s", error_get());
         (void)error_set("there are no %zu bytes of %s for a call: %s", bytes, kind_names[kind], why);
     }
     b->data = data;
-    if (code != 0 || DRIVER_CALL(d->driver, event_create, &b->released, DRIVER_EVENT_NO_TIMING)) {
-        block_free(d->driver, b);
+    if (failed || (d && DRIVER_CALL(d->driver, event_create, &b->released, DRIVER_EVENT_NO_TIMING))) {
+        block_free(d, b);
         return NULL;
     }
     return b;
@@ -82,17 +97,17 @@ pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     pool_block *b = take(d, kind, size_class, &waits);
     if (!b) return block_make(d, kind, size_class);
     if (!waits || device_wait_for(d, b->released) == 0) return b;
-    block_free(d->driver, b);
+    block_free(d, b);
     return NULL;
 }
 
 /* What cannot be recorded, or is too large to keep, is waited for, and freed. */
 void pool_give_back(const device *d, pool_block *b) {
     if (!b) return;
-    int is_recorded = d->driver->event_record(b->released, d->stream) == 0;
+    int is_recorded = !d || d->driver->event_record(b->released, d->stream) == 0;
     if (!is_recorded || b->size_class > KEPT_CLASS) {
-        (void)d->driver->stream_synchronize(d->stream);
-        block_free(d->driver, b);
+        if (d) (void)d->driver->stream_synchronize(d->stream);
+        block_free(d, b);
         return;
     }
     queue *q = &unused[b->kind][b->size_class];

@@ -72,8 +72,9 @@ int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT
 }
 
 /* Through memcpy, as a message is not aligned for its items. */
+typedef void pieces_adder(pieces p, const char *message);
 #define ADDER(type)                                                       \
-    static int add_##type(pieces p, const char *message) {                \
+    static void add_##type(pieces p, const char *message) {               \
         for (int64_t i = 0; i < p.number; i++, message += p.size)         \
             for (int64_t j = 0; j < p.size; j += (int64_t)sizeof(type)) { \
                 type sum, more;                                           \
@@ -82,7 +83,6 @@ int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT
                 sum = (type)(sum + more);                                 \
                 memcpy(p.first + i * p.distance + j, &sum, sizeof sum);   \
             }                                                             \
-        return 0;                                                         \
     }
 ADDER(uint8_t)
 ADDER(uint16_t)
@@ -91,27 +91,35 @@ ADDER(uint64_t)
 ADDER(float)
 ADDER(double)
 
-static int add(pieces p, const char *message) {
-    const mpixla_dtype_row *row = p.dtype->row;
-    int64_t size = row->itemsize;
-    if (strcmp(row->kind, "integer") == 0) { /* signed ones too: the sums wrap */
-        if (size == 1) return add_uint8_t(p, message);
-        if (size == 2) return add_uint16_t(p, message);
-        if (size == 4) return add_uint32_t(p, message);
-        if (size == 8) return add_uint64_t(p, message);
-    }
-    if (strcmp(row->kind, "complex") == 0) size /= 2;
-    if (size == sizeof(float)) return add_float(p, message);
-    if (size == sizeof(double)) return add_double(p, message);
-    return error_set("the transpose of a halo exchange cannot add items of type %s", row->name);
+/* NULL for types that are not added. Integers with a sign are added as those without: the sums wrap. */
+static pieces_adder *adder_of(const dtype_entry *dtype) {
+    int64_t size = dtype->row->itemsize;
+    if (strcmp(dtype->row->kind, "integer") == 0)
+        return size == 1   ? add_uint8_t
+               : size == 2 ? add_uint16_t
+               : size == 4 ? add_uint32_t
+               : size == 8 ? add_uint64_t
+                           : NULL;
+    if (strcmp(dtype->row->kind, "complex") == 0) size /= 2;
+    return size == sizeof(float) ? add_float : size == sizeof(double) ? add_double : NULL;
+}
+
+int pieces_check_adding(const dtype_entry *dtype) {
+    if (adder_of(dtype)) return 0;
+    return error_set("the transpose of a halo exchange cannot add items of type %s", dtype->row->name);
 }
 
 /* A GPU's pieces are added to on the host: without a compiler for GPUs there is no function to do it there. */
 int pieces_add(const pieces_place *place, pieces p, char *message) {
+    pieces_adder *add = adder_of(p.dtype);
+    if (!place->device) {
+        add(p, message);
+        return 0;
+    }
     pieces here = p;
-    if (!place->device) return add(p, message);
     here.first = message + place->room;
     here.distance = p.size;
-    if (pieces_pack(place, p, here.first) || device_wait(place->device) || add(here, message)) return -1;
+    if (pieces_pack(place, p, here.first) || device_wait(place->device)) return -1;
+    add(here, message);
     return pieces_unpack(place, p, here.first);
 }

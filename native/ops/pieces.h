@@ -29,7 +29,10 @@ typedef struct pieces_place {
 typedef int pieces_action(const pieces_place *place, pieces p, char *message);
 pieces_action pieces_pack;   /* writes the message */
 pieces_action pieces_unpack; /* reads it */
-pieces_action pieces_add;    /* adds it, which is on the host, to the pieces */
-pieces_action pieces_clear;  /* makes the pieces zeros; there is no message */
+pieces_action pieces_add;   /* adds it, which is on the host, to the pieces; of a type that pieces_check_adding takes */
+pieces_action pieces_clear; /* makes the pieces zeros; there is no message */
+
+/* Whether items of the type can be added: 0, or -1 with error_set. */
+int pieces_check_adding(const dtype_entry *dtype);
 
 #endif

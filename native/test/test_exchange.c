@@ -1,5 +1,7 @@
 #include <limits.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "call.h"
 #include "check.h"
@@ -184,40 +186,13 @@ static void tells_of_short_messages(void) {
     CHECK_STR(call_run(&c), "");
 }
 
+/* What the attributes say is checked when the call is read (test_frame_neighbours.c). */
 static void refuses(void) {
-    static const struct {
-        const char *list;
-        int64_t items[3];
-        size_t size;
-        const char *sentence;
-    } rows[] = {
-        {"sendcounts",
-         {1},
-         1,
-         "an exchange has 1 counts for its destinations, but rank 0 of communicator 'rank0' has 2"},
-        {"recvcounts",
-         {1, 1, 1},
-         3,
-         "an exchange has 3 counts for its sources, but rank 0 of communicator 'rank0' has 2"},
-        {"sendoffsets", {0}, 1, "an exchange has 1 offsets for its destinations, but rank 0 of"},
-        {"sendcounts", {1, 3}, 2, "destination 1 of an exchange has 3 items from item 1 on, but the buffer has 3"},
-        {"sendcounts", {-1, 1}, 2, "destination 0 of an exchange has -1 items from item 0 on"},
-        {"sendoffsets", {-1, 1}, 2, "destination 0 of an exchange has 1 items from item -1 on"},
-        {"sendoffsets", {INT64_MAX, 1}, 2, "destination 0 of an exchange has 1 items from item 9223372036854775807"},
-        {"recvcounts", {2, 2}, 2, "source 1 of an exchange has 2 items from item 2 on, but the buffer has 3 items"},
-        {"recvcounts", {4, -1}, 2, "source 0 of an exchange has 4 items from item 0 on, but the buffer has 3 items"},
-        {"recvcounts", {1, 1}, 2, "the sources of an exchange have 2 items in all, but its receive buffer has 3"},
-    };
     int before = fake->calls;
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        call_make(&c, "exchange", FIXTURE_RANK0, 0);
-        call_list_set(&c, rows[i].list, rows[i].items, rows[i].size);
-        CHECK_IN(call_run(&c), rows[i].sentence);
-        CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
-    }
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
-    call_dtype_set(&c, CALL_RESULTS, 0, FFI_S32);
-    CHECK_STR(call_run(&c), "an exchange was called with float32 to send and int32 to receive");
+    call_list_set(&c, "sendcounts", LIST(1, 3));
+    CHECK_STR(call_run(&c), "destination 1 of an exchange has 3 items from item 1 on, but the buffer has 3 items");
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
     CHECK_INT(fake->calls, before);
     CHECK_INT(mpixla_calls_in_flight(), 0);
     int64_t alone = mpixla_comm_register(fake->handle(fake->comm_new(0, FIXTURE_SIZE, 0)), "alone");
@@ -225,6 +200,51 @@ static void refuses(void) {
     call_attribute_set(&c, "comm", alone);
     CHECK_STR(call_run(&c),
               "exchange needs a communicator with a topology, which says who is whose neighbour, but 'alone' has none");
+}
+
+/* Without memory for its list of messages a rank cannot make its part, for which its neighbours wait. */
+
+/* Under sanitizers too, what does not fit into memory is NULL. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+
+static int status;
+
+static int run_without_memory(int64_t comm) {
+    static const topology_slots none = {.number = 0}, many = {.number = INT64_C(1) << 52};
+    frame f;
+    call_make(&c, "exchange", comm, 0);
+    CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame, NULL), 0);
+    f.sources = &none;
+    f.dests = &many;
+    return exchange(&f);
+}
+
+static void run_in_a_child(void) {
+    enum { CAME_BACK = 3 };
+    pid_t child = fork();
+    if (child == 0) {
+        (void)run_without_memory(FIXTURE_RANK0);
+        _exit(CAME_BACK);
+    }
+    waitpid(child, &status, 0);
+}
+
+static void ends_the_job_without_memory(void) {
+    const char *told = fixture_stderr_of(run_in_a_child);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 1);
+    CHECK_IN(told, "mpixla: r0 | out of memory for ");
+    CHECK_IN(told, "communicator 'rank0' wait for this one");
+    /* Alone it is an error. */
+    CHECK_INT(run_without_memory(FIXTURE_SELF), MPI_REFUSED);
+    CHECK_IN(mpixla_last_error(), "out of memory for ");
 }
 
 /* Back along the same edges: what were sources are destinations. */
@@ -274,5 +294,6 @@ int main(int argc, char **argv) {
     refuses();
     goes_back();
     uses_large_counts();
+    ends_the_job_without_memory();
     return check_failures();
 }

@@ -557,7 +557,7 @@ static void describes(void) {
         {"bcast", ON, "MPI_Bcast with 3 items and root 0", " of float32", ""},
         {"bcast", OFF, "MPI_Bcast with 3 items and root 1", " of float32", ""},
         {"gather", OFF, "MPI_Gather with 3 items and root 1", " of float32", ""},
-        {"halo_exchange", ON, "MPI_Sendrecv of the halos of blocks with 3 items", " of float32", ""},
+        {"halo_exchange", ON, "MPI_Isend of the halos of blocks with 3 items", " of float32", ""},
         {"exchange", ON, "MPI_Isend -> 2 neighbours with 3 items <- 2 neighbours with 3 items", " of float32", ""},
         {"gatherv", OFF, "MPI_Gatherv with 3 items and root 1", " of float32", with_rows},
         {"recv", ON, "MPI_Recv <- 2 with tag 8 and 3 items", " of float32", ""},

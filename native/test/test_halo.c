@@ -1,5 +1,8 @@
 /* The halo operations, with one array and with several: what they send where, and what of the arrays they touch. The
- * fake MPI overwrites as many bytes of a receive buffer as the test says, with 0x7f. */
+ * fake MPI overwrites as many bytes of a receive buffer as the test says, with 0x7f, when it is waited for. */
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
@@ -30,20 +33,31 @@ static void make(const char *op) {
     call_list_set(&c, "width", width, 2);
     fill(first, 0);
     fill(second, 100);
-    fake->arrived = COLUMNS;
     fake->arrived_bytes = COLUMNS * sizeof(int32_t);
 }
 
+static void check_message(int place, const char *function, const void *buffer, int64_t n, int type, int peer, int tag) {
+    const fake_message *m = &fake->messages[place];
+    CHECK_STR(m->function, function);
+    CHECK(!buffer || m->buffer == buffer);
+    CHECK_INT(m->n, n);
+    CHECK_INT(m->type, type);
+    CHECK_INT(m->peer, peer);
+    CHECK_INT(m->tag, tag);
+    CHECK_INT(m->waited, 1);
+    CHECK(m->comm != FIXTURE_RANK0 + 1); /* a communicator of its own */
+}
+
+/* Both directions at once: what this rank receives is known to MPI before it sends. Rank 3 above sends down with the
+ * tag with which this rank sends down, to rank 1. */
 static void exchange_fills_ghosts_where_they_lie(void) {
-    int before = fake->calls;
     make("halo_exchange");
     CHECK_STR(call_run(&c), "");
-    /* Two messages to the neighbours; none to itself. */
-    CHECK_INT(fake->calls, before + 2);
-    CHECK(strncmp(fake->call, "MPI_Sendrecv 3 t4 -> 1 tag 1, 3 t4 <- 3 tag 1 c", 47) == 0);
-    CHECK(strcmp(fake->call + 46, "c2") != 0); /* a communicator of its own */
-    CHECK(fake->send == first[1]);
-    CHECK(fake->recv == first[ROWS - 1]);
+    CHECK_INT(fake->posted, 4); /* to the neighbours; none to itself */
+    check_message(0, "MPI_Irecv", first[0], COLUMNS, FFI_S32, 1, 1);
+    check_message(1, "MPI_Irecv", first[ROWS - 1], COLUMNS, FFI_S32, 3, 0);
+    check_message(2, "MPI_Isend", first[ROWS - 2], COLUMNS, FFI_S32, 3, 1);
+    check_message(3, "MPI_Isend", first[1], COLUMNS, FFI_S32, 1, 0);
     for (int y = 0; y < ROWS; y++) {
         int ghost = y == 0 || y == ROWS - 1;
         CHECK_INT(first[y][1], ghost ? 0x7f7f7f7f : COLUMNS * y + 1);
@@ -55,8 +69,11 @@ static void exchange_fills_ghosts_where_they_lie(void) {
 static void transpose_adds_and_clears(void) {
     make("halo_transpose");
     CHECK_STR(call_run(&c), "");
-    CHECK(strncmp(fake->call, "MPI_Sendrecv 3 t4 -> 3 tag 1, 3 t4 <- 1 tag 1 c", 47) == 0);
-    CHECK(fake->send == first[ROWS - 1]);
+    CHECK_INT(fake->posted, 4);
+    check_message(0, "MPI_Irecv", NULL, COLUMNS, FFI_S32, 3, 0);
+    check_message(1, "MPI_Irecv", NULL, COLUMNS, FFI_S32, 1, 1);
+    check_message(2, "MPI_Isend", first[0], COLUMNS, FFI_S32, 1, 0);
+    check_message(3, "MPI_Isend", first[ROWS - 1], COLUMNS, FFI_S32, 3, 1);
     for (int y = 0; y < ROWS; y++) {
         uint32_t sum = 3U * (uint32_t)(COLUMNS * y + 1); /* of the row, whose ghosts are its own */
         if (y == 1 || y == ROWS - 2) sum += 0x7f7f7f7fU;
@@ -64,6 +81,30 @@ static void transpose_adds_and_clears(void) {
         CHECK_INT(first[y][0], y == 1 || y == ROWS - 2 ? 0x7f7f7f7f : 0); /* the fake fills ghosts as well */
         CHECK_INT((uint32_t)first[y][1], ghost ? 0 : sum);
     }
+}
+
+/* Where both neighbours are one rank, the tags tell what goes which way. */
+static void one_neighbour_on_both_sides(void) {
+    static const int64_t both[] = {2, 0};
+    make("halo_exchange");
+    call_grid_set(FIXTURE_RANK0, 2, both, both);
+    CHECK_STR(call_run(&c), "");
+    check_message(0, "MPI_Irecv", first[0], COLUMNS, FFI_S32, 2, 1);
+    check_message(1, "MPI_Irecv", first[ROWS - 1], COLUMNS, FFI_S32, 2, 0);
+    check_message(2, "MPI_Isend", first[ROWS - 2], COLUMNS, FFI_S32, 2, 1);
+    check_message(3, "MPI_Isend", first[1], COLUMNS, FFI_S32, 2, 0);
+}
+
+/* A rank at a wall has one neighbour in that dimension. */
+static void half_a_dimension(void) {
+    static const int64_t low[] = {MPIXLA_PROC_NULL, 0}, high[] = {3, 0};
+    make("halo_exchange");
+    call_grid_set(FIXTURE_RANK0, 2, low, high);
+    CHECK_STR(call_run(&c), "");
+    CHECK_INT(fake->posted, 2);
+    check_message(0, "MPI_Irecv", first[ROWS - 1], COLUMNS, FFI_S32, 3, 0);
+    check_message(1, "MPI_Isend", first[ROWS - 2], COLUMNS, FFI_S32, 3, 1);
+    CHECK_INT(first[0][1], 1);
 }
 
 static void walls_stay(void) {
@@ -90,14 +131,13 @@ static void several_are_one_message(void) {
         }
         call_list_set(&c, "axes", axes, 4);
         call_list_set(&c, "width", width, 2);
-        fake->arrived = (mixed ? 4 : 1) * 2 * COLUMNS;
         fake->arrived_bytes = 2 * COLUMNS * sizeof(int32_t);
-        int before = fake->calls;
         CHECK_STR(call_run(&c), "");
-        CHECK_INT(fake->calls, before + 2);
-        CHECK_IN(fake->call,
-                 mixed ? "MPI_Sendrecv 24 t6 -> 1 tag 1, 24 t6 <- 3 tag 1" : "MPI_Sendrecv 6 t4 -> 1 tag 1");
-        const int32_t *sent = fake->send;
+        CHECK_INT(fake->posted, 4);
+        for (int i = 0; i < 4; i++)
+            check_message(i, i < 2 ? "MPI_Irecv" : "MPI_Isend", NULL, mixed ? 24 : 6, mixed ? FFI_U8 : FFI_S32,
+                          i == 1 || i == 2 ? 3 : 1, i == 0 || i == 2);
+        const int32_t *sent = fake->messages[3].buffer;
         CHECK_INT(sent[1], 4);
         CHECK_INT(sent[COLUMNS + 1], 104);
         for (int y = 0; y < ROWS; y++) {
@@ -124,54 +164,73 @@ static void uses_large_counts(void) {
     make("halo_exchange");
     int64_t before = mpixla_count_limit_set(COLUMNS - 1);
     CHECK_STR(call_run(&c), "");
-    CHECK_IN(fake->call, fake->has_large ? "MPI_Sendrecv_c 3 t4" : "MPI_Sendrecv 1 t301"); /* a type of three items */
+    if (fake->has_large)
+        check_message(3, "MPI_Isend_c", first[1], COLUMNS, FFI_S32, 1, 0);
+    else
+        CHECK_IN(fake->call, "MPI_Isend 1 t30"); /* of a type of three items */
     mpixla_count_limit_set(before);
 }
 
+/* What the attributes say is checked when the call is read (test_frame_neighbours.c). */
 static void refuses(void) {
-    static const int64_t one[] = {1}, wide[] = {2, 1}, negative[] = {-1, 1}, far[] = {0, 2}, under[] = {-1, 1};
-    static const struct {
-        const char *attribute;
-        const int64_t *items;
-        int64_t size;
-        const char *sentence;
-    } rows[] = {
-        {"axes", one, 1,
-         "a halo exchange of 1 arrays has 2 widths and 1 axes, but communicator 'rank0' has 2 dimensions"},
-        {"width", one, 1, "has 1 widths and 2 axes, but communicator 'rank0' has 2 dimensions"},
-        {"width", wide, 2,
-         "a halo exchange of width 2 along axis 0 got an array without that axis, or with fewer than"},
-        {"width", negative, 2, "of width -1 along axis 0"},
-        {"axes", far, 2, "along axis 2 got an array without that axis, or with fewer than"},
-        {"axes", under, 2, "along axis -1 got an array without that axis, or with fewer than"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int before = fake->calls;
-        make("halo_exchange");
-        call_list_set(&c, rows[i].attribute, rows[i].items, rows[i].size);
-        CHECK_IN(call_run(&c), rows[i].sentence);
-        CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
-        CHECK_INT(fake->calls, before);
-        CHECK_INT(mpixla_calls_in_flight(), 0);
-    }
+    static const int64_t wide[] = {2, 1};
+    int first_calls = fake->calls;
     make("halo_exchange");
-    fake->arrived = 2;
-    CHECK_STR(
-        call_run(&c),
-        "a halo exchange on rank 0 of communicator 'rank0' got 2 items from rank 1, but expected 3; neighbours must "
-        "pass arrays of the same types that differ in size only along the axis between them");
-    make("halo_transpose");
-    for (int side = 0; side < 2; side++) call_dtype_set(&c, side, 0, FFI_PRED);
-    CHECK_IN(call_run(&c), "the transpose of a halo exchange cannot add items of type bool");
+    call_list_set(&c, "width", wide, 2);
+    CHECK_IN(call_run(&c),
+             "a halo exchange of width 2 along axis 0 got an array without that axis, or with fewer than");
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(fake->calls, first_calls);
+    CHECK_INT(mpixla_calls_in_flight(), 0);
+    static const int types[] = {FFI_PRED, FFI_F16, FFI_BF16, FFI_F8E5M2};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        int before = fake->calls;
+        make("halo_transpose");
+        for (int side = 0; side < 2; side++) call_dtype_set(&c, side, 0, types[i]);
+        CHECK_IN(call_run(&c), "the transpose of a halo exchange cannot add items of type ");
+        CHECK_INT(fake->calls, before); /* no neighbour gets a message of a call that is not made */
+    }
 }
 
+static void tells_of_short_messages(void) {
+    make("halo_exchange");
+    fake->missing = 1;
+    CHECK_STR(
+        call_run(&c),
+        "r0 | a message of 2 items came from rank 1, but source slot 0 was to receive 3: neighbours must pass "
+        "arrays of the same types that differ in size only along the axis between them (MPI_Isend of the halos of "
+        "blocks with 15 items of int32, on rank 0 of 4 of communicator 'rank0')");
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    for (int i = 0; i < 4; i++) CHECK_INT(fake->messages[i].waited, 1);
+    fake->missing = 0;
+    CHECK_STR(call_run(&c), "");
+}
+
+/* The neighbours are sent what they wait for all the same, and no request is left with memory of the call. */
 static void tells_of_errors_of_mpi(void) {
-    static const char *const functions[] = {"MPI_Sendrecv", "MPI_Get_elements_x"};
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        const char *function;
+        int spared;
+        const char *where;
+    } rows[] = {
+        {"MPI_Irecv", 1, ", in source slot 1 <- 3 with tag 0 and 3 items)"},
+        {"MPI_Isend", 0, ", in destination slot 1 -> 3 with tag 1 and 3 items)"},
+        {"MPI_Wait", 1, ", in source slot 1 <- 3 with tag 0 and 3 items)"},
+        {"MPI_Get_elements_x", 0, ", in source slot 0 <- 1 with tag 1 and 3 items)"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char start[80];
         make("halo_exchange");
-        fixture_fail(functions[i], 6);
-        CHECK_IN(call_run(&c), "r0 | MPI_Sendrecv returned error code 6: ");
-        CHECK_IN(c.message, "(MPI_Sendrecv of the halos of blocks with 15 items of int32, on rank 0 of 4 of");
+        fixture_fail(rows[i].function, 6);
+        fake->spared = rows[i].spared;
+        snprintf(start, sizeof start, "r0 | %s returned error code 6: ", rows[i].function);
+        CHECK(strncmp(call_run(&c), start, strlen(start)) == 0);
+        CHECK_IN(
+            c.message,
+            "(MPI_Isend of the halos of blocks with 15 items of int32, on rank 0 of 4 of communicator 'rank0', in ");
+        CHECK_IN(c.message, rows[i].where);
+        CHECK(fake->posted >= 2);
+        for (int m = 0; m < fake->posted; m++) CHECK_INT(fake->messages[m].waited, 1);
         fixture_fail(NULL, 0);
         CHECK_STR(call_run(&c), "");
     }
@@ -190,30 +249,83 @@ static void tells_of_errors_of_mpi(void) {
 static void pairs_must_agree(void) {
     make("halo_exchange");
     call_insert(&c, CALL_OPERANDS, 1, FFI_S32, 3, second);
-    CHECK_STR(call_run(&c), "MPI_Sendrecv takes at least one operand, and as many operands as results");
+    CHECK_STR(call_run(&c), "MPI_Isend takes at least one operand, and as many operands as results");
     make("halo_exchange");
     call_remove(&c, CALL_OPERANDS, 0);
     call_remove(&c, CALL_RESULTS, 0);
-    CHECK_STR(call_run(&c), "MPI_Sendrecv takes at least one operand, and as many operands as results");
+    CHECK_STR(call_run(&c), "MPI_Isend takes at least one operand, and as many operands as results");
     static int64_t turned[2] = {COLUMNS, ROWS};
     make("halo_exchange");
     c.sides[CALL_RESULTS].buffers[0].dims = turned;
-    CHECK_STR(call_run(&c), "operand 0 of MPI_Sendrecv differs from its result in type or shape");
+    CHECK_STR(call_run(&c), "operand 0 of MPI_Isend differs from its result in type or shape");
     make("halo_exchange");
     call_dtype_set(&c, CALL_RESULTS, 0, FFI_F32);
-    CHECK_STR(call_run(&c), "operand 0 of MPI_Sendrecv differs from its result in type or shape");
+    CHECK_STR(call_run(&c), "operand 0 of MPI_Isend differs from its result in type or shape");
+}
+
+/* Without memory for its lines a rank cannot make its part, for which its neighbours wait. */
+
+/* Under sanitizers too, what does not fit into memory is NULL. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+
+static int status;
+
+/* The array is made up: its lines along the second axis, of which there are very many, are never reached. */
+static void make_huge(int64_t comm) {
+    static int64_t huge[2] = {INT64_C(1) << 52, COLUMNS};
+    static const int64_t axes[] = {1, 0}, width[] = {1, 0}, low[] = {1, 0}, high[] = {0, 0};
+    make("halo_exchange");
+    call_attribute_set(&c, "comm", comm);
+    call_grid_set(comm, 2, low, high);
+    call_list_set(&c, "axes", axes, 2);
+    call_list_set(&c, "width", width, 2);
+    for (int side = 0; side < 2; side++) c.sides[side].buffers[0].dims = huge;
+}
+
+static void run_in_a_child(void) {
+    enum { CAME_BACK = 3 };
+    pid_t child = fork();
+    if (child == 0) {
+        (void)call_run(&c);
+        _exit(CAME_BACK);
+    }
+    waitpid(child, &status, 0);
+}
+
+static void ends_the_job_without_memory(void) {
+    make_huge(FIXTURE_RANK0);
+    const char *told = fixture_stderr_of(run_in_a_child);
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 1);
+    CHECK_IN(told, "mpixla: r0 | there are no 72057594037927936 bytes of memory for a call");
+    CHECK_IN(told, "communicator 'rank0' wait for this one");
+    /* Alone it is an error. */
+    make_huge(FIXTURE_SELF);
+    CHECK_IN(call_run(&c), "there are no 72057594037927936 bytes of memory for a call");
+    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
 }
 
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     exchange_fills_ghosts_where_they_lie();
     transpose_adds_and_clears();
+    one_neighbour_on_both_sides();
+    half_a_dimension();
     walls_stay();
     several_are_one_message();
     copies_what_is_elsewhere();
     uses_large_counts();
     refuses();
+    tells_of_short_messages();
     tells_of_errors_of_mpi();
     pairs_must_agree();
+    ends_the_job_without_memory();
     return check_failures();
 }

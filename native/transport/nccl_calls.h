@@ -1,8 +1,7 @@
 /* The calls that NCCL can make, for ops.def: each gives the frame's stream what it has to do, and returns; 0, or
  * MPI_REFUSED with error_set. The frame's `device`, `nccl` and `nccl_comm` are set.
  *
- * What has no reduction travels as bytes. Messages of one call are one group, in which those between two ranks meet in
- * the order in which both issue them.
+ * What has no reduction travels as bytes.
  */
 #ifndef MPIXLA_NATIVE_NCCL_CALLS_H
 #define MPIXLA_NATIVE_NCCL_CALLS_H
@@ -15,18 +14,15 @@ int nccl_takes(const frame *f);
 /* Whether all that was given to NCCL before has gone well, as far as it knows yet: 0, or MPI_REFUSED with error_set. */
 int nccl_look(const frame *f);
 
-int nccl_allgather(const frame *f);
-int nccl_allgatherv(const frame *f);
-int nccl_allreduce(const frame *f);
-int nccl_alltoall(const frame *f);
-int nccl_alltoallv(const frame *f);
-int nccl_bcast(const frame *f);
-int nccl_exchange(const frame *f);
-int nccl_gather(const frame *f);
-int nccl_gatherv(const frame *f);
-int nccl_reduce(const frame *f);
-int nccl_reduce_scatter(const frame *f);
-int nccl_scatter(const frame *f);
-int nccl_scatterv(const frame *f);
+int nccl_allgather(frame *f);
+int nccl_allreduce(frame *f);
+int nccl_bcast(frame *f);
+int nccl_reduce(frame *f);
+int nccl_reduce_scatter(frame *f);
+
+/* Calls that are messages. Rank i is sent part i of the send buffer, or all of it by a call that gathers; from rank i
+ * comes part i of the receive buffer, or all of it in a call that scatters. With a root there is only what goes to it,
+ * or comes from it. */
+int nccl_parts(frame *f);
 
 #endif

@@ -61,7 +61,7 @@ const char *transport_name(const transport *t) {
     return names[t->kind];
 }
 
-static int choose(transport *t, const frame *f, int (*through_nccl)(const frame *f)) {
+static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
     int wants_mpi = plan_wish_get() == PLAN_MPI;
     if (wants_mpi && *plan_mpi_refusal()) {
         (void)error_set(
@@ -223,7 +223,7 @@ static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
 
 /* The call */
 
-int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f)) {
+int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
     int code = choose(t, f, through_nccl);
     if (code != 0) return code;
     if (f->shape->counts == MANY || t->kind != TRANSPORT_HOST) f->device = &t->gpu;
@@ -239,7 +239,7 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f))
 }
 
 /* What the stream does before is this rank's own; what it does then takes the others. */
-static int run_through_nccl(const transport *t, const frame *f, int (*through_nccl)(const frame *f)) {
+static int run_through_nccl(const transport *t, frame *f, int (*through_nccl)(frame *f)) {
     int waits = atomic_load_explicit(&waits_for_nccl, memory_order_relaxed);
     if (waits && device_wait(&t->gpu)) return MPI_REFUSED;
     int code = through_nccl(f);
@@ -247,7 +247,7 @@ static int run_through_nccl(const transport *t, const frame *f, int (*through_nc
     return refused(DRIVER_CALL(t->gpu.driver, stream_synchronize, t->gpu.stream));
 }
 
-int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(const frame *f)) {
+int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f)) {
     if (t->kind == TRANSPORT_NCCL) return run_through_nccl(t, f, through_nccl);
     return t->in_pieces ? run_in_pieces(t, f, run) : run(f);
 }

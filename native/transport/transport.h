@@ -44,10 +44,10 @@ const char *transport_name(const transport *t);
 /* For a frame that was read, and a transport of which only `gpu` is set: chooses, and brings what the call reads to
  * where it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. 0, MPI's error code, or
  * MPI_REFUSED with error_set; transport_end follows in any case. */
-int transport_begin(transport *t, frame *f, int (*through_nccl)(const frame *f));
+int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f));
 
 /* Makes the call. Returns as `run`. */
-int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(const frame *f));
+int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f));
 
 /* The result from byte `at` on becomes what the template has there. 0, or MPI_REFUSED with error_set. */
 int transport_keep(const transport *t, const frame *f, int64_t at, int64_t bytes);

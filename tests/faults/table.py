@@ -461,14 +461,6 @@ def fill():
 limit(1 << 26)
 caught(fill)
 """,
-    "for the messages of a halo_exchange": """
-x = jnp.ones((1 << 12, 1 << 12))
-line = world.Create_cart([size], [True])
-exchange = lambda x: mpixla.halo_exchange(x, line, axes=1, width=1024)
-call = jax.jit(exchange, donate_argnums=0).lower(x).compile()
-limit(1 << 23)
-caught(lambda: call(x))
-""",
     "for a message to oneself": """
 x = jnp.ones(1 << 25)
 call = jax.jit(lambda x: mpixla.send(x, rank)).lower(x).compile()
@@ -494,6 +486,26 @@ MEMORY = [
     )
     for name, code in NO_MEMORY.items()
 ]
+# The neighbours wait for the lines of a rank that has no memory for them: so the job ends.
+MEMORY.append(
+    _row(
+        "no memory",
+        "for the messages of a halo_exchange",
+        PLAIN,
+        LIMIT
+        + """
+x = jnp.ones((1 << 12, 1 << 12))
+line = world.Create_cart([size], [True])
+exchange = lambda x: mpixla.halo_exchange(x, line, axes=1, width=1024)
+call = jax.jit(exchange, donate_argnums=0).lower(x).compile()
+limit(1 << 23)
+caught(lambda: call(x))
+""",
+        "there are no [0-9]+ bytes of memory for a call",
+        also=("the job ends",),
+        quote="bytes of memory",
+    )
+)
 
 # Signals
 

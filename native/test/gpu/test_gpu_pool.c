@@ -30,7 +30,7 @@ static void use(const device *d, const pool_block *b) {
 }
 
 static void a_block_is_kept_back_while_the_stream_has_it(void) {
-    for (pool_kind kind = 0; kind < POOL_KINDS; kind++) {
+    for (pool_kind kind = 0; kind <= POOL_DEVICE; kind++) {
         pool_block *first = pool_get(&gpu, kind, 100);
         use(&gpu, first);
         pool_give_back(&gpu, first);
@@ -93,7 +93,7 @@ static void sizes_are_kept_apart(void) {
 
 static void large_blocks_are_freed(void) {
     const int64_t kept = INT64_C(1) << 28;
-    for (pool_kind kind = 0; kind < POOL_KINDS; kind++) {
+    for (pool_kind kind = 0; kind <= POOL_DEVICE; kind++) {
         int64_t pinned = fake_pinned_live(), live = fake_memory_live(), events = fake_events_live();
         pool_block *b = pool_get(&gpu, kind, kept + 1);
         CHECK(b != NULL && fake_pinned_live() + fake_memory_live() == pinned + live + 1);
@@ -109,7 +109,7 @@ static void large_blocks_are_freed(void) {
 
 static void devices_share_nothing(void) {
     CHECK_INT(fake_context_push(fake_context_get(1)), 0);
-    for (pool_kind kind = 0; kind < POOL_KINDS; kind++) {
+    for (pool_kind kind = 0; kind <= POOL_DEVICE; kind++) {
         pool_block *here = pool_get(&gpu, kind, 100);
         pool_give_back(&other_gpu, NULL);
         pool_block *there = pool_get(&other_gpu, kind, 100);
@@ -158,12 +158,44 @@ static void no_memory_is_a_sentence(void) {
         CHECK_INT(fake_memory_live(), live);
         CHECK_INT(fake_events_live(), events);
     }
-    for (pool_kind kind = 0; kind < POOL_KINDS; kind++) {
+    for (pool_kind kind = 0; kind <= POOL_DEVICE; kind++) {
         pool_block *b = pool_get(&gpu, kind, 65536);
         CHECK(b != NULL);
         pool_give_back(&gpu, b);
     }
     CHECK_STR(complaint(), "");
+}
+
+/* The host's own memory needs no GPU: what was given back is there at once. */
+static void memory_of_the_host_is_kept(void) {
+    int64_t calls = fake_calls_count(NULL);
+    pool_block *first = pool_get(NULL, POOL_HOST, 100), *second = pool_get(NULL, POOL_HOST, PAGE);
+    CHECK(first && second && first != second);
+    memset(first->data, 1, PAGE);
+    memset(second->data, 2, PAGE);
+    pool_give_back(NULL, first);
+    CHECK(pool_get(NULL, POOL_HOST, 1) == first);
+    pool_block *larger = pool_get(NULL, POOL_HOST, PAGE + 1);
+    CHECK(larger && larger != first && larger != second);
+    memset(larger->data, 3, 2 * PAGE);
+    pool_give_back(NULL, larger);
+    pool_give_back(NULL, first);
+    pool_give_back(NULL, second);
+    pool_give_back(NULL, pool_get(NULL, POOL_HOST, (INT64_C(1) << 28) + 1)); /* too large to keep */
+    pool_give_back(NULL, NULL);
+    CHECK(pool_get(NULL, POOL_HOST, INT64_C(1) << 56) == NULL);
+    CHECK_STR(error_get(), "there are no 72057594037927936 bytes of memory for a call: malloc returned NULL");
+    CHECK_INT(fake_calls_count(NULL), calls);
+}
+
+/* Under sanitizers too, what does not fit into memory is NULL. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "allocator_may_return_null=1";
 }
 
 /* A call says the same, and the next one works. */
@@ -304,6 +336,7 @@ int main(int argc, char **argv) {
     large_blocks_are_freed();
     devices_share_nothing();
     no_memory_is_a_sentence();
+    memory_of_the_host_is_kept();
     blocks_without_an_event_are_freed();
     threads_share_blocks();
     CHECK_INT(gpu_drain(), 0);

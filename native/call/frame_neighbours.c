@@ -1,0 +1,95 @@
+/* What a call between neighbours says of its messages, checked once: whoever reads the frame later can rely on it. */
+#include "base/error.h"
+#include "call/frame.h"
+
+int64_t frame_bytes(const ffi_buffer *buffer) {
+    int64_t bytes = dtype_find(buffer->dtype)->row->itemsize;
+    for (int64_t i = 0; i < buffer->rank; i++) bytes *= buffer->dims[i];
+    return bytes;
+}
+
+/* Exchanges */
+
+/* One side of an exchange. */
+typedef struct side {
+    const char *peer; /* "destination" */
+    const topology_slots *slots;
+    const frame_array *counts;
+    const frame_buffer *buffer;
+} side;
+
+static int numbers_check(const frame *f, const side *s, const frame_array *numbers, const char *what) {
+    if (numbers->size == s->slots->number) return 0;
+    return error_set("an exchange has %lld %s for its %ss, but rank %d of communicator '%s' has %lld",
+                     (long long)numbers->size, what, s->peer, f->communicator->rank, f->communicator->name,
+                     (long long)s->slots->number);
+}
+
+/* A slot has `count` items from `offset` on, all in the buffer. `*sum` counts those of all slots, which on the sending
+ * side may have the same ones. */
+static int slot_check(const side *s, int64_t i, int64_t offset, int64_t *sum) {
+    int64_t count = s->counts->items[i], end;
+    if (count < 0 || offset < 0 || __builtin_add_overflow(offset, count, &end) || end > s->buffer->count)
+        return error_set("%s %lld of an exchange has %lld items from item %lld on, but the buffer has %lld items",
+                         s->peer, (long long)i, (long long)count, (long long)offset, (long long)s->buffer->count);
+    if (__builtin_add_overflow(*sum, count, sum))
+        return error_set("the %ss of an exchange have more items in all than a 64-bit integer holds", s->peer);
+    return 0;
+}
+
+static int exchange_check(const frame *f) {
+    const frame_array *offsets = &f->arrays[ATTRIBUTE_SENDOFFSETS];
+    const side out = {"destination", f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS], &f->send},
+               in = {"source", f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS], &f->recv};
+    int64_t sent = 0, received = 0;
+    if (f->send.dtype != f->recv.dtype)
+        return error_set("an exchange was called with %s to send and %s to receive", f->send.dtype->row->name,
+                         f->recv.dtype->row->name);
+    if (numbers_check(f, &out, out.counts, "counts") || numbers_check(f, &out, offsets, "offsets") ||
+        numbers_check(f, &in, in.counts, "counts"))
+        return -1;
+    for (int64_t i = 0; i < out.slots->number; i++)
+        if (slot_check(&out, i, offsets->items[i], &sent)) return -1;
+    for (int64_t i = 0; i < in.slots->number; i++) /* one behind the other */
+        if (slot_check(&in, i, received, &received)) return -1;
+    if (received == f->recv.count) return 0;
+    return error_set("the sources of an exchange have %lld items in all, but its receive buffer has %lld",
+                     (long long)received, (long long)f->recv.count);
+}
+
+/* Halos */
+
+static int widths_check(const frame *f, const ffi_buffer *array, const int64_t *axes) {
+    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
+    for (int64_t d = 0; d < width->size; d++)
+        if (axes[d] < 0 || axes[d] >= array->rank || width->items[d] < 0 || width->items[d] > array->dims[axes[d]] / 3)
+            return error_set(
+                "a halo exchange of width %lld along axis %lld got an array without that axis, or with fewer than "
+                "three times as many items along it",
+                (long long)width->items[d], (long long)axes[d]);
+    return 0;
+}
+
+static int halo_check(const frame *f) {
+    const ffi_buffers *arrays = f->results;
+    const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
+    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, number = 0, bytes = 0;
+    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1)) number++;
+    if (f->communicator->topology->dimensions != dimensions || axes->size != dimensions * number)
+        return error_set(
+            "a halo exchange of %lld arrays has %lld widths and %lld axes, but communicator '%s' has %d dimensions",
+            (long long)number, (long long)dimensions, (long long)axes->size, f->communicator->name,
+            f->communicator->topology->dimensions);
+    const int64_t *own = axes->items;
+    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), own += dimensions) {
+        if (widths_check(f, arrays->buffers[i], own)) return -1;
+        /* A quarter of what a 64-bit integer holds, so that four messages of lines of all arrays can be measured. */
+        if (__builtin_add_overflow(bytes, frame_bytes(arrays->buffers[i]), &bytes) || bytes > INT64_MAX / 4)
+            return error_set("a halo exchange got arrays of more bytes in all than any memory has");
+    }
+    return 0;
+}
+
+int frame_check_neighbours(const frame *f) {
+    return frame_has(f, ATTRIBUTE_WIDTH) ? halo_check(f) : exchange_check(f);
+}

@@ -1,0 +1,152 @@
+/* What a call between neighbours says of its messages: whatever does not go together is refused when the call is read,
+ * before anybody looks at it, and no sum or product overflows on the way (which UBSan sees).
+ */
+#include "call.h"
+#include "check.h"
+#include "fixture.h"
+
+enum { ROWS = 5, COLUMNS = 3 };
+
+static call c;
+static frame f;
+
+static const char *read_call(const char *op) {
+    return frame_read(&f, call_shape(op), &c.frame, NULL) ? mpixla_last_error() : "";
+}
+
+/* As call_make has it: 1 item to rank 1 and 2 to rank 2, of 3; and 2 from rank 2 and 1 from rank 1. */
+static void exchanges(void) {
+    static const struct {
+        const char *list;
+        int64_t items[3];
+        size_t size;
+        const char *sentence;
+    } rows[] = {
+        {"sendcounts",
+         {1},
+         1,
+         "an exchange has 1 counts for its destinations, but rank 0 of communicator 'rank0' has 2"},
+        {"recvcounts",
+         {1, 1, 1},
+         3,
+         "an exchange has 3 counts for its sources, but rank 0 of communicator 'rank0' has 2"},
+        {"sendoffsets", {0}, 1, "an exchange has 1 offsets for its destinations, but rank 0 of"},
+        {"sendcounts", {1, 3}, 2, "destination 1 of an exchange has 3 items from item 1 on, but the buffer has 3"},
+        {"sendcounts", {-1, 1}, 2, "destination 0 of an exchange has -1 items from item 0 on"},
+        {"sendcounts", {INT64_MAX, INT64_MAX}, 2, "destination 0 of an exchange has 9223372036854775807 items"},
+        {"sendoffsets", {-1, 1}, 2, "destination 0 of an exchange has 1 items from item -1 on"},
+        {"sendoffsets", {INT64_MAX, 1}, 2, "destination 0 of an exchange has 1 items from item 9223372036854775807"},
+        {"recvcounts", {2, 2}, 2, "source 1 of an exchange has 2 items from item 2 on, but the buffer has 3 items"},
+        {"recvcounts", {4, -1}, 2, "source 0 of an exchange has 4 items from item 0 on, but the buffer has 3 items"},
+        {"recvcounts", {INT64_MAX, INT64_MAX}, 2, "source 0 of an exchange has 9223372036854775807 items from item 0"},
+        {"recvcounts", {1, 1}, 2, "the sources of an exchange have 2 items in all, but its receive buffer has 3"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, "exchange", FIXTURE_RANK0, 0);
+        CHECK_STR(read_call("exchange"), "");
+        call_list_set(&c, rows[i].list, rows[i].items, rows[i].size);
+        CHECK_IN(read_call("exchange"), rows[i].sentence);
+    }
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_dtype_set(&c, CALL_RESULTS, 0, FFI_S32);
+    CHECK_STR(read_call("exchange"), "an exchange was called with float32 to send and int32 to receive");
+}
+
+/* Two destinations may be sent the same items, but not so many that nobody can count them. */
+static void exchanges_of_more_than_can_be_counted(void) {
+    static const int64_t all[] = {INT64_MAX / 2 + 1, INT64_MAX / 2 + 1}, from_the_first[] = {0, 0};
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    call_count_set(&c, CALL_OPERANDS, 0, all[0]);
+    for (int side = 0; side < 2; side++) call_dtype_set(&c, side, 0, FFI_U8);
+    call_list_set(&c, "sendcounts", all, 2);
+    call_list_set(&c, "sendoffsets", from_the_first, 2);
+    CHECK_STR(read_call("exchange"),
+              "the destinations of an exchange have more items in all than a 64-bit integer holds");
+}
+
+/* Watchers add up what a call has: they get none that cannot be added up. */
+static void nobody_sees_what_is_refused(void) {
+    static const int64_t greatest[] = {INT64_MAX, INT64_MAX};
+    static const char *const lists[] = {"sendcounts", "recvcounts"};
+    int before = mpixla_logging_set(1);
+    for (int i = 0; i < 2; i++) {
+        call_make(&c, "exchange", FIXTURE_RANK0, 0);
+        call_list_set(&c, lists[i], greatest, 2);
+        CHECK_IN(call_run(&c), " of an exchange has 9223372036854775807 items from item 0 on, but the buffer has 3");
+        CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    }
+    mpixla_logging_set(before);
+}
+
+static int32_t block[ROWS][COLUMNS];
+static int64_t dims[2] = {ROWS, COLUMNS};
+
+/* Of `arrays` blocks with these dimensions, on a grid of two dimensions. */
+static void halo_make(int arrays, int64_t *of) {
+    static const int64_t axes[] = {0, 1, 0, 1}, low[] = {1, 0}, high[] = {3, 0}, width[] = {1, 1};
+    call_make(&c, "halo_exchange", FIXTURE_RANK0, 0);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < arrays; i++) {
+            if (i > 0) call_insert(&c, side, i, FFI_S32, 1, block);
+            call_dtype_set(&c, side, i, FFI_S32);
+            c.sides[side].buffers[i].data = block;
+            c.sides[side].buffers[i].rank = 2;
+            c.sides[side].buffers[i].dims = of;
+        }
+    call_grid_set(FIXTURE_RANK0, 2, low, high);
+    call_list_set(&c, "axes", axes, 2 * (size_t)arrays);
+    call_list_set(&c, "width", width, 2);
+}
+
+static void halos(void) {
+    static const int64_t one[] = {1}, wide[] = {2, 1}, widest[] = {1, INT64_MAX}, negative[] = {-1, 1}, far[] = {0, 2},
+                         under[] = {-1, 1};
+    static const struct {
+        const char *attribute;
+        const int64_t *items;
+        size_t size;
+        const char *sentence;
+    } rows[] = {
+        {"axes", one, 1,
+         "a halo exchange of 1 arrays has 2 widths and 1 axes, but communicator 'rank0' has 2 dimensions"},
+        {"width", one, 1, "has 1 widths and 2 axes, but communicator 'rank0' has 2 dimensions"},
+        {"width", wide, 2,
+         "a halo exchange of width 2 along axis 0 got an array without that axis, or with fewer than"},
+        {"width", widest, 2, "a halo exchange of width 9223372036854775807 along axis 1 got an array without"},
+        {"width", negative, 2, "of width -1 along axis 0"},
+        {"axes", far, 2, "along axis 2 got an array without that axis, or with fewer than"},
+        {"axes", under, 2, "along axis -1 got an array without that axis, or with fewer than"},
+    };
+    static const char *const ops[] = {"halo_exchange", "halo_transpose"};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int k = 0; k < 2; k++) {
+            halo_make(1, dims);
+            CHECK_STR(read_call(ops[k]), "");
+            call_list_set(&c, rows[i].attribute, rows[i].items, rows[i].size);
+            CHECK_IN(read_call(ops[k]), rows[i].sentence);
+        }
+}
+
+static void halos_of_more_than_can_be_counted(void) {
+    static int64_t half[2] = {INT64_C(1) << 60, 1}, third[2] = {INT64_C(1) << 59, 3};
+    halo_make(1, half);
+    CHECK_IN(read_call("halo_exchange"), "of width 1 along axis 1"); /* it is read, and measured */
+    halo_make(2, third);
+    CHECK_STR(read_call("halo_exchange"), "a halo exchange got arrays of more bytes in all than any memory has");
+    /* Items, too, where each array can be measured by itself. */
+    static int64_t most[2] = {INT64_C(1) << 60, 7};
+    halo_make(2, most);
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < 2; i++) call_dtype_set(&c, side, i, FFI_U8);
+    CHECK_STR(read_call("halo_exchange"), "MPI_Isend was called with more items in all than a 64-bit integer holds");
+}
+
+int main(int argc, char **argv) {
+    fixture_start(argc, argv);
+    exchanges();
+    exchanges_of_more_than_can_be_counted();
+    nobody_sees_what_is_refused();
+    halos();
+    halos_of_more_than_can_be_counted();
+    return check_failures();
+}
