@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -348,10 +349,14 @@ static void gives_large_memory_back(void) {
     free(data);
 }
 
+/* What threads do at once: requests with ids, those of batches without examples, and messages to this rank itself, each
+ * of which looks at those of the others. */
+enum { THREADS = 4, ROUNDS = 200 };
+
 static void *start_and_wait(void *unused) {
     static _Thread_local call mine;
     float own[2];
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         start_make(&mine, "iallreduce", FIXTURE_RANK0, 0, own);
         CHECK_STR(call_run(&mine), "");
         wait_make(&mine, "wait", own, CALL_COUNT);
@@ -361,16 +366,65 @@ static void *start_and_wait(void *unused) {
     return unused;
 }
 
-static void works_from_several_threads(void) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, start_and_wait, NULL);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+static void *start_and_wait_without_ids(void *unused) {
+    static _Thread_local call mine;
+    for (int i = 0; i < ROUNDS; i++) {
+        start_make(&mine, "isend", FIXTURE_RANK0, 0, NULL);
+        call_count_set(&mine, CALL_RESULTS, 0, 0);
+        call_count_set(&mine, CALL_OPERANDS, 0, 0);
+        CHECK_STR(call_run(&mine), "");
+        wait_make(&mine, "wait_send", NULL, 0);
+        call_count_set(&mine, CALL_OPERANDS, 0, 0);
+        CHECK_STR(call_run(&mine), "");
+    }
+    return unused;
+}
+
+static void *send_to_itself(void *unused) {
+    static _Thread_local call mine;
+    float own[2];
+    for (int i = 0; i < ROUNDS; i++) {
+        call_make(&mine, "send", FIXTURE_RANK0, 0);
+        call_attribute_set(&mine, "dest", 0);
+        CHECK_STR(call_run(&mine), "");
+        start_make(&mine, "isend", FIXTURE_RANK0, 0, own);
+        call_attribute_set(&mine, "dest", 0);
+        CHECK_STR(call_run(&mine), "");
+        wait_make(&mine, "wait_send", own, 0);
+        CHECK_STR(call_run(&mine), "");
+    }
+    return unused;
+}
+
+/* Ids that nobody gave: they may name whichever request there is. */
+static void *wait_for_strays(void *unused) {
+    static _Thread_local call mine;
+    for (int i = 0; i < ROUNDS; i++) {
+        float stray[2] = {(float)(i % 20 + 1), (float)REQUEST_GENERATIONS - 1};
+        wait_make(&mine, "wait", stray, CALL_COUNT);
+        CHECK_IN(call_run(&mine), "never started");
+    }
+    return unused;
 }
 
 static int64_t ended;
 
 static void run_end(void) {
     ended = mpixla_requests_end();
+}
+
+static void works_from_several_threads(void) {
+    static void *(*const runs[])(void *) = {start_and_wait, start_and_wait_without_ids, send_to_itself,
+                                            wait_for_strays};
+    enum { KINDS = sizeof runs / sizeof runs[0] };
+    pthread_t threads[KINDS][THREADS];
+    fake->done = 1;
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < THREADS; i++) pthread_create(&threads[k][i], NULL, runs[k], NULL);
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < THREADS; i++) pthread_join(threads[k][i], NULL);
+    CHECK_STR(fixture_stderr_of(run_end), "");
+    CHECK_INT(ended, 0);
 }
 
 static const char *end(int64_t found) {
@@ -396,6 +450,110 @@ static void names_what_was_never_waited_for(void) {
     CHECK_INT(fake->cancelled, cancelled);
     CHECK_INT(fake->freed, freed);
     CHECK_STR(end(0), "");
+}
+
+/* Whether this is memory of the process. A pipe takes bytes, where reading them would end the test. */
+static int is_mapped(const void *memory) {
+    int ends[2];
+    CHECK_INT(pipe(ends), 0);
+    int is = write(ends[1], memory, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return is;
+}
+
+/* A collective call, and a send, cannot be taken back: MPI may read and write their memory until the process is gone.
+ */
+static void leaves_unfinished_memory_to_mpi(void) {
+    static const int64_t counts[] = {CALL_COUNT,
+                                     (INT64_C(1) << 26) + 1}; /* kept for the next, and too large for that */
+    fake->done = 0;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        start_make(&c, "ibcast", FIXTURE_RANK2, 0, id);
+        call_count_set(&c, CALL_OPERANDS, 0, counts[i]);
+        CHECK_STR(call_run(&c), "");
+        char *memory = fake->recv;
+        CHECK_IN(end(1), "MPI_Ibcast");
+        CHECK(is_mapped(memory));
+        if (is_mapped(memory)) memory[0] = 1; /* as MPI does: AddressSanitizer looks */
+        CHECK_STR(call_run(&c), "");
+        CHECK(fake->recv != memory);
+        (void)end(1);
+    }
+    CHECK_STR(start("isend"), "");
+    const void *sent = fake->send;
+    CHECK_IN(end(1), "MPI_Isend");
+    CHECK_STR(start("isend"), "");
+    CHECK(fake->send != sent);
+    CHECK_IN(end(1), "MPI_Isend");
+    CHECK_STR(start("irecv"), "");
+    const void *received = fake->recv;
+    CHECK_IN(end(1), "MPI_Irecv");
+    CHECK_STR(start("irecv"), ""); /* the first was cancelled, which gives its memory back */
+    CHECK(fake->recv == received);
+    fixture_fail("MPI_Cancel", 6);
+    CHECK_IN(end(1), "MPI_Irecv");
+    fixture_fail(NULL, 0);
+    CHECK_STR(start("irecv"), "");
+    CHECK(fake->recv != received);
+    fake->done = 1;
+    CHECK_IN(end(1), "MPI_Irecv");
+}
+
+static const void *received_into;
+
+static void recv_remember(void) {
+    if (fake->recv) received_into = fake->recv;
+}
+
+/* The receive of an exchange whose send fails is under way, and is cancelled; where that fails as well, no other
+ * request may have its memory. */
+static void keeps_a_receive_that_cannot_be_cancelled(void) {
+    fake->during = recv_remember;
+    for (int cancels = 1; cancels >= 0; cancels--) {
+        fixture_fail("MPI_Isend", 0x10006);
+        if (!cancels) fake->failing[1] = "MPI_Cancel";
+        CHECK_IN(start("isendrecv"), " returned error code 6");
+        const void *first = received_into;
+        fixture_fail(NULL, 0);
+        CHECK_STR(start("isendrecv"), "");
+        CHECK_INT(received_into == first, cancels);
+        CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+    }
+    fake->during = NULL;
+    /* Likewise where a receive goes on after its wait has failed. */
+    mpixla_loss_classes_set(75, 76, 77);
+    CHECK_STR(start("irecv"), "");
+    const void *first = fake->recv;
+    fixture_fail("MPI_Wait", 76);
+    fake->failing[1] = "MPI_Cancel";
+    CHECK_IN(wait_for("wait_recv", CALL_COUNT), "A process of this communicator has died");
+    fixture_fail(NULL, 0);
+    mpixla_loss_classes_set(0, 0, 0);
+    CHECK_IN(wait_for("wait_recv", CALL_COUNT), "already waited for");
+    CHECK_STR(start("irecv"), "");
+    CHECK(fake->recv != first);
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+}
+
+static int status;
+
+static void start_without_memory(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
+        call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 58);
+        (void)call_run(&c);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+}
+
+/* The others would wait for ever in the call that this one has no memory for. */
+static void ends_the_job_without_memory_for_a_collective_call(void) {
+    CHECK_IN(fixture_stderr_of(start_without_memory), "mpixla: r0 | out of memory for a request of ");
+    CHECK(WIFEXITED(status));
+    CHECK_INT(WEXITSTATUS(status), 1);
 }
 
 /* What this rank sends to itself is copied, and left to MPI until it is received. */
@@ -487,6 +645,9 @@ int main(int argc, char **argv) {
     gives_large_memory_back();
     works_from_several_threads();
     names_what_was_never_waited_for();
+    leaves_unfinished_memory_to_mpi();
+    keeps_a_receive_that_cannot_be_cancelled();
+    ends_the_job_without_memory_for_a_collective_call();
     leaves_messages_to_itself();
     waits_for_all_at_once();
     refuses_too_many();
