@@ -161,7 +161,7 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     const nccl *n = nccl_get(d->driver->platform);
     nccl_id id = {{0}};
     int failed = 0, where = 0, rank = f->communicator->rank;
-    char why[ERROR_BYTES / 4] = "";
+    char why[PLAN_WHY_BYTES - 64] = ""; /* behind some words */
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
     int code = any_failed(f, comm, failed, &where);
