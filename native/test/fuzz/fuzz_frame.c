@@ -291,6 +291,7 @@ static int64_t value_of(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b, int a
         case ATTRIBUTE_OP:
             return f->reduction;
         case ATTRIBUTE_BACK:
+        case ATTRIBUTE_CHECKED:
         case ATTRIBUTE_REVERSE:
             return fuzz_below(b, 2);
         case ATTRIBUTE_DEST:
