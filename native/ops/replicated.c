@@ -248,7 +248,8 @@ static int compare(const frame *c, const array *a, const leaf *all, int referenc
     const int is_named_alike = mine->name == all[reference].name;
     words[0] = '\0';
     if (!are_of_one_kind(mine, &all[reference]))
-        snprintf(words, WORDS_BYTES, "has %s", is_named_alike ? "it in another shape or data type" : mine->words);
+        (void)text_add(words, WORDS_BYTES, 0, "has %s",
+                       is_named_alike ? "it in another shape or data type" : mine->words);
     return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,16 +11,7 @@
 #include "fixture.h"
 #include "handler.h"
 #include "ops/request.h"
-
-/* Under sanitizers too, what does not fit into memory is NULL. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
+#include "scarce.h"
 
 /* Sanitizers and valgrind have memory of their own for each byte, and keep what was freed for a while. */
 static int frees_at_once(void) {
@@ -541,24 +531,17 @@ static void keeps_a_receive_that_cannot_be_cancelled(void) {
     CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
 }
 
-static int status;
-
 static void start_without_memory(void) {
-    pid_t child = fork();
-    if (child == 0) {
-        start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
-        call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 58);
-        (void)call_run(&c);
-        _exit(0);
-    }
-    waitpid(child, &status, 0);
+    start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
+    call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 58);
+    (void)call_run(&c);
 }
 
 /* The others would wait for ever in the call that this one has no memory for. */
 static void ends_the_job_without_memory_for_a_collective_call(void) {
-    CHECK_IN(fixture_stderr_of(start_without_memory), "mpixla: r0 | out of memory for a request of ");
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), 1);
+    scarce_end end = scarce_run(start_without_memory);
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for a request of ");
+    CHECK_INT(end.status, 1);
 }
 
 /* What this rank sends to itself is copied, and left to MPI until it is received. */
