@@ -87,18 +87,18 @@ int check_begin(frame *f) {
 }
 
 int check_wait(const frame *f) {
-    const frame *started = f->started;
-    return !started || is_message(started) || !started->checks[0] ? 0 : agree_wait(started->checks[0]);
+    return f->started && facts_are_collective(f->started) && f->checks[0] ? agree_wait(f->checks[0]) : 0;
 }
 
 int check_end(frame *f, int made, int code) {
-    const frame *call = f->shape->request == FRAME_WAITS ? f->started : f;
-    if (!are_messages_compared() || !call || !is_message(call) || (f != call && !f->request)) return code;
+    const int waits = f->shape->request == FRAME_WAITS;
+    const call_facts *call = waits ? f->started : &f->facts;
+    if (!are_messages_compared() || !call || !facts_are_of_message(call) || (waits && !f->request)) return code;
     check_state *s = check_state_of(call->communicator);
     if (!s) return MPI_REFUSED;
-    if (f == call && (!made || (f->shape->request == FRAME_STARTS && code != 0))) message_forget(s, f);
+    if (!waits && (!made || (f->shape->request == FRAME_STARTS && code != 0))) message_forget(s, f);
     if (!made || f->shape->request == FRAME_STARTS) return code;
-    int has_status = frame_has(call, ATTRIBUTE_STATUS);
-    int accepts_short = has_status && call->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
-    return message_end(s, call, has_status ? call->status : call->scratch, accepts_short, code);
+    int has_status = frame_has(f, ATTRIBUTE_STATUS);
+    int accepts_short = has_status && f->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
+    return message_end(s, f, has_status || waits ? f->status : f->scratch, accepts_short, code);
 }

@@ -112,20 +112,20 @@ static int take_started(frame *f) {
 /* Waiting */
 
 static int receives(const request *r) {
-    return r->call.recv.dtype != NULL;
+    return r->facts.received_type != NULL;
 }
 
 static int sends(const request *r) {
-    return frame_has(&r->call, ATTRIBUTE_DEST);
+    return facts_have(&r->facts, ATTRIBUTE_DEST);
 }
 
-static int goes_to_itself(const frame *call) {
-    return frame_has(call, ATTRIBUTE_DEST) && call->attributes[ATTRIBUTE_DEST] == call->communicator->rank;
+static int goes_to_itself(const call_facts *f) {
+    return facts_have(f, ATTRIBUTE_DEST) && f->dest == f->communicator->rank;
 }
 
 /* A message that this rank sends to itself: MPI may wait for ever for who receives it, so nobody waits for it. */
 static int is_for_itself(const request *r) {
-    return sends(r) && !receives(r) && goes_to_itself(&r->call);
+    return !receives(r) && goes_to_itself(&r->facts);
 }
 
 /* Returns MPI's error code; `*done` stays 0 then. */
@@ -140,7 +140,7 @@ static int handle_test(mpi_request *handle, int *done, void *status) {
 static int is_complete(request *r) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     int code = 0;
-    if (receives(r) && !r->received) code = handle_test(&r->receiving, &r->received, r->call.scratch);
+    if (receives(r) && !r->received) code = handle_test(&r->receiving, &r->received, r->status);
     if (sends(r) && !r->sent) code |= handle_test(&r->sending, &r->sent, unread);
     return code != 0 || ((r->received || !receives(r)) && (r->sent || !sends(r)));
 }
@@ -155,7 +155,7 @@ static int id_read(const frame_buffer *id, int *number, int *generation) {
 }
 
 static int gives_as_wanted(const frame *f, const request *r) {
-    return r->call.recv.dtype == f->recv.dtype && r->call.recv.count == f->recv.count;
+    return r->facts.received_type == f->recv.dtype && r->facts.received == f->recv.count;
 }
 
 /* With the lock. What the program expects must be what the request gives: an id that strayed must not overwrite memory.
@@ -164,14 +164,14 @@ static int claim_check(const frame *f, const request *r, int generation) {
     int is_of_now = generation == r->generation;
     if (generation == 0 || generation > r->generation || (is_of_now && r->state == REQUEST_STARTING))
         return error_set("a request was waited for that was never started in this process");
-    if (!is_of_now || r->state != REQUEST_STARTED || r->call.id.count == 0)
+    if (!is_of_now || r->state != REQUEST_STARTED || !r->has_id)
         return error_set(
             "a request was already waited for: each is waited for once. Keep its result, or start another request");
-    const frame_buffer *given = &r->call.recv, *wanted = &f->recv;
+    const dtype_entry *given = r->facts.received_type, *wanted = f->recv.dtype;
     if (gives_as_wanted(f, r)) return 0;
     return error_set("a request that gives %lld items of %s was waited for as one that gives %lld of %s",
-                     (long long)given->count, given->dtype ? given->dtype->row->name : "nothing",
-                     (long long)wanted->count, wanted->dtype ? wanted->dtype->row->name : "nothing");
+                     (long long)r->facts.received, given ? given->row->name : "nothing", (long long)f->recv.count,
+                     wanted ? wanted->row->name : "nothing");
 }
 
 /* The request with the id becomes the call's; `*claimed` stays NULL for the id of no request. */
@@ -196,7 +196,7 @@ static request *nameless_find(const frame *f, int64_t from) {
     pthread_mutex_lock(&lock);
     for (int64_t i = 0, n = requests.count; i < n && !found; i++) {
         request *r = list_find(&requests, (from + i) % n);
-        if (r->state == REQUEST_STARTED && r->call.id.count == 0 && r->call.communicator == f->communicator &&
+        if (r->state == REQUEST_STARTED && !r->has_id && r->facts.communicator == f->communicator &&
             gives_as_wanted(f, r))
             found = r;
     }
@@ -227,7 +227,9 @@ static int take_waited(frame *f) {
     f->request = r;
     if (!r) return 0;
     progress_less();
-    f->started = &r->call;
+    f->started = &r->facts;
+    memcpy(f->checks, r->checks, sizeof f->checks);
+    f->status = r->status;
     return 0;
 }
 
@@ -272,9 +274,12 @@ static void id_write(const frame_buffer *id, const request *r) {
     }
 }
 
-/* Without the scratch status, which nobody wrote. */
+/* What is needed when the call is over. */
 static void call_keep(request *r, const frame *f) {
-    memcpy(&r->call, f, offsetof(frame, scratch));
+    r->facts = f->facts;
+    memcpy(r->checks, f->checks, sizeof r->checks);
+    r->type = f->type;
+    r->has_id = f->id.count > 0;
 }
 
 void request_settle(frame *f, int code) {
@@ -329,7 +334,7 @@ static void copy_out(const frame *f, const void *data, int64_t arrived) {
 }
 
 int request_send(frame *f) {
-    if (!goes_to_itself(f)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
+    if (!goes_to_itself(&f->facts)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
     if (take_started(f)) return MPI_REFUSED;
     request *r = f->request;
     f->request = NULL;
@@ -346,7 +351,7 @@ int request_send(frame *f) {
 /* Where a process died, a receive that may be for another goes on after the failure, and is cancelled. */
 static int receive_end(frame *f) {
     mpi_request *receiving = &f->request->receiving;
-    int code = mpi_get()->wait(receiving, f->request->call.scratch);
+    int code = mpi_get()->wait(receiving, f->request->status);
     if (loss_is_pending(mpi_error_class(code)) && !receive_cancel(receiving)) request_abandon(f);
     return code;
 }
@@ -361,8 +366,8 @@ int request_wait(frame *f) {
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
     int64_t arrived = r ? f->recv.count : 0;
-    if (r && frame_has(&r->call, ATTRIBUTE_SOURCE)) {
-        int code = mpi->get_elements(r->call.scratch, r->call.type, &arrived);
+    if (r && facts_have(&r->facts, ATTRIBUTE_SOURCE)) {
+        int code = mpi->get_elements(r->status, r->type, &arrived);
         if (code != 0) return code;
         if (arrived < 0) arrived = 0;
         if (arrived > f->recv.count) arrived = f->recv.count;
@@ -380,7 +385,7 @@ static int is_unfinished(const request *r) {
 
 static void unfinished_tell(const request *r) {
     char call[512];
-    call_describe(&r->call.facts, NULL, 1, call, sizeof call);
+    (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
     fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call,
             r->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
                                      : "was started, but never waited for");
@@ -411,7 +416,7 @@ static int64_t unfinished_count(void) {
 
 /* What MPI does not give back stays its own: it may still read and write the memory. */
 static void unfinished_end(request *r) {
-    if (frame_has(&r->call, ATTRIBUTE_SOURCE) && !r->received) r->received = receive_cancel(&r->receiving);
+    if (facts_have(&r->facts, ATTRIBUTE_SOURCE) && !r->received) r->received = receive_cancel(&r->receiving);
     if (sends(r) && !r->sent) (void)mpi_get()->request_free(&r->sending);
     if ((r->received || !receives(r)) && (r->sent || !sends(r)))
         request_close(r);

@@ -30,7 +30,10 @@ typedef enum request_state {
 /* `state`, `generation` and `next` are read and written with the lock of request.c. All else belongs to the handler
  * that has the request, and to nobody else meanwhile. */
 typedef struct request {
-    frame call;                     /* the start */
+    call_facts facts;               /* of the start */
+    void *checks[2];                /* its own, of checked mode (check/check.h) */
+    mpixla_handle type;             /* of what it receives */
+    int has_id;                     /* a program has it; else it was started for a batch of no examples */
     mpi_request receiving, sending; /* receiving: also a collective call */
     int received, sent;             /* MPI has said that they are complete */
     void *send; /* 2^size_class bytes, of which the first are sent; NULL while a very large one is free */
@@ -39,7 +42,8 @@ typedef struct request {
     int number;     /* the place in the table */
     int generation; /* 1 to REQUEST_GENERATIONS - 1 */
     request_state state;
-    struct request *next; /* of the free ones of this size class, or of those that are left */
+    _Alignas(16) char status[MPI_STATUS_BYTES]; /* of what it receives */
+    struct request *next;                       /* of the free ones of this size class, or of those that are left */
 } request;
 
 /* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
