@@ -171,32 +171,45 @@ static int gather(const frame *c, const leaf *mine, leaf *all) {
     return mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
 }
 
-/* The greatest of each number that the ranks have. */
-static int greatest(const frame *c, const uint64_t *mine, uint64_t *most, int n) {
-    return mpi_get()->small->allreduce(mine, most, n, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
+/* The greatest of each of two numbers that the ranks have. */
+static int greatest(const frame *c, const uint64_t mine[2], uint64_t most[2]) {
+    return mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
                                        c->communicator->handle);
 }
 
+/* Whether all ranks have this number. */
+static int compare_number(const frame *c, uint64_t number, int *is_same) {
+    const uint64_t mine[2] = {number, ~number};
+    uint64_t most[2] = {0};
+    int code = greatest(c, mine, most);
+    *is_same = most[0] == ~most[1];
+    return code;
+}
+
 /* Looks at all arrays for those that are not the same on all ranks: how many there are, and the first, to be released.
- */
+ * Where some ranks have fewer arrays, what is behind those differs. */
 static int find(const frame *c, array *first, leaf *mine, int64_t *differing) {
+    const uint64_t n = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
+    uint64_t most[2] = {0};
+    int64_t i = 0, k = 0;
+    int code = greatest(c, numbers, most), is_same;
     *first = (array){.buffer = NULL};
     *differing = 0;
-    for (int64_t i = 0, k = 0;; k++) {
+    for (; code == 0 && k <= (int64_t)n && (uint64_t)k <= ~most[1]; k++) {
+        const int is_behind = (uint64_t)k == ~most[1];
         array a;
-        uint64_t most[3] = {0};
         leaf one;
+        if (is_behind && most[0] == ~most[1]) break;
         if (leaf_next(c, &i, k, &a, &one)) return MPI_REFUSED;
-        const uint64_t number = leaf_number(&one), numbers[3] = {number, ~number, a.buffer != NULL};
-        const int code = greatest(c, numbers, most, 3), some_have_it = most[2] != 0;
-        if (code == 0 && some_have_it && most[0] != ~most[1] && (*differing)++ == 0) {
+        if (!is_behind) code = compare_number(c, leaf_number(&one), &is_same);
+        if (code == 0 && (is_behind || !is_same) && (*differing)++ == 0) {
             *first = a;
             *mine = one;
         } else {
             array_release(c, &a);
         }
-        if (code != 0 || !some_have_it) return code;
     }
+    return code;
 }
 
 static int are_of_one_kind(const leaf *a, const leaf *b) {
@@ -311,8 +324,8 @@ int assert_replicated(const frame *c) {
         (void)error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
         return MPI_REFUSED;
     }
-    int code = results_fill(c);
-    uint64_t number = (uint64_t)n, most[2] = {0};
+    int code = results_fill(c), is_same = 1;
+    uint64_t number = (uint64_t)n;
     for (int64_t i = 0, k = 0; k < n && code == 0; k++) {
         array a;
         leaf one;
@@ -320,7 +333,6 @@ int assert_replicated(const frame *c) {
         number = wanted_mix(number, leaf_number(&one));
         array_release(c, &a);
     }
-    const uint64_t numbers[2] = {number, ~number};
-    if (code == 0) code = greatest(c, numbers, most, 2);
-    return code != 0 || most[0] == ~most[1] ? code : refuse(c);
+    if (code == 0) code = compare_number(c, number, &is_same);
+    return code != 0 || is_same ? code : refuse(c);
 }

@@ -18,10 +18,10 @@ static struct {
     int arrays;
     unsigned differing; /* bit k: array k is not the same */
     difference what;
-    int like_us;            /* the rank that has what this one has; -1: none */
-    char entries[64];       /* of the first that differs, as rank 0 has it */
-    const char *words;      /* that rank 0 has of it */
-    int searched, gathered; /* so far: arrays that were looked for, and times that all have told */
+    int like_us;           /* the rank that has what this one has; -1: none */
+    char entries[64];      /* of the first that differs, as rank 0 has it */
+    const char *words;     /* that rank 0 has of it */
+    int reduced, gathered; /* so far: times that numbers were compared, and that all have told */
 } others;
 
 /* The records that ranks tell each other: numbers of the name, the kind and the data, and words. */
@@ -51,12 +51,16 @@ static void bring_record(char *to, int64_t bytes) {
 static void bring(void) {
     char *to = fake->recv;
     if (is("MPI_Allreduce")) {
-        uint64_t numbers[3];
-        int64_t n = count();
-        memcpy(numbers, fake->send, (size_t)n * sizeof *numbers);
-        if (n == 2 ? others.differing : others.differing >> others.searched & 1) numbers[0] = UINT64_MAX;
-        if (n == 3 && others.searched++ < others.arrays) numbers[2] = 1;
-        memcpy(to, numbers, (size_t)n * sizeof *numbers);
+        uint64_t numbers[2], most = (uint64_t)others.arrays;
+        memcpy(numbers, fake->send, sizeof numbers);
+        if (others.reduced == 1) { /* how many arrays there are */
+            numbers[0] = most > numbers[0] ? most : numbers[0];
+            numbers[1] = ~most > numbers[1] ? ~most : numbers[1];
+        } else if (others.reduced == 0 ? others.differing : others.differing >> (others.reduced - 2) & 1) {
+            numbers[0] = UINT64_MAX;
+        }
+        others.reduced++;
+        memcpy(to, numbers, sizeof numbers);
     } else if (is("MPI_Allgather")) {
         int64_t bytes = count();
         others.gathered++;
@@ -156,10 +160,10 @@ static void names_the_first_of_several(void) {
     others.differing = 6;
     CHECK_IN(call_run(&c), "\n  rank 2 differs from rank 0 in ");
     CHECK_IN(c.message, "\nArrays after it that are not the same either: 1.\n");
-    CHECK_INT(others.searched, ARRAYS + 1);
+    CHECK_INT(others.reduced, 2 + ARRAYS);
     call_site_set(&c, NAME + 3, NULL);
     call_attribute_set(&c, "checked", 1);
-    others.searched = others.gathered = 0;
+    others.reduced = others.gathered = 0;
     CHECK_IN(call_run(&c),
              "r0 | MPIXLA_CHECK: leaf 0 is not the same on all ranks of communicator 'rank2', at model.py:3:");
     CHECK(strstr(c.message, "pvary") == NULL);

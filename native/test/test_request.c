@@ -26,24 +26,16 @@ static int frees_at_once(void) {
 static call c;
 static float id[4];
 
-/* A start is a call of the blocking operation that gives an id in the place of its result. */
 static void start_make(call *s, const char *op, int64_t comm, int64_t root, float *to) {
-    call_make(s, op + 1, comm, root);
-    s->handler = call_request_handler(op);
-    while (s->frame.rets.size > 0) call_remove(s, CALL_RESULTS, 0);
-    call_insert(s, CALL_RESULTS, 0, FFI_F32, 2, to);
-    for (int i = 0; i < s->frame.attrs.size; i++)
-        if (strcmp(s->attributes.names[i].ptr, "status") == 0) call_attribute_remove(s, i);
-    if (strcmp(op, "ibcast") == 0 && s->frame.args.size == 0)
-        call_insert(s, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT, s->template_);
+    call_make(s, op, comm, root);
+    s->sides[CALL_RESULTS].buffers[0].data = to;
 }
 
 static void wait_make(call *w, const char *op, float *from, int64_t count) {
-    call_make(w, "barrier", FIXTURE_RANK0, 0);
-    w->handler = call_request_handler(op);
-    call_insert(w, CALL_OPERANDS, 0, FFI_F32, 2, from);
-    if (strcmp(op, "wait_recv") == 0) call_insert(w, CALL_OPERANDS, 1, FFI_F32, count, w->template_);
-    if (strcmp(op, "wait_send") != 0) call_insert(w, CALL_RESULTS, 0, FFI_F32, count, w->recv);
+    call_make(w, op, FIXTURE_RANK0, 0);
+    w->sides[CALL_OPERANDS].buffers[0].data = from;
+    if (strcmp(op, "wait_recv") == 0) call_count_set(w, CALL_OPERANDS, 1, count);
+    if (strcmp(op, "wait_send") != 0) call_count_set(w, CALL_RESULTS, 0, count);
 }
 
 static const char *start(const char *op) {
