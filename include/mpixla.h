@@ -153,6 +153,14 @@ typedef enum mpixla_where {
     MPIXLA_OFF_ROOT     /* every rank but the root */
 } mpixla_where;
 
+/* What an operation does to a request: */
+typedef enum mpixla_request {
+    MPIXLA_COMPLETES = 0, /* nothing: its call is complete when it returns */
+    MPIXLA_STARTS,        /* starts something. What it gives is the id of a request, two float32 numbers */
+    MPIXLA_WAITS          /* waits for what was started. Its send buffer is the id, and operands beyond those of its row
+                             do nothing but make the wait come after them */
+} mpixla_request;
+
 /* An XLA_FFI_Handler of XLA's c_api.h, without its types. */
 typedef void mpixla_handler(void);
 
@@ -169,12 +177,9 @@ typedef struct mpixla_op_row {
                                        or an array of them */
     int in_place;                   /* 1: the receive buffer may be the first operand's memory; a rank without a send
                                        buffer may then pass that memory as its first operand */
+    mpixla_request request;
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
-/* The same for operations that start something and for those that wait for it: the first give, and the second take
- * as their first operand, the id of a request, two float32 numbers. Operands beyond those of its row do nothing but
- * make the wait come after them. */
-MPIXLA_API const mpixla_op_row *mpixla_request_op_table(size_t *rows);
 /* Handlers that call no MPI; the target is "mpixla_" and the name.
  *
  *   order    of an array makes a token, and of a token, with the array as a second operand and result in one memory,

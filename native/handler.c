@@ -1,4 +1,4 @@
-/* The handlers and the tables that Python reads, made from the rows of ops.def and requests.def. */
+/* The handlers, and the table that Python reads, made from the rows of ops.def. */
 #include "handler.h"
 
 #include "call/frame.h"
@@ -15,75 +15,50 @@
 #define ON_ROOT MPIXLA_ON_ROOT
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
-/* What each row of the tables becomes. First the handlers: the row's calls in functions, and the shape of its frame. */
-#define HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, ...)          \
-    static int name##_run(frame *c) {                                                                      \
-        const mpi_counted *mpi = c->mpi;                                                                   \
-        (void)mpi;                                                                                         \
-        return call;                                                                                       \
-    }                                                                                                      \
-    static const life_operation name##_operation = {                                                       \
-        .row = {.op_name = #name, .mpi_name = mpi_name_, .attributes = (attributes_) | SITE, __VA_ARGS__}, \
-        .run = name##_run,                                                                                 \
-        .through_nccl = nccl_call};                                                                        \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                  \
-        return life_on_host(call_frame, &name##_operation);                                                \
-    }                                                                                                      \
-    ffi_error *device_handler(ffi_call_frame *call_frame) {                                                \
-        return life_on_device(call_frame, &name##_operation);                                              \
+/* What each row becomes. First its handlers: the row's calls in functions, and the shape of its frame. */
+#define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, request_, send_, template__, recv_, counts_, \
+                  attributes_, call, nccl_call)                                                               \
+    static int name##_run(frame *c) {                                                                         \
+        const mpi_counted *mpi = c->mpi;                                                                      \
+        (void)mpi;                                                                                            \
+        return call;                                                                                          \
+    }                                                                                                         \
+    static const life_operation name##_operation = {.row = {.op_name = #name,                                 \
+                                                            .mpi_name = mpi_name_,                            \
+                                                            .request = FRAME_##request_,                      \
+                                                            .send = send_,                                    \
+                                                            .template_ = template__,                          \
+                                                            .recv = recv_,                                    \
+                                                            .counts = counts_,                                \
+                                                            .attributes = (attributes_) | SITE},              \
+                                                    .run = name##_run,                                        \
+                                                    .through_nccl = nccl_call};                               \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                     \
+        return life_on_host(call_frame, &name##_operation);                                                   \
+    }                                                                                                         \
+    ffi_error *device_handler(ffi_call_frame *call_frame) {                                                   \
+        return life_on_device(call_frame, &name##_operation);                                                 \
     }
-
-#define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \
-                  nccl_call)                                                                                           \
-    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, nccl_call, .send = send_,                \
-            .template_ = template__, .recv = recv_, .counts = counts_)
 #include "tables/ops.def"
 #undef MPIXLA_OP
-
-#define MPIXLA_START(name, host_handler, device_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
-    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL, .send = send_,                 \
-            .template_ = template__, .counts = counts_, .request = FRAME_STARTS)
-#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call)     \
-    HANDLER(name, host_handler, device_handler, mpi_name_, attributes_, call, NULL, .template_ = template__, \
-            .recv = recv_, .counts = FREE, .request = FRAME_WAITS)
-#include "tables/requests.def"
-#undef MPIXLA_START
-#undef MPIXLA_WAIT
 
 /* Then a row of the table that Python reads. */
-#define ROW(name_, host_handler_, device_handler_, mpi_name_, attributes_, ...) \
-    {.name = #name_,                                                            \
-     .mpi_name = mpi_name_,                                                     \
-     .host_handler = (mpixla_handler *)host_handler_,                           \
-     .device_handler = (mpixla_handler *)device_handler_,                       \
-     .attributes = ((attributes_) | SITE) & ~(IN_PLACE | SPLITS),               \
-     .in_place = ((attributes_) & IN_PLACE) != 0,                               \
-     __VA_ARGS__},
-
 const mpixla_op_row *mpixla_op_table(size_t *rows) {
     static const mpixla_op_row table[] = {
-#define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, send_, template__, recv_, counts_, attributes_, call, \
-                  nccl_call)                                                                                           \
-    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__,            \
-        .recv = recv_)
+#define MPIXLA_OP(name_, host_handler_, device_handler_, mpi_name_, request_, send_, template__, recv_, counts_, \
+                  attributes_, call, nccl_call)                                                                  \
+    {.name = #name_,                                                                                             \
+     .mpi_name = mpi_name_,                                                                                      \
+     .host_handler = (mpixla_handler *)host_handler_,                                                            \
+     .device_handler = (mpixla_handler *)device_handler_,                                                        \
+     .send = send_,                                                                                              \
+     .template_ = template__,                                                                                    \
+     .recv = recv_,                                                                                              \
+     .attributes = ((attributes_) | SITE) & ~(IN_PLACE | SPLITS),                                                \
+     .in_place = ((attributes_) & IN_PLACE) != 0,                                                                \
+     .request = MPIXLA_##request_},
 #include "tables/ops.def"
 #undef MPIXLA_OP
-    };
-    *rows = sizeof table / sizeof table[0];
-    return table;
-}
-
-const mpixla_op_row *mpixla_request_op_table(size_t *rows) {
-    static const mpixla_op_row table[] = {
-#define MPIXLA_START(name, host_handler, device_handler, mpi_name_, send_, template__, counts_, attributes_, call) \
-    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = send_, .template_ = template__,        \
-        .recv = EVERYWHERE)
-#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name_, template__, recv_, attributes_, call)         \
-    ROW(name, host_handler, device_handler, mpi_name_, attributes_, .send = EVERYWHERE, .template_ = template__, \
-        .recv = recv_)
-#include "tables/requests.def"
-#undef MPIXLA_START
-#undef MPIXLA_WAIT
     };
     *rows = sizeof table / sizeof table[0];
     return table;

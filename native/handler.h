@@ -1,24 +1,15 @@
-/* The XLA FFI handlers: one for each row of ops.def and requests.def. */
+/* The XLA FFI handlers: one for each row of ops.def. */
 #ifndef MPIXLA_NATIVE_HANDLER_H
 #define MPIXLA_NATIVE_HANDLER_H
 
 #include "mpixla.h"
 #include "xla/xla_ffi.h"
 
-#define MPIXLA_OP(name, host_handler, device_handler, mpi_name, send, template_, recv, counts, attributes, call, nccl) \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                                    \
+#define MPIXLA_OP(name, host_handler, device_handler, mpi_name, request, send, template_, recv, counts, attributes, \
+                  call, nccl)                                                                                       \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                                 \
     MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
 #include "tables/ops.def"
 #undef MPIXLA_OP
-
-#define MPIXLA_START(name, host_handler, device_handler, mpi_name, send, template_, counts, attributes, call) \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                           \
-    MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
-#define MPIXLA_WAIT(name, host_handler, device_handler, mpi_name, template_, recv, attributes, call) \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                  \
-    MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
-#include "tables/requests.def"
-#undef MPIXLA_START
-#undef MPIXLA_WAIT
 
 #endif

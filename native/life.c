@@ -112,15 +112,14 @@ static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
 
 /* When it is known what a call waits for, and right before it is made. Returns as `run`. */
 static int watch_run(watch *w, frame *f) {
-    const call_facts *started = f->started ? &f->started->facts : NULL;
     const request *r = f->request;
-    const trace_request known = {r ? r->number : -1, r ? r->generation : 0, started};
+    const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};
     if (w->on & FEATURE_TRACE) trace_request_known(&w->traced, &f->facts, &known);
     int code = w->checks ? check_wait(f) : 0;
     if (code != 0)
         request_abandon(f);
     else if (w->on & FEATURE_LOG)
-        log_start(&w->line, &f->facts, started);
+        log_start(&w->line, &f->facts, f->started);
     return code;
 }
 
@@ -143,7 +142,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
     int code = on ? watch_begin(&w, on, &f, t) : 0, made = 0;
     if (code == 0 && t) code = transport_begin(t, &f, o->through_nccl);
     if (code == 0 && takes_request && request_take(&f)) code = MPI_REFUSED;
-    if (code == 0 && f.started) flight_waits_for(&here, &f.started->facts);
+    if (code == 0 && f.started) flight_waits_for(&here, f.started);
     if (code == 0 && on) code = watch_run(&w, &f);
     if (code == 0) {
         made = 1;

@@ -106,8 +106,6 @@ void register_handlers(const XLA_FFI_Api *api) {
     size_t rows;
     const mpixla_op_row *op = mpixla_op_table(&rows);
     for (; rows > 0; op++, rows--) register_for_all(api, op->name, op->host_handler, op->device_handler);
-    op = mpixla_request_op_table(&rows);
-    for (; rows > 0; op++, rows--) register_for_all(api, op->name, op->host_handler, op->device_handler);
     const mpixla_helper_row *helper = mpixla_helper_table(&rows);
     for (; rows > 0; helper++, rows--)
         register_for_all(api, helper->name, helper->host_handler, helper->device_handler);

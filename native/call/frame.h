@@ -41,9 +41,9 @@ typedef struct frame {
     const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
-    frame_buffer id;         /* of a request, where the call starts or waits for one; `recv` is then what it gives */
-    struct request *request; /* what it starts or waits for (ops/request.h); NULL: nothing */
-    const struct frame *started; /* of a call that waits: the one that started it, or NULL */
+    frame_buffer id;           /* of a request, where the call starts or waits for one; `recv` is then what it gives */
+    struct request *request;   /* what it starts or waits for (ops/request.h); NULL: nothing */
+    const call_facts *started; /* of a call that waits: of the one that started it, or NULL */
     const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
     int64_t row_items; /* of a row, where parts are by rows */
     parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
@@ -59,7 +59,7 @@ typedef struct frame {
     int reverse; /* the ranks count from the last one */
     mpixla_handle op;
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
-    void *status;                             /* the user's, or `scratch` */
+    void *status;                             /* the user's, or `scratch`; of a call that waits the request's */
     int64_t attributes[ATTRIBUTES];           /* as the program has them; DEST and SOURCE are always ranks */
     frame_array arrays[ATTRIBUTES];           /* likewise */
     uint32_t at_run_time;                     /* those of the attributes that are */

@@ -107,7 +107,7 @@ static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
 }
 
 void frame_describe(const frame *f, char *text, size_t bytes) {
-    size_t used = call_describe(&f->facts, f->started ? &f->started->facts : NULL, 1, text, bytes);
+    size_t used = call_describe(&f->facts, f->started, 1, text, bytes);
     if (f->fault.function && f->fault.slot >= 0) used = add_fault(&f->fault, text, bytes, used);
     if (frame_has_rows(f)) (void)add_parts(f, text, bytes, used);
 }

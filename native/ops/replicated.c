@@ -1,5 +1,8 @@
 /* Each rank makes one number of all its arrays, and one reduction tells whether all have the same number. Only where
- * they have not do arrays travel: then all ranks know that they differ, and find out together where.
+ * they have not do the ranks look for the first array that differs, one after another, and then compare that one: all
+ * know that they differ, so all take part.
+ *
+ * The row is entered by all ranks, so whatever fails on this one alone ends the job (job.h).
  */
 #include "ops/replicated.h"
 
@@ -13,29 +16,26 @@
 #include "call/site.h"
 #include "check/wanted.h"
 #include "device/pool.h"
+#include "mpi/job.h"
 #include "mpi/reduction.h"
 
-enum { BLOCK_BYTES = 1 << 16, SHAPE_BYTES = 96, VALUE_BYTES = 16 };
+enum { BLOCK_BYTES = 1 << 12, WORDS_BYTES = 448, VALUE_BYTES = 64, ITEM_BYTES = 16, SHOWN = 6 };
 
-/* An array, as far as it must be the same; and what the other ranks are told of it. */
-typedef struct leaf {
-    int64_t number, dtype; /* of its name; XLA's */
-    uint64_t dims, data;   /* made of them */
-    int64_t items;
-    char name[SITE_TEXT_BYTES], shape[SHAPE_BYTES];
-} leaf;
-
+/* An array of this rank's, with its entries in the host's memory. */
 typedef struct array {
-    const char *data; /* in the host's memory */
+    const ffi_buffer *buffer; /* NULL: this rank has no more */
+    const dtype_entry *dtype;
+    const char *data;
     int64_t bytes;
     pool_block *block; /* which has them, if the array is a GPU's */
 } array;
 
-/* A rank's entries that are not those of the rank that all are compared with. */
-typedef struct finding {
-    int64_t differ, first; /* how many, and the first of them */
-    char mine[VALUE_BYTES], theirs[VALUE_BYTES];
-} finding;
+/* What ranks tell each other of an array; of one that a rank does not have, zeros. */
+typedef struct leaf {
+    uint64_t name, kind,
+        data;                /* the number of its name, and numbers made of its data type and shape, and its entries */
+    char words[WORDS_BYTES]; /* first its name, then how it differs */
+} leaf;
 
 /* Four numbers at once, as each step waits for the one before it. */
 static uint64_t number_of(const char *data, int64_t bytes) {
@@ -52,378 +52,287 @@ static uint64_t number_of(const char *data, int64_t bytes) {
 
 /* Arrays */
 
-static int out_of_memory(void) {
-    (void)error_set("out of memory for a comparison of arrays between ranks");
-    return MPI_REFUSED;
+static int64_t bytes_of_buffer(const ffi_buffer *b) {
+    int64_t bytes = dtype_find(b->dtype)->row->itemsize;
+    for (int64_t axis = 0; axis < b->rank; axis++) bytes *= b->dims[axis];
+    return bytes;
 }
 
+/* The first operand from place `*i` on that is no token, and NULL behind the last. */
 static const ffi_buffer *next(const frame *c, int64_t *i) {
     *i = frame_next(c->operands, *i);
     return *i < c->operands->size ? c->operands->buffers[(*i)++] : NULL;
 }
 
-static int64_t bytes_of(const ffi_buffer *b) {
-    int64_t bytes = dtype_find(b->dtype)->row->itemsize;
-    for (int64_t i = 0; i < b->rank; i++) bytes *= b->dims[i];
-    return bytes;
+static void array_release(const frame *c, const array *a) {
+    if (a->block) pool_give_back(c->device, a->block);
 }
 
-static int64_t count_arrays(const frame *c) {
-    int64_t n = 0;
-    for (int64_t i = 0; next(c, &i);) n++;
-    return n;
+/* The next array, to be released. Returns 0, or as job_fail. */
+static int array_bring(const frame *c, int64_t *i, array *a) {
+    *a = (array){.buffer = next(c, i)};
+    if (!a->buffer) return 0;
+    a->dtype = dtype_find(a->buffer->dtype);
+    a->data = a->buffer->data;
+    a->bytes = bytes_of_buffer(a->buffer);
+    if (!c->device || a->bytes == 0) return 0;
+    a->block = pool_get(c->device, POOL_PINNED, a->bytes);
+    if (a->block && device_copy_out(c->device, a->block->data, a->data, a->bytes) == 0 && device_wait(c->device) == 0) {
+        a->data = a->block->data;
+        return 0;
+    }
+    array_release(c, a);
+    a->block = NULL;
+    return job_fail(c->communicator);
 }
 
-/* The results, which XLA gives their operands' memory where it can. */
-static int give_back(const frame *c) {
-    for (int64_t i = 0, j = 0;; j++) {
-        const ffi_buffer *in = next(c, &i);
-        if (!in) return 0;
+/* Fills the results, which XLA gives their operands' memory where it can. */
+static int results_fill(const frame *c) {
+    int64_t i = 0, j = 0;
+    for (const ffi_buffer *in = next(c, &i); in; in = next(c, &i), j++) {
         j = frame_next(c->results, j);
         const ffi_buffer *out = c->results->buffers[j];
-        int64_t bytes = bytes_of(in);
-        if (in->data == out->data || bytes == 0) continue;
+        if (in->data == out->data) continue;
         if (!c->device)
-            memcpy(out->data, in->data, (size_t)bytes);
-        else if (device_copy_within(c->device, out->data, in->data, bytes))
-            return MPI_REFUSED;
+            memcpy(out->data, in->data, (size_t)bytes_of_buffer(in));
+        else if (device_copy_within(c->device, out->data, in->data, bytes_of_buffer(in)))
+            return job_fail(c->communicator);
     }
+    return 0;
 }
 
-static int bring(const frame *c, array *all, int64_t n) {
-    for (int64_t i = 0, k = 0; k < n; k++) {
-        const ffi_buffer *b = next(c, &i);
-        all[k] = (array){.data = b->data, .bytes = bytes_of(b)};
-        if (!c->device || all[k].bytes == 0) continue;
-        all[k].block = pool_get(c->device, POOL_PINNED, all[k].bytes);
-        if (!all[k].block || device_copy_out(c->device, all[k].block->data, b->data, all[k].bytes)) return MPI_REFUSED;
-        all[k].data = all[k].block->data;
-    }
-    return c->device && device_wait(c->device) ? MPI_REFUSED : 0;
+/* The next array, number k, and what there is to tell of it. Returns as array_bring. */
+static int leaf_next(const frame *c, int64_t *i, int64_t k, array *a, leaf *one) {
+    memset(one, 0, sizeof *one); /* all bytes travel */
+    int code = array_bring(c, i, a);
+    if (code != 0 || !a->buffer) return code;
+    one->name = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].items[k];
+    one->kind = wanted_mix((uint64_t)a->buffer->dtype,
+                           wanted_number(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
+    one->data = number_of(a->data, a->bytes);
+    return 0;
 }
 
-static void describe_all(const frame *c, const array *arrays, leaf *leaves, int64_t n) {
-    for (int64_t i = 0, k = 0; k < n; k++) {
-        const ffi_buffer *b = next(c, &i);
-        leaf *one = &leaves[k];
-        memset(one, 0, sizeof *one); /* all bytes travel */
-        one->number = c->arrays[ATTRIBUTE_LEAVES].items[k];
-        one->dtype = b->dtype;
-        snprintf(one->name, sizeof one->name, "%s", site_text(one->number));
-        one->items = 1;
-        one->dims = wanted_number(b->dims, (size_t)b->rank * sizeof *b->dims);
-        one->data = number_of(arrays[k].data, arrays[k].bytes);
-        size_t used = text_add(one->shape, SHAPE_BYTES, 0, "(");
-        for (int64_t axis = 0; axis < b->rank; axis++) {
-            one->items *= b->dims[axis];
-            used = text_add(one->shape, SHAPE_BYTES, used, axis == 0 ? "%lld" : ", %lld", (long long)b->dims[axis]);
-        }
-        (void)text_add(one->shape, SHAPE_BYTES, used, b->rank == 1 ? ",)" : ")");
-    }
+static uint64_t leaf_number(const leaf *one) {
+    return wanted_mix(wanted_mix(one->name, one->kind), one->data);
 }
 
 /* Words */
 
-static void describe_bits(const char *value, int64_t bytes, char *text, size_t size) {
-    uint64_t bits = 0;
-    memcpy(&bits, value, bytes < 8 ? (size_t)bytes : 8);
-    snprintf(text, size, "0x%0*" PRIx64, (int)(2 * (bytes < 8 ? bytes : 8)), bits);
-}
-
-static void describe_value(const dtype_entry *dtype, const char *value, char *text, size_t size) {
+/* "5", "-2.5", "0.5-1j", "True"; a float of less than 32 bits as "0x3e80". */
+static void value_words(const dtype_entry *dtype, const char *value, char text[VALUE_BYTES]) {
     const char *kind = dtype->row->kind;
-    int64_t bytes = dtype->row->itemsize, integer = 0;
-    int is_complex = strcmp(kind, "complex") == 0;
-    if (is_complex || (strcmp(kind, "float") == 0 && bytes >= 4)) {
-        double parts[2];
-        if (bytes == (is_complex ? 8 : 4)) {
-            float narrow[2];
-            memcpy(narrow, value, (size_t)bytes);
-            parts[0] = (double)narrow[0];
-            parts[1] = is_complex ? (double)narrow[1] : 0;
-        } else {
-            memcpy(parts, value, (size_t)bytes);
-        }
-        int digits = bytes == (is_complex ? 8 : 4) ? 9 : 17;
-        if (is_complex)
-            snprintf(text, size, "%.*g%+.*gj", digits, parts[0], digits, parts[1]);
-        else
-            snprintf(text, size, "%.*g", digits, parts[0]);
-    } else if (strcmp(kind, "integer") == 0 && dtype->row->name[0] == 'i') {
-        int8_t tiny;
-        int16_t small;
-        int32_t medium;
-        memcpy(&integer, value, (size_t)bytes);
-        memcpy(&tiny, value, 1);
-        if (bytes >= 2) memcpy(&small, value, 2);
-        if (bytes >= 4) memcpy(&medium, value, 4);
-        integer = bytes == 1 ? tiny : bytes == 2 ? small : bytes == 4 ? medium : integer;
-        snprintf(text, size, "%" PRId64, integer);
-    } else if (strcmp(kind, "integer") == 0) {
-        memcpy(&integer, value, (size_t)bytes); /* little-endian, as every machine that XLA has */
-        snprintf(text, size, "%" PRIu64, (uint64_t)integer);
-    } else if (strcmp(kind, "bool") == 0) {
-        snprintf(text, size, "%s", value[0] ? "True" : "False");
-    } else {
-        describe_bits(value, bytes, text, size);
+    const int bytes = (int)dtype->row->itemsize, unused = bytes < 8 ? 64 - 8 * bytes : 0;
+    const int is_float = strcmp(kind, "float") == 0, is_complex = strcmp(kind, "complex") == 0;
+    const int is_narrow = bytes == (is_complex ? 8 : 4), digits = is_narrow ? 9 : 17;
+    uint64_t bits = 0; /* all machines that XLA has are little-endian */
+    double x[2] = {0};
+    float narrow[2] = {0};
+    memcpy(&bits, value, bytes < 8 ? (size_t)bytes : 8);
+    memcpy(is_narrow ? (void *)narrow : x, value, (size_t)bytes);
+    for (int i = 0; i < 2 && is_narrow; i++) x[i] = (double)narrow[i];
+    if (is_complex)
+        snprintf(text, VALUE_BYTES, "%.*g%+.*gj", digits, x[0], digits, x[1]);
+    else if (is_float && bytes >= 4)
+        snprintf(text, VALUE_BYTES, "%.*g", digits, x[0]);
+    else if (is_float)
+        snprintf(text, VALUE_BYTES, "0x%0*" PRIx64, 2 * bytes, bits);
+    else if (strcmp(kind, "bool") == 0)
+        snprintf(text, VALUE_BYTES, "%s", bits ? "True" : "False");
+    else if (dtype->row->name[0] == 'u')
+        snprintf(text, VALUE_BYTES, "%" PRIu64, bits);
+    else
+        snprintf(text, VALUE_BYTES, "%" PRId64, (int64_t)(bits << unused) >> unused);
+}
+
+/* "differs from rank 0 in 1 of 6 entries, first at [1, 2]: 0.25, where rank 0 has 0.5" */
+static void difference_words(const array *a, int64_t differing, int64_t first, const char *theirs, int reference,
+                             char words[WORDS_BYTES]) {
+    int64_t below = a->bytes / a->dtype->row->itemsize, rest = first;
+    char texts[2][VALUE_BYTES];
+    value_words(a->dtype, a->data + first * a->dtype->row->itemsize, texts[0]);
+    value_words(a->dtype, theirs, texts[1]);
+    size_t used = text_add(words, WORDS_BYTES, 0, "differs from rank %d in %lld of %lld entries", reference,
+                           (long long)differing, (long long)below);
+    for (int64_t axis = 0; axis < a->buffer->rank; axis++) {
+        below /= a->buffer->dims[axis];
+        used = text_add(words, WORDS_BYTES, used, axis == 0 ? ", first at [%lld" : ", %lld", (long long)(rest / below));
+        rest %= below;
     }
+    (void)text_add(words, WORDS_BYTES, used, "%s: %s, where rank %d has %s%s", a->buffer->rank > 0 ? "]" : "", texts[0],
+                   reference, texts[1], strcmp(texts[0], texts[1]) == 0 ? " of other bits" : "");
 }
 
-static int has_derivative(const dtype_entry *dtype) {
-    return strcmp(dtype->row->kind, "integer") != 0 && strcmp(dtype->row->kind, "bool") != 0;
-}
+/* The ranks together: each returns MPI's error code, or MPI_REFUSED with error_set. */
 
-/* "0.25, where rank 0 has 0.5", with the bits where the numbers look the same. */
-static size_t add_values(char *text, size_t bytes, size_t used, const dtype_entry *dtype, const finding *one,
-                         int reference) {
-    char mine[64], theirs[64];
-    describe_value(dtype, one->mine, mine, sizeof mine);
-    describe_value(dtype, one->theirs, theirs, sizeof theirs);
-    if (strcmp(mine, theirs) == 0) {
-        describe_bits(one->mine, dtype->row->itemsize, mine, sizeof mine);
-        describe_bits(one->theirs, dtype->row->itemsize, theirs, sizeof theirs);
-    }
-    return text_add(text, bytes, used, "%s, where rank %d has %s", mine, reference, theirs);
-}
-
-/* "[1, 2]" */
-static size_t add_index(char *text, size_t bytes, size_t used, const ffi_buffer *b, int64_t entry) {
-    int64_t below = 1;
-    for (int64_t axis = 0; axis < b->rank; axis++) below *= b->dims[axis];
-    used = text_add(text, bytes, used, "[");
-    for (int64_t axis = 0; axis < b->rank; axis++) {
-        below /= b->dims[axis];
-        used = text_add(text, bytes, used, axis == 0 ? "%lld" : ", %lld", (long long)(entry / below));
-        entry %= below;
-    }
-    return text_add(text, bytes, used, "]");
-}
-
-/* A leaf's name is who asks and what it is: "assert_replicated: leaf ['w']". */
-static const char *behind_who_asks(const char *name) {
-    const char *end = strstr(name, ": ");
-    return end ? end + 2 : name;
-}
-
-static int is_asked_by_program(const frame *c) {
-    static const char checked_mode[] = "MPIXLA_CHECK: ";
-    return strncmp(site_text(c->arrays[ATTRIBUTE_LEAVES].items[0]), checked_mode, sizeof checked_mode - 1) != 0;
-}
-
-static size_t add_head(const frame *c, char *text, size_t bytes) {
-    const char *who = is_asked_by_program(c) ? "assert_replicated" : "MPIXLA_CHECK";
-    return text_add(text, bytes, 0, "r%d | %s: ", mpi_get()->world_rank, who);
-}
-
-static size_t add_place(const frame *c, char *text, size_t bytes, size_t used) {
-    const char *line = site_text(c->site);
-    used = text_add(text, bytes, used, " on all ranks of communicator '%s'", c->communicator->name);
-    return *line ? text_add(text, bytes, used, ", at %s", line) : used;
-}
-
-static const char *name_of(const leaf *one) {
-    return one->name[0] ? behind_who_asks(one->name) : "an array";
-}
-
-/* Comparing, all ranks together. Each returns MPI's error code, or MPI_REFUSED with error_set. */
-
-static int gather(const frame *c, const void *mine, void *all, int64_t bytes) {
-    mpixla_handle byte = dtype_find(FFI_U8)->handle;
+static int gather(const frame *c, const leaf *mine, leaf *all) {
+    const mpixla_handle byte = dtype_find(FFI_U8)->handle;
+    const int64_t bytes = (int64_t)sizeof *mine;
     return mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
 }
 
-static int are_equal(const frame *c, uint64_t number, int *equal) {
-    uint64_t mine[2] = {number, ~number}, most[2] = {number, ~number};
-    int code = mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
-                                           c->communicator->handle);
-    *equal = most[0] == ~most[1];
+/* The greatest of each of two numbers that the ranks have. */
+static int greatest(const frame *c, const uint64_t mine[2], uint64_t most[2]) {
+    return mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
+                                       c->communicator->handle);
+}
+
+/* Whether all ranks have this number. */
+static int compare_number(const frame *c, uint64_t number, int *is_same) {
+    const uint64_t mine[2] = {number, ~number};
+    uint64_t most[2] = {0};
+    int code = greatest(c, mine, most);
+    *is_same = most[0] == ~most[1];
     return code;
 }
 
-/* The first rank whose array most ranks have. */
-static int reference_of(int size, const leaf *all, int64_t n, int64_t k) {
+/* Looks at all arrays for those that are not the same on all ranks: how many there are, and the first, to be released.
+ * Where some ranks have fewer arrays, what is behind those differs. */
+static int find(const frame *c, array *first, leaf *mine, int64_t *differing) {
+    const uint64_t n = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
+    uint64_t most[2] = {0};
+    int64_t i = 0, k = 0;
+    int code = greatest(c, numbers, most), is_same;
+    *first = (array){.buffer = NULL};
+    *differing = 0;
+    for (; code == 0 && k <= (int64_t)n && (uint64_t)k <= ~most[1]; k++) {
+        const int is_behind = (uint64_t)k == ~most[1];
+        array a;
+        leaf one;
+        if (is_behind && most[0] == ~most[1]) break;
+        if (leaf_next(c, &i, k, &a, &one)) return MPI_REFUSED;
+        if (!is_behind) code = compare_number(c, leaf_number(&one), &is_same);
+        if (code == 0 && (is_behind || !is_same) && (*differing)++ == 0) {
+            *first = a;
+            *mine = one;
+        } else {
+            array_release(c, &a);
+        }
+    }
+    return code;
+}
+
+static int are_of_one_kind(const leaf *a, const leaf *b) {
+    return a->name == b->name && a->kind == b->kind;
+}
+
+/* The first rank that has what most ranks have. */
+static int reference_of(int size, const leaf *all) {
     int best = 0, most = 0;
     for (int i = 0; i < size; i++) {
         int same = 0;
-        for (int j = 0; j < size; j++) same += all[i * n + k].data == all[j * n + k].data;
-        if (same <= most) continue;
-        best = i;
-        most = same;
+        for (int j = 0; j < size; j++) same += leaf_number(&all[i]) == leaf_number(&all[j]);
+        if (same > most) best = i;
+        if (same > most) most = same;
     }
     return best;
 }
 
-/* Compares this rank's array with that of the rank `reference`, which sends it to all block by block. */
-static int find_entries(const frame *c, const array *a, int64_t item, int reference, finding *mine) {
-    mpixla_handle byte = dtype_find(FFI_U8)->handle;
-    char *block = malloc(BLOCK_BYTES);
-    int code = 0, is_mine = reference == c->communicator->rank;
-    memset(mine, 0, sizeof *mine);
-    if (!block) return out_of_memory();
-    for (int64_t at = 0; at < a->bytes && code == 0; at += BLOCK_BYTES) {
-        int64_t bytes = a->bytes - at < BLOCK_BYTES ? a->bytes - at : BLOCK_BYTES;
-        if (is_mine) memcpy(block, a->data + at, (size_t)bytes);
-        code = mpi_get()->small->bcast(block, bytes, byte, reference, c->communicator->handle);
-        for (int64_t i = 0; code == 0 && i < bytes; i += item) {
+/* Of arrays of one kind: the rank `reference` sends its own to all, block by block. */
+static int entries_compare(const frame *c, const array *a, int reference, char words[WORDS_BYTES]) {
+    const mpixla_handle byte = dtype_find(FFI_U8)->handle;
+    const int64_t item = a->dtype->row->itemsize;
+    char block[BLOCK_BYTES], theirs[ITEM_BYTES] = "";
+    int64_t differing = 0, first = 0;
+    for (int64_t at = 0; at < a->bytes; at += BLOCK_BYTES) {
+        const int64_t bytes = a->bytes - at < BLOCK_BYTES ? a->bytes - at : BLOCK_BYTES;
+        if (reference == c->communicator->rank) memcpy(block, a->data + at, (size_t)bytes);
+        int code = mpi_get()->small->bcast(block, bytes, byte, reference, c->communicator->handle);
+        if (code != 0) return code;
+        for (int64_t i = 0; i < bytes; i += item) {
             /* A block holds whole items. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
-            if (memcmp(block + i, a->data + at + i, (size_t)item) == 0) continue;
-            if (mine->differ++ > 0) continue;
-            mine->first = (at + i) / item;
-            memcpy(mine->mine, a->data + at + i, (size_t)item);
-            memcpy(mine->theirs, block + i, (size_t)item);
+            if (memcmp(block + i, a->data + at + i, (size_t)item) == 0 || differing++ > 0) continue;
+            first = (at + i) / item;
+            memcpy(theirs, block + i, (size_t)item);
         }
     }
-    free(block);
-    return code;
+    words[0] = '\0';
+    if (differing > 0) difference_words(a, differing, first, theirs, reference, words);
+    return 0;
 }
 
-/* All ranks mean the same arrays, and this is the first one that has other entries on some. */
-static int tell_entries(const frame *c, const array *a, const ffi_buffer *b, int size, const leaf *all, int64_t n,
-                        int64_t k) {
-    enum { SHOWN = 6 };
-    const dtype_entry *dtype = dtype_find(b->dtype);
-    int reference = reference_of(size, all, n, k);
-    finding mine, *findings = malloc((size_t)size * sizeof *findings);
-    int code = findings ? find_entries(c, a, dtype->row->itemsize, reference, &mine) : out_of_memory();
-    if (code == 0) code = gather(c, &mine, findings, (int64_t)sizeof mine);
-    if (code == 0) {
-        char text[ERROR_BYTES];
-        int shown = 0;
-        size_t used = add_head(c, text, sizeof text);
-        used = text_add(text, sizeof text, used, "%s, of shape %s and data type %s, is not the same", name_of(&all[k]),
-                        all[k].shape, dtype->row->name);
-        used = add_place(c, text, sizeof text, used);
-        used = text_add(text, sizeof text, used, ":");
-        for (int i = 0; i < size; i++) {
-            const finding *one = &findings[i];
-            if (one->differ == 0 || ++shown > SHOWN) continue;
-            used = text_add(text, sizeof text, used, "\n  rank %d differs from rank %d in %lld of %lld entr%s%s", i,
-                            reference, (long long)one->differ, (long long)all[k].items, all[k].items == 1 ? "y" : "ies",
-                            b->rank > 0 ? ", first at " : "");
-            if (b->rank > 0) used = add_index(text, sizeof text, used, b, one->first);
-            used = text_add(text, sizeof text, used, ": ");
-            used = add_values(text, sizeof text, used, dtype, one, reference);
-        }
-        if (shown > SHOWN) used = text_add(text, sizeof text, used, "\n  and %d more ranks", shown - SHOWN);
-        int64_t others = 0;
-        for (int64_t l = k + 1; l < n; l++) {
-            int differs = 0;
-            for (int i = 1; i < size; i++) differs |= all[i * n + l].data != all[l].data;
-            others += differs;
-        }
-        if (others > 0)
-            used = text_add(text, sizeof text, used, "\n%lld array%s after it %s not the same either.",
-                            (long long)others, others == 1 ? "" : "s", others == 1 ? "is" : "are");
-        if (is_asked_by_program(c) && has_derivative(dtype))
-            (void)text_add(text, sizeof text, used,
-                           "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
-                           "adds up those of all ranks (docs/derivatives.md).");
-        (void)error_set("%s", text);
-        code = MPI_REFUSED;
-    }
-    free(findings);
-    return code;
+/* What this rank has in place of what the rank `reference` has, into `words`; "" for the same. Only arrays of one kind
+ * are compared entry by entry. */
+static int compare(const frame *c, const array *a, const leaf *all, int reference, char words[WORDS_BYTES]) {
+    const leaf *mine = &all[c->communicator->rank];
+    int one_kind = 1;
+    for (int i = 0; i < c->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
+    if (one_kind) return entries_compare(c, a, reference, words);
+    const int is_named_alike = mine->name == all[reference].name;
+    words[0] = '\0';
+    if (!are_of_one_kind(mine, &all[reference]))
+        (void)text_add(words, WORDS_BYTES, 0, "has %s",
+                       is_named_alike ? "it in another shape or data type" : mine->words);
+    return 0;
 }
 
-/* Ranks have other arrays in the k-th place. */
-static int tell_kinds(const frame *c, int size, const leaf *all, int64_t n, int64_t k) {
-    enum { SHOWN = 6 };
+/* Returns MPI_REFUSED with error_set. */
+static int report(const frame *c, const array *a, const char *what, const leaf *all, int64_t others) {
+    const char *line = site_text(c->site), *kind = a->dtype ? a->dtype->row->kind : "";
+    const int is_checked = c->attributes[ATTRIBUTE_CHECKED] != 0;
     char text[ERROR_BYTES];
-    int is_structure = 0, shown = 0;
-    for (int i = 1; i < size; i++) is_structure |= all[i * n + k].number != all[k].number;
-    size_t used = add_head(c, text, sizeof text);
-    used = is_structure
-               ? text_add(text, sizeof text, used, "the tree does not have the same structure")
-               : text_add(text, sizeof text, used, "%s does not have the same shape and data type", name_of(&all[k]));
-    used = add_place(c, text, sizeof text, used);
-    used = text_add(text, sizeof text, used, ":");
-    for (int i = 0; i < size; i++) {
-        const leaf *one = &all[i * n + k];
-        int known = 0;
-        for (int j = 0; j < i; j++)
-            known |= all[j * n + k].number == one->number && all[j * n + k].dtype == one->dtype &&
-                     all[j * n + k].dims == one->dims;
-        if (known || ++shown > SHOWN) continue;
-        const dtype_entry *dtype = dtype_find((int)one->dtype);
-        used = text_add(text, sizeof text, used, "\n  rank %d has", i);
-        if (is_structure) used = text_add(text, sizeof text, used, " %s,", name_of(one));
-        used =
-            text_add(text, sizeof text, used, " shape %s and data type %s", one->shape, dtype ? dtype->row->name : "?");
-    }
+    int shown = 0;
+    size_t used = text_add(text, sizeof text, 0,
+                           "r%d | %s: %s is not the same on all ranks of communicator '%s'%s%s:", mpi_get()->world_rank,
+                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, c->communicator->name,
+                           *line ? ", at " : "", line);
+    for (int i = 0; i < c->size; i++)
+        if (all[i].words[0] && ++shown <= SHOWN)
+            used = text_add(text, sizeof text, used, "\n  rank %d %s", i, all[i].words);
+    if (shown > SHOWN) used = text_add(text, sizeof text, used, "\n  and %d more ranks", shown - SHOWN);
+    if (others > 0)
+        used = text_add(text, sizeof text, used, "\nArrays after it that are not the same either: %lld.",
+                        (long long)others);
+    if (!is_checked && (strcmp(kind, "float") == 0 || strcmp(kind, "complex") == 0))
+        (void)text_add(text, sizeof text, used,
+                       "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
+                       "adds up those of all ranks (docs/derivatives.md).");
     (void)error_set("%s", text);
     return MPI_REFUSED;
 }
 
-static int tell_numbers(const frame *c, int size, const int64_t *numbers) {
-    char text[ERROR_BYTES];
-    size_t used = add_head(c, text, sizeof text);
-    used = text_add(text, sizeof text, used, "the tree does not have the same structure");
-    used = add_place(c, text, sizeof text, used);
-    for (int i = 0; i < size && i < 16; i++)
-        used = text_add(text, sizeof text, used, "%s rank %d has %lld leaves", i == 0 ? ":" : ",", i,
-                        (long long)numbers[i]);
-    (void)error_set("%s", text);
-    return MPI_REFUSED;
-}
-
-static int tell(const frame *c, const array *arrays, const leaf *mine, int64_t n) {
-    const int size = c->size;
-    int64_t *numbers = malloc((size_t)size * sizeof *numbers);
-    leaf *all = malloc((size_t)size * (size_t)n * sizeof *all);
-    if (!numbers || !all) {
-        free(numbers);
-        free(all);
-        return out_of_memory();
+/* All ranks know that some array differs. */
+static int refuse(const frame *c) {
+    array first;
+    leaf mine = {.name = 0}, *all = malloc((size_t)c->size * sizeof *all);
+    int64_t differing;
+    if (!all) {
+        (void)error_set("out of memory for what ranks say of an array that they compare");
+        return job_fail(c->communicator);
     }
-    const int64_t leaves = n;
-    int code = gather(c, &leaves, numbers, (int64_t)sizeof leaves);
-    for (int i = 1; code == 0 && i < size; i++)
-        if (numbers[i] != numbers[0]) code = tell_numbers(c, size, numbers);
-    if (code == 0) code = gather(c, mine, all, n * (int64_t)sizeof *mine);
-    int64_t buffer = 0;
-    for (int64_t k = 0; code == 0 && k < n; k++) {
-        const ffi_buffer *b = next(c, &buffer);
-        int kinds = 0, entries = 0;
-        for (int i = 1; i < size; i++) {
-            const leaf *one = &all[i * n + k], *first = &all[k];
-            kinds |= one->number != first->number || one->dtype != first->dtype || one->dims != first->dims;
-            entries |= one->data != first->data;
-        }
-        if (kinds)
-            code = tell_kinds(c, size, all, n, k);
-        else if (entries)
-            code = tell_entries(c, &arrays[k], b, size, all, n, k);
+    int code = find(c, &first, &mine, &differing);
+    const char *name = first.buffer ? site_text((int64_t)mine.name) : "the end of the tree";
+    snprintf(mine.words, sizeof mine.words, "%s", *name ? name : "an array");
+    if (code == 0) code = gather(c, &mine, all);
+    if (code == 0 && differing > 0) {
+        const int reference = reference_of(c->size, all);
+        const leaf wanted = all[reference];
+        code = compare(c, &first, all, reference, mine.words);
+        if (code == 0) code = gather(c, &mine, all);
+        if (code == 0) code = report(c, &first, wanted.words, all, differing - 1);
     }
-    free(numbers);
+    array_release(c, &first);
     free(all);
     return code;
 }
 
-static int refuse_names(int64_t arrays, int64_t names) {
-    (void)error_set("assert_replicated of %lld arrays got %lld names", (long long)arrays, (long long)names);
-    return MPI_REFUSED;
-}
-
 int assert_replicated(const frame *c) {
-    int64_t n = count_arrays(c);
-    if (n == 0 || c->arrays[ATTRIBUTE_LEAVES].size != n) return refuse_names(n, c->arrays[ATTRIBUTE_LEAVES].size);
-    array *arrays = calloc((size_t)n, sizeof *arrays);
-    leaf *leaves = calloc((size_t)n, sizeof *leaves);
-    int code = arrays && leaves ? give_back(c) : out_of_memory(), equal = 1;
-    if (code == 0) code = bring(c, arrays, n);
-    if (code == 0) {
-        describe_all(c, arrays, leaves, n);
-        uint64_t number = (uint64_t)n;
-        for (int64_t k = 0; k < n; k++) {
-            number = wanted_mix(number, (uint64_t)leaves[k].number);
-            number = wanted_mix(number, (uint64_t)leaves[k].dtype);
-            number = wanted_mix(wanted_mix(number, leaves[k].dims), leaves[k].data);
-        }
-        code = are_equal(c, number, &equal);
+    const frame_array *names = &c->arrays[ATTRIBUTE_LEAVES];
+    int64_t n = 0;
+    for (int64_t i = 0; next(c, &i);) n++;
+    if (names->size != n) {
+        (void)error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
+        return MPI_REFUSED;
     }
-    if (code == 0 && !equal) code = tell(c, arrays, leaves, n);
-    for (int64_t k = 0; arrays && k < n; k++) pool_give_back(c->device, arrays[k].block);
-    free(arrays);
-    free(leaves);
-    return code;
+    int code = results_fill(c), is_same = 1;
+    uint64_t number = (uint64_t)n;
+    for (int64_t i = 0, k = 0; k < n && code == 0; k++) {
+        array a;
+        leaf one;
+        code = leaf_next(c, &i, k, &a, &one);
+        number = wanted_mix(number, leaf_number(&one));
+        array_release(c, &a);
+    }
+    if (code == 0) code = compare_number(c, number, &is_same);
+    return code != 0 || is_same ? code : refuse(c);
 }

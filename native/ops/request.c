@@ -1,5 +1,5 @@
-/* One table of requests, and for each power of two a list of the free ones with that much memory. A lock that is held
- * for a few instructions keeps them together; MPI is called, and data is copied, without it.
+/* One table of requests, and for each power of two a list of the free ones with that much memory. One lock, which is
+ * held for a few instructions, guards who has which; MPI is called, and data is copied, without it.
  */
 #include "ops/request.h"
 
@@ -12,31 +12,32 @@
 
 #include "base/error.h"
 #include "base/list.h"
+#include "mpi/job.h"
 #include "mpi/loss.h"
 #include "mpi/progress.h"
 
-/* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. */
-enum { SIZE_CLASSES = 63, KEPT_CLASS = 28, LINE = 64, POLLS = 200, POLL_NANOSECONDS = 5000000 };
+/* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. No machine has
+ * memory of the last class. */
+enum { LINE = 64, SMALLEST_CLASS = 6, SIZE_CLASSES = 63, KEPT_CLASS = 28, POLLS = 200, POLL_NANOSECONDS = 5000000 };
 
 static list requests = {.item_size = sizeof(request), .what = "requests"};
 static request *unused[SIZE_CLASSES];
-static request *left;
-static request *nameless; /* started for a batch of no examples, which has no ids */
-static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER; /* for these two; MPI is called with it, and never waits */
+static request *left; /* those in the state REQUEST_LEFT */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Returns whether there are too many to count. */
-static int bytes_of(const frame_buffer *b, int64_t *bytes) {
-    *bytes = 0;
-    return b->dtype && __builtin_mul_overflow(b->count, b->dtype->row->itemsize, bytes);
+static void state_set(request *r, request_state state) {
+    pthread_mutex_lock(&lock);
+    r->state = state;
+    pthread_mutex_unlock(&lock);
 }
 
 /* Starting */
 
-static void *memory_get(int size_class) {
-    void *memory = aligned_alloc(LINE, (size_t)1 << size_class);
-    if (!memory) (void)error_set("out of memory for a request of %lld bytes", 1LL << size_class);
-    return memory;
+/* The greatest number there is for more than a 64-bit integer holds: no memory has as many. */
+static int64_t buffer_bytes(const frame_buffer *b) {
+    int64_t bytes;
+    if (!b->dtype) return 0;
+    return __builtin_mul_overflow(b->count, b->dtype->row->itemsize, &bytes) ? INT64_MAX : bytes;
 }
 
 static request *request_make(int size_class) {
@@ -45,67 +46,64 @@ static request *request_make(int size_class) {
         error_set("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
         return NULL;
     }
-    request made = {.size_class = size_class, .number = (int)number, .generation = 0};
-    made.memory = memory_get(size_class);
-    if (!made.memory) return NULL;
-    if (list_append(&requests, &made) < 0) {
-        free(made.memory);
-        return NULL;
-    }
-    return list_find(&requests, number);
+    request made = {.size_class = size_class, .number = (int)number};
+    return list_append(&requests, &made) < 0 ? NULL : list_find(&requests, number);
 }
 
-/* A free request with at least this much memory. */
+/* A free request with room for at least `bytes`, but maybe without memory yet. */
 static request *request_open(int64_t bytes) {
-    int size_class = 6; /* LINE bytes */
+    int size_class = SMALLEST_CLASS;
     while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
-    pthread_mutex_lock(&table);
+    pthread_mutex_lock(&lock);
     request *r = unused[size_class];
-    if (!r) {
+    if (r)
+        unused[size_class] = r->next;
+    else
         r = request_make(size_class);
-    } else {
-        if (!r->memory) r->memory = memory_get(size_class);
-        if (r->memory)
-            unused[size_class] = r->next;
-        else
-            r = NULL;
-    }
     if (r) {
         r->state = REQUEST_STARTING;
-        r->received = r->sent = 0;
         r->generation = r->generation % (REQUEST_GENERATIONS - 1) + 1;
+        r->received = r->sent = 0;
     }
-    pthread_mutex_unlock(&table);
+    pthread_mutex_unlock(&lock);
     return r;
 }
 
+/* MPI has nothing to do with the request any more. */
 static void request_close(request *r) {
-    pthread_mutex_lock(&table);
-    r->state = REQUEST_FREE;
     if (r->size_class > KEPT_CLASS) {
-        free(r->memory);
-        r->memory = NULL;
+        free(r->send);
+        r->send = NULL;
     }
+    pthread_mutex_lock(&lock);
+    r->state = REQUEST_FREE;
     r->next = unused[r->size_class];
     unused[r->size_class] = r;
-    pthread_mutex_unlock(&table);
+    pthread_mutex_unlock(&lock);
+}
+
+/* The other ranks make the collective call that this one has no memory for, and would wait for it. That too many were
+ * started is the program's error, which they have as well. */
+static int start_refuse(const frame *f) {
+    return frame_is_collective(f) && requests.count < REQUEST_LIMIT ? job_fail(f->communicator) : -1;
 }
 
 /* Opens a request with room for what the call sends and receives, and copies the former into it. */
 static int take_started(frame *f) {
-    int64_t sent, received, ahead, bytes;
-    int too_many = bytes_of(&f->send, &sent) || bytes_of(&f->recv, &received) ||
-                   __builtin_add_overflow(sent, LINE - 1, &ahead) ||
-                   __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes);
-    if (too_many) return error_set("%s has more bytes than a 64-bit integer holds", f->shape->mpi_name);
-    if (f->on_root) { /* a bcast's root has one buffer for both */
-        ahead = 0;
-        bytes = sent;
-    }
+    int64_t sent = buffer_bytes(&f->send), received = buffer_bytes(&f->recv), ahead = 0, bytes = sent;
+    /* The root of a broadcast has one buffer for both. */
+    if (!f->on_root && (__builtin_add_overflow(sent, LINE - 1, &ahead) ||
+                        __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes)))
+        bytes = INT64_MAX;
     request *r = request_open(bytes);
-    if (!r) return -1;
-    r->send = r->memory;
-    r->recv = (char *)r->memory + ahead;
+    if (!r) return start_refuse(f);
+    if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
+    if (!r->send) {
+        (void)error_set("out of memory for a request of %lld bytes", 1LL << r->size_class);
+        request_close(r);
+        return start_refuse(f);
+    }
+    r->recv = (char *)r->send + ahead;
     if (sent > 0) memcpy(r->send, f->send.data, (size_t)sent);
     f->request = r;
     return 0;
@@ -114,25 +112,37 @@ static int take_started(frame *f) {
 /* Waiting */
 
 static int receives(const request *r) {
-    return r->call.recv.dtype != NULL;
+    return r->facts.received_type != NULL;
 }
 
 static int sends(const request *r) {
-    return frame_has(&r->call, ATTRIBUTE_DEST);
+    return facts_have(&r->facts, ATTRIBUTE_DEST);
 }
 
-static int goes_to_itself(const frame *call) {
-    return frame_has(call, ATTRIBUTE_DEST) && call->attributes[ATTRIBUTE_DEST] == call->communicator->rank;
+static int goes_to_itself(const call_facts *f) {
+    return facts_have(f, ATTRIBUTE_DEST) && f->dest == f->communicator->rank;
 }
 
-/* Whether it is complete, as far as MPI can say; MPI is not asked again for what it has said. */
+/* A message that this rank sends to itself: MPI may wait for ever for who receives it, so nobody waits for it. */
+static int is_for_itself(const request *r) {
+    return !receives(r) && goes_to_itself(&r->facts);
+}
+
+/* Returns MPI's error code; `*done` stays 0 then. */
+static int handle_test(mpi_request *handle, int *done, void *status) {
+    int flag = 0, code = mpi_get()->test(handle, &flag, status);
+    *done = code == 0 && flag;
+    return code;
+}
+
+/* Whether all is done that the request started, or has failed: a wait for it takes no time. MPI is not asked again for
+ * what it has said. */
 static int is_complete(request *r) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
-    const mpi_library *mpi = mpi_get();
     int code = 0;
-    if (receives(r) && !r->received) code = mpi->test(&r->receiving, &r->received, r->call.scratch);
-    if (sends(r) && !r->sent && !goes_to_itself(&r->call)) code |= mpi->test(&r->sending, &r->sent, unread);
-    return code != 0 || ((r->received || !receives(r)) && (r->sent || !sends(r) || goes_to_itself(&r->call)));
+    if (receives(r) && !r->received) code = handle_test(&r->receiving, &r->received, r->status);
+    if (sends(r) && !r->sent) code |= handle_test(&r->sending, &r->sent, unread);
+    return code != 0 || ((r->received || !receives(r)) && (r->sent || !sends(r)));
 }
 
 static int id_read(const frame_buffer *id, int *number, int *generation) {
@@ -144,89 +154,116 @@ static int id_read(const frame_buffer *id, int *number, int *generation) {
     return (float)(*number + 1) == values[0] && (float)*generation == values[1] ? 0 : -1;
 }
 
-/* The request becomes the caller's, if it was started and not waited for. */
-static int request_claim(int number, int generation, request **claimed) {
-    request *r = list_find(&requests, number);
-    int code = 0;
-    if (!r) return error_set("a request was waited for that was never started in this process");
-    pthread_mutex_lock(&table);
-    if (generation == r->generation && r->state == REQUEST_STARTED && r->call.id.count > 0)
-        r->state = REQUEST_WAITING;
-    else if (generation == 0 || generation > r->generation ||
-             (generation == r->generation && r->state == REQUEST_STARTING))
-        code = error_set("a request was waited for that was never started in this process");
-    else
-        code = error_set(
-            "a request was already waited for: each is waited for once. Keep its result, or start another request");
-    pthread_mutex_unlock(&table);
-    *claimed = r;
-    return code;
-}
-
 static int gives_as_wanted(const frame *f, const request *r) {
-    return r->call.recv.dtype == f->recv.dtype && r->call.recv.count == f->recv.count;
+    return r->facts.received_type == f->recv.dtype && r->facts.received == f->recv.count;
 }
 
-/* What the program expects must be what the request gives: an id that strayed must not overwrite memory. */
-static int request_check(const frame *f, const request *r) {
-    const frame_buffer *given = &r->call.recv, *wanted = &f->recv;
+/* With the lock. What the program expects must be what the request gives: an id that strayed must not overwrite memory.
+ */
+static int claim_check(const frame *f, const request *r, int generation) {
+    int is_of_now = generation == r->generation;
+    if (generation == 0 || generation > r->generation || (is_of_now && r->state == REQUEST_STARTING))
+        return error_set("a request was waited for that was never started in this process");
+    if (!is_of_now || r->state != REQUEST_STARTED || !r->has_id)
+        return error_set(
+            "a request was already waited for: each is waited for once. Keep its result, or start another request");
+    const dtype_entry *given = r->facts.received_type, *wanted = f->recv.dtype;
     if (gives_as_wanted(f, r)) return 0;
     return error_set("a request that gives %lld items of %s was waited for as one that gives %lld of %s",
-                     (long long)given->count, given->dtype ? given->dtype->row->name : "nothing",
-                     (long long)wanted->count, wanted->dtype ? wanted->dtype->row->name : "nothing");
+                     (long long)r->facts.received, given ? given->row->name : "nothing", (long long)f->recv.count,
+                     wanted ? wanted->row->name : "nothing");
 }
 
-/* Requests without an id give nothing, so a wait is for whichever is complete: there are as many waits as requests, and
- * none then waits for what its program would not have waited for by now. */
-static request *nameless_claim(const frame *f) {
-    for (;;) {
-        int found = 0;
-        pthread_mutex_lock(&leaving);
-        for (request **at = &nameless; *at; at = &(*at)->next) {
-            request *r = *at;
-            if (r->call.communicator != f->communicator || !gives_as_wanted(f, r)) continue;
-            found = 1;
-            if (!is_complete(r)) continue;
-            *at = r->next;
-            r->state = REQUEST_WAITING;
-            pthread_mutex_unlock(&leaving);
-            return r;
-        }
-        pthread_mutex_unlock(&leaving);
-        if (!found) return NULL;
-        (void)sched_yield();
-    }
-}
-
-static int take_named(const frame *f, request **claimed) {
+/* The request with the id becomes the call's; `*claimed` stays NULL for the id of no request. */
+static int named_claim(const frame *f, request **claimed) {
     int number, generation;
     if (id_read(&f->id, &number, &generation))
         return error_set("what was waited for is no request: its id has other numbers than those of a request");
-    if (number < 0 && generation == 0) return 0; /* no request */
-    if (request_claim(number, generation, claimed)) return -1;
-    if (request_check(f, *claimed) == 0) return 0;
-    pthread_mutex_lock(&table);
-    (*claimed)->state = REQUEST_STARTED;
-    pthread_mutex_unlock(&table);
-    return -1;
+    if (number < 0 && generation == 0) return 0;
+    request *r = list_find(&requests, number);
+    if (!r) return error_set("a request was waited for that was never started in this process");
+    pthread_mutex_lock(&lock);
+    int code = claim_check(f, r, generation);
+    if (code == 0) r->state = REQUEST_WAITING;
+    pthread_mutex_unlock(&lock);
+    if (code == 0) *claimed = r;
+    return code;
+}
+
+/* The first request without an id, from place `from` on and round the table, that is as the call wants it. */
+static request *nameless_find(const frame *f, int64_t from) {
+    request *found = NULL;
+    pthread_mutex_lock(&lock);
+    for (int64_t i = 0, n = requests.count; i < n && !found; i++) {
+        request *r = list_find(&requests, (from + i) % n);
+        if (r->state == REQUEST_STARTED && !r->has_id && r->facts.communicator == f->communicator &&
+            gives_as_wanted(f, r))
+            found = r;
+    }
+    if (found) found->state = REQUEST_WAITING;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Requests without an id give nothing, so a wait is for whichever is complete: there are as many waits as requests, and
+ * none then waits for what its program would not have waited for by now. Other threads have one each at most, so one is
+ * left for this one. */
+static request *nameless_claim(const frame *f) {
+    request *r = nameless_find(f, 0);
+    while (r && !is_for_itself(r) && !is_complete(r)) {
+        state_set(r, REQUEST_STARTED);
+        (void)sched_yield();
+        r = nameless_find(f, r->number + 1);
+    }
+    return r;
 }
 
 static int take_waited(frame *f) {
     request *r = NULL;
-    f->request = NULL;
     if (f->id.count == 0)
         r = nameless_claim(f);
-    else if (take_named(f, &r))
+    else if (named_claim(f, &r))
         return -1;
+    f->request = r;
     if (!r) return 0;
     progress_less();
-    f->request = r;
-    f->started = &r->call;
+    f->started = &r->facts;
+    f->agreement = r->agreement;
+    f->status = r->status;
     return 0;
 }
 
 int request_take(frame *f) {
     return f->shape->request == FRAME_STARTS ? take_started(f) : take_waited(f);
+}
+
+/* Ending */
+
+static void left_add(request *r) {
+    pthread_mutex_lock(&lock);
+    r->state = REQUEST_LEFT;
+    r->next = left;
+    left = r;
+    pthread_mutex_unlock(&lock);
+}
+
+/* MPI completes it when it is received. Those for which that has come are closed. */
+static void leave(request *added) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    pthread_mutex_lock(&lock);
+    request *others = left;
+    left = NULL;
+    pthread_mutex_unlock(&lock);
+    left_add(added);
+    while (others) {
+        request *r = others;
+        others = r->next;
+        int done, code = handle_test(&r->sending, &done, status);
+        if (code != 0 || done)
+            request_close(r);
+        else
+            left_add(r);
+    }
 }
 
 static void id_write(const frame_buffer *id, const request *r) {
@@ -237,49 +274,50 @@ static void id_write(const frame_buffer *id, const request *r) {
     }
 }
 
-/* Without the scratch status, which nobody wrote. */
+/* What is needed when the call is over. */
 static void call_keep(request *r, const frame *f) {
-    memcpy(&r->call, f, offsetof(frame, scratch));
+    r->facts = f->facts;
+    r->agreement = f->agreement;
+    r->type = f->type;
+    r->has_id = f->id.count > 0;
 }
 
 void request_settle(frame *f, int code) {
     request *r = f->request;
     if (!r) return;
     if (f->shape->request == FRAME_WAITS || code != 0) {
-        request_close(r);
+        if (f->shape->request == FRAME_WAITS && is_for_itself(r))
+            leave(r);
+        else
+            request_close(r);
         return;
     }
     call_keep(r, f);
     id_write(&f->id, r);
-    pthread_mutex_lock(&table);
-    r->state = REQUEST_STARTED;
-    pthread_mutex_unlock(&table);
-    if (f->id.count == 0) {
-        pthread_mutex_lock(&leaving);
-        r->next = nameless;
-        nameless = r;
-        pthread_mutex_unlock(&leaving);
-    }
+    state_set(r, REQUEST_STARTED);
     progress_more();
 }
 
 void request_abandon(frame *f) {
-    pthread_mutex_lock(&table);
-    f->request->state = REQUEST_ABANDONED;
-    pthread_mutex_unlock(&table);
+    if (f->request) state_set(f->request, REQUEST_ABANDONED);
     f->request = NULL;
 }
 
 /* Calls */
 
-int request_exchange(const frame *f) {
+/* Whether MPI writes into the receive's memory no more. */
+static int receive_cancel(mpi_request *receiving) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
+    const mpi_library *mpi = mpi_get();
+    return mpi->cancel(receiving) == 0 && mpi->wait(receiving, status) == 0;
+}
+
+int request_exchange(frame *f) {
     request *r = f->request;
     int code = f->mpi->irecv(r->recv, f->recv.count, f->type, f->source, f->recvtag, f->comm, &r->receiving);
     if (code != 0) return code;
     code = f->mpi->isend(r->send, f->send.count, f->send.dtype->handle, f->dest, f->sendtag, f->comm, &r->sending);
-    /* The memory is free after a failure, so nothing may arrive in it any more. */
-    if (code != 0 && mpi_get()->cancel(&r->receiving) == 0) (void)mpi_get()->wait(&r->receiving, status);
+    if (code != 0 && !receive_cancel(&r->receiving)) request_abandon(f);
     return code;
 }
 
@@ -295,35 +333,8 @@ static void copy_out(const frame *f, const void *data, int64_t arrived) {
         memset(to, 0, (size_t)(rest * item));
 }
 
-/* MPI completes it when it is received; those for which that has come are closed. */
-static void leave(request *added) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    request *done = NULL;
-    pthread_mutex_lock(&leaving);
-    added->state = REQUEST_LEFT;
-    added->next = left;
-    left = added;
-    for (request **r = &left; *r;) {
-        request *this = *r;
-        int completed = 0;
-        if (mpi_get()->test(&this->sending, &completed, status) == 0 && !completed) {
-            r = &this->next;
-            continue;
-        }
-        *r = this->next;
-        this->next = done;
-        done = this;
-    }
-    pthread_mutex_unlock(&leaving);
-    while (done) {
-        request *this = done;
-        done = this->next;
-        request_close(this);
-    }
-}
-
 int request_send(frame *f) {
-    if (!goes_to_itself(f)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
+    if (!goes_to_itself(&f->facts)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
     if (take_started(f)) return MPI_REFUSED;
     request *r = f->request;
     f->request = NULL;
@@ -337,10 +348,11 @@ int request_send(frame *f) {
     return 0;
 }
 
-/* Nobody may write into the request's memory after it, so what still is under way after a failure is cancelled. */
-static int receive_end(const mpi_library *mpi, mpi_request *receiving, void *status) {
-    int code = mpi->wait(receiving, status);
-    if (loss_is_pending(mpi_error_class(code)) && mpi->cancel(receiving) == 0) (void)mpi->wait(receiving, status);
+/* Where a process died, a receive that may be for another goes on after the failure, and is cancelled. */
+static int receive_end(frame *f) {
+    mpi_request *receiving = &f->request->receiving;
+    int code = mpi_get()->wait(receiving, f->request->status);
+    if (loss_is_pending(mpi_error_class(code)) && !receive_cancel(receiving)) request_abandon(f);
     return code;
 }
 
@@ -348,18 +360,14 @@ int request_wait(frame *f) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     request *r = f->request;
-    if (r && sends(r) && !receives(r) && goes_to_itself(&r->call)) {
-        leave(r);
-        f->request = NULL;
-        return 0;
-    }
-    int received = r && receives(r) && !r->received ? receive_end(mpi, &r->receiving, r->call.scratch) : 0;
+    if (r && is_for_itself(r)) return 0;
+    int received = r && receives(r) && !r->received ? receive_end(f) : 0;
     int sent = r && sends(r) && !r->sent ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
     int64_t arrived = r ? f->recv.count : 0;
-    if (r && frame_has(&r->call, ATTRIBUTE_SOURCE)) {
-        int code = mpi->get_elements(r->call.scratch, r->call.type, &arrived);
+    if (r && facts_have(&r->facts, ATTRIBUTE_SOURCE)) {
+        int code = mpi->get_elements(r->status, r->type, &arrived);
         if (code != 0) return code;
         if (arrived < 0) arrived = 0;
         if (arrived > f->recv.count) arrived = f->recv.count;
@@ -371,70 +379,62 @@ int request_wait(frame *f) {
 /* The end. MPI_Finalize may hang while something is under way: what the other ranks complete in a moment is completed,
  * receives are cancelled, and sends left to MPI. Collective calls can be neither. */
 
-typedef struct unfinished {
-    request *request;
-    int receiving, sending;
-} unfinished;
-
-static int completes(const mpi_library *mpi, mpi_request *handle) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    int done = 0;
-    return mpi->test(handle, &done, status) != 0 || done;
+static int is_unfinished(const request *r) {
+    return r->state == REQUEST_STARTED || r->state == REQUEST_LEFT;
 }
 
-/* Whether it is finished now. */
-static int finishes(const mpi_library *mpi, unfinished *u) {
-    if (u->receiving && completes(mpi, &u->request->receiving)) u->receiving = 0;
-    if (u->sending && completes(mpi, &u->request->sending)) u->sending = 0;
-    return !u->receiving && !u->sending;
-}
-
-static void abandon(const mpi_library *mpi, const unfinished *u) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    request *r = u->request;
-    if (u->receiving && frame_has(&r->call, ATTRIBUTE_SOURCE) && mpi->cancel(&r->receiving) == 0)
-        (void)mpi->wait(&r->receiving, status);
-    if (u->sending) (void)mpi->request_free(&r->sending);
-}
-
-static void tell(const request *r, const char *what) {
+static void unfinished_tell(const request *r) {
     char call[512];
-    call_describe(&r->call.facts, NULL, 1, call, sizeof call);
-    fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call, what);
+    (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
+    fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call,
+            r->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
+                                     : "was started, but never waited for");
 }
 
-/* The requests that a program has, and those that it left and nobody received; each is told. Returns how many. */
-static int64_t unfinished_collect(const mpi_library *mpi, unfinished *found) {
-    int64_t n = 0;
-    left = nameless = NULL;
+/* The requests that a program has, and those that it left and nobody received: each is told. Returns how many. */
+static int64_t unfinished_tell_all(void) {
+    int64_t found = 0;
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
-        unfinished u = {.request = r, .receiving = receives(r), .sending = sends(r)};
-        if (r->state == REQUEST_STARTED) tell(r, "was started, but never waited for");
-        if (r->state == REQUEST_LEFT && finishes(mpi, &u)) request_close(r);
-        if (r->state == REQUEST_LEFT) tell(r, "went to this rank itself, but was never received");
-        if (r->state == REQUEST_STARTED || r->state == REQUEST_LEFT) found[n++] = u;
+        if (r->state == REQUEST_LEFT && is_complete(r)) request_close(r);
+        if (!is_unfinished(r)) continue;
+        unfinished_tell(r);
+        found++;
     }
     fflush(stderr);
-    return n;
+    return found;
+}
+
+static int64_t unfinished_count(void) {
+    int64_t waiting = 0;
+    for (int64_t i = 0; i < requests.count; i++) {
+        request *r = list_find(&requests, i);
+        waiting += is_unfinished(r) && !is_complete(r);
+    }
+    return waiting;
+}
+
+/* What MPI does not give back stays its own: it may still read and write the memory. */
+static void unfinished_end(request *r) {
+    if (facts_have(&r->facts, ATTRIBUTE_SOURCE) && !r->received) r->received = receive_cancel(&r->receiving);
+    if (sends(r) && !r->sent) (void)mpi_get()->request_free(&r->sending);
+    if ((r->received || !receives(r)) && (r->sent || !sends(r)))
+        request_close(r);
+    else
+        state_set(r, REQUEST_ABANDONED);
 }
 
 int64_t mpixla_requests_end(void) {
-    const mpi_library *mpi = mpi_get();
     const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
-    unfinished *all = mpi && requests.count > 0 ? calloc((size_t)requests.count, sizeof *all) : NULL;
     progress_end();
-    if (!all) return 0;
-    int64_t found = unfinished_collect(mpi, all), waiting = found;
-    for (int poll = 0; poll < POLLS && waiting > 0; poll++) {
-        waiting = 0;
-        for (int64_t i = 0; i < found; i++) waiting += !finishes(mpi, &all[i]);
-        if (waiting > 0) nanosleep(&pause, NULL);
+    pthread_mutex_lock(&lock);
+    left = NULL;
+    pthread_mutex_unlock(&lock);
+    int64_t found = unfinished_tell_all();
+    for (int poll = 0; poll < POLLS && unfinished_count() > 0; poll++) nanosleep(&pause, NULL);
+    for (int64_t i = 0; i < requests.count; i++) {
+        request *r = list_find(&requests, i);
+        if (is_unfinished(r)) unfinished_end(r);
     }
-    for (int64_t i = 0; i < found; i++) {
-        abandon(mpi, &all[i]);
-        request_close(all[i].request);
-    }
-    free(all);
     return found;
 }

@@ -8,7 +8,7 @@
  * used, both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
  * (ARCHITECTURE.md, "Requests"); zeros stand for no request, which gives zeros, or the template, at once.
  * A batch of requests is one, whose id each example has. If there are no examples, so that there is no id, a wait is
- * for the oldest such request of its communicator and type.
+ * for whichever such request of its communicator and type is complete first.
  */
 #ifndef MPIXLA_NATIVE_REQUEST_H
 #define MPIXLA_NATIVE_REQUEST_H
@@ -24,41 +24,47 @@ typedef enum request_state {
     REQUEST_STARTED,  /* a program has its id */
     REQUEST_WAITING,  /* a handler has it */
     REQUEST_LEFT,     /* nobody has it: a message to this rank itself, to be received */
-    REQUEST_ABANDONED /* likewise: a collective call that no other rank makes */
+    REQUEST_ABANDONED /* nobody has it, and MPI has not given its memory back: it is MPI's for good */
 } request_state;
 
+/* `state`, `generation` and `next` are read and written with the lock of request.c. All else belongs to the handler
+ * that has the request, and to nobody else meanwhile. */
 typedef struct request {
-    frame call;                     /* the start */
+    call_facts facts;               /* of the start */
+    struct agreement *agreement;    /* whether all ranks start the same (check/agree.h); NULL */
+    mpixla_handle type;             /* of what it receives */
+    int has_id;                     /* a program has it; else it was started for a batch of no examples */
     mpi_request receiving, sending; /* receiving: also a collective call */
-    void *send, *recv;              /* in `memory`, which has 2^size_class bytes */
-    void *memory;                   /* NULL while a very large one is free */
+    int received, sent;             /* MPI has said that they are complete */
+    void *send; /* 2^size_class bytes, of which the first are sent; NULL while a very large one is free */
+    void *recv; /* in the same memory, behind what is sent */
     int size_class;
-    int number;         /* the place in the table */
-    int generation;     /* 1 to REQUEST_GENERATIONS - 1 */
-    int received, sent; /* of one without an id: what MPI has said to be complete */
+    int number;     /* the place in the table */
+    int generation; /* 1 to REQUEST_GENERATIONS - 1 */
     request_state state;
-    struct request *next; /* of the free ones of this size class, of those that are left, or that have no id */
+    _Alignas(16) char status[MPI_STATUS_BYTES]; /* of what it receives */
+    struct request *next;                       /* of the free ones of this size class, or of those that are left */
 } request;
 
 /* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
  * waits: the request whose id it was given, which nobody else can wait for from then on; NULL for no request.
- * Returns 0, or -1 with error_set. */
+ * Returns 0, or -1 with error_set; where there is no memory for a collective call, the job ends (job.h). */
 int request_take(frame *f);
 
 /* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back, unless
- * it left the request. `code` is MPI's. */
+ * the request is no longer the call's. `code` is MPI's. */
 void request_settle(frame *f, int code);
 
-/* The call fails that would wait for f->request, a collective call that will never be complete: its memory is MPI's for
- * good. */
+/* The call has no request any more, since MPI will not give its memory back: a collective call that will never be
+ * complete, or a receive that cannot be cancelled. The memory is MPI's for good. */
 void request_abandon(frame *f);
 
 /* MPI_Send, returning MPI's code. To this rank itself it might wait for ever, as nobody else can receive the message,
  * so MPI gets a copy and is left with it; so is a wait for such an isend. */
 int request_send(frame *f);
 
-/* Parts of the rows of requests.def; each returns MPI's code. The receive and the send of an isendrecv: */
-int request_exchange(const frame *f);
+/* Parts of the rows of ops.def; each returns MPI's code. The receive and the send of an isendrecv: */
+int request_exchange(frame *f);
 /* waits, and copies what arrived into the receive buffer, and the template into the rest: */
 int request_wait(frame *f);
 

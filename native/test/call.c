@@ -31,14 +31,16 @@ const frame_shape *call_shape(const char *op) {
         const char *name;
         frame_shape shape;
     } rows[] = {
-#define MPIXLA_OP(name_, host_, device_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_, nccl_) \
-    {#name_,                                                                                                      \
-     {.op_name = #name_,                                                                                          \
-      .mpi_name = mpi_name_,                                                                                      \
-      .send = send_,                                                                                              \
-      .template_ = template__,                                                                                    \
-      .recv = recv_,                                                                                              \
-      .counts = counts_,                                                                                          \
+#define MPIXLA_OP(name_, host_, device_, mpi_name_, request_, send_, template__, recv_, counts_, attributes_, call_, \
+                  nccl_)                                                                                             \
+    {#name_,                                                                                                         \
+     {.op_name = #name_,                                                                                             \
+      .request = FRAME_##request_,                                                                                   \
+      .mpi_name = mpi_name_,                                                                                         \
+      .send = send_,                                                                                                 \
+      .template_ = template__,                                                                                       \
+      .recv = recv_,                                                                                                 \
+      .counts = counts_,                                                                                             \
       .attributes = attributes_}},
 #include "tables/ops.def"
 #undef MPIXLA_OP
@@ -49,22 +51,16 @@ const frame_shape *call_shape(const char *op) {
     exit(2);
 }
 
-static ffi_handler *handler_in(const mpixla_op_row *table, size_t rows, const char *op) {
+static ffi_handler *handler_find(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_op_table(&rows);
     for (size_t i = 0; i < rows; i++)
         if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
     return NULL;
 }
 
-static ffi_handler *handler_find(const char *op) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
-    return handler_in(table, rows, op);
-}
-
 ffi_handler *call_request_handler(const char *op) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    return handler_in(table, rows, op);
+    return handler_find(op);
 }
 
 void call_insert(call *c, int side, int position, int dtype, int64_t count, void *data) {
@@ -320,6 +316,8 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;
     int64_t scattered = counts == SCATTERED || counts == SCATTERED_ROWS ? size * CALL_COUNT : divided;
     int64_t gathered = counts == GATHERED || counts == GATHERED_ROWS ? size * CALL_COUNT : divided;
+    if (shape->request == FRAME_STARTS) gathered = 2; /* an id */
+    if (shape->request == FRAME_WAITS) scattered = 2;
     const struct {
         mpixla_where where;
         int side;

@@ -38,7 +38,7 @@ typedef struct call {
     char message[CALL_MESSAGE]; /* its message; "" */
 } call;
 
-/* Of an operation of requests.def: for the handler of a call that starts something, or waits for it. */
+/* Of an operation that starts something, or waits for it: for the handler of a call that was made as another one. */
 ffi_handler *call_request_handler(const char *op);
 
 /* What the operation's row in ops.def says. */

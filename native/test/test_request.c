@@ -1,5 +1,6 @@
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,16 +11,7 @@
 #include "fixture.h"
 #include "handler.h"
 #include "ops/request.h"
-
-/* Under sanitizers too, what does not fit into memory is NULL. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
+#include "scarce.h"
 
 /* Sanitizers and valgrind have memory of their own for each byte, and keep what was freed for a while. */
 static int frees_at_once(void) {
@@ -34,24 +26,16 @@ static int frees_at_once(void) {
 static call c;
 static float id[4];
 
-/* A start is a call of the blocking operation that gives an id in the place of its result. */
 static void start_make(call *s, const char *op, int64_t comm, int64_t root, float *to) {
-    call_make(s, op + 1, comm, root);
-    s->handler = call_request_handler(op);
-    while (s->frame.rets.size > 0) call_remove(s, CALL_RESULTS, 0);
-    call_insert(s, CALL_RESULTS, 0, FFI_F32, 2, to);
-    for (int i = 0; i < s->frame.attrs.size; i++)
-        if (strcmp(s->attributes.names[i].ptr, "status") == 0) call_attribute_remove(s, i);
-    if (strcmp(op, "ibcast") == 0 && s->frame.args.size == 0)
-        call_insert(s, CALL_OPERANDS, 0, FFI_F32, CALL_COUNT, s->template_);
+    call_make(s, op, comm, root);
+    s->sides[CALL_RESULTS].buffers[0].data = to;
 }
 
 static void wait_make(call *w, const char *op, float *from, int64_t count) {
-    call_make(w, "barrier", FIXTURE_RANK0, 0);
-    w->handler = call_request_handler(op);
-    call_insert(w, CALL_OPERANDS, 0, FFI_F32, 2, from);
-    if (strcmp(op, "wait_recv") == 0) call_insert(w, CALL_OPERANDS, 1, FFI_F32, count, w->template_);
-    if (strcmp(op, "wait_send") != 0) call_insert(w, CALL_RESULTS, 0, FFI_F32, count, w->recv);
+    call_make(w, op, FIXTURE_RANK0, 0);
+    w->sides[CALL_OPERANDS].buffers[0].data = from;
+    if (strcmp(op, "wait_recv") == 0) call_count_set(w, CALL_OPERANDS, 1, count);
+    if (strcmp(op, "wait_send") != 0) call_count_set(w, CALL_RESULTS, 0, count);
 }
 
 static const char *start(const char *op) {
@@ -352,10 +336,14 @@ static void gives_large_memory_back(void) {
     free(data);
 }
 
+/* What threads do at once: requests with ids, those of batches without examples, and messages to this rank itself, each
+ * of which looks at those of the others. */
+enum { THREADS = 4, ROUNDS = 200 };
+
 static void *start_and_wait(void *unused) {
     static _Thread_local call mine;
     float own[2];
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         start_make(&mine, "iallreduce", FIXTURE_RANK0, 0, own);
         CHECK_STR(call_run(&mine), "");
         wait_make(&mine, "wait", own, CALL_COUNT);
@@ -365,16 +353,68 @@ static void *start_and_wait(void *unused) {
     return unused;
 }
 
-static void works_from_several_threads(void) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, start_and_wait, NULL);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+static void *start_and_wait_without_ids(void *unused) {
+    static _Thread_local call mine;
+    for (int i = 0; i < ROUNDS; i++) {
+        start_make(&mine, "isend", FIXTURE_RANK0, 0, NULL);
+        call_count_set(&mine, CALL_RESULTS, 0, 0);
+        call_count_set(&mine, CALL_OPERANDS, 0, 0);
+        CHECK_STR(call_run(&mine), "");
+        wait_make(&mine, "wait_send", NULL, 0);
+        call_count_set(&mine, CALL_OPERANDS, 0, 0);
+        CHECK_STR(call_run(&mine), "");
+    }
+    return unused;
+}
+
+static void *send_to_itself(void *unused) {
+    static _Thread_local call mine;
+    float own[2];
+    for (int i = 0; i < ROUNDS; i++) {
+        call_make(&mine, "send", FIXTURE_RANK0, 0);
+        call_attribute_set(&mine, "dest", 0);
+        CHECK_STR(call_run(&mine), "");
+        start_make(&mine, "isend", FIXTURE_RANK0, 0, own);
+        call_attribute_set(&mine, "dest", 0);
+        CHECK_STR(call_run(&mine), "");
+        wait_make(&mine, "wait_send", own, 0);
+        CHECK_STR(call_run(&mine), "");
+    }
+    return unused;
+}
+
+/* Ids that strayed: they name what is there at this moment, but not what it gives, and so disturb nobody. */
+static void *wait_for_strays(void *unused) {
+    static atomic_int places;
+    static _Thread_local call mine;
+    float stray[2] = {(float)(1 + atomic_fetch_add(&places, 1)), 1};
+    for (int i = 0; i < 4 * ROUNDS; i++) {
+        wait_make(&mine, "wait", stray, CALL_COUNT + 1);
+        CHECK_IN(call_run(&mine), "a request ");
+        int is_old = strstr(mine.message, "already waited for") != NULL;
+        stray[1] += is_old || stray[1] <= 1 ? 1 : -1;
+    }
+    return unused;
 }
 
 static int64_t ended;
 
 static void run_end(void) {
     ended = mpixla_requests_end();
+}
+
+static void works_from_several_threads(void) {
+    static void *(*const runs[])(void *) = {start_and_wait, start_and_wait_without_ids, send_to_itself,
+                                            wait_for_strays};
+    enum { KINDS = sizeof runs / sizeof runs[0] };
+    pthread_t threads[KINDS][THREADS];
+    fake->done = 1;
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < THREADS; i++) pthread_create(&threads[k][i], NULL, runs[k], NULL);
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < THREADS; i++) pthread_join(threads[k][i], NULL);
+    CHECK_STR(fixture_stderr_of(run_end), "");
+    CHECK_INT(ended, 0);
 }
 
 static const char *end(int64_t found) {
@@ -400,6 +440,104 @@ static void names_what_was_never_waited_for(void) {
     CHECK_INT(fake->cancelled, cancelled);
     CHECK_INT(fake->freed, freed);
     CHECK_STR(end(0), "");
+}
+
+/* Whether this is memory of the process. A pipe takes bytes, where reading them would end the test. */
+static int is_mapped(const void *memory) {
+    int ends[2];
+    CHECK_INT(pipe(ends), 0);
+    int is = write(ends[1], memory, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return is;
+}
+
+/* What the process ends with: a receive, a send, and collective calls, of which the second has more memory than is kept
+ * for the next. */
+enum { UNFINISHED = 4 };
+static void unfinished_start(char *memory[UNFINISHED]) {
+    static const int64_t counts[] = {CALL_COUNT, (INT64_C(1) << 26) + 1};
+    CHECK_STR(start("irecv"), "");
+    memory[0] = fake->recv;
+    CHECK_STR(start("isend"), "");
+    memory[1] = (char *)(uintptr_t)fake->send;
+    for (int i = 0; i < 2; i++) {
+        start_make(&c, "ibcast", FIXTURE_RANK2, 0, id);
+        call_count_set(&c, CALL_OPERANDS, 0, counts[i]);
+        CHECK_STR(call_run(&c), "");
+        memory[2 + i] = fake->recv;
+    }
+}
+
+/* A receive is cancelled, which gives its memory back. A send and a collective call cannot be taken back: MPI may read
+ * and write their memory until the process is gone. */
+static void leaves_unfinished_memory_to_mpi(void) {
+    char *first[UNFINISHED], *second[UNFINISHED];
+    fake->done = 0;
+    unfinished_start(first);
+    CHECK_IN(end(UNFINISHED), "MPI_Ibcast");
+    for (int i = 1; i < UNFINISHED; i++) {
+        CHECK(is_mapped(first[i]));
+        if (is_mapped(first[i])) first[i][0] = 1; /* as MPI does: AddressSanitizer looks */
+    }
+    unfinished_start(second);
+    for (int i = 0; i < UNFINISHED; i++) CHECK_INT(first[i] == second[i], i == 0);
+    fixture_fail("MPI_Cancel", 6);
+    (void)end(UNFINISHED);
+    fixture_fail(NULL, 0);
+    fake->done = 1;
+    CHECK_STR(start("irecv"), "");
+    CHECK(fake->recv != second[0]);
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+}
+
+static const void *received_into;
+
+static void recv_remember(void) {
+    if (fake->recv) received_into = fake->recv;
+}
+
+/* The receive of an exchange whose send fails is under way, and is cancelled; where that fails as well, no other
+ * request may have its memory. */
+static void keeps_a_receive_that_cannot_be_cancelled(void) {
+    fake->during = recv_remember;
+    for (int cancels = 1; cancels >= 0; cancels--) {
+        fixture_fail("MPI_Isend", 0x10006);
+        if (!cancels) fake->failing[1] = "MPI_Cancel";
+        CHECK_IN(start("isendrecv"), " returned error code 6");
+        const void *first = received_into;
+        fixture_fail(NULL, 0);
+        CHECK_STR(start("isendrecv"), "");
+        CHECK_INT(received_into == first, cancels);
+        CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+    }
+    fake->during = NULL;
+    /* Likewise where a receive goes on after its wait has failed. */
+    mpixla_loss_classes_set(75, 76, 77);
+    CHECK_STR(start("irecv"), "");
+    const void *first = fake->recv;
+    fixture_fail("MPI_Wait", 76);
+    fake->failing[1] = "MPI_Cancel";
+    CHECK_IN(wait_for("wait_recv", CALL_COUNT), "A process of this communicator has died");
+    fixture_fail(NULL, 0);
+    mpixla_loss_classes_set(0, 0, 0);
+    CHECK_IN(wait_for("wait_recv", CALL_COUNT), "already waited for");
+    CHECK_STR(start("irecv"), "");
+    CHECK(fake->recv != first);
+    CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
+}
+
+static void start_without_memory(void) {
+    start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
+    call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 58);
+    (void)call_run(&c);
+}
+
+/* The others would wait for ever in the call that this one has no memory for. */
+static void ends_the_job_without_memory_for_a_collective_call(void) {
+    scarce_end end = scarce_run(start_without_memory);
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for a request of ");
+    CHECK_INT(end.status, 1);
 }
 
 /* What this rank sends to itself is copied, and left to MPI until it is received. */
@@ -491,6 +629,9 @@ int main(int argc, char **argv) {
     gives_large_memory_back();
     works_from_several_threads();
     names_what_was_never_waited_for();
+    leaves_unfinished_memory_to_mpi();
+    keeps_a_receive_that_cannot_be_cancelled();
+    ends_the_job_without_memory_for_a_collective_call();
     leaves_messages_to_itself();
     waits_for_all_at_once();
     refuses_too_many();

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "mpi/job.h"
 
 static const char *const wishes[PLAN_WISHES] = {
     [PLAN_AUTO] = "auto", [PLAN_HOST] = "host", [PLAN_NCCL] = "nccl", [PLAN_MPI] = "mpi"};
@@ -138,16 +139,19 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
     return 0;
 }
 
+/* The other ranks wait for what this one says. */
+static int out_of_memory(const frame *f) {
+    (void)error_set("out of memory for what the ranks of a communicator agree on");
+    return job_fail(f->communicator);
+}
+
 /* All ranks do the same here: `failed` is 0 where none has failed. */
 static int any_failed(const frame *f, mpixla_handle comm, int failed, int *rank) {
     const mpi_library *mpi = mpi_get();
     uint8_t mine = (uint8_t)(failed != 0), *all = malloc((size_t)f->size);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     *rank = -1;
-    if (!all) { /* the others wait, and cannot be told */
-        (void)error_set("out of memory for what the ranks of a communicator agree on");
-        return MPI_REFUSED;
-    }
+    if (!all) return out_of_memory(f);
     int code = mpi->small->allgather(&mine, 1, byte, all, 1, byte, comm);
     for (int i = 0; code == 0 && i < f->size && *rank < 0; i++)
         if (all[i]) *rank = i;
@@ -161,7 +165,7 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     const nccl *n = nccl_get(d->driver->platform);
     nccl_id id = {{0}};
     int failed = 0, where = 0, rank = f->communicator->rank;
-    char why[ERROR_BYTES / 4] = "";
+    char why[PLAN_WHY_BYTES - 64] = ""; /* behind some words */
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
     int code = any_failed(f, comm, failed, &where);
@@ -219,12 +223,9 @@ static int plan_make(const frame *f, const device *d, plan **made) {
     const report mine = report_make(d);
     report *all = calloc((size_t)f->size, sizeof *all);
     plan *p = calloc(1, sizeof *p);
-    if (!all || !p) {
-        (void)error_set("out of memory for what the ranks of a communicator agree on");
-        code = MPI_REFUSED;
-    } else if (code == 0) {
+    if (code == 0 && (!all || !p)) code = out_of_memory(f);
+    if (code == 0)
         code = mpi->small->allgather(&mine, (int64_t)sizeof mine, byte, all, (int64_t)sizeof mine, byte, comm);
-    }
     for (int i = 0; i < f->size && code == 0; i++) {
         on_gpus += all[i].where == ON_GPU;
         never += all[i].where == NEVER_ON_GPU;

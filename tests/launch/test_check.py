@@ -160,7 +160,7 @@ COLLECTIVE = {
     ),
     "values": Wrong(
         "return mpixla.assert_replicated(x + rank, comm=comm)  #A",
-        r"r\d \| assert_replicated: the array, .* is not the same",
+        r"r\d \| assert_replicated: the array of shape .* is not the same",
     ),
     "a loop that ranks leave by norms of their own": Wrong(
         """
@@ -177,7 +177,7 @@ COLLECTIVE = {
             lambda s: s[1] < 2 + rank, lambda s: (mpixla.allreduce(s[0], MPI.SUM, comm=comm), s[1] + 1), (x, 0)
         )
         """,
-        r"(?s)whether a loop goes on .*rank \d differs from rank \d in 1 of 1 entry: (True|False), where",
+        r"(?s)whether a loop goes on .*rank \d differs from rank \d in 1 of 1 entries: (True|False), where",
     ),
     "a loop whose reductions are only started": Wrong(
         """

@@ -15,40 +15,20 @@
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
 static const fuzz_row rows[] = {
-#define MPIXLA_OP(name_, host_, device_, mpi_name_, send_, template__, recv_, counts_, attributes_, call_, nccl_) \
-    {#name_,                                                                                                      \
-     {.mpi_name = mpi_name_,                                                                                      \
-      .send = send_,                                                                                              \
-      .template_ = template__,                                                                                    \
-      .recv = recv_,                                                                                              \
-      .counts = counts_,                                                                                          \
-      .attributes = (attributes_) | SITE},                                                                        \
-     host_,                                                                                                       \
+#define MPIXLA_OP(name_, host_, device_, mpi_name_, request_, send_, template__, recv_, counts_, attributes_, call_, \
+                  nccl_)                                                                                             \
+    {#name_,                                                                                                         \
+     {.mpi_name = mpi_name_,                                                                                         \
+      .request = FRAME_##request_,                                                                                   \
+      .send = send_,                                                                                                 \
+      .template_ = template__,                                                                                       \
+      .recv = recv_,                                                                                                 \
+      .counts = counts_,                                                                                             \
+      .attributes = (attributes_) | SITE},                                                                           \
+     host_,                                                                                                          \
      device_},
 #include "tables/ops.def"
 #undef MPIXLA_OP
-#define MPIXLA_START(name_, host_, device_, mpi_name_, send_, template__, counts_, attributes_, call_) \
-    {#name_,                                                                                           \
-     {.mpi_name = mpi_name_,                                                                           \
-      .send = send_,                                                                                   \
-      .template_ = template__,                                                                         \
-      .counts = counts_,                                                                               \
-      .attributes = (attributes_) | SITE,                                                              \
-      .request = FRAME_STARTS},                                                                        \
-     host_,                                                                                            \
-     device_},
-#define MPIXLA_WAIT(name_, host_, device_, mpi_name_, template__, recv_, attributes_, call_) \
-    {#name_,                                                                                 \
-     {.mpi_name = mpi_name_,                                                                 \
-      .template_ = template__,                                                               \
-      .recv = recv_,                                                                         \
-      .attributes = (attributes_) | SITE,                                                    \
-      .request = FRAME_WAITS},                                                               \
-     host_,                                                                                  \
-     device_},
-#include "tables/requests.def"
-#undef MPIXLA_START
-#undef MPIXLA_WAIT
     {"order", {.mpi_name = NULL}, mpixla_order, mpixla_order},
     {"pack", {.mpi_name = NULL}, mpixla_pack_host, mpixla_pack_device},
     {"rank", {.mpi_name = NULL}, mpixla_rank_host, mpixla_rank_device},
@@ -291,6 +271,7 @@ static int64_t value_of(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b, int a
         case ATTRIBUTE_OP:
             return f->reduction;
         case ATTRIBUTE_BACK:
+        case ATTRIBUTE_CHECKED:
         case ATTRIBUTE_REVERSE:
             return fuzz_below(b, 2);
         case ATTRIBUTE_DEST:

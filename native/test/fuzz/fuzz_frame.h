@@ -12,7 +12,7 @@
 enum { FUZZ_BUFFERS = 12, FUZZ_AXES = 6, FUZZ_ATTRIBUTES = 32, FUZZ_ELEMENTS = 12, FUZZ_TEXT = 320, FUZZ_NUMBERS = 40 };
 enum { FUZZ_OPERANDS, FUZZ_RESULTS };
 
-/* Every row of ops.def, requests.def and the table of helpers. */
+/* Every row of ops.def and the table of helpers. */
 typedef struct fuzz_row {
     const char *name;
     frame_shape shape; /* of helpers all zeros */

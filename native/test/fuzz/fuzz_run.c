@@ -131,6 +131,10 @@ static void all_agree(void) {
     if (strncmp(fake->call, "MPI_Alltoall 3 ", 15) == 0) memmove(fake->recv, (char *)fake->recv - all, (size_t)all);
 }
 
+static int has_leaves(const fuzz_frame *f) {
+    return (f->row->shape.attributes & LEAVES) != 0;
+}
+
 /* Inside of each call that moves data. */
 static void during(void) {
     if (strstr(fake->call, " root ")) {
@@ -147,6 +151,9 @@ static void during(void) {
         int64_t n = number_behind(fake->call, "Allgather ");
         for (int i = 0; n > 0 && i < now->comm->size; i++) memmove((char *)fake->recv + i * n, fake->send, (size_t)n);
     }
+    /* And what the library compares is the same on all, but for calls that are not right. */
+    if (now->changes == 0 && has_leaves(now) && strncmp(fake->call, "MPI_Allreduce 2 ", 16) == 0)
+        memmove(fake->recv, fake->send, 2 * sizeof(uint64_t));
     if (is_watched) all_agree();
 }
 

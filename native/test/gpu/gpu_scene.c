@@ -252,24 +252,14 @@ static void result(scene *s, int position, int64_t count, int array) {
     scene_buffer(s, CALL_RESULTS, position, FFI_S32, count, array);
 }
 
-/* A start is a call of the blocking operation with an id as its result. */
 static void start(scene *s, const char *op, int id) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    call_make(&s->c, op + 1, FIXTURE_RANK0, 0);
-    while (s->c.frame.rets.size > 0) call_remove(&s->c, CALL_RESULTS, 0);
+    scene_call(s, op, FIXTURE_RANK0, 0);
     scene_buffer(s, CALL_RESULTS, 0, FFI_F32, 2, id);
-    for (int i = 0; i < s->c.frame.attrs.size; i++)
-        if (strcmp(s->c.attributes.names[i].ptr, "status") == 0) call_attribute_remove(&s->c, i);
-    call_finish(s, handler_in(table, rows, op, s->on_device));
 }
 
 static void wait_for(scene *s, const char *op, int id) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_request_op_table(&rows);
-    call_make(&s->c, "barrier", FIXTURE_RANK0, 0);
+    scene_call(s, op, FIXTURE_RANK0, 0);
     scene_buffer(s, CALL_OPERANDS, 0, FFI_F32, 2, id);
-    call_finish(s, handler_in(table, rows, op, s->on_device));
 }
 
 static void help(scene *s, const char *name) {

@@ -9,10 +9,7 @@
 enum {
 #define ROW(name) AT_##name,
 #define MPIXLA_OP(name, ...) ROW(name)
-#define MPIXLA_START(name, ...) ROW(name)
-#define MPIXLA_WAIT(name, ...) ROW(name)
 #include "tables/ops.def"
-#include "tables/requests.def"
     HELPERS(ROW) ROWS
 #undef ROW
 };
@@ -24,7 +21,6 @@ static ffi_handler *_Atomic device_handlers[ROWS];
         return seam_run(call, "mpixla_" #name, device_handlers[AT_##name]); \
     }
 #include "tables/ops.def"
-#include "tables/requests.def"
 HELPERS(ROW)
 #undef ROW
 
@@ -34,7 +30,6 @@ static const struct {
 } rows[ROWS] = {
 #define ROW(name) {"mpixla_" #name, run_##name},
 #include "tables/ops.def"
-#include "tables/requests.def"
     HELPERS(ROW)
 #undef ROW
 };

@@ -234,10 +234,7 @@ static void what_is_no_call_is_passed_on(void) {
 static void targets_are_those_of_the_tables(void) {
     static const char *const targets[] = {
 #define MPIXLA_OP(name, ...) "mpixla_" #name,
-#define MPIXLA_START(name, ...) "mpixla_" #name,
-#define MPIXLA_WAIT(name, ...) "mpixla_" #name,
 #include "tables/ops.def"
-#include "tables/requests.def"
         "mpixla_order", "mpixla_pack", "mpixla_rank", "mpixla_unpack"};
     enum { TARGETS = sizeof targets / sizeof targets[0] };
     for (int i = 0; i < TARGETS; i++)

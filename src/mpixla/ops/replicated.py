@@ -15,7 +15,6 @@ from ..runtime import native
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.private_jax import ShapedArray
-from ..runtime.settings import CHECK
 from .shapes import batch_in_front
 
 
@@ -32,20 +31,20 @@ define_batching(_assert_p, batch_in_front)
 
 @functools.cache
 def _number(name: str) -> int:
-    """A number for what is compared, the same on every rank; the C library has the name, behind who compares it."""
+    """A number for what is compared, the same on every rank; the C library has the name for its report."""
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "big") >> 1 or 1
     native.check(native.lib.mpixla_site_name(number, name.encode()))
     return number
 
 
-def _leaf_number(path: str) -> int:
-    return _number("assert_replicated: " + (f"leaf {path}" if path else "the array"))
+def _leaf_number(path: str, x: jax.Array) -> int:
+    return _number(f"{f'leaf {path}' if path else 'the array'} of shape {x.shape} and data type {x.dtype.name}")
 
 
 def assert_same(values: Mapping[str, Any], comm: Comm) -> None:
     """For checked mode: checks that arrays are the same on every rank, of which the report has these names."""
-    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(_number(f"{CHECK}: {name}") for name in values))
+    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=1)
 
 
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
@@ -70,7 +69,7 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
         TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
         ValueError: for a communicator that was freed.
         RuntimeError: (or ``ValueError``, whichever JAX makes of a failed call) on every rank, if structures, shapes,
-            dtypes or entries differ. It names the ranks that differ from most others, the leaf, how many entries
+            dtypes or entries differ. It names the leaf and the ranks that differ from most others, how many entries
             differ, and the first of them with both values. A NaN is equal to one of the same bits, and 0.0 is not
             equal to -0.0.
 
@@ -83,8 +82,8 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     arrays = [x if is_key(x) else as_array(x, "tree", "assert_replicated") for _, x in paths]
     c = comm_of(comm)
-    leaves = tuple(_leaf_number(jax.tree_util.keystr(path)) for path, _ in paths)
+    leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.
     data = [data_of(x) for x in arrays] if arrays else [jnp.zeros(0)]
-    results = _assert_p.bind(*data, comm=c, leaves=leaves or (_leaf_number("of nothing"),))
+    results = _assert_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=0)
     return plan_of_each(structure, arrays).tree_of(results if arrays else [])

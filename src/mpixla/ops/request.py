@@ -1,6 +1,6 @@
 """Non-blocking operations: each starts a communication and gives a request, which ``wait`` turns into the result.
 
-The rows that they refer to are in native/tables/requests.def. ARCHITECTURE.md, "Requests", says why they are as they
+The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md, "Requests", says why they are as they
 are.
 """
 
@@ -50,7 +50,7 @@ class _Type(NamedTuple):
 
 @dataclass(frozen=True)
 class _Call:
-    """What was started: a row of native/tables/requests.def, its arguments, and the types of what it takes and gives.
+    """What was started: a row of native/tables/ops.def, its arguments, and the types of what it takes and gives.
 
     ``transposed`` marks the transpose of a result that is the same on every rank. It only hands ``x`` on, but must
     take the way from start to wait as all others do; it is a message of the rank to itself.

@@ -79,6 +79,7 @@ class _OpRow(ctypes.Structure):
         ("recv", c_int),
         ("attributes", c_uint32),
         ("in_place", c_int),
+        ("request", c_int),
     )
 
 
@@ -133,6 +134,7 @@ class Op:
     recv: int
     attributes: tuple[str, ...]
     in_place: bool = False
+    request: int = 0  # mpixla_request: what it does to a request
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -173,7 +175,6 @@ def _load() -> ctypes.CDLL:
         ("mpixla_check_end", None, []),
         ("mpixla_status_register", c_int64, [c_void_p]),
         ("mpixla_op_table", POINTER(_OpRow), [size]),
-        ("mpixla_request_op_table", POINTER(_OpRow), [size]),
         ("mpixla_requests_end", c_int64, []),
         ("mpixla_helper_table", POINTER(_HelperRow), [size]),
         ("mpixla_attribute_table", POINTER(c_char_p), [size]),
@@ -290,10 +291,10 @@ def _register_handlers(target: str, row: Any) -> None:
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(row.device_handler), platform=platform)
 
 
-def _register(table: Any) -> dict[str, Op]:
+def _register() -> dict[str, Op]:
     attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table)]
     ops = {}
-    for row in _rows(table):
+    for row in _rows(lib.mpixla_op_table):
         op = Op(
             name=row.name.decode(),
             mpi_name=row.mpi_name.decode(),
@@ -303,6 +304,7 @@ def _register(table: Any) -> dict[str, Op]:
             recv=row.recv,
             attributes=tuple(name for i, name in enumerate(attributes) if row.attributes >> i & 1),
             in_place=bool(row.in_place),
+            request=row.request,
         )
         _register_handlers(op.target, row)
         ops[op.name] = op
@@ -317,9 +319,10 @@ reductions = [
     Reduction(row.name.decode(), tuple(row.kinds.decode().split())) for row in _rows(lib.mpixla_reduction_table)
 ]
 _connect()
-ops = _register(lib.mpixla_op_table)
-# Those of native/tables/requests.def: operations that start something, and those that wait for it.
-request_ops = _register(lib.mpixla_request_op_table)
+_all_ops = _register()
+ops = {name: op for name, op in _all_ops.items() if not op.request}
+# Operations that start something, and those that wait for it.
+request_ops = {name: op for name, op in _all_ops.items() if op.request}
 # Handlers that call no MPI (mpixla.h).
 ORDER_TARGET, PACK_TARGET = "mpixla_order", "mpixla_pack"
 RANK_TARGET, UNPACK_TARGET = "mpixla_rank", "mpixla_unpack"

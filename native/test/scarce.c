@@ -1,0 +1,45 @@
+#include "scarce.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+/* Under sanitizers too, what does not fit into memory is NULL. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+
+static void (*to_run)(void);
+static int status;
+
+/* Sanitizers have no limit on addresses, and refuse what is larger than they can manage. */
+static void memory_limit(void) {
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    const rlim_t bytes = (rlim_t)1 << 36;
+    const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
+    (void)setrlimit(RLIMIT_AS, &limit);
+#endif
+}
+
+static void run_in_a_child(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        memory_limit();
+        to_run();
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+}
+
+scarce_end scarce_run(void (*run)(void)) {
+    to_run = run;
+    const char *told = fixture_stderr_of(run_in_a_child);
+    return (scarce_end){.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .told = told};
+}

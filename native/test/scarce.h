@@ -1,0 +1,13 @@
+/* What a process does that has no memory left for what is large. */
+#ifndef MPIXLA_TEST_SCARCE_H
+#define MPIXLA_TEST_SCARCE_H
+
+typedef struct scarce_end {
+    int status;       /* with which it exits; 0 where `run` returns, -1 where a signal ends it */
+    const char *told; /* on standard error, until the next such call */
+} scarce_end;
+
+/* Runs a function in a process of its own, in which an allocation of many gigabytes fails. */
+scarce_end scarce_run(void (*run)(void));
+
+#endif
