@@ -18,7 +18,6 @@ typedef enum comm_slot {
     COMM_SLOT_CHECKS, /* of checked mode (check/state.h) */
     COMM_SLOT_PLAN,   /* of the transports for GPUs (transport/plan.h) */
     COMM_SLOT_LOSS,   /* the program has heard that a process of it died (watch/failure.h) */
-    COMM_SLOT_TRACED, /* the timeline in which watch/trace.c has described it */
     COMM_SLOTS
 } comm_slot;
 
