@@ -246,12 +246,11 @@ MPIXLA_API void mpixla_loss_classes_set(int failed, int pending, int revoked);
 /* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
 MPIXLA_API int mpixla_logging_set(int on);
 
-/* A timeline of this process, a file of JSON in the Chrome trace format that is whole at every moment: docs/trace.md.
- */
+/* A timeline of this process: a file of records for `python -m mpixla.trace`, whole at every moment (docs/trace.md). */
 typedef struct mpixla_trace_facts {
     size_t struct_size;    /* sizeof(mpixla_trace_facts) of the caller */
-    const char *directory; /* which exists, and gets rank-0003.json */
-    int64_t limit;         /* bytes, at least 128 KiB: what does not fit is left out, with a sentence */
+    const char *directory; /* which exists, and gets rank-0003.trace */
+    int64_t limit;         /* bytes, at least 64 KiB: what does not fit is left out, with a sentence */
     int64_t ranks;         /* of the job */
     const char *job;       /* tells runs apart, the same on all ranks */
     const char *clock;     /* the same on all ranks that have the same monotonic clock */

@@ -17,7 +17,6 @@ typedef enum comm_slot {
     COMM_SLOT_END,    /* of MPI_COMM_SELF: what is to be done when MPI_Finalize begins (watch/deadline.c) */
     COMM_SLOT_PLAN,   /* of the transports for GPUs (transport/plan.h) */
     COMM_SLOT_LOSS,   /* the program has heard that a process of it died (watch/failure.h) */
-    COMM_SLOT_TRACED, /* the timeline in which watch/trace.c has described it */
     COMM_SLOTS
 } comm_slot;
 

@@ -1,97 +1,116 @@
-/* The file is JSON at each moment: it is read after each step. */
-#include <fcntl.h>
+/* The file is whole at each moment: it is read after each step. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "check.h"
-#include "json.h"
-#include "watch/timeline.h"
+#include "records.h"
 
-enum { MANY = 3000, THREADS = 4, KILLS = 25, LIMIT = 1 << 20 };
-
-static const char first[] = "{\"ph\":\"M\",\"name\":\"first\"}";
-static const char event[] =
-    ",\n{\"ph\":\"X\",\"name\":\"an event of about the length that events have, so that the file grows\",\"ts\":1.5}";
+enum { MANY = 3000, THREADS = 4, KILLS = 25, LIMIT = 1 << 20, FIRST = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES };
 
 static char path[256], hidden[300];
-static timeline file;
+static timeline *file;
+static atomic_llong next;
 
-static int open_with(size_t limit) {
-    return timeline_open(&file, path, limit, 3, first, sizeof first - 1);
+static timeline *open_with(size_t limit) {
+    static const timeline_header header = {
+        .magic = "mpixla", .version = TIMELINE_VERSION, .record_bytes = TIMELINE_RECORD_BYTES, .rank = 3, .ranks = 4};
+    atomic_store(&next, 0);
+    file = timeline_open(path, limit, &header);
+    return file;
 }
 
+/* All numbers of the record are the same. */
 static int add(void) {
-    return timeline_add(&file, event, sizeof event - 1) != NULL;
+    timeline_record *r = timeline_add(file);
+    long long n = atomic_fetch_add(&next, 1);
+    if (!r) return 0;
+    r->number = (uint32_t)n;
+    r->of.clock = (timeline_clock){n, n, n};
+    timeline_publish(r, TIMELINE_CLOCK);
+    return 1;
 }
 
-static int lines_in(const char *text) {
-    int lines = 0;
-    for (; *text; text++) lines += *text == '\n';
-    return lines;
+/* How many whole records the file has; -1: it is no timeline, or has a record that is not whole. */
+static int whole_in(const char *name) {
+    records r = records_read(name);
+    if (!r.header || strcmp(r.header->magic, "mpixla") != 0 || r.header->rank != 3) return -1;
+    for (size_t i = 0; i < r.number; i++) {
+        const timeline_record *a = &r.all[i];
+        if (a->kind == TIMELINE_NOTHING) continue;
+        if (a->kind != TIMELINE_CLOCK || a->of.clock.when != a->number || a->of.clock.ahead != a->number) return -1;
+        if (a->of.clock.round_trip != a->number) return -1;
+    }
+    return records_count(&r, TIMELINE_CLOCK);
+}
+
+static size_t bytes_of(const char *name) {
+    return records_read(name).bytes;
 }
 
 static void is_whole_at_each_moment(void) {
-    CHECK_INT(open_with(LIMIT), 0);
-    CHECK_INT(json_count(json_file(hidden)), 1);
-    CHECK_STR(json_file(hidden) + TIMELINE_CHUNK - 4, " \n]\n");
-    CHECK_STR(json_file(path), "");
+    CHECK(open_with(LIMIT) != NULL);
+    CHECK_INT(whole_in(hidden), 0);
+    CHECK_INT(bytes_of(hidden), TIMELINE_CHUNK);
+    CHECK_INT(whole_in(path), -1);
+    timeline_record *taken = timeline_add(file); /* and never published */
+    CHECK(taken && taken->kind == TIMELINE_NOTHING);
     CHECK(add());
-    CHECK_INT(json_count(json_file(hidden)), 2);
-    timeline_show(&file);
+    CHECK_INT(whole_in(hidden), 1);
+    timeline_show(file);
     int whole = 1, steps = 0;
-    size_t length = file.length;
-    for (int i = 2; i < MANY; i++) {
+    for (int i = 2; i <= MANY; i++) {
+        size_t before = bytes_of(path);
         CHECK(add());
-        int grew = file.length != length;
-        steps += grew;
-        length = file.length;
-        if (i % 100 < 2 || grew) whole &= json_count(json_file(path)) == i + 1;
+        steps += bytes_of(path) != before;
+        whole &= whole_in(path) == i;
     }
     CHECK(whole);
-    CHECK(steps >= 1);
-    CHECK_INT(timeline_close(&file), 0);
-    CHECK_INT(json_count(json_file(path)), MANY);
-    CHECK_INT(lines_in(json_file(path)), MANY + 2);
-    CHECK_STR(json_file(hidden), "");
+    CHECK_INT(steps, (MANY + 1 + TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES) / FIRST);
+    CHECK_INT(timeline_close(file), 0);
+    CHECK_INT(whole_in(path), MANY);
+    CHECK_INT(bytes_of(path), TIMELINE_HEADER_BYTES + (MANY + 1) * TIMELINE_RECORD_BYTES);
+    CHECK_STR(records_read(path).header->stopped, "");
+    CHECK(!records_read(hidden).header);
     CHECK(!add());
-    CHECK_INT(timeline_close(&file), 0);
-    CHECK_INT(json_count(json_file(path)), MANY);
+    CHECK_INT(timeline_close(file), 0);
+    taken->of.clock = (timeline_clock){7, 7, 7}; /* by a call that ends late */
+    taken->number = 7;
+    timeline_publish(taken, TIMELINE_CLOCK);
+    CHECK_INT(whole_in(path), MANY + 1);
 }
 
 static void leaves_nothing_if_it_has_nothing_to_tell(void) {
-    const char *before = "what was there";
     FILE *old = fopen(path, "w");
-    CHECK(old && fputs(before, old) >= 0 && fclose(old) == 0);
-    CHECK_INT(open_with(LIMIT), 0);
+    CHECK(old && fputs("what was there", old) >= 0 && fclose(old) == 0);
+    CHECK(open_with(LIMIT) != NULL);
     CHECK(add()); /* what it says of itself */
-    CHECK_STR(json_file(path), before);
-    CHECK_INT(timeline_close(&file), 0);
-    CHECK_STR(json_file(path), before);
-    CHECK_STR(json_file(hidden), "");
+    CHECK_INT(timeline_close(file), 0);
+    CHECK_STR((const char *)records_read(path).header, "what was there");
+    CHECK(!records_read(hidden).header);
+    timeline_show(file); /* too late */
+    CHECK_STR((const char *)records_read(path).header, "what was there");
 }
 
 static void stops_at_its_limit(void) {
-    CHECK_INT(open_with(2 * TIMELINE_CHUNK), 0);
-    timeline_show(&file);
+    static const char why[] = "the file has reached its limit of 0 MiB (MPIXLA_TRACE_LIMIT)";
+    CHECK(open_with(2 * TIMELINE_CHUNK) != NULL);
+    timeline_show(file);
     int added = 0;
     while (added < 1000000 && add()) added++;
-    CHECK(added > 1000 && added < 1000000);
-    CHECK_INT(json_count(json_file(path)), added + 2);
-    CHECK_IN(json_file(path),
-             "\"name\":\"mpixla_stopped\",\"pid\":3,\"args\":{\"why\":\"the file has reached its limit of 0 MiB");
+    CHECK_INT(added, 2 * FIRST - TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES);
+    CHECK_INT(whole_in(path), added);
+    CHECK_STR(records_read(path).header->stopped, why);
     CHECK(!add());
-    CHECK(strlen(json_file(path)) <= 2 * TIMELINE_CHUNK);
-    CHECK_INT(timeline_close(&file), -1);
+    CHECK_INT(timeline_close(file), -1);
     CHECK_IN(error_get(), "is not complete: the file has reached its limit");
-    CHECK_INT(json_count(json_file(path)), added + 2);
+    CHECK_INT(whole_in(path), added);
+    CHECK_INT(bytes_of(path), 2 * TIMELINE_CHUNK);
 }
 
 /* To the process, a file that may not grow is like a full disk: an error of write, part of which may have been done. */
@@ -101,36 +120,37 @@ static void survives_a_full_disk(void) {
     getrlimit(RLIMIT_FSIZE, &before);
     small.rlim_max = before.rlim_max;
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
-    CHECK_INT(open_with(LIMIT), 0);
-    timeline_show(&file);
+    CHECK(open_with(LIMIT) != NULL);
+    timeline_show(file);
     int added = 0;
     while (added < 1000000 && add()) added++;
-    CHECK(added > 1000 && added < 1000000);
-    CHECK(strlen(json_file(path)) > TIMELINE_CHUNK);
-    CHECK_INT(json_count(json_file(path)), added + 2);
-    CHECK_IN(json_file(path), "the file cannot be made longer: File too large");
-    CHECK_INT(timeline_close(&file), -1);
-    CHECK_INT(json_count(json_file(path)), added + 2);
+    CHECK_INT(bytes_of(path), TIMELINE_CHUNK);
+    CHECK_INT(whole_in(path), added);
+    CHECK_INT(added, FIRST - TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES);
+    CHECK_STR(records_read(path).header->stopped, "the file cannot be made longer: File too large");
+    CHECK_INT(timeline_close(file), -1);
+    CHECK_INT(whole_in(path), added);
     small.rlim_cur = 1000;
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
-    CHECK_INT(open_with(LIMIT), -1);
+    CHECK(!open_with(LIMIT));
     CHECK_IN(error_get(), "cannot be written: File too large");
-    CHECK_STR(json_file(hidden), "");
+    CHECK(!records_read(hidden).header);
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 static void says_what_is_wrong(void) {
-    char kept[sizeof path], longer[TIMELINE_PATH_BYTES + 1];
+    char kept[sizeof path], longer[4097];
     memcpy(kept, path, sizeof path);
-    snprintf(path, sizeof path, "/nowhere/at/all.json");
-    CHECK_INT(open_with(LIMIT), -1);
-    CHECK_STR(error_get(), "the trace /nowhere/at/all.json cannot be made: No such file or directory");
+    snprintf(path, sizeof path, "/nowhere/at/all.trace");
+    CHECK(!open_with(LIMIT));
+    CHECK_STR(error_get(), "the trace /nowhere/at/all.trace cannot be made: No such file or directory");
     memcpy(path, kept, sizeof path);
-    CHECK_INT(open_with(1000), -1);
-    CHECK_IN(error_get(), "a trace takes at least 128 KiB");
+    CHECK(!open_with(1000));
+    CHECK_IN(error_get(), "a trace takes at least 64 KiB");
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
-    CHECK_INT(timeline_open(&file, longer, LIMIT, 0, first, sizeof first - 1), -1);
+    static const timeline_header header;
+    CHECK(!timeline_open(longer, LIMIT, &header));
     CHECK_IN(error_get(), "too long");
 }
 
@@ -141,60 +161,90 @@ static void *add_many(void *unused) {
     return unused;
 }
 
-static void keeps_events_of_threads_apart(size_t limit) {
+static void keeps_records_of_threads_apart(size_t limit) {
     pthread_t threads[THREADS];
     atomic_store(&added_by_all, 0);
-    CHECK_INT(open_with(limit), 0);
+    CHECK(open_with(limit) != NULL);
     for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, add_many, NULL);
-    timeline_show(&file);
+    timeline_show(file);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-    int stopped = *file.why != '\0', added = atomic_load(&added_by_all);
+    int stopped = *records_read(path).header->stopped != '\0', added = atomic_load(&added_by_all);
     CHECK_INT(stopped, limit < 2 * LIMIT);
     CHECK_INT(added == THREADS * MANY, !stopped);
-    CHECK_INT(json_count(json_file(path)), 1 + added + stopped);
-    CHECK_INT(timeline_close(&file), stopped ? -1 : 0);
-    CHECK_INT(json_count(json_file(path)), 1 + added + stopped);
+    CHECK_INT(whole_in(path), added);
+    CHECK_INT(timeline_close(file), stopped ? -1 : 0);
+    CHECK_INT(whole_in(path), added);
 }
 
-/* Only the event that was being copied may be torn. */
+static atomic_int definitions;
+
+static void define(timeline *t, uint32_t number, const void *key) {
+    atomic_fetch_add(&definitions, 1);
+    timeline_add_parts(t, TIMELINE_TEXT, number, key, strlen(key));
+}
+
+static const char *text_of(int i) {
+    static char texts[MANY][400];
+    if (!*texts[i]) snprintf(texts[i], sizeof texts[i], "%d%*s", i, i % 300, "|");
+    return texts[i];
+}
+
+static void *number_all(void *unused) {
+    for (int i = 0; i < MANY; i++) CHECK(timeline_number(file, text_of(i), define) != 0);
+    return unused;
+}
+
+static void gives_each_text_one_number(void) {
+    pthread_t threads[THREADS];
+    for (int i = 0; i < MANY; i++) (void)text_of(i);
+    CHECK(open_with((size_t)64 << 20) != NULL);
+    timeline_show(file);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, number_all, NULL);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    CHECK_INT(atomic_load(&definitions), MANY);
+    records r = records_read(path);
+    for (int i = 0; i < MANY; i += 7)
+        CHECK_STR(records_text(&r, timeline_number(file, text_of(i), define)), text_of(i));
+    /* Those that are too many have none. */
+    static const char others[3 * MANY][2];
+    int without = 0;
+    for (int i = 0; i < 3 * MANY; i++) without += timeline_number(file, others[i], define) == 0;
+    CHECK(without > 0 && without < 3 * MANY);
+    CHECK(timeline_number(file, text_of(5), define) != 0);
+    CHECK_INT(timeline_close(file), 0);
+}
+
 static void is_whole_when_the_process_is_killed(void) {
     const struct timespec pause = {.tv_nsec = 300000};
-    int whole = 0;
     for (int i = 0; i < KILLS; i++) {
         unlink(path);
         pid_t child = fork();
         if (child == 0) {
-            if (open_with(64 << 20)) _exit(1);
-            timeline_show(&file);
-            for (;;) add();
+            if (!open_with(64 << 20)) _exit(1);
+            timeline_show(file);
+            for (;;) (void)add();
         }
-        while (access(path, F_OK) != 0) nanosleep(&pause, NULL);
+        while (whole_in(path) <= 0) nanosleep(&pause, NULL);
         for (int j = 0; j < 1 + i % 7; j++) nanosleep(&pause, NULL);
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);
-        const char *text = json_file(path);
-        whole += json_count(text) > 0;
-        size_t length = strlen(text);
-        CHECK(length >= TIMELINE_CHUNK);
-        while (length > 0 && (text[length - 1] == ' ' || text[length - 1] == '\n')) length--;
-        CHECK(length > 0 && text[length - 1] == ']');
+        CHECK(whole_in(path) > 0);
     }
-    CHECK(whole > 0); /* how many depends on what else the machine does */
-    printf("%d of %d files of killed processes are whole\n", whole, KILLS);
 }
 
 int main(void) {
     char directory[] = "/tmp/mpixla-timeline-XXXXXX";
     if (!mkdtemp(directory)) return 2;
-    snprintf(path, sizeof path, "%s/rank-0003.json", directory);
+    snprintf(path, sizeof path, "%s/rank-0003.trace", directory);
     snprintf(hidden, sizeof hidden, "%s.new", path);
     is_whole_at_each_moment();
     leaves_nothing_if_it_has_nothing_to_tell();
     stops_at_its_limit();
     survives_a_full_disk();
     says_what_is_wrong();
-    keeps_events_of_threads_apart((size_t)64 << 20);
-    keeps_events_of_threads_apart(4 * (size_t)TIMELINE_CHUNK);
+    keeps_records_of_threads_apart((size_t)64 << 20);
+    keeps_records_of_threads_apart(4 * (size_t)TIMELINE_CHUNK);
+    gives_each_text_one_number();
     is_whole_when_the_process_is_killed();
     unlink(path);
     rmdir(directory);

@@ -1,13 +1,13 @@
-/* Where an event is to go, an atomic number says; a lock is taken to make the file longer, and to end it.
- *
- * Blanks behind the closing bracket are JSON, too. So the file is made longer first, then gets a new bracket at its
- * end, and then loses the old one: two bytes, one right after the other.
+/* Records are counted by one atomic number, which gives each its place. A lock is taken to make the file longer, to
+ * give it its name, and to end it.
  */
 #include "watch/timeline.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,164 +15,187 @@
 
 #include "base/error.h"
 
-enum { BLOCK = 4096, MODE = 0644 };
+enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 14 /* a power of two; at most half of them are used */ };
 
-/* `used` of a file that takes no more: beyond any room, and far from what would be no number. */
+/* `used` of a file that takes no more: beyond any room, and far from where counting would begin anew. */
 static const size_t CLOSED = SIZE_MAX / 2;
 
-/* Makes the file longer by blanks: 0, or errno. What a full disk leaves half done is JSON as well. */
-static int lengthen(timeline *t, size_t to) {
-    char blanks[BLOCK];
-    memset(blanks, ' ', sizeof blanks);
-    while (t->length < to) {
-        size_t bytes = to - t->length < BLOCK ? to - t->length : BLOCK;
-        ssize_t written = pwrite(t->file, blanks, bytes, (off_t)t->length);
+struct timeline {
+    atomic_size_t used; /* records that have a place, including those that are being written */
+    atomic_size_t room; /* records that the file can hold at its length */
+    timeline_header *header;
+    timeline_record *records;
+    atomic_int is_shown;
+    pthread_mutex_t lock; /* for all that follows */
+    size_t length, limit; /* of the file; `limit` bytes are mapped */
+    int file;             /* -1: it is closed */
+    timeline *earlier;    /* what was opened before, so that none is ever lost */
+    char path[PATH_BYTES], hidden[PATH_BYTES + sizeof ".new"];
+    pthread_mutex_t numbering; /* for new numbers */
+    size_t numbered;
+    _Atomic(const void *) keys[NUMBERS]; /* what has a number, at that place */
+};
+
+static _Atomic(timeline *) newest;
+
+/* Makes the file longer by zeros: 0, or errno, with the file as long as before. */
+static int lengthen(timeline *t) {
+    static const char zeros[TIMELINE_CHUNK];
+    size_t done = 0;
+    while (done < sizeof zeros) {
+        ssize_t written = pwrite(t->file, zeros, sizeof zeros - done, (off_t)(t->length + done));
         if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return written < 0 ? errno : EIO;
-        t->length += (size_t)written;
-    }
-    return 0;
-}
-
-/* The place of the closing bracket, which has a line of its own, while the file takes events. */
-static size_t bracket_of(size_t length) {
-    return length - 2;
-}
-
-static void bracket_put(timeline *t) {
-    t->data[t->length - 3] = '\n';
-    t->data[t->length - 1] = '\n';
-    t->data[bracket_of(t->length)] = ']';
-}
-
-static void room_give(timeline *t) {
-    atomic_store_explicit(&t->room, bracket_of(t->length) - TIMELINE_RESERVE, memory_order_release);
-}
-
-static int grow(timeline *t) {
-    size_t before = t->length, to = before + TIMELINE_CHUNK;
-    if (to > t->limit) {
-        (void)snprintf(t->why, sizeof t->why, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)",
-                       t->limit >> 20);
-        return -1;
-    }
-    int failed = lengthen(t, to);
-    if (failed) {
-        (void)snprintf(t->why, sizeof t->why, "the file cannot be made longer: %s", strerror(failed));
-        t->length = before; /* where the bracket is */
-        return -1;
-    }
-    bracket_put(t);
-    memset(t->data + before - 3, ' ', 3);
-    room_give(t);
-    return 0;
-}
-
-/* No event comes after this. Returns the end of those that there are. */
-static size_t take_no_more(timeline *t) {
-    return atomic_exchange(&t->used, CLOSED);
-}
-
-/* With the lock: the last event, into the room that is kept for it. */
-static void stop(timeline *t) {
-    size_t end = take_no_more(t);
-    char event[TIMELINE_RESERVE];
-    int bytes =
-        snprintf(event, sizeof event,
-                 ",\n{\"ph\":\"M\",\"name\":\"mpixla_stopped\",\"pid\":%d,\"args\":{\"why\":\"%s\"}}", t->pid, t->why);
-    memcpy(t->data + end, event, (size_t)bytes);
-    t->end = end + (size_t)bytes;
-    (void)fprintf(stderr, "mpixla: rank %d: the trace %s ends here, and the program goes on: %s\n", t->pid, t->path,
-                  t->why);
-}
-
-/* The place for an event, or 0. */
-static size_t reserve(timeline *t, size_t bytes) {
-    size_t at = atomic_load_explicit(&t->used, memory_order_relaxed);
-    for (;;) {
-        if (at >= CLOSED) return 0;
-        if (at + bytes <= atomic_load_explicit(&t->room, memory_order_acquire)) {
-            if (atomic_compare_exchange_weak(&t->used, &at, at + bytes)) return at;
-            continue;
+        if (written <= 0) {
+            int why = written < 0 ? errno : EIO;
+            (void)!ftruncate(t->file, (off_t)t->length);
+            return why;
         }
-        pthread_mutex_lock(&t->lock);
-        at = atomic_load(&t->used);
-        if (at < CLOSED && at + bytes > atomic_load(&t->room) && grow(t)) stop(t);
-        pthread_mutex_unlock(&t->lock);
-        at = atomic_load(&t->used);
+        done += (size_t)written;
     }
+    t->length += sizeof zeros;
+    atomic_store_explicit(&t->room, (t->length - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES, memory_order_release);
+    return 0;
+}
+
+/* With the lock: no record gets a place from now on. Returns how many have one in the file. */
+static size_t take_no_more(timeline *t) {
+    size_t used = atomic_exchange(&t->used, CLOSED), room = atomic_load(&t->room);
+    return used < room ? used : room;
+}
+
+/* With the lock: the file gets no longer, and says why. */
+static void stop(timeline *t, const char *why) {
+    (void)take_no_more(t);
+    memcpy(t->header->stopped + 1, why + 1, strlen(why));
+    atomic_signal_fence(memory_order_seq_cst);
+    t->header->stopped[0] = why[0]; /* last: before, it is no text */
+    (void)fprintf(stderr, "mpixla: rank %d: the trace %s ends here, and the program goes on: %s\n", t->header->rank,
+                  t->path, why);
+}
+
+/* Whether there is room for this record, of which the file may have to be made longer. */
+static int make_room(timeline *t, size_t record) {
+    char why[sizeof t->header->stopped] = "";
+    pthread_mutex_lock(&t->lock);
+    while (record >= atomic_load(&t->room) && atomic_load(&t->used) < CLOSED) {
+        int failed = 0;
+        if (t->length + TIMELINE_CHUNK > t->limit)
+            (void)snprintf(why, sizeof why, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)",
+                           t->limit >> 20);
+        else if ((failed = lengthen(t)) != 0)
+            (void)snprintf(why, sizeof why, "the file cannot be made longer: %s", strerror(failed));
+        if (*why) stop(t, why);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return record < atomic_load(&t->room);
+}
+
+timeline_record *timeline_add(timeline *t) {
+    size_t record = atomic_fetch_add_explicit(&t->used, 1, memory_order_relaxed);
+    if (record >= CLOSED) return NULL;
+    if (record >= atomic_load_explicit(&t->room, memory_order_acquire) && !make_room(t, record)) return NULL;
+    return t->records + record;
+}
+
+void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size) {
+    const char *next = bytes;
+    for (size_t left = size; left > 0;) {
+        timeline_record *r = timeline_add(t);
+        if (!r) return;
+        size_t part = left < sizeof r->of.part.bytes ? left : sizeof r->of.part.bytes;
+        memcpy(r->of.part.bytes, next, part);
+        r->of.part.used = (uint32_t)part;
+        r->number = number;
+        timeline_publish(r, kind);
+        next += part;
+        left -= part;
+    }
+}
+
+/* The place of this key, or the free one where it belongs, and what is there. Place 0 stays free. */
+static uint16_t place_of(timeline *t, const void *key, const void **there) {
+    size_t i = (size_t)((uint64_t)(uintptr_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    for (;; i++) {
+        i &= NUMBERS - 1;
+        if (i == 0) continue;
+        *there = atomic_load_explicit(&t->keys[i], memory_order_acquire);
+        if (*there == key || !*there) return (uint16_t)i;
+    }
+}
+
+uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define) {
+    const void *there;
+    uint16_t number = place_of(t, key, &there);
+    if (there) return number;
+    pthread_mutex_lock(&t->numbering);
+    number = place_of(t, key, &there);
+    if (!there && t->numbered == NUMBERS / 2) {
+        number = 0;
+    } else if (!there) {
+        t->numbered++;
+        define(t, number, key);
+        atomic_store_explicit(&t->keys[number], key, memory_order_release);
+    }
+    pthread_mutex_unlock(&t->numbering);
+    return number;
 }
 
 void timeline_show(timeline *t) {
-    char hidden[TIMELINE_PATH_BYTES + 8];
-    if (atomic_load_explicit(&t->named, memory_order_relaxed) || atomic_exchange(&t->named, 1)) return;
-    (void)snprintf(hidden, sizeof hidden, "%s.new", t->path);
-    if (rename(hidden, t->path) != 0)
-        (void)fprintf(stderr, "mpixla: rank %d: the trace stays %s, as it cannot be renamed: %s\n", t->pid, hidden,
-                      strerror(errno));
+    if (atomic_load_explicit(&t->is_shown, memory_order_relaxed)) return;
+    pthread_mutex_lock(&t->lock);
+    if (t->file >= 0 && !atomic_exchange(&t->is_shown, 1) && rename(t->hidden, t->path) != 0)
+        (void)fprintf(stderr, "mpixla: rank %d: the trace stays %s, as it cannot be renamed: %s\n", t->header->rank,
+                      t->hidden, strerror(errno));
+    pthread_mutex_unlock(&t->lock);
 }
 
-char *timeline_add(timeline *t, const char *event, size_t bytes) {
-    size_t at = reserve(t, bytes);
-    if (at == 0) return NULL;
-    /* The kernel brings the memory now, and not while the event is half copied: a process is killed when it does. */
-    ((volatile char *)t->data)[at] = ' ';
-    ((volatile char *)t->data)[at + bytes - 1] = ' ';
-    memcpy(t->data + at, event, bytes);
-    return t->data + at;
-}
-
-static int give_up(timeline *t, const char *hidden, const char *what) {
+/* Nobody else has seen it. */
+static timeline *give_up(timeline *t, const char *what) {
     int why = errno;
     if (t->file >= 0) {
         (void)close(t->file);
-        (void)unlink(hidden);
+        (void)unlink(t->hidden);
     }
-    t->file = -1;
-    return error_set("the trace %s cannot be %s: %s", t->path, what, strerror(why));
+    (void)error_set("the trace %s cannot be %s: %s", t->path, what, strerror(why));
+    free(t);
+    return NULL;
 }
 
-int timeline_open(timeline *t, const char *path, size_t limit, int pid, const char *first, size_t bytes) {
-    char hidden[TIMELINE_PATH_BYTES + 8];
-    size_t least = bytes + BLOCK + TIMELINE_RESERVE;
-    if (strlen(path) >= sizeof t->path) return error_set("the path of a trace is too long: %s", path);
-    *t = (timeline){.limit = limit, .file = -1, .pid = pid, .lock = PTHREAD_MUTEX_INITIALIZER};
+timeline *timeline_open(const char *path, size_t limit, const timeline_header *header) {
+    if (strlen(path) >= PATH_BYTES) return (void)error_set("the path of a trace is too long: %s", path), NULL;
+    if (limit < TIMELINE_CHUNK)
+        return (void)error_set("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10,
+                               limit >> 10),
+               NULL;
+    timeline *t = calloc(1, sizeof *t);
+    if (!t) return (void)error_set("out of memory for the trace %s", path), NULL;
+    t->limit = limit;
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->numbering, NULL);
     (void)snprintf(t->path, sizeof t->path, "%s", path);
-    (void)snprintf(hidden, sizeof hidden, "%s.new", path);
-    if (limit < TIMELINE_CHUNK || limit < least)
-        return error_set("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10, limit >> 10);
-    t->file = open(hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, MODE);
-    if (t->file < 0) return give_up(t, hidden, "made");
-    errno = lengthen(t, TIMELINE_CHUNK);
-    if (errno) return give_up(t, hidden, "written");
-    void *data = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
-    if (data == MAP_FAILED) return give_up(t, hidden, "mapped into memory");
-    t->data = data;
-    t->data[0] = '[';
-    t->data[1] = '\n';
-    memcpy(t->data + 2, first, bytes);
-    bracket_put(t);
-    atomic_store(&t->used, bytes + 2);
-    room_give(t);
-    return 0;
+    (void)snprintf(t->hidden, sizeof t->hidden, "%s.new", path);
+    t->file = open(t->hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, MODE);
+    if (t->file < 0) return give_up(t, "made");
+    errno = lengthen(t);
+    if (errno) return give_up(t, "written");
+    char *data = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
+    if (data == MAP_FAILED) return give_up(t, "mapped into memory");
+    t->header = (timeline_header *)data;
+    t->records = (timeline_record *)(data + TIMELINE_HEADER_BYTES);
+    *t->header = *header;
+    t->earlier = atomic_exchange(&newest, t);
+    return t;
 }
 
 int timeline_close(timeline *t) {
-    if (t->file < 0 || !t->data) return 0;
     pthread_mutex_lock(&t->lock);
-    size_t used = take_no_more(t), end = used < CLOSED ? used : t->end;
-    memcpy(t->data + end, "\n]", 2);
-    t->data[bracket_of(t->length)] = ' ';
-    t->data[end + 2] = '\n';
-    /* Blanks that stay do no harm. The memory stays mapped: calls may still end, and say so in it. */
-    if (ftruncate(t->file, (off_t)(end + 3)) != 0) t->data[t->length - 1] = '\n';
-    (void)close(t->file);
-    t->file = -1;
-    if (!atomic_load(&t->named)) {
-        char hidden[TIMELINE_PATH_BYTES + 8];
-        (void)snprintf(hidden, sizeof hidden, "%s.new", t->path);
-        (void)unlink(hidden);
+    if (t->file >= 0) {
+        size_t end = TIMELINE_HEADER_BYTES + take_no_more(t) * TIMELINE_RECORD_BYTES;
+        (void)!ftruncate(t->file, (off_t)end); /* zeros that stay do no harm */
+        (void)close(t->file);
+        t->file = -1;
+        if (!atomic_load(&t->is_shown)) (void)unlink(t->hidden);
     }
     pthread_mutex_unlock(&t->lock);
-    return *t->why ? error_set("the trace %s is not complete: %s", t->path, t->why) : 0;
+    return *t->header->stopped ? error_set("the trace %s is not complete: %s", t->path, t->header->stopped) : 0;
 }

@@ -1,50 +1,126 @@
-/* A file with an array of JSON, an event a line, that is whole at every moment, however the process ends.
+/* A file of records of one size. However the process ends, and whenever somebody reads the file, each record is whole
+ * or is not there: its kind is written last. src/mpixla/trace/layout.py has the same structures for those who read.
  *
- * The file is mapped into memory. Behind the events it has blanks, and then the closing bracket; an event takes the
- * place of blanks. It grows by blanks that are written, so that a full disk is an error and no signal. Then, and at its
- * limit, it ends with a last event that says why, and what comes later is left out.
- *
- * Only who is killed in the few nanoseconds in which it copies an event leaves a line that is none.
+ * The file is mapped into memory. It grows by zeros that are written, so that a full disk is an error of that write and
+ * no signal. Then, and at its limit, the header says why it ends, and what comes later is left out.
  */
 #ifndef MPIXLA_NATIVE_TIMELINE_H
 #define MPIXLA_NATIVE_TIMELINE_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TIMELINE_PATH_BYTES = 4096, TIMELINE_CHUNK = 1 << 17, TIMELINE_RESERVE = 1024, TIMELINE_WHY_BYTES = 512 };
+enum {
+    TIMELINE_VERSION = 2, /* of this layout; files of version 1 were JSON */
+    TIMELINE_CHUNK = 1 << 16,
+    TIMELINE_HEADER_BYTES = 1024,
+    TIMELINE_RECORD_BYTES = 128
+};
 
-/* One file. Zeros are one that is not open. */
-typedef struct timeline {
-    atomic_size_t used; /* bytes of events, including those that are being copied */
-    atomic_size_t room; /* events may be there */
-    char *data;         /* the file from its beginning; as many bytes as `limit` are mapped */
-    size_t length;      /* of the file; this and the following with the lock, once it is open */
-    size_t limit;
-    size_t end; /* where the closing bracket is to come when it is closed, once it has stopped */
-    int file;
-    char path[TIMELINE_PATH_BYTES];
-    char why[TIMELINE_WHY_BYTES]; /* it stopped; "": it did not */
-    int pid;                      /* of its events: the rank */
-    atomic_int named;             /* it has got its name */
-    pthread_mutex_t lock;
-} timeline;
+/* What stands at the beginning of the file. Texts end with a zero. */
+typedef struct timeline_header {
+    char magic[8]; /* "mpixla" */
+    uint32_t version, record_bytes;
+    int32_t rank, ranks;
+    int64_t process;
+    char host[256], job[128], clock[256];
+    char stopped[352]; /* why the file ends before the process did; "": it does not */
+} timeline_header;
 
-/* Makes the file; its first event, of so many bytes, is given without a comma. It is hidden, as `path` with ".new"
- * behind, until it is shown: so a process that has nothing to tell leaves what was there. `limit` is in bytes. The
- * memory of a file stays mapped for good. 0, or -1 with error_set. */
-int timeline_open(timeline *t, const char *path, size_t limit, int pid, const char *first, size_t bytes);
+/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. */
+enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of this kind has none */ };
 
-/* Adds an event, which begins with a comma and the end of a line. Returns where it lies, where its bytes may be
- * overwritten as long as the process lives, or NULL if there is no room. Any thread may call it. */
-char *timeline_add(timeline *t, const char *event, size_t bytes);
+enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };
+enum { TIMELINE_OPEN, TIMELINE_OVER, TIMELINE_FAILED };
+
+/* A call. Times are in nanoseconds; texts are numbers of TIMELINE_TEXT records, 0 where there is none. The last two
+ * times, the transport and the state are written when the call ends, the state last. */
+typedef struct timeline_call {
+    int64_t sequence;        /* of a collective call: how many there were on its communicator before; else -1 */
+    int64_t sends, receives; /* bytes */
+    int64_t items;           /* -1: it has no data */
+    int64_t began, took;
+    int64_t gpu; /* of `took`: it waited for its GPU; -1: its arrays are in the host's memory */
+    int32_t thread, root, to, sendtag, from, recvtag;
+    int32_t request, generation; /* request: -1 for none */
+    uint16_t op, mpi, site, dtype, reduction, waits_for, started_at, transport;
+    uint8_t category, is_reverse;
+    uint8_t neighbours; /* the kind of the list of those that it receives from; 0: it is no call between neighbours */
+    _Atomic uint8_t state;
+} timeline_call;
+
+/* A communicator: its number in this process, and the rank of this process in it. */
+typedef struct timeline_communicator {
+    int64_t in_process;
+    int32_t rank, size;
+    char name[64];
+} timeline_communicator;
+
+/* A text, or a list of int32_t, or the next part of what an earlier record of its kind and number began. */
+typedef struct timeline_part {
+    uint32_t used;
+    char bytes[TIMELINE_RECORD_BYTES - 12];
+} timeline_part;
+
+/* What was found of the clock (mpixla_trace_clock). */
+typedef struct timeline_clock {
+    int64_t when, ahead, round_trip;
+} timeline_clock;
+
+enum {
+    TIMELINE_NOTHING,
+    TIMELINE_CALL,         /* `number` is its communicator's */
+    TIMELINE_TEXT,         /* from here on `number` is what other records call it */
+    TIMELINE_COMMUNICATOR, /* and the lists that belong to it: */
+    TIMELINE_MEMBERS,      /* its ranks in their order, three numbers for several: the first, how many, the distance */
+    TIMELINE_SOURCES,      /* neighbours of this rank */
+    TIMELINE_DESTS,
+    TIMELINE_CLOCK
+};
+
+typedef struct timeline_record {
+    _Atomic uint32_t kind;
+    uint32_t number;
+    union {
+        timeline_call call;
+        timeline_communicator communicator;
+        timeline_part part;
+        timeline_clock clock;
+    } of;
+} timeline_record;
+
+_Static_assert(sizeof(timeline_header) == TIMELINE_HEADER_BYTES, "files have this layout");
+_Static_assert(sizeof(timeline_record) == TIMELINE_RECORD_BYTES, "files have this layout");
+
+/* One file. Several threads may use it at once, and after it was closed. */
+typedef struct timeline timeline;
+
+/* Makes the file, with this header. It is hidden, as `path` with ".new" behind, until it is shown: so a process that
+ * has nothing to tell leaves what was there. `limit` is in bytes. The timeline and the memory of its file stay for
+ * good, as calls may end after everything else. NULL with error_set. */
+timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
+
+/* The place for a record, all zeros, which may be written to as long as the process lives; NULL: there is no room. It
+ * is in the file once it has been published. */
+timeline_record *timeline_add(timeline *t);
+static inline void timeline_publish(timeline_record *r, uint32_t kind) {
+    atomic_store_explicit(&r->kind, kind, memory_order_release);
+}
+
+/* The number by which records of this file call what lies at `key`, which stays where and as it is: at its first use
+ * `define` adds the records that say what it is. 0 where there are no more numbers. */
+typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
+uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define);
+
+/* Adds a text or a list, of so many bytes, in as many parts as it takes. */
+void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size);
 
 /* The file gets its name, if it has not got it yet. */
 void timeline_show(timeline *t);
 
-/* Takes the blanks away, or the file if it is hidden. 0, or -1 with error_set if it had stopped before. */
+/* Takes the zeros away, or the file if it is hidden; nothing can be added any more. 0, or -1 with error_set if the file
+ * lacks something. */
 int timeline_close(timeline *t);
 
 #endif

@@ -1,22 +1,20 @@
-/* The timeline of this process (MPIXLA_TRACE, mpixla_trace_start): an event for each call, in the Chrome trace format.
+/* The timeline of this process (MPIXLA_TRACE, mpixla_trace_start): a record for each call (watch/timeline.h).
  *
- * A call is written when it starts, as one that has no end ("ph":"B"), and becomes one with a duration ("X") in its
- * place when it ends. Its row in the pictures ("tid") is the first that no other call is in, as XLA moves programs from
- * thread to thread; the thread is among its arguments. docs/trace.md has the arguments.
+ * A call is written when it starts, as one that has no end, and gets its end in its place.
  */
 #ifndef MPIXLA_NATIVE_TRACE_H
 #define MPIXLA_NATIVE_TRACE_H
 
 #include "call/facts.h"
+#include "watch/timeline.h"
 
 /* One call. */
 typedef struct trace_call {
-    char *event;         /* NULL: not written */
-    int64_t began;       /* nanoseconds */
-    int64_t waited;      /* what pause_total said then */
-    int lane;            /* its row */
-    int on_a_gpu;        /* its arrays are */
-    int is_of_a_request; /* written when that is known */
+    timeline *file;       /* NULL: tracing has ended since the call looked */
+    timeline_call *entry; /* NULL: not written */
+    int64_t began;        /* nanoseconds */
+    int64_t waited;       /* what pause_total said then */
+    int on_a_gpu;         /* its arrays are */
 } trace_call;
 
 /* While FEATURE_TRACE is on (base/feature.h). A call starts: before anything that may wait. `on_a_gpu`: a transport

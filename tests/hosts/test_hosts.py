@@ -1,6 +1,5 @@
 """Jobs on two hosts, with TCP between them: what works on one must work there."""
 
-import json
 import os
 import re
 import sys
@@ -16,6 +15,7 @@ from conftest import FAMILY
 import pages
 from jobs import facts
 from mpixla.launch.rank import cores
+from mpixla.trace.read import read_file
 
 ROOT = Path(__file__).parents[2]
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
@@ -247,19 +247,18 @@ def test_timelines_have_one_clock(hosts_job, tmp_path):
         """,
         MPIXLA_TRACE=str(tmp_path / "trace"),
     )
-    begins, ends, error = {}, {}, 0.0
+    begins, ends, error = {}, {}, 0
     for rank in (0, 1):
-        events = json.loads((tmp_path / "trace" / f"rank-{rank:04}.json").read_text())
-        readings = [event["args"] for event in events if event["name"] == "mpixla_clock"]
-        assert bool(readings) == bool(rank)
-        ahead = readings[-1]["ahead"] / 1e3 if readings else 0.0  # of the microseconds of this file
-        if readings:
-            assert round(ahead / 1e6) == -network.SECONDS_AHEAD
-            error = readings[-1]["round_trip"] / 1e3
-        for event in events:
-            if event["name"] == "barrier":
-                begins.setdefault(event["args"]["sequence"], []).append(event["ts"] + ahead)
-                ends.setdefault(event["args"]["sequence"], []).append(event["ts"] + event["dur"] + ahead)
+        timeline = read_file(tmp_path / "trace" / f"rank-{rank:04}.trace")
+        assert bool(timeline.readings) == bool(rank)
+        ahead = 0
+        if timeline.readings:
+            _, ahead, error = timeline.readings[-1]
+            assert round(ahead / 1e9) == -network.SECONDS_AHEAD
+        for call in timeline.calls:
+            if call.name == "barrier":
+                begins.setdefault(call.sequence, []).append(call.begin + ahead)
+                ends.setdefault(call.sequence, []).append(call.end + ahead)
     assert len(begins) == 6
     for sequence in begins:
         assert max(begins[sequence]) <= min(ends[sequence]) + error

@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from mpixla.trace import layout
 from mpixla.trace.match import match
 from mpixla.trace.merge import merge
 from mpixla.trace.read import read
@@ -14,46 +16,78 @@ pytestmark = pytest.mark.any_mpi
 RANKS = 4
 
 
+def record(kind_of_record, **values):
+    made = np.zeros(1, kind_of_record)
+    for name, value in values.items():
+        made[name] = value
+    return made.tobytes()
+
+
+def part(kind, number, data):
+    """A text or a list, which is short enough for one record."""
+    return record(layout.PART, kind=kind, number=number, used=len(data), bytes=np.void(data)) if data else b""
+
+
 class Files:
     """Timelines, in which a call begins at so many microseconds and takes so many."""
 
     def __init__(self, directory, members=(0, 1, 2, 3)):
         self.directory = directory
-        parts = [[rank, 1, 1] for rank in members]
-        self.events = []
-        for rank in range(RANKS):
-            facts = {"rank": rank, "ranks": RANKS, "host": "here", "job": "1", "clock": "c"}
-            place = members.index(rank) if rank in members else 0
-            comm = {"number": 1, "name": "world", "rank": place, "size": len(members), "members": parts}
-            self.events.append(
-                [
-                    {"ph": "M", "name": "mpixla_trace", "pid": rank, "args": facts},
-                    {"ph": "M", "name": "mpixla_communicator", "pid": rank, "args": comm},
-                ]
-            )
+        self.members = members
+        self.clocks = ["c"] * RANKS
+        self.readings = [[] for _ in range(RANKS)]
+        self.calls = [[] for _ in range(RANKS)]
 
-    def call(self, rank, name, begin, time, category="collective", *, ends=True, **arguments):
-        arguments = {"number": 1, "site": f"model.py:{rank}", **{k.rstrip("_"): v for k, v in arguments.items()}}
-        times = {"ts": begin, "dur": time} if ends else {"ts": begin}
-        self.events[rank].append(
-            {"ph": "X" if ends else "B", "name": name, "cat": category, "tid": 0, "args": arguments, **times}
+    def call(self, rank, name, begin, time, category="collective", *, ends=True, **values):
+        values = {"site": f"model.py:{rank}", **{k.rstrip("_"): v for k, v in values.items()}}
+        self.calls[rank].append(
+            {"op": name, "category": category, "began": begin, "took": time, "ends": ends, **values}
         )
 
-    def all(self, name, begins, end, **arguments):
+    def all(self, name, begins, end, **values):
         """All ranks, which begin when they do and end together."""
         for rank, begin in enumerate(begins):
-            self.call(rank, name, begin, end - begin, sequence=0, **arguments)
+            self.call(rank, name, begin, end - begin, sequence=0, **values)
 
     def match(self):
-        for rank, events in enumerate(self.events):
-            text = "[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n"
-            (self.directory / f"rank-{rank:04}.json").write_text(text)
+        for rank in range(RANKS):
+            (self.directory / f"rank-{rank:04}.trace").write_bytes(self._file(rank))
         job = read(self.directory)
         match(job)
         assert tables(job, 10)
         merge(job, self.directory / "merged.json")
         json.loads((self.directory / "merged.json").read_text())
         return job
+
+    def _file(self, rank):
+        header = np.zeros(1, layout.HEADER)
+        header[0] = (b"mpixla", 2, 128, rank, RANKS, 1, b"here", b"1", self.clocks[rank].encode(), b"")
+        self.texts = {}
+        calls = b"".join(self._call(call) for call in self.calls[rank])
+        place = self.members.index(rank) if rank in self.members else 0
+        comm = record(layout.COMMUNICATOR, kind=3, number=1, in_process=1, rank=place, size=4, name=b"world")
+        members = part(4, 1, np.array([[member, 1, 1] for member in self.members], "i4").tobytes())
+        sources = b"".join(part(5, 1, np.array(call.get("sources", ()), "i4").tobytes()) for call in self.calls[rank])
+        clocks = b"".join(
+            record(layout.CLOCK, kind=7, when=when, ahead=ahead, round_trip=3) for when, ahead in self.readings[rank]
+        )
+        texts = b"".join(part(2, number, text.encode()) for text, number in self.texts.items())
+        return header.tobytes() + comm + members + sources + texts + calls + clocks
+
+    def _call(self, call):
+        values = {"root": -3, "to": -3, "from": -3, "request": -1, "sequence": -1, "items": -1, "gpu": 0, **call}
+        for name, value in values.items():
+            if name in ("site", "op", "transport", "waits_for"):
+                values[name] = self.texts.setdefault(value, len(self.texts) + 1)
+            elif name in ("began", "took", "gpu"):
+                values[name] = 1000 * value
+            elif value == "any":
+                values[name] = -1
+        values["category"] = ("collective", "message", "start", "wait").index(call["category"])
+        values["neighbours"] = 5 if values.pop("sources", ()) else 0
+        if "request" in call:
+            values["request"], values["generation"] = map(int, call["request"].split("."))
+        return record(layout.CALL, kind=1, number=1, state=int(values.pop("ends")), **values)
 
     def waits(self):
         """The waiting in microseconds and for whom, of the calls of each rank."""
@@ -81,7 +115,7 @@ BEGINS = [10, 40, 20, 30]
         ("gather", {"root": 2}, [NONE, NONE, (20, 1), NONE]),
         ("reduce", {"root": 1}, [NONE, NONE, NONE, NONE]),
         ("scan", {}, [NONE, NONE, (20, 1), (10, 1)]),
-        ("exscan", {"reverse": 1}, [(30, 1), NONE, (10, 3), NONE]),
+        ("exscan", {"is_reverse": 1}, [(30, 1), NONE, (10, 3), NONE]),
         ("halo_exchange", {"sources": [3]}, [(20, 3), NONE, (10, 3), NONE]),
     ],
 )
@@ -93,7 +127,7 @@ def test_collective(files, name, arguments, expected):
 def test_those_that_do_not_wait_to_the_end(files):
     """A rank that leaves before the last one comes has waited for no longer than it was there."""
     files.all("allgather", BEGINS, 45)
-    files.events[0][-1]["dur"] = 5
+    files.calls[0][-1]["took"] = 5
     assert files.waits()[0] == [(5, 1)]
 
 
@@ -154,7 +188,7 @@ def test_irecv_and_isend(files):
 
 def test_waiting_for_a_gpu_comes_first(files):
     files.all("allreduce", BEGINS, 60, transport="host", gpu=2)
-    files.events[2][-1]["args"]["gpu"] = 35
+    files.calls[2][-1]["gpu"] = 35
     job = files.match()
     assert [(c.waiting / 1000, c.late, c.gpu / 1000) for c in job.calls()] == [
         (43, 2, 2),
@@ -163,8 +197,8 @@ def test_waiting_for_a_gpu_comes_first(files):
         (23, 2, 2),
     ]
     files.all("allreduce", [70, 80, 70, 70], 90, transport="nccl")
-    for events in files.events:
-        events[-1]["args"]["sequence"] = 1
+    for calls in files.calls:
+        calls[-1]["sequence"] = 1
     assert [call.waiting for call in files.match().calls()][1::2] == [0] * RANKS
     assert "gpu" in tables(job, 3)
 
@@ -199,15 +233,11 @@ def test_calls_that_do_not_fit_together(files):
 def test_clocks(files):
     """Rank 1 has another clock, which was compared twice and runs fast; ranks of its host share what it found."""
     files.all("allreduce", [1000, 2000, 1000, 1000], 3000)
-    for rank in (1, 3):
-        files.events[rank][0]["args"]["clock"] = "other"
-    readings = ((0, 5_000_000), (2_000_000, 4_000_000), (4_000_000, 3_000_000))
-    for when, ahead in readings:
-        clock = {"when": when, "ahead": ahead, "round_trip": 3}
-        files.events[1].append({"ph": "M", "name": "mpixla_clock", "pid": 1, "args": clock})
+    files.clocks[1] = files.clocks[3] = "other"
+    files.readings[1] = [(0, 5_000_000), (2_000_000, 4_000_000), (4_000_000, 3_000_000)]
     job = files.match()
     assert [call.begin for call in job.calls()] == [1_000_000, 6_000_000, 1_000_000, 5_500_000]
-    del files.events[1][-3:]
+    files.readings[1] = []
     assert "The clocks of here were not compared" in files.match().notes[0]
 
 

@@ -150,7 +150,7 @@ class _Messages:
     def __init__(self, matcher: _Matcher, calls: list[Call]) -> None:
         self._matcher = matcher
         # What was sent to a rank and not yet received there: by source and tag.
-        self._sent: dict[int, dict[tuple[int, int], deque[Call]]] = defaultdict(lambda: defaultdict(deque))
+        self._sent: dict[int, dict[tuple[int, int | None], deque[Call]]] = defaultdict(lambda: defaultdict(deque))
         for call in calls:
             if call.to is not None:
                 self._sent[call.to][call.rank, call.sendtag].append(call)

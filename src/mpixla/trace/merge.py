@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .read import Call, Job, Timeline, event_of
+from .read import Call, Job, Timeline
 
 # Arrows for shorter waits would hide those for the longer ones.
 _SHORTEST_ARROW = 1000
@@ -15,10 +15,45 @@ def _microseconds(nanoseconds: int) -> float:
     return nanoseconds / 1000
 
 
-def _events_of(job: Job, call: Call, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _arguments(call: Call) -> dict[str, Any]:
+    """What the call is, without what it has none of."""
+    words = {
+        "mpi": call.mpi,
+        "site": call.site,
+        "request": call.request,
+        "waits_for": call.waits_for,
+        "started_at": call.started_at,
+        "dtype": call.dtype,
+        "op": call.reduction,
+        "transport": call.transport,
+    }
+    numbers = {
+        "root": call.root,
+        "items": call.items,
+        "sequence": call.sequence if call.sequence >= 0 else None,
+        "gpu": _microseconds(call.gpu) if call.transport else None,
+    }
+    arguments: dict[str, Any] = {"failed": int(call.has_failed), **{k: v for k, v in words.items() if v}}
+    arguments |= {k: v for k, v in numbers.items() if v is not None}
+    if call.group is not None:
+        arguments |= {"comm": call.group.name, "number": call.comm}
+    if call.is_reverse:
+        arguments["reverse"] = 1
+    if call.sendtag is not None:
+        arguments |= {"to": call.to, "sendtag": call.sendtag}
+    if call.recvtag is not None:
+        arguments |= {"from": call.source, "recvtag": call.recvtag}
+    if call.sources:
+        arguments["sources"] = call.sources
+    if call.category != "wait":
+        arguments |= {"sends": call.sends, "receives": call.receives}
+    return {**arguments, "thread": call.thread}
+
+
+def _events_of(job: Job, call: Call) -> Iterator[dict[str, Any]]:
     place = {"pid": call.rank, "tid": call.lane}
     start = _microseconds(call.begin - job.begin)
-    arguments = {**event["args"], "waiting": _microseconds(call.waiting), "moving": _microseconds(call.moving)}
+    arguments = {**_arguments(call), "waiting": _microseconds(call.waiting), "moving": _microseconds(call.moving)}
     if not call.is_over:
         arguments["has_no_end"] = 1
     if call.late is not None:
@@ -83,16 +118,12 @@ def _rank_events(job: Job, timeline: Timeline) -> Iterator[dict[str, Any]]:
         name = {"name": f"calls {lane + 1}" if lane else "calls"}
         yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": name}
     started: dict[str, Call] = {}
-    with timeline.file.open("rb") as file:
-        for call in timeline.calls:
-            file.seek(call.place)
-            event = event_of(file.readline())
-            if type(event) is dict and type(event.get("args")) is dict:  # or the file has changed meanwhile
-                yield from _events_of(job, call, event)
-            if call.request and call.category == "start":
-                started[call.request] = call
-            elif call.request in started:
-                yield from _request_arrow(job, started.pop(call.request), call)
+    for call in timeline.calls:
+        yield from _events_of(job, call)
+        if call.request and call.category == "start":
+            started[call.request] = call
+        elif call.request in started:
+            yield from _request_arrow(job, started.pop(call.request), call)
     if timeline.stopped:
         last = max((call.end for call in timeline.calls), default=job.begin)
         yield {

@@ -1,6 +1,6 @@
 """Timelines from files, as far as they are whole: a file of an aborted job, or a damaged one, tells what it can."""
 
-import json
+import heapq
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,9 +8,15 @@ from pathlib import Path
 from sys import intern
 from typing import Any
 
+import numpy as np
+
+from . import layout
+from .layout import Kind
+
 # More than any job has: what says more is damaged.
 _MOST_RANKS = 10**7
-_LONGEST_LINE = 2**20
+_MOST = 2**62
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +27,16 @@ class Group:
     size: int
     members: tuple[int, ...]  # ranks of MPI_COMM_WORLD in its order; () if the files do not say
     number: int  # tells those apart that have the same name and members
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a communicator is to one of its ranks."""
+
+    group: Group
+    position: int
+    comm: int  # its number in the process
+    neighbours: dict[int, tuple[int, ...]]  # lists of ranks, by their kinds
 
 
 @dataclass(slots=True, eq=False)
@@ -42,9 +58,9 @@ class Call:
     is_reverse: bool = False  # ranks count from the last one
     root: int | None = None
     to: int | None = None
-    sendtag: int = 0
+    sendtag: int | None = None  # of a call that sends a message, also to nobody
     source: int | str | None = None  # "any"
-    recvtag: int | str = 0  # "any"
+    recvtag: int | str | None = None  # "any"; of a call that receives one
     sources: tuple[int, ...] = ()
     sends: int = 0  # bytes
     receives: int = 0
@@ -53,7 +69,13 @@ class Call:
     started_at: str = ""
     transport: str = ""  # of arrays of a GPU
     gpu: int = 0  # it first waited so long for the GPU
-    place: int = 0  # of its line in the file, bytes
+    mpi: str = ""  # MPI's function
+    comm: int = 0  # the number of its communicator in the process
+    items: int | None = None
+    dtype: str = ""
+    reduction: str = ""
+    thread: int = 0
+    place: int = 0  # of its record in the file
     # What match.py finds:
     waiting: int = 0  # of its time, from `ready` on
     late: int | None = None  # the rank that it waited for
@@ -91,10 +113,10 @@ class Timeline:
     job: str = ""
     clock: str = ""
     readings: list[tuple[int, int, int]] = field(default_factory=list)  # when, ahead, round trip
-    groups: dict[int, tuple[Group, int]] = field(default_factory=dict)  # by the number here, with the rank in it
+    groups: dict[int, "Membership"] = field(default_factory=dict)  # by the number in the file
     calls: list[Call] = field(default_factory=list)
     stopped: str = ""  # why it is not complete
-    damaged: int = 0  # lines that are no events
+    damaged: int = 0  # records that say what cannot be
 
 
 @dataclass(slots=True)
@@ -114,167 +136,182 @@ class Job:
 
 
 class _DamageError(Exception):
-    """A line is no event of ours."""
+    """A record says what cannot be."""
 
 
-def _integer(values: dict[str, Any], name: str, default: int | None = None, least: int = 0) -> int:
-    value = values.get(name, default)
-    if type(value) is not int or not least <= value < 2**63:
+def _checked(value: int, least: int = 0, most: int = _MOST) -> int:
+    if not least <= value <= most:
         raise _DamageError
     return value
 
 
-def _text(values: dict[str, Any], name: str) -> str:
-    value = values.get(name, "")
-    if type(value) is not str:
-        raise _DamageError
-    return intern(value)
+def _text(raw: bytes) -> str:
+    text = raw.split(b"\0", 1)[0].decode(errors="replace")
+    return intern("".join(c if c.isprintable() else "?" for c in text))
 
 
-def _nanoseconds(values: dict[str, Any], name: str) -> int:
-    value: Any = values.get(name)
-    if type(value) not in (int, float) or not 0 <= value < 2**53:
-        raise _DamageError
-    return round(value * 1000)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise _DamageError
-    return value
-
-
-def _members(arguments: dict[str, Any], size: int) -> tuple[int, ...]:
-    """From [first, how many, distance] of each part; () if there is no saying."""
-    parts = arguments.get("members")
-    if parts is None or "has_more" in arguments:
-        return ()
+def _members(parts: list[int], size: int) -> tuple[int, ...]:
+    """From the first rank, how many, and their distance, of each part."""
     found: list[int] = []
-    if type(parts) is not list:
-        raise _DamageError
-    for part in parts:
-        if type(part) is not list or len(part) != 3 or any(type(item) is not int for item in part):
-            raise _DamageError
-        first, count, step = part
+    for first, count, step in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
         if not 0 < count <= size - len(found) or not -_MOST_RANKS < step < _MOST_RANKS:
             raise _DamageError
         found.extend(range(first, first + count * step, step) if step else [first] * count)
-    if len(found) != size or min(found) < 0 or max(found) >= _MOST_RANKS:
+    if found and (len(found) != size or min(found) < 0 or max(found) >= _MOST_RANKS):
         raise _DamageError
     return tuple(found)
 
 
-def _read_communicator(timeline: Timeline, arguments: dict[str, Any], seen: dict[Any, int]) -> None:
-    size = _integer(arguments, "size", least=1)
-    if size > _MOST_RANKS:
-        raise _DamageError
-    name, members, number = _text(arguments, "name"), _members(arguments, size), _integer(arguments, "number")
-    rank = _integer(arguments, "rank")
-    if number in timeline.groups:
-        raise _DamageError
-    alike = seen[name, members, size] = seen.get((name, members, size), -1) + 1
-    timeline.groups[number] = (Group(name, size, members, alike), rank)
+class _Reader:
+    """Reads the records of one file."""
 
+    def __init__(self, timeline: Timeline, records: Any) -> None:
+        self._timeline = timeline
+        self._records = records
+        self._parts: dict[tuple[int, int], bytearray] = {}  # by kind and number
+        self._texts = {0: ""}
+        self._alike: dict[Any, int] = {}
 
-def _peer(arguments: dict[str, Any], name: str) -> int | str | None:
-    value = arguments.get(name)
-    return value if value is None or value == "any" else _integer(arguments, name)
+    def read(self) -> None:
+        """All that others refer to comes first."""
+        kinds = self._records["kind"]
+        self._timeline.damaged += int((kinds > max(Kind)).sum())
+        parts = np.isin(kinds, [Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS])
+        for kind, number, used, data in self._records[parts].view(layout.PART).tolist():
+            self._parts.setdefault((kind, number), bytearray()).extend(data[:used])
+        for (kind, number), raw in self._parts.items():
+            if kind == Kind.TEXT:
+                self._texts[number] = _text(bytes(raw))
+        self._each(kinds == Kind.COMMUNICATOR, layout.COMMUNICATOR, self._communicator)
+        self._each(kinds == Kind.CLOCK, layout.CLOCK, self._clock)
+        self._each(kinds == Kind.CALL, layout.CALL, self._call)
 
+    def _each(self, which: Any, kind: Any, read: Any) -> None:
+        places = np.flatnonzero(which)
+        for first in range(0, len(places), _BLOCK):
+            block = places[first : first + _BLOCK]
+            for place, values in zip(block.tolist(), self._records[block].view(kind).tolist(), strict=True):
+                try:
+                    read(dict(zip(kind.names, values, strict=True)), place)
+                except _DamageError:
+                    self._timeline.damaged += 1
 
-def _read_call(timeline: Timeline, event: dict[str, Any], arguments: dict[str, Any], place: int) -> None:
-    is_over = event["ph"] == "X"
-    begin = _nanoseconds(event, "ts")
-    name = _text(event, "name")
-    to, root, sources = _peer(arguments, "to"), _peer(arguments, "root"), arguments.get("sources", ())
-    known = timeline.groups.get(_integer(arguments, "number"))
-    if not name or known is None or "any" in (to, root) or type(sources) not in (list, tuple):
-        raise _DamageError
-    if any(type(item) is not int for item in sources):
-        raise _DamageError
-    tag = arguments.get("recvtag", 0)
-    timeline.calls.append(
-        Call(
-            rank=timeline.rank,
-            begin=begin,
-            end=begin + _nanoseconds(event, "dur") if is_over else -1,
-            name="wait" if name.startswith("wait_") else name,
-            category=_text(event, "cat"),
-            lane=_integer(event, "tid"),
-            is_over=is_over,
-            has_failed=bool(arguments.get("failed")),
-            site=_text(arguments, "site"),
-            group=known[0],
-            position=known[1],
-            sequence=_integer(arguments, "sequence", -1, -1),
-            is_reverse="reverse" in arguments,
-            root=root if type(root) is int else None,
-            to=to if type(to) is int else None,
-            sendtag=_integer(arguments, "sendtag", 0),
-            source=_peer(arguments, "from"),
-            recvtag=tag if tag == "any" else _integer(arguments, "recvtag", 0),
-            sources=tuple(sources),
-            sends=_integer(arguments, "sends", 0),
-            receives=_integer(arguments, "receives", 0),
-            request=_text(arguments, "request"),
-            waits_for=_text(arguments, "waits_for"),
-            started_at=_text(arguments, "started_at"),
-            transport=_text(arguments, "transport") if arguments.get("transport") else "",
-            gpu=_nanoseconds(arguments, "gpu") if is_over and "gpu" in arguments else 0,
-            place=place,
-        )
-    )
+    def _list(self, kind: int, number: int) -> list[int]:
+        raw = bytes(self._parts.get((kind, number), b""))
+        found: list[int] = np.frombuffer(raw[: len(raw) // 4 * 4], "i4").tolist()
+        return found
 
-
-def _read_event(timeline: Timeline, event: dict[str, Any], seen: dict[Any, int], place: int) -> None:
-    arguments, name = _object(event.get("args")), event.get("name")
-    if event.get("ph") in ("X", "B"):
-        _read_call(timeline, event, arguments, place)
-    elif event.get("ph") != "M":
-        raise _DamageError
-    elif name == "mpixla_trace":
-        timeline.rank, timeline.ranks = _integer(arguments, "rank"), _integer(arguments, "ranks", least=1)
-        timeline.host, timeline.job = _text(arguments, "host"), _text(arguments, "job")
-        timeline.clock = _text(arguments, "clock")
-        if not timeline.rank < timeline.ranks <= _MOST_RANKS:
+    def _communicator(self, r: dict[str, Any], place: int) -> None:
+        number, size = r["number"], _checked(r["size"], 1, _MOST_RANKS)
+        if number in self._timeline.groups:
             raise _DamageError
-    elif name == "mpixla_communicator":
-        _read_communicator(timeline, arguments, seen)
-    elif name == "mpixla_clock":
-        when, ahead = _integer(arguments, "when"), _integer(arguments, "ahead", least=-(2**62))
-        timeline.readings.append((when, ahead, _integer(arguments, "round_trip")))
-    elif name == "mpixla_stopped":
-        timeline.stopped = _text(arguments, "why")
+        name, members = _text(r["name"]), _members(self._list(Kind.MEMBERS, number), size)
+        alike = self._alike[name, members, size] = self._alike.get((name, members, size), -1) + 1
+        neighbours: dict[int, tuple[int, ...]] = {0: ()}
+        neighbours |= {kind: tuple(self._list(kind, number)) for kind in (Kind.SOURCES, Kind.DESTS)}
+        self._timeline.groups[number] = Membership(
+            Group(name, size, members, alike), _checked(r["rank"], 0, size - 1), r["in_process"], neighbours
+        )
+
+    def _clock(self, r: dict[str, Any], place: int) -> None:
+        reading = _checked(r["when"]), _checked(r["ahead"], -_MOST), _checked(r["round_trip"])
+        self._timeline.readings.append(reading)
+
+    def _call(self, r: dict[str, Any], place: int) -> None:
+        texts = {name: self._texts.get(r[name]) for name in layout.TEXTS}
+        of = self._timeline.groups.get(r["number"])
+        if of is None or None in texts.values() or not texts["op"] or r["neighbours"] not in of.neighbours:
+            raise _DamageError
+        if r["category"] >= len(layout.CATEGORIES) or r["state"] > layout.FAILED:
+            raise _DamageError
+        root, to = (_checked(r[name], layout.NONE, _MOST_RANKS) for name in ("root", "to"))
+        source = _checked(r["from"], layout.NONE, _MOST_RANKS)
+        if layout.ANY in (root, to):
+            raise _DamageError
+        is_over, begin = r["state"] != layout.OPEN, _checked(r["began"])
+        self._timeline.calls.append(
+            Call(
+                rank=self._timeline.rank,
+                begin=begin,
+                end=begin + _checked(r["took"]) if is_over else -1,
+                name="wait" if texts["op"].startswith("wait_") else texts["op"],
+                category=layout.CATEGORIES[r["category"]],
+                is_over=is_over,
+                has_failed=r["state"] == layout.FAILED,
+                site=texts["site"] or "",
+                group=of.group,
+                position=of.position,
+                sequence=_checked(r["sequence"], -1),
+                is_reverse=bool(r["is_reverse"]),
+                root=root if root >= 0 else None,
+                to=to if to >= 0 else None,
+                sendtag=None if to == layout.NONE else r["sendtag"],
+                source="any" if source == layout.ANY else source if source >= 0 else None,
+                recvtag=None if source == layout.NONE else "any" if r["recvtag"] == layout.ANY else r["recvtag"],
+                sources=of.neighbours[r["neighbours"]],
+                sends=_checked(r["sends"]),
+                receives=_checked(r["receives"]),
+                request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
+                waits_for=texts["waits_for"] or "",
+                started_at=texts["started_at"] or "",
+                transport=texts["transport"] or "",
+                gpu=max(0, _checked(r["gpu"], -1)) if is_over else 0,
+                mpi=texts["mpi"] or "",
+                comm=of.comm,
+                items=None if r["items"] < 0 else r["items"],
+                dtype=texts["dtype"] or "",
+                reduction=texts["reduction"] or "",
+                thread=r["thread"],
+                place=place,
+            )
+        )
 
 
-def event_of(line: bytes) -> Any:
-    """The JSON of a line: None if it is blank or a bracket, and an ellipsis if it is no JSON."""
-    text = line.strip(b" ,\n")
-    if text in (b"", b"[", b"]"):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return ...
+def _give_lanes(calls: list[Call]) -> None:
+    """Each call, in the order of their beginnings, gets the first row that no other is in: XLA moves programs from
+    thread to thread."""
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []  # until when, and which
+    for call in calls:
+        while taken and taken[0][0] <= call.begin:
+            heapq.heappush(free, heapq.heappop(taken)[1])
+        call.lane = heapq.heappop(free) if free else len(taken)
+        heapq.heappush(taken, (call.end if call.is_over else 2 * _MOST, call.lane))
 
 
 def read_file(file: Path) -> Timeline:
-    """The timeline of a file, line by line: each event has its own, so a torn one is left out alone.
+    """The timeline of a file.
 
     Raises:
         OSError: if the file cannot be read.
+        ValueError: if it is no timeline that can be read here; the message is a sentence.
     """
-    timeline, seen = Timeline(file), dict[Any, int]()
-    with file.open("rb") as lines:
-        place = 0
-        while line := lines.readline(_LONGEST_LINE):
-            event = event_of(line)
-            if event is not None:
-                try:
-                    _read_event(timeline, _object(event), seen, place)
-                except _DamageError:
-                    timeline.damaged += 1
-            place += len(line)
+    data = file.read_bytes()
+    if len(data) < layout.HEADER.itemsize or not data.startswith(layout.MAGIC + b"\0"):
+        raise ValueError(f"{file.name} is no timeline, or its beginning is damaged: it does not say whose it is.")
+    header = np.frombuffer(data, layout.HEADER, 1)[0]
+    if (int(header["version"]), int(header["record_bytes"])) != (layout.VERSION, layout.BYTES):
+        raise ValueError(
+            f"{file.name} was written by another version of mpixla, whose timelines have layout {header['version']} "
+            f"where this one reads layout {layout.VERSION}: read it with python -m mpixla.trace of that version."
+        )
+    timeline = Timeline(
+        file,
+        rank=int(header["rank"]),
+        ranks=int(header["ranks"]),
+        host=_text(bytes(header["host"])),
+        job=_text(bytes(header["job"])),
+        clock=_text(bytes(header["clock"])),
+        stopped=_text(bytes(header["stopped"])),
+    )
+    if not 0 <= timeline.rank < timeline.ranks <= _MOST_RANKS:
+        raise ValueError(f"{file.name} is damaged: it says that it is of rank {timeline.rank} of {timeline.ranks}.")
+    body = data[layout.HEADER.itemsize :]
+    whole = len(body) // layout.BYTES * layout.BYTES
+    timeline.damaged = int(any(body[whole:]))
+    _Reader(timeline, np.frombuffer(body[:whole], layout.CALL)).read()
     timeline.calls.sort(key=lambda call: call.begin)
+    _give_lanes(timeline.calls)
     return timeline
 
 
@@ -343,16 +380,19 @@ def read(directory: Path) -> Job:
     """
     notes: list[str] = []
     found: list[Timeline] = []
-    for file in sorted(directory.glob("rank-*.json")):
+    for file in sorted(directory.glob(layout.GLOB)):
         try:
-            timeline = read_file(file)
+            found.append(read_file(file))
         except OSError as e:
             notes.append(f"{file.name} cannot be read: {e.strerror}.")
-            continue
-        if timeline.rank < 0:
-            notes.append(f"{file.name} is no timeline, or its beginning is damaged: it does not say whose it is.")
-        else:
-            found.append(timeline)
+        except ValueError as e:
+            notes.append(str(e))
+    old = [file.name for file in sorted(directory.glob("rank-*.json"))]
+    if old:
+        notes.append(
+            f"{_shorten(old)}: of an earlier version of mpixla, and left out; python -m mpixla.trace of that version "
+            "reads them."
+        )
     if not found:
         raise FileNotFoundError(
             f"There is no timeline in {directory}. Run the program with MPIXLA_TRACE={directory} first."
@@ -370,7 +410,7 @@ def read(directory: Path) -> Job:
         notes.append(f"No timeline of rank {_shorten(missing)}: it made no call, or wrote elsewhere.")
     for timeline in timelines.values():
         if timeline.damaged:
-            what = "1 event is" if timeline.damaged == 1 else f"{timeline.damaged} events are"
+            what = "1 record is" if timeline.damaged == 1 else f"{timeline.damaged} records are"
             notes.append(f"{timeline.file.name}: {what} damaged and left out.")
         if timeline.stopped:
             notes.append(f"{timeline.file.name} ends before the program did: {timeline.stopped}.")

@@ -1,0 +1,67 @@
+"""What is where in the files that native/watch/timeline.h writes."""
+
+from enum import IntEnum
+
+import numpy as np
+
+MAGIC = b"mpixla"
+VERSION = 2
+GLOB = "rank-*.trace"
+
+HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("version", "u4"),
+        ("record_bytes", "u4"),
+        ("rank", "i4"),
+        ("ranks", "i4"),
+        ("process", "i8"),
+        ("host", "S256"),
+        ("job", "S128"),
+        ("clock", "S256"),
+        ("stopped", "S352"),
+    ]
+)
+
+
+class Kind(IntEnum):
+    """What a record is."""
+
+    NOTHING = 0
+    CALL = 1
+    TEXT = 2
+    COMMUNICATOR = 3
+    MEMBERS = 4
+    SOURCES = 5
+    DESTS = 6
+    CLOCK = 7
+
+
+ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag
+CATEGORIES = ("collective", "message", "start", "wait")
+OPEN, OVER, FAILED = range(3)
+
+BYTES = 128
+_RECORD = [("kind", "u4"), ("number", "u4")]
+_WIDE = ("sequence", "sends", "receives", "items", "began", "took", "gpu")
+_NARROW = ("thread", "root", "to", "sendtag", "from", "recvtag", "request", "generation")
+TEXTS = ("op", "mpi", "site", "dtype", "reduction", "waits_for", "started_at", "transport")
+_SMALL = ("category", "is_reverse", "neighbours", "state")
+
+
+def _record(*fields: tuple[str, str]) -> np.dtype[np.void]:
+    names, formats = zip(*_RECORD, *fields, strict=True)
+    packed = np.dtype([*_RECORD, *fields])
+    offsets = [packed.fields[name][1] for name in names]  # type: ignore[index]
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": BYTES})
+
+
+CALL = _record(
+    *((name, "i8") for name in _WIDE),
+    *((name, "i4") for name in _NARROW),
+    *((name, "u2") for name in TEXTS),
+    *((name, "u1") for name in _SMALL),
+)
+COMMUNICATOR = _record(("in_process", "i8"), ("rank", "i4"), ("size", "i4"), ("name", "S64"))
+PART = _record(("used", "u4"), ("bytes", "V116"))
+CLOCK = _record(("when", "i8"), ("ahead", "i8"), ("round_trip", "i8"))
