@@ -180,7 +180,7 @@ static int greatest(const frame *c, const uint64_t mine[2], uint64_t most[2]) {
 /* Whether all ranks have this number. */
 static int compare_number(const frame *c, uint64_t number, int *is_same) {
     const uint64_t mine[2] = {number, ~number};
-    uint64_t most[2] = {0};
+    uint64_t most[2] = {number, ~number};
     int code = greatest(c, mine, most);
     *is_same = most[0] == ~most[1];
     return code;
