@@ -59,6 +59,9 @@ int64_t flight_now(void) {
 static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
     const char *bytes = (const char *)facts;
     int64_t word;
+#if defined(__GNUC__) && !defined(__clang__) /* which unrolls it anyway */
+#pragma GCC unroll 16
+#endif
     for (int i = 0; i < FLIGHT_WORDS - 1; i++) {
         memcpy(&word, bytes + sizeof word * (size_t)i, sizeof word);
         atomic_store_explicit(&words[i], word, memory_order_relaxed);
