@@ -92,10 +92,11 @@ static int results_fill(const frame *c) {
     for (const ffi_buffer *in = next(c, &i); in; in = next(c, &i), j++) {
         j = frame_next(c->results, j);
         const ffi_buffer *out = c->results->buffers[j];
-        if (in->data == out->data) continue;
+        const int64_t bytes = bytes_of_buffer(in);
+        if (in->data == out->data || bytes == 0) continue;
         if (!c->device)
-            memcpy(out->data, in->data, (size_t)bytes_of_buffer(in));
-        else if (device_copy_within(c->device, out->data, in->data, bytes_of_buffer(in)))
+            memcpy(out->data, in->data, (size_t)bytes);
+        else if (device_copy_within(c->device, out->data, in->data, bytes))
             return job_fail(c->communicator);
     }
     return 0;
@@ -168,7 +169,9 @@ static void difference_words(const array *a, int64_t differing, int64_t first, c
 static int gather(const frame *c, const leaf *mine, leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof *mine;
-    return mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
+    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
+    for (int i = 0; i < c->size; i++) all[i].words[WORDS_BYTES - 1] = '\0';
+    return code;
 }
 
 /* The greatest of each of two numbers that the ranks have. */
@@ -180,7 +183,7 @@ static int greatest(const frame *c, const uint64_t mine[2], uint64_t most[2]) {
 /* Whether all ranks have this number. */
 static int compare_number(const frame *c, uint64_t number, int *is_same) {
     const uint64_t mine[2] = {number, ~number};
-    uint64_t most[2] = {0};
+    uint64_t most[2] = {number, ~number};
     int code = greatest(c, mine, most);
     *is_same = most[0] == ~most[1];
     return code;
@@ -190,7 +193,7 @@ static int compare_number(const frame *c, uint64_t number, int *is_same) {
  * Where some ranks have fewer arrays, what is behind those differs. */
 static int find(const frame *c, array *first, leaf *mine, int64_t *differing) {
     const uint64_t n = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
-    uint64_t most[2] = {0};
+    uint64_t most[2] = {n, ~n};
     int64_t i = 0, k = 0;
     int code = greatest(c, numbers, most), is_same;
     *first = (array){.buffer = NULL};
@@ -294,7 +297,7 @@ static int report(const frame *c, const array *a, const char *what, const leaf *
 /* All ranks know that some array differs. */
 static int refuse(const frame *c) {
     array first;
-    leaf mine = {.name = 0}, *all = malloc((size_t)c->size * sizeof *all);
+    leaf mine = {.name = 0}, *all = calloc((size_t)c->size, sizeof *all);
     int64_t differing;
     if (!all) {
         (void)error_set("out of memory for what ranks say of an array that they compare");

@@ -95,6 +95,10 @@ static void gives_back_what_is_the_same(void) {
     CHECK_STR(call_run(&c), "");
     CHECK_STR(fake->call, "MPI_Allreduce 2 t9 op 102 c3");
     CHECK(memcmp(c.recv, c.send, CALL_COUNT * sizeof(float)) == 0);
+    call_count_set(&c, CALL_OPERANDS, 1, 0);
+    call_count_set(&c, CALL_RESULTS, 1, 0);
+    c.sides[CALL_RESULTS].buffers[1].data = NULL;
+    CHECK_STR(call_run(&c), "");
     call_array_set(&c, ATTRIBUTE_LEAVES, 2, names);
     CHECK_STR(call_run(&c), "assert_replicated of 3 arrays got 2 names");
 }
