@@ -32,9 +32,10 @@ typedef struct array {
 
 /* What ranks tell each other of an array; of one that a rank does not have, zeros. */
 typedef struct leaf {
-    uint64_t name, kind,
-        data;                /* the number of its name, and numbers made of its data type and shape, and its entries */
-    char words[WORDS_BYTES]; /* first its name, then how it differs */
+    uint64_t name;           /* its number */
+    uint64_t kind;           /* made of its data type and shape */
+    uint64_t data;           /* made of its entries */
+    char words[WORDS_BYTES]; /* what it is called, and then how it differs */
 } leaf;
 
 /* Four numbers at once, as each step waits for the one before it. */
@@ -189,23 +190,21 @@ static int compare_number(const frame *c, uint64_t number, int *is_same) {
     return code;
 }
 
-/* Looks at all arrays for those that are not the same on all ranks: how many there are, and the first, to be released.
- * Where some ranks have fewer arrays, what is behind those differs. */
+/* Looks for the arrays that are not the same on all ranks, up to the end of the rank that has the fewest: how many
+ * there are, and the first, to be released. */
 static int find(const frame *c, array *first, leaf *mine, int64_t *differing) {
     const uint64_t n = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
     uint64_t most[2] = {n, ~n};
-    int64_t i = 0, k = 0;
-    int code = greatest(c, numbers, most), is_same;
+    int code = greatest(c, numbers, most), is_same = 1;
+    const uint64_t fewest = ~most[1] < n ? ~most[1] : n;
     *first = (array){.buffer = NULL};
     *differing = 0;
-    for (; code == 0 && k <= (int64_t)n && (uint64_t)k <= ~most[1]; k++) {
-        const int is_behind = (uint64_t)k == ~most[1];
+    for (int64_t i = 0, k = 0; code == 0 && (uint64_t)k <= fewest; k++) {
         array a;
         leaf one;
-        if (is_behind && most[0] == ~most[1]) break;
         if (leaf_next(c, &i, k, &a, &one)) return MPI_REFUSED;
-        if (!is_behind) code = compare_number(c, leaf_number(&one), &is_same);
-        if (code == 0 && (is_behind || !is_same) && (*differing)++ == 0) {
+        code = compare_number(c, leaf_number(&one), &is_same);
+        if (code == 0 && !is_same && (*differing)++ == 0) {
             *first = a;
             *mine = one;
         } else {
