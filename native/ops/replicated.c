@@ -259,7 +259,7 @@ static int compare(const frame *c, const array *a, const leaf *all, int referenc
     const leaf *mine = &all[c->communicator->rank];
     int one_kind = 1;
     for (int i = 0; i < c->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
-    if (one_kind) return entries_compare(c, a, reference, words);
+    if (one_kind && a->dtype) return entries_compare(c, a, reference, words);
     const int is_named_alike = mine->name == all[reference].name;
     words[0] = '\0';
     if (!are_of_one_kind(mine, &all[reference]))

@@ -90,11 +90,13 @@ static int start_refuse(const frame *f) {
 
 /* Opens a request with room for what the call sends and receives, and copies the former into it. */
 static int take_started(frame *f) {
-    int64_t sent = buffer_bytes(&f->send), received = buffer_bytes(&f->recv), ahead = 0, bytes = sent;
-    /* The root of a broadcast has one buffer for both. */
-    if (!f->on_root && (__builtin_add_overflow(sent, LINE - 1, &ahead) ||
-                        __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes)))
-        bytes = INT64_MAX;
+    const int64_t sent = buffer_bytes(&f->send), received = buffer_bytes(&f->recv);
+    int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
+    if (__builtin_add_overflow(ahead, received, &bytes)) bytes = INT64_MAX;
+    if (f->on_root) { /* of a broadcast, which has one buffer for both */
+        ahead = 0;
+        bytes = sent;
+    }
     request *r = request_open(bytes);
     if (!r) return start_refuse(f);
     if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
