@@ -32,9 +32,10 @@ typedef struct array {
 
 /* What ranks tell each other of an array; of one that a rank does not have, zeros. */
 typedef struct leaf {
-    uint64_t name, kind,
-        data;                /* the number of its name, and numbers made of its data type and shape, and its entries */
-    char words[WORDS_BYTES]; /* first its name, then how it differs */
+    uint64_t name;           /* its number */
+    uint64_t kind;           /* made of its data type and shape */
+    uint64_t data;           /* made of its entries */
+    char words[WORDS_BYTES]; /* what it is called, and then how it differs */
 } leaf;
 
 /* Four numbers at once, as each step waits for the one before it. */
@@ -92,10 +93,11 @@ static int results_fill(const frame *c) {
     for (const ffi_buffer *in = next(c, &i); in; in = next(c, &i), j++) {
         j = frame_next(c->results, j);
         const ffi_buffer *out = c->results->buffers[j];
-        if (in->data == out->data) continue;
+        const int64_t bytes = bytes_of_buffer(in);
+        if (in->data == out->data || bytes == 0) continue;
         if (!c->device)
-            memcpy(out->data, in->data, (size_t)bytes_of_buffer(in));
-        else if (device_copy_within(c->device, out->data, in->data, bytes_of_buffer(in)))
+            memcpy(out->data, in->data, (size_t)bytes);
+        else if (device_copy_within(c->device, out->data, in->data, bytes))
             return job_fail(c->communicator);
     }
     return 0;
@@ -168,7 +170,9 @@ static void difference_words(const array *a, int64_t differing, int64_t first, c
 static int gather(const frame *c, const leaf *mine, leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof *mine;
-    return mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
+    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
+    for (int i = 0; i < c->size; i++) all[i].words[WORDS_BYTES - 1] = '\0';
+    return code;
 }
 
 /* The greatest of each of two numbers that the ranks have. */
@@ -186,23 +190,21 @@ static int compare_number(const frame *c, uint64_t number, int *is_same) {
     return code;
 }
 
-/* Looks at all arrays for those that are not the same on all ranks: how many there are, and the first, to be released.
- * Where some ranks have fewer arrays, what is behind those differs. */
+/* Looks for the arrays that are not the same on all ranks, up to the end of the rank that has the fewest: how many
+ * there are, and the first, to be released. */
 static int find(const frame *c, array *first, leaf *mine, int64_t *differing) {
     const uint64_t n = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
-    uint64_t most[2] = {0};
-    int64_t i = 0, k = 0;
-    int code = greatest(c, numbers, most), is_same;
+    uint64_t most[2] = {n, ~n};
+    int code = greatest(c, numbers, most), is_same = 1;
+    const uint64_t fewest = ~most[1] < n ? ~most[1] : n;
     *first = (array){.buffer = NULL};
     *differing = 0;
-    for (; code == 0 && k <= (int64_t)n && (uint64_t)k <= ~most[1]; k++) {
-        const int is_behind = (uint64_t)k == ~most[1];
+    for (int64_t i = 0, k = 0; code == 0 && (uint64_t)k <= fewest; k++) {
         array a;
         leaf one;
-        if (is_behind && most[0] == ~most[1]) break;
         if (leaf_next(c, &i, k, &a, &one)) return MPI_REFUSED;
-        if (!is_behind) code = compare_number(c, leaf_number(&one), &is_same);
-        if (code == 0 && (is_behind || !is_same) && (*differing)++ == 0) {
+        code = compare_number(c, leaf_number(&one), &is_same);
+        if (code == 0 && !is_same && (*differing)++ == 0) {
             *first = a;
             *mine = one;
         } else {
@@ -257,7 +259,7 @@ static int compare(const frame *c, const array *a, const leaf *all, int referenc
     const leaf *mine = &all[c->communicator->rank];
     int one_kind = 1;
     for (int i = 0; i < c->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
-    if (one_kind) return entries_compare(c, a, reference, words);
+    if (one_kind && a->dtype) return entries_compare(c, a, reference, words);
     const int is_named_alike = mine->name == all[reference].name;
     words[0] = '\0';
     if (!are_of_one_kind(mine, &all[reference]))
@@ -294,7 +296,7 @@ static int report(const frame *c, const array *a, const char *what, const leaf *
 /* All ranks know that some array differs. */
 static int refuse(const frame *c) {
     array first;
-    leaf mine = {.name = 0}, *all = malloc((size_t)c->size * sizeof *all);
+    leaf mine = {.name = 0}, *all = calloc((size_t)c->size, sizeof *all);
     int64_t differing;
     if (!all) {
         (void)error_set("out of memory for what ranks say of an array that they compare");

@@ -90,11 +90,13 @@ static int start_refuse(const frame *f) {
 
 /* Opens a request with room for what the call sends and receives, and copies the former into it. */
 static int take_started(frame *f) {
-    int64_t sent = buffer_bytes(&f->send), received = buffer_bytes(&f->recv), ahead = 0, bytes = sent;
-    /* The root of a broadcast has one buffer for both. */
-    if (!f->on_root && (__builtin_add_overflow(sent, LINE - 1, &ahead) ||
-                        __builtin_add_overflow(ahead -= ahead % LINE, received, &bytes)))
-        bytes = INT64_MAX;
+    const int64_t sent = buffer_bytes(&f->send), received = buffer_bytes(&f->recv);
+    int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
+    if (__builtin_add_overflow(ahead, received, &bytes)) bytes = INT64_MAX;
+    if (f->on_root) { /* of a broadcast, which has one buffer for both */
+        ahead = 0;
+        bytes = sent;
+    }
     request *r = request_open(bytes);
     if (!r) return start_refuse(f);
     if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
@@ -128,21 +130,25 @@ static int is_for_itself(const request *r) {
     return !receives(r) && goes_to_itself(&r->facts);
 }
 
-/* Returns MPI's error code; `*done` stays 0 then. */
+/* Whether MPI has said that all is done. */
+static int has_ended(const request *r) {
+    return (r->received || !receives(r)) && (r->sent || !sends(r));
+}
+
+/* Returns MPI's error code; `*done` is 0 then. */
 static int handle_test(mpi_request *handle, int *done, void *status) {
     int flag = 0, code = mpi_get()->test(handle, &flag, status);
     *done = code == 0 && flag;
     return code;
 }
 
-/* Whether all is done that the request started, or has failed: a wait for it takes no time. MPI is not asked again for
- * what it has said. */
+/* Whether all is done, or has failed: a wait for it takes no time. MPI is not asked again for what it has said. */
 static int is_complete(request *r) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     int code = 0;
     if (receives(r) && !r->received) code = handle_test(&r->receiving, &r->received, r->status);
     if (sends(r) && !r->sent) code |= handle_test(&r->sending, &r->sent, unread);
-    return code != 0 || ((r->received || !receives(r)) && (r->sent || !sends(r)));
+    return code != 0 || has_ended(r);
 }
 
 static int id_read(const frame_buffer *id, int *number, int *generation) {
@@ -283,19 +289,19 @@ static void call_keep(request *r, const frame *f) {
 }
 
 void request_settle(frame *f, int code) {
+    const int starts = f->shape->request == FRAME_STARTS;
     request *r = f->request;
     if (!r) return;
-    if (f->shape->request == FRAME_WAITS || code != 0) {
-        if (f->shape->request == FRAME_WAITS && is_for_itself(r))
-            leave(r);
-        else
-            request_close(r);
-        return;
+    if (starts && code == 0) {
+        call_keep(r, f);
+        id_write(&f->id, r);
+        state_set(r, REQUEST_STARTED);
+        progress_more();
+    } else if (!starts && is_for_itself(r)) {
+        leave(r);
+    } else {
+        request_close(r);
     }
-    call_keep(r, f);
-    id_write(&f->id, r);
-    state_set(r, REQUEST_STARTED);
-    progress_more();
 }
 
 void request_abandon(frame *f) {
@@ -383,22 +389,18 @@ static int is_unfinished(const request *r) {
     return r->state == REQUEST_STARTED || r->state == REQUEST_LEFT;
 }
 
-static void unfinished_tell(const request *r) {
-    char call[512];
-    (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
-    fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call,
-            r->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
-                                     : "was started, but never waited for");
-}
-
 /* The requests that a program has, and those that it left and nobody received: each is told. Returns how many. */
-static int64_t unfinished_tell_all(void) {
+static int64_t unfinished_tell(void) {
     int64_t found = 0;
     for (int64_t i = 0; i < requests.count; i++) {
+        char call[512];
         request *r = list_find(&requests, i);
         if (r->state == REQUEST_LEFT && is_complete(r)) request_close(r);
         if (!is_unfinished(r)) continue;
-        unfinished_tell(r);
+        (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
+        fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call,
+                r->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
+                                         : "was started, but never waited for");
         found++;
     }
     fflush(stderr);
@@ -418,7 +420,7 @@ static int64_t unfinished_count(void) {
 static void unfinished_end(request *r) {
     if (facts_have(&r->facts, ATTRIBUTE_SOURCE) && !r->received) r->received = receive_cancel(&r->receiving);
     if (sends(r) && !r->sent) (void)mpi_get()->request_free(&r->sending);
-    if ((r->received || !receives(r)) && (r->sent || !sends(r)))
+    if (has_ended(r))
         request_close(r);
     else
         state_set(r, REQUEST_ABANDONED);
@@ -430,7 +432,7 @@ int64_t mpixla_requests_end(void) {
     pthread_mutex_lock(&lock);
     left = NULL;
     pthread_mutex_unlock(&lock);
-    int64_t found = unfinished_tell_all();
+    int64_t found = unfinished_tell();
     for (int poll = 0; poll < POLLS && unfinished_count() > 0; poll++) nanosleep(&pause, NULL);
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);

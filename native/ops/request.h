@@ -27,8 +27,8 @@ typedef enum request_state {
     REQUEST_ABANDONED /* nobody has it, and MPI has not given its memory back: it is MPI's for good */
 } request_state;
 
-/* `state`, `generation` and `next` are read and written with the lock of request.c. All else belongs to the handler
- * that has the request, and to nobody else meanwhile. */
+/* `state`, `generation` and `next` change with the lock of request.c, with which those look who do not have the
+ * request. All else is for the handler that has it. */
 typedef struct request {
     call_facts facts;               /* of the start */
     struct agreement *agreement;    /* whether all ranks start the same (check/agree.h); NULL */

@@ -95,6 +95,10 @@ static void gives_back_what_is_the_same(void) {
     CHECK_STR(call_run(&c), "");
     CHECK_STR(fake->call, "MPI_Allreduce 2 t9 op 102 c3");
     CHECK(memcmp(c.recv, c.send, CALL_COUNT * sizeof(float)) == 0);
+    call_count_set(&c, CALL_OPERANDS, 1, 0);
+    call_count_set(&c, CALL_RESULTS, 1, 0);
+    c.sides[CALL_RESULTS].buffers[1].data = NULL;
+    CHECK_STR(call_run(&c), "");
     call_array_set(&c, ATTRIBUTE_LEAVES, 2, names);
     CHECK_STR(call_run(&c), "assert_replicated of 3 arrays got 2 names");
 }
@@ -160,7 +164,7 @@ static void names_the_first_of_several(void) {
     others.differing = 6;
     CHECK_IN(call_run(&c), "\n  rank 2 differs from rank 0 in ");
     CHECK_IN(c.message, "\nArrays after it that are not the same either: 1.\n");
-    CHECK_INT(others.reduced, 2 + ARRAYS);
+    CHECK_INT(others.reduced, 2 + ARRAYS + 1); /* and that there are no more */
     call_site_set(&c, NAME + 3, NULL);
     call_attribute_set(&c, "checked", 1);
     others.reduced = others.gathered = 0;

@@ -142,7 +142,8 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
 /* The other ranks wait for what this one says. */
 static int out_of_memory(const frame *f) {
     (void)error_set("out of memory for what the ranks of a communicator agree on");
-    return job_fail(f->communicator);
+    (void)job_fail(f->communicator);
+    return MPI_REFUSED;
 }
 
 /* All ranks do the same here: `failed` is 0 where none has failed. */

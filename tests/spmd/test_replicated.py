@@ -123,8 +123,8 @@ def test_names_the_rank_that_differs_from_most(rank, size):
 def test_batches_of_other_sizes(rank, size):
     if size == 1:
         pytest.skip("needs another rank")
+    check_batch = jax.jit(jax.vmap(mpixla.assert_replicated))
     with pytest.raises(Exception, match=r"rank 1 has it in another shape"):
-        check_batch = jax.jit(jax.vmap(mpixla.assert_replicated))
         jax.block_until_ready(check_batch(jnp.ones((3 + (rank == 1), 2))))
 
 
