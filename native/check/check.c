@@ -39,13 +39,13 @@ static int are_messages_compared(void) {
     return check_mode_get() >= CHECK_CALLS;
 }
 
-static int receives(const frame *call) {
-    return frame_has(call, ATTRIBUTE_SOURCE) && call->attributes[ATTRIBUTE_SOURCE] != MPIXLA_PROC_NULL;
+static int receives(const call_facts *call) {
+    return facts_have(call, ATTRIBUTE_SOURCE) && call->source != MPIXLA_PROC_NULL;
 }
 
 static void message_begin(frame *f) {
     const int nobody = -1;
-    if (frame_has(f, ATTRIBUTE_DEST)) message_announce(f);
+    if (frame_has(f, ATTRIBUTE_DEST)) message_announce(&f->facts);
     /* Where the receive fails, MPI may not write its status. One that is a result in a GPU's memory gets a mirror
      * later, which says the same (transport.c). */
     if (frame_has(f, ATTRIBUTE_STATUS) && !(f->is_on_gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
@@ -72,8 +72,9 @@ int check_wait(const frame *f) {
 int check_end(frame *f, int made, int code) {
     const frame *call = f;
     if (f->shape->request == FRAME_WAITS) call = f->request ? f->started : NULL;
-    if (!made || !call || f->shape->request == FRAME_STARTS || !are_messages_compared() || !receives(call)) return code;
+    if (!made || !call || f->shape->request == FRAME_STARTS || !are_messages_compared() || !receives(&call->facts))
+        return code;
     int has_status = frame_has(call, ATTRIBUTE_STATUS);
     int accepts_short = has_status && call->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
-    return message_compare(call, has_status ? call->status : call->scratch, accepts_short, code);
+    return message_compare(&call->facts, has_status ? call->status : call->scratch, accepts_short, code);
 }

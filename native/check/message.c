@@ -41,7 +41,7 @@ typedef struct letter {
 
 /* What has come. */
 typedef struct message {
-    const frame *call;
+    const call_facts *call;
     int source, tag;
     int from;      /* the source in MPI_COMM_WORLD; negative where that is not known */
     int is_longer; /* than its template; MPI does not say by how much */
@@ -88,15 +88,15 @@ static void outgoing_free(void) {
     }
 }
 
-void message_announce(const frame *call) {
-    int to = world_rank(call->communicator, call->attributes[ATTRIBUTE_DEST]);
+void message_announce(const call_facts *call) {
+    int to = world_rank(call->communicator, call->dest);
     letter *l = to >= 0 ? malloc(sizeof *l) : NULL;
     if (!l) return;
-    l->note = (note){.size = call->size,
+    l->note = (note){.size = call->communicator->size,
                      .tag = call->sendtag,
-                     .items = call->send.count,
-                     .bytes = call->send.count * call->send.dtype->row->itemsize,
-                     .dtype = call->send.dtype->number};
+                     .items = call->sent,
+                     .bytes = call->sent * call->sent_type->row->itemsize,
+                     .dtype = call->sent_type->number};
     snprintf(l->note.line, sizeof l->note.line, "%s", site_text(call->site));
     int64_t bytes = (int64_t)(offsetof(note, line) + strlen(l->note.line) + 1);
     pthread_mutex_lock(&lock);
@@ -144,7 +144,7 @@ static letter **find(const message *m, int64_t dtype) {
     letter **at = &arrived;
     for (; *at; at = &(*at)->next) {
         const note *n = &(*at)->note;
-        int could_be = (*at)->from == m->from && n->size == m->call->size && n->tag == m->tag &&
+        int could_be = (*at)->from == m->from && n->size == m->call->communicator->size && n->tag == m->tag &&
                        (m->is_longer ? n->bytes > m->bytes : n->bytes == m->bytes);
         if (could_be && (dtype == ANY_DTYPE || n->dtype == dtype)) break;
     }
@@ -215,12 +215,12 @@ static void describe_items(char *text, size_t bytes, int64_t items, int64_t dtyp
 
 /* Without a note only the bytes are known. Returns MPI_REFUSED. */
 static int refuse(const message *m, const note *n) {
-    const frame_buffer *template_ = &m->call->recv;
-    const comm_entry *entry = m->call->communicator;
-    const char *line = site_text(m->call->site), *unknown = "an unknown line";
+    const call_facts *call = m->call;
+    const comm_entry *entry = call->communicator;
+    const char *line = site_text(call->site), *unknown = "an unknown line";
     char sends[64], receives[64];
-    int types = n && n->dtype != template_->dtype->number, counts = !n || n->items != template_->count;
-    describe_items(receives, sizeof receives, template_->count, template_->dtype->number);
+    int types = n && n->dtype != call->received_type->number, counts = !n || n->items != call->received;
+    describe_items(receives, sizeof receives, call->received, call->received_type->number);
     if (n)
         describe_items(sends, sizeof sends, n->items, n->dtype);
     else
@@ -238,23 +238,22 @@ static int refuse(const message *m, const note *n) {
     return MPI_REFUSED;
 }
 
-int message_compare(const frame *call, const void *status, int accepts_short, int code) {
+int message_compare(const call_facts *call, const void *status, int accepts_short, int code) {
     const comm_entry *entry = call->communicator;
-    const int64_t source = call->attributes[ATTRIBUTE_SOURCE], tag = call->attributes[ATTRIBUTE_RECVTAG];
-    const int64_t expected = call->recv.count * call->recv.dtype->row->itemsize;
+    const int64_t expected = call->received * call->received_type->row->itemsize;
     message m = {.call = call,
-                 .source = source == MPIXLA_ANY_SOURCE ? mpi_source_of(status) : (int)source,
-                 .tag = tag == MPIXLA_ANY_TAG ? mpi_tag_of(status) : (int)tag,
+                 .source = call->source == MPIXLA_ANY_SOURCE ? mpi_source_of(status) : call->source,
+                 .tag = call->recvtag == MPIXLA_ANY_TAG ? mpi_tag_of(status) : call->recvtag,
                  .is_longer = code > 0,
                  .bytes = expected};
-    if (m.source < 0 || m.source >= call->size || code < 0 || loss_is(mpi_error_class(code))) return code;
+    if (m.source < 0 || m.source >= entry->size || code < 0 || loss_is(mpi_error_class(code))) return code;
     if (code == 0 && mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &m.bytes) != 0) return code;
     m.from = world_rank(entry, m.source);
 
     int has_size = code == 0 && (m.bytes == expected || (accepts_short && m.bytes < expected));
-    letter *l = note_take(&m, has_size ? call->recv.dtype->number : ANY_DTYPE);
+    letter *l = note_take(&m, has_size ? call->received_type->number : ANY_DTYPE);
     if (has_size) {
-        int has_dtype = l && l->note.dtype == call->recv.dtype->number;
+        int has_dtype = l && l->note.dtype == call->received_type->number;
         if (!l || (!has_dtype && may_be_of_next(&m, &l->note)))
             lose(&m);
         else if (!has_dtype)
