@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "call/site.h"
 #include "mpi/loss.h"
+#include "xla/xla_ffi.h"
 
 /* Nanoseconds that a receiver waits for a note that has not come before its message. */
 #define PATIENCE INT64_C(1000000000)
