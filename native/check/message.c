@@ -3,9 +3,9 @@
  * right program is not refused, in whatever order it waits for its messages. What stays unseen are two messages of one
  * tag and as many bytes which are received each in the other's place.
  *
- * A message of mpi4py's has no note. After the first such the notes of its sender say nothing certain, and its data
- * types are compared no more. What mpi4py receives leaves a note behind, which is taken for that of a later message
- * only where it fits.
+ * A message of mpi4py's has no note. After the first that is known by that, the notes of its sender say nothing
+ * certain, and the data types of its messages are compared no more. A message that mpi4py receives leaves its note
+ * behind, which is taken for that of a later message only where it fits.
  */
 #include "check/message.h"
 
@@ -183,15 +183,22 @@ static letter *note_take(const message *m, int64_t dtype) {
 
 /* Comparing */
 
-/* Whether a note that does not fit can be that of the next message, which waits: then this one has none. */
+/* Whether the only note that there is, which does not fit, can be that of the next message, which waits: then this one
+ * has none. */
 static int may_be_of_next(const message *m, const note *n) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     const comm_entry *entry = m->call->communicator;
     int there = 0;
     int64_t bytes = -1;
-    if (!atomic_load(&entry->alive) || mpi->iprobe(m->source, m->tag, entry->handle, &there, status) != 0) return 0;
-    return there && mpi->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) == 0 && bytes == n->bytes;
+    pthread_mutex_lock(&lock);
+    while (note_hear(m->from)) {
+    }
+    int is_only = *find(m, ANY_DTYPE) == NULL;
+    pthread_mutex_unlock(&lock);
+    if (!is_only || !atomic_load(&entry->alive)) return 0;
+    if (mpi->iprobe(m->source, m->tag, entry->handle, &there, status) != 0 || !there) return 0;
+    return mpi->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) == 0 && bytes == n->bytes;
 }
 
 static void lose(const message *m) {
