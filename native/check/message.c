@@ -3,9 +3,9 @@
  * right program is not refused, in whatever order it waits for its messages. What stays unseen are two messages of one
  * tag and as many bytes which are received each in the other's place.
  *
- * A message of mpi4py's has no note. After the first such the notes of its sender say nothing certain, and its data
- * types are compared no more. What mpi4py receives leaves a note behind, which is taken for that of a later message
- * only where it fits.
+ * A message of mpi4py's has no note. After the first that is known by that, the notes of its sender say nothing
+ * certain, and the data types of its messages are compared no more. A message that mpi4py receives leaves its note
+ * behind, which is taken for that of a later message only where it fits.
  */
 #include "check/message.h"
 
@@ -183,15 +183,22 @@ static letter *note_take(const message *m, int64_t dtype) {
 
 /* Comparing */
 
-/* Whether a note that does not fit can be that of the next message, which waits: then this one has none. */
+/* Whether the only note that there is, which does not fit, can be that of the next message, which waits: then this one
+ * has none. */
 static int may_be_of_next(const message *m, const note *n) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     const comm_entry *entry = m->call->communicator;
     int there = 0;
     int64_t bytes = -1;
-    if (!atomic_load(&entry->alive) || mpi->iprobe(m->source, m->tag, entry->handle, &there, status) != 0) return 0;
-    return there && mpi->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) == 0 && bytes == n->bytes;
+    pthread_mutex_lock(&lock);
+    while (note_hear(m->from)) {
+    }
+    int is_only = *find(m, ANY_DTYPE) == NULL;
+    pthread_mutex_unlock(&lock);
+    if (!is_only || !atomic_load(&entry->alive)) return 0;
+    if (mpi->iprobe(m->source, m->tag, entry->handle, &there, status) != 0 || !there) return 0;
+    return mpi->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) == 0 && bytes == n->bytes;
 }
 
 static void lose(const message *m) {
@@ -217,8 +224,8 @@ static void describe_items(char *text, size_t bytes, int64_t items, int64_t dtyp
 /* Without a note only the bytes are known. Returns MPI_REFUSED. */
 static int refuse(const message *m, const note *n) {
     const call_facts *call = m->call;
-    const comm_entry *entry = m->call->communicator;
-    const char *line = site_text(m->call->site), *unknown = "an unknown line";
+    const comm_entry *entry = call->communicator;
+    const char *line = site_text(call->site), *unknown = "an unknown line";
     char sends[64], receives[64];
     int types = n && n->dtype != call->received_type->number, counts = !n || n->items != call->received;
     describe_items(receives, sizeof receives, call->received, call->received_type->number);
@@ -241,11 +248,10 @@ static int refuse(const message *m, const note *n) {
 
 int message_compare(const call_facts *call, const void *status, int accepts_short, int code) {
     const comm_entry *entry = call->communicator;
-    const int64_t source = call->source, tag = call->recvtag;
     const int64_t expected = call->received * call->received_type->row->itemsize;
     message m = {.call = call,
-                 .source = source == MPIXLA_ANY_SOURCE ? mpi_source_of(status) : (int)source,
-                 .tag = tag == MPIXLA_ANY_TAG ? mpi_tag_of(status) : (int)tag,
+                 .source = call->source == MPIXLA_ANY_SOURCE ? mpi_source_of(status) : call->source,
+                 .tag = call->recvtag == MPIXLA_ANY_TAG ? mpi_tag_of(status) : call->recvtag,
                  .is_longer = code > 0,
                  .bytes = expected};
     if (m.source < 0 || m.source >= entry->size || code < 0 || loss_is(mpi_error_class(code))) return code;

@@ -20,28 +20,8 @@ uint64_t wanted_mix(uint64_t a, uint64_t b) {
     return n ^ (n >> 31);
 }
 
-static int64_t reduction_of(const frame *f) {
-    size_t predefined;
-    if (!frame_has(f, ATTRIBUTE_OP)) return -1;
-    (void)mpixla_reduction_table(&predefined);
-    int64_t number = f->attributes[ATTRIBUTE_OP];
-    return number < (int64_t)predefined ? number : (int64_t)predefined;
-}
-
-/* Counts that all ranks must have alike. Those of EXCHANGED_ROWS and of neighbours go in pairs (tally.h), and the sizes
- * of blocks may differ. */
-static int64_t items_of(const frame *f) {
-    switch (f->shape->counts) {
-        case GATHERED_ROWS:
-        case SCATTERED_ROWS:
-        case EXCHANGED_ROWS:
-            return f->row_items;
-        case MANY:
-            return -1;
-        default:
-            break;
-    }
-    return frame_has(f, ATTRIBUTE_BACK) || !(f->send.dtype || f->recv.dtype) ? -1 : f->n;
+static uint64_t number_of_name(const char *name) {
+    return wanted_number(name, strlen(name));
 }
 
 static uint64_t parts_of(const frame *f) {
@@ -55,20 +35,21 @@ static uint64_t parts_of(const frame *f) {
 }
 
 wanted_facts wanted_facts_of(const frame *f, int lines) {
-    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
-    return (wanted_facts){.operation = wanted_number(f->shape->op_name, strlen(f->shape->op_name)),
-                          .dtype = f->shape->counts == MANY || !dtype ? -1 : dtype->number,
-                          .items = items_of(f),
-                          .reduction = reduction_of(f),
-                          .root = frame_has(f, ATTRIBUTE_ROOT) ? f->root : -1,
-                          .reverse = f->reverse,
-                          .parts = parts_of(f),
-                          .site = lines ? f->site : 0};
+    const dtype_entry *dtype = facts_type(&f->facts);
+    return (wanted_facts){
+        .operation = number_of_name(f->shape->op_name),
+        .dtype = f->shape->counts == MANY || !dtype ? -1 : dtype->number,
+        .items = f->facts.items,
+        .reduction = frame_has(f, ATTRIBUTE_OP) ? number_of_name(reduction_name(f->facts.reduction)) : 0,
+        .root = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
+        .reverse = f->facts.reverse,
+        .parts = parts_of(f),
+        .site = lines ? f->site : 0};
 }
 
 uint64_t wanted_hash(const wanted_facts *facts) {
-    const uint64_t numbers[] = {(uint64_t)facts->dtype,     facts->parts,          (uint64_t)facts->items,
-                                (uint64_t)facts->reduction, (uint64_t)facts->root, (uint64_t)facts->reverse,
+    const uint64_t numbers[] = {(uint64_t)facts->dtype, facts->parts,          (uint64_t)facts->items,
+                                facts->reduction,       (uint64_t)facts->root, (uint64_t)facts->reverse,
                                 (uint64_t)facts->site};
     uint64_t n = facts->operation;
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) n = wanted_mix(n, numbers[i]);
@@ -123,7 +104,7 @@ static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) 
 }
 
 static void describe(const frame *f, const wanted_facts *facts, char *text, size_t bytes) {
-    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
+    const dtype_entry *dtype = facts_type(&f->facts);
     const char *joins = " with";
     size_t used = text_add(text, bytes, 0, "%s",
                            frame_has(f, ATTRIBUTE_BACK) ? "an exchange with neighbours"
@@ -132,17 +113,12 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
     if (f->shape->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)
-        used = text_add(text, bytes, used, " of %s%lld item%s of %s",
-                        f->shape->counts >= GATHERED_ROWS && f->shape->counts <= EXCHANGED_ROWS ? "rows of " : "",
+        used = text_add(text, bytes, used, " of %s%lld item%s of %s", frame_has_rows(f) ? "rows of " : "",
                         (long long)facts->items, facts->items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = text_add(text, bytes, used, " of %s", dtype->row->name);
     if (frame_has(f, ATTRIBUTE_OP)) {
-        size_t predefined;
-        (void)mpixla_reduction_table(&predefined);
-        int is_user_made = facts->reduction == (int64_t)predefined;
-        used = text_add(text, bytes, used, "%s op %s", joins,
-                        is_user_made ? "user-made" : reduction_name(f->attributes[ATTRIBUTE_OP]));
+        used = text_add(text, bytes, used, "%s op %s", joins, reduction_name(f->facts.reduction));
         joins = " and";
     }
     if (frame_has(f, ATTRIBUTE_ROOT)) {

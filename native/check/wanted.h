@@ -11,7 +11,7 @@ typedef struct wanted_facts {
     uint64_t operation; /* of its row's name */
     int64_t dtype;      /* XLA's number */
     int64_t items;      /* that must be as many on every rank */
-    int64_t reduction;  /* user-made ones, which have other numbers on other ranks, are one */
+    uint64_t reduction; /* of its name: user-made ones, which have other numbers on other ranks, are one; 0: none */
     int64_t root, reverse;
     uint64_t parts; /* of the rows of each rank, or of the arrays of a call of many */
     int64_t site;

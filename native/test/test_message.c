@@ -216,6 +216,16 @@ static void a_note_of_another_message(void) {
     next_waits = 0;
 }
 
+/* It has a note of its own. */
+static void the_first_of_several(void) {
+    bring(3, FFI_S32, CALL_COUNT);
+    bring(3, FFI_S32, CALL_COUNT);
+    next_waits = 1;
+    CHECK_IN(receive(3, BYTES), "They differ in the data type. ");
+    next_waits = 0;
+    CHECK_IN(receive(3, BYTES), "They differ in the data type. ");
+}
+
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     static const int members[] = {0, 1, 2, 3};
@@ -235,6 +245,7 @@ int main(int argc, char **argv) {
     a_note_that_cannot_be_sent();
     where_ranks_are_not_known();
     a_message_without_a_note();
+    the_first_of_several();
     a_note_of_another_message();
     return check_failures();
 }

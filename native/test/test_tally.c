@@ -1,12 +1,12 @@
 /* Checked mode, what goes between each two ranks: this process is rank 0 of four, and the test says what rank 1 sends.
  */
+#include <stdlib.h>
+
 #include "base/error.h"
 #include "call.h"
 #include "check.h"
 #include "check/check.h"
 #include "check/tally.h"
-
-#include <stdlib.h>
 #include "fixture.h"
 
 enum { WORDS = 3 }; /* of a tally: messages, items, and a number made of all */

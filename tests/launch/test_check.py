@@ -341,9 +341,8 @@ else:
 """,
         MPIXLA_CHECK="1",
     )
-    assert "rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script.py:" in (
-        raised_in(done, 0)[1]
-    )
+    (text,) = raised_in(done, 0).values()
+    assert "rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script.py:" in text
 
 
 def test_lines_may_differ_where_only_calls_are_compared(job):
