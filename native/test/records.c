@@ -20,8 +20,7 @@ records records_read(const char *path) {
     fclose(file);
     return (records){.header = (const timeline_header *)data,
                      .all = (const timeline_record *)(data + TIMELINE_HEADER_BYTES),
-                     .number = got < TIMELINE_HEADER_BYTES ? 0 : (got - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES,
-                     .bytes = got};
+                     .number = got < TIMELINE_HEADER_BYTES ? 0 : (got - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES};
 }
 
 int records_count(const records *r, uint32_t kind) {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,7 +51,8 @@ static int whole_in(const char *name) {
 }
 
 static size_t bytes_of(const char *name) {
-    return records_read(name).bytes;
+    struct stat facts;
+    return stat(name, &facts) == 0 ? (size_t)facts.st_size : 0;
 }
 
 static void is_whole_at_each_moment(void) {
@@ -67,8 +69,9 @@ static void is_whole_at_each_moment(void) {
     for (int i = 2; i <= MANY; i++) {
         size_t before = bytes_of(path);
         CHECK(add());
-        steps += bytes_of(path) != before;
-        whole &= whole_in(path) == i;
+        int grew = bytes_of(path) != before;
+        steps += grew;
+        if (grew || i % 50 < 2) whole &= whole_in(path) == i;
     }
     CHECK(whole);
     CHECK_INT(steps, (MANY + 1 + TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES) / FIRST);
