@@ -3,25 +3,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { PARTS_BYTES = 1 << 16 };
 
 records records_read(const char *path) {
     static char *data;
+    struct stat facts;
     free(data);
     data = NULL;
     FILE *file = fopen(path, "rb");
     if (!file) return (records){.header = NULL};
-    fseek(file, 0, SEEK_END);
-    long bytes = ftell(file);
-    rewind(file);
-    data = calloc(1, (size_t)bytes + TIMELINE_HEADER_BYTES);
-    size_t got = data ? fread(data, 1, (size_t)bytes, file) : 0;
-    fclose(file);
+    size_t bytes = fstat(fileno(file), &facts) == 0 ? (size_t)facts.st_size : 0;
+    data = calloc(1, bytes + TIMELINE_HEADER_BYTES);
+    size_t got = data ? fread(data, 1, bytes, file) : 0;
+    (void)fclose(file);
+    if (!data) return (records){.header = NULL};
     return (records){.header = (const timeline_header *)data,
                      .all = (const timeline_record *)(data + TIMELINE_HEADER_BYTES),
-                     .number = got < TIMELINE_HEADER_BYTES ? 0 : (got - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES,
-                     .bytes = got};
+                     .number = got < TIMELINE_HEADER_BYTES ? 0 : (got - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES};
 }
 
 int records_count(const records *r, uint32_t kind) {

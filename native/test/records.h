@@ -8,7 +8,7 @@
 typedef struct records {
     const timeline_header *header; /* NULL: there is no such file */
     const timeline_record *all;    /* of which the last may be places that have never been taken */
-    size_t number, bytes;          /* of all; of the file */
+    size_t number;                 /* of all */
 } records;
 
 records records_read(const char *path);

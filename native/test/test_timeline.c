@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,7 +51,8 @@ static int whole_in(const char *name) {
 }
 
 static size_t bytes_of(const char *name) {
-    return records_read(name).bytes;
+    struct stat facts;
+    return stat(name, &facts) == 0 ? (size_t)facts.st_size : 0;
 }
 
 static void is_whole_at_each_moment(void) {
@@ -67,8 +69,9 @@ static void is_whole_at_each_moment(void) {
     for (int i = 2; i <= MANY; i++) {
         size_t before = bytes_of(path);
         CHECK(add());
-        steps += bytes_of(path) != before;
-        whole &= whole_in(path) == i;
+        int grew = bytes_of(path) != before;
+        steps += grew;
+        if (grew || i % 50 < 2) whole &= whole_in(path) == i;
     }
     CHECK(whole);
     CHECK_INT(steps, (MANY + 1 + TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES) / FIRST);
@@ -99,7 +102,7 @@ static void leaves_nothing_if_it_has_nothing_to_tell(void) {
 
 static void stops_at_its_limit(void) {
     static const char why[] = "the file has reached its limit of 0 MiB (MPIXLA_TRACE_LIMIT)";
-    CHECK(open_with(2 * TIMELINE_CHUNK) != NULL);
+    CHECK(open_with((size_t)2 * TIMELINE_CHUNK) != NULL);
     timeline_show(file);
     int added = 0;
     while (added < 1000000 && add()) added++;
@@ -169,7 +172,7 @@ static void keeps_records_of_threads_apart(size_t limit) {
     timeline_show(file);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
     int stopped = *records_read(path).header->stopped != '\0', added = atomic_load(&added_by_all);
-    CHECK_INT(stopped, limit < 2 * LIMIT);
+    CHECK_INT(stopped, limit < LIMIT);
     CHECK_INT(added == THREADS * MANY, !stopped);
     CHECK_INT(whole_in(path), added);
     CHECK_INT(timeline_close(file), stopped ? -1 : 0);

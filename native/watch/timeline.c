@@ -73,19 +73,25 @@ static void stop(timeline *t, const char *why) {
                   t->path, why);
 }
 
-/* Whether there is room for this record, of which the file may have to be made longer. */
-static int make_room(timeline *t, size_t record) {
-    char why[sizeof t->header->stopped] = "";
-    pthread_mutex_lock(&t->lock);
-    while (record >= atomic_load(&t->room) && atomic_load(&t->used) < CLOSED) {
-        int failed = 0;
-        if (t->length + TIMELINE_CHUNK > t->limit)
-            (void)snprintf(why, sizeof why, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)",
-                           t->limit >> 20);
-        else if ((failed = lengthen(t)) != 0)
-            (void)snprintf(why, sizeof why, "the file cannot be made longer: %s", strerror(failed));
-        if (*why) stop(t, why);
+/* With the lock: makes room, or stops. */
+static void grow(timeline *t) {
+    char why[sizeof t->header->stopped];
+    if (t->length + TIMELINE_CHUNK > t->limit) {
+        (void)snprintf(why, sizeof why, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)",
+                       t->limit >> 20);
+        stop(t, why);
+        return;
     }
+    int failed = lengthen(t);
+    if (!failed) return;
+    (void)snprintf(why, sizeof why, "the file cannot be made longer: %s", strerror(failed));
+    stop(t, why);
+}
+
+/* Whether there is room for this record, now that others may have made it. */
+static int make_room(timeline *t, size_t record) {
+    pthread_mutex_lock(&t->lock);
+    while (record >= atomic_load(&t->room) && atomic_load(&t->used) < CLOSED) grow(t);
     pthread_mutex_unlock(&t->lock);
     return record < atomic_load(&t->room);
 }

@@ -57,7 +57,7 @@ static void members_define(timeline *t, uint32_t number, const int *members, int
 
 static void neighbours_define(timeline *t, uint32_t number, uint32_t kind, const comm_entry *c,
                               const topology_slots *s) {
-    int32_t ranks[MOST_NUMBERS];
+    int32_t ranks[MOST_NUMBERS] = {0};
     size_t used = 0;
     for (int64_t i = 0; i < s->number && used < MOST_NUMBERS; i++)
         if (s->ranks[i] != MPIXLA_PROC_NULL) ranks[used++] = peer_of(c, s->ranks[i]);
