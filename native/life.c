@@ -43,7 +43,7 @@ static ffi_error *refuse_in_fork(const ffi_call_frame *call) {
 
 /* What to do about it, behind MPI's text. */
 static const char *advice_of(const frame *f, int class, comm_entry **lost) {
-    *lost = loss_is(class) ? f->started ? f->started->communicator : f->communicator : NULL;
+    *lost = loss_is(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
     if (!*lost) return "";
     loss_spread(*lost);
     return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "
@@ -58,7 +58,7 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
     frame_describe(f, what, sizeof what);
     mpi_error_describe(mpi_get(), code, text);
     snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)%s", mpi_get()->world_rank,
-             f->fault.function ? f->fault.function : f->shape->mpi_name, class, text, what, advice);
+             f->fault.function ? f->fault.function : f->facts.row->mpi_name, class, text, what, advice);
     text_clean(message);
     return fail(call, FFI_INTERNAL, message, lost);
 }
@@ -84,7 +84,7 @@ static int rest_clear(const frame *f, const transport *t) {
 
 /* The call itself. Returns MPI's code, or what mpi.h has beside it. */
 static int run(frame *f, const transport *t, const life_operation *o) {
-    int code = f->reverse ? comm_reversed(f->communicator, &f->comm) : 0;
+    int code = f->facts.reverse ? comm_reversed(f->facts.communicator, &f->comm) : 0;
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
@@ -135,7 +135,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
     watch w;
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
-    if (frame_read(&f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.site);
+    if (frame_read(&f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.facts.site);
     const int takes_request = o->row.request != FRAME_COMPLETES;
     flight_enter(mine, &here, &f.facts);
 
@@ -155,7 +155,9 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
     if (on & FEATURE_TRACE) trace_end(&w.traced, t ? transport_name(t) : NULL, code != 0);
 
     flight_leave(mine, &here);
-    ffi_error *error = code == 0 ? NULL : code == MPI_REFUSED ? refuse(call, f.site) : error_of_mpi(call, &f, code);
+    ffi_error *error = code == 0             ? NULL
+                       : code == MPI_REFUSED ? refuse(call, f.facts.site)
+                                             : error_of_mpi(call, &f, code);
     if (o->row.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }

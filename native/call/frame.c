@@ -62,7 +62,7 @@ static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i
     int is_rank = forms[i] & STEPS;
     if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX ||
         (is_rank && (array->size == 0 || !comm_is_shift((int64_t)array->size))))
-        return error_set("attribute '%s' of %s must be %s", names[i], f->shape->mpi_name,
+        return error_set("attribute '%s' of %s must be %s", names[i], f->facts.row->mpi_name,
                          is_rank ? "a 64-bit integer, or pairs of them: a direction and by how many ranks"
                                  : "an array of 64-bit integers");
     f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
@@ -70,13 +70,13 @@ static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i
 }
 
 static int attributes_read(frame *f, const ffi_attributes *given) {
-    const char *op = f->shape->mpi_name;
+    const char *op = f->facts.row->mpi_name;
     int64_t next = 0;
-    for (uint32_t left = f->shape->attributes & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
+    for (uint32_t left = f->facts.row->attributes & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
         int i = __builtin_ctz(left);
         int is_given = next < given->size && name_is(given->names[next], i);
         if (i == ATTRIBUTE_SITE) {
-            if (is_given) f->site = site_of(given, next++);
+            if (is_given) f->facts.site = site_of(given, next++);
             continue;
         }
         if (!is_given)
@@ -108,7 +108,7 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
 /* The rank at the other end of a message, where the program says how far it is from here. */
 static int shift_resolve(frame *f, int attribute) {
     const frame_array *steps = &f->arrays[attribute];
-    return comm_shift(f->communicator, steps->items, steps->size, &f->attributes[attribute]);
+    return comm_shift(f->facts.communicator, steps->items, steps->size, &f->attributes[attribute]);
 }
 
 /* At run time: numbers of this MPI's, which become those that programs have. */
@@ -155,7 +155,7 @@ static int values_resolve(frame *f, const mpi_library *mpi, const values *v) {
     }
     if (used == v->n) return 0;
     return error_set("%s was given %lld numbers at run time, which are not as many as its attributes need",
-                     f->shape->mpi_name, (long long)v->n);
+                     f->facts.row->mpi_name, (long long)v->n);
 }
 
 /* A rank of the communicator, or one of `also` (ending with a number that is not negative). */
@@ -165,14 +165,14 @@ static int rank_check(frame *f, int attribute, const int *also) {
     if (rank >= 0 && rank < f->size) return 0;
     for (; *also < 0; also++)
         if (rank == *also) return 0;
-    return error_set("%s got %s = %lld, but the ranks of communicator '%s' are 0 to %d", f->shape->mpi_name,
-                     names[attribute], (long long)as_given(f, attribute), f->communicator->name, f->size - 1);
+    return error_set("%s got %s = %lld, but the ranks of communicator '%s' are 0 to %d", f->facts.row->mpi_name,
+                     names[attribute], (long long)as_given(f, attribute), f->facts.communicator->name, f->size - 1);
 }
 
 static int tag_check(const frame *f, int attribute, int any) {
     int64_t tag = f->attributes[attribute];
     if ((tag >= 0 && tag <= INT_MAX) || (any && tag == MPIXLA_ANY_TAG)) return 0;
-    return error_set("%s got %s = %lld, but tags are 0 to %d", f->shape->mpi_name, names[attribute],
+    return error_set("%s got %s = %lld, but tags are 0 to %d", f->facts.row->mpi_name, names[attribute],
                      (long long)as_given(f, attribute), INT_MAX);
 }
 
@@ -182,12 +182,12 @@ static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
 
 /* Who the neighbours are is the communicator's to say: so the program is the same on every rank. */
 static int neighbours_resolve(frame *f) {
-    const topology *t = f->communicator->topology;
+    const topology *t = f->facts.communicator->topology;
     int is_halo = frame_has(f, ATTRIBUTE_WIDTH);
     if (!t || (is_halo && t->dimensions < 0))
-        return error_set("%s needs a communicator with a %s, but '%s' has none", f->shape->op_name,
+        return error_set("%s needs a communicator with a %s, but '%s' has none", f->facts.row->op_name,
                          is_halo ? "Cartesian topology" : "topology, which says who is whose neighbour",
-                         f->communicator->name);
+                         f->facts.communicator->name);
     int back = frame_has(f, ATTRIBUTE_BACK) && f->attributes[ATTRIBUTE_BACK] != 0;
     f->sources = back ? &t->dests : &t->sources;
     f->dests = back ? &t->sources : &t->dests;
@@ -198,15 +198,15 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
     static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
                      anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
     const int64_t *a = f->attributes;
-    f->communicator = comm_find(a[ATTRIBUTE_COMM]);
-    if (!f->communicator) return -1;
-    f->comm = f->communicator->handle;
-    f->size = f->communicator->size;
-    f->reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
+    f->facts.communicator = comm_find(a[ATTRIBUTE_COMM]);
+    if (!f->facts.communicator) return -1;
+    f->comm = f->facts.communicator->handle;
+    f->size = f->facts.communicator->size;
+    f->facts.reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
     if (frame_has(f, ATTRIBUTE_ROOT)) {
         if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
         f->root = (int)a[ATTRIBUTE_ROOT];
-        f->on_root = f->root == f->communicator->rank;
+        f->on_root = f->root == f->facts.communicator->rank;
     }
     if ((frame_has_neighbours(f) && neighbours_resolve(f)) || values_resolve(f, mpi, v)) return -1;
     if (frame_has(f, ATTRIBUTE_DEST)) {
@@ -236,7 +236,7 @@ static int is_here(mpixla_where where, const frame *f) {
 }
 
 static int buffer_read(frame_buffer *b, const frame *f, const char *what, const ffi_buffer *given) {
-    const char *op = f->shape->mpi_name;
+    const char *op = f->facts.row->mpi_name;
     b->dtype = dtype_find(given->dtype);
     if (!b->dtype) return -1;
     if (given->rank < 0 || (given->rank > 0 && !given->dims))
@@ -267,15 +267,15 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
     for (int64_t i = 0; i < given->size; i++) {
         const ffi_buffer *buffer = given->buffers[i];
         if (given->types[i] != FFI_KIND_BUFFER)
-            return error_set("%s %lld of %s is not a buffer", side, (long long)i, f->shape->mpi_name);
+            return error_set("%s %lld of %s is not a buffer", side, (long long)i, f->facts.row->mpi_name);
         if (buffer->dtype == FFI_TOKEN) continue;
         int slot = slots[0] && found == 0 ? 0 : 1;
         if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return -1;
         found++;
     }
-    int more = f->shape->request == FRAME_WAITS && slots[0] == &f->id;
+    int more = f->facts.row->request == FRAME_WAITS && slots[0] == &f->id;
     if (more ? found < expected : found != expected)
-        return error_set("%s was called with %d %ss on this rank, but takes %d", f->shape->mpi_name, found, side,
+        return error_set("%s was called with %d %ss on this rank, but takes %d", f->facts.row->mpi_name, found, side,
                          expected);
     return 0;
 }
@@ -295,7 +295,7 @@ static int shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
 
 /* The pairs of MANY. `send` and `recv` are the first pair, with the items of all of them. */
 static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *results) {
-    const char *op = f->shape->mpi_name;
+    const char *op = f->facts.row->mpi_name;
     int64_t items = 0, pairs = 0, i = 0, j = 0;
     for (;; i++, j++, pairs++) {
         frame_buffer in = {0}, out = {0};
@@ -333,23 +333,23 @@ static int is_not_times(int64_t all, int64_t size, int64_t part) {
 
 static int counts_check(frame *f) {
     const frame_buffer *send = &f->send, *recv = &f->recv;
-    const char *op = f->shape->mpi_name;
+    const char *op = f->facts.row->mpi_name;
     if (f->template_.dtype && (f->template_.dtype != recv->dtype || f->template_.count != recv->count))
         return error_set("the template of %s differs from its result in type or size", op);
     f->type = recv->dtype ? recv->dtype->handle : send->dtype ? send->dtype->handle : 0;
     f->n = send->count > recv->count ? send->count : recv->count;
-    if (f->shape->counts == GATHERED) f->n = send->count;
-    if (f->shape->counts == SCATTERED) f->n = recv->count;
-    if (f->shape->counts == DIVIDED) f->n = recv->count / f->size;
-    if (f->shape->counts == FREE || !send->dtype || !recv->dtype) return 0;
+    if (f->facts.row->counts == GATHERED) f->n = send->count;
+    if (f->facts.row->counts == SCATTERED) f->n = recv->count;
+    if (f->facts.row->counts == DIVIDED) f->n = recv->count / f->size;
+    if (f->facts.row->counts == FREE || !send->dtype || !recv->dtype) return 0;
     if (send->dtype != recv->dtype)
         return error_set("%s was called with %s to send and %s to receive", op, send->dtype->row->name,
                          recv->dtype->row->name);
     int64_t size = f->size;
-    if ((f->shape->counts == SAME && send->count != recv->count) ||
-        (f->shape->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
-        (f->shape->counts == GATHERED && is_not_times(recv->count, size, send->count)) ||
-        (f->shape->counts == SCATTERED && is_not_times(send->count, size, recv->count)))
+    if ((f->facts.row->counts == SAME && send->count != recv->count) ||
+        (f->facts.row->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
+        (f->facts.row->counts == GATHERED && is_not_times(recv->count, size, send->count)) ||
+        (f->facts.row->counts == SCATTERED && is_not_times(send->count, size, recv->count)))
         return error_set(
             "%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
             "together",
@@ -362,7 +362,7 @@ static int pairs_resolve(frame *f, const mpi_library *mpi) {
     const frame_buffer *b = f->send.dtype ? &f->send : &f->recv;
     if (b->dtype->number != FFI_U8 || b->rank == 0 || (f->recv.dtype && f->recv.dtype != b->dtype))
         return error_set("%s with op %s takes pairs as uint8 with the bytes of a pair along the last axis",
-                         f->shape->mpi_name, reduction_name(f->attributes[ATTRIBUTE_OP]));
+                         f->facts.row->mpi_name, reduction_name(f->attributes[ATTRIBUTE_OP]));
     int64_t bytes = b->dims[b->rank - 1];
     const pair_reduction *pair = pair_reduce_find(mpi, bytes, b->dtype->handle);
     if (!pair) return -1;
@@ -377,11 +377,11 @@ static int reduction_resolve(frame *f, const mpi_library *mpi) {
     if (!frame_has(f, ATTRIBUTE_OP)) return 0;
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
-    if (!dtype) return error_set("%s was called without a buffer to reduce", f->shape->mpi_name);
+    if (!dtype) return error_set("%s was called without a buffer to reduce", f->facts.row->mpi_name);
     if (reduction_is_of_pairs(number)) return pairs_resolve(f, mpi);
     if (!reduction_takes(number, dtype->number))
         return error_set("%s of %s cannot be made with op %s, which has no meaning for that data type",
-                         f->shape->mpi_name, dtype->row->name, reduction_name(number));
+                         f->facts.row->mpi_name, dtype->row->name, reduction_name(number));
     const mpixla_handle *op = float_reduce_find(dtype->number, number);
     if (!op) op = reduction_find(number);
     if (!op) return -1;
@@ -392,7 +392,7 @@ static int reduction_resolve(frame *f, const mpi_library *mpi) {
 /* Parts by rows */
 
 static int attribute_of(const frame *f, int slot) {
-    if (f->shape->counts != EXCHANGED_ROWS) return ATTRIBUTE_COUNTS;
+    if (f->facts.row->counts != EXCHANGED_ROWS) return ATTRIBUTE_COUNTS;
     return slot == PARTS_SENT ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
 }
 
@@ -402,7 +402,7 @@ const int64_t *frame_rows(const frame *f, int slot) {
 
 /* All rows of an array attribute, or -1. */
 static int64_t rows_sum(const frame *f, int attribute) {
-    const char *op = f->shape->mpi_name, *name = names[attribute];
+    const char *op = f->facts.row->mpi_name, *name = names[attribute];
     const frame_array *array = &f->arrays[attribute];
     int64_t sum = 0;
     for (int64_t i = 0; i < array->size; i++) {
@@ -419,14 +419,14 @@ static int64_t rows_sum(const frame *f, int attribute) {
 static int64_t rows_add_up(const frame *f, int attribute) {
     const frame_array *array = &f->arrays[attribute];
     if (array->size == f->size) return rows_sum(f, attribute);
-    return error_set("%s got %lld %s, but communicator '%s' has %d ranks", f->shape->mpi_name, (long long)array->size,
-                     names[attribute], f->communicator->name, f->size);
+    return error_set("%s got %lld %s, but communicator '%s' has %d ranks", f->facts.row->mpi_name,
+                     (long long)array->size, names[attribute], f->facts.communicator->name, f->size);
 }
 
 /* The items of each of the buffer's rows, of which there must be as many as are given, or at run time no less; or -1.
  */
 static int64_t row_measure(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
-    const char *op = f->shape->mpi_name;
+    const char *op = f->facts.row->mpi_name;
     int64_t items = 1;
     if (b->rank == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
     if (f->at_run_time && b->dims[0] < rows)
@@ -454,19 +454,19 @@ static int rows_check(frame *f) {
     int64_t whole_sent = rows_add_up(f, attribute_of(f, PARTS_SENT));
     int64_t whole_received = whole_sent < 0 ? -1 : rows_add_up(f, attribute_of(f, PARTS_RECEIVED));
     if (whole_received < 0) return -1;
-    int rank = f->communicator->rank;
-    int64_t sent = f->shape->counts == GATHERED_ROWS ? frame_rows(f, PARTS_SENT)[rank] : whole_sent;
-    int64_t received = f->shape->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
+    int rank = f->facts.communicator->rank;
+    int64_t sent = f->facts.row->counts == GATHERED_ROWS ? frame_rows(f, PARTS_SENT)[rank] : whole_sent;
+    int64_t received = f->facts.row->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
     int64_t items_sent = f->send.dtype ? row_measure(f, &f->send, "send buffer", sent) : 0;
     if (items_sent < 0) return -1;
     int64_t items_received = f->recv.dtype ? row_measure(f, &f->recv, "receive buffer", received) : items_sent;
     if (items_received < 0) return -1;
     if (f->send.dtype && items_sent != items_received)
-        return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->shape->mpi_name,
+        return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->facts.row->mpi_name,
                          (long long)items_sent, (long long)items_received);
     f->row_items = items_received;
     if (__builtin_mul_overflow(whole_sent > whole_received ? whole_sent : whole_received, f->row_items, &f->n))
-        return error_set("%s got counts of more items than a 64-bit integer holds", f->shape->mpi_name);
+        return error_set("%s got counts of more items than a 64-bit integer holds", f->facts.row->mpi_name);
     if (f->at_run_time && f->send.dtype) rest_leave(f, &f->send, sent * f->row_items);
     if (f->at_run_time && f->recv.dtype) rest_leave(f, &f->recv, received * f->row_items);
     return 0;
@@ -492,8 +492,8 @@ static int slots_check(frame *f, values *v) {
 }
 
 static int parts_fill(frame *f, int large) {
-    int sends_parts = f->shape->counts != GATHERED_ROWS && f->send.dtype;
-    int receives_parts = f->shape->counts != SCATTERED_ROWS && f->recv.dtype;
+    int sends_parts = f->facts.row->counts != GATHERED_ROWS && f->send.dtype;
+    int receives_parts = f->facts.row->counts != SCATTERED_ROWS && f->recv.dtype;
     if (sends_parts && parts_make(&f->sent, PARTS_SENT, frame_rows(f, PARTS_SENT), f->size, f->row_items, large))
         return -1;
     return receives_parts
@@ -505,13 +505,13 @@ static int parts_fill(frame *f, int large) {
 
 /* What a call that starts will receive. */
 static int started_read(frame *f) {
-    const char *op = f->shape->mpi_name;
+    const char *op = f->facts.row->mpi_name;
     f->recv = f->template_.dtype ? f->template_ : f->send;
     f->recv.data = NULL;
     if (!frame_has(f, ATTRIBUTE_SOURCE) && frame_has(f, ATTRIBUTE_DEST)) f->recv = (frame_buffer){0};
-    if (f->shape->counts == GATHERED && __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
+    if (f->facts.row->counts == GATHERED && __builtin_mul_overflow(f->send.count, (int64_t)f->size, &f->recv.count))
         return error_set("%s gives more items than a 64-bit integer holds", op);
-    if (f->shape->counts == SCATTERED) f->recv.count = f->send.count / f->size;
+    if (f->facts.row->counts == SCATTERED) f->recv.count = f->send.count / f->size;
     return 0;
 }
 
@@ -520,14 +520,14 @@ static int id_check(const frame *f) {
     int is_there = f->id.count > 0 ? f->id.count % 2 == 0 : f->send.count == 0 && f->recv.count == 0;
     if (is_there && strcmp(f->id.dtype->row->name, "float32") == 0) return 0;
     return error_set("the id of a request is two float32 numbers, but %s was called with %lld of %s",
-                     f->shape->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
+                     f->facts.row->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
 }
 
 /* MPI writes the status where the program wants it. */
 static int status_take(frame *f, const mpi_library *mpi, const frame_buffer *status) {
     if (status->dtype->number != FFI_U8 || status->count < mpi->facts.status_size)
         return error_set("the status that %s gives is uint8 and of %lld bytes, but was to be %s and %lld",
-                         f->shape->mpi_name, (long long)mpi->facts.status_size, status->dtype->row->name,
+                         f->facts.row->mpi_name, (long long)mpi->facts.status_size, status->dtype->row->name,
                          (long long)status->count);
     f->status = status->data;
     return 0;
@@ -544,10 +544,10 @@ static int passes_memory(const ffi_call_frame *call) {
 static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
-    f->site = 0;
+    f->facts.site = 0;
     if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
     /* Field by field: clearing the whole would touch the scratch status on every call. */
-    f->shape = shape;
+    f->facts.row = shape;
     f->send = f->template_ = f->recv = (frame_buffer){0};
     f->sent = f->received = (parts){0};
     f->id = (frame_buffer){0};
@@ -599,6 +599,6 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     if (read_all(f, shape, call, gpu)) return -1;
     facts_read(f);
-    f->facts.sequence = f->sequence = frame_is_collective(f) ? comm_count(f->communicator) : 0;
+    f->facts.sequence = frame_is_collective(f) ? comm_count(f->facts.communicator) : 0;
     return 0;
 }

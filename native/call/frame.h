@@ -38,7 +38,6 @@ typedef struct frame_fault {
 /* `facts` are what the call is. All else is what making it takes, private to the thread that makes it. */
 typedef struct frame {
     call_facts facts;
-    const frame_shape *shape;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
     frame_buffer id;           /* of a request, where the call starts or waits for one; `recv` is then what it gives */
@@ -52,11 +51,9 @@ typedef struct frame {
     int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
     mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */
 
-    comm_entry *communicator;
     mpixla_handle comm;
     int size;
     int on_root;
-    int reverse; /* the ranks count from the last one */
     mpixla_handle op;
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch`; of a call that waits the request's */
@@ -64,8 +61,6 @@ typedef struct frame {
     frame_array arrays[ATTRIBUTES];           /* likewise */
     uint32_t at_run_time;                     /* those of the attributes that are */
     const topology_slots *sources, *dests;    /* of a call between neighbours, as the program numbers ranks */
-    int64_t site;                             /* of the user's source (site.h) */
-    int64_t sequence;                         /* of a collective call: how many there were on the communicator before */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
     int is_on_gpu;                         /* XLA passes memory of a GPU */
@@ -79,17 +74,17 @@ typedef struct frame {
 
 /* Whether the call's row takes this attribute. */
 static inline int frame_has(const frame *f, int attribute) {
-    return (int)((f->shape->attributes >> attribute) & 1U);
+    return facts_have(&f->facts, attribute);
 }
 
 /* Whether it is a call between neighbours on a communicator with a topology: it has `sources` and `dests`. */
 static inline int frame_has_neighbours(const frame *f) {
-    return (f->shape->attributes & (BACK | WIDTH)) != 0;
+    return facts_have_neighbours(&f->facts);
 }
 
 /* Whether all ranks of the communicator make the call. */
 static inline int frame_is_collective(const frame *f) {
-    return (f->shape->attributes & (DEST | SOURCE)) == 0 && f->shape->request != FRAME_WAITS;
+    return facts_are_collective(&f->facts);
 }
 
 /* The rows of each rank, or of each slot, in the buffer that is sent or the one that is received (parts.h). Of a call
@@ -98,8 +93,8 @@ const int64_t *frame_rows(const frame *f, int slot);
 
 /* Whether parts of a buffer, one for each rank, are counted in rows. */
 static inline int frame_has_rows(const frame *f) {
-    return f->shape->counts == GATHERED_ROWS || f->shape->counts == SCATTERED_ROWS ||
-           f->shape->counts == EXCHANGED_ROWS;
+    return f->facts.row->counts == GATHERED_ROWS || f->facts.row->counts == SCATTERED_ROWS ||
+           f->facts.row->counts == EXCHANGED_ROWS;
 }
 
 /* Reads and checks a call, whose buffers are in this GPU's memory, or the host's for NULL. `*frame` is filled on

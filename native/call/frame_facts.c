@@ -40,23 +40,19 @@ static int64_t items_of_neighbours(const frame *f, const topology_slots *slots, 
  * sizes of blocks may differ. */
 static int64_t items_of_all(const frame *f) {
     if (frame_has_rows(f)) return f->row_items;
-    if (f->shape->counts == MANY || frame_has(f, ATTRIBUTE_BACK)) return -1;
+    if (f->facts.row->counts == MANY || frame_has(f, ATTRIBUTE_BACK)) return -1;
     return f->send.dtype || f->recv.dtype ? f->n : -1;
 }
 
 void facts_read(frame *f) {
     const int64_t *a = f->attributes;
     call_facts *facts = &f->facts;
-    const int is_message = (f->shape->attributes & (DEST | SOURCE)) != 0;
-    facts->row = f->shape;
-    facts->communicator = f->communicator;
+    const int is_message = (f->facts.row->attributes & (DEST | SOURCE)) != 0;
     facts->sent_type = f->send.dtype;
     facts->received_type = f->recv.dtype;
     facts->sent = f->send.count;
     facts->received = f->recv.count;
     facts->items = is_message ? -1 : items_of_all(f);
-    facts->site = f->site;
-    facts->reverse = f->reverse != 0;
     facts->back = 0;
     if (is_message) {
         facts->dest = (int32_t)a[ATTRIBUTE_DEST];
@@ -96,7 +92,7 @@ static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     int n = f->size < SHOWN ? f->size : SHOWN;
     if (f->size > n) snprintf(others, sizeof others, " (and %d more)", f->size - n);
     if (n > 1) snprintf(ranks, sizeof ranks, "ranks 0 to %d%s", n - 1, others);
-    if (f->shape->counts != EXCHANGED_ROWS) {
+    if (f->facts.row->counts != EXCHANGED_ROWS) {
         used = add_rows(text, bytes, used, ", with", frame_rows(f, PARTS_SENT), n);
         return text_add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
     }

@@ -21,7 +21,7 @@ typedef struct side {
 static int numbers_check(const frame *f, const side *s, const frame_array *numbers, const char *what) {
     if (numbers->size == s->slots->number) return 0;
     return error_set("an exchange has %lld %s for its %ss, but rank %d of communicator '%s' has %lld",
-                     (long long)numbers->size, what, s->peer, f->communicator->rank, f->communicator->name,
+                     (long long)numbers->size, what, s->peer, f->facts.communicator->rank, f->facts.communicator->name,
                      (long long)s->slots->number);
 }
 
@@ -75,11 +75,11 @@ static int halo_check(const frame *f) {
     const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, number = 0, bytes = 0;
     for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1)) number++;
-    if (f->communicator->topology->dimensions != dimensions || axes->size != dimensions * number)
+    if (f->facts.communicator->topology->dimensions != dimensions || axes->size != dimensions * number)
         return error_set(
             "a halo exchange of %lld arrays has %lld widths and %lld axes, but communicator '%s' has %d dimensions",
-            (long long)number, (long long)dimensions, (long long)axes->size, f->communicator->name,
-            f->communicator->topology->dimensions);
+            (long long)number, (long long)dimensions, (long long)axes->size, f->facts.communicator->name,
+            f->facts.communicator->topology->dimensions);
     const int64_t *own = axes->items;
     for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), own += dimensions) {
         if (widths_check(f, arrays->buffers[i], own)) return -1;

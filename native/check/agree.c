@@ -270,11 +270,11 @@ static void move(agreement *a) {
 static agreement *agreement_new(const frame *f, int lines) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {
-        (void)error_set("out of memory for the check of %s", f->shape->mpi_name);
+        (void)error_set("out of memory for the check of %s", f->facts.row->mpi_name);
         return NULL;
     }
-    a->entry = f->communicator;
-    a->sequence = f->sequence;
+    a->entry = f->facts.communicator;
+    a->sequence = f->facts.sequence;
     wanted_fill(&a->mine, f, lines);
     return a;
 }
@@ -316,11 +316,11 @@ int agree_now(const frame *f, int lines) {
     }
     const wanted_facts facts = wanted_facts_of(f, lines);
     words w;
-    int code = words_start(f->communicator, wanted_hash(&facts), &w);
+    int code = words_start(f->facts.communicator, wanted_hash(&facts), &w);
     if (code == 0) code = mpi_get()->wait(&w.request, status);
     if (code != 0 || words_agree(&w)) return code;
     a = agreement_new(f, lines);
-    if (!a) return job_fail(f->communicator);
+    if (!a) return job_fail(f->facts.communicator);
     a->words = w;
     code = tell(a);
     if (code != 0) settle(a, code);
@@ -333,7 +333,7 @@ int agree_now(const frame *f, int lines) {
 int agree_start(const frame *f, int lines, agreement **started) {
     agreement *a = *started = agreement_new(f, lines);
     if (!a) return MPI_REFUSED;
-    int code = words_start(f->communicator, wanted_hash(&a->mine.facts), &a->words);
+    int code = words_start(f->facts.communicator, wanted_hash(&a->mine.facts), &a->words);
     if (code == 0) {
         agreement_add(a);
     } else {

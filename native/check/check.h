@@ -19,8 +19,8 @@ static inline check_mode check_mode_get(void) {
 static inline int check_is_due(const frame *f) {
     check_mode mode = check_mode_get();
     if (mode != CHECK_FIRST) return mode != CHECK_OFF;
-    if (f->shape->request == FRAME_WAITS) return 1; /* for a call that was, see check_wait */
-    int64_t number = f->sequence + 1;
+    if (f->facts.row->request == FRAME_WAITS) return 1; /* for a call that was, see check_wait */
+    int64_t number = f->facts.sequence + 1;
     return frame_is_collective(f) && (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 

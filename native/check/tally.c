@@ -27,7 +27,7 @@ typedef struct finding {
 } finding;
 
 int tally_is_needed(const frame *f) {
-    return f->shape->counts == EXCHANGED_ROWS || frame_has_neighbours(f);
+    return f->facts.row->counts == EXCHANGED_ROWS || frame_has_neighbours(f);
 }
 
 /* What is more than an array can have is as good as the most: the call itself refuses it. */
@@ -94,7 +94,7 @@ static void count_borders(const frame *f, tally *sent, tally *expected) {
 }
 
 static void count_all(const frame *f, tally *sent, tally *expected) {
-    if (f->shape->counts == EXCHANGED_ROWS) {
+    if (f->facts.row->counts == EXCHANGED_ROWS) {
         count_rows(f, sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         count_rows(f, expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (frame_has(f, ATTRIBUTE_BACK)) {
@@ -106,7 +106,7 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
 }
 
 static void amount(char *text, size_t bytes, const frame *f, const tally *t) {
-    const char *unit = f->shape->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "byte" : "item";
+    const char *unit = f->facts.row->counts == EXCHANGED_ROWS ? "row" : frame_has(f, ATTRIBUTE_WIDTH) ? "byte" : "item";
     const char *plural = t->items == 1 ? "" : "s";
     if (t->messages == 0)
         (void)snprintf(text, bytes, "nothing");
@@ -124,7 +124,7 @@ static void report(const frame *f, const finding *all, char *text, size_t bytes)
     size_t used = text_add(text, bytes, 0,
                            "r%d | MPIXLA_CHECK: the ranks of communicator '%s' do not agree on what goes between them "
                            "in their collective call number %lld:",
-                           mpi_get()->world_rank, f->communicator->name, (long long)f->sequence + 1);
+                           mpi_get()->world_rank, f->facts.communicator->name, (long long)f->facts.sequence + 1);
     for (int i = 0; i < f->size; i++) {
         const finding *one = &all[i], *sender = &all[one->from];
         char sent[64], expected[64];
@@ -148,10 +148,11 @@ static int tell(const frame *f, const finding *mine) {
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     int64_t bytes = (int64_t)sizeof *mine;
     if (!all) {
-        (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", f->communicator->name);
-        return job_fail(f->communicator);
+        (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree",
+                        f->facts.communicator->name);
+        return job_fail(f->facts.communicator);
     }
-    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->communicator->handle);
+    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->facts.communicator->handle);
     if (code == 0) {
         char what[ERROR_BYTES];
         report(f, all, what, sizeof what);
@@ -168,7 +169,7 @@ static int differ(const tally *a, const tally *b) {
 
 int tally_compare(const frame *f) {
     const mpi_library *mpi = mpi_get();
-    const comm_entry *entry = f->communicator;
+    const comm_entry *entry = f->facts.communicator;
     size_t size = (size_t)f->size;
     tally *all = scratch_get(SCRATCH_TALLIES, 3 * size * sizeof *all);
     if (!all) return job_fail(entry);
@@ -184,7 +185,7 @@ int tally_compare(const frame *f) {
         if (!differ(&coming[i], &expected[i])) continue;
         mine = (finding){.found = 1, .from = i, .sent = coming[i], .expected = expected[i]};
     }
-    snprintf(mine.line, sizeof mine.line, "%s", site_text(f->site));
+    snprintf(mine.line, sizeof mine.line, "%s", site_text(f->facts.site));
     /* One byte of each rank: whether it has found something. */
     unsigned char found = (unsigned char)mine.found, *others = (unsigned char *)all;
     if (code == 0) code = mpi->small->allgather(&found, 1, byte, others, 1, byte, entry->handle);

@@ -27,7 +27,7 @@ static uint64_t number_of_name(const char *name) {
 static uint64_t parts_of(const frame *f) {
     const frame_array *counts = &f->arrays[ATTRIBUTE_COUNTS], *width = &f->arrays[ATTRIBUTE_WIDTH];
     if (frame_has(f, ATTRIBUTE_COUNTS)) return wanted_number(counts->items, (size_t)counts->size * sizeof(int64_t));
-    if (f->shape->counts != MANY || !frame_has(f, ATTRIBUTE_WIDTH)) return 0;
+    if (f->facts.row->counts != MANY || !frame_has(f, ATTRIBUTE_WIDTH)) return 0;
     uint64_t n = wanted_number(width->items, (size_t)width->size * sizeof(int64_t));
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
         n = wanted_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
@@ -37,14 +37,14 @@ static uint64_t parts_of(const frame *f) {
 wanted_facts wanted_facts_of(const frame *f, int lines) {
     const dtype_entry *dtype = facts_type(&f->facts);
     return (wanted_facts){
-        .operation = number_of_name(f->shape->op_name),
-        .dtype = f->shape->counts == MANY || !dtype ? -1 : dtype->number,
+        .operation = number_of_name(f->facts.row->op_name),
+        .dtype = f->facts.row->counts == MANY || !dtype ? -1 : dtype->number,
         .items = f->facts.items,
         .reduction = frame_has(f, ATTRIBUTE_OP) ? number_of_name(reduction_name(f->facts.reduction)) : 0,
         .root = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
         .reverse = f->facts.reverse,
         .parts = parts_of(f),
-        .site = lines ? f->site : 0};
+        .site = lines ? f->facts.site : 0};
 }
 
 uint64_t wanted_hash(const wanted_facts *facts) {
@@ -107,10 +107,10 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
     const dtype_entry *dtype = facts_type(&f->facts);
     const char *joins = " with";
     size_t used = text_add(text, bytes, 0, "%s",
-                           frame_has(f, ATTRIBUTE_BACK) ? "an exchange with neighbours"
-                           : f->shape->counts == MANY   ? f->shape->op_name
-                                                        : f->shape->mpi_name);
-    if (f->shape->counts == MANY)
+                           frame_has(f, ATTRIBUTE_BACK)   ? "an exchange with neighbours"
+                           : f->facts.row->counts == MANY ? f->facts.row->op_name
+                                                          : f->facts.row->mpi_name);
+    if (f->facts.row->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (facts->items >= 0)
         used = text_add(text, bytes, used, " of %s%lld item%s of %s", frame_has_rows(f) ? "rows of " : "",
@@ -125,7 +125,7 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
         used = text_add(text, bytes, used, "%s root %d", joins, f->root);
         joins = " and";
     }
-    if (f->reverse) used = text_add(text, bytes, used, " from the last rank");
+    if (f->facts.reverse) used = text_add(text, bytes, used, " from the last rank");
     if (frame_has(f, ATTRIBUTE_COUNTS))
         (void)add_list(text, bytes, used, strcmp(joins, " and") == 0 ? "and counts" : "with counts",
                        &f->arrays[ATTRIBUTE_COUNTS]);
@@ -134,7 +134,7 @@ static void describe(const frame *f, const wanted_facts *facts, char *text, size
 void wanted_fill(wanted *w, const frame *f, int lines) {
     memset(w, 0, sizeof *w); /* all bytes travel */
     w->facts = wanted_facts_of(f, lines);
-    w->starts = f->shape->request == FRAME_STARTS;
+    w->starts = f->facts.row->request == FRAME_STARTS;
     describe(f, &w->facts, w->call, sizeof w->call);
-    snprintf(w->line, sizeof w->line, "%s", site_text(f->site));
+    snprintf(w->line, sizeof w->line, "%s", site_text(f->facts.site));
 }

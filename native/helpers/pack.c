@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "device/device.h"
-#include "mpi/dtype.h"
 #include "helpers/helper.h"
+#include "mpi/dtype.h"
 #include "xla/ffi.h"
 
 /* The bytes of a buffer, or -1 with error_set. */

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/pool.h"
-#include "mpi/comm.h"
 #include "helpers/helper.h"
+#include "mpi/comm.h"
 #include "xla/ffi.h"
 
 static int attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type) {

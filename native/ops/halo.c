@@ -169,7 +169,7 @@ static int dimension_run(halo *h, transfer both[2]) {
     }
     if (!failed && code == 0) failed = transfers_finish(h, both);
     pool_give_back(h->f->device, block);
-    return failed ? job_fail(h->f->communicator) : code;
+    return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
 static int dimension_exchange(halo *h) {
@@ -187,7 +187,7 @@ static int dimension_give_back(halo *h) {
     if (code != 0) return code;
     int failed = (has_neighbour(h->f->dests, low) && lines_each(h, 0, pieces_clear, NULL)) ||
                  (has_neighbour(h->f->dests, high) && lines_each(h, -w, pieces_clear, NULL));
-    return failed ? job_fail(h->f->communicator) : 0;
+    return failed ? job_fail(h->f->facts.communicator) : 0;
 }
 
 /* XLA gives the result its operand's memory; else it becomes a copy of it. */
@@ -208,10 +208,10 @@ static int results_fill(const frame *f) {
 
 static int dimensions_run(frame *f, int adds) {
     halo h = {.f = f, .adds = adds, .place = {.device = f->device}};
-    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->communicator->rank;
+    int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;
     int code = 0;
     h.place.on_host = f->device && (adds || !(f->nccl || f->direct));
-    if (results_fill(f)) return job_fail(f->communicator);
+    if (results_fill(f)) return job_fail(f->facts.communicator);
     for (int64_t i = 0; i < dimensions && code == 0; i++) {
         h.dimension = adds ? dimensions - 1 - i : i; /* the transpose goes backwards */
         h.width = f->arrays[ATTRIBUTE_WIDTH].items[h.dimension];

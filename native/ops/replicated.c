@@ -84,7 +84,7 @@ static int array_bring(const frame *c, int64_t *i, array *a) {
     }
     array_release(c, a);
     a->block = NULL;
-    return job_fail(c->communicator);
+    return job_fail(c->facts.communicator);
 }
 
 /* Fills the results, which XLA gives their operands' memory where it can. */
@@ -98,7 +98,7 @@ static int results_fill(const frame *c) {
         if (!c->device)
             memcpy(out->data, in->data, (size_t)bytes);
         else if (device_copy_within(c->device, out->data, in->data, bytes))
-            return job_fail(c->communicator);
+            return job_fail(c->facts.communicator);
     }
     return 0;
 }
@@ -170,7 +170,7 @@ static void difference_words(const array *a, int64_t differing, int64_t first, c
 static int gather(const frame *c, const leaf *mine, leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof *mine;
-    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->communicator->handle);
+    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->facts.communicator->handle);
     for (int i = 0; i < c->size; i++) all[i].words[WORDS_BYTES - 1] = '\0';
     return code;
 }
@@ -178,7 +178,7 @@ static int gather(const frame *c, const leaf *mine, leaf *all) {
 /* The greatest of each of two numbers that the ranks have. */
 static int greatest(const frame *c, const uint64_t mine[2], uint64_t most[2]) {
     return mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
-                                       c->communicator->handle);
+                                       c->facts.communicator->handle);
 }
 
 /* Whether all ranks have this number. */
@@ -238,8 +238,8 @@ static int entries_compare(const frame *c, const array *a, int reference, char w
     int64_t differing = 0, first = 0;
     for (int64_t at = 0; at < a->bytes; at += BLOCK_BYTES) {
         const int64_t bytes = a->bytes - at < BLOCK_BYTES ? a->bytes - at : BLOCK_BYTES;
-        if (reference == c->communicator->rank) memcpy(block, a->data + at, (size_t)bytes);
-        int code = mpi_get()->small->bcast(block, bytes, byte, reference, c->communicator->handle);
+        if (reference == c->facts.communicator->rank) memcpy(block, a->data + at, (size_t)bytes);
+        int code = mpi_get()->small->bcast(block, bytes, byte, reference, c->facts.communicator->handle);
         if (code != 0) return code;
         for (int64_t i = 0; i < bytes; i += item) {
             /* A block holds whole items. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
@@ -256,7 +256,7 @@ static int entries_compare(const frame *c, const array *a, int reference, char w
 /* What this rank has in place of what the rank `reference` has, into `words`; "" for the same. Only arrays of one kind
  * are compared entry by entry. */
 static int compare(const frame *c, const array *a, const leaf *all, int reference, char words[WORDS_BYTES]) {
-    const leaf *mine = &all[c->communicator->rank];
+    const leaf *mine = &all[c->facts.communicator->rank];
     int one_kind = 1;
     for (int i = 0; i < c->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
     if (one_kind && a->dtype) return entries_compare(c, a, reference, words);
@@ -270,13 +270,13 @@ static int compare(const frame *c, const array *a, const leaf *all, int referenc
 
 /* Returns MPI_REFUSED with error_set. */
 static int report(const frame *c, const array *a, const char *what, const leaf *all, int64_t others) {
-    const char *line = site_text(c->site), *kind = a->dtype ? a->dtype->row->kind : "";
+    const char *line = site_text(c->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
     const int is_checked = c->attributes[ATTRIBUTE_CHECKED] != 0;
     char text[ERROR_BYTES];
     int shown = 0;
     size_t used = text_add(text, sizeof text, 0,
                            "r%d | %s: %s is not the same on all ranks of communicator '%s'%s%s:", mpi_get()->world_rank,
-                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, c->communicator->name,
+                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, c->facts.communicator->name,
                            *line ? ", at " : "", line);
     for (int i = 0; i < c->size; i++)
         if (all[i].words[0] && ++shown <= SHOWN)
@@ -300,7 +300,7 @@ static int refuse(const frame *c) {
     int64_t differing;
     if (!all) {
         (void)error_set("out of memory for what ranks say of an array that they compare");
-        return job_fail(c->communicator);
+        return job_fail(c->facts.communicator);
     }
     int code = find(c, &first, &mine, &differing);
     const char *name = first.buffer ? site_text((int64_t)mine.name) : "the end of the tree";

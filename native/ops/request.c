@@ -85,7 +85,7 @@ static void request_close(request *r) {
 /* The other ranks make the collective call that this one has no memory for, and would wait for it. That too many were
  * started is the program's error, which they have as well. */
 static int start_refuse(const frame *f) {
-    return frame_is_collective(f) && requests.count < REQUEST_LIMIT ? job_fail(f->communicator) : -1;
+    return frame_is_collective(f) && requests.count < REQUEST_LIMIT ? job_fail(f->facts.communicator) : -1;
 }
 
 /* Opens a request with room for what the call sends and receives, and copies the former into it. */
@@ -202,7 +202,7 @@ static request *nameless_find(const frame *f, int64_t from) {
     pthread_mutex_lock(&lock);
     for (int64_t i = 0, n = requests.count; i < n && !found; i++) {
         request *r = list_find(&requests, (from + i) % n);
-        if (r->state == REQUEST_STARTED && !r->has_id && r->facts.communicator == f->communicator &&
+        if (r->state == REQUEST_STARTED && !r->has_id && r->facts.communicator == f->facts.communicator &&
             gives_as_wanted(f, r))
             found = r;
     }
@@ -240,7 +240,7 @@ static int take_waited(frame *f) {
 }
 
 int request_take(frame *f) {
-    return f->shape->request == FRAME_STARTS ? take_started(f) : take_waited(f);
+    return f->facts.row->request == FRAME_STARTS ? take_started(f) : take_waited(f);
 }
 
 /* Ending */
@@ -289,7 +289,7 @@ static void call_keep(request *r, const frame *f) {
 }
 
 void request_settle(frame *f, int code) {
-    const int starts = f->shape->request == FRAME_STARTS;
+    const int starts = f->facts.row->request == FRAME_STARTS;
     request *r = f->request;
     if (!r) return;
     if (starts && code == 0) {

@@ -67,7 +67,7 @@ static const char *run(void) {
 static void want(call *of, int64_t site) {
     frame f;
     CHECK_INT(frame_read(&f, call_shape("bcast"), &of->frame, NULL), 0);
-    f.site = site;
+    f.facts.site = site;
     wanted_fill(&other, &f, 1);
     others_differ = 1;
 }

@@ -241,7 +241,7 @@ static void passes_tokens_over(void) {
                 for (int64_t place = side_size(&c, side); place >= 0; place--)
                     call_insert(&c, side, (int)place, FFI_TOKEN, 0, NULL);
             CHECK_STR(read_call(&c, ops[i]), "");
-            int starts = f.shape->request == FRAME_STARTS, waits = f.shape->request == FRAME_WAITS;
+            int starts = f.facts.row->request == FRAME_STARTS, waits = f.facts.row->request == FRAME_WAITS;
             CHECK(!f.send.dtype || f.send.data == c.send);
             CHECK(!f.template_.dtype || f.template_.data == c.template_);
             CHECK(!f.recv.dtype || f.recv.data == (starts ? NULL : c.recv)); /* a wait gives what a start receives */
@@ -454,16 +454,16 @@ static void knows_the_line_of_the_user(void) {
     static const char *const ops[] = {"allreduce", "alltoallv", "bcast", "exchange", "recv", "send", "sendrecv"};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         CHECK_IN(read_with_site(ops[i], 77, NULL), ", at model.py:77 in step");
-        CHECK_INT(f.site, 77);
+        CHECK_INT(f.facts.site, 77);
         CHECK(!strstr(read_with_site(ops[i], 0, NULL), ", at "));
-        CHECK_INT(f.site, 0);
+        CHECK_INT(f.facts.site, 0);
     }
     CHECK_IN(read_with_site("send", 0, "00000000000000aa exported.py:3 in f"), ", at exported.py:3 in f");
-    CHECK_INT(f.site, 0xaa);
+    CHECK_INT(f.facts.site, 0xaa);
     CHECK_IN(read_with_site("send", 0, "nothing of the kind"), "MPI_Send -> 1");
-    CHECK_INT(f.site, 0);
+    CHECK_INT(f.facts.site, 0);
     CHECK_IN(read_with_site("send", 12345, NULL), "MPI_Send -> 1"); /* that nobody has named */
-    CHECK_INT(f.site, 12345);
+    CHECK_INT(f.facts.site, 12345);
     CHECK(!strstr(read_with_site("send", 12345, NULL), ", at "));
     /* What it is, is not looked at. */
     static call c;
@@ -476,7 +476,7 @@ static void knows_the_line_of_the_user(void) {
             c.attributes.scalars[1].dtype = dtype;
             if (type == FFI_ATTRIBUTE_STRING) continue;
             CHECK_INT(frame_read(&f, &shape, &c.frame, NULL), 0);
-            CHECK_INT(f.site, type == FFI_ATTRIBUTE_SCALAR && dtype == FFI_S64 ? 99 : 0);
+            CHECK_INT(f.facts.site, type == FFI_ATTRIBUTE_SCALAR && dtype == FFI_S64 ? 99 : 0);
         }
     /* But it must be where it belongs, and there once. */
     call_make(&c, "barrier", LEFT, ON);
@@ -495,15 +495,15 @@ static void counts_collective_calls(void) {
     static call c;
     call_make(&c, "barrier", LEFT, ON);
     CHECK_STR(read_call(&c, "barrier"), "");
-    int64_t first = f.sequence;
+    int64_t first = f.facts.sequence;
     for (size_t i = 0; i < 4; i++) {
         call_make(&c, apart[i % 2], LEFT, ON);
         CHECK_STR(read_call(&c, apart[i % 2]), "");
-        CHECK_INT(f.sequence, 0);
+        CHECK_INT(f.facts.sequence, 0);
         CHECK(!frame_is_collective(&f));
         call_make(&c, alike[i], LEFT, ON);
         CHECK_STR(read_call(&c, alike[i]), "");
-        CHECK_INT(f.sequence, first + 1 + (int64_t)i);
+        CHECK_INT(f.facts.sequence, first + 1 + (int64_t)i);
         CHECK(frame_is_collective(&f));
         call_make(&c, "barrier", FIXTURE_SELF, ON);
         CHECK_STR(read_call(&c, "barrier"), "");
@@ -518,7 +518,7 @@ static void picks_the_calls_for_a_count(void) {
         for (int root = ON; root <= OFF; root++) {
             call_make(&c, ops[i], LEFT, root);
             CHECK_STR(read_call(&c, ops[i]), "");
-            int by_rows = f.shape->counts >= GATHERED_ROWS; /* then those of all ranks count (test_parts.c) */
+            int by_rows = f.facts.row->counts >= GATHERED_ROWS; /* then those of all ranks count (test_parts.c) */
             CHECK(by_rows || (f.n <= CALL_COUNT && f.mpi == mpi->small));
         }
     for (int side = 0; side < 2; side++) { /* the greater of the two counts decides */

@@ -1,11 +1,10 @@
-#include "mpi/job.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "check.h"
 #include "fixture.h"
+#include "mpi/job.h"
 
 enum { CAME_BACK = 3 };
 static int status;

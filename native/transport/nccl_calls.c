@@ -104,7 +104,7 @@ static int64_t items_of_part(const frame *f, int slot, int i) {
 }
 
 int nccl_parts(frame *f) {
-    frame_counts counts = f->shape->counts;
+    frame_counts counts = f->facts.row->counts;
     int gathers = counts == GATHERED || counts == GATHERED_ROWS;
     int scatters = counts == SCATTERED || counts == SCATTERED_ROWS;
     int has_root = frame_has(f, ATTRIBUTE_ROOT);

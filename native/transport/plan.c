@@ -142,7 +142,7 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
 /* The other ranks wait for what this one says. */
 static int out_of_memory(const frame *f) {
     (void)error_set("out of memory for what the ranks of a communicator agree on");
-    (void)job_fail(f->communicator);
+    (void)job_fail(f->facts.communicator);
     return MPI_REFUSED;
 }
 
@@ -165,7 +165,7 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     const mpi_library *mpi = mpi_get();
     const nccl *n = nccl_get(d->driver->platform);
     nccl_id id = {{0}};
-    int failed = 0, where = 0, rank = f->communicator->rank;
+    int failed = 0, where = 0, rank = f->facts.communicator->rank;
     char why[PLAN_WHY_BYTES - 64] = ""; /* behind some words */
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
@@ -220,7 +220,7 @@ static int agree(const frame *f, const device *d, mpixla_handle comm, const repo
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
-    int code = comm_private(f->communicator, &comm), on_gpus = 0, never = 0;
+    int code = comm_private(f->facts.communicator, &comm), on_gpus = 0, never = 0;
     const report mine = report_make(d);
     report *all = calloc((size_t)f->size, sizeof *all);
     plan *p = calloc(1, sizeof *p);
@@ -289,7 +289,7 @@ void plan_start(void) {
 }
 
 int plan_find(const frame *f, const device *d, const plan **made) {
-    comm_entry *entry = f->communicator;
+    comm_entry *entry = f->facts.communicator;
     plan *p = comm_attached(entry, COMM_SLOT_PLAN);
     if (!p) {
         int code = plan_make(f, d, &p);

@@ -24,7 +24,7 @@ static int refused(int failed) {
 
 /* Calls that all ranks of the communicator make: they can agree. */
 static int is_collective(const frame *f) {
-    return f->shape->request == FRAME_COMPLETES && !frame_has(f, ATTRIBUTE_DEST) && !frame_has(f, ATTRIBUTE_SOURCE);
+    return f->facts.row->request == FRAME_COMPLETES && !frame_has(f, ATTRIBUTE_DEST) && !frame_has(f, ATTRIBUTE_SOURCE);
 }
 
 /* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
@@ -37,8 +37,9 @@ static int is_reduced_by_mpi(const frame *f) {
 }
 
 static int mpi_takes(const frame *f) {
-    if (f->shape->request != FRAME_COMPLETES) return 0; /* MPI works on the request's memory, */
-    if (frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->communicator->rank) return 0; /* here too */
+    if (f->facts.row->request != FRAME_COMPLETES) return 0; /* MPI works on the request's memory, */
+    if (frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank)
+        return 0;                               /* here too */
     if (frame_has(f, ATTRIBUTE_FILL)) return 0; /* and an exscan fills a result itself */
     return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
 }
@@ -46,7 +47,7 @@ static int mpi_takes(const frame *f) {
 static int is_refused(const frame *f, const plan *p) {
     if (!p || !p->is_refused) return 0;
     (void)error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
-                    f->shape->mpi_name, f->communicator->name, p->why);
+                    f->facts.row->mpi_name, f->facts.communicator->name, p->why);
     return MPI_REFUSED;
 }
 
@@ -66,7 +67,7 @@ static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
     if (wants_mpi && *plan_mpi_refusal()) {
         (void)error_set(
             "%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
-            f->shape->mpi_name, plan_mpi_refusal());
+            f->facts.row->mpi_name, plan_mpi_refusal());
         return MPI_REFUSED;
     }
     t->kind = wants_mpi && mpi_takes(f) ? TRANSPORT_MPI : TRANSPORT_HOST;
@@ -78,7 +79,7 @@ static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
     if (t->plan->device != t->gpu.number) {
         (void)error_set(
             "%s on communicator '%s' was called for GPU %d, but before for GPU %d: use one GPU in each process",
-            f->shape->mpi_name, f->communicator->name, t->gpu.number, t->plan->device);
+            f->facts.row->mpi_name, f->facts.communicator->name, t->gpu.number, t->plan->device);
         return MPI_REFUSED;
     }
     t->kind = TRANSPORT_NCCL;
@@ -122,7 +123,7 @@ static int status_is_result(const frame *f) {
 /* Which of them are needed. A template is read where a wait copies it; else what is needed of it is brought later
  * (transport_keep). A status is no message: MPI writes it, and we read it, with the processor. */
 static void mirrors_list(transport *t, const frame *f) {
-    int waits = f->shape->request == FRAME_WAITS, starts = f->shape->request == FRAME_STARTS;
+    int waits = f->facts.row->request == FRAME_WAITS, starts = f->facts.row->request == FRAME_STARTS;
     if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
     if (t->kind == TRANSPORT_MPI) return;
     mirror_add(t, f->send.data, bytes_of(&f->send), 1, 0);
@@ -151,7 +152,7 @@ static int mirrors_make(transport *t, frame *f) {
     }
     f->send.data = mirror_of(t, f->send.data);
     f->id.data = mirror_of(t, f->id.data);
-    if (f->shape->request == FRAME_WAITS) f->template_.data = mirror_of(t, f->template_.data);
+    if (f->facts.row->request == FRAME_WAITS) f->template_.data = mirror_of(t, f->template_.data);
     f->recv.data = mirror_of(t, f->recv.data);
     if (status_is_result(f)) {
         f->status = mirror_of(t, f->status);
@@ -167,7 +168,7 @@ static int mirrors_make(transport *t, frame *f) {
 
 static int goes_in_pieces(const transport *t, const frame *f) {
     int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv);
-    return (f->shape->attributes & SPLITS) && f->n > 1 && t->plan->piece_bytes > 0 && bytes > t->plan->piece_bytes;
+    return (f->facts.row->attributes & SPLITS) && f->n > 1 && t->plan->piece_bytes > 0 && bytes > t->plan->piece_bytes;
 }
 
 /* Some items of a call, `bytes` from byte `at` on, and where they lie on the host. */
@@ -226,14 +227,14 @@ static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
 int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
     int code = choose(t, f, through_nccl);
     if (code != 0) return code;
-    if (f->shape->counts == MANY || t->kind != TRANSPORT_HOST) f->device = &t->gpu;
+    if (f->facts.row->counts == MANY || t->kind != TRANSPORT_HOST) f->device = &t->gpu;
     f->direct = t->kind == TRANSPORT_MPI;
     if (t->kind == TRANSPORT_NCCL) {
         f->nccl = t->plan->nccl;
         f->nccl_comm = t->plan->nccl_comm;
         return nccl_look(f);
     }
-    if (f->shape->counts == MANY) return 0; /* halo.c brings the borders only, and waits itself */
+    if (f->facts.row->counts == MANY) return 0; /* halo.c brings the borders only, and waits itself */
     t->in_pieces = t->kind == TRANSPORT_HOST && t->plan && goes_in_pieces(t, f);
     return t->in_pieces ? 0 : refused(mirrors_make(t, f));
 }
