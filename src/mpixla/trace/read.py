@@ -193,7 +193,7 @@ class _Reader:
             for place, values in zip(block.tolist(), self._records[block].view(kind).tolist(), strict=True):
                 try:
                     read(dict(zip(kind.names, values, strict=True)), place)
-                except _DamageError:
+                except (_DamageError, LookupError):  # the latter: it names what is not there
                     self._timeline.damaged += 1
 
     def _list(self, kind: int, number: int) -> list[int]:
@@ -218,27 +218,23 @@ class _Reader:
         self._timeline.readings.append(reading)
 
     def _call(self, r: dict[str, Any], place: int) -> None:
-        texts = {name: self._texts.get(r[name]) for name in layout.TEXTS}
-        of = self._timeline.groups.get(r["number"])
-        if of is None or None in texts.values() or not texts["op"] or r["neighbours"] not in of.neighbours:
+        of, text = self._timeline.groups[r["number"]], self._texts
+        op, begin, is_over = text[r["op"]], _checked(r["began"]), r["state"] != layout.OPEN
+        root, to, source = r["root"], r["to"], r["from"]
+        if not op or r["state"] > layout.FAILED or layout.ANY in (root, to):
             raise _DamageError
-        if r["category"] >= len(layout.CATEGORIES) or r["state"] > layout.FAILED:
+        if min(root, to, source) < layout.NONE or max(root, to, source) >= _MOST_RANKS:
             raise _DamageError
-        root, to = (_checked(r[name], layout.NONE, _MOST_RANKS) for name in ("root", "to"))
-        source = _checked(r["from"], layout.NONE, _MOST_RANKS)
-        if layout.ANY in (root, to):
-            raise _DamageError
-        is_over, begin = r["state"] != layout.OPEN, _checked(r["began"])
         self._timeline.calls.append(
             Call(
                 rank=self._timeline.rank,
                 begin=begin,
                 end=begin + _checked(r["took"]) if is_over else -1,
-                name="wait" if texts["op"].startswith("wait_") else texts["op"],
+                name="wait" if op.startswith("wait_") else op,
                 category=layout.CATEGORIES[r["category"]],
                 is_over=is_over,
                 has_failed=r["state"] == layout.FAILED,
-                site=texts["site"] or "",
+                site=text[r["site"]],
                 group=of.group,
                 position=of.position,
                 sequence=_checked(r["sequence"], -1),
@@ -252,15 +248,15 @@ class _Reader:
                 sends=_checked(r["sends"]),
                 receives=_checked(r["receives"]),
                 request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
-                waits_for=texts["waits_for"] or "",
-                started_at=texts["started_at"] or "",
-                transport=texts["transport"] or "",
+                waits_for=text[r["waits_for"]],
+                started_at=text[r["started_at"]],
+                transport=text[r["transport"]],
                 gpu=max(0, _checked(r["gpu"], -1)) if is_over else 0,
-                mpi=texts["mpi"] or "",
+                mpi=text[r["mpi"]],
                 comm=of.comm,
                 items=None if r["items"] < 0 else r["items"],
-                dtype=texts["dtype"] or "",
-                reduction=texts["reduction"] or "",
+                dtype=text[r["dtype"]],
+                reduction=text[r["reduction"]],
                 thread=r["thread"],
                 place=place,
             )
