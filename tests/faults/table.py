@@ -134,13 +134,14 @@ LOST = {
 }
 ABORTED = ", so the whole job is aborted"
 WAITED = r"mpixla: rank \d+ has waited for .* longer than MPIXLA_TIMEOUT=2 allows"
+IN_VAIN = r"mpixla: rank \d+ has waited for .* for a rank that is at the end of its script, so the whole job ends"
 KILLED = r"signal:? 9\b|exit code: 9\b"
 LINE = r"\bscript\.py:\d+"
 SAID = {
     "is killed": (KILLED,),
     "is stopped": (WAITED, LINE, "stopped .SIGSTOP"),
     "raises": (r"mpixla: rank {victim} .* uncaught RuntimeError" + ABORTED, "RuntimeError: lost on purpose"),
-    "calls sys.exit": (WAITED, LINE, "end of its script"),
+    "calls sys.exit": (IN_VAIN, LINE, "Rank {victim} has not come: it is at the end of its script"),
     "calls os._exit": (r"os\._exit.0. at .*script\.py:\d+", r"mpixla: rank {victim} .*" + ABORTED),
 }
 
@@ -148,7 +149,7 @@ SAID = {
 def _loss(how: str, when: str, call: str, setting: dict[str, str], ranks: int = 2) -> Fault:
     saw, *also = SAID[how]
     code = LOSES.format(call=CALLS[call], lost=LOST[how]) + WHENS[when]
-    quote = also[-1] if saw == WAITED else ""
+    quote = also[-1] if saw in (WAITED, IN_VAIN) else ""
     return _row(f"a rank {how} {when} the call", call, setting, code, saw, also=tuple(also), ranks=ranks, quote=quote)
 
 
@@ -158,14 +159,14 @@ def _losses() -> list[Fault]:
         rows += [_loss("is killed", when, call, PLAIN) for when in WHENS]
         rows += [_loss("raises", when, call, PLAIN) for when in ("before", "after")]
         rows += [_loss("is stopped", when, call, TIMEOUT) for when in ("before", "in")]
-        rows += [_loss("calls sys.exit", "after", call, TIMEOUT), _loss("calls os._exit", "after", call, PLAIN)]
+        rows += [_loss("calls sys.exit", "after", call, PLAIN), _loss("calls os._exit", "after", call, PLAIN)]
     rows += [_loss(how, "in", "allreduce", PLAIN) for how in ("raises", "calls os._exit")]
     for ranks in (3, 4):
         for how, setting in (
             ("is killed", PLAIN),
             ("raises", PLAIN),
             ("is stopped", TIMEOUT),
-            ("calls sys.exit", TIMEOUT),
+            ("calls sys.exit", PLAIN),
         ):
             rows += [_loss(how, "after", call, setting, ranks) for call in ("allreduce", "halo_exchange")]
     return rows
@@ -175,16 +176,16 @@ ENDS = [
     _row(
         "a rank ends early",
         "its script ends",
-        TIMEOUT,
+        PLAIN,
         """
         mpixla.barrier()
         mark()
         if rank != victim:
             mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
         """,
-        WAITED,
-        also=(LINE, "end of its script"),
-        quote="end of its script",
+        IN_VAIN,
+        also=(LINE, "Rank 1 has not come: it is at the end of its script"),
+        quote="has not come",
     ),
     _row(
         "a rank ends early",
@@ -325,7 +326,7 @@ def _mismatch(name: str, ranks: int) -> Fault:
     return _row(
         "calls that do not fit together",
         name,
-        CHECK,
+        PLAIN,
         f"mark()\ncaught(lambda: {call})\n",
         r"rank 0 caught \w+: .*MPIXLA_CHECK: ",
         also=(*(rf"rank {rank} caught \w+: .*MPIXLA_CHECK: " for rank in range(1, ranks)), word, LINE),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from soak.comms import Comm
-from soak.operations import OPERATIONS
+from soak.operations import OPERATIONS, greatest, is_ordered
 from soak.oracle import Arrays, Tape, Value, cast
 from soak.steps import Env, Scope, Step, run
 
@@ -196,18 +196,18 @@ def branched(scope: Scope) -> None:
 def as_often(scope: Scope) -> None:
     """while_loop, as often as all ranks of a communicator know, or its condition asks: not at all up to three times."""
     core = scope.core
-    if core.derivative:
-        return
     comm = scope.comm()
     x = scope.pick()
     if comm is None or x is None:
         return
-    x = scope.tamed(x)
+    x = scope.constant(scope.tamed(x))  # such loops have no reverse mode
     number = _predicate(scope, comm)
     if number is None:
         return
+    number = scope.constant(number)
     number = scope.local(f"jnp.minimum(abs({number}), 3)", [number], lambda a: np.minimum(abs(a), 3).astype(a.dtype))
-    child, parameter = _child(scope, Value(scope.arrays(x)), False, batched=scope.batched, comms=_inside(scope, comm))
+    value, closed = Value(scope.arrays(x)), bool(core.derivative)
+    child, parameter = _child(scope, value, False, batched=scope.batched, closed=closed, comms=_inside(scope, comm))
     result = _filled(child, parameter)
     f, lines = _function(child, parameter, result)
     out = core.fresh("v")
@@ -216,7 +216,7 @@ def as_often(scope: Scope) -> None:
         count, kind = f"mpixla.allreduce(s[0], MPI.MAX{comm.argument})", "while_loop that asks"
     call = f"jax.lax.while_loop(lambda s: {count} < {number}, lambda s: (s[0] + 1, {f}(s[1])), (np.int32(0), {x}))"
     lines.append(f"{out} = {call}[1]")
-    core.ops[kind + " in a vmap" * scope.batched] += 1
+    core.ops[kind + " in a vmap" * scope.batched + " under a derivative" * closed] += 1
 
     def evaluates(block: Block, env: Env, tape: Tape, operands: list[Value]) -> list[Value]:
         carry, n = operands
@@ -228,15 +228,57 @@ def as_often(scope: Scope) -> None:
     scope.add(Block(lines, [([x, number], [out])], None, None, parameter, child.steps, result, evaluates))  # type: ignore[arg-type]
 
 
-def batched(scope: Scope) -> None:
-    """vmap along some axis of an array, in and out."""
+def changing_on_one_rank(scope: Scope) -> None:
+    """scan of a function that has a derivative of its own, of an operand that changes in the loop on one rank alone."""
     core = scope.core
-    x = scope.pick(shapes=[(core.choose([1, 2, 3]), *core.choose([(), (2,), (3,)]))] * core.size)
+    own = core.choose(["custom_jvp", "MAXLOC", *([] if core.derivative == "forward" else ["custom_vjp"])])
+    x = scope.pick(is_ordered if own == "MAXLOC" else lambda t: t.name != "float8_e8m0fnu", small=True)
     if x is None:
         return
-    axis = core.choose(range(scope.arrays(x)[0].ndim))
-    length = scope.arrays(x)[0].shape[axis]
-    one = Value([np.take(a, 0, axis) for a in scope.arrays(x)])
+    times, odd = int(core.rng.integers(2, 4)), int(core.rng.integers(core.size))
+    c = scope.constant(x) if own == "MAXLOC" or core.chance(0.7) else x
+    child, parameter = _child(scope, Value(scope.arrays(c)), True, batched=scope.batched, closed=True)
+    if own == "MAXLOC":
+        result = child.fitted(child.tamed(greatest(child, parameter)), child.shapes(parameter))
+    else:
+        result = _filled(child, parameter)
+    f, lines = _function(child, parameter, result)
+    out = core.fresh("v")
+    call = f if own == "MAXLOC" else f"{own}({f})"
+    body = f"lambda a, i: (a + {call}({c} + i if world.rank == {odd} else {c}), None)"
+    lines.append(f"{out}, _ = jax.lax.scan({body}, {x}, jnp.arange({times}).astype({x}.dtype))")
+    core.ops[f"{own} in a scan"] += 1
+
+    def evaluates(block: Block, env: Env, tape: Tape, operands: list[Value]) -> list[Value]:
+        carry, c = operands
+        for i in range(times):
+
+            def changed(arrays: list[Arrays], i: int = i) -> list[Arrays]:
+                return [[a + np.asarray(i).astype(a.dtype) if w == odd else a for w, a in enumerate(arrays[0])]]
+
+            got = block.inside(env, tape, *tape.apply(changed, [c]))
+            (carry,) = tape.apply(_sums, [carry, got])
+        return [carry]
+
+    block = Block(lines, [([x, c], [out])], None, None, parameter, child.steps, result, evaluates)  # type: ignore[arg-type]
+    scope.add(block, grown=True)
+
+
+def _sums(arrays: list[Arrays]) -> list[Arrays]:
+    return [[np.asarray(a + b).astype(a.dtype) for a, b in zip(*arrays, strict=True)]]
+
+
+def batched(scope: Scope) -> None:
+    """vmap along some axis of an array, in and out; sometimes of no examples."""
+    core = scope.core
+    lengths = [1, 2, 3, *([] if core.derivative or scope.batched else [0])]
+    x = scope.pick(shapes=[(core.choose(lengths), *core.choose([(), (2,), (3,)]))] * core.size)
+    if x is None:
+        return
+    shape = scope.shapes(x)[0]
+    axis = core.choose(range(len(shape))) if shape[0] else 0
+    length = shape[axis]
+    one = Value([np.take(a, 0, axis) if length else np.ones(shape[1:], a.dtype) for a in scope.arrays(x)])
     # Outer variables are constants in a vmap: a message of an array that has its batch does not fit a template without.
     child, parameter = _child(scope, one, x in scope.grown, batched=True, closed=True)
     result = _filled(child, None)
@@ -246,9 +288,14 @@ def batched(scope: Scope) -> None:
     out = core.fresh("v")
     axes = f", in_axes={axis}, out_axes={to}" if (axis, to) != (0, 0) else ""
     lines.append(f"{out} = jax.vmap({f}{axes})({x})")
-    core.ops["vmap"] += 1
+    core.ops["vmap" if length else "vmap of no examples"] += 1
+
+    def nothing(arrays: list[Arrays]) -> list[Arrays]:
+        return [[np.zeros((*a.shape[:to], 0, *a.shape[to:]), a.dtype) for a in child.arrays(result)]]
 
     def evaluates(block: Block, env: Env, tape: Tape, operands: list[Value]) -> list[Value]:
+        if not length:
+            return tape.apply(nothing, operands)
         parts = []
         for i in range(length):
             (part,) = tape.apply(lambda arrays, i=i: [[np.take(a, i, axis) for a in arrays[0]]], operands)
@@ -284,6 +331,7 @@ BLOCKS: list[tuple[float, Callable[[Scope], None]]] = [
     (1, repeated),
     (0.8, branched),
     (0.6, as_often),
+    (0.5, changing_on_one_rank),
     (1, batched),
     (0.8, called),
 ]

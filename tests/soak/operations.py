@@ -121,9 +121,52 @@ def reduction(scope: Scope) -> None:
     )
 
 
+def crossed(scope: Scope) -> None:
+    """Two reductions under way at once, waited for in one order on some ranks and in the other one on the rest."""
+    core = scope.core
+    comms = [scope.comm(), scope.comm()]
+    operands = [scope.pick(_takes("SUM"), small=True) for _ in comms]
+    if None in operands:
+        return
+    for comm, x in zip(comms, operands, strict=True):
+        scope.call(
+            "iallreduce",
+            comm,
+            [[scope.even(x, comm)]],
+            ", MPI.SUM",
+            _reduced("allreduce", comm, "SUM", 0),
+            grown=True,
+            replicated=True,
+            only_start=True,
+        )
+    pair = scope.pending[-2:]
+    first = len(scope.steps)
+    names = [scope.wait(r, called="wait")[0] for r in pair]
+    order = scope.each([core.choose([1, -1]) for _ in range(core.size)])
+    both = f"({pair[0].name}, {pair[1].name})[::{order}]"
+    lines = [f"{names[0]}, {names[1]} = [mpixla.wait(r) for r in {both}][::{order}]"]
+    texts = [(name, r.text(name)) for name, r in zip(names, pair, strict=True)]
+    scope.steps[first].lines = lines + [f"{name} = {text}" for name, text in texts if text != name]
+    core.ops["wait, crossed"] += 1
+
+
 def _rows(comm: Comm, shape: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
     """Shapes with an entry of the first axis for each rank of the communicator."""
     return [(len(comm.place(w)[0]), *shape) for w in range(size)]
+
+
+def is_ordered(t: np.dtype) -> bool:
+    """Whether MAXLOC and MINLOC take it."""
+    return t.kind in "iuf" or t.name.startswith(("bfloat16", "float8_e5", "float8_e4"))
+
+
+def greatest(scope: Scope, values: str) -> str:
+    """The values of a MAXLOC."""
+    comm = scope.comm()
+    values, made = scope.even(values, comm), scope.core.fresh("v")
+    line = f"{made}, _ = mpixla.allreduce(({values}, jnp.zeros({values}.shape, int)), MPI.MAXLOC{comm.argument})"
+    step = Step([line], [([values], [made])], _reduced("allreduce", comm, "MAX", 0))
+    return scope.add(step, grown=values in scope.grown)[0]
 
 
 def located(scope: Scope) -> None:
@@ -133,7 +176,7 @@ def located(scope: Scope) -> None:
         return
     op, name = core.choose(["MAXLOC", "MINLOC"]), core.choose(["allreduce", "reduce", "reduce_scatter", "scan"])
     root = int(core.rng.integers(comm.least()))
-    values = scope.pick(lambda t: t.kind in "iuf" or t.name.startswith(("bfloat16", "float8_e5", "float8_e4")))
+    values = scope.pick(is_ordered)
     if values is None:
         return
     even = _rows(comm, scope.shape(), core.size) if name == "reduce_scatter" else None
@@ -189,21 +232,34 @@ def moving(scope: Scope) -> None:
         shapes = _rows(comm, scope.shape(), core.size)
     elif name == "scatter":
         rest = scope.shape()
+        template = (int(np.prod(rest)),) if core.chance(0.3) else rest  # of as many items in any shape
         sizes = [comm.place(w) for w in range(core.size)]
-        shapes = [(len(group), *rest) if rank == root else rest for group, rank in sizes]
+        shapes = [(len(group), *rest) if rank == root else template for group, rank in sizes]
     else:
         shapes = None
     names, keys = _moved(scope, comm, leaves, shapes)
+    model = _row(name, comm, **({"root": root} if name in ("bcast", "gather", "scatter") else {}))
     scope.call(
         name,
         comm,
         [names],
         f", {root}" if name in ("bcast", "gather", "scatter") else "",
-        _row(name, comm, **({"root": root} if name in ("bcast", "gather", "scatter") else {})),
+        _as_the_template(model, comm, root) if name == "scatter" else model,
         replicated=name in ("allgather", "bcast"),
         starts=name in ("allgather", "alltoall", "bcast"),
         keys=keys,
     )
+
+
+def _as_the_template(model: Model, comm: Comm, root: int) -> Model:
+    """What a model gives, in the shape that the operand has where it is not the root's."""
+
+    def shaped(arrays: list[Arrays]) -> list[Arrays]:
+        (parts,) = model(arrays)
+        places = [comm.place(w)[1] for w in range(len(parts))]
+        return [[p if r == root else p.reshape(x.shape) for r, p, x in zip(places, parts, arrays[0], strict=True)]]
+
+    return shaped
 
 
 def _listed(comm: Comm, table: list[Any], size: int) -> str:
@@ -567,6 +623,7 @@ def local(scope: Scope) -> None:
 OPERATIONS: list[tuple[float, Callable[[Scope], None]]] = [
     (3, reduction),
     (0.6, located),
+    (0.6, crossed),
     (3, moving),
     (2, vector),
     (2, neighbors),

@@ -61,6 +61,19 @@ def in_halves(x, comm, **how):
     return mpixla.halo_wait(request, x)[0]
 
 
+def custom_jvp(f):
+    """The same function, with the rule for its derivative given."""
+    g = jax.custom_jvp(f)
+    g.defjvp(lambda primals, tangents: jax.jvp(f, primals, tangents))
+    return g
+
+
+def custom_vjp(f):
+    g = jax.custom_vjp(f)
+    g.defvjp(lambda x: jax.vjp(f, x), lambda back, ct: back(ct))
+    return g
+
+
 def the_first(a, b, datatype):
     """A reduction of the user's that is not commutative: the array of the first rank."""
     b[:] = a

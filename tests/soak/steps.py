@@ -167,6 +167,20 @@ class Scope:
             return self.local(f"{name} * 0.125", [name], lambda a: a * 0.125)
         return self.local(f"tame({name})", [name], tame)
 
+    def constant(self, name: str) -> str:
+        """The same values, without a derivative."""
+        if not self.core.derivative:
+            return name
+        made = self.core.fresh("v")
+        step = Step(
+            [f"{made} = jax.lax.stop_gradient({name})"],
+            [([name], [made])],
+            lambda arrays: [arrays[0]],
+            lambda at: lambda arrays: [[np.zeros_like(a) for a in arrays[0]]],
+        )
+        self.add(step, grown=name in self.grown)
+        return made
+
     def usable(self, name: str) -> bool:
         """Whether an operation may take it. Operands must depend on what is differentiated or batched on every rank or
         on none, and what is made of nothing depends on nothing.
