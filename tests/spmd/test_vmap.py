@@ -161,3 +161,21 @@ def test_vmap_of_gradients_of_messages(comm, rank, size, loss, call, looped):
     x = np.random.default_rng(rank).normal(size=(3, 2))
     want = np.stack([jax.grad(f)(part) for part in x])
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(f)))(x), want, rtol=1e-12)
+
+
+AT_ONCE = {"sendrecv": mpixla.sendrecv, "isendrecv": lambda *args, **of: mpixla.wait(mpixla.isendrecv(*args, **of))}
+
+
+@pytest.mark.parametrize("call", AT_ONCE)
+def test_vmap_of_gradients_by_a_template(comm, rank, size, call):
+    """What goes back for a template is a cotangent on the rank without a source, zeros on the others, and as many."""
+    below = rank - 1 if rank > 0 else MPI.PROC_NULL
+    above = rank + 1 if rank + 1 < size else MPI.PROC_NULL
+
+    def f(x):
+        template = mpixla.scan(x, MPI.SUM, comm=comm)
+        return jnp.sum(AT_ONCE[call](x, template, below, above, comm=comm) ** 2)
+
+    x = np.random.default_rng(rank).normal(size=(3, 2))
+    want = np.stack([jax.grad(f)(part) for part in x])
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(f)))(x), want, rtol=1e-12)

@@ -44,12 +44,15 @@ recv_p = make("recv", _recv_shapes)
 
 
 def of_template(ct: Any, source: Any, comm: Comm) -> Any:
-    """The cotangent of a template: that of the result, where nothing was to come that takes its place."""
+    """The cotangent of a template: that of the result, where nothing was to come that takes its place.
+
+    Elsewhere zeros, which have the same batch, since they may go on into a call that all ranks make.
+    """
     if isinstance(source, Shift):
-        return jnp.where(rank_at(comm, source) == native.PROC_NULL, ct, jnp.zeros_like(ct))
-    if isinstance(source, jax.Array):
-        return jnp.where(source == MPI.PROC_NULL, ct, jnp.zeros_like(ct))
-    return ct if source == native.PROC_NULL else jnp.zeros_like(ct)
+        nobody = rank_at(comm, source) == native.PROC_NULL
+    else:
+        nobody = source == (MPI.PROC_NULL if isinstance(source, jax.Array) else native.PROC_NULL)
+    return jnp.where(nobody, ct, jnp.zeros_like(ct))
 
 
 def sent_back(recvtag: Any, otherwise: Any = 0) -> Any:
