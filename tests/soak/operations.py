@@ -123,10 +123,10 @@ def reduction(scope: Scope) -> None:
 
 def crossed(scope: Scope) -> None:
     """Two reductions under way at once, waited for in one order on some ranks and in the other one on the rest."""
-    core = scope.core
-    comms = [scope.comm(), scope.comm()]
+    core, one = scope.core, scope.comm()
+    comms = [one, scope.comm(lambda c: c is not one)]
     operands = [scope.pick(_takes("SUM"), small=True) for _ in comms]
-    if None in operands:
+    if None in (*comms, *operands):
         return
     for comm, x in zip(comms, operands, strict=True):
         scope.call(
@@ -142,7 +142,9 @@ def crossed(scope: Scope) -> None:
     pair = scope.pending[-2:]
     first = len(scope.steps)
     names = [scope.wait(r, called="wait")[0] for r in pair]
-    order = scope.each([core.choose([1, -1]) for _ in range(core.size)])
+    orders = [core.choose([1, -1]) for _ in range(core.size)]
+    orders[-1] = -orders[0]
+    order = scope.each(orders)
     both = f"({pair[0].name}, {pair[1].name})[::{order}]"
     lines = [f"{names[0]}, {names[1]} = [mpixla.wait(r) for r in {both}][::{order}]"]
     texts = [(name, r.text(name)) for name, r in zip(names, pair, strict=True)]
