@@ -92,7 +92,7 @@ COMMUNICATORS = """
 
     begin = grow()
     each = (grow() - begin) * 1024 / 40
-    print(each < 100, f"{each:.0f} KiB of each communicator")
+    print(each < 50, f"{each:.0f} KiB of each communicator")
 """
 
 
