@@ -41,20 +41,20 @@ def _quotation(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
-def _line_with(patterns: tuple[str, ...], text: str) -> str:
+def _line_of(fault: Fault, text: str) -> str:
+    patterns = [p.replace("{victim}", str(fault.ranks - 1)) for p in (fault.quote, fault.saw) if p]
     found = (line for pattern in patterns for line in text.split("\n") if re.search(pattern, line, re.IGNORECASE))
-    return next(found).strip()
+    return next(found, "").strip()
 
 
 def _cell(family: str, faults: list[Fault]) -> str:
     kept = [json.loads((RESULTS / family / f"{fault.id}.json").read_text()) for fault in faults]
     first, seconds = kept[0], max(record["seconds"] for record in kept)
-    patterns = (faults[0].quote or faults[0].saw, faults[0].saw)
-    patterns = tuple(pattern.replace("{victim}", str(faults[0].ranks - 1)) for pattern in patterns)
     if faults[0].status == 0 and not faults[0].saw:
         return "the right result"
     ends = "" if faults[0].status == 0 else f"; the job ends with status {first['status']}"
-    said = f"`{_quotation(_line_with(patterns, first['printed']))}`" if faults[0].saw else "nothing"
+    line = _line_of(faults[0], first["printed"])
+    said = f"`{_quotation(line)}`" if line else "nothing"
     return f"{said}{ends} ({seconds} s)"
 
 

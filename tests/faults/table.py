@@ -62,7 +62,7 @@ class Fault:
     status: int | str = BAD
     prints: str = ""  # a pattern for standard output
     within: int = WITHIN
-    quote: str = ""  # a pattern: docs/faults.md quotes the first line that has it; by default it is `saw`
+    quote: str = ""  # a pattern: docs/faults.md quotes the first line that has it, or one that has `saw`
     before: str = ""  # what stands before PREAMBLE
 
     @property
@@ -453,13 +453,13 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 """
 NO_MEMORY = {
     "for requests": """
-x = jnp.ones(1 << 22)
+x = jnp.ones(1 << 16)
 call = jax.jit(lambda x: mpixla.isend(x, MPI.PROC_NULL)).lower(x).compile()
 requests = []
 def fill():
-    for _ in range(100):
+    for _ in range(1000):
         requests.append(jax.block_until_ready(call(x)))
-limit(1 << 26)
+limit(1 << 24)
 caught(fill)
 """,
     "for the messages of a halo_exchange": """
@@ -540,7 +540,8 @@ SIGNALS = [
             threading.Timer(0.5, os.kill, (int(os.environ["FAULT_MPIRUN"]), signal.SIGINT)).start()
         mpixla.recv(x, other)
         """,
-        "",
+        "",  # Open MPI's mpirun does not pass it on
+        quote="was interrupted .SIGINT. in MPI_Recv",
     ),
     _row(
         "signals",
