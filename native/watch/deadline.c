@@ -81,6 +81,7 @@ static int64_t next_inquiry; /* what a call must have waited for a report */
 static int64_t *left;        /* on rank 0, the ranks that have left */
 static int64_t in_left;
 static int64_t held_back_until;
+static int held_back_by; /* the rank that is about to report */
 static int has_joined;
 static inquiry asked;
 static int64_t cpu_time[2], cpu_when[2];
@@ -189,6 +190,12 @@ static void post_to_all(post_kind kind) {
         if (i != mpi_get()->world_rank) post_send(i, kind, asked.number, NULL, 0);
 }
 
+/* There is nothing to report: others may have something. */
+static void inquiry_drop(int64_t next) {
+    if (asked.phase >= ASKING && asked.purpose == FOR_REPORT) post_to_all(POST_DROP);
+    inquiry_end(next);
+}
+
 static void inquiry_number(int64_t thread) {
     asked.number++;
     asked.until = in_milliseconds(PATIENCE);
@@ -273,6 +280,7 @@ static void keep_seen(const post_letter *letter) {
 static void hold_back(const post_letter *letter) {
     if (asked.phase >= ASKING && asked.purpose == FOR_REPORT && letter->from > mpi_get()->world_rank) return;
     held_back_until = in_milliseconds(HELD_BACK);
+    held_back_by = letter->from;
     if (asked.phase != IDLE) inquiry_end(next_inquiry);
 }
 
@@ -295,6 +303,9 @@ static void letters_read(void) {
                 break;
             case POST_CLAIM:
                 hold_back(&letter);
+                break;
+            case POST_DROP:
+                if (letter.from == held_back_by) held_back_until = 0;
                 break;
             case POST_TOLD:
                 tell_all();
@@ -433,7 +444,7 @@ static void decide(void) {
         asked.phase = CLAIMING;
         asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
     } else {
-        inquiry_end(asked.reason == REPORT_IN_VAIN ? next_inquiry : clock_of(thread)->waited + period());
+        inquiry_drop(asked.reason == REPORT_IN_VAIN ? next_inquiry : clock_of(thread)->waited + period());
     }
 }
 
@@ -455,7 +466,7 @@ static void look_around(void) {
 
 static void inquire(void) {
     int late = clock_now() >= asked.until;
-    if (asked.phase != IDLE && !still_waits()) inquiry_end(first_inquiry());
+    if (asked.phase != IDLE && !still_waits()) inquiry_drop(first_inquiry());
     switch (asked.phase) {
         case IDLE:
             look_around();

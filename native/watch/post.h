@@ -14,6 +14,7 @@ typedef enum post_kind {
     POST_LOOK,   /* is this process, on your host, there? */
     POST_SEEN,   /* the answer */
     POST_CLAIM,  /* the sender is about to report */
+    POST_DROP,   /* it is not: there is nothing to report */
     POST_TOLD,   /* it has, and the job goes on */
     POST_LEFT,   /* the sender has left; to rank 0 */
     POST_WHO_LEFT,

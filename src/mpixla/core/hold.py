@@ -1,8 +1,9 @@
 """Two identities that XLA sees as dependences: they keep computation behind a start of communication, or before a wait.
 
 A dependence of data is all that XLA keeps: it would remove an optimization barrier before it decides the order of
-computations. So each is a custom call that does nothing (native/helpers/order.c), on one operand's memory, and takes what
-is to come first as further operands. What either holds back in one direction, the other holds back in reverse mode.
+computations. So each is a custom call that does nothing (native/helpers/order.c), on one operand's memory, and takes
+what is to come first as further operands. What either holds back in one direction, the other holds back in reverse
+mode.
 """
 
 from collections.abc import Sequence

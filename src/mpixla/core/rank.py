@@ -1,4 +1,4 @@
-"""Ranks as values of a program, from the C library (native/helpers/rank.c): so that its text is the same on every rank."""
+"""Ranks as values of a program, from native/helpers/rank.c: so that its text is the same on every rank."""
 
 import contextlib
 import ctypes
