@@ -124,7 +124,7 @@ static int watch_run(watch *w, frame *f) {
 }
 
 /* After it, if it was made: that is known. Returns the code, or what else is wrong. */
-static int watch_end(watch *w, frame *f, int made, int code) {
+static int watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
 
@@ -176,7 +176,7 @@ ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
     return (on & FEATURE_APART) && apart_takes(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
 }
 
-ffi_error *life_on_device(ffi_call_frame *call, const life_operation *o) {
+ffi_error *life_on_device(const ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call)) return NULL;
     if (on & (FEATURE_FORKED | FEATURE_UNTOLD)) {

@@ -16,6 +16,6 @@ typedef struct life_operation {
 
 /* A call with the host's memory, or a GPU's. NULL, or an error, which is XLA's then. */
 ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o);
-ffi_error *life_on_device(ffi_call_frame *call, const life_operation *o);
+ffi_error *life_on_device(const ffi_call_frame *call, const life_operation *o);
 
 #endif

@@ -40,16 +40,12 @@ const void *loader_get(loader *l, const void *(*find)(int number), int number) {
 
 void *loader_open(const char *variable, const char *const *files, size_t count, int is_loaded, const char **file) {
     const char *const given = getenv(variable);
-    const int mode = RTLD_NOW | RTLD_LOCAL | (is_loaded ? RTLD_NOLOAD : 0);
-    if (given && *given) {
-        files = &given;
-        count = 1;
-    }
+    const int mode = RTLD_NOW | RTLD_LOCAL | (is_loaded ? RTLD_NOLOAD : 0), is_given = given && *given;
     void *library = NULL;
-    for (size_t i = 0; i < count && !library; i++) {
-        if (!*files[i]) continue; /* dlopen would give the program itself */
-        *file = files[i];
-        library = dlopen(files[i], mode); /* NOLINT(*.GenericTaint): who runs it names it */
+    for (size_t i = 0; i < (is_given ? 1 : count) && !library; i++) {
+        *file = is_given ? given : files[i];
+        if (!**file) continue;         /* dlopen would give the program itself */
+        library = dlopen(*file, mode); /* NOLINT(*.GenericTaint): who runs it names it */
     }
     return library;
 }

@@ -50,7 +50,7 @@ typedef struct message {
 } message;
 
 static mpixla_handle channel;
-static char *has_no_notes; /* by rank: it has sent a message without one */
+static unsigned char *has_no_notes; /* by rank: it has sent a message without one */
 static letter *outgoing;
 static letter *arrived, **last = &arrived;               /* in the order of their coming */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these, and for who receives a note */
@@ -58,7 +58,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these, and for w
 int message_channel_set(mpixla_handle comm) {
     int ranks = 0;
     if (mpi_get()->comm_size(comm, &ranks) != 0) return error_set("MPI_Comm_size failed on the channel of the checks");
-    char *none = calloc((size_t)ranks, 1);
+    unsigned char *none = calloc((size_t)ranks, 1);
     if (!none) return error_set("out of memory for the checks of messages");
     free(has_no_notes);
     has_no_notes = none;

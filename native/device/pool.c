@@ -51,9 +51,10 @@ static pool_block *take(const device *d, pool_kind kind, int size_class, int *wa
     return b;
 }
 
+/* Without a device it is one of POOL_HOST. */
 static void block_free(const device *d, pool_block *b) {
-    if (b->released) (void)d->driver->event_destroy(b->released);
-    if (b->kind == POOL_HOST)
+    if (d && b->released) (void)d->driver->event_destroy(b->released);
+    if (!d)
         free(b->data);
     else if (b->data)
         (void)(b->kind == POOL_PINNED ? d->driver->host_free(b->data) : d->driver->device_free(b->data));

@@ -55,10 +55,9 @@ static int lines_next(const halo *h, int64_t at, lines_walk *next, pieces *p) {
 /* Does the action with all of them, which lie in the message one after another. */
 static int lines_each(const halo *h, int64_t at, pieces_action *act, char *message) {
     lines_walk next = {0};
-    for (pieces p; lines_next(h, at, &next, &p);) {
-        if (act(&h->place, p, message)) return -1;
-        if (message) message += p.number * p.size;
-    }
+    int64_t packed = 0;
+    for (pieces p; lines_next(h, at, &next, &p); packed += p.number * p.size)
+        if (act(&h->place, p, message ? message + packed : NULL)) return -1;
     return 0;
 }
 

@@ -224,8 +224,9 @@ static int reference_of(int size, const leaf *all) {
     for (int i = 0; i < size; i++) {
         int same = 0;
         for (int j = 0; j < size; j++) same += leaf_number(&all[i]) == leaf_number(&all[j]);
-        if (same > most) best = i;
-        if (same > most) most = same;
+        if (same <= most) continue;
+        best = i;
+        most = same;
     }
     return best;
 }

@@ -47,7 +47,7 @@ const char *plan_mpi_refusal(void) {
 }
 
 void mpixla_gpu_transport_describe(int64_t comm, char *text, size_t bytes) {
-    comm_entry *entry = comm_find(comm);
+    const comm_entry *entry = comm_find(comm);
     const plan *p = entry ? comm_attached(entry, COMM_SLOT_PLAN) : NULL;
     int number = p && p->nccl ? p->nccl->number : 0;
     if (!p)

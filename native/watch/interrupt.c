@@ -122,7 +122,8 @@ static void *watch(void *nothing) {
     for (;;) {
         seen_call seen[MOST_CALLS];
         system_bell_wait();
-        attend(seen, calls_see(seen));
+        int calls = calls_see(seen);
+        attend(seen, calls);
     }
     return nothing;
 }

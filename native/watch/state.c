@@ -120,7 +120,7 @@ static int64_t needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t
 static void needed_write(wire_writer *w, const call_facts *f) {
     const comm_entry *c = f->communicator;
     if (facts_have_neighbours(f)) {
-        int64_t list[MOST_PEERS], n = 0;
+        int64_t list[MOST_PEERS] = {0}, n = 0;
         for (int sending = 1; sending >= 0; sending--) {
             const topology_slots *slots = facts_neighbours(f, sending);
             for (int64_t i = 0; i < slots->number; i++) n = needed_add(list, n, c, slots->ranks[i]);
