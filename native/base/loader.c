@@ -43,9 +43,10 @@ void *loader_open(const char *variable, const char *const *files, size_t count, 
     const int mode = RTLD_NOW | RTLD_LOCAL | (is_loaded ? RTLD_NOLOAD : 0), is_given = given && *given;
     void *library = NULL;
     for (size_t i = 0; i < (is_given ? 1 : count) && !library; i++) {
-        *file = is_given ? given : files[i];
-        if (!**file) continue;         /* dlopen would give the program itself */
-        library = dlopen(*file, mode); /* NOLINT(*.GenericTaint): who runs it names it */
+        const char *name = is_given ? given : files[i];
+        if (!*name) continue; /* dlopen would give the program itself */
+        *file = name;
+        library = dlopen(name, mode); /* NOLINT(*.GenericTaint): who runs it names it */
     }
     return library;
 }
