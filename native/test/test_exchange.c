@@ -1,12 +1,11 @@
 #include <limits.h>
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "ops/exchange.h"
+#include "scarce.h"
 
 #define NOBODY MPIXLA_PROC_NULL
 #define LIST(...) (const int64_t[]){__VA_ARGS__}, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)
@@ -204,18 +203,6 @@ static void refuses(void) {
 
 /* Without memory for its list of messages a rank cannot make its part, for which its neighbours wait. */
 
-/* Under sanitizers too, what does not fit into memory is NULL. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-
-static int status;
-
 static int run_without_memory(int64_t comm) {
     static const topology_slots none = {.number = 0}, many = {.number = INT64_C(1) << 52};
     frame f;
@@ -227,21 +214,14 @@ static int run_without_memory(int64_t comm) {
 }
 
 static void run_in_a_child(void) {
-    enum { CAME_BACK = 3 };
-    pid_t child = fork();
-    if (child == 0) {
-        (void)run_without_memory(FIXTURE_RANK0);
-        _exit(CAME_BACK);
-    }
-    waitpid(child, &status, 0);
+    (void)run_without_memory(FIXTURE_RANK0);
 }
 
 static void ends_the_job_without_memory(void) {
-    const char *told = fixture_stderr_of(run_in_a_child);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), 1);
-    CHECK_IN(told, "mpixla: r0 | out of memory for ");
-    CHECK_IN(told, "communicator 'rank0' wait for this one");
+    const scarce_end end = scarce_run(run_in_a_child);
+    CHECK_INT(end.status, 1);
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for ");
+    CHECK_IN(end.told, "communicator 'rank0' wait for this one");
     /* Alone it is an error. */
     CHECK_INT(run_without_memory(FIXTURE_SELF), MPI_REFUSED);
     CHECK_IN(mpixla_last_error(), "out of memory for ");

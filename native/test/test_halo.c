@@ -1,11 +1,9 @@
 /* The halo operations, with one array and with several: what they send where, and what of the arrays they touch. The
  * fake MPI overwrites as many bytes of a receive buffer as the test says, with 0x7f, when it is waited for. */
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "scarce.h"
 
 enum { ROWS = 5, COLUMNS = 3 };
 
@@ -265,18 +263,6 @@ static void pairs_must_agree(void) {
 
 /* Without memory for its lines a rank cannot make its part, for which its neighbours wait. */
 
-/* Under sanitizers too, what does not fit into memory is NULL. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-
-static int status;
-
 /* The array is made up: its lines along the second axis, of which there are very many, are never reached. */
 static void make_huge(int64_t comm) {
     static int64_t huge[2] = {INT64_C(1) << 52, COLUMNS};
@@ -290,22 +276,15 @@ static void make_huge(int64_t comm) {
 }
 
 static void run_in_a_child(void) {
-    enum { CAME_BACK = 3 };
-    pid_t child = fork();
-    if (child == 0) {
-        (void)call_run(&c);
-        _exit(CAME_BACK);
-    }
-    waitpid(child, &status, 0);
+    (void)call_run(&c);
 }
 
 static void ends_the_job_without_memory(void) {
     make_huge(FIXTURE_RANK0);
-    const char *told = fixture_stderr_of(run_in_a_child);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), 1);
-    CHECK_IN(told, "mpixla: r0 | there are no 72057594037927936 bytes of memory for a call");
-    CHECK_IN(told, "communicator 'rank0' wait for this one");
+    const scarce_end end = scarce_run(run_in_a_child);
+    CHECK_INT(end.status, 1);
+    CHECK_IN(end.told, "mpixla: r0 | there are no 72057594037927936 bytes of memory for a call");
+    CHECK_IN(end.told, "communicator 'rank0' wait for this one");
     /* Alone it is an error. */
     make_huge(FIXTURE_SELF);
     CHECK_IN(call_run(&c), "there are no 72057594037927936 bytes of memory for a call");

@@ -1,30 +1,19 @@
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "base/error.h"
 #include "check.h"
 #include "fixture.h"
 #include "mpi/job.h"
-
-enum { CAME_BACK = 3 };
-static int status;
+#include "scarce.h"
 
 static void fail_in_a_child(void) {
-    pid_t child = fork();
-    if (child == 0) {
-        (void)error_set("out of memory for a test");
-        (void)job_fail(comm_look(FIXTURE_RANK2));
-        _exit(CAME_BACK);
-    }
-    waitpid(child, &status, 0);
+    (void)error_set("out of memory for a test");
+    (void)job_fail(comm_look(FIXTURE_RANK2));
 }
 
 static void ends_the_job_of_others(void) {
-    const char *told = fixture_stderr_of(fail_in_a_child);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), 1);
-    CHECK_IN(told, "mpixla: r0 | out of memory for a test\n");
-    CHECK_IN(told, "communicator 'rank2' wait for this one");
+    const scarce_end end = scarce_run(fail_in_a_child);
+    CHECK_INT(end.status, 1);
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for a test\n");
+    CHECK_IN(end.told, "communicator 'rank2' wait for this one");
 }
 
 static void is_an_error_of_one_alone(void) {
