@@ -351,7 +351,10 @@ void fuzz_one(const uint8_t *data, size_t size) {
         }
         if (!is_sentence(error->message)) wrong("this is no sentence: '%s'", error->message);
         if (is_pure) wrong("a right call failed: %s", error->message);
-        if (is_plain && error->code != FFI_INTERNAL && fake->calls != before)
+        /* What MPI has no function for is known when the call is made: types and reductions of pairs are made by then.
+         */
+        int is_too_large = strstr(error->message, "send the array in pieces") != NULL;
+        if (is_plain && !is_too_large && error->code != FFI_INTERNAL && fake->calls != before)
             wrong("a call that was refused reached MPI: %s", error->message);
         if (error->code == FFI_INTERNAL && !fake->failing[0]) wrong("MPI failed, but was not to: %s", error->message);
         /* A wait that failed in MPI has given its request back. */
