@@ -21,7 +21,7 @@ CLASSES = range(6, 15)  # requests are kept by the power of two that their bytes
 # they do without communication (--control: 8 KiB). Of what MPI numbers: so many more at the end than in the first half.
 BYTES_PER_COMPILATION = 16384
 MORE = {"descriptors": 2, "threads": 2, "communicators": 0, "communicator numbers": 16, "types": 4, "reductions": 4}
-MORE |= {"request places": 16}
+MORE |= {"request places": 64}  # the number of one that is free, of as many as a program had under way at once
 HANDLE = 0x03FFFFFF  # of an MPICH handle: the part that numbers
 
 
