@@ -35,12 +35,6 @@ static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
     return fail(call, FFI_FAILED_PRECONDITION, sentence, NULL);
 }
 
-/* Without a look at the call: lines and failures that nobody has heard of have locks. */
-static ffi_error *refuse_in_fork(const ffi_call_frame *call) {
-    (void)comm_state_check();
-    return ffi_error_of_call(call);
-}
-
 /* What to do about it, behind MPI's text. */
 static const char *advice_of(const frame *f, int class, comm_entry **lost) {
     *lost = loss_is(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
@@ -162,6 +156,14 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
     return error;
 }
 
+/* Before a look at the call. In a fork it is refused, with error_set: lines and failures that nobody has heard of have
+ * locks, which another thread may have held. Else such failures are told. Returns whether it is refused. */
+static int is_refused_at_once(unsigned on) {
+    if (on & FEATURE_FORKED) return comm_state_check() != 0;
+    failure_tell();
+    return 0;
+}
+
 static ffi_error *live_apart(const ffi_call_frame *call, const void *o) {
     return live(call, o, NULL, features_get());
 }
@@ -169,20 +171,14 @@ static ffi_error *live_apart(const ffi_call_frame *call, const void *o) {
 ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call)) return NULL;
-    if (on & (FEATURE_FORKED | FEATURE_UNTOLD)) {
-        if (on & FEATURE_FORKED) return refuse_in_fork(call);
-        failure_tell();
-    }
+    if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
     return (on & FEATURE_APART) && apart_takes(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
 }
 
 ffi_error *life_on_device(const ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call)) return NULL;
-    if (on & (FEATURE_FORKED | FEATURE_UNTOLD)) {
-        if (on & FEATURE_FORKED) return refuse_in_fork(call);
-        failure_tell();
-    }
+    if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
     transport t = {.block = NULL};
     if (device_enter(&t.gpu, call)) return refuse(call, 0);
     ffi_error *error = live(call, o, &t, on);
