@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "check/wanted.h"
 #include "mpi/job.h"
@@ -179,7 +180,7 @@ static int replace(const comm_entry *entry) {
 
 static int tag_of(const agreement *a) {
     enum { FIRST_TAG = 2, TAGS = 30000 }; /* MPI has 32768 at least; watch/post.c uses 1 */
-    return FIRST_TAG + (int)(wanted_mix(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
+    return FIRST_TAG + (int)(number_mix(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
 /* Returns MPI's error code, or MPI_REFUSED with error_set. */

@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "base/scratch.h"
 #include "base/text.h"
-#include "check/wanted.h"
+#include "call/site.h"
 #include "mpi/job.h"
 
 /* Of all messages from one rank to another. */
@@ -48,7 +49,7 @@ static void count(const frame *f, tally *all, int64_t peer, int64_t tag, int64_t
     tally *t = &all[peer];
     t->messages++;
     t->items = sum(t->items, items);
-    t->number += wanted_mix(wanted_mix((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
+    t->number += number_mix(number_mix((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
 }
 
 static void count_rows(const frame *f, tally *all, const frame_array *rows) {

@@ -3,34 +3,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "mpi/reduction.h"
 
-/* FNV-1a, and then a mixer, so that each bit of the input reaches each of the result. */
-uint64_t wanted_number(const void *data, size_t bytes) {
-    const unsigned char *at = data;
-    uint64_t n = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < bytes; i++) n = (n ^ at[i]) * UINT64_C(0x100000001b3);
-    return wanted_mix(n, bytes);
-}
-
-uint64_t wanted_mix(uint64_t a, uint64_t b) {
-    uint64_t n = (a ^ (b + UINT64_C(0x9E3779B97F4A7C15))) * UINT64_C(0xBF58476D1CE4E5B9);
-    n = (n ^ (n >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return n ^ (n >> 31);
-}
-
 static uint64_t number_of_name(const char *name) {
-    return wanted_number(name, strlen(name));
+    return number_of_bytes(name, strlen(name));
 }
 
 static uint64_t parts_of(const frame *f) {
     const frame_array *counts = &f->arrays[ATTRIBUTE_COUNTS], *width = &f->arrays[ATTRIBUTE_WIDTH];
-    if (frame_has(f, ATTRIBUTE_COUNTS)) return wanted_number(counts->items, (size_t)counts->size * sizeof(int64_t));
+    if (frame_has(f, ATTRIBUTE_COUNTS)) return number_of_bytes(counts->items, (size_t)counts->size * sizeof(int64_t));
     if (f->facts.row->counts != MANY || !frame_has(f, ATTRIBUTE_WIDTH)) return 0;
-    uint64_t n = wanted_number(width->items, (size_t)width->size * sizeof(int64_t));
+    uint64_t n = number_of_bytes(width->items, (size_t)width->size * sizeof(int64_t));
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
-        n = wanted_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
+        n = number_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
     return n;
 }
 
@@ -52,7 +39,7 @@ uint64_t wanted_hash(const wanted_facts *facts) {
                                 facts->reduction,       (uint64_t)facts->root, (uint64_t)facts->reverse,
                                 (uint64_t)facts->site};
     uint64_t n = facts->operation;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) n = wanted_mix(n, numbers[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) n = number_mix(n, numbers[i]);
     return n;
 }
 

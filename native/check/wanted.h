@@ -52,8 +52,4 @@ void wanted_name(int differences, char *text, size_t bytes);
 /* What this rank wants of the call, with all bytes written; `lines` as above. */
 void wanted_fill(wanted *w, const frame *f, int lines);
 
-/* A number made of bytes, and of two numbers. */
-uint64_t wanted_number(const void *data, size_t bytes);
-uint64_t wanted_mix(uint64_t a, uint64_t b);
-
 #endif

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/feature.h"
 #include "base/list.h"
+#include "base/number.h"
 #include "base/text.h"
 
 static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
@@ -62,24 +63,16 @@ static void comm_drop(void *value) {
             (void)mpi->comm_free(entry->derived[i].handle);
 }
 
-/* FNV-1a */
-static uint64_t key_add(uint64_t key, const void *data, size_t bytes) {
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++) key = (key ^ at[i]) * UINT64_C(0x100000001b3);
-    return key;
-}
-
 /* Called when the communicator is registered, and again when its members are known. */
 static void key_make(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
-    uint64_t kind = key_add(UINT64_C(0xcbf29ce484222325), entry->name, strlen(entry->name));
+    uint64_t kind = number_mix(number_of_bytes(entry->name, strlen(entry->name)), (uint64_t)entry->size);
     int64_t before = 0;
-    kind = key_add(kind, &entry->size, sizeof entry->size);
-    if (members) kind = key_add(kind, members, (size_t)entry->size * sizeof *members);
+    if (members) kind = number_mix(kind, number_of_bytes(members, (size_t)entry->size * sizeof *members));
     atomic_store(&entry->kind, kind);
     for (int64_t i = 0; i < entry->number; i++)
         before += atomic_load(&((comm_entry *)list_find(&comms, i))->kind) == kind;
-    atomic_store(&entry->key, (int64_t)key_add(kind, &before, sizeof before));
+    atomic_store(&entry->key, (int64_t)number_mix(kind, (uint64_t)before));
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {

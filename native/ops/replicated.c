@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "call/site.h"
-#include "check/wanted.h"
 #include "device/pool.h"
 #include "mpi/job.h"
 #include "mpi/reduction.h"
@@ -44,11 +44,11 @@ static uint64_t number_of(const char *data, int64_t bytes) {
     int64_t at = 0;
     for (; at + (int64_t)sizeof words <= bytes; at += (int64_t)sizeof words) {
         memcpy(words, data + at, sizeof words);
-        for (int i = 0; i < 4; i++) lanes[i] = wanted_mix(lanes[i], words[i]);
+        for (int i = 0; i < 4; i++) lanes[i] = number_mix(lanes[i], words[i]);
     }
-    uint64_t n = wanted_number(data + at, (size_t)(bytes - at));
-    for (int i = 0; i < 4; i++) n = wanted_mix(n, lanes[i]);
-    return wanted_mix(n, (uint64_t)bytes);
+    uint64_t n = number_of_bytes(data + at, (size_t)(bytes - at));
+    for (int i = 0; i < 4; i++) n = number_mix(n, lanes[i]);
+    return number_mix(n, (uint64_t)bytes);
 }
 
 /* Arrays */
@@ -109,14 +109,14 @@ static int leaf_next(const frame *c, int64_t *i, int64_t k, array *a, leaf *one)
     int code = array_bring(c, i, a);
     if (code != 0 || !a->buffer) return code;
     one->name = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].items[k];
-    one->kind = wanted_mix((uint64_t)a->buffer->dtype,
-                           wanted_number(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
+    one->kind = number_mix((uint64_t)a->buffer->dtype,
+                           number_of_bytes(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
     one->data = number_of(a->data, a->bytes);
     return 0;
 }
 
 static uint64_t leaf_number(const leaf *one) {
-    return wanted_mix(wanted_mix(one->name, one->kind), one->data);
+    return number_mix(number_mix(one->name, one->kind), one->data);
 }
 
 /* Words */
@@ -333,7 +333,7 @@ int assert_replicated(const frame *c) {
         array a;
         leaf one;
         code = leaf_next(c, &i, k, &a, &one);
-        number = wanted_mix(number, leaf_number(&one));
+        number = number_mix(number, leaf_number(&one));
         array_release(c, &a);
     }
     if (code == 0) code = compare_number(c, number, &is_same);

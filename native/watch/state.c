@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "call/site.h"
 #include "mpi/reduction.h"
@@ -13,9 +14,7 @@ enum { TEXT_BYTES = 640, MOST_COMMS = 1024, MOST_PEERS = 64, PEER_WORDS = 3, COM
 /* The last calls */
 
 int64_t state_op(const char *name) {
-    uint64_t number = 0;
-    for (; *name; name++) number = number * 31 + (unsigned char)*name;
-    return (int64_t)number;
+    return (int64_t)number_of_bytes(name, strlen(name));
 }
 
 static const char *number_name(int32_t number, int32_t any, char text[16]) {
