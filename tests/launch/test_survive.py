@@ -75,12 +75,13 @@ def test_example(job, tmp_path, ranks, kill, at):
 
 CHECKED = pytest.mark.parametrize("check", ["0", "1"], ids=["", "checked"])
 PREAMBLE = """
-import jax, jax.numpy as jnp, mpixla, os, signal, sys
+import jax, jax.numpy as jnp, mpixla, os, signal, sys, time
 from mpi4py import MPI
 comm = MPI.COMM_WORLD.Dup()
 rank, size = comm.rank, comm.size
 FAILURES = (jax.errors.JaxRuntimeError, ValueError)
 def die():
+    time.sleep(0.5)     # the others have left what they were in
     os.kill(os.getpid(), signal.SIGKILL)
 def left(comm):
     comm.Revoke()
@@ -105,6 +106,7 @@ calls = [lambda: jitted(x), lambda: sealed(x), lambda: total(x, comm),
 line = comm.Create_cart([size], [True])
 for call in calls:
     jax.block_until_ready(call())
+MPI.COMM_WORLD.Barrier()    # a rank that is done would revoke what another still waits in
 if rank == 1:
     die()
 comm.Revoke()
