@@ -42,7 +42,7 @@ C_BUILD := build/c-$(MPI)
 PYTEST := -m pytest $(if $(CI),--color=no)
 LAUNCH = PATH="$(CURDIR)/$(BIN):$$PATH" tools/mpirun
 
-.PHONY: help demo fake-device test test-c test-python test-long test-long-spmd test-long-jobs test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts test-install docs docs-links test-c-example wheels test-aarch64 test-aarch64-python
+.PHONY: help demo fake-device test test-c test-python test-long test-long-spmd test-long-jobs test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-large test-gpu-programs test-gpu-headers test-clients test-ecosystem test-dist test-matrix soak bench bench-scaling check-gpu bench-gpu check format wheel sdist prerequisites clean test-threads fuzz valgrind test-faults test-hosts test-install docs docs-links test-c-example wheels test-aarch64 test-aarch64-python test-without-hooks test-next-jax
 .DELETE_ON_ERROR:
 
 help:
@@ -61,6 +61,8 @@ help:
 	@echo 'make test-install                      type what the pages say on installing, into homes without anything'
 	@echo 'make test-gpu-programs                 compile programs for a GPU, without one, and look at what XLA made of them'
 	@echo 'make test-gpu-headers                  compare what is assumed of CUDA and NCCL with their headers'
+	@echo 'make test-without-hooks [MPI=mpich|openmpi] run tests with no function of JAX'\''s replaced'
+	@echo 'make test-next-jax [MPI=mpich|openmpi] and with JAX'\''s next implementations, as far as this JAX has them'
 	@echo 'make test-c-example [MPI=mpich|openmpi] compile examples/c, a program without Python, and run it'
 	@echo 'make test-clients                      run programs from PyPI that were written for mpi4jax'
 	@echo 'make test-ecosystem [MPI=mpich|openmpi] run programs with equinox, flax, optax, diffrax and others from PyPI'
@@ -248,6 +250,16 @@ test-python: $(VENV)/installed
 	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test,--sample $(SAMPLE)) tests/spmd || exit 1; \
 	done
 	$(PYTEST_LAUNCH) --sample $(SAMPLE)
+
+# No function of JAX's is replaced (src/mpixla/hooks); and JAX's next implementations, as far as this JAX has them.
+HOOK_TESTS ?= tests/spmd --sample 3
+
+test-without-hooks: $(VENV)/installed
+	MPIXLA_HOOKS_OFF=all $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(HOOK_TESTS)
+
+test-next-jax: $(VENV)/installed
+	JAX_REMAT3=1 JAX_CUSTOM_VJP3=1 JAX_CUSTOM_JVP3=1 JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=1 \
+	    $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(HOOK_TESTS)
 
 # A front end in C (docs/c.md), compiled with this MPI's mpicc.
 test-c-example: $(VENV)/installed

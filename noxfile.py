@@ -91,7 +91,7 @@ def spmd(session: nox.Session, jax: str, mpi: str) -> None:
         output = pytest(session, session.posargs or ["tests/spmd"], environment)
         if not session.posargs:
             # What comes from inside JAX is tested under each version. These tests start processes of their own.
-            session.run("python", "-m", "pytest", "-q", "tests/launch/test_private_jax.py", env=environment)
+            session.run("python", "-m", "pytest", "-q", "tests/launch/test_hooks.py", env=environment)
         row["tests"] = passed(output)
 
 

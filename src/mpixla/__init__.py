@@ -13,12 +13,11 @@ from .runtime import spawned as _spawned  # noqa: F401
 from .runtime import trampoline as _trampoline  # noqa: F401
 
 # isort: split
-from .core import jit as _jit
+from . import hooks as _hooks
+from .core import keep as _keep
 from .core import loops as _loops
-from .core import reveal as _reveal
 from .core.export import export_checks
 from .core.jit import jit
-from .ops import decisions as _decisions
 from .ops.collective import (
     allgather,
     allreduce,
@@ -138,15 +137,15 @@ _timeout.install()
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
 _checks.install()
-_decisions.install()
 _gpu.install()
 _progress.install()
 _trace.install()
-_turns.install()
 _exit.install()
-_jit.install()
+_keep.install()
 _loops.install()
-_reveal.install()
+_hooks.install()
+if _turns.install():
+    _hooks.require("turns", "MPIXLA_COMPILE_ONCE").install(_turns.take)
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 import mpixla
 from ecosystem.ring import CELLS
-from mpixla.runtime.private_jax import _dispatch
+from jax._src import dispatch as _dispatch
 
 # Small pictures, and a number for each.
 PICTURES = np.random.default_rng(2).normal(size=(CELLS, 8, 8))

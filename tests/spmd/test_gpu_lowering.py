@@ -16,7 +16,7 @@ import reference
 from mpixla.compat import _jpi, _mpi4jax
 from mpixla.compat._tokens import new_token, thread
 from mpixla.core import eager, jit
-from mpixla.runtime.private_jax import ordered
+from mpixla.core.effect import ordered
 from reference import ROWS, operands
 
 PLATFORMS = ("cuda", "rocm")

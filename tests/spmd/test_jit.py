@@ -11,7 +11,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.runtime.private_jax import _dispatch
+from jax._src import dispatch as _dispatch
 from reference import ROWS, bits, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 
+from .. import hooks
 from ..launch.places import started_by
 from ..ops.collective import barrier
 from ..runtime import gpu, hosts, native, versions
@@ -60,6 +61,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
         "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {versions.NEWEST_TESTED})",
+        "hooks in JAX": ", ".join(sorted(hooks.installed)) or "none",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),
         "Python": f"{platform.python_version()} in {sys.prefix}",

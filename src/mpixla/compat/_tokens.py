@@ -18,20 +18,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.extend.core import Token, jaxprs_in_params
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import dce_rules
+from jax.lax import while_p
 
+from ..core.effect import ordered, token_aval
+from ..core.spmd import Primitive
 from ..runtime.native import ORDER_TARGET
-from ..runtime.private_jax import (
-    Primitive,
-    ShapedArray,
-    dce_rules,
-    mlir,
-    ordered,
-    token_aval,
-    trace_state_clean,
-    while_p,
-)
+from ..runtime.required import trace_state_clean
 from ..runtime.words import kind_of
 
 _Params = tuple[tuple[str, Any], ...]
@@ -61,7 +57,7 @@ def check_token(token: Any, name: str) -> None:
 
 
 def _is_jax_token(token: Any) -> bool:
-    return isinstance(token, Token) or getattr(token, "aval", None) is token_aval
+    return isinstance(token, Token) or getattr(token, "aval", None) is token_aval()
 
 
 _always_by_effect = False
@@ -142,8 +138,8 @@ def _has_jaxprs(eqn: Any) -> bool:
 def _order(ctx: Any, array: Any, aval: Any, token: Any, *, to_token: bool, to_array: bool) -> list[Any]:
     """Passes on an array and a token of XLA's, each where it is given and asked for."""
     inner = ctx.replace(
-        avals_in=[aval] if token is None else [aval, token_aval],
-        avals_out=[*([aval] if to_array else []), *([token_aval] if to_token else [])],
+        avals_in=[aval] if token is None else [aval, token_aval()],
+        avals_out=[*([aval] if to_array else []), *([token_aval()] if to_token else [])],
     )
     aliases = {0: 0} if to_array else None
     rule = jax.ffi.ffi_lowering(ORDER_TARGET, has_side_effect=True, operand_output_aliases=aliases)

@@ -11,11 +11,15 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import mlir
 
 from ..runtime import sites
 from ..runtime.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
-from ..runtime.private_jax import Primitive, ShapedArray, looks_for_nan, mlir, ordered
+from . import nan
+from .effect import ordered
 from .repeat import Program, recorder
+from .spmd import Primitive
 
 Params = tuple[tuple[str, Any], ...]
 
@@ -125,7 +129,13 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
         status.fill(np.asarray(content).tobytes())
         return results
-    if looks_for_nan():
+    if nan.refuses_calls():
+        if not nan.knows_search:
+            raise FloatingPointError(
+                f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
+                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which (its hook nan "
+                "is off). Call it inside jax.jit, or turn the search off."
+            )
         raise FloatingPointError(
             "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "
             f"again on this rank alone, operation by operation, to find it. {primitive.name} is not made again: the "

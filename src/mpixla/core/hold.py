@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental import jet
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
 
 from ..runtime import native
-from ..runtime.private_jax import Primitive, mlir, vary, varying_axes
 from .primitive import row_major
+from .spmd import Primitive, vary, varying_axes
 
 _after = Primitive("after_start")  # of an array and ids: the array, which is there after the ids
 _before = Primitive("before_wait")  # of `ids` ids and arrays: all of them, where the ids are there after the arrays

@@ -11,17 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
+from jax.core import ShapedArray
+from jax.interpreters import mlir
 
-from ..runtime.private_jax import (
-    Primitive,
-    ShapedArray,
-    hide_own_frames,
-    mlir,
-    ordered,
-    seal_programs,
-    trace_state_clean,
-)
+from ..runtime.required import trace_state_clean
+from ..runtime.signatures import hide_own_frames
 from .eager import DONE, done
+from .effect import ordered
+from .spmd import Primitive
 
 
 def _as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
@@ -88,6 +85,9 @@ class _Silent:
         return cls(*children)
 
 
+seals_itself = False  # where JAX does not (hooks/sealing.py)
+
+
 def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Calls ``fun`` within a jit, with something to wait for if it has no result. What is no tracer is static."""
     leaves, structure = jax.tree.flatten((args, kwargs))
@@ -103,10 +103,13 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     operands = [leaves[i] for i in places]
     jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
     tree = jax.tree.structure(shapes)
-    if ordered not in jaxpr.effects or _has_result(jaxpr):
+    has_result = _has_result(jaxpr)
+    if ordered not in jaxpr.effects or (has_result and not seals_itself):
         return jax.tree.unflatten(tree, _as_fun(jaxpr)(*operands))
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = _program.bind(*operands, jaxpr=jaxpr)
+    if has_result:
+        return jax.tree.unflatten(tree, results)
     results = [given.get(id(v), y) for v, y in zip(jaxpr.jaxpr.outvars, results, strict=True)]
     return _Silent(jax.tree.unflatten(tree, results), done)
 
@@ -117,18 +120,13 @@ def _has_result(jaxpr: Any) -> bool:
     return any(id(v) in made for v in jaxpr.jaxpr.outvars)
 
 
-def _sealed(jaxpr: Any) -> Any:
+def seal(jaxpr: Any) -> Any:
     """A program as one equation without the effect; itself, if it has no result."""
     if not _has_result(jaxpr):
         return jaxpr
     sealed = jax.make_jaxpr(lambda *operands: _program.bind(*operands, jaxpr=jaxpr)[:-1])(*jaxpr.in_avals)
     named = sealed.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info)
     return named if sealed.jaxpr is sealed else sealed.replace(jaxpr=named)
-
-
-def install() -> None:
-    """Has JAX seal programs."""
-    seal_programs(_sealed)
 
 
 @overload

@@ -2,49 +2,67 @@
 
 JAX lowers a loop in another way where its condition has an ordered effect, and leaves out there what it does in all
 others: to choose, example by example of a batch, between the new values and the old ones. It never needs that itself,
-since it refuses its own ordered effects in a batch.
+since it refuses its own ordered effects in a batch. So such a loop gets the batch as one whose condition only looks at
+what was decided before.
 """
 
-import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.interpreters import batching
 from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
+from jax.lax import while_p
 
-from ..runtime.private_jax import lower_while, mlir, ordered, while_p
+from .effect import ordered
+
+_batch = batching.fancy_primitive_batchers[while_p]
+_in_checkpoint = partial_eval_jaxpr_custom_rules[while_p]
 
 
-def _evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
+def evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
+    """The results of a closed jaxpr."""
     return jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *operands)
 
 
-def _loop(*operands: Any, cond_jaxpr: Any, cond_nconsts: int, body_jaxpr: Any, body_nconsts: int) -> list[Any]:
-    """A loop whose condition gives a batch, with the condition asked before the first turn and at the end of each."""
-    split = cond_nconsts + body_nconsts
-    of_condition, of_body, first = operands[:cond_nconsts], operands[cond_nconsts:split], operands[split:]
+def decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """The loop of these parameters, as a function of its operands, which asks ``condition`` at the end of each turn.
 
-    def decided(state: list[Any]) -> tuple[Any, list[Any]]:
-        return _evaluate(cond_jaxpr, *of_condition, *state)[0], state
+    What the condition gives may be a batch: it has the first axes of all that the loop carries.
+    """
+    split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
-    def turn(decided_before: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
-        goes_on, old = decided_before
+    def loop(*operands: Any) -> list[Any]:
+        of_condition, of_body, first = operands[: split[0]], operands[slice(*split)], operands[split[1] :]
 
-        def chosen(x: Any, y: Any) -> Any:
-            return jax.lax.select(jax.lax.broadcast_in_dim(goes_on, x.shape, range(goes_on.ndim)), x, y)
+        def turn(state: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+            goes_on, old = state
 
-        return decided(list(map(chosen, _evaluate(body_jaxpr, *of_body, *old), old)))
+            def chosen(x: Any, y: Any) -> Any:
+                return jax.lax.select(jax.lax.broadcast_in_dim(goes_on, x.shape, range(goes_on.ndim)), x, y)
 
-    return jax.lax.while_loop(lambda decided_before: decided_before[0].any(), turn, decided(list(first)))[1]
+            new = list(map(chosen, evaluate(params["body_jaxpr"], *of_body, *old), old))
+            return condition(*of_condition, *new), new
+
+        state = condition(*of_condition, *first), list(first)
+        return jax.lax.while_loop(lambda state: state[0].any(), turn, state)[1]
+
+    return loop
 
 
-def _lower(ctx: Any, *operands: Any, **params: Any) -> Any:
+def _batch_communicating(axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
     condition = params["cond_jaxpr"]
-    if ordered in condition.effects and condition.out_avals[0].shape:
-        return mlir.lower_fun(functools.partial(_loop, **params), multiple_results=True)(ctx, *operands)
-    return lower_while(ctx, *operands, **params)
-
-
-_in_checkpoint = partial_eval_jaxpr_custom_rules[while_p]
+    if ordered not in condition.effects:
+        return _batch(axis, operands, dims, **params)
+    batched = jax.vmap(
+        decided_before(params, lambda *xs: evaluate(condition, *xs)[0]),
+        tuple(dims),
+        axis_size=axis.size,
+        axis_name=axis.name,
+        spmd_axis_name=axis.spmd_name,
+    )
+    results = batched(*operands)
+    return results, [0] * len(results)
 
 
 def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
@@ -58,6 +76,6 @@ def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any
 
 
 def install() -> None:
-    """Has JAX lower loops, and keep what they give in checkpoints, by these rules."""
-    mlir.register_lowering(while_p, _lower)
+    """Registers the rules."""
+    batching.fancy_primitive_batchers[while_p] = _batch_communicating
     partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import batching
+from jax.core import ShapedArray
+from jax.interpreters import batching, mlir
 
 from ..runtime import native
-from ..runtime.private_jax import Primitive, ShapedArray, mlir
 from .rules import define_linear, with_batch_at
+from .spmd import Primitive
 
 Shapes = tuple[tuple[int, ...], ...]
 

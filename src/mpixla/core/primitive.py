@@ -11,22 +11,17 @@ from typing import Any, Final, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import mlir
 
 from ..runtime import gpu, native, sites
 from ..runtime.comm import Comm, Shift
-from ..runtime.private_jax import (
-    Primitive,
-    ShapedArray,
-    keep_sharded_tokens_out_of_cache,
-    manual_axes,
-    mlir,
-    ordered,
-    token_aval,
-    tracked_axes,
-)
 from ..runtime.words import kind_of
 from .eager import call_eagerly
+from .effect import HiddenCommunicationError, ordered, token_aval
+from .keep import keep
 from .rank import lowering, own_rank
+from .spmd import Primitive, manual_axes, tracked_axes
 from .values import has_values
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
@@ -101,6 +96,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
     primitive.def_effectful_abstract_eval(abstract)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(call_eagerly, primitive))
+    keep(primitive)
     return primitive
 
 
@@ -199,8 +195,8 @@ def _call_handler(
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
     gpu.settle()
     inner = ctx.replace(
-        avals_in=[*(ctx.avals_in[i] for i in passed), token_aval],
-        avals_out=[*(ctx.avals_out if gives else []), token_aval],
+        avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
+        avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
     given = {**params, native.SITE: sites.of_lowering(ctx)}
     scalars: dict[str, Any] = {}
@@ -222,7 +218,14 @@ def _call_handler(
         skip_ffi_layout_processing=in_place,
     )
     buffers = [(row_major(ctx, ctx.avals_in[i], operands[i]) if in_place else operands[i]) for i in passed]
-    *results, token = rule(inner, *buffers, ctx.tokens_in.get(ordered), **scalars)
+    try:
+        token_in = ctx.tokens_in.get(ordered)
+    except KeyError as e:
+        raise HiddenCommunicationError(
+            f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
+            "place for the operation in program order. Call it outside."
+        ) from e
+    *results, token = rule(inner, *buffers, token_in, **scalars)
     if in_place:
         results = [row_major(ctx, aval, result) for aval, result in zip(ctx.avals_out, results, strict=True)]
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
@@ -266,7 +269,23 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
             f"{row.name} was used in a program that is sharded over {devices} processes, outside of jax.shard_map, "
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
         )
-    keep_sharded_tokens_out_of_cache()
+    before_sharded()
+
+
+def refuse_cache() -> None:
+    """Refuses a sharded program that communicates where JAX keeps compiled programs.
+
+    Raises:
+        NotImplementedError: jaxlib crashes when it writes one.
+    """
+    if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        raise NotImplementedError(
+            "a sharded program that communicates cannot be kept in JAX's compilation cache, and the part of mpixla "
+            "that leaves it out (the hook cache) is off. Unset JAX_COMPILATION_CACHE_DIR."
+        )
+
+
+before_sharded: Callable[[], None] = refuse_cache  # or what hooks/cache.py does
 
 
 def _device_count(module: Any) -> int:

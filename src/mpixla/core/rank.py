@@ -9,10 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import mlir
 
 from ..runtime import native
 from ..runtime.comm import Comm, Shift
-from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, mlir
+from .spmd import Primitive, manual_axes
 
 _rank = Primitive("mpi_rank")
 _rank.def_abstract_eval(lambda *, comm, shift: ShapedArray((), np.dtype(np.int32)))

@@ -15,8 +15,9 @@ import jax
 from ..runtime import native, sites
 from ..runtime.comm import Comm, Reduction, Shift, when_freed
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import looks_for_nan, trace_state_clean
+from ..runtime.required import trace_state_clean
 from ..runtime.signatures import explain
+from .nan import refuses_calls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,7 +67,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
         when_freed(forget_freed)
 
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-            if len(args) < arguments or not trace_state_clean() or looks_for_nan():
+            if len(args) < arguments or not trace_state_clean() or refuses_calls():
                 return None
             key: list[Any] = [sites.of_caller()] if sites.of_eager_calls else []
             for x in args[:arguments]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from ..runtime.private_jax import ordered, rewrite_where_hidden
+from .effect import ordered
 from .rewrite import Rewriting
 
 _OURS = __name__.partition(".")[0]
@@ -58,7 +58,12 @@ def _is_of_others(primitive: Any) -> bool:
     return getattr(impl, "__module__", "").partition(".")[0] not in ("jax", "jaxlib", _OURS)
 
 
-def _reveal(jaxpr: Any, name: str) -> Any:
+def reveal(jaxpr: Any, name: str) -> Any:
+    """A program with all communication visible, from its jaxpr and its name.
+
+    Raises:
+        NotImplementedError: if nothing is found that hides any.
+    """
     program = _Program()
     result = program.reveal(jaxpr)
     if result is jaxpr:
@@ -71,8 +76,3 @@ def _reveal(jaxpr: Any, name: str) -> Any:
             "operation outside."
         )
     return result
-
-
-def install() -> None:
-    """Has JAX lower programs with hidden communication."""
-    rewrite_where_hidden(_reveal)

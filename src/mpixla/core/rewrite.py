@@ -5,19 +5,26 @@ from typing import Any
 
 import jax
 
-from ..runtime.private_jax import ordered
+from .effect import ordered
 
 
-def jaxprs_in(eqn: Any) -> list[Any]:
+def _is_jaxpr(x: Any) -> bool:
+    # JAX has no name for their classes that it does not take a while to import.
+    return hasattr(x, "eqns") and hasattr(x, "outvars")
+
+
+def jaxprs_in(params: dict[str, Any]) -> list[Any]:
     """The jaxprs in an equation's parameters."""
-    is_jaxpr = _is_jaxpr()
-    return [x for x in jax.tree.leaves(eqn.params, is_leaf=is_jaxpr) if is_jaxpr(x)]
+    return [x for x in jax.tree.leaves(params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
 
 
-def _is_jaxpr() -> Callable[[Any], bool]:
-    from jax.extend.core import ClosedJaxpr, Jaxpr  # takes a while to import
-
-    return lambda x: isinstance(x, (Jaxpr, ClosedJaxpr))
+def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str, Any]:
+    """An equation's parameters with ``change`` of each jaxpr; the same object if none has changed."""
+    before, structure = jax.tree.flatten(params, is_leaf=_is_jaxpr)
+    after = [change(x) if _is_jaxpr(x) else x for x in before]
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return params
+    return dict(jax.tree.unflatten(structure, after))
 
 
 class Rewriting:
@@ -45,13 +52,10 @@ class Rewriting:
 
     def inside(self, eqn: Any) -> Any:
         """The equation with the jaxprs in its parameters rewritten; the same object if none has changed."""
-        is_jaxpr = _is_jaxpr()
-        before, structure = jax.tree.flatten(eqn.params, is_leaf=is_jaxpr)
-        after = [self.of(x) if is_jaxpr(x) else x for x in before]
-        changed = [(old, new) for old, new in zip(before, after, strict=True) if new is not old]
-        if not changed:
+        params = map_jaxprs(self.of, eqn.params)
+        if params is eqn.params:
             return eqn
         # A sealed program (jit.py) has the effect inside and not outside, and stays so.
-        shows = any(ordered not in old.effects for old, new in changed)
-        effects = {*eqn.effects, ordered} if shows else eqn.effects
-        return eqn.replace(params=jax.tree.unflatten(structure, after), effects=effects)
+        pairs = zip(jaxprs_in(eqn.params), jaxprs_in(params), strict=True)
+        shows = any(new is not old and ordered not in old.effects for old, new in pairs)
+        return eqn.replace(params=params, effects={*eqn.effects, ordered} if shows else eqn.effects)

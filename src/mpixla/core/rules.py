@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental.jet import jet_rules
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
 
-from ..runtime.private_jax import Primitive, mlir, vary, varying_axes
+from .spmd import Primitive, vary, varying_axes
 from .values import has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.

@@ -9,7 +9,7 @@ import jax
 
 from ..runtime import trampoline
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import jax_has_started
+from ..runtime.required import jax_has_started
 from . import _cliques
 from ._coordinator import find_coordinator
 

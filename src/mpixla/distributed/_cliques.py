@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from .. import hooks
 from ..runtime import native, settings
 from ..runtime.comm import comm_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import before_first_execution
 from . import _leave
 from ._collectives import Collective, collectives_of
 
@@ -42,7 +42,7 @@ def install() -> None:
     """Has each program of this process looked at. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
-    before_first_execution(_prepare)
+    hooks.require("first_run", "mpixla.distributed").install(_prepare)
     native.lib.mpixla_calls_apart()
     _leave.watch(_channel, _opened)
 

@@ -15,10 +15,10 @@ from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, 
 from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
+from ..core.spmd import Primitive
 from ..core.tree import Tree, joins, moves
 from ..runtime.comm import Comm, Reduction, comm_of, reduction_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import Primitive
 from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
 from .shapes import (
     batch_behind_stack,

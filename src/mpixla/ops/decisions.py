@@ -10,21 +10,22 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.lax import while_p
 
+from ..core.effect import ordered
+from ..core.loops import decided_before
 from ..core.rewrite import Rewriting, jaxprs_in
-from ..runtime import settings
 from ..runtime.comm import Comm
-from ..runtime.private_jax import in_place_of, ordered, rewrite_programs, while_p
+from ..runtime.required import user_context
 from .replicated import assert_same
 
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")
 ASKS = "(a norm or an inner product of this rank's part? docs/solvers.md)"
 
 
-def install() -> None:
-    """Has the loops of all programs checked, where ``MPIXLA_CHECK`` asks for it."""
-    if settings.is_on(settings.CHECK):
-        rewrite_programs(lambda jaxpr: Rewriting(_checked).of(jaxpr))
+def check(jaxpr: Any) -> Any:
+    """A program with its loops checked."""
+    return Rewriting(_checked).of(jaxpr)
 
 
 def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
@@ -36,7 +37,7 @@ def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
             if params.get("dest") is None and params.get("source") is None:
                 yield params["comm"]
         else:
-            for inner in jaxprs_in(eqn):
+            for inner in jaxprs_in(eqn.params):
                 yield from _collective_comms(inner)
 
 
@@ -57,9 +58,19 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
             assert_same(checks, comm)
         return goes_on
 
-    with in_place_of(eqn), eqn.ctx.manager:
+    # As if the check came from the user's line that the loop came from.
+    with user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack), eqn.ctx.manager:
+        if cond.out_avals[0].shape:  # a batch of loops (core/loops.py)
+            loop = jax.make_jaxpr(decided_before(eqn.params, condition))(*(atom.aval for atom in eqn.invars))
+            return eqn.replace(primitive=_call(), params={"call_jaxpr": loop}, effects={*eqn.effects, ordered})
         checked = jax.make_jaxpr(condition)(*cond.in_avals)
     return eqn.replace(params={**eqn.params, "cond_jaxpr": checked}, effects={*eqn.effects, ordered})
+
+
+def _call() -> Any:
+    from jax.extend.core.primitives import closed_call_p  # takes a while to import
+
+    return closed_call_p
 
 
 def _evaluate(cond: Any, args: Any) -> tuple[Any, list[Any]]:

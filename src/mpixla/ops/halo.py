@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 from mpi4py import MPI
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
+from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
 from ..runtime.comm import Comm, comm_of, forget_when_freed
-from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_integer
 
 # For each array, which of its axes each Cartesian dimension is.

@@ -12,14 +12,15 @@ from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 
 from ..core.primitive import as_array, compose, make
 from ..core.rules import define_batching, define_linear
+from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
 from ..runtime.comm import Comm, comm_of, forget_when_freed
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import as_capacity, as_counts, as_integer, refuse_traced_counts
 from .vector import check_no_template, with_rows, zeros_behind
 

@@ -6,6 +6,7 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
@@ -23,7 +24,6 @@ from ..core.values import joined, split
 from ..runtime import native
 from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import ShapedArray
 from .arguments import Rank, Tag, as_dest, as_recvtag, as_source, as_tag
 from .shapes import batch_behind, like, nothing
 

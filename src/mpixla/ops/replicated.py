@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_batching, define_jvp
@@ -14,7 +15,6 @@ from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..runtime import native
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import ShapedArray
 from .shapes import batch_in_front
 
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 from jax.typing import ArrayLike
 
@@ -18,12 +19,12 @@ from ..core import hold
 from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make
 from ..core.rank import by_root
 from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_batch_at
+from ..core.spmd import Primitive, manual_axes, vary, varying_axes
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
 from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, comm_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import Primitive, ShapedArray, manual_axes, vary, varying_axes
 from ..runtime.words import kind_of
 from .arguments import (
     Rank,

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from jax.core import ShapedArray
+
 from ..runtime.comm import Comm
-from ..runtime.private_jax import ShapedArray
 
 
 def like(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:

@@ -11,15 +11,16 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import ShapedArray
 
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
 from ..core.rank import own_rank
 from ..core.rules import define_batching, define_linear
+from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
 from ..runtime.comm import Comm, comm_of
 from ..runtime.mpi import MPI
-from ..runtime.private_jax import Primitive, ShapedArray
 from .arguments import (
     as_capacity,
     as_convention,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from . import abort, alike, leftover, native, timeout, trace
 from .abort import exit_at_once
 from .mpi import MPI
-from .private_jax import forget_tokens, jax_has_started, when_failed
+from .required import jax_has_started
 
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
@@ -38,7 +38,6 @@ def install() -> None:
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
     atexit.register(_end)
     os.register_at_fork(after_in_child=_begin_fork)
-    when_failed(_hear)
     # Threads that call JAX have a state of Python's; those of XLA have none.
     thread_of_python = ctypes.cast(ctypes.pythonapi.PyGILState_GetThisThreadState, ctypes.c_void_p)
     native.lib.mpixla_failures_raised_on(thread_of_python)
@@ -182,9 +181,18 @@ def _abort_job_or_exit(status: int, /) -> NoReturn:
     exit_at_once(status)
 
 
-def _hear(text: str) -> None:
+def hear(text: str) -> None:
+    """Notes that a failure with this text became an exception."""
     if not _is_ending:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
+
+
+def _nothing() -> None:
+    pass
+
+
+# Has JAX forget the programs that failed (hooks/tokens.py).
+forget_failures: Callable[[], None] = _nothing
 
 
 def _wait() -> None:
@@ -195,7 +203,7 @@ def _wait() -> None:
         jax.block_until_ready(jax.jit(jnp.negative)(jnp.zeros(())))
         jax.effects_barrier()
     except Exception:
-        forget_tokens()
+        forget_failures()
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)

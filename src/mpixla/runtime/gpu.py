@@ -12,7 +12,7 @@ import numpy as np
 from . import native
 from .comm import comm_of, get_default_comm
 from .mpi import MPI
-from .private_jax import jax_has_started
+from .required import jax_has_started
 
 # What the C library takes a driver from instead of the system's.
 _DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")

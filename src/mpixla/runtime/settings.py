@@ -13,9 +13,14 @@ def is_on(variable: str) -> bool:
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
 COMPILE_ONCE, PROGRESS = "MPIXLA_COMPILE_ONCE", "MPIXLA_PROGRESS"
+HOOKS_OFF = "MPIXLA_HOOKS_OFF"
 
 # Whether something is on that reports calls of several ranks to people.
 reports = any(map(is_on, (CHECK, TIMEOUT, TRACE)))
+
+
+# The functions of JAX's that are not to be replaced (mpixla.hooks), or "all".
+hooks_off = {name.strip() for name in os.environ.get(HOOKS_OFF, "").lower().split(",")} - {""}
 
 
 def time_limit() -> float | None:

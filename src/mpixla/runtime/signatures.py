@@ -7,9 +7,13 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from .private_jax import hide_own_frames
+import jax
+
+from .required import trace_state_clean
 
 _NAMES = (
     (r"(jax\.)?jaxlib\.[\w.]*\bArray\b", "jax.Array"),
@@ -55,6 +59,27 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
         default = _Named(default)
         default.name = _CONSTANTS[parameter.name]
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
+
+
+_OWN = str(Path(__file__).parents[1])
+
+
+def hide_own_frames(e: Exception) -> None:
+    """Has the traceback of an eager call end at the user's line, unless ``jax_traceback_filtering`` is off.
+
+    JAX does it for what it traces (hooks/frames.py).
+    """
+    if not trace_state_clean() or jax.config.jax_traceback_filtering == "off":  # type: ignore[attr-defined]
+        return
+    frames, trace = [], e.__traceback__
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
+            frames.append(trace)
+        trace = trace.tb_next
+    shown = None
+    for frame in reversed(frames):
+        shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    e.__traceback__ = shown
 
 
 def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import jax
 
 from . import native, settings
-from .private_jax import exclude_from_user_frames, frames_of, is_user_file
+from .required import is_user_filename, register_exclusion
 
 # Eager calls of one kind share a program, wherever they stand, which takes the line from the thread that calls it. XLA
 # runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls,
@@ -30,7 +30,7 @@ of_eager_calls = settings.reports
 _OF_THREAD = -1  # as include/mpixla.h has it
 _FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/check.h
 
-exclude_from_user_frames(str(Path(__file__).parents[1]) + os.sep)
+register_exclusion(str(Path(__file__).parents[1]) + os.sep)
 
 
 class _Part(threading.local):
@@ -41,7 +41,7 @@ class _Part(threading.local):
 
 
 _part = _Part()
-_is_users_file = functools.cache(is_user_file)
+_is_users_file = functools.cache(is_user_filename)
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
 
 
@@ -107,6 +107,13 @@ def _text(line: _Line, note: str) -> str:
     return f"{file}:{line.line}{where}" + (f" ({note})" if note else "")
 
 
+def _frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
+    """The functions of a traceback as JAX keeps it for a traced call, and the lines in them, the innermost first."""
+    if traceback is not None:
+        for code, instruction in zip(*traceback.raw_frames(), strict=True):
+            yield code, traceback.code_addr2line(code, instruction)
+
+
 def _line_of_caller() -> _Line | None:
     frame: Any = sys._getframe(1)
     while frame is not None and not _is_users_file(frame.f_code.co_filename):
@@ -118,7 +125,7 @@ def of_lowering(ctx: Any) -> int | str:
     """The site of the call that is lowered: a number; in a program that other processes will run, with its text."""
     if _part.is_eager:
         return _OF_THREAD
-    users = (_Line.of(code, line) for code, line in frames_of(ctx.traceback) if is_user_file(code.co_filename))
+    users = (_Line.of(code, line) for code, line in _frames_of(ctx.traceback) if is_user_filename(code.co_filename))
     # Where mpixla traces itself, for an eager call, the user's line is that which waits for the program.
     line = next(users, None) or _line_of_caller()
     if line is None:

@@ -16,7 +16,7 @@ import numpy as np
 from . import native, settings
 from .comm import channel_of_reports, get_default_comm
 from .mpi import MPI
-from .private_jax import is_user_file
+from .required import is_user_filename
 from .sites import short_name
 
 _LINES = 8  # of a thread
@@ -106,7 +106,7 @@ def _lines(frame: FrameType | None) -> Iterator[tuple[bool, str]]:
     while frame is not None:
         code = frame.f_code
         source = linecache.getline(code.co_filename, frame.f_lineno).strip()
-        is_users = is_user_file(code.co_filename) and not code.co_filename.startswith("<frozen")
+        is_users = is_user_filename(code.co_filename) and not code.co_filename.startswith("<frozen")
         yield (
             is_users,
             f"{short_name(code.co_filename)}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else ""),

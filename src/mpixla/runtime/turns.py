@@ -20,16 +20,16 @@ from pathlib import Path
 
 import jax
 
-from . import private_jax, settings
+from . import settings
 
 _LIMIT = 600.0  # seconds after which the process that compiles is taken for stopped
 _told = False
 
 
-def install() -> None:
-    """Makes JAX compile in turns, if the environment asks for it."""
+def install() -> bool:
+    """Whether the environment asks for it; then JAX is to keep all that is compiled, and to ``take`` turns."""
     if not settings.is_on(settings.COMPILE_ONCE):
-        return
+        return False
     # What is not kept, nobody can read. JAX leaves out what was compiled fast, unless it is told.
     for name, everything in (
         ("jax_persistent_cache_min_compile_time_secs", 0),
@@ -37,10 +37,10 @@ def install() -> None:
     ):
         if name.upper() not in os.environ:
             jax.config.update(name, everything)
-    private_jax.take_turns(_take)
+    return True
 
 
-def _take(key: str) -> Callable[[], None]:
+def take(key: str) -> Callable[[], None]:
     """Waits for this process's turn to look for a program in the cache. Returns what ends the turn."""
     directory = _directory()
     if not directory:

@@ -1,0 +1,94 @@
+"""Primitives inside ``jax.shard_map``.
+
+JAX tracks in the types over which axes of the mesh a value differs between devices, unless check_vma=False, and from
+that derives what reverse mode has to add up.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.core import ShapedArray
+
+from ..runtime import required
+from ..runtime.required import trace_state_clean
+
+
+def manual_axes() -> frozenset[str]:
+    """The axes of the mesh of the ``jax.shard_map`` that is being traced; none outside of one."""
+    return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def tracked_axes() -> frozenset[str]:
+    """Those over which the types say that values vary."""
+    axes = manual_axes()
+    if not axes:
+        return axes
+    # JAX says to nobody whether it keeps track. Where it does, what differs most varies: a device's own index.
+    (index,) = jax.make_jaxpr(lambda: jax.lax.axis_index(next(iter(axes))))().out_avals
+    return axes if varying_axes(index) else frozenset()
+
+
+def varying_axes(aval: Any) -> frozenset[str]:
+    """The axes over which a value of this type varies."""
+    mat = getattr(aval, "mat", None)
+    return mat.varying if mat is not None else frozenset()
+
+
+def vary(x: Any, axes: frozenset[str]) -> Any:
+    """``x`` as a value that varies over these axes as well."""
+    missing = axes - varying_axes(jax.typeof(x))
+    return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
+
+
+def _with_varying(aval: Any, axes: frozenset[str]) -> Any:
+    if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
+        return aval
+    mesh, sharding = jax.sharding.get_abstract_mesh(), aval.sharding
+    if sharding.mesh.empty:
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * aval.ndim))
+    return aval.update(sharding=sharding, manual_axis_type=aval.mat.update(varying=axes))
+
+
+class Primitive(required.Primitive):
+    """JAX's primitives, of which each device inside ``jax.shard_map`` takes and gives its own values.
+
+    ``replicates(params)`` says that the results are the same on all devices, ``takes_replicated`` that operands are.
+    """
+
+    replicates: Callable[[dict[str, Any]], bool] = staticmethod(lambda params: False)
+    takes_replicated = False
+
+    def bind(self, *operands: Any, **params: Any) -> Any:
+        """Binds it to operands that vary."""
+        if not self.takes_replicated and not trace_state_clean() and (axes := tracked_axes()):
+            operands = tuple(vary(x, axes) for x in operands)
+        return super().bind(*operands, **params)
+
+    def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the results' types."""
+
+        def typed(*operands: Any, **params: Any) -> Any:
+            return self._typed(rule(*operands, **params), params)
+
+        super().def_abstract_eval(typed)
+        return rule
+
+    def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Defines the results' types, and the effects."""
+
+        def typed(*operands: Any, **params: Any) -> Any:
+            results, effects = rule(*operands, **params)
+            return self._typed(results, params), effects
+
+        super().def_effectful_abstract_eval(typed)
+        return rule
+
+    def _typed(self, results: Any, params: dict[str, Any]) -> Any:
+        """The types of the results, or of the one that there is."""
+        if not self.multiple_results:
+            return _with_varying(results, axes) if (axes := tracked_axes()) else results
+        if axes := tracked_axes():
+            axes = frozenset() if self.replicates(params) else axes
+            return [_with_varying(aval, axes) for aval in results]
+        return list(results)

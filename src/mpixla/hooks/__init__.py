@@ -1,0 +1,106 @@
+"""The functions of JAX's that are replaced, a file each.
+
+What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``NEEDS`` which functions of
+JAX's it takes, and which arguments these take first, ``install`` replaces them, and ``leave``, where there is one,
+refuses the programs that would need it. One that does not fit the installed JAX is left off. In which order they are
+installed does not matter: no two replace one function, and none calls another.
+"""
+
+import importlib
+import inspect
+import warnings
+from types import ModuleType
+
+import jax
+
+from ..runtime import settings
+from ..runtime.mpi import MPI
+from ..runtime.versions import JaxVersionWarning
+
+# Installed when mpixla is imported.
+HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")
+# Installed by the features that are nothing without them.
+ON_REQUEST = ("first_run", "turns")
+
+installed: set[str] = set()
+
+
+def _find(name: str) -> object:
+    """What a name such as "jax._src.core:Primitive.bind" stands for."""
+    module, _, path = name.partition(":")
+    found: object = importlib.import_module(module)
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(f".{name}", __name__)
+
+
+def why_not(hook: ModuleType) -> str | None:
+    """Why a hook does not fit this JAX; None if it does."""
+    for name, arguments in hook.NEEDS.items():
+        try:
+            found = _find(name)
+        except (ImportError, AttributeError):
+            return f"there is no {name}"
+        if arguments is None:
+            continue
+        taken = tuple(inspect.signature(found).parameters)  # type: ignore[arg-type]
+        if taken[: len(arguments)] != arguments:
+            return f"{name} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}"
+    return None
+
+
+def install() -> None:
+    """Installs the hooks that fit, but for those that ``MPIXLA_HOOKS_OFF`` names, and says which do not.
+
+    Raises:
+        ValueError: if the environment names hooks that there are not.
+    """
+    unknown = settings.hooks_off - {*HOOKS, *ON_REQUEST, "all"}
+    if unknown:
+        raise ValueError(
+            f"{settings.HOOKS_OFF} names {', '.join(sorted(unknown))}, and there is no such hook. It takes all, or "
+            f"some of {', '.join((*HOOKS, *ON_REQUEST))}, with commas between them."
+        )
+    lost = []
+    for name in HOOKS:
+        hook = _load(name)
+        reason = None if _is_off(name) else why_not(hook)
+        if reason is None and not _is_off(name):
+            hook.install()
+            installed.add(name)
+            continue
+        getattr(hook, "leave", lambda: None)()
+        if reason is not None:
+            lost.append(f"{name} ({reason}): {hook.LOST}")
+    if lost and MPI.COMM_WORLD.Get_rank() == 0:
+        warnings.warn(
+            f"parts of mpixla do not fit JAX {jax.__version__}, and are off. Programs are as right as before, or are "
+            f"refused. What is lost: {' '.join(lost)} Look for a newer mpixla.",
+            JaxVersionWarning,
+            stacklevel=3,
+        )
+
+
+def require(name: str, feature: str) -> ModuleType:
+    """The hook that a feature is nothing without.
+
+    Raises:
+        RuntimeError: if it does not fit this JAX, or is turned off.
+    """
+    hook = _load(name)
+    reason = f"{settings.HOOKS_OFF} turns it off" if _is_off(name) else why_not(hook)
+    if reason is not None:
+        raise RuntimeError(
+            f"{feature} needs a part of JAX that mpixla replaces ({name}), and in JAX {jax.__version__} it cannot: "
+            f"{reason}."
+        )
+    installed.add(name)
+    return hook
+
+
+def _is_off(name: str) -> bool:
+    return bool(settings.hooks_off & {"all", name})

@@ -1,0 +1,37 @@
+"""The compilation cache does without sharded programs that take tokens: jaxlib crashes when it serializes one.
+
+JAX itself has no such programs: it refuses ordered effects on several devices.
+"""
+
+import functools
+from typing import Any
+
+from ..core import primitive
+
+LOST = "Sharded programs that communicate are refused where JAX keeps compiled programs (JAX_COMPILATION_CACHE_DIR)."
+NEEDS = {"jax._src.compiler:_cache_write": ("cache_key", "compile_time_secs", "module_name", "backend", "executable")}
+
+
+def install() -> None:
+    """Has sharded programs that take tokens compiled, from now on, and not written."""
+    primitive.before_sharded = _replace
+
+
+def leave() -> None:
+    """Has them refused where there is a cache."""
+    primitive.before_sharded = primitive.refuse_cache
+
+
+@functools.cache
+def _replace() -> None:
+    from jax._src import compiler
+
+    write = compiler._cache_write
+
+    @functools.wraps(write)
+    def write_others(key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:
+        head = executable.hlo_modules()[0].to_string().partition("\n")[0]
+        if "token[]" not in head or "num_partitions=" not in head:
+            write(key, seconds, name, backend, executable, *rest)
+
+    compiler._cache_write = write_others  # type: ignore[assignment]

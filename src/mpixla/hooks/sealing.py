@@ -1,0 +1,43 @@
+"""Programs that communicate are dispatched in C++: their effect is sealed in (core/jit.py) where JAX makes a module.
+
+By then JAX has found in a program all that it wants to know; what it makes of the module's own effects is how it
+dispatches the program. Not so for export, where whoever loads the program must know of the effect.
+"""
+
+import functools
+from typing import Any
+
+from ..core import jit
+from ..core.effect import ordered
+
+LOST = "Programs that communicate take some 0.4 ms a call, not microseconds, unless mpixla.jit compiles them."
+NEEDS = {
+    "jax._src.interpreters.pxla:_cached_lowering_to_hlo": None,  # a cache, which does not say what it takes
+    "jax._src.core:jaxpr_const_args": None,
+}
+
+
+def install() -> None:
+    """Replaces the function that makes modules."""
+    from jax._src.core import jaxpr_const_args
+    from jax._src.interpreters import pxla
+
+    lower = pxla._cached_lowering_to_hlo
+
+    @functools.wraps(lower)
+    def lower_sealed(jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any) -> Any:
+        if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
+            sealed = jit.seal(jaxpr)
+            # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
+            # that is used twice it counts twice, but not within an equation.
+            if len(jaxpr_const_args(getattr(sealed, "jaxpr", sealed))) == constants:
+                jaxpr = sealed
+        return lower(jaxpr, name, backend, constants, *args, **options)
+
+    pxla._cached_lowering_to_hlo = lower_sealed  # type: ignore[assignment]
+    jit.seals_itself = False
+
+
+def leave() -> None:
+    """Has ``mpixla.jit`` seal what it compiles."""
+    jit.seals_itself = True

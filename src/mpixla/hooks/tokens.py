@@ -1,0 +1,43 @@
+"""Each dispatch of a program that shows the effect gets the same token, in place of its predecessor's.
+
+JAX would hand the token of a failed program to every later one and so fail them all. Nothing is lost: dispatches from
+one thread to one device run in program order without it (ARCHITECTURE.md, "Order"). And a token that is there need not
+be made, which takes as long as the rest of a dispatch.
+"""
+
+from typing import Any
+
+import jax
+
+from ..core.effect import CommunicationEffect
+from ..runtime import exit
+
+LOST = "After a program without a result has failed, later ones fail as well, and each call of one takes about 2 ms."
+NEEDS = {
+    "jax._src.dispatch:RuntimeTokenSet.get_token_input": ("self", "eff", "devices"),
+    "jax._src.dispatch:runtime_tokens.current_tokens": None,
+    "jax._src.dispatch:runtime_tokens.clear": (),
+}
+
+_tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
+
+
+def install() -> None:
+    """Replaces what gives a dispatch its token."""
+    from jax._src.dispatch import RuntimeTokenSet, runtime_tokens
+
+    next_token = RuntimeTokenSet.get_token_input
+
+    def same_token(self: Any, effect: Any, devices: list[Any]) -> Any:
+        if not isinstance(effect, CommunicationEffect):
+            return next_token(self, effect, devices)
+        key = tuple(devices)
+        if key not in _tokens:
+            self.current_tokens.pop(effect, None)
+            with jax.transfer_guard("allow"):
+                _tokens[key] = next_token(self, effect, devices)
+        return _tokens[key]
+
+    RuntimeTokenSet.get_token_input = same_token  # type: ignore[method-assign]
+    # JAX's exit handlers would print the failures of programs whose tokens it has.
+    exit.forget_failures = runtime_tokens.clear

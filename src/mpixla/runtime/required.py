@@ -1,0 +1,57 @@
+"""What mpixla needs of JAX beyond its documented API, in one place, with the reason for each name.
+
+The functions of JAX's that are replaced, which mpixla can do without, are in ``hooks``.
+"""
+
+import jax
+
+from .versions import NEWEST_TESTED
+
+try:
+    # Documented as parts of jax.extend, whose import takes as long as that of all of mpixla (it imports Pallas).
+    from jax._src.ad_checkpoint import remat_p
+
+    # Whether anything is being traced: each call of a sealed program and each eager operation asks.
+    from jax._src.core import Primitive, trace_state_clean
+
+    # The class of effects and the registries of their types: JAX has no public way to declare an ordered effect, and
+    # without one XLA may reorder the communication inside a program.
+    from jax._src.effects import (
+        Effect,
+        control_flow_allowed_effects,
+        custom_derivatives_allowed_effects,
+        ordered_effects,
+        partial_eval_kept_effects,
+        remat_allowed_effects,
+        shardable_ordered_effects,
+    )
+    from jax._src.pjit import jit_p
+
+    # Which frames are the user's: JAX names them in what it compiles, and mpixla in reports.
+    from jax._src.source_info_util import is_user_filename, register_exclusion, user_context
+
+    # Whether JAX has started: asking in public starts it.
+    from jax._src.xla_bridge import backends_are_initialized as jax_has_started
+except ImportError as e:
+    raise ImportError(
+        f"mpixla cannot use JAX {jax.__version__}: {e}. Install one that it was tested with, "
+        f"pip install 'jax<={NEWEST_TESTED}', or a newer mpixla, pip install --upgrade mpixla."
+    ) from e
+
+__all__ = [
+    "Effect",
+    "Primitive",
+    "control_flow_allowed_effects",
+    "custom_derivatives_allowed_effects",
+    "is_user_filename",
+    "jax_has_started",
+    "jit_p",
+    "ordered_effects",
+    "partial_eval_kept_effects",
+    "register_exclusion",
+    "remat_allowed_effects",
+    "remat_p",
+    "shardable_ordered_effects",
+    "trace_state_clean",
+    "user_context",
+]

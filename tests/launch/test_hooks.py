@@ -1,0 +1,510 @@
+"""What is taken from inside JAX: in one module and in the hooks, each with a test that it is needed and does its job."""
+
+import ast
+import importlib
+import os
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from mpixla import hooks
+from mpixla.core.effect import CommunicationEffect
+from mpixla.runtime import required, versions
+
+pytestmark = pytest.mark.any_mpi
+
+PACKAGE = Path(mpixla.__file__).parent
+X = jnp.ones(3)
+
+
+def inner_names(path: Path) -> set[str]:
+    """What a module imports from jax._src."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names if "_src" in alias.name.split(".")}
+        if isinstance(node, ast.ImportFrom) and "_src" in (node.module or "").split("."):
+            names |= {alias.name for alias in node.names}
+        if isinstance(node, ast.Attribute) and node.attr == "_src":
+            names.add("an attribute _src")
+    return names
+
+
+def test_where_names_from_inside_jax_are():
+    files = {path.relative_to(PACKAGE): inner_names(path) for path in PACKAGE.glob("**/*.py")}
+    assert len(files) > 10
+    assert {str(path) for path, names in files.items() if names and path.parts[0] != "hooks"} == {"runtime/required.py"}
+    assert files[Path("runtime/required.py")] == set(NEEDED)
+
+
+# Names without which mpixla cannot be
+
+
+def add(x):
+    return mpixla.allreduce(x, op=MPI.SUM)
+
+
+def quiet(x):
+    """It has no result, so its effect is not sealed in, and JAX hands it tokens."""
+    add(x)
+
+
+def loop(x):
+    return jax.lax.fori_loop(0, 2, lambda i, x: add(x), x)
+
+
+def lowers(fun: Callable) -> Callable:
+    return lambda: "mpixla_allreduce" in jax.jit(lambda x: fun(x)).lower(X).as_text()
+
+
+@jax.custom_vjp
+def custom(x):
+    return add(x)
+
+
+custom.defvjp(lambda x: (add(x), None), lambda _, ct: (ct,), optimize_remat=True)
+
+
+def keeps_ignored() -> bool:
+    """Reverse mode communicates what leads to no result here, in a rule of the user's."""
+    g = jax.custom_jvp(jnp.sin)
+    g.defjvp(lambda primals, tangents: (jnp.sin(*primals), (add(*tangents), *tangents)[1]))
+    return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: g(x).sum()))(X))
+
+
+def keeps_ignored_in_checkpoint() -> bool:
+    """So does that of a checkpoint within another, whose result leads to nothing here."""
+
+    @jax.checkpoint
+    def ignores(x):
+        jax.checkpoint(add)(x)
+        return jnp.sin(x)
+
+    return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: ignores(x).sum()))(X))
+
+
+def stays_in_its_loop_in_a_jit() -> bool:
+    """What does not change in a loop of a checkpoint, and is called in a jit."""
+    fun = jax.checkpoint(lambda x: jax.lax.fori_loop(0, 3, lambda _, a: (jax.jit(add)(x), a)[1], x))
+    jaxpr = str(jax.make_jaxpr(lambda x: jax.vjp(fun, x)[0])(X))
+    before, _, looped = jaxpr.partition("scan[")
+    return "allreduce[" in looped and "allreduce[" not in before
+
+
+def puts_in_place() -> bool:
+    """An equation that is traced later comes from the line of another."""
+    (eqn,) = jax.make_jaxpr(jnp.sin)(X).eqns
+    with required.user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack):
+        later = jax.make_jaxpr(jnp.cos)(X).eqns[0].source_info
+    return later.traceback is not None and str(later.traceback) == str(eqn.source_info.traceback)
+
+
+def run(code: str, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, env={**os.environ, **environment}
+    )
+
+
+TWO_DEVICES = """
+import jax, jax.numpy as jnp, mpixla, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from mpi4py import MPI
+from mpixla.runtime import required
+jax.config.update("jax_num_cpu_devices", 2)
+{take}
+x = jax.device_put(jnp.ones(4), NamedSharding(Mesh(np.array(jax.devices()), "i"), PartitionSpec("i")))
+try:
+    jax.jit(lambda x: mpixla.send(x, MPI.PROC_NULL))(x)
+except NotImplementedError as e:
+    assert "2 local devices" in str(e)
+else:
+    raise AssertionError("not refused")
+"""
+HAS_STARTED = """
+import jax, mpixla
+from mpixla.runtime.required import jax_has_started
+assert not jax_has_started()
+jax.numpy.ones(1)
+assert jax_has_started()
+"""
+
+
+def refuses_devices_in_words() -> bool:
+    """In a process of its own, since JAX must not have started; without the registration JAX has words of its own."""
+    without = TWO_DEVICES.format(take="required.shardable_ordered_effects._effect_types.clear()")
+    return run(TWO_DEVICES.format(take="")).returncode == 0 and run(without).returncode != 0
+
+
+def sees_traces() -> bool:
+    seen = []
+
+    def see(x):
+        seen.append(required.trace_state_clean())
+        return x.sum()
+
+    for transformed in (jax.jit(see), jax.grad(see), jax.vmap(see), jax.make_jaxpr(see), jax.linear_transpose(see, X)):
+        transformed(X if len(seen) < 4 else 1.0)
+    return required.trace_state_clean() and seen == [False] * 5
+
+
+def names_this_line() -> bool:
+    """The site of a traced call is a line of this file, not of mpixla or JAX."""
+    return required.is_user_filename(__file__) and not required.is_user_filename(str(PACKAGE / "ops" / "halo.py"))
+
+
+def without_effect(registry: str) -> Callable:
+    """Takes away that the effect is registered there."""
+
+    def take(monkeypatch):
+        types = getattr(required, registry)
+        assert CommunicationEffect in types._effect_types
+        monkeypatch.setattr(types, "_effect_types", types._effect_types - {CommunicationEffect})
+
+    return take
+
+
+# Each name: what works thanks to it, and how to take it away, by which that must stop working.
+NEEDED = {
+    "Effect": (lambda: str(jax.make_jaxpr(add)(X).effects) == "{MPI}", None),
+    "Primitive": (lambda: "allreduce[" in str(jax.make_jaxpr(add)(X)), None),
+    "backends_are_initialized": (lambda: run(HAS_STARTED).returncode == 0, None),
+    "control_flow_allowed_effects": (lowers(loop), without_effect("control_flow_allowed_effects")),
+    "custom_derivatives_allowed_effects": (
+        lowers(jax.grad(lambda x: custom(x).sum())),
+        without_effect("custom_derivatives_allowed_effects"),
+    ),
+    "is_user_filename": (names_this_line, None),
+    "jit_p": (stays_in_its_loop_in_a_jit, None),
+    "ordered_effects": (lowers(quiet), without_effect("ordered_effects")),
+    "partial_eval_kept_effects": (keeps_ignored, without_effect("partial_eval_kept_effects")),
+    "register_exclusion": (names_this_line, None),
+    "remat_allowed_effects": (
+        lowers(jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum()))),
+        without_effect("remat_allowed_effects"),
+    ),
+    "remat_p": (keeps_ignored_in_checkpoint, None),
+    "shardable_ordered_effects": (refuses_devices_in_words, None),
+    "trace_state_clean": (sees_traces, None),
+    "user_context": (puts_in_place, None),
+}
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_does_its_job(name, monkeypatch):
+    works, take = NEEDED[name]
+    assert works()
+    if take is not None:
+        take(monkeypatch)
+        jax.clear_caches()
+        try:
+            still = works()
+        except Exception:
+            still = False
+        finally:
+            monkeypatch.undo()
+            jax.clear_caches()
+        assert not still, f"this JAX does not need {name} any more: take it out of required.py"
+
+
+def test_a_name_that_is_missing():
+    """The import says what to install."""
+    done = run("from jax._src import effects; del effects.ordered_effects; import mpixla")
+    assert done.returncode != 0
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"ImportError: mpixla cannot use JAX {jax.__version__}: cannot import name 'ordered_effects'")
+    assert f"pip install 'jax<={versions.NEWEST_TESTED}'" in said
+
+
+# Hooks: for each a program that ends well where it is on, and not where it is off.
+
+START = """
+import jax, jax.numpy as jnp, mpixla, numpy as np, traceback
+from mpi4py import MPI
+from mpixla import hooks
+X = np.ones(3, np.float32)
+def add(x):
+    return mpixla.allreduce(x, op=MPI.SUM)
+def refused(fun, *args):
+    try:
+        fun(*args)
+    except NotImplementedError:
+        return True
+    return False
+"""
+FAILS_LATER = """
+comm = MPI.COMM_WORLD.Clone()
+@jax.jit
+def failing(x):
+    y = mpixla.allreduce(jax.lax.fori_loop(0, 10, lambda i, x: x @ x, x), op=MPI.SUM, comm=comm)
+    return {result}
+large = jnp.zeros((300, 300))
+jax.block_until_ready(failing(large))
+jax.effects_barrier()
+comm.Free()
+y = failing(large)
+try:
+    {look}
+except Exception:
+    pass
+"""
+TWO = 'jax.config.update("jax_num_cpu_devices", 2)\n'
+NEEDS_HOOK = {
+    "ahead": """
+compiled = jax.jit(lambda x: (add(x), None)[1]).lower(X).compile()
+assert [compiled(X) for _ in range(2)] == [None, None]
+""",
+    "cache": """
+import tempfile
+from mpixla.core import primitive
+jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())
+assert not refused(primitive.before_sharded)
+""",
+    "failures": FAILS_LATER.format(look="y.block_until_ready()", result="y"),
+    "first_run": TWO
+    + """
+mesh = jax.sharding.Mesh(jax.devices(), "x")
+spec = jax.sharding.PartitionSpec("x")
+x = jnp.ones(2)
+rows = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+seen = []
+hook = hooks.require("first_run", "a test")
+hook.install(lambda executable, devices: seen.append((len(executable.hlo_modules()), devices)))
+f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
+compiled = f.lower(x).compile()
+assert not seen
+for _ in range(3):
+    f(x), compiled(rows)
+assert 1 <= len(seen) <= 2 and set(seen) == {(1, tuple(jax.devices()))}, seen
+""",
+    "frames": """
+try:
+    jax.jit(lambda x: mpixla.allreduce(x, op="sum"))(X)
+except TypeError:
+    assert "collective.py" not in traceback.format_exc()
+""",
+    "lowering": """
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+primitive = Primitive("hides")
+primitive.def_impl(add)
+primitive.def_abstract_eval(lambda x: x)
+mlir.register_lowering(primitive, mlir.lower_fun(add, multiple_results=False))
+assert list(jax.jit(primitive.bind)(X)) == [1, 1, 1]
+""",
+    "nan": """
+with jax.debug_nans(True):
+    assert list(add(X)) == [1, 1, 1]
+""",
+    "remat3": """
+jax.config.update("jax_remat3", True)
+assert refused(jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum())), X)
+""",
+    "scan": """
+g = jax.custom_jvp(add)
+g.defjvp(lambda primals, tangents: (add(*primals), add(*tangents)))
+for call in (add, g):
+    fun = lambda x: jax.lax.scan(lambda a, _: (a * call(X), None), x, None, 3)[0]
+    jaxpr = str(jax.make_jaxpr(lambda x: jax.vjp(fun, x)[0])(X))
+    assert "allreduce[" not in jaxpr.partition("scan[")[0]
+""",
+    "sealing": """
+from jax._src.dispatch import RuntimeTokenSet
+asked = []
+RuntimeTokenSet.get_token_input = lambda *args: asked.append(args)
+assert list(mpixla.jit(lambda x: add(x) + 1)(X)) == [2, 2, 2] and not asked
+try:
+    jax.jit(lambda x: add(x) + 1)(X).block_until_ready()
+except AttributeError:
+    pass    # what was asked for a token gave none
+assert not asked
+""",
+    "tokens": FAILS_LATER.format(look="jax.effects_barrier()", result="None")
+    + """
+from jax._src.dispatch import runtime_tokens
+from mpixla.core.effect import ordered
+jax.jit(lambda x: (add(x), None)[1])(X)    # JAX would hand it the token of the program that fails
+runtime_tokens.current_tokens[ordered].block_until_ready()
+runtime_tokens.clear()
+""",
+    "turns": """
+seen = []
+def take(key):
+    seen.append(key)
+    return lambda: seen.append("end")
+hooks.require("turns", "a test").install(take)
+jax.jit(lambda x: x + 1)(1.0)
+assert len(seen) == 2 and seen[0].startswith("jit__lambda-") and seen[1] == "end", seen
+""",
+}
+
+
+def test_every_hook_is_tried():
+    assert set(NEEDS_HOOK) == {*hooks.HOOKS, *hooks.ON_REQUEST}
+    assert {p.stem for p in (PACKAGE / "hooks").glob("*.py")} == {*NEEDS_HOOK, "__init__"}
+
+
+@pytest.mark.parametrize("name", NEEDS_HOOK)
+def test_hook(name):
+    done = run(START + NEEDS_HOOK[name])
+    assert done.returncode == 0, done.stderr
+    without = run(START + NEEDS_HOOK[name], MPIXLA_HOOKS_OFF=name)
+    assert without.returncode != 0, f"this JAX does not need the hook {name} any more"
+
+
+REFUSED = {
+    "cache": "a sharded program that communicates cannot be kept in JAX's compilation cache",
+    "first_run": "a test needs a part of JAX that mpixla replaces (first_run)",
+    "lowering": "allreduce is used inside a primitive that does not show the effects",
+    "nan": "is called outside of a compiled program while jax_debug_nans",
+    "scan": "a scan whose body calls allreduce with operands that do not change",
+    "turns": "a test needs a part of JAX that mpixla replaces (turns)",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_needs_a_hook_is_refused_without(name):
+    code = START + NEEDS_HOOK[name].replace("assert not refused(primitive.before_sharded)", "primitive.before_sharded()")
+    assert REFUSED[name] in run(code, MPIXLA_HOOKS_OFF="all").stderr
+
+
+def test_hooks_that_there_are_not():
+    done = run("import mpixla", MPIXLA_HOOKS_OFF="sealing,speed")
+    assert done.stderr.splitlines()[-1].startswith("ValueError: MPIXLA_HOOKS_OFF names speed, and there is no such hook.")
+
+
+MOVED = """
+from jax._src import dispatch
+from jax._src.interpreters import pxla
+{change}
+import warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    import mpixla
+    from mpixla import hooks
+print(len(seen), seen[0].category.__name__, seen[0].message)
+assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("sealing", "del pxla._cached_lowering_to_hlo", "there is no jax._src.interpreters.pxla:_cached_lowering_to_hlo"),
+        (
+            "tokens",
+            "dispatch.RuntimeTokenSet.get_token_input = lambda self, effects: None",
+            "jax._src.dispatch:RuntimeTokenSet.get_token_input takes self, effects, not self, eff, devices",
+        ),
+    ],
+)
+def test_hook_that_does_not_fit(name, change, reason):
+    """It is left off, and one notice says which, why, and what is lost."""
+    done = run(MOVED.format(name=name, change=change))
+    assert done.returncode == 0, done.stderr
+    lost = importlib.import_module(f"mpixla.hooks.{name}").LOST
+    assert done.stdout.startswith(f"1 JaxVersionWarning parts of mpixla do not fit JAX {jax.__version__}, and are off.")
+    assert f"{name} ({reason}): {lost}" in done.stdout
+
+
+def test_failure_that_nobody_looks_at():
+    done = run(START + FAILS_LATER.format(look="pass", result="y"))
+    assert done.returncode != 0
+    assert "a call failed, and nobody has looked at its result" in done.stderr
+
+
+def test_end_after_a_failure():
+    """JAX's exit handlers wait for the tokens of failed programs; some JAXs print the failure."""
+    assert "Traceback" not in run(START + FAILS_LATER.format(look="pass", result="None")).stderr
+
+
+# Tracebacks
+
+
+def wrong() -> None:
+    mpixla.allreduce(X, op="sum")
+
+
+def frames_of_a_mistake(mode: str) -> list[str]:
+    """The functions in the traceback of an eager call that is refused, from this file on."""
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", mode)
+    try:
+        wrong()
+    except TypeError as e:
+        frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(e.__traceback__)]
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
+    return frames[1:]
+
+
+def test_tracebacks_end_at_the_users_line():
+    assert frames_of_a_mistake("auto") == ["wrong"]
+    assert len(frames_of_a_mistake("off")) > 3
+
+
+# shard_map
+
+
+def test_says_what_varies():
+    """JAX takes the result of an allreduce for one that is the same on all devices, and refuses that of a scan."""
+    mesh, spec = jax.sharding.Mesh(jax.devices()[:1], "x"), jax.sharding.PartitionSpec
+
+    def trace(f, **options):
+        jax.make_jaxpr(jax.shard_map(f, mesh=mesh, in_specs=spec("x"), out_specs=spec(), **options))(X)
+
+    def scan(x):
+        return mpixla.scan(x, op=MPI.SUM)
+
+    trace(add)
+    trace(scan, check_vma=False)
+    with pytest.raises(ValueError, match="require replication"):
+        trace(scan)
+
+
+# A JAX newer than tested
+
+IMPORT = (
+    "import sys, jax; jax.__version__ = sys.argv[1]; import mpixla; mpixla.barrier(); sys.stdout.write('imported\\n')"
+)
+
+
+@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (versions.NEWEST_TESTED, 0)])
+def test_notice_for_a_newer_jax(job, version, notices):
+    """One, on one rank, that says since when; and everything goes on."""
+    done = job(2, IMPORT, version)
+    assert done.stdout.split() == ["imported", "imported"]
+    assert done.stderr.count("JaxVersionWarning: mpixla was tested with JAX up to") == notices
+    if notices:
+        assert f"up to {versions.NEWEST_TESTED} ({versions.TESTED_IN}), and this is JAX {version}." in done.stderr
+
+
+def test_notice_can_be_turned_off(monkeypatch):
+    monkeypatch.setattr(jax, "__version__", "999.0")
+    with pytest.warns(mpixla.JaxVersionWarning, match="mpixla was tested") as seen:
+        versions.notice()
+    assert len(seen) == 1
+    assert 'filterwarnings("ignore", "mpixla was tested")' in str(seen[0].message)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.filterwarnings("ignore", "mpixla was tested")
+        versions.notice()
+    assert not seen
+    monkeypatch.setenv("MPI4JAX_NO_WARN_JAX_VERSION", "1")
+    with warnings.catch_warnings(record=True) as seen:
+        versions.notice()
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"), [("0.12.0", "0.12.0.1"), ("0.9.2", "0.10.0"), ("0.12.0.1", "0.13.0.dev20261101+abc")]
+)
+def test_order_of_versions(older, newer):
+    assert versions._parts(older) < versions._parts(newer)
