@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax._src import dispatch as _dispatch
 from mpi4py import MPI
 
 import mpixla
 from ecosystem.ring import CELLS
-from jax._src import dispatch as _dispatch
 
 # Small pictures, and a number for each.
 PICTURES = np.random.default_rng(2).normal(size=(CELLS, 8, 8))

@@ -1,4 +1,4 @@
-"""What is taken from inside JAX: in one module and in the hooks, each with a test that it is needed and does its job."""
+"""What is taken from inside JAX, in one module and in the hooks: that each is needed, and does its job."""
 
 import ast
 import importlib
@@ -220,7 +220,9 @@ def test_a_name_that_is_missing():
     done = run("from jax._src import effects; del effects.ordered_effects; import mpixla")
     assert done.returncode != 0
     said = done.stderr.splitlines()[-1]
-    assert said.startswith(f"ImportError: mpixla cannot use JAX {jax.__version__}: cannot import name 'ordered_effects'")
+    assert said.startswith(
+        f"ImportError: mpixla cannot use JAX {jax.__version__}: cannot import name 'ordered_effects'"
+    )
     assert f"pip install 'jax<={versions.NEWEST_TESTED}'" in said
 
 
@@ -372,13 +374,17 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_needs_a_hook_is_refused_without(name):
-    code = START + NEEDS_HOOK[name].replace("assert not refused(primitive.before_sharded)", "primitive.before_sharded()")
+    code = START + NEEDS_HOOK[name].replace(
+        "assert not refused(primitive.before_sharded)", "primitive.before_sharded()"
+    )
     assert REFUSED[name] in run(code, MPIXLA_HOOKS_OFF="all").stderr
 
 
 def test_hooks_that_there_are_not():
     done = run("import mpixla", MPIXLA_HOOKS_OFF="sealing,speed")
-    assert done.stderr.splitlines()[-1].startswith("ValueError: MPIXLA_HOOKS_OFF names speed, and there is no such hook.")
+    assert done.stderr.splitlines()[-1].startswith(
+        "ValueError: MPIXLA_HOOKS_OFF names speed, and there is no such hook."
+    )
 
 
 MOVED = """
@@ -398,7 +404,11 @@ assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
 @pytest.mark.parametrize(
     ("name", "change", "reason"),
     [
-        ("sealing", "del pxla._cached_lowering_to_hlo", "there is no jax._src.interpreters.pxla:_cached_lowering_to_hlo"),
+        (
+            "sealing",
+            "del pxla._cached_lowering_to_hlo",
+            "there is no jax._src.interpreters.pxla:_cached_lowering_to_hlo",
+        ),
         (
             "tokens",
             "dispatch.RuntimeTokenSet.get_token_input = lambda self, effects: None",

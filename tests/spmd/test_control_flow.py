@@ -222,6 +222,7 @@ def test_receives_into_a_constant_in_a_loop(comm, rank, size, exchange, derivati
     np.testing.assert_allclose(x_bar, 7 * of_below * ct)
 
 
+@pytest.mark.needs_hook("scan")
 @pytest.mark.parametrize("derivative", ["vjp", "checkpoint"])
 def test_ignored_call_in_a_loop_is_made_as_often(comm, size, derivative):
     """On every rank, whether what it communicates changes in the loop or not."""
@@ -261,6 +262,7 @@ OF_ITS_OWN_DERIVATIVE = {
 }
 
 
+@pytest.mark.needs_hook("scan")
 @pytest.mark.parametrize("derivative", ["vjp", "checkpoint"])
 @pytest.mark.parametrize("own", OF_ITS_OWN_DERIVATIVE)
 def test_operand_that_changes_in_a_loop_on_one_rank(comm, rank, size, own, derivative):

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import dispatch as _dispatch
 from mpi4py import MPI
 
 import mpixla
-from jax._src import dispatch as _dispatch
 from reference import ROWS, bits, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -43,6 +43,7 @@ def test_every_operation(row, comm, rank, size):
         same(sealed(*inputs), want)
 
 
+@pytest.mark.needs_hook("sealing")
 def test_is_dispatched_without_python(rank, monkeypatch):
     """JAX does not hand it tokens, as it does to a program with effects; and it is traced once."""
     traces, tokens = [], []

@@ -133,8 +133,8 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         if not nan.knows_search:
             raise FloatingPointError(
                 f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
-                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which (its hook nan "
-                "is off). Call it inside jax.jit, or turn the search off."
+                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which "
+                "(the hook nan is off). Call it inside jax.jit, or turn the search off."
             )
         raise FloatingPointError(
             "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "

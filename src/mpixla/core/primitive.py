@@ -223,7 +223,7 @@ def _call_handler(
     except KeyError as e:
         raise HiddenCommunicationError(
             f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
-            "place for the operation in program order. Call it outside."
+            "place for the operation in program order (the hook lowering is off). Call it outside."
         ) from e
     *results, token = rule(inner, *buffers, token_in, **scalars)
     if in_place:
@@ -280,8 +280,8 @@ def refuse_cache() -> None:
     """
     if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         raise NotImplementedError(
-            "a sharded program that communicates cannot be kept in JAX's compilation cache, and the part of mpixla "
-            "that leaves it out (the hook cache) is off. Unset JAX_COMPILATION_CACHE_DIR."
+            "a sharded program that communicates cannot be kept in JAX's compilation cache "
+            "(the hook cache is off). Unset JAX_COMPILATION_CACHE_DIR."
         )
 
 

@@ -59,6 +59,6 @@ def _refuse_constant_calls(jaxpr: Any, consts: int) -> None:
         elif ordered in eqn.effects:
             raise NotImplementedError(
                 f"a scan whose body calls {eqn.primitive.name} with operands that do not change from one iteration to "
-                "the next has no derivative here: JAX would make the call once, before the loop. mpixla's part that "
-                "keeps it (the hook scan) is off. Have an operand depend on what the scan carries."
+                "the next has no derivative here: JAX would make the call once, before the loop (the hook scan is "
+                "off). Have an operand depend on what the scan carries."
             )
