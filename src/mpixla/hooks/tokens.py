@@ -38,6 +38,6 @@ def install() -> None:
                 _tokens[key] = next_token(self, effect, devices)
         return _tokens[key]
 
-    RuntimeTokenSet.get_token_input = same_token  # type: ignore[method-assign]
+    RuntimeTokenSet.get_token_input = same_token  # type: ignore[assignment, method-assign]
     # JAX's exit handlers would print the failures of programs whose tokens it has.
     exit.forget_failures = runtime_tokens.clear
