@@ -206,6 +206,7 @@ def as_often(scope: Scope) -> None:
         return
     number = scope.constant(number)
     number = scope.local(f"jnp.minimum(abs({number}), 3)", [number], lambda a: np.minimum(abs(a), 3).astype(a.dtype))
+    scope.hide(number)
     value, closed = Value(scope.arrays(x)), bool(core.derivative)
     child, parameter = _child(scope, value, False, batched=scope.batched, closed=closed, comms=_inside(scope, comm))
     result = _filled(child, parameter)
@@ -226,6 +227,7 @@ def as_often(scope: Scope) -> None:
         return [carry]
 
     scope.add(Block(lines, [([x, number], [out])], None, None, parameter, child.steps, result, evaluates))  # type: ignore[arg-type]
+    scope.hide(out)
 
 
 def changing_on_one_rank(scope: Scope) -> None:

@@ -49,12 +49,17 @@ def tame(x):
     return (clipped if x.dtype.name == "float8_e8m0fnu" else jnp.round(clipped)).astype(x.dtype)
 
 
+@jax.jit
+def laid_out_by_columns(x):
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))[::-1]))
+
+
 def columns_first(x):
     """The array, in another layout than rows of numbers where this is inside of a program.
 
     From a program that gives a result in such a layout JAX's jnp.resize takes the items in the wrong order.
     """
-    return with_layout_constraint(x, Layout(tuple(range(x.ndim))[::-1])) if isinstance(x, jax.core.Tracer) else x
+    return laid_out_by_columns(x) if isinstance(x, jax.core.Tracer) else x
 
 
 def in_halves(x, comm, **how):

@@ -179,7 +179,13 @@ class Scope:
             lambda at: lambda arrays: [[np.zeros_like(a) for a in arrays[0]]],
         )
         self.add(step, grown=name in self.grown)
+        self.hide(made)
         return made
+
+    def hide(self, name: str) -> None:
+        """Has no operation take a variable that depends on nothing that is differentiated."""
+        if self.core.derivative:
+            self.names.remove(name)
 
     def usable(self, name: str) -> bool:
         """Whether an operation may take it. Operands must depend on what is differentiated or batched on every rank or
