@@ -256,26 +256,6 @@ assert any(args[0].startswith("jit__lambda-") for args in seen), seen
 """
 
 
-TOKENS = """
-import jax, jax.numpy as jnp
-from mpixla import compat
-from mpixla.runtime import private_jax
-compat.install("mpi4jax-tokens")
-import mpi4jax
-{take}
-def f(x):
-    mpi4jax.send(x, 0, token=jax.lax.create_token())
-    return x
-assert "@mpixla_send(" in jax.jit(f).lower(jnp.ones(2)).as_text()
-"""
-
-
-def keeps_a_trailing_send() -> bool:
-    return in_new_process(TOKENS.format(take="")) and not in_new_process(
-        TOKENS.format(take="private_jax.dce_rules.clear()")
-    )
-
-
 def refuses_devices_in_words() -> bool:
     """In a process of its own, since JAX must not have started; without the registration JAX has words of its own."""
     without = TWO_DEVICES.format(take="private_jax._effects.shardable_ordered_effects._effect_types.clear()")
@@ -566,10 +546,6 @@ def test_does_its_job(name, monkeypatch):
             jax.clear_caches()
             jax.jit(add)(X).block_until_ready()  # a failed program's token would fail the exit
         assert not still, f"this JAX does not need {name} any more: take it out of private_jax.py"
-
-
-def test_keeps_a_trailing_send():
-    assert keeps_a_trailing_send()
 
 
 # A JAX newer than tested.

@@ -54,9 +54,6 @@ from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 from jax.core import ShapedArray
 from jax.errors import JaxRuntimeError
 from jax.interpreters import mlir
-
-# What is dropped when nothing uses its results: calls that a token puts in order (compat) have no effect to keep them.
-from jax.interpreters.partial_eval import dce_rules
 from jax.lax import while_p
 
 __all__ = [
@@ -64,7 +61,6 @@ __all__ = [
     "Primitive",
     "ShapedArray",
     "before_first_execution",
-    "dce_rules",
     "exclude_from_user_frames",
     "forget_tokens",
     "frames_of",
