@@ -81,7 +81,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 # Names that JAX has as well: alone they may be either's.
-AMBIGUOUS = {"jit", "scan", "jacfwd", "jacrev"}
+AMBIGUOUS = {"jit", "scan"}
 
 
 def link(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

@@ -35,7 +35,6 @@ from .ops.collective import (
 from .ops.halo import halo_exchange
 from .ops.halves import halo_start, halo_wait
 from .ops.inner import norm, vdot
-from .ops.jacobian import jacfwd, jacrev
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
 from .ops.ragged import ragged_all_to_all
@@ -102,8 +101,6 @@ __all__ = [
     "ireduce_scatter",
     "isend",
     "isendrecv",
-    "jacfwd",
-    "jacrev",
     "jit",
     "neighbor_allgather",
     "neighbor_alltoall",

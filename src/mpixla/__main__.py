@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--version", action="store_true", help="says the version of mpixla")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("info", help="versions, the MPI in use, ranks and hosts (the default)")
-    test = commands.add_parser("test", help="tries every operation; ends with exit status 1 if one is wrong")
+    test = commands.add_parser("test", help="tries an operation of each kind; ends with exit status 1 if one is wrong")
     test.add_argument(
         "--timeout",
         type=_seconds,

@@ -243,12 +243,14 @@ np.testing.assert_allclose(f(x), expected([np.arange(3.0) + r for r in range(siz
 batch = jnp.stack([x, 2 * x], 1)
 np.testing.assert_allclose(jax.vmap(f, 1, 1)(batch), np.stack([f(x), 2 * f(x)], 1))
 
-# No effects, so JAX dispatches in C++: no line of Python runs in the call, of JAX or ours.
-assert not jax.make_jaxpr(f)(x).effects
-assert not jax.make_jaxpr(jax.vmap(f, 1, 1))(batch).effects
+# JAX dispatches in C++, no line of Python runs in the call, of JAX or ours; also where a token is the only result.
+notify = jax.jit(lambda x, token: mpi4jax.send(x, MPI.PROC_NULL, token=token))
+token = jnp.zeros(1)
+notify(x, token)
 calls = []
 sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
 y = f(x)
+token = notify(x, token)
 sys.setprofile(None)
 assert calls == [], calls
 
@@ -319,7 +321,7 @@ from mpi4jax.experimental import auto_tokenize
 from mpi4jax.experimental.notoken import allreduce
 other = 1 - rank
 
-# Messages of one tag arrive in the order of the tokens, though nothing else says which comes first.
+# Messages of one tag arrive in the order of the tokens.
 @jax.jit
 def many(x):
     token = jax.lax.create_token()
@@ -333,7 +335,6 @@ def many(x):
             token = mpi4jax.send(x * i, dest=0, comm=comm, token=token)
         ys.append(y)
     return ys
-assert not jax.make_jaxpr(many)(jnp.ones(2)).effects
 for i, y in enumerate(many(jnp.full(2, 2.0))):
     np.testing.assert_allclose(y, 2 + i if rank == 1 else 2 * i)
 
@@ -361,7 +362,6 @@ for notify in (straight, nested, in_loop, in_while, in_cond, in_remat):
         notify(x, token)
         return x
     np.testing.assert_allclose(f(jnp.full(2, 1.0 + rank)), 1.0)
-    assert not jax.make_jaxpr(f)(jnp.ones(2)).effects
 
 # Without tokens, and across jitted functions, the order is the program's.
 @jax.jit
@@ -379,7 +379,7 @@ def unthreaded(x):
     return receive_and_answer(x) + 10 * mpi4jax.recv(x, source=0)[0]
 np.testing.assert_allclose(unthreaded(jnp.full(2, 1.0 + rank)), 6.0 if rank == 0 else 21.0)
 
-# auto_tokenize: tokens that would allow any order do not.
+# auto_tokenize, in which tokens need not say what the order is
 @jax.jit
 @auto_tokenize
 def crossed(x):
@@ -424,7 +424,6 @@ def weighted(x):
     return jnp.sum(total)
 
 print(f"rank {rank}: {jax.jit(weighted)(x)} {jax.grad(weighted)(x)}")
-assert not jax.make_jaxpr(weighted)(x).effects
 assert jnp.ones(1).dtype == jnp.float64  # as with JPI
 
 def loss(fun):
@@ -570,10 +569,10 @@ def apart(v):
     return v * recv(jnp.empty_like(v), gen_token(), source=left)[0]
 same(jax.grad(lambda v: apart(v).sum())(v), np.arange(3.0) + left)
 
-# Without derivatives the program is what it would be without ties: no effects, no computation.
-assert not jax.make_jaxpr(several)(v).effects
+# Without derivatives the program is what it would be without ties: no computation.
 lines = [line for line in jax.jit(once).lower(v).as_text().splitlines() if line.startswith("    %")]
-assert all("@mpixla_" in line or "constant" in line or "broadcast" in line for line in lines), lines
+words = ("@mpixla_", "constant", "broadcast", "token")
+assert all(any(word in line for word in words) for line in lines), lines
 print("ok")
 """
 

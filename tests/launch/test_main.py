@@ -3,13 +3,11 @@
 import importlib.metadata
 import os
 import re
-import socket
 from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 from mpi4py import MPI
-from test_readme import OPERATIONS
 
 from mpixla import __main__
 from mpixla.cli import info, network, selftest
@@ -31,7 +29,7 @@ def test_info(job):
     assert said["MPI handles"].startswith("int" if "MPICH" in first or "Intel" in first else "pointer")
     assert said["thread level"] == "MPI_THREAD_MULTIPLE"
     assert said["ranks"].startswith("2 (")
-    assert re.match(r"\d+\.\d\d us for 4 bytes, between rank 0 on (.+) and rank 1 on \1; ", said["on one host"])
+    assert re.fullmatch(r"\d+\.\d\d us for 4 bytes, between rank 0 on (.+) and rank 1 on \1", said["on one host"])
     assert said["between hosts"] == "all ranks are on one host"
     assert said["GPU transport"] == "none: CPU only"
     assert said["GPUs of rank 0"].startswith(("none: no driver of a GPU can be loaded (CUDA: lib", "not used: "))
@@ -101,39 +99,6 @@ def test_pairs_that_are_measured(hosts, near, far):
     assert network._between_hosts(hosts) == far
 
 
-WAYS = [
-    ({("a", "b"): 5}, {("a", "b"): 1010}, [], "through TCP, a to b"),
-    ({}, {("a", "b"): 500, ("c", "d"): 505, ("e", "f"): 3}, [], "through TCP, a to b and c to d"),
-    ({("a", "b"): 5000}, {("a", "b"): 5100}, ["/dev/null"], "not through TCP"),
-    (
-        {},
-        {},
-        ["/dev/null", "/dev/infiniband/uverbs0"],
-        "not through TCP; InfiniBand, RoCE or EFA is open (/dev/infiniband/uverbs0)",
-    ),
-    ({}, {}, [], ""),
-]
-
-
-@pytest.mark.parametrize(("before", "after", "files", "way"), WAYS)
-def test_way_of_a_message(before, after, files, way):
-    assert network.way_of(1000, before, after, files) == way
-
-
-def test_tcp_connections_are_counted():
-    """Those of this process, of whichever use."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
-        accepted, _ = server.accept()
-        with accepted:
-            before = network.tcp_received()
-            client.sendall(bytes(5000))
-            client.shutdown(socket.SHUT_WR)
-            while accepted.recv(4096):
-                pass
-            came = network.tcp_received()["127.0.0.1", "127.0.0.1"] - before["127.0.0.1", "127.0.0.1"]
-            assert 5000 <= came <= 5001  # the end may count as one
-
-
 def test_messages_that_do_not_arrive(job):
     done = job(
         2,
@@ -180,21 +145,14 @@ def test_selftest_alone(capsys):
     assert f"all {len(selftest.CHECKS)} checks passed on 1 rank." in capsys.readouterr().out
 
 
-def test_selftest_tries_every_operation():
-    tried = set(re.findall(r"\w+", " ".join(check.name for check in selftest.CHECKS)))
-    assert tried >= OPERATIONS
-
-
-@pytest.mark.parametrize(
-    "check", [check for check in selftest.CHECKS if check.name != "barrier"], ids=lambda check: check.name
-)
+@pytest.mark.parametrize("check", selftest.CHECKS, ids=lambda check: check.name)
 def test_every_check_can_fail(check):
     """A result that differs in one item, or in its shape, is noticed."""
     world = selftest.World()
 
     right = check.expected(world, [world.input(0, check.dtype)])
     spoiled = right.copy()
-    spoiled.flat[0] = not spoiled.flat[0] if right.dtype == bool else spoiled.flat[0] + 1
+    spoiled.flat[0] += 1
     for other in (spoiled, right[None]):
         bad = selftest.Check(check.name, lambda w, x, y=other: jnp.asarray(y), check.expected, check.dtype)
         assert re.match("expected .*, got ", selftest._attempt(bad, world))
@@ -280,7 +238,7 @@ def test_version_is_said_once(job):
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (["--help"], 0, "tries every operation"),
+        (["--help"], 0, "tries an operation of each kind"),
         (["test", "--help"], 0, "give up when a check takes longer"),
         (["tset"], 2, "invalid choice: 'tset'"),
         (["bench", "--sizes"], 2, "unrecognized arguments: --sizes"),

@@ -55,7 +55,6 @@ TWO_RANKS = (
 # And on one rank:
 SEVERAL_RANKS = (
     "test_inner.py",
-    "test_jacobian.py",
     "test_jvp.py",
     "test_nan.py",
     "test_requests.py",

@@ -17,8 +17,7 @@ from mpi4py import MPI
 
 import mpixla
 from hlo import Program
-from mpixla.compat import _jpi
-from mpixla.compat._tokens import new_token, thread
+from mpixla.compat import _jpi, _mpi4jax
 from mpixla.core import jit
 from mpixla.runtime import native
 from reference import ROWS, operands
@@ -178,11 +177,12 @@ MIXED = {"a": array(N, N), "b": array(1000), "c": array(N, N, dtype=jnp.int32), 
 
 
 def tokens(x):
-    """Calls in the order of a token, which is a value, with nothing else to order them."""
-    y, token = thread(new_token(), lambda x: mpixla.allreduce(x, MPI.SUM), x)
-    _, token = thread(token, lambda x: mpixla.send(x, ABOVE), x + 1)
-    z, token = thread(token, lambda x: mpixla.recv(x, BELOW), x)
-    w, token = thread(token, lambda x: mpixla.allreduce(x, MPI.MAX), x * 2)
+    """mpi4jax's functions, which pass a token from call to call."""
+    mpi4jax = _mpi4jax.make(tokens=True)["mpi4jax"]
+    y, token = mpi4jax.allreduce(x, MPI.SUM)
+    token = mpi4jax.send(x + 1, ABOVE, token=token)
+    z, token = mpi4jax.recv(x, BELOW, token=token)
+    w, token = mpi4jax.allreduce(x * 2, MPI.MAX, token=token)
     return w, z, y, token
 
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 import mpixla
 import reference
 from mpixla.compat import _jpi, _mpi4jax
-from mpixla.compat._tokens import new_token, thread
+from mpixla.compat._tokens import new_token
 from mpixla.core import eager, jit
 from mpixla.core.effect import ordered
 from reference import ROWS, operands
@@ -43,11 +43,6 @@ def sealed(fun):
     return jax.jit(lambda *xs: jit._seal(fun, xs, {}))
 
 
-def with_token(fun):
-    """What a program of compat dispatches that passes a token from call to call."""
-    return jax.jit(lambda token, *xs: thread(token, lambda xs: fun(*xs), xs))
-
-
 def cases(which=lambda row, variant: True):
     """Each row with each variant of its static arguments; of reductions some, since to lowering they are numbers."""
     return [
@@ -72,7 +67,6 @@ def test_in_programs(row, variant, comm):
     xs, communicates = arrays(row, variant), row.name != "pvary"
     assert_lowers(jax.jit(fun), *xs, communicates=communicates)
     assert_lowers(sealed(fun), *xs, communicates=communicates)
-    assert_lowers(with_token(fun), new_token(), *xs, communicates=communicates)
 
 
 @pytest.mark.parametrize(("row", "variant"), cases())
@@ -152,7 +146,9 @@ class WithTokens:
         return op
 
 
-@pytest.mark.parametrize(("row", "variant"), cases(lambda row, v: row.name in _mpi4jax._DATA and "cotangent" not in v))
+@pytest.mark.parametrize(
+    ("row", "variant"), cases(lambda row, v: row.name in _mpi4jax._OPERATIONS and "cotangent" not in v)
+)
 def test_mpi4jax(row, variant, comm, monkeypatch):
     def fun(token, *xs):
         library = WithTokens(token)

@@ -64,8 +64,27 @@ def derivatives():
         "weights_of_this_rank": jnp.asarray(parts(3, 300)[RANK]),
         "left": (RANK - 1) % SIZE,
         "right": (RANK + 1) % SIZE,
-        "fun": lambda x: x * mpixla.vdot(x, x),
+        "x": jnp.asarray(parts(3, 400)[RANK]),
+        "fun": fun,
     }
+
+
+def fun(x):
+    """A function of this rank's part and the next rank's, and of all by their product."""
+    y = mpixla.sendrecv(x, x, source=(RANK + 1) % SIZE, dest=(RANK - 1) % SIZE)
+    return jnp.sin(y) * x[0] + x**2 * mpixla.vdot(x, x, cotangent="varying")
+
+
+def jacobian_of_fun(x):
+    """In NumPy, of all ranks' parts: at [r, i, q, j] entry i of rank r's result by entry j of rank q's."""
+    jacobian = np.zeros((*x.shape, *x.shape))
+    for (r, i), own in np.ndenumerate(x):
+        above = (r + 1) % len(x)
+        jacobian[r, i, above, i] += np.cos(x[above, i]) * x[r, 0]
+        jacobian[r, i, r, 0] += np.sin(x[above, i])
+        jacobian[r, i, r, i] += 2 * own * np.sum(x**2)
+        jacobian[r, i] += own**2 * 2 * x
+    return jacobian
 
 
 def where(block):
@@ -96,8 +115,8 @@ def run(block, names):
     return printed.getvalue()
 
 
-def check_gradients(names):
-    """The three conventions of docs/derivatives.md give the gradients that NumPy finds of all ranks' data."""
+def check_derivatives(names):
+    """The three conventions of docs/derivatives.md, and its Jacobians, give what NumPy finds of all ranks' data."""
     w, data, target = np.asarray(names["w"]), parts((5, 3), 0), parts(5, 100)
     wanted = sum(2 * d.T @ (d @ w - t) for d, t in zip(data, target, strict=True))
     np.testing.assert_allclose(names["gradient_of_parameters"], wanted, rtol=1e-4)
@@ -106,6 +125,10 @@ def check_gradients(names):
     wanted = 2 * (slopes - np.roll(slopes, -1))
     np.testing.assert_allclose(names["gradient_of_field"], wanted[4 * RANK :][:4], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(names["gradient_of_all"], sum(parts(3, 300)), rtol=1e-5)
+    jacobian = jacobian_of_fun(np.asarray(parts(3, 400), np.float64))
+    assert names["rows"].shape == names["columns"].shape == (SIZE, 3, 3)
+    np.testing.assert_allclose(np.moveaxis(names["rows"], 2, 0), jacobian[RANK], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(names["columns"], jacobian[:, :, RANK], rtol=1e-4, atol=1e-5)
 
 
 def check_refusal(names):
@@ -114,7 +137,7 @@ def check_refusal(names):
         MPI.COMM_SELF.Bcast(names["x"], 0)
 
 
-CHECKS = {"derivatives.md": check_gradients, "mpi4py.md": check_refusal}
+CHECKS = {"derivatives.md": check_derivatives, "mpi4py.md": check_refusal}
 
 
 @pytest.mark.parametrize("page", [page for page in pages.PAGES if here(page)], ids=lambda page: page.stem)

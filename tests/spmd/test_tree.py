@@ -98,7 +98,37 @@ def test_gradient_of_parameters(rank, size):
 def test_empty_tree_and_keywords(size):
     assert mpixla.allreduce({}, MPI.SUM) == {}
     assert mpixla.bcast(x=(), root=0) == ()
+    assert mpixla.allreduce([None], MPI.SUM) == [None]
     np.testing.assert_array_equal(mpixla.allreduce(x=[np.int32(1)], op=MPI.SUM)[0], size)
+
+
+NOTHING = {
+    "allgatherv": lambda: mpixla.allgatherv(None, [1] * SIZE),
+    "allreduce": lambda: mpixla.allreduce(None, MPI.SUM),
+    "bcast": lambda: mpixla.bcast(None, 0),
+    "gatherv": lambda: mpixla.gatherv(None, [1] * SIZE, 0, capacity=SIZE),
+    "iallreduce": lambda: mpixla.iallreduce(None, MPI.SUM),
+    "isend": lambda: mpixla.isend(None, 0),
+    "pvary": lambda: mpixla.pvary(None),
+    "recv": lambda: mpixla.recv(None, 0),
+    "reduce_scatter": lambda: mpixla.reduce_scatter(None, MPI.SUM),
+    "send": lambda: mpixla.send(x=None, dest=0),
+    "sendrecv": lambda: mpixla.sendrecv(1.0, None, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_none_is_no_array(name):
+    """To JAX it is a pytree without arrays, with which there would be nothing to do."""
+    with pytest.raises(TypeError, match=rf"(x|recvbuf) of {name} must be an array or a number, but is None\."):
+        NOTHING[name]()
+
+
+def test_halo_of_none(comm, size):
+    line = comm.Create_cart([size])
+    with pytest.raises(TypeError, match="x of halo_exchange must be an array or a number, but is None"):
+        mpixla.halo_exchange(None, line)
+    line.Free()
 
 
 @pytest.mark.parametrize("how", ["eager", "jit"])
@@ -121,8 +151,15 @@ def test_prng_keys(rank, size, how):
 
 
 def test_errors_name_the_leaf():
-    with pytest.raises(ValueError, match=r"reduce_scatter needs .* but x has shape"):
-        mpixla.reduce_scatter([np.ones((SIZE, 2)), np.ones(SIZE + 1)], MPI.SUM)
+    right, wrong = np.ones((SIZE, 2)), np.ones(SIZE + 1)
+    for leaves, sentence in (
+        ([right, wrong], rf"leaf 2 of 2 has shape \({SIZE + 1},\), and leaf 1 \({SIZE}, 2\)\."),
+        ([wrong, right], rf"leaf 2 of 2 has shape \({SIZE}, 2\), and leaf 1 \({SIZE + 1},\)\."),
+        ([1.0], r"leaf 1 of 1 has shape \(\)\."),
+        ([wrong, wrong], r"x has shape"),
+    ):
+        with pytest.raises(ValueError, match=f"reduce_scatter needs .* one entry for each .* but {sentence}"):
+            mpixla.reduce_scatter(leaves, MPI.SUM)
     with pytest.raises(TypeError, match="x of allreduce must be an array"):
         mpixla.allreduce([1.0, "abc"], MPI.SUM)
     with pytest.raises(TypeError, match="allreduce cannot reduce dtype bool"):

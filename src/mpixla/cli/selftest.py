@@ -1,6 +1,6 @@
-"""python -m mpixla test: every operation once, compared with NumPy, on any number of ranks.
+"""python -m mpixla test: an operation of each kind, compared with NumPy, on any number of ranks.
 
-It checks an installation; what the operations promise is checked by the test suite. Whatever happens, it ends: a rank
+It checks an installation; what each operation promises is checked by the test suite. Whatever happens, it ends: a rank
 on which a check fails says so, and ends the job if the others do not come back from that check.
 """
 
@@ -37,46 +37,29 @@ class World:
         self.below, self.above = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         self.last = self.size - 1
         self.ring = self.comm.Create_cart([self.size], periods=[True])
-        # Rows for operations with parts of different sizes: of each rank, and from one rank to another.
-        self.counts = [1 - r % 2 for r in range(self.size)]
 
     def rows(self, rank: int) -> list[int]:
-        """How many rows a rank sends to each, and gets from each."""
+        """How many rows a rank sends to each, and gets from each, in operations with parts of different sizes."""
         return [(rank + r + 1) % 2 for r in range(self.size)]
 
     def input(self, rank: int, dtype: Any) -> np.ndarray:
         """The operand of a rank: small whole numbers, so that every order of summation gives the same."""
-        values = np.arange(3 * self.size).reshape(self.size, 3) % 5 + rank % 3
-        return (values % 2 if dtype == np.bool_ else values).astype(dtype)
+        return (np.arange(3 * self.size).reshape(self.size, 3) % 5 + rank % 3).astype(dtype)
 
 
 @dataclass(frozen=True)
 class Check:
-    """An operation, and what it must give on a rank from the operands of all ranks."""
+    """Something that must work, and what it must give on a rank from the operands of all ranks."""
 
     name: str
     call: Callable[[World, Any], Any]
-    expected: Callable[[World, list[np.ndarray]], Any]
+    expected: Callable[[World, list[np.ndarray]], np.ndarray]
     dtype: Any = np.float32
     jit: bool = True
 
 
-def _chain(w: World, x: Any) -> Any:
-    """Each rank hands its operand to the rank above."""
-    y = mpixla.recv(x, w.rank - 1, tag=1, comm=w.comm) if w.rank > 0 else x
-    if w.rank < w.last:
-        mpixla.send(x, w.rank + 1, tag=1, comm=w.comm)
-    return y
-
-
-def _requests(w: World, x: Any) -> Any:
-    receive = mpixla.irecv(x, w.below, comm=w.comm)
-    send = mpixla.isend(x, w.above, comm=w.comm)
-    return jnp.stack(mpixla.waitall([receive, send]))
-
-
-def _ring(w: World, x: Any) -> Any:
-    return mpixla.sendrecv(x, x, w.below, w.above, comm=w.comm)
+def _total(w: World, xs: list[np.ndarray]) -> np.ndarray:
+    return sum(xs[1:], xs[0])
 
 
 # Half precision counts to few: the sum of eight ranks is exact.
@@ -88,162 +71,59 @@ def _from_rows(w: World, xs: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.split(x, np.cumsum(w.rows(r)))[w.rank] for r, x in enumerate(xs)])
 
 
-def _own(w: World, xs: list[np.ndarray]) -> np.ndarray:
-    return xs[w.rank]
-
-
-def _total(w: World, xs: list[np.ndarray]) -> np.ndarray:
-    return sum(xs[1:], xs[0])
-
-
-def _stacked(w: World, xs: list[np.ndarray]) -> np.ndarray:
-    return np.stack(xs)
-
-
-def _from_below(w: World, xs: list[np.ndarray]) -> np.ndarray:
-    return xs[w.below]
-
-
 _LARGE = 2**18  # elements: too many for MPI to send them unasked
 
+
+def _chain(w: World, x: Any) -> Any:
+    """Each rank hands much to the rank above."""
+    large = jnp.full(_LARGE, x[0, 1])
+    y = mpixla.recv(large, w.rank - 1, tag=1, comm=w.comm) if w.rank > 0 else large
+    if w.rank < w.last:
+        mpixla.send(large, w.rank + 1, tag=1, comm=w.comm)
+    return y
+
+
+def _requests(w: World, x: Any) -> Any:
+    receive = mpixla.irecv(x, w.below, comm=w.comm)
+    send = mpixla.isend(x, w.above, comm=w.comm)
+    return jnp.stack(mpixla.waitall([receive, send]))
+
+
+_STEPS = 5
+
+
+def _derivative(w: World, x: Any) -> Any:
+    """Each row of a batch goes some steps up the ring, and its cotangent as many down."""
+
+    def up(row: Any) -> Any:
+        return jax.lax.fori_loop(0, _STEPS, lambda i, y: mpixla.sendrecv(y, y, w.below, w.above, comm=w.comm), row)
+
+    return jax.grad(lambda y: (jax.vmap(up)(y) * x).sum())(x)
+
+
+# One of each kind: rooted, reducing, of our own reductions and called eagerly, over the ranks below, with counts,
+# messages, neighbours, requests, derivatives.
 CHECKS = [
-    Check("barrier", lambda w, x: mpixla.barrier(comm=w.comm), lambda w, xs: None),
     Check("bcast", lambda w, x: mpixla.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
-    Check("allreduce", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total),
-    Check("allreduce, eager", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total, jit=False),
-    Check(
-        "allreduce of int32",
-        lambda w, x: mpixla.allreduce(x, MPI.MAX, comm=w.comm),
-        lambda w, xs: np.max(xs, 0),
-        np.int32,
-    ),
-    Check(
-        "allreduce of bool",
-        lambda w, x: mpixla.allreduce(x, MPI.LAND, comm=w.comm),
-        lambda w, xs: np.all(xs, 0),
-        np.bool_,
-    ),
-    Check("allreduce of complex64", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total, np.complex64),
-    Check("allreduce of float16", _eight, lambda w, xs: _total(w, xs[:8]), np.float16),
-    Check("allreduce of bfloat16", _eight, lambda w, xs: _total(w, xs[:8]), jnp.bfloat16),
-    Check(
-        "allreduce of pairs",
-        lambda w, x: jnp.stack(mpixla.allreduce((x, jnp.full_like(x, w.rank)), MPI.MAXLOC, comm=w.comm)),
-        lambda w, xs: np.stack([np.max(xs, 0), np.argmax(xs, 0)]),
-        np.int32,
-    ),
-    Check(
-        "assert_replicated",
-        lambda w, x: mpixla.assert_replicated(jnp.ones_like(x), comm=w.comm),
-        lambda w, xs: np.ones_like(xs[0]),
-    ),
-    Check(
-        "reduce",
-        lambda w, x: mpixla.reduce(x, MPI.SUM, 0, comm=w.comm),
-        lambda w, xs: _own(w, [_total(w, xs), *xs[1:]]),
-    ),
-    Check(
-        "reduce_scatter",
-        lambda w, x: mpixla.reduce_scatter(x, MPI.SUM, comm=w.comm),
-        lambda w, xs: _total(w, xs)[w.rank],
-    ),
-    Check("scan", lambda w, x: mpixla.scan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs[: w.rank + 1])),
-    Check(
-        "exscan",
-        lambda w, x: mpixla.exscan(x, MPI.SUM, comm=w.comm),
-        lambda w, xs: _total(w, [0 * xs[0], *xs[: w.rank]]),
-    ),
-    Check("allgather", lambda w, x: mpixla.allgather(x, comm=w.comm), _stacked),
-    Check("alltoall", lambda w, x: mpixla.alltoall(x, comm=w.comm), lambda w, xs: np.stack(xs)[:, w.rank]),
     Check(
         "gather", lambda w, x: mpixla.gather(x, 0, comm=w.comm), lambda w, xs: xs[w.rank] if w.rank else np.stack(xs)
     ),
-    Check(
-        "scatter", lambda w, x: mpixla.scatter(x if w.rank == 0 else x[0], 0, comm=w.comm), lambda w, xs: xs[0][w.rank]
-    ),
-    Check(
-        "allgatherv",
-        lambda w, x: mpixla.allgatherv(x[: w.counts[w.rank]], w.counts, comm=w.comm),
-        lambda w, xs: np.concatenate([x[:n] for x, n in zip(xs, w.counts, strict=True)]),
-    ),
+    Check("allreduce", lambda w, x: mpixla.allreduce(x, MPI.SUM, comm=w.comm), _total),
+    Check("allreduce of bfloat16, eager", _eight, lambda w, xs: _total(w, xs[:8]), jnp.bfloat16, jit=False),
+    Check("scan", lambda w, x: mpixla.scan(x, MPI.SUM, comm=w.comm), lambda w, xs: _total(w, xs[: w.rank + 1])),
     Check(
         "alltoallv",
         lambda w, x: mpixla.alltoallv(x[: sum(w.rows(w.rank))], w.rows(w.rank), w.rows(w.rank), comm=w.comm),
         _from_rows,
     ),
-    Check(
-        "gatherv",
-        lambda w, x: mpixla.gatherv(x[: w.counts[w.rank]], w.counts, 0, comm=w.comm),
-        lambda w, xs: (
-            xs[w.rank][: w.counts[w.rank]]
-            if w.rank
-            else np.concatenate([x[:n] for x, n in zip(xs, w.counts, strict=True)])
-        ),
-    ),
-    Check(
-        "scatterv",
-        lambda w, x: mpixla.scatterv(x[: w.counts[w.rank] if w.rank else sum(w.counts)], w.counts, 0, comm=w.comm),
-        lambda w, xs: np.split(xs[0], np.cumsum(w.counts))[w.rank],
-    ),
-    Check("pvary", lambda w, x: mpixla.pvary(x, comm=w.comm), _own),
-    Check("send and recv", _chain, lambda w, xs: xs[max(w.rank - 1, 0)]),
-    Check("sendrecv", _ring, _from_below),
-    Check(
-        "sendrecv of 1 MiB",
-        lambda w, x: _ring(w, jnp.full(_LARGE, x[0, 1])),
-        lambda w, xs: np.full(_LARGE, xs[w.below][0, 1]),
-    ),
-    Check("sendrecv in a loop", lambda w, x: jax.lax.fori_loop(0, w.size, lambda i, x: _ring(w, x), x), _own),
+    Check("send and recv of 1 MiB", _chain, lambda w, xs: np.full(_LARGE, xs[max(w.rank - 1, 0)][0, 1])),
     Check(
         "halo_exchange",
         lambda w, x: mpixla.halo_exchange(jnp.pad(x[0], 1), w.ring),
         lambda w, xs: np.concatenate([xs[w.below][0, -1:], xs[w.rank][0], xs[w.above][0, :1]]),
     ),
-    Check(
-        "neighbor_allgather",
-        lambda w, x: mpixla.neighbor_allgather(x, comm=w.ring),
-        lambda w, xs: np.stack([xs[w.below], xs[w.above]]),
-    ),
-    Check(
-        "neighbor_alltoall",
-        lambda w, x: mpixla.neighbor_alltoall(jnp.stack([x, 2 * x]), comm=w.ring),
-        lambda w, xs: np.stack([2 * xs[w.below], xs[w.above]]),
-    ),
-    Check(
-        "neighbor_alltoallv",
-        lambda w, x: mpixla.neighbor_alltoallv(jnp.stack([x[0], 2 * x[0], 3 * x[0]]), (1, 2), (2, 1), comm=w.ring),
-        lambda w, xs: np.stack([2 * xs[w.below][0], 3 * xs[w.below][0], xs[w.above][0]]),
-    ),
     Check("isend, irecv and waitall", _requests, lambda w, xs: np.stack([xs[w.below], xs[w.rank]])),
-    Check(
-        "isendrecv and wait",
-        lambda w, x: mpixla.wait(mpixla.isendrecv(x, x, w.below, w.above, comm=w.comm)),
-        _from_below,
-    ),
-    Check("iallgather", lambda w, x: mpixla.wait(mpixla.iallgather(x, comm=w.comm)), _stacked),
-    Check("iallreduce", lambda w, x: mpixla.wait(mpixla.iallreduce(x, MPI.SUM, comm=w.comm)), _total),
-    Check(
-        "ialltoall",
-        lambda w, x: mpixla.wait(mpixla.ialltoall(x, comm=w.comm)),
-        lambda w, xs: np.stack(xs)[:, w.rank],
-    ),
-    Check("ibcast", lambda w, x: mpixla.wait(mpixla.ibcast(x, 0, comm=w.comm)), lambda w, xs: xs[0]),
-    Check(
-        "ireduce_scatter",
-        lambda w, x: mpixla.wait(mpixla.ireduce_scatter(x, MPI.SUM, comm=w.comm)),
-        lambda w, xs: _total(w, xs)[w.rank],
-    ),
-    Check("sendrecv of a batch", lambda w, x: jax.vmap(lambda x: _ring(w, x))(x), _from_below),
-    Check(
-        "derivative of allreduce",
-        lambda w, x: jax.grad(lambda x: (mpixla.allreduce(x, MPI.SUM, comm=w.comm) ** 2).sum())(x),
-        lambda w, xs: 2 * _total(w, xs),
-    ),
-    Check(
-        "derivative of sendrecv",
-        lambda w, x: jax.grad(lambda y: (_ring(w, y) * x).sum())(x),
-        lambda w, xs: xs[w.above],
-    ),
+    Check("derivative of sendrecv in a loop", _derivative, lambda w, xs: xs[(w.rank + _STEPS) % w.size]),
 ]
 
 
@@ -323,7 +203,7 @@ def _attempt(check: Check, world: World) -> str | None:
     except Exception as e:
         return f"{type(e).__name__}: {e}"
     expected, got = check.expected(world, inputs), jax.device_get(result)
-    if expected is None or (got.shape == expected.shape and (got == expected).all()):
+    if got.shape == expected.shape and (got == expected).all():
         return None
     return f"expected {_brief(expected)}, got {_brief(got)}"
 

@@ -67,7 +67,7 @@ def install(name: str) -> None:
     if version := getattr(modules[package], "__version__", None):
         tell_version(package, version)
     if name == "mpi4jax-tokens":
-        # JAX's own tokens keep functions that return them from the fast dispatch; arrays do not.
+        # Functions that return JAX's own tokens are dispatched in Python; those that return arrays are not.
         jax.lax.create_token = lambda _=None: new_token()
     if not _installed:
         _errors.install()

@@ -12,13 +12,13 @@ from ..ops.arguments import ranks_left_to_calls
 from ..runtime.comm import comm_of, get_default_comm
 from ..runtime.mpi import MPI
 from ._modules import make_module
-from ._tokens import check_token, thread, tie
+from ._tokens import take_token, tie
 
 _Result = tuple[jax.Array, Any]
 
 
 def gen_token() -> jax.Array:
-    """A token that nothing comes before."""
+    """A token to begin with."""
     return jnp.zeros((), jnp.float32)
 
 
@@ -26,14 +26,13 @@ def _after(token: Any, fun: Any, x: Any, **arguments: Any) -> Any:
     name = fun.__name__
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
-    check_token(token, name)
     # As in JPI, a call is differentiated if its token is. An allreduce passes that on, and is differentiated for its
     # operand alone: reverse mode of it is each rank's own affair, and not every op has a derivative.
-    tied, token = tie(x, token)
+    tied, token = tie(x, take_token(token, name))
     with ranks_left_to_calls():
         if fun is mpixla.allreduce:
-            return thread(token, lambda x: fun(x, **arguments), x)
-        return tie(*thread(token, lambda x: fun(x, **arguments), tied))
+            return fun(x, **arguments), token
+        return tie(fun(tied, **arguments), token)
 
 
 def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:

@@ -16,23 +16,22 @@ from ..runtime.comm import get_default_comm
 from ..runtime.mpi import MPI
 from ..runtime.versions import is_truthy
 from ._modules import make_module
-from ._tokens import always_order_by_effect, check_token, order_by_effect, thread
+from ._tokens import pass_on, take_token
 
-# The operations, and which of their arguments are data.
-_DATA = {
-    "allgather": ("x",),
-    "allreduce": ("x",),
-    "alltoall": ("x",),
-    "barrier": (),
-    "bcast": ("x",),
-    "gather": ("x",),
-    "recv": ("x",),
-    "reduce": ("x",),
-    "scan": ("x",),
-    "scatter": ("x",),
-    "send": ("x",),
-    "sendrecv": ("sendbuf", "recvbuf"),
-}
+_OPERATIONS = (
+    "allgather",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "bcast",
+    "gather",
+    "recv",
+    "reduce",
+    "scan",
+    "scatter",
+    "send",
+    "sendrecv",
+)
 
 # The newest version of each API.
 _VERSION, _VERSION_WITH_TOKENS = "0.9.1", "0.7.2"
@@ -67,57 +66,45 @@ def unpack_hashable(obj: Any) -> Any:
     return obj.wrapped if isinstance(obj, HashableMPIType) else obj
 
 
-def _arguments(name: str, args: Any, kwargs: Any) -> dict[str, Any]:
+def _call(name: str, args: Any, kwargs: Any) -> Any:
+    """The result of mpixla's operation of this name, for arguments as mpi4jax takes them."""
     function = getattr(mpixla, name)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
     except TypeError as e:
         raise TypeError(f"{name}() {e}.") from None
-    return {what: unpack_hashable(value) for what, value in bound.arguments.items()}
+    with ranks_left_to_calls():
+        return function(**{what: unpack_hashable(value) for what, value in bound.arguments.items()})
 
 
 def _without_token(name: str) -> Callable[..., Any]:
-    function = getattr(mpixla, name)
-
-    @functools.wraps(function)
+    @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, **kwargs: Any) -> Any:
         if "token" in kwargs:
             raise TypeError(
                 f"{name}() takes no token: this is mpi4jax 0.8 or later, which orders calls by itself. For programs "
                 "with tokens there is mpixla.compat's 'mpi4jax-tokens'."
             )
-        arguments = _arguments(name, args, kwargs)
-        with ranks_left_to_calls():
-            result = function(**arguments)
+        result = _call(name, args, kwargs)
         return [] if result is None else result  # send and barrier: a primitive's results, of which there are none
 
     return op
 
 
 def _with_token(name: str) -> Callable[..., Any]:
-    function = getattr(mpixla, name)
-
-    @functools.wraps(function)
+    @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, token: Any = None, **kwargs: Any) -> Any:
-        check_token(token, name)
-        arguments = _arguments(name, args, kwargs)
-        data = {what: arguments.pop(what) for what in _DATA[name]}
-        with ranks_left_to_calls():
-            result, token = thread(token, lambda data: function(**data, **arguments), data)
+        token = take_token(token, name)
+        result = _call(name, args, kwargs)
+        token = pass_on(token)
         return token if name in ("barrier", "send") else (result, token)
 
     return op
 
 
 def _auto_tokenize(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function whose calls are in program order, whatever their tokens."""
-
-    @functools.wraps(f)
-    def ordered_f(*args: Any, **kwargs: Any) -> Any:
-        with order_by_effect():
-            return f(*args, **kwargs)
-
-    return ordered_f
+    """The function as it is: its calls are in program order, whatever their tokens."""
+    return f
 
 
 def _set_logging(enable: bool) -> None:
@@ -138,7 +125,7 @@ def _flush(platform: str = "cpu") -> None:
 
 def make(*, tokens: bool) -> dict[str, ModuleType]:
     """The modules of one of the two APIs, by name, with what the environment asks for done."""
-    ops = {name: (_with_token if tokens else _without_token)(name) for name in _DATA}
+    ops = {name: (_with_token if tokens else _without_token)(name) for name in _OPERATIONS}
     support = {
         "has_cuda_support": mpixla.has_cuda_support,
         "has_hip_support": mpixla.has_rocm_support,
@@ -162,11 +149,9 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
     }
     if tokens:
-        without = {name: _without_token(name) for name in _DATA}
+        without = {name: _without_token(name) for name in _OPERATIONS}
         contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
-        if is_truthy("MPI4JAX_PREFER_NOTOKEN"):
-            always_order_by_effect()
     if is_truthy("MPI4JAX_USE_CUDA_MPI"):
         gpu.use_mpi()
     if is_truthy("MPI4JAX_DEBUG"):

@@ -311,7 +311,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
     if not isinstance(x, jax.Array):
         try:
             x = jnp.asarray(x)
-        except TypeError as e:
+        except (TypeError, ValueError) as e:  # the latter for None
             raise TypeError(_refusal(x, what, name)) from e
     if x.dtype.name not in native.dtypes:
         known = ", ".join(native.dtypes)

@@ -34,7 +34,11 @@ def is_key(x: Any) -> bool:
 
 
 def _is_array(x: Any) -> bool:
-    return _is_leaf(x) and not is_key(x)
+    """Whether a function of arrays gets it as it is.
+
+    So does it get None, and refuses it: to JAX that is a pytree without arrays, for which there is nothing to do.
+    """
+    return x is None or (_is_leaf(x) and not is_key(x))
 
 
 def data_of(x: Any) -> Any:
@@ -129,9 +133,12 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             if reduces and any(map(is_key, leaves)):
                 raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
             data = [as_array(data_of(y), "x", name) for y in leaves]
-            for leaf in data:
-                if leaf.shape[:kept_axes] != data[0].shape[:kept_axes] or leaf.ndim < kept_axes:
-                    function(leaf, *args, **kwargs)  # says what is wrong with this leaf
+            for i, y in enumerate(data):
+                if y.ndim < kept_axes or y.shape[:kept_axes] != data[0].shape[:kept_axes]:
+                    raise ValueError(
+                        f"{name} needs arrays whose first axis has one entry for each rank, but leaf {i + 1} of "
+                        f"{len(data)} has shape {y.shape}{f', and leaf 1 {data[0].shape}' if i else ''}."
+                    )
             dtypes = dict.fromkeys(y.dtype for y in data)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
             plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))

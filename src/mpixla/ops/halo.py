@@ -199,7 +199,7 @@ def blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> Blocks:
     dimensions = _dimensions_of(comm, c, name)
     widths = _widths(width, dimensions, name)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
-    leaves, tree = jax.tree.flatten(x)
+    leaves, tree = jax.tree.flatten(x, is_leaf=lambda _: x is None)  # None is refused, not a pytree without arrays
     arrays = [leaf if is_key(leaf) else as_array(leaf, "x", name) for leaf in leaves]
     own = tuple(_axes_of(array, given, widths, name) for array in arrays)
     return Blocks([data_of(array) for array in arrays], plan_of_each(tree, arrays), own, c, widths)
