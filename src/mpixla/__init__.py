@@ -34,7 +34,7 @@ from .ops.collective import (
     scatter,
 )
 from .ops.halo import halo_exchange
-from .ops.halves import halo_start, halo_wait
+from .ops.halves import halo_start
 from .ops.inner import norm, vdot
 from .ops.jacobian import jacfwd, jacrev
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
@@ -43,8 +43,6 @@ from .ops.ragged import ragged_all_to_all
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
-    after_start,
-    before_wait,
     iallgather,
     iallreduce,
     ialltoall,
@@ -53,6 +51,7 @@ from .ops.request import (
     ireduce_scatter,
     isend,
     isendrecv,
+    overlap,
     wait,
     waitall,
 )
@@ -74,7 +73,6 @@ from .runtime.versions import JaxVersionWarning as JaxVersionWarning
 __all__ = [
     "Request",
     "Shift",
-    "after_start",
     "allgather",
     "allgatherv",
     "allreduce",
@@ -83,7 +81,6 @@ __all__ = [
     "assert_replicated",
     "barrier",
     "bcast",
-    "before_wait",
     "export_checks",
     "exscan",
     "gather",
@@ -91,7 +88,6 @@ __all__ = [
     "get_default_comm",
     "halo_exchange",
     "halo_start",
-    "halo_wait",
     "has_cuda_support",
     "has_rocm_support",
     "has_sycl_support",
@@ -110,6 +106,7 @@ __all__ = [
     "neighbor_alltoall",
     "neighbor_alltoallv",
     "norm",
+    "overlap",
     "pvary",
     "ragged_all_to_all",
     "recv",

@@ -222,7 +222,7 @@ def _counts(counts: Any, what: str, name: str, degree: int) -> tuple[int, ...]:
 
 
 @moves()
-def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
+def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Sends this rank's array to all its neighbours, and receives theirs.
 
     Args:
@@ -259,7 +259,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
 
 
 @moves()
-def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
+def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Sends a slice of this rank's array to each of its neighbours, and receives one from each.
 
     Args:
@@ -321,11 +321,11 @@ def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: A
 @overload
 def neighbor_alltoallv(
     x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, capacity: None = None, comm: MPI.Topocomm
-) -> jax.Array: ...
+) -> Any: ...
 @overload
 def neighbor_alltoallv(
     x: Any, sendcounts: Any, recvcounts: Any = None, *, capacity: int, template: Any = None, comm: MPI.Topocomm
-) -> tuple[jax.Array, jax.Array]: ...
+) -> tuple[Any, jax.Array]: ...
 def neighbor_alltoallv(
     x: Any,
     sendcounts: Any,
@@ -334,7 +334,7 @@ def neighbor_alltoallv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Topocomm,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Sends some rows of this rank's array to each of its neighbours, and receives some from each.
 
     Args:

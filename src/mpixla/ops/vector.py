@@ -214,7 +214,7 @@ def allgatherv(
     capacity: None = None,
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
-) -> jax.Array: ...
+) -> Any: ...
 @overload
 def allgatherv(
     x: Any,
@@ -224,7 +224,7 @@ def allgatherv(
     template: Any = None,
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
-) -> tuple[jax.Array, jax.Array]: ...
+) -> tuple[Any, jax.Array]: ...
 def allgatherv(
     x: Any,
     counts: Any,
@@ -233,7 +233,7 @@ def allgatherv(
     template: Any = None,
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Gathers the arrays of all ranks, of different lengths, on every rank.
 
     Args:
@@ -337,7 +337,7 @@ def alltoallv(
     *,
     capacity: None = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array: ...
+) -> Any: ...
 @overload
 def alltoallv(
     x: Any,
@@ -347,7 +347,7 @@ def alltoallv(
     capacity: int,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> tuple[jax.Array, jax.Array]: ...
+) -> tuple[Any, jax.Array]: ...
 def alltoallv(
     x: Any,
     sendcounts: Any,
@@ -356,7 +356,7 @@ def alltoallv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Sends some rows of this rank's array to each rank, and receives some from each.
 
     Args:
@@ -457,11 +457,11 @@ def _gatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
 @overload
 def gatherv(
     x: Any, counts: Sequence[int], root: int, *, capacity: None = None, comm: MPI.Comm | None = None
-) -> jax.Array: ...
+) -> Any: ...
 @overload
 def gatherv(
     x: Any, counts: Any, root: int, *, capacity: int, template: Any = None, comm: MPI.Comm | None = None
-) -> tuple[jax.Array, jax.Array]: ...
+) -> tuple[Any, jax.Array]: ...
 def gatherv(
     x: Any,
     counts: Any,
@@ -470,7 +470,7 @@ def gatherv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
     Args:
@@ -551,11 +551,11 @@ def _scatterv_at_run_time(x: Any, counts: Any, *, comm: Comm, root: int, capacit
 @overload
 def scatterv(
     x: Any, counts: Sequence[int], root: int, *, capacity: None = None, comm: MPI.Comm | None = None
-) -> jax.Array: ...
+) -> Any: ...
 @overload
 def scatterv(
     x: Any, counts: Any, root: int, *, capacity: int, template: Any = None, comm: MPI.Comm | None = None
-) -> tuple[jax.Array, jax.Array]: ...
+) -> tuple[Any, jax.Array]: ...
 def scatterv(
     x: Any,
     counts: Any,
@@ -564,7 +564,7 @@ def scatterv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Sends some rows of the root's array to each rank.
 
     Args:
