@@ -131,4 +131,4 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
             isendrecv(border, ghost, source, dest, sendtag=tag, recvtag=tag, comm=comm)
             for border, ghost in zip(borders, ghosts, strict=True)
         ]
-    return Request(plan, (blocks.data, requests))
+    return Request.tree_unflatten(plan, (blocks.data, requests))

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -318,14 +318,6 @@ def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: A
     return _exchange.bind(with_rows(x, "neighbor_alltoallv"), *values, back=False, **known, **params)[0]
 
 
-@overload
-def neighbor_alltoallv(
-    x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, capacity: None = None, comm: MPI.Topocomm
-) -> Any: ...
-@overload
-def neighbor_alltoallv(
-    x: Any, sendcounts: Any, recvcounts: Any = None, *, capacity: int, template: Any = None, comm: MPI.Topocomm
-) -> tuple[Any, jax.Array]: ...
 def neighbor_alltoallv(
     x: Any,
     sendcounts: Any,

@@ -426,11 +426,10 @@ class Request(Generic[Tree]):
     """
 
     __slots__ = ("_parts", "_started")
-
-    def __init__(self, started: Any, parts: Sequence[Any]) -> None:
-        # One communication: its call, and its id, the array that it keeps, and ranks and tags at run time. Several:
-        # their requests and what else there is, and whatever makes the result of these, by `wait(*parts)`.
-        self._started, self._parts = started, tuple(parts)
+    # Of one communication: its call; and its id, the array that it keeps, and ranks and tags at run time. Of several:
+    # what makes the result of them, by `wait(*parts)`; and their requests, with what else it takes.
+    _started: Any
+    _parts: tuple[Any, ...]
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """What a program carries of it, and what was started."""
@@ -439,7 +438,9 @@ class Request(Generic[Tree]):
     @classmethod
     def tree_unflatten(cls, started: Any, parts: Any) -> "Request[Any]":
         """A request of these."""
-        return cls(started, parts)
+        request = object.__new__(cls)
+        request._started, request._parts = started, tuple(parts)
+        return request
 
     def ids(self) -> list[Any]:
         """Those of the communications that it stands for."""
@@ -491,7 +492,7 @@ class _Leaves:
 
 
 def _of_tree(plan: Plan, requests: Sequence[Request[Any]]) -> Request[Any]:
-    return Request(_Leaves(plan), requests)
+    return Request.tree_unflatten(_Leaves(plan), requests)
 
 
 def _type(x: Any) -> _Type:
@@ -502,14 +503,14 @@ def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, 
     params, values = split(message or {})
     call = replace(call, **params)
     (request_id,) = _start.bind(*operands, *values, call=call, batch=0)
-    return Request(call, (request_id, keeps, values[0] if values else None))
+    return Request.tree_unflatten(call, (request_id, keeps, values[0] if values else None))
 
 
 def wait(request: Request[Tree]) -> Tree:
     """Waits for a request, and returns the result of its operation.
 
-    XLA may compute before the start or after the wait what does not depend on either; ``overlap`` waits as well, and
-    has something computed in between.
+    XLA orders what a program computes by its data alone. ``overlap`` waits as well, and has something computed between
+    start and wait.
 
     Args:
         request: what an operation such as ``isend`` or ``iallreduce`` returned.

@@ -6,7 +6,7 @@ a vmap makes each row larger: it travels as the second axis.
 """
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -206,25 +206,6 @@ def _allgatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
     return _allgatherv.bind(with_rows(x, "allgatherv"), *values, **known, **params)[0]
 
 
-@overload
-def allgatherv(
-    x: Any,
-    counts: Sequence[int],
-    *,
-    capacity: None = None,
-    comm: MPI.Comm | None = None,
-    cotangent: Cotangent = REPLICATED,
-) -> Any: ...
-@overload
-def allgatherv(
-    x: Any,
-    counts: Any,
-    *,
-    capacity: int,
-    template: Any = None,
-    comm: MPI.Comm | None = None,
-    cotangent: Cotangent = REPLICATED,
-) -> tuple[Any, jax.Array]: ...
 def allgatherv(
     x: Any,
     counts: Any,
@@ -329,25 +310,6 @@ def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: A
     return _alltoallv.bind(with_rows(x, "alltoallv"), *values, **known, **params)[0]
 
 
-@overload
-def alltoallv(
-    x: Any,
-    sendcounts: Sequence[int],
-    recvcounts: Sequence[int],
-    *,
-    capacity: None = None,
-    comm: MPI.Comm | None = None,
-) -> Any: ...
-@overload
-def alltoallv(
-    x: Any,
-    sendcounts: Any,
-    recvcounts: Any = None,
-    *,
-    capacity: int,
-    template: Any = None,
-    comm: MPI.Comm | None = None,
-) -> tuple[Any, jax.Array]: ...
 def alltoallv(
     x: Any,
     sendcounts: Any,
@@ -454,14 +416,6 @@ def _gatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
     return _gatherv.bind(with_rows(x, "gatherv"), *values, **known, **params)[0]
 
 
-@overload
-def gatherv(
-    x: Any, counts: Sequence[int], root: int, *, capacity: None = None, comm: MPI.Comm | None = None
-) -> Any: ...
-@overload
-def gatherv(
-    x: Any, counts: Any, root: int, *, capacity: int, template: Any = None, comm: MPI.Comm | None = None
-) -> tuple[Any, jax.Array]: ...
 def gatherv(
     x: Any,
     counts: Any,
@@ -548,14 +502,6 @@ def _scatterv_at_run_time(x: Any, counts: Any, *, comm: Comm, root: int, capacit
     return _scatterv.bind(x, *values, **known, comm=comm, root=root, capacity=capacity)[0]
 
 
-@overload
-def scatterv(
-    x: Any, counts: Sequence[int], root: int, *, capacity: None = None, comm: MPI.Comm | None = None
-) -> Any: ...
-@overload
-def scatterv(
-    x: Any, counts: Any, root: int, *, capacity: int, template: Any = None, comm: MPI.Comm | None = None
-) -> tuple[Any, jax.Array]: ...
 def scatterv(
     x: Any,
     counts: Any,
