@@ -143,7 +143,7 @@ def test_carried_through_while_loop_and_cond(rank, size):
 
 @pytest.mark.two_ranks
 def test_overlap_waits_for_what_is_computed(rank, size):
-    """The id that is waited for comes out of a call that takes what the wait comes after; values do not change."""
+    """The id that is waited for comes out of a call behind one that takes what was computed; values do not change."""
     below, above = neighbours(rank, size)
 
     def step(x):
@@ -154,8 +154,10 @@ def test_overlap_waits_for_what_is_computed(rank, size):
     lines = jax.jit(step).lower(x).as_text().splitlines()
     (wait,) = [line for line in lines if "@mpixla_wait_recv" in line]
     sine = next(line.split()[0] for line in lines if "stablehlo.sine" in line)
-    (order,) = [line for line in lines if "@mpixla_order" in line and f"{sine}," in line]
-    assert f"({order.split()[0]}," in wait
+    orders = [line.split(" = ", 1) for line in lines if "@mpixla_order" in line]
+    (there,) = [name.strip() for name, call in orders if f"{sine}," in call]
+    (waited,) = [name.strip() for name, call in orders if f", {there})" in call]
+    assert f"({waited}," in wait
     for how in ("eager", "jit"):
         y, work = run(how, step)(x)
         np.testing.assert_array_equal(y, np.arange(3.0) + below)
@@ -317,14 +319,28 @@ def test_overlap_of_what_another_program_started(rank, size):
     np.testing.assert_array_equal(received, np.arange(3.0) + (rank - 4) % size)
 
 
-def test_overlap_copies_nothing_that_a_request_keeps():
+def exchange_with_itself(x, received):
+    return mpixla.isendrecv(x, received, 0, 0, comm=MPI.COMM_SELF)
+
+
+def of_its_template(x):
     """The template of a message, which the wait needs, is also what is computed with."""
+    received, y = mpixla.overlap(exchange_with_itself(x[:4], x), lambda x: x + 1, x)
+    return received + y
 
-    def step(_, x):
-        received, y = mpixla.overlap(mpixla.isendrecv(x[:4], x, 0, 0, comm=MPI.COMM_SELF), lambda x: x + 1, x)
-        return received + y
 
-    text = jax.jit(lambda x: lax.fori_loop(0, 3, step, x)).lower(jnp.ones(1000)).compile().as_text()
+def in_its_place(x):
+    """What one message brings is put where the other one waits for what was there."""
+    requests = [exchange_with_itself(x[-1], x[0]), exchange_with_itself(x[0], x[-1])]
+    (top, bottom), x = mpixla.overlap(requests, lambda x: x.at[1:-1].multiply(2), x)
+    return x.at[0].set(top).at[-1].set(bottom)
+
+
+@pytest.mark.parametrize("step", [of_its_template, in_its_place])
+def test_overlap_copies_nothing(step):
+    """In a loop, which carries the array from step to step."""
+    program = jax.jit(lambda x: lax.fori_loop(0, 3, lambda _, x: step(x), x))
+    text = program.lower(jnp.ones((10, 1000) if step is in_its_place else 1000)).compile().as_text()
     assert [loops for loops, _ in Program(text).copies(1000) if loops] == []
 
 

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import jet
 from jax.interpreters import ad, batching
 
 from ..runtime import native
-from ..runtime.private_jax import Primitive, mlir
+from ..runtime.private_jax import Primitive, ShapedArray, mlir
 from .primitive import row_major
 
 _hold = Primitive("hold")  # of arrays, of which so many are `first`: the same, where the others are there after those
@@ -38,14 +39,23 @@ def _now(*operands: Any, first: int) -> list[Any]:
 
 
 def _lower(ctx: Any, *operands: Any, first: int) -> list[Any]:
+    """A number that is there after what comes first, and the others after that number.
+
+    So the arrays that come first are read once, and what is then made in their memory comes after that for certain;
+    else XLA copies them.
+    """
     rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
 
-    def behind(x: Any, aval: Any) -> Any:
-        inner = ctx.replace(avals_in=[aval, *ctx.avals_in[:first]], avals_out=[aval])
-        (held,) = rule(inner, row_major(ctx, aval, x), *operands[:first])
+    def behind(x: Any, aval: Any, others: Sequence[Any], types: Sequence[Any]) -> Any:
+        inner = ctx.replace(avals_in=[aval, *types], avals_out=[aval])
+        (held,) = rule(inner, row_major(ctx, aval, x), *others)
         return row_major(ctx, aval, held)
 
-    return [*operands[:first], *map(behind, operands[first:], ctx.avals_in[first:])]
+    number = ShapedArray((), np.dtype(np.float32))
+    zero = mlir.ir_constant(np.zeros(number.shape, number.dtype))
+    there = behind(zero, number, operands[:first], ctx.avals_in[:first])
+    then = zip(operands[first:], ctx.avals_in[first:], strict=True)
+    return [*operands[:first], *(behind(x, aval, [there], [number]) for x, aval in then)]
 
 
 def _jvp(primals: Any, tangents: Any, *, first: int) -> tuple[Any, Any]:
