@@ -8,15 +8,14 @@ In each time step a process needs the row above its strip and the row below it, 
 changed.
 
     blocking     exchange the rows, then compute the strip; wait for the sum of all processes' changes
-    overlapped   start the exchange, compute all rows but the first and the last, wait for the neighbours' rows, and
-                 compute those two; start the sum, and wait for it after the next step
+    overlapped   start the exchange, compute all rows but the first and the last, wait for the neighbours' rows and for
+                 the sum that the last step has started, and compute those two rows; start the sum
 
 Both forms compute the same. Printed is the time of a step of each, the slowest process's. What the second one hides is
 waiting for processes that are late, and the messages themselves where something moves them meanwhile: the network
 without the processor, or between hosts mpixla's own thread.
 
-Of mpixla this shows isendrecv(), iallreduce(), after_start() and wait(..., after=...), and a request in the carry of a
-loop.
+Of mpixla this shows isendrecv(), iallreduce() and overlap(), and a request in the carry of a loop.
 """
 
 import argparse
@@ -122,12 +121,13 @@ def make_overlapped(comm: MPI.Comm) -> Callable[[State, int], State]:
             mpixla.isendrecv(plate[-1], plate[0], source=above, dest=below, comm=comm),
             mpixla.isendrecv(plate[0], plate[-1], source=below, dest=above, comm=comm),
         ]
-        plate = mpixla.after_start(exchange, plate)  # else XLA may compute first
-        new = put(other, spread(plate), 1)
-        top, bottom = mpixla.waitall(exchange, after=new)
+
+        def inner(plate: Any) -> tuple[Any, Any]:
+            return put(other, spread(plate), 1), plate  # which is used again below: else XLA would copy it
+
+        (top, bottom, _), (new, plate) = mpixla.overlap([*exchange, sum_of_changes], inner, plate)
         first = first_row(plate, top)
         new = put(put(new, first, 0), last_row(plate, bottom), len(plate) - 1)
-        mpixla.wait(sum_of_changes, after=new)
         # Of `first`, and not of new[0]: while something else reads a plate, XLA copies it before it writes a row.
         return plate, new, mpixla.iallreduce(change_of(first, plate[0]), op=MPI.SUM, comm=comm)
 

@@ -34,8 +34,7 @@ def forces(places: Any, others: Any) -> Any:
 @jax.jit
 def step(places: Any, speeds: Any, edge: Any) -> tuple[Any, Any, Any, Any]:
     request = mpixla.isendrecv(edge, edge, source=before, dest=after)
-    pull = forces(places, mpixla.after_start(request, places))
-    neighbours = mpixla.wait(request, after=pull)
+    neighbours, pull = mpixla.overlap(request, forces, places, places)
     speeds = speeds + STEP * (pull + forces(places, neighbours))
     places = places + STEP * speeds
     energy = mpixla.allreduce((speeds**2).sum(), op=MPI.SUM)

@@ -478,7 +478,7 @@ ROWS = [
     ),
     Row(
         "halo_start",
-        call=lambda x, comm, periodic: mpixla.halo_wait(mpixla.halo_start(x, _chain_of(comm, periodic))[0])[0],
+        call=lambda x, comm, periodic: mpixla.wait(mpixla.halo_start(x, _chain_of(comm, periodic))),
         model=lambda inputs, rank, periodic: _chain(len(inputs), periodic).exchanged(_first(inputs), rank),
         shapes=lambda shape, rank, size, periodic: [(*_chain(size, periodic).shape(rank), *shape)],
         variants=lambda size: [{"periodic": True}, {"periodic": False}],

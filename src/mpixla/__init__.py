@@ -33,7 +33,7 @@ from .ops.collective import (
     scatter,
 )
 from .ops.halo import halo_exchange
-from .ops.halves import halo_start, halo_wait
+from .ops.halves import halo_start
 from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
@@ -41,8 +41,6 @@ from .ops.ragged import ragged_all_to_all
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
-    after_start,
-    before_wait,
     iallgather,
     iallreduce,
     ialltoall,
@@ -51,6 +49,7 @@ from .ops.request import (
     ireduce_scatter,
     isend,
     isendrecv,
+    overlap,
     wait,
     waitall,
 )
@@ -72,7 +71,6 @@ from .runtime.versions import JaxVersionWarning as JaxVersionWarning
 __all__ = [
     "Request",
     "Shift",
-    "after_start",
     "allgather",
     "allgatherv",
     "allreduce",
@@ -81,7 +79,6 @@ __all__ = [
     "assert_replicated",
     "barrier",
     "bcast",
-    "before_wait",
     "export_checks",
     "exscan",
     "gather",
@@ -89,7 +86,6 @@ __all__ = [
     "get_default_comm",
     "halo_exchange",
     "halo_start",
-    "halo_wait",
     "has_cuda_support",
     "has_rocm_support",
     "has_sycl_support",
@@ -106,6 +102,7 @@ __all__ = [
     "neighbor_alltoall",
     "neighbor_alltoallv",
     "norm",
+    "overlap",
     "pvary",
     "ragged_all_to_all",
     "recv",

@@ -24,10 +24,8 @@ def until_it_arrived(_):
 @jax.jit
 def send(x):
     request = mpixla.isend(x, 1)
-    seen = jax.pure_callback(until_it_arrived, jax.ShapeDtypeStruct((), np.bool_), mpixla.after_start(request, x)[0])
-    request, seen = mpixla.before_wait(request, seen)
-    mpixla.wait(request)
-    return seen
+    wait_for_it = lambda x: jax.pure_callback(until_it_arrived, jax.ShapeDtypeStruct((), np.bool_), x[0])
+    return mpixla.overlap(request, wait_for_it, x)[1]
 
 mpixla.barrier()
 if rank == 0:

@@ -81,10 +81,9 @@ reverse = MPI.COMM_WORLD.Split(0, -rank)
 def program(x):
     y = mpixla.scan(x, op=MPI.SUM, comm=reverse)
     request = mpixla.iallreduce(y, op=MPI.SUM)
-    y = mpixla.after_start(request, y)
-    y, half = mpixla.allreduce([y, y / 2], op=MPI.SUM)
+    total, (y, half) = mpixla.overlap(request, lambda y: mpixla.allreduce([y, y / 2], op=MPI.SUM), y)
     y = jax.lax.fori_loop(0, 3, lambda i, y: mpixla.sendrecv(y + half, y, other, other), y)
-    return mpixla.wait(request) + y
+    return total + y
 
 platforms = sys.argv[2:] or None
 exported = export.export(jax.jit(program), platforms=platforms, disabled_checks=mpixla.export_checks())(x)

@@ -1,6 +1,6 @@
 """A user's program, for `mypy --strict` (test_types.py): what is wrong is marked, and must be found."""
 
-from typing import NamedTuple, assert_type
+from typing import Any, NamedTuple, assert_type
 
 import jax
 import jax.numpy as jnp
@@ -49,16 +49,16 @@ def main() -> None:
     request = mpixla.iallreduce(state, MPI.SUM)
     assert_type(request, mpixla.Request[State])
     assert_type(mpixla.wait(request), State)
-    assert_type(mpixla.wait(mpixla.ibcast(x, 0), after=state), jax.Array)
+    assert_type(mpixla.wait(mpixla.ibcast(x, 0)), jax.Array)
+    assert_type(mpixla.overlap(mpixla.ibcast(x, 0), step, state, 0.1), tuple[jax.Array, State])
+    assert_type(mpixla.overlap([mpixla.ibcast(x, 0)], jnp.sin, x), tuple[list[jax.Array], jax.Array])
     assert_type(mpixla.waitall([mpixla.irecv(x, 0), mpixla.isend(x, 0)]), list[jax.Array])
     assert_type(mpixla.wait(mpixla.isendrecv(x, state, 0, dest=jnp.int32(0))), State)
     assert_type(mpixla.sendrecv(x, state, 0, mpixla.Shift(0, 1)), State)
     assert_type(mpixla.recv(x, MPI.ANY_SOURCE), jax.Array)
-    assert_type(mpixla.alltoallv(x, [3], [3]), jax.Array)
-    assert_type(mpixla.alltoallv(x, x, capacity=3), tuple[jax.Array, jax.Array])
+    assert_type(mpixla.alltoallv(state, x, capacity=3), Any)
     line = MPI.COMM_SELF.Create_cart([1])
-    started, state = mpixla.halo_start(state, line)
-    assert_type(mpixla.halo_wait(started, x)[0], State)
+    assert_type(mpixla.wait(mpixla.halo_start(state, line)), State)
     assert_type(mpixla.halo_exchange(state, line), State)
 
     step(state)  # type: ignore[call-arg]
@@ -69,7 +69,7 @@ def main() -> None:
     mpixla.norm(x, cotangent="twice")  # type: ignore[arg-type]
     mpixla.wait(x)  # type: ignore[arg-type]
     mpixla.send(x, "0")  # type: ignore[arg-type]
-    mpixla.alltoallv(x, [3])  # type: ignore[call-overload]
+    mpixla.alltoallv(x)  # type: ignore[call-arg]
 
 
 if __name__ == "__main__":

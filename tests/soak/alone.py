@@ -98,25 +98,17 @@ irecv = isend = recv
 isendrecv = sendrecv
 
 
-def wait(request: Any, **_: Any) -> Any:
+def wait(request: Any) -> Any:
     return request
 
 
-def waitall(requests: list[Any], **_: Any) -> list[Any]:
+def waitall(requests: list[Any]) -> list[Any]:
     return list(requests)
 
 
-def after_start(requests: Any, arrays: Any) -> Any:
-    return arrays
+def overlap(request: Any, fun: Any, *args: Any) -> tuple[Any, Any]:
+    return request, fun(*args)
 
 
-def before_wait(requests: Any, arrays: Any) -> tuple[Any, Any]:
-    return requests, arrays
-
-
-def halo_start(x: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-    return x, x
-
-
-def halo_wait(request: Any, work: Any) -> tuple[Any, Any]:
-    return request, work
+def halo_start(x: Any, *_: Any, **__: Any) -> Any:
+    return x

@@ -559,25 +559,11 @@ def waiting(scope: Scope) -> None:
     core = scope.core
     if not scope.pending:
         return
-    work = scope.pick()
-    after = f", after={work}" if work and core.chance(0.3) else ""
+    work = scope.pick() if core.chance(0.5) else None
     if len(scope.pending) > 1 and core.chance(0.6):
-        scope.waitall(after)
+        scope.waitall(work)
     else:
-        scope.wait(core.choose(scope.pending), after)
-
-
-def held(scope: Scope) -> None:
-    """The same array, for what is computed after the start, or after the start of the cotangents."""
-    core = scope.core
-    if not scope.pending:
-        return
-    some = scope.pending[: core.rng.integers(1, 3)]
-    work = scope.pick()
-    requests = ", ".join(r.name for r in some)
-    name, result = core.choose([("after_start", ""), ("before_wait", "[1]")])
-    core.ops[name] += 1
-    scope.local(f"mpixla.{name}([{requests}], {work}){result}", [work], lambda a: a, grown=work in scope.grown)
+        scope.wait(core.choose(scope.pending), work)
 
 
 # What a rank computes
@@ -635,6 +621,5 @@ OPERATIONS: list[tuple[float, Callable[[Scope], None]]] = [
     (1.5, messages),
     (0.4, barrier),
     (1.5, waiting),
-    (0.5, held),
     (1.5, local),
 ]

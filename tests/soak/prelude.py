@@ -63,9 +63,8 @@ def columns_first(x):
 
 
 def in_halves(x, comm, **how):
-    """halo_exchange, with the block as what is computed between its two halves."""
-    request, x = mpixla.halo_start(x, comm, **how)
-    return mpixla.halo_wait(request, x)[0]
+    """halo_exchange, with something computed between its two halves."""
+    return mpixla.overlap(mpixla.halo_start(x, comm, **how), lambda x: x, x)[0]
 
 
 def custom_jvp(f):

@@ -313,8 +313,11 @@ class Scope:
         calls = [(c, names[i * results : (i + 1) * results]) for i, c in enumerate(columns)]
         return self.add(Step([f"{', '.join(names)} = {result_text(text)}"], calls, model, linear_at), grown=grown)
 
-    def wait(self, request: Request, after: str = "", *, called: str | None = None) -> list[str]:
-        """Waits for a request, or (`called` is not None) only says what it gives: the text is elsewhere."""
+    def wait(self, request: Request, work: str | None = None, *, called: str | None = None) -> list[str]:
+        """Waits for a request, or (`called` is not None) only says what it gives: the text is elsewhere.
+
+        With `work`, an array, something is computed of it meanwhile.
+        """
         self.pending.remove(request)
         names = [self.core.fresh("v") for _ in range(len(request.start.calls) * request.results)]
         calls = [
@@ -323,23 +326,34 @@ class Scope:
         ]
         lines = []
         if called is None:
-            self.core.ops["wait"] += 1
-            text = request.text(f"mpixla.wait({request.name}{after})")
-            lines = [f"{', '.join(names)} = {text}"]
+            self.core.ops["overlap" if work else "wait"] += 1
+            waited = f"mpixla.wait({request.name})"
+            if work:
+                waited = self.core.fresh("r")
+                lines = [self.overlap(waited, request.name, work)]
+            lines.append(f"{', '.join(names)} = {request.text(waited)}")
         start = request.start
         return self.add(Wait(lines, calls, start.model, start.linear_at, request.name), grown=request.grown)
 
-    def waitall(self, after: str = "") -> None:
+    def overlap(self, results: str, requests: str, work: str) -> str:
+        """Adds what is computed meanwhile; the text that computes it, and names the results of the requests."""
+        made = self.core.fresh("v")
+        step = Step([], [([work], [made])], lambda arrays: [[a.T for a in arrays[0]]])
+        self.add(step, grown=work in self.grown)
+        return f"{results}, {made} = mpixla.overlap({requests}, lambda x: x.T, {work})"
+
+    def waitall(self, work: str | None = None) -> None:
         """For several requests at once, in any order."""
         plain = [r for r in self.pending if r.plain and r.results == 1]
         some = [plain[i] for i in self.core.rng.permutation(len(plain))[: self.core.rng.integers(1, 4)]]
         if not some:
             return
-        self.core.ops["waitall"] += 1
+        self.core.ops["overlap" if work else "waitall"] += 1
         first = len(self.steps)
         names = [self.wait(r, called="waitall")[0] for r in some]
-        requests = ", ".join(r.name for r in some)
-        self.steps[first].lines = [f"{', '.join([*names, ''])}= mpixla.waitall([{requests}]{after})"]
+        requests = f"[{', '.join(r.name for r in some)}]"
+        lines = [f"{', '.join([*names, ''])}= mpixla.waitall({requests})"]
+        self.steps[first].lines = [self.overlap(f"[{', '.join(names)}]", requests, work)] if work else lines
 
     def finish(self) -> None:
         """Waits for what is still under way."""

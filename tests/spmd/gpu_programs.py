@@ -150,9 +150,8 @@ def requests(x):
     """Messages that are under way while something is computed."""
     sending = mpixla.isend(x * 2, ABOVE)
     receiving = mpixla.irecv(x, BELOW)
-    y = mpixla.after_start([sending, receiving], jnp.cos(x))
-    y = jnp.sin(y) * 2
-    return y, mpixla.wait(sending, after=y), mpixla.wait(receiving, after=y)
+    (sent, received), y = mpixla.overlap([sending, receiving], lambda y: jnp.sin(y) * 2, jnp.cos(x))
+    return y, sent, received
 
 
 def collective_requests(x):
@@ -163,8 +162,8 @@ def collective_requests(x):
 def requests_in_a_loop(x):
     def step(x, _):
         request = mpixla.isendrecv(x[0], x[0], ABOVE, BELOW)
-        inner = x.at[1:].multiply(2)
-        return inner.at[0].set(mpixla.wait(request, after=inner)), None
+        edge, inner = mpixla.overlap(request, lambda x: x.at[1:].multiply(2), x)
+        return inner.at[0].set(edge), None
 
     return lax.scan(step, x, length=4)[0]
 

@@ -1,4 +1,4 @@
-"""halo_start and halo_wait: as halo_exchange, with computation between them in both directions."""
+"""halo_start: as halo_exchange, with computation between start and wait in both directions."""
 
 import itertools
 import re
@@ -35,8 +35,7 @@ def name(grid):
 
 def halves(grid, comm, work=lambda x: None):
     def exchange(x):
-        request, x = mpixla.halo_start(x, comm, width=grid.widths, axes=grid.axes)
-        return mpixla.halo_wait(request, work(x))
+        return mpixla.overlap(mpixla.halo_start(x, comm, width=grid.widths, axes=grid.axes), work, x)
 
     return exchange
 
@@ -54,7 +53,7 @@ def test_value(grid, cart, rank, size):
 
 @pytest.mark.two_ranks
 def test_eagerly_and_across_functions(cart, rank, size):
-    """A request is a pytree, and wait() knows it."""
+    """A request is a pytree, and like any other."""
     c, blocks = cart(MIXED), blocks_of(MIXED, size)
     x = jnp.asarray(blocks[rank])
     want = MIXED.exchanged(blocks, rank)
@@ -62,15 +61,17 @@ def test_eagerly_and_across_functions(cart, rank, size):
         filled, nothing = how(halves(MIXED, c))(x)
         np.testing.assert_array_equal(filled, want)
         assert nothing is None
-    request, same = jax.jit(lambda x: mpixla.halo_start(x, c, width=MIXED.widths))(x)
-    np.testing.assert_array_equal(same, x)
-    filled, work = jax.jit(mpixla.halo_wait)(request, {"a": x + 1})
+    start = jax.jit(lambda x: mpixla.halo_start(x, c, width=MIXED.widths))
+    request, other = start(x), start(x * 2)
+    add = jax.jit(lambda requests, x: mpixla.overlap(requests, lambda x: {"a": x + 1}, x))
+    (filled, twice), work = add([request, other], x)
     np.testing.assert_array_equal(filled, want)
+    np.testing.assert_array_equal(twice, 2 * want)
     np.testing.assert_array_equal(work["a"], x + 1)
-    request, _ = mpixla.halo_start(x, c, width=MIXED.widths)
-    np.testing.assert_array_equal(mpixla.wait(request, after=x), want)
+    request = mpixla.halo_start(x, c, width=MIXED.widths)
+    np.testing.assert_array_equal(mpixla.wait(request), want)
     with pytest.raises(Exception, match="a request was already waited for"):
-        jax.block_until_ready(mpixla.halo_wait(request))
+        jax.block_until_ready(mpixla.wait(request))
 
 
 @pytest.mark.parametrize("how", ["jit", "vmap"])
@@ -87,8 +88,7 @@ def test_trees(how, cart, rank, size):
     }
 
     def exchange(x):
-        request, x = mpixla.halo_start(x, c, width=MIXED.widths)
-        return mpixla.halo_wait(request, x["floats"][0].sum())[0]
+        return mpixla.overlap(mpixla.halo_start(x, c, width=MIXED.widths), lambda x: x["floats"][0].sum(), x)[0]
 
     text = jax.jit(exchange).lower(tree).as_text()
     assert len(re.findall(r"@mpixla_isendrecv\(", text)) == 3 * 8  # types, and neighbours of a plane
@@ -179,12 +179,33 @@ def test_bad_arguments(given, kind, sentence, cart):
         mpixla.halo_start(**{"x": np.zeros((4, 5)), "comm": cart(MIXED), **given})
 
 
-def test_what_halo_wait_takes(cart):
-    for wrong in (3, mpixla.isend(jnp.ones(2), MPI.PROC_NULL)):
-        with pytest.raises(TypeError, match="halo_wait needs what halo_start returned first"):
-            mpixla.halo_wait(wrong)
-    mpixla.wait(wrong)
-    c = cart(MIXED)
+def test_nothing_to_exchange(cart):
     for x in ({}, (jnp.zeros((4, 0, 5)),)):
-        request, same = mpixla.halo_start(x, c, width=0)
-        assert jax.tree.map(jnp.shape, mpixla.halo_wait(request)[0]) == jax.tree.map(jnp.shape, same)
+        for fun in (lambda x: x, lambda x: None):
+            filled, _ = mpixla.overlap(mpixla.halo_start(x, cart(MIXED), width=0), fun, x)
+            assert jax.tree.map(jnp.shape, filled) == jax.tree.map(jnp.shape, x)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_block_is_in_one_place(reverse, cart, size):
+    """What is computed with is what the messages are put into: XLA copies no more than where it is computed after."""
+    c = cart(Grid((size,), (True,), (1,), (0,), 2))
+
+    def work(x):
+        return (x[1:-1] * 2).sum()
+
+    def overlapped(x, _):
+        x, total = mpixla.overlap(mpixla.halo_start(x, c), work, x)
+        return x * 2, total
+
+    def one_by_one(x, _):
+        x = mpixla.wait(mpixla.halo_start(x, c))
+        return x * 2, work(x)
+
+    def copies(step):
+        loop = lambda x: jax.lax.scan(step, x, length=4)  # noqa: E731
+        loss = lambda x: sum(y.sum() for y in loop(x))  # noqa: E731
+        text = jax.jit(jax.grad(loss) if reverse else loop).lower(jnp.ones((40, 50))).compile().as_text()
+        return sum(loops for loops, _ in Program(text).copies(40 * 50))
+
+    assert copies(overlapped) == copies(one_by_one)

@@ -138,37 +138,38 @@ def test_carried_through_while_loop_and_cond(rank, size):
     np.testing.assert_array_equal(go_round(jnp.full(2, rank + 1.0)), np.full(2, want))
 
 
+# What is computed meanwhile
+
+
 @pytest.mark.two_ranks
-def test_after(rank, size, capfd):
-    """The id that is waited for comes out of a call that takes what the wait comes after; values do not change."""
+def test_overlap_waits_for_what_is_computed(rank, size):
+    """The id that is waited for comes out of a call behind one that takes what was computed; values do not change."""
     below, above = neighbours(rank, size)
 
     def step(x):
         request = mpixla.isendrecv(x, x, below, above)
-        work = {"a": jnp.sin(x), "b": [jnp.int8(3), x > 1]}
-        return mpixla.wait(request, after=work), work
+        return mpixla.overlap(request, lambda x: {"a": jnp.sin(x), "b": [jnp.int8(3), x > 1]}, x)
 
     x = jnp.arange(3.0) + rank
     lines = jax.jit(step).lower(x).as_text().splitlines()
     (wait,) = [line for line in lines if "@mpixla_wait_recv" in line]
     sine = next(line.split()[0] for line in lines if "stablehlo.sine" in line)
-    (order,) = [line for line in lines if "@mpixla_order" in line and f"{sine}," in line]
-    assert f"({order.split()[0]}," in wait
+    orders = [line.split(" = ", 1) for line in lines if "@mpixla_order" in line]
+    (there,) = [name.strip() for name, call in orders if f"{sine}," in call]
+    (waited,) = [name.strip() for name, call in orders if f", {there})" in call]
+    assert f"({waited}," in wait
     for how in ("eager", "jit"):
         y, work = run(how, step)(x)
         np.testing.assert_array_equal(y, np.arange(3.0) + below)
         np.testing.assert_allclose(work["a"], np.sin(x))
-        assert mpixla.wait(mpixla.iallreduce(x, MPI.SUM), after=jnp.zeros(2)).shape == (3,)
     primal, tangent = jax.jvp(lambda x: step(x)[0], (x,), (x * 2,))
     np.testing.assert_allclose(tangent, 2 * primal)
     np.testing.assert_allclose(jax.grad(lambda x: jnp.vdot(step(x)[0], x * 0 + rank))(x), np.full(3, above))
-    both = jax.vmap(lambda x, w: mpixla.wait(mpixla.isendrecv(x, x, below, above), after=w), in_axes=(None, 0))
-    np.testing.assert_array_equal(both(x, jnp.ones((2, 4))), np.stack([np.arange(3.0) + below] * 2))
 
 
 @pytest.mark.two_ranks
 @pytest.mark.parametrize("wrap", [jax.jit, mpixla.jit, lambda f: f], ids=["jit", "mpixla.jit", "eager"])
-def test_after_start(comm, wrap):
+def test_overlap_starts_first(comm, wrap):
     """What is computed finds the message sent, although XLA sees no other reason to send first."""
     alone = MPI.COMM_SELF.Dup()
 
@@ -176,88 +177,116 @@ def test_after_start(comm, wrap):
         there = any(alone.Iprobe(source=0, tag=5) for _ in range(1000))
         return np.bool_(there and bool((x == 3).all()))
 
+    def inner(arrays):
+        x, key = arrays["x"], arrays["key"]
+        found = jax.pure_callback(sent, jax.ShapeDtypeStruct((), np.bool_), x)
+        received = mpixla.recv(x * found, 0, tag=5, comm=alone), mpixla.recv({"a": x, "b": x > 1}, 0, tag=6, comm=alone)
+        return found, key, received
+
     def step(x):
-        first, second = mpixla.isend(x, 0, tag=5, comm=alone), mpixla.isend({"a": x, "b": x > 1}, 0, tag=6, comm=alone)
-        held = mpixla.after_start({"one": first, "two": [second]}, {"x": x, "key": jax.random.key(3)})
-        found = jax.pure_callback(sent, jax.ShapeDtypeStruct((), np.bool_), held["x"])
-        kept = jax.random.key_data(held["key"]) == jax.random.key_data(jax.random.key(3))
-        template = x * found  # it is received afterwards
-        received = mpixla.recv(template, 0, tag=5, comm=alone), mpixla.recv({"a": x, "b": x > 1}, 0, tag=6, comm=alone)
-        return found, kept, received, mpixla.waitall([first, second], after=found)
+        requests = mpixla.isend(x, 0, tag=5, comm=alone), mpixla.isend({"a": x, "b": x > 1}, 0, tag=6, comm=alone)
+        return mpixla.overlap(requests, inner, {"x": x, "key": jax.random.key(3)})
 
     for _ in range(3):
-        found, kept, received, _ = jax.block_until_ready(wrap(step)(jnp.full(3, 3.0)))
+        waited, (found, key, received) = jax.block_until_ready(wrap(step)(jnp.full(3, 3.0)))
         assert found
-        assert kept.all()
-        np.testing.assert_array_equal(received[0], np.full(3, 3.0))
+        assert (jax.random.key_data(key) == jax.random.key_data(jax.random.key(3))).all()
+        for got in (waited, received):
+            np.testing.assert_array_equal(got[0], np.full(3, 3.0))
+            np.testing.assert_array_equal(got[1]["b"], np.full(3, True))
     alone.Free()
 
 
-def test_after_start_is_the_identity(rank, size):
-    below, above = neighbours(rank, size)
+def shifted_and_squared(x, below, above):
+    received, squared = mpixla.overlap(mpixla.isendrecv(x, x, below, above), lambda x, n: x**n, x, 2)
+    return squared + received
 
-    def f(x):
-        request = mpixla.isendrecv(x, x, below, above)
-        y = mpixla.after_start(request, x) ** 2
-        return y + mpixla.wait(request, after=y)
 
+def looped(f):
+    return lambda x: lax.scan(lambda x, _: (f(x) - x * x, None), x, length=3)[0]
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda f: f, jax.jit, mpixla.jit, jax.checkpoint, looped],
+    ids=["eager", "jit", "mpixla.jit", "checkpoint", "scan"],
+)
+def test_overlap_changes_no_value(rank, size, wrap):
+    """Whatever is around it; a number that is no array is handed on as it is."""
+    steps = 3 if wrap is looped else 1
+    below, above = (rank - steps) % size, (rank + steps) % size
+    f = wrap(lambda x: shifted_and_squared(x, *neighbours(rank, size)))
+    square = 0 if wrap is looped else 1
     x, t = jnp.arange(3.0) + rank, jnp.full(3, rank + 1.0)
-    want = np.array(x) ** 2 + np.arange(3.0) + below
-    for g in (f, jax.jit(f)):
-        np.testing.assert_array_equal(g(x), want)
-    np.testing.assert_array_equal(jax.jvp(f, (x,), (t,))[1], 2 * np.array(x) * (rank + 1) + below + 1)
-    np.testing.assert_array_equal(jax.vjp(f, x)[1](t)[0], 2 * np.array(x) * (rank + 1) + above + 1)
-    both = jax.vmap(f)(jnp.stack([x, x + 1]))
-    np.testing.assert_array_equal(both, np.stack([want, (np.array(x) + 1) ** 2 + np.arange(3.0) + below + 1]))
-    with pytest.raises(TypeError, match="after_start needs a Request, .* but got an int"):
-        mpixla.after_start(3, x)
-    with pytest.raises(TypeError, match="before_wait needs a Request, .* but got an int"):
-        mpixla.before_wait(3, x)
+    want = square * np.array(x) ** 2 + np.arange(3.0) + below
+    slope = 2 * square * np.array(x) * (rank + 1)
+    np.testing.assert_array_equal(f(x), want)
+    np.testing.assert_array_equal(jax.jvp(f, (x,), (t,))[1], slope + below + 1)
+    np.testing.assert_array_equal(jax.vjp(f, x)[1](t)[0], slope + above + 1)
+    np.testing.assert_array_equal(jax.vmap(f)(jnp.stack([x, x]))[1], want)
+    of_batch = jax.vmap(lambda x, t: jax.vjp(f, x)[1](t)[0], in_axes=(None, 0))
+    np.testing.assert_array_equal(of_batch(x, jnp.stack([t, t]))[1], slope + above + 1)
+
+
+def multiplied(matrix, x, below, above, several):
+    request = mpixla.isendrecv(x, x, below, above)
+    if several:
+        (received, _), work = mpixla.overlap([request, mpixla.ialltoall(x[:2])], jnp.matmul, matrix, x)
+    else:
+        received, work = mpixla.overlap(request, jnp.matmul, matrix, x)
+    return (work * work).sum() / 2 + received.sum()
 
 
 @pytest.mark.two_ranks
+@pytest.mark.parametrize("around", ["nothing", "several", "vmap", "checkpoint", "scan", "batch"])
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
-def test_derivatives_overlap_too(rank, size, mode):
+def test_derivatives_overlap_too(rank, size, mode, around):
     """Each product comes after a start and before the wait, those of the derivative as well."""
     below, above = neighbours(rank, size)
     matrix = jnp.arange(9.0).reshape(3, 3) + rank
 
     def f(x):
-        request = mpixla.isendrecv(x, x, below, above)
-        work = matrix @ mpixla.after_start(request, x)
-        request, work = mpixla.before_wait(request, work)
-        return (work * work).sum() / 2 + mpixla.wait(request).sum()
+        return multiplied(matrix, x, below, above, around == "several")
 
-    x = jnp.arange(3.0) + rank
+    x, value = jnp.arange(3.0) + rank, f
+    if around == "checkpoint":
+        f = jax.checkpoint(value)
+    if around == "vmap":
+        f = lambda x: jax.vmap(value)(jnp.stack([x, x]))[0]  # noqa: E731
+    if around == "scan":
+        f = lambda x: lax.scan(lambda total, _: (value(x), None), 0.0, length=2)[0]  # noqa: E731
     if mode == "forward":
-        derivative = jax.jit(lambda x: jax.jvp(f, (x,), (x + 1,)))
+        derivative = lambda x: jax.jvp(f, (x,), (x + 1,))[1]  # noqa: E731
         want = np.vdot(matrix @ x, matrix @ (x + 1)) + (np.arange(3) + below + 1).sum()
-        np.testing.assert_allclose(derivative(x)[1], want)
     else:
-        derivative = jax.jit(jax.grad(f))
-        np.testing.assert_allclose(derivative(x), matrix.T @ matrix @ x + 1)
-        np.testing.assert_allclose(jax.grad(f)(x), matrix.T @ matrix @ x + 1)
-        np.testing.assert_allclose(jax.vmap(jax.grad(f))(jnp.stack([x, x]))[1], matrix.T @ matrix @ x + 1)
-    starts, products, waits = Program(derivative.lower(x).compile().as_text()).places("isendrecv", "dot", "wait_recv")
-    assert len(starts) == len(products) == len(waits) == 2
-    for start, product, wait in zip(starts, products, waits, strict=True):
+        derivative, want = jax.grad(f), matrix.T @ matrix @ x + 1
+    if around == "batch":
+        one = derivative
+        derivative = lambda x: jax.vmap(one)(jnp.stack([x, x]))[1]  # noqa: E731
+    np.testing.assert_allclose(jax.jit(derivative)(x), want)
+    np.testing.assert_allclose(derivative(x), want)
+    text = jax.jit(derivative).lower(x).compile().as_text()
+    starts, products, waits = Program(text).places("isendrecv", "dot", "wait_recv")
+    assert len(starts) == len(waits) == 2
+    for start, product, wait in zip(starts, (products[0], products[-1]), waits, strict=True):
         assert start < product < wait
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, mpixla.jit, lambda f: f], ids=["jit", "mpixla.jit", "eager"])
-def test_before_wait_is_the_identity(rank, size, wrap):
+def test_overlap_of_pytrees(rank, size, wrap):
     """Whatever the requests and the arrays; what does not reach the result has no cotangent that could be NaN."""
     below, above = neighbours(rank, size)
 
+    def inner(arrays, name):
+        x = arrays[name]
+        return {"x": jnp.sin(x), "n": jnp.arange(3), "key": arrays["key"], "unused": jnp.sqrt(x), name: None, "s": name}
+
     def step(x):
-        requests = {
-            "one": mpixla.isendrecv(x, x, below, above),
-            "tree": mpixla.iallreduce({"a": x, "b": jnp.int32(rank)}, MPI.SUM),
-        }
-        work = {"x": jnp.sin(x), "n": jnp.arange(3), "key": jax.random.key(3), "unused": jnp.sqrt(x)}
-        requests, work = mpixla.before_wait(requests, work)
-        total = mpixla.wait(requests["tree"])
-        return mpixla.wait(requests["one"]) * work["x"] + total["a"], total["b"], work
+        requests = [mpixla.isendrecv(x, x, below, above), mpixla.iallreduce({"a": x, "b": jnp.int32(rank)}, MPI.SUM)]
+        arrays = {"y": x, "n": np.arange(2), "key": jax.random.key(3)}
+        (shifted, total), work = mpixla.overlap(requests, inner, arrays, "y")
+        assert work.pop("s") == "y"
+        return shifted * work["x"] + total["a"], total["b"], work
 
     x = jnp.arange(3.0)
     y, total, work = wrap(step)(x)
@@ -267,9 +296,52 @@ def test_before_wait_is_the_identity(rank, size, wrap):
     assert (jax.random.key_data(work["key"]) == jax.random.key_data(jax.random.key(3))).all()
     slope = jax.grad(lambda x: wrap(step)(x)[0].sum())(jnp.zeros(3))  # where the square root has none
     np.testing.assert_array_equal(slope, [1, 1, 1])
-    empty = mpixla.before_wait([], x)
-    assert empty[0] == []
-    assert empty[1] is x
+    assert mpixla.overlap([], jnp.sin, 0.0) == ([], 0.0)
+    received, nothing = mpixla.overlap(mpixla.isendrecv(x, x, below, above), lambda: None)
+    np.testing.assert_array_equal(received, x)
+    assert nothing is None
+
+
+def test_overlap_of_what_another_program_started(rank, size):
+    """A request that comes into a program, from a loop's last step too."""
+    below, above = neighbours(rank, size)
+    start = jax.jit(lambda x: mpixla.isendrecv(x, x, below, above))
+
+    def step(carry, _):
+        x, request = carry
+        received, x = mpixla.overlap(request, lambda x: x * 2, x)
+        return (x, mpixla.isendrecv(received, received, below, above)), None
+
+    x = jnp.arange(3.0) + rank
+    (doubled, request), _ = jax.jit(lambda *carry: lax.scan(step, carry, length=3))(x, start(x))
+    received, doubled = mpixla.overlap(request, lambda x: x * 2, doubled)
+    np.testing.assert_array_equal(doubled, 16 * x)
+    np.testing.assert_array_equal(received, np.arange(3.0) + (rank - 4) % size)
+
+
+def exchange_with_itself(x, received):
+    return mpixla.isendrecv(x, received, 0, 0, comm=MPI.COMM_SELF)
+
+
+def of_its_template(x):
+    """The template of a message, which the wait needs, is also what is computed with."""
+    received, y = mpixla.overlap(exchange_with_itself(x[:4], x), lambda x: x + 1, x)
+    return received + y
+
+
+def in_its_place(x):
+    """What one message brings is put where the other one waits for what was there."""
+    requests = [exchange_with_itself(x[-1], x[0]), exchange_with_itself(x[0], x[-1])]
+    (top, bottom), x = mpixla.overlap(requests, lambda x: x.at[1:-1].multiply(2), x)
+    return x.at[0].set(top).at[-1].set(bottom)
+
+
+@pytest.mark.parametrize("step", [of_its_template, in_its_place])
+def test_overlap_copies_nothing(step):
+    """In a loop, which carries the array from step to step."""
+    program = jax.jit(lambda x: lax.fori_loop(0, 3, lambda _, x: step(x), x))
+    text = program.lower(jnp.ones((10, 1000) if step is in_its_place else 1000)).compile().as_text()
+    assert [loops for loops, _ in Program(text).copies(1000) if loops] == []
 
 
 @pytest.mark.not_checked
@@ -305,6 +377,9 @@ def test_what_is_no_request(rank):
         mpixla.wait([mpixla])
     with pytest.raises(TypeError, match="wait needs a Request"):
         mpixla.waitall([x])
+    for wrong in (3, [3]):
+        with pytest.raises(TypeError, match="overlap needs a Request, .* but got an int"):
+            mpixla.overlap(wrong, jnp.sin, x)
     request = mpixla.isend(x, MPI.PROC_NULL)
     for wrong, sentence in (
         (lambda i: i + jnp.array([1000.0, 0.0], i.dtype), "that was never started"),
@@ -485,7 +560,8 @@ def test_integers_among_floats(rank, size):
 
     def f(x):
         number = mpixla.isendrecv(jnp.int32(rank), jnp.int32(0), below, above)
-        return x * mpixla.wait(number, after=x)
+        received, x = mpixla.overlap(number, lambda x: x * 1, x)
+        return x * received
 
     assert jax.grad(f)(2.0) == below
     assert jax.jit(jax.grad(f))(2.0) == below

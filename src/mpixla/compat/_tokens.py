@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Token
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
 
 from ..core.spmd import Primitive
-from jax.interpreters import mlir
 from ..runtime.words import kind_of
 
 

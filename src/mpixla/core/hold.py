@@ -1,116 +1,91 @@
-"""Two identities that XLA sees as dependences: they keep computation behind a start of communication, or before a wait.
+"""An identity that XLA sees as a dependence: it keeps arrays behind others.
+
+So computation stays behind a start of communication (its request first, then the arrays), and a wait behind computation
+(the arrays first, then the request). Reverse mode starts at the wait and waits at the start, and the transpose is the
+same identity the other way round.
 
 A dependence of data is all that XLA keeps: it would remove an optimization barrier before it decides the order of
-computations. So each is a custom call that does nothing (native/helpers/order.c), on one operand's memory, and takes
-what is to come first as further operands. What either holds back in one direction, the other holds back in reverse
-mode.
+computations. So this is a custom call that does nothing (native/helpers/order.c), on one operand's memory, and takes
+what is to come first as further operands.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
 from jax.experimental import jet
 from jax.interpreters import ad, batching, mlir
 
 from ..runtime import native
 from .primitive import row_major
-from .spmd import Primitive, vary, varying_axes
+from .spmd import Primitive
 
-_after = Primitive("after_start")  # of an array and ids: the array, which is there after the ids
-_before = Primitive("before_wait")  # of `ids` ids and arrays: all of them, where the ids are there after the arrays
-_before.multiple_results = True
-
-
-def after(x: Any, ids: Sequence[Any]) -> Any:
-    """The array ``x``, for what is to be computed after the requests with these ids were started."""
-    return _after.bind(x, *ids)
+_hold = Primitive("hold")  # of arrays, of which so many are `first`: the same, where the others are there after those
+_hold.multiple_results = True
 
 
-def before(ids: Sequence[Any], arrays: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The ids, for waits that come after these arrays were computed, and the arrays."""
-    found = _before.bind(*ids, *arrays, ids=len(ids))
-    return found[: len(ids)], found[len(ids) :]
+def hold(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Both, where the arrays ``then`` are there after the arrays ``first``."""
+    if not first or not then:
+        return list(first), list(then)
+    held = _hold.bind(*first, *then, first=len(first))
+    return held[: len(first)], held[len(first) :]
 
 
-def _lower_after(ctx: Any, x: Any, *others: Any) -> Any:
-    rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
-    (held,) = rule(ctx, row_major(ctx, ctx.avals_in[0], x), *others)
-    return [row_major(ctx, ctx.avals_out[0], held)]
-
-
-def _lower_before(ctx: Any, *operands: Any, ids: int) -> Any:
-    held = []
-    for i in range(ids):
-        inner = ctx.replace(avals_in=[ctx.avals_in[i], *ctx.avals_in[ids:]], avals_out=[ctx.avals_in[i]])
-        held += _lower_after(inner, operands[i], *operands[ids:])
-    return [*held, *operands[ids:]]
-
-
-def _before_now(*operands: Any, ids: int) -> list[Any]:
-    jax.block_until_ready(operands[ids:])
+def _now(*operands: Any, first: int) -> list[Any]:
+    jax.block_until_ready(operands[:first])
     return list(operands)
 
 
-_after.def_abstract_eval(lambda x, *ids: x)
-_after.def_impl(lambda x, *ids: x)  # what was dispatched before runs before
-_before.def_abstract_eval(lambda *operands, ids: list(operands))
-_before.def_impl(_before_now)
-mlir.register_lowering(_after, _lower_after)
-mlir.register_lowering(_before, _lower_before)
+def _lower(ctx: Any, *operands: Any, first: int) -> list[Any]:
+    """A number that is there after what comes first, and the others after that number.
+
+    So the arrays that come first are read once, and what is then made in their memory comes after that for certain;
+    else XLA copies them.
+    """
+    rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
+
+    def behind(x: Any, aval: Any, others: Sequence[Any], types: Sequence[Any]) -> Any:
+        inner = ctx.replace(avals_in=[aval, *types], avals_out=[aval])
+        (held,) = rule(inner, row_major(ctx, aval, x), *others)
+        return row_major(ctx, aval, held)
+
+    number = ShapedArray((), np.dtype(np.float32))
+    zero = mlir.ir_constant(np.zeros(number.shape, number.dtype))
+    there = behind(zero, number, operands[:first], ctx.avals_in[:first])
+    then = zip(operands[first:], ctx.avals_in[first:], strict=True)
+    return [*operands[:first], *(behind(x, aval, [there], [number]) for x, aval in then)]
 
 
-def _is_zero(x: Any) -> bool:
-    return type(x) is ad.Zero
+def _jvp(primals: Any, tangents: Any, *, first: int) -> tuple[Any, Any]:
+    return _hold.bind(*primals, first=first), _those_that_are(tangents[:first], tangents[first:])
 
 
-# The cotangent of an id is the id of the communication of the cotangents, and its tangent that of the tangents.
-
-
-def _after_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    x_dot, *dots = tangents
-    if not _is_zero(x_dot):
-        x_dot = after(x_dot, [i if _is_zero(dot) else dot for i, dot in zip(primals[1:], dots, strict=True)])
-    return after(primals[0], primals[1:]), x_dot
-
-
-def _after_transpose(ct: Any, x: Any, *ids: Any) -> list[Any]:
-    """To each id it adds zeros, which are there after the cotangent: so the wait for the sum comes after it."""
-
-    def of_id(request_id: Any) -> Any:
-        zeros = jnp.zeros(request_id.aval.shape, request_id.aval.dtype)
-        return after(vary(zeros, varying_axes(request_id.aval)), [ct])
-
-    held = [not _is_zero(ct) and ad.is_undefined_primal(request_id) for request_id in ids]
+def _transpose(cotangents: Any, *operands: Any, first: int) -> list[Any]:
+    then = _those_that_are(cotangents[first:], cotangents[:first])
+    back = len(operands) - first
     return [
-        ct if ad.is_undefined_primal(x) else None,
-        *[of_id(request_id) if holds else None for request_id, holds in zip(ids, held, strict=True)],
+        ct if ad.is_undefined_primal(x) else None for ct, x in zip([*then[back:], *then[:back]], operands, strict=True)
     ]
 
 
-def _before_jvp(primals: Any, tangents: Any, *, ids: int) -> tuple[Any, Any]:
-    results = _before.bind(*primals, ids=ids)
-    moved = [i for i, dot in enumerate(tangents) if not _is_zero(dot)]
-    waited = sum(i < ids for i in moved)
-    dots = list(tangents)
-    if 0 < waited < len(moved):
-        for i, dot in zip(moved, _before.bind(*(dots[i] for i in moved), ids=waited), strict=True):
-            dots[i] = dot
-    return results, dots
+def _those_that_are(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
+    """Tangents or cotangents, ``first`` and ``then``: of zeros, JAX's, there is nothing to come first."""
+    values = [*first, *then]
+    some = [i for i, x in enumerate(values) if type(x) is not ad.Zero]
+    n = sum(i < len(first) for i in some)
+    held, behind = hold([values[i] for i in some[:n]], [values[i] for i in some[n:]])
+    for i, x in zip(some, [*held, *behind], strict=True):
+        values[i] = x
+    return values
 
 
-def _before_transpose(cts: Any, *operands: Any, ids: int) -> list[Any]:
-    started = [ct for ct in cts[:ids] if not _is_zero(ct)]
-    held = [ct if _is_zero(ct) or not started else after(ct, started) for ct in cts[ids:]]
-    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip([*cts[:ids], *held], operands, strict=True)]
-
-
-ad.primitive_jvps[_after] = _after_jvp
-ad.primitive_transposes[_after] = _after_transpose
-batching.primitive_batchers[_after] = lambda operands, axes: (_after.bind(*operands), axes[0])
-ad.primitive_jvps[_before] = _before_jvp
-jet.deflinear(_after)
-jet.deflinear(_before)
-ad.primitive_transposes[_before] = _before_transpose
-batching.primitive_batchers[_before] = lambda operands, axes, *, ids: (_before.bind(*operands, ids=ids), axes)
+_hold.def_abstract_eval(lambda *operands, first: list(operands))
+_hold.def_impl(_now)
+mlir.register_lowering(_hold, _lower)
+ad.primitive_jvps[_hold] = _jvp
+ad.primitive_transposes[_hold] = _transpose
+batching.primitive_batchers[_hold] = lambda operands, axes, *, first: (_hold.bind(*operands, first=first), axes)
+jet.deflinear(_hold)

@@ -129,6 +129,17 @@ def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> Tag:
     return as_tag(value, what, name, comm)
 
 
+_PARTS_OF_A_MESSAGE = {"dest": as_dest, "sendtag": as_tag, "source": as_source, "recvtag": as_recvtag}
+
+
+def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
+    """Ranks and tags of what is sent, or received, or of both. Of one there is one tag, which is called that."""
+    return {
+        part: _PARTS_OF_A_MESSAGE[part](value, "tag" if len(given) == 2 and "tag" in part else part, name, comm)
+        for part, value in given.items()
+    }
+
+
 # Counts that are known only at run time.
 
 

@@ -1,4 +1,4 @@
-"""halo_exchange in two halves, ``halo_start`` and ``halo_wait``, between which a program computes.
+"""halo_start: a halo exchange that is waited for like any other request, so that a program computes meanwhile.
 
 A rank sends a message to each neighbour, diagonal ones too. Each message is as long as the block along the other
 dimensions, ghosts included, and they are put in place in the order of how many dimensions they cross: so around a
@@ -16,13 +16,12 @@ import numpy as np
 from jax import lax
 from mpi4py import MPI
 
-from ..core import hold
 from ..core.pack import pack, unpack
 from ..core.tree import Plan, Tree
 from ..runtime.comm import Shift
-from ..runtime.words import kind_of
-from .halo import Axes, blocks_of
-from .request import Request, RequestOfSeveral, before_wait, isendrecv, wait
+from .docstrings import documented_like
+from .halo import Axes, blocks_of, halo_exchange
+from .request import Request, isendrecv
 
 # Tags of messages, which programs hardly use: the last that every MPI has.
 _LAST_TAG = 32767
@@ -60,7 +59,7 @@ _put = jax.jit(lax.dynamic_update_slice, static_argnums=2)
 
 @dataclass(frozen=True)
 class _HaloPlan:
-    """How the messages are put into the blocks."""
+    """How the messages are cut out of the blocks, and put into them."""
 
     tree: Plan
     axes: Axes
@@ -81,49 +80,29 @@ class _HaloPlan:
             for i, part, (begin, _) in zip(places, parts, bounds, strict=True):
                 blocks[i] = _put(blocks[i], part, begin)
 
+    def wait(self, blocks: Sequence[Any], requests: Sequence[Request[Any]]) -> Any:
+        """The pytree of the blocks with their ghosts, of the messages group by group for each direction.
 
-@jax.tree_util.register_pytree_node_class
-class _HaloRequest(RequestOfSeveral):
-    """The messages, group by group for each direction, and the blocks that they belong to."""
-
-    __slots__ = ()
-    _plan: _HaloPlan
-
-    def wait(self, after: Any) -> Any:
-        """What no message comes for remains as the messages before have made it."""
-        held, _ = before_wait(self, after)
-        blocks, requests = list(held._kept), iter(held._requests)
-        for way in _directions(self._plan.widths):
-            ghosts = self._plan.cut(blocks, way, False)
-            self._plan.put(blocks, way, [wait(next(requests).with_template(own)) for own in ghosts])
-        return self._plan.tree.tree_of(blocks)
+        What no message comes for remains as the messages before have made it.
+        """
+        filled, coming = list(blocks), iter(requests)
+        for way in _directions(self.widths):
+            self.put(filled, way, [next(coming).result_in(own) for own in self.cut(filled, way, False)])
+        return self.tree.tree_of(filled)
 
 
-def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> tuple[Request[Tree], Tree]:
-    """Starts a ``halo_exchange``: the first of two halves, between which something is computed.
+@documented_like(halo_exchange)
+def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Request[Tree]:
+    """Starts a ``halo_exchange``.
 
-    ``halo_wait`` is the other one. Between them XLA computes what uses the ``x`` that this returns and what is given to
-    ``halo_wait``, and the messages are on their way, in reverse mode too. A rank sends to its diagonal neighbours as
-    well, so there are more messages than in ``halo_exchange``.
+    ``overlap`` computes meanwhile what needs no ghosts. A rank sends to its diagonal neighbours as well, so there are
+    more messages than in ``halo_exchange``.
 
     Args:
         x: this rank's block with its ghosts, or a pytree of several, as for ``halo_exchange``. All arrays of one data
             type travel in one message to each neighbour.
-        comm: a Cartesian communicator. Between the two halves it is best used for nothing else; messages on it have the
-            highest tags up to 32767.
-        width: as for ``halo_exchange``.
-        axes: as for ``halo_exchange``.
-
-    Returns:
-        A request for ``halo_wait``, and ``x`` for what is to be computed after the start. Its ghosts are as they were.
-
-    Derivative:
-        As for ``halo_exchange``. In reverse mode the cotangents travel while what was computed between the two halves
-        is computed backward.
-
-    Raises:
-        TypeError: as ``halo_exchange``.
-        ValueError: as ``halo_exchange``.
+        comm: a Cartesian communicator. Between start and wait it is best used for nothing else; messages on it have
+            the highest tags up to 32767.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -131,9 +110,8 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
         >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
         >>> @jax.jit
         ... def differences(x):
-        ...     request, x = mpixla.halo_start(x, ring)
-        ...     inner = x[2:-1] - x[1:-2]  # needs no ghosts
-        ...     x, inner = mpixla.halo_wait(request, inner)
+        ...     request = mpixla.halo_start(x, ring)
+        ...     x, inner = mpixla.overlap(request, lambda x: x[2:-1] - x[1:-2], x)  # which needs no ghosts
         ...     return jnp.concatenate([x[1:2] - x[:1], inner, x[-1:] - x[-2:-1]])
         >>> x = jnp.array([0.0, 1.0, 2.0, 4.0, 0.0])  # three items, with a ghost on each side
         >>> differences(x).tolist()
@@ -153,44 +131,4 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
             isendrecv(border, ghost, source, dest, sendtag=tag, recvtag=tag, comm=comm)
             for border, ghost in zip(borders, ghosts, strict=True)
         ]
-    ids = [request_id for request in requests for request_id in request.ids()]
-    held = [hold.after(data, ids) for data in blocks.data]
-    return _HaloRequest(plan, requests, held), blocks.plan.tree_of(held)
-
-
-def halo_wait(request: Request[Tree], work: Any = None) -> tuple[Tree, Any]:
-    """Ends a ``halo_exchange``: the second of two halves, after some work.
-
-    Args:
-        request: what ``halo_start`` returned.
-        work: what was computed meanwhile, a pytree of arrays: the wait comes after it.
-
-    Returns:
-        The block with its ghost zones filled, or the pytree of them, and ``work``, in the same memory.
-
-    Derivative:
-        As for ``halo_exchange`` and the identity. In reverse mode what is computed from the cotangents of the ``work``
-        that this returns comes after the start of their exchange.
-
-    Raises:
-        TypeError: for what does not come from ``halo_start``.
-        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, mpixla
-        >>> from mpi4py import MPI
-        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
-        >>> @jax.jit
-        ... def step(x):
-        ...     request, x = mpixla.halo_start(x, ring)
-        ...     total = x[1:-1].sum()
-        ...     return mpixla.halo_wait(request, total)
-        >>> x, total = step(jnp.array([0.0, 1.0, 2.0, 0.0]))
-        >>> x.tolist(), float(total)
-        ([2.0, 1.0, 2.0, 1.0], 3.0)
-        >>> ring.Free()
-    """
-    if not isinstance(request, _HaloRequest):
-        raise TypeError(f"halo_wait needs what halo_start returned first, a request, but got {kind_of(request)}.")
-    held, work = before_wait(request, work)
-    return held.wait(None), work
+    return Request.tree_unflatten(plan, (blocks.data, requests))

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -223,7 +223,7 @@ def _counts(counts: Any, what: str, name: str, degree: int) -> tuple[int, ...]:
 
 
 @moves()
-def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
+def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Sends this rank's array to all its neighbours, and receives theirs.
 
     Args:
@@ -260,7 +260,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
 
 
 @moves()
-def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> jax.Array:
+def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Sends a slice of this rank's array to each of its neighbours, and receives one from each.
 
     Args:
@@ -319,14 +319,6 @@ def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: A
     return _exchange.bind(with_rows(x, "neighbor_alltoallv"), *values, back=False, **known, **params)[0]
 
 
-@overload
-def neighbor_alltoallv(
-    x: Any, sendcounts: Sequence[int], recvcounts: Sequence[int], *, capacity: None = None, comm: MPI.Topocomm
-) -> jax.Array: ...
-@overload
-def neighbor_alltoallv(
-    x: Any, sendcounts: Any, recvcounts: Any = None, *, capacity: int, template: Any = None, comm: MPI.Topocomm
-) -> tuple[jax.Array, jax.Array]: ...
 def neighbor_alltoallv(
     x: Any,
     sendcounts: Any,
@@ -335,7 +327,7 @@ def neighbor_alltoallv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Topocomm,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Sends some rows of this rank's array to each of its neighbours, and receives some from each.
 
     Args:

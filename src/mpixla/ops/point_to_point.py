@@ -24,7 +24,7 @@ from ..core.values import joined, split
 from ..runtime import native
 from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..runtime.mpi import MPI
-from .arguments import Rank, Tag, as_dest, as_recvtag, as_source, as_tag
+from .arguments import Rank, Tag, as_message
 from .shapes import batch_behind, like, nothing
 
 # recv
@@ -166,9 +166,7 @@ def recv(
         Array([0, 1, 2], dtype=int32)
     """
     x, c = as_array(x, "x", "recv"), comm_of(comm)
-    message, values = split(
-        {"recvtag": as_recvtag(tag, "tag", "recv", c), "source": as_source(source, "source", "recv", c)}
-    )
+    message, values = split(as_message("recv", c, source=source, recvtag=tag))
     return recv_p.bind(x, *values, comm=c, status=status_of(status), **message)[0]
 
 
@@ -218,7 +216,7 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
         >>> mpixla.send(jnp.ones(3), dest=MPI.PROC_NULL)
     """
     x, c = as_array(x, "x", "send"), comm_of(comm)
-    message, values = split({"dest": as_dest(dest, "dest", "send", c), "sendtag": as_tag(tag, "tag", "send", c)})
+    message, values = split(as_message("send", c, dest=dest, sendtag=tag))
     send_p.bind(x, *values, comm=c, **message)
 
 
@@ -341,12 +339,5 @@ def sendrecv(
     sendbuf = as_array(sendbuf, "sendbuf", "sendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "sendrecv")
     c = comm_of(comm)
-    message, values = split(
-        {
-            "dest": as_dest(dest, "dest", "sendrecv", c),
-            "recvtag": as_recvtag(recvtag, "recvtag", "sendrecv", c),
-            "sendtag": as_tag(sendtag, "sendtag", "sendrecv", c),
-            "source": as_source(source, "source", "sendrecv", c),
-        }
-    )
+    message, values = split(as_message("sendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag))
     return sendrecv_p.bind(sendbuf, recvbuf, *values, comm=c, status=status_of(status), **message)[0]

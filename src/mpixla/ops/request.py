@@ -4,9 +4,9 @@ The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md, "Requ
 are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, NoReturn, overload
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +15,8 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 from jax.typing import ArrayLike
 
-from ..core import hold
-from ..core.primitive import REPLICATED, VARYING, as_array, compose, lower_all, make
+from ..core.hold import hold
+from ..core.primitive import as_array, compose, lower_all, make
 from ..core.rank import by_root
 from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, manual_axes, vary, varying_axes
@@ -26,20 +26,12 @@ from ..runtime import native
 from ..runtime.comm import Comm, Reduction, Shift, comm_of
 from ..runtime.mpi import MPI
 from ..runtime.words import kind_of
-from .arguments import (
-    Rank,
-    Tag,
-    as_dest,
-    as_rank,
-    as_recvtag,
-    as_reduction,
-    as_source,
-    as_tag,
-    check_leading_size,
-)
+from .arguments import Rank, Tag, as_message, as_rank, as_reduction, check_leading_size
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
 from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
+
+Work = TypeVar("Work")
 
 
 class _Type(NamedTuple):
@@ -51,11 +43,7 @@ class _Type(NamedTuple):
 
 @dataclass(frozen=True)
 class _Call:
-    """What was started: a row of native/tables/ops.def, its arguments, and the types of what it takes and gives.
-
-    ``transposed`` marks the transpose of a result that is the same on every rank. It only hands ``x`` on, but must
-    take the way from start to wait as all others do; it is a message of the rank to itself.
-    """
+    """What was started: a kind of the table below, its arguments, and the types of what it takes and gives."""
 
     name: str
     comm: Comm
@@ -67,11 +55,9 @@ class _Call:
     sendtag: int | str = 0
     source: int | Shift | str | None = None
     recvtag: int | str = 0
-    cotangent: str = REPLICATED
-    transposed: bool = False
 
     def __repr__(self) -> str:
-        parts = [self.name + ("_transpose" if self.transposed else "")]
+        parts = [self.name]
         if self.dest is not None:
             parts.append(f"-> {self.dest!r} with tag {self.sendtag!r}")
         if self.source is not None:
@@ -83,41 +69,20 @@ class _Call:
         return " ".join([*parts, f"on {self.comm}"])
 
     @property
+    def kind(self) -> "_Kind":
+        return _KINDS[self.name]
+
+    @property
     def message(self) -> dict[str, Any]:
-        """The ranks and tags of its messages, as parameters."""
+        """The ranks and tags of its messages, as parameters. What is known only at run time is a further operand."""
         sends = {"dest": self.dest, "sendtag": self.sendtag} if self.dest is not None else {}
         receives = {"source": self.source, "recvtag": self.recvtag} if self.source is not None else {}
         return {**sends, **receives}
 
-    @property
-    def has_values(self) -> bool:
-        """Whether some of these are known only at run time: then they are an operand of start and of wait."""
-        return has_values(self.message)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether the request keeps an array: what was sent, or the template of what is received."""
-        return self.name in ("isend", "irecv", "isendrecv")
-
-    @property
-    def own_operands(self) -> int:
-        """Of wait: the id, and what the request keeps."""
-        return 1 + self.keeps
-
-    @property
-    def is_for_root(self) -> bool:
-        """Whether only the root is given the sum, and others zeros: the transpose of a broadcast."""
-        return self.name == "iallreduce" and self.root is not None
-
-    @property
-    def stacked(self) -> bool:
-        """Whether MPI takes one part for each rank, along the first axis."""
-        return self.name in ("ialltoall", "ireduce_scatter") and not self.transposed
-
-    @property
-    def gives_stacked(self) -> bool:
-        """Whether MPI gives one part for each rank, along the first axis."""
-        return self.name in ("ialltoall", "iallgather") and not self.transposed
+    def wait(self, request_id: Any, kept: Any, values: Any) -> Any:
+        """The result, of what a request of this call consists of."""
+        operands = [x for x in (kept, values) if x is not None]
+        return _wait.bind(request_id, *operands, call=self)[0]
 
 
 # An id is two float32 numbers (native/ops/request.h). A batch of requests is one request of MPI's; each of its ids is
@@ -155,6 +120,145 @@ _rows: dict[str, Primitive] = {
 }
 
 
+# How a call is started: from its operands, which have the batch in front, to the id.
+
+
+def _start_row(call: _Call, sizes: tuple[int, ...], *operands: Any) -> list[Any]:
+    attributes = {name: getattr(call, name) for name in native.request_ops[call.kind.row].parameters}
+    return _rows[call.kind.row].bind(*operands, batch=sizes, **attributes)
+
+
+def _start_message(call: _Call, batch: int, *operands: Any) -> list[Any]:
+    data, values = operands[: call.kind.takes], operands[call.kind.takes :]
+    return _start_row(call, data[0].shape[:batch], *(_batch_behind(x, batch) for x in data), *values)
+
+
+def _start_whole(call: _Call, batch: int, x: Any) -> list[Any]:
+    return _start_row(call, x.shape[:batch], x)
+
+
+def _start_parts(call: _Call, batch: int, x: Any) -> list[Any]:
+    """MPI takes a part for each rank, along the first axis."""
+    return _start_row(call, x.shape[:batch], jnp.moveaxis(x, batch, 0))
+
+
+def _to_itself(part: Callable[[_Call, int, Any], Any]) -> Callable[..., list[Any]]:
+    """A message of the rank to itself: what communicates nothing must take the way from start to wait all the same."""
+
+    def start(call: _Call, batch: int, x: Any) -> list[Any]:
+        own = part(call, batch, x)
+        message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
+        return _start_row(message, own.shape[:batch], own, own)
+
+    return start
+
+
+# How it is waited for: from the id, and what the request keeps, to the result, which has the batch in front.
+
+
+def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
+    _rows["wait_send"].bind(request_id, comm=call.comm, gives=None)
+    return [kept]
+
+
+def _wait_received(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
+    batch = request_id.shape[:-1]
+    gives = _Type((*call.gives.shape, *batch[::-1]), call.gives.dtype)
+    (y,) = _rows["wait_recv"].bind(request_id, _batch_behind(kept, len(batch)), comm=call.comm, gives=gives)
+    return [_batch_in_front(y, len(batch))]
+
+
+def _wait_whole(call: _Call, request_id: Any, *_: Any) -> list[Any]:
+    gives = _Type((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)
+    return _rows["wait"].bind(request_id, comm=call.comm, gives=gives)
+
+
+def _wait_parts(call: _Call, request_id: Any, *_: Any) -> list[Any]:
+    """MPI gives a part for each rank, along the first axis."""
+    batch, (ranks, *part) = request_id.shape[:-1], call.gives.shape
+    (y,) = _rows["wait"].bind(request_id, comm=call.comm, gives=_Type((ranks, *batch, *part), call.gives.dtype))
+    return [jnp.moveaxis(y, 0, len(batch))]
+
+
+def _wait_on_root(call: _Call, request_id: Any, *_: Any) -> list[Any]:
+    (y,) = _wait_whole(call, request_id)
+    return [by_root(call.comm, call.root, y, jnp.zeros_like(y))]
+
+
+def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
+    return _wait_whole(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
+
+
+# How the cotangents come back: from the ranks and tags of a call to the kind of the other one, and its own.
+
+_Back = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
+
+
+def _by(name: str) -> _Back:
+    return lambda message: (name, {})
+
+
+def _once(name: str, each: str) -> _Back:
+    """Of a result that is the same on every rank the cotangent is too, and counts once.
+
+    In jax.shard_map the types do not say of what is waited for that it is the same, so each counts.
+    """
+    return lambda message: (each if manual_axes() else name, {})
+
+
+def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    return "irecv", {"source": message["dest"], "recvtag": message["sendtag"]}
+
+
+def _to_sender(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    refuse_any_source(message["source"], "irecv")
+    return "isend", {"dest": message["source"], "sendtag": sent_back(message["recvtag"])}
+
+
+def _both_ways(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    refuse_any_source(message["source"], "isendrecv")
+    return "isendrecv", swapped(message)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What is the same of all calls of one kind."""
+
+    row: str  # of native/tables/ops.def, which starts it
+    start: Callable[..., list[Any]]
+    wait: Callable[..., list[Any]]
+    back: _Back
+    takes: int = 1  # arrays: isendrecv a template too
+    keeps: bool = False  # whether a request keeps an array: what was sent, or the template of what is received
+
+
+# THE TABLE of kinds: what users can start, and what comes back in reverse mode.
+_KINDS = {
+    "isend": _Kind("isend", _start_message, _wait_sent, _from_receiver, keeps=True),
+    "irecv": _Kind("irecv", _start_message, _wait_received, _to_sender, keeps=True),
+    "isendrecv": _Kind("isendrecv", _start_message, _wait_received, _both_ways, takes=2, keeps=True),
+    "iallgather": _Kind("iallgather", _start_whole, _wait_parts, _once("iallgather_transpose", "ireduce_scatter")),
+    "iallreduce": _Kind("iallreduce", _start_whole, _wait_whole, _once("iallreduce_transpose", "iallreduce")),
+    "ialltoall": _Kind("ialltoall", _start_parts, _wait_parts, _by("ialltoall")),
+    "ibcast": _Kind("ibcast", _start_whole, _wait_whole, _once("ibcast_transpose", "isum_on_root")),
+    "ireduce_scatter": _Kind("ireduce_scatter", _start_parts, _wait_whole, _by("iallgather_of_each")),
+    # Of the cotangents of ireduce_scatter each counts; and so in jax.shard_map those of ibcast, for the root.
+    "iallgather_of_each": _Kind("iallgather", _start_whole, _wait_parts, _by("ireduce_scatter")),
+    "isum_on_root": _Kind("iallreduce", _start_whole, _wait_on_root, _by("ibcast")),
+    # What counts once is there on every rank.
+    "iallgather_transpose": _Kind(
+        "isendrecv", _to_itself(lambda call, batch, x: own_part(x, call.comm, batch)), _wait_itself, _by("iallgather")
+    ),
+    "iallreduce_transpose": _Kind("isendrecv", _to_itself(lambda call, batch, x: x), _wait_itself, _by("iallreduce")),
+    "ibcast_transpose": _Kind(
+        "isendrecv",
+        _to_itself(lambda call, batch, x: by_root(call.comm, call.root, x, jnp.zeros_like(x))),
+        _wait_itself,
+        _by("ibcast"),
+    ),
+}
+
+
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
 # ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
@@ -163,53 +267,12 @@ def _start_shapes(*operands: ShapedArray, call: _Call, batch: int) -> list[Shape
     return [ShapedArray((*operands[0].shape[:batch], _ID), np.dtype(np.float32))]
 
 
-def _start_fun(*operands: Any, call: _Call, batch: int) -> list[Any]:
-    x = operands[0]
-    sizes = x.shape[:batch]
-    if call.transposed:
-        if call.name == "iallgather":
-            x = own_part(x, call.comm, batch)
-        if call.name == "ibcast":
-            x = by_root(call.comm, call.root, x, jnp.zeros_like(x))
-        self_comm = comm_of(MPI.COMM_SELF)
-        return _rows["isendrecv"].bind(x, x, comm=self_comm, dest=0, source=0, sendtag=0, recvtag=0, batch=sizes)
-    if call.stacked:
-        x = jnp.moveaxis(x, batch, 0)
-    if call.keeps:
-        n = len(operands) - call.has_values
-        operands = (*(_batch_behind(operand, batch) for operand in operands[:n]), *operands[n:])
-        x = operands[0]
-    row = native.request_ops[call.name]
-    attributes = {name: getattr(call, name) for name in row.parameters}
-    return _rows[call.name].bind(x, *operands[1:], batch=sizes, **attributes)
-
-
 def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
     return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
 
 
-def _wait_fun(request_id: Any, *operands: Any, call: _Call) -> list[Any]:
-    batch = request_id.shape[:-1]
-    comm = comm_of(MPI.COMM_SELF) if call.transposed else call.comm
-    if call.name == "isend":
-        _rows["wait_send"].bind(request_id, comm=comm, gives=None)
-        return [operands[0]]
-    shape = call.gives.shape
-    if call.keeps:
-        gives, kept = _Type((*shape, *batch[::-1]), call.gives.dtype), _batch_behind(operands[0], len(batch))
-        (y,) = _rows["wait_recv"].bind(request_id, kept, comm=comm, gives=gives)
-        return [_batch_in_front(y, len(batch))]
-    if not call.gives_stacked:
-        gives = _Type((*batch, *shape), call.gives.dtype)
-        (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
-        return [by_root(comm, call.root, y, jnp.zeros_like(y)) if call.is_for_root else y]
-    gives = _Type((shape[0], *batch, *shape[1:]), call.gives.dtype)
-    (y,) = _rows["wait"].bind(request_id, comm=comm, gives=gives)
-    return [jnp.moveaxis(y, 0, len(batch))]
-
-
-_start = compose("start", _start_shapes, _start_fun)
-_wait = compose("wait", _wait_shapes, _wait_fun)
+_start = compose("start", _start_shapes, lambda *operands, call, batch: call.kind.start(call, batch, *operands))
+_wait = compose("wait", _wait_shapes, lambda *operands, call: call.kind.wait(call, *operands))
 
 
 # Derivatives. An id is a float, so it has a tangent and a cotangent: ids of further requests, for the communication of
@@ -219,38 +282,11 @@ _wait = compose("wait", _wait_shapes, _wait_fun)
 
 def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
     """The communication of the cotangents, and its ranks and tags at run time."""
-    if call.dest is None and call.source is None:
-        return _reversed_collective(call), []
-    back = replace(call, takes=call.gives, gives=call.takes, dest=None, source=None)
-    known = joined(call.message, values)
-    if call.source is not None:
-        refuse_any_source(known["source"], call.name)
-    if call.name == "isend":
-        name, message = "irecv", {"source": known["dest"], "recvtag": known["sendtag"]}
-    elif call.name == "irecv":
-        name, message = "isend", {"dest": known["source"], "sendtag": sent_back(known["recvtag"])}
-    else:
-        name, message = call.name, swapped(known)
+    name, message = call.kind.back(joined(call.message, values))
     params, route = split(message)
-    return replace(back, name=name, **params), route
-
-
-def _reversed_collective(call: _Call) -> _Call:
-    back = replace(call, takes=call.gives, gives=call.takes)
-    if call.name == "ialltoall":
-        return back
-    if call.name == "ireduce_scatter":
-        return replace(back, name="iallgather", op=None, cotangent=VARYING)
-    if call.is_for_root:
-        return replace(back, name="ibcast", op=None)
-    # In jax.shard_map the types do not say of what is waited for that it is the same on every rank, so each counts.
-    each_counts = call.cotangent == VARYING or manual_axes()
-    if each_counts and call.name == "iallgather":
-        return replace(back, name="ireduce_scatter", op=SUM, cotangent=REPLICATED)
-    if each_counts:
-        return replace(back, name="iallreduce", op=SUM)
     # The tangent of any reduction is a sum.
-    return replace(back, transposed=not call.transposed, op=call.op and SUM)
+    op = SUM if "op" in native.request_ops[_KINDS[name].row].parameters else None
+    return _Call(name, call.comm, call.gives, call.takes, op=op, root=call.root, **params), route
 
 
 def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
@@ -266,12 +302,12 @@ def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[
 
 def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -> list[Any]:
     (request_id,) = map(ad.instantiate_zeros, cotangents)
-    n, sizes = len(operands) - call.has_values, request_id.shape[:-1]
-    back, route = _reversed(call, operands[n:])
-    keeps = [_zeros(back.gives, sizes)] if back.keeps else []
+    sizes, values = request_id.shape[:-1], operands[call.kind.takes :]
+    back, route = _reversed(call, values)
+    keeps = [_zeros(back.gives, sizes)] if back.kind.keeps else []
     (x_bar,) = _wait.bind(request_id, *keeps, *route, call=back)
-    template_bar = [_zeros(call.gives, sizes)] if call.name == "isendrecv" else []
-    return _cotangents([x_bar, *template_bar, *operands[n:]], operands)
+    template_bar = [_zeros(call.gives, sizes)] * (call.kind.takes - 1)
+    return _cotangents([x_bar, *template_bar, *values], operands)
 
 
 def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
@@ -282,28 +318,31 @@ def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
     ]
 
 
+def _parts_of_wait(call: _Call, operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    """Of what wait takes behind the id: what the request keeps, ranks and tags, and the ids that are no operands."""
+    behind = call.kind.keeps + has_values(call.message)
+    return operands[: call.kind.keeps], operands[call.kind.keeps : behind], operands[behind:]
+
+
 def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
     # The id of the values is known in reverse mode, and has their batch; nothing else is done with it.
-    places = range(call.own_operands, call.own_operands + call.has_values)
-    linear = [primals[i] if i in places else t for i, t in enumerate(tangents)]
-    return _wait.bind(*linear, primals[0], call=call)
+    kept, _, ids = _parts_of_wait(call, tangents[1:])
+    _, values, _ = _parts_of_wait(call, primals[1:])
+    return _wait.bind(tangents[0], *kept, *values, *ids, primals[0], call=call)
 
 
 def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     (ct,) = map(ad.instantiate_zeros, cotangents)
-    kept = call.own_operands - 1
-    values, ids = operands[kept : kept + call.has_values], operands[kept + call.has_values :]
+    kept, values, ids = _parts_of_wait(call, operands)
     if ids and not ad.is_undefined_primal(ids[-1]):
         ct = batch_like(ct, ids[-1])
-    results: list[Any] = []
+    results: list[Any] = [None]
     if ad.is_undefined_primal(request_id):
         batch = request_id.aval.ndim - 1
         back, route = _reversed(call, values)
-        template = [_zeros(back.gives, ct.shape[:batch])] if call.name == "isendrecv" else []
-        results += _start.bind(ct, *template, *route, call=back, batch=batch)
-    else:
-        results.append(None)
-    if call.keeps:
+        template = [_zeros(back.gives, ct.shape[:batch])] * (back.kind.takes - 1)
+        results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
+    if kept:
         source = joined(call.message, values).get("source")
         results.append(ct if source is None else of_template(ct, source, call.comm))
     results += values
@@ -336,7 +375,7 @@ ad.primitive_transposes[_wait] = _wait_transpose
 
 
 def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
-    n = len(operands) - call.has_values
+    n = call.kind.takes
     if any(dim is not None for dim in dims[n:]):
         raise TypeError(
             f"{call.name} got ranks or tags that differ within the batch of a vmap, but starts one request for all of "
@@ -347,7 +386,7 @@ def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[
 
 
 def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
-    own, has = call.own_operands, call.has_values  # then comes the id of the values
+    own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
         return _wait.bind(*operands, call=call), [None]
     if dims[0] is None:
@@ -355,11 +394,10 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
             f"the request of {call.name} was started outside of a vmap, but is waited for inside with an array of the "
             "batch. Start and wait under the same vmap."
         )
-    # They were the same in all of the batch where it was started.
-    behind = slice(own, own + has)
-    values = [x if d is None else jnp.moveaxis(x, d, 0)[0] for x, d in zip(operands[behind], dims[behind], strict=True)]
-    rest = operands[own + has :]
-    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *rest, call=call), [0]
+    _, values, ids = _parts_of_wait(call, operands[1:])
+    if values and dims[own] is not None:  # they were the same in all of the batch where it was started
+        values = [jnp.moveaxis(values[0], dims[own], 0)[0]]
+    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *ids, call=call), [0]
 
 
 batching.primitive_batchers[_start] = _start_batch
@@ -388,46 +426,53 @@ class Request(Generic[Tree]):
         True
     """
 
-    __slots__ = ("_call", "_id", "_kept", "_values")
-    _call: _Call
-    _id: Any
-    _kept: Any
-    _values: Any
+    __slots__ = ("_parts", "_started")
+    # Of one communication: its call; and its id, the array that it keeps, and ranks and tags at run time. Of several:
+    # what makes the result of them, by `wait(*parts)`; and their requests, with what else it takes.
+    _started: Any
+    _parts: tuple[Any, ...]
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """The id, the array that the request keeps, ranks and tags at run time; and what was started."""
-        return (self._id, self._kept, self._values), self._call
+        """What a program carries of it, and what was started."""
+        return self._parts, self._started
 
     @classmethod
-    def tree_unflatten(cls, call: _Call, leaves: Any) -> "Request[Any]":
-        """A request of these parts."""
+    def tree_unflatten(cls, started: Any, parts: Any) -> "Request[Any]":
+        """A request of these."""
         request = object.__new__(cls)
-        request._call = call
-        request._id, request._kept, request._values = leaves
+        request._started, request._parts = started, tuple(parts)
         return request
 
     def ids(self) -> list[Any]:
         """Those of the communications that it stands for."""
-        return [self._id]
+        if isinstance(self._started, _Call):
+            return [self._parts[0]]
+        return [request_id for request in _requests_in(self._parts) for request_id in request.ids()]
 
-    def with_ids(self, ids: Iterator[Any]) -> "Request[Any]":
-        """The same with the next of these ids, as many as it has."""
-        return Request.tree_unflatten(self._call, (next(ids), self._kept, self._values))
+    def result(self) -> Any:
+        """Waits for it."""
+        return self._started.wait(*self._parts)
 
-    def with_template(self, template: Any) -> "Request[Any]":
-        """The same with another array that remains where nothing arrives."""
-        return Request.tree_unflatten(self._call, (self._id, template, self._values))
+    def result_in(self, template: Any) -> Any:
+        """Waits for one message, with another array that remains where nothing arrives."""
+        request_id, _, values = self._parts
+        return self._started.wait(request_id, template, values)
 
     def __repr__(self) -> str:
         """What was started, for messages."""
-        return f"Request({self._call})"
+        return f"Request({self._started if isinstance(self._started, _Call) else _requests_in(self._parts)})"
+
+
+def _is_request(x: Any) -> bool:
+    return isinstance(x, Request)
+
+
+def _requests_in(tree: Any) -> list[Request[Any]]:
+    return [x for x in jax.tree.leaves(tree, is_leaf=_is_request) if _is_request(x)]
 
 
 def _is_no_array(request: Request[Any], *_: Any) -> NoReturn:
-    raise TypeError(
-        f"{request} was started, and is no array. wait(request) gives the result, and halo_wait(request) that of "
-        "halo_start."
-    )
+    raise TypeError(f"{request} was started, and is no array. wait(request) gives the result.")
 
 
 for _name in ("jax_array", "array", "getitem", "neg", "abs", "float", "int"):
@@ -437,54 +482,18 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(Request, f"__r{_name}__", _is_no_array)
 
 
-class RequestOfSeveral(Request[Any]):
-    """Several requests, with arrays that their results are put together with."""
+@dataclass(frozen=True)
+class _Leaves:
+    """Several requests whose results make up a pytree."""
 
-    __slots__ = ("_kept", "_plan", "_requests")
-    _plan: Any
-    _requests: list[Request[Any]]
-    _kept: list[Any]
+    plan: Plan
 
-    def __init__(self, plan: Any, requests: Sequence[Request[Any]], kept: Sequence[Any] = ()):
-        self._plan, self._requests, self._kept = plan, list(requests), list(kept)
-
-    def tree_flatten(self) -> tuple[tuple[list[Request[Any]], list[Any]], Any]:
-        """The requests and the arrays, and how they go together."""
-        return (self._requests, self._kept), self._plan
-
-    @classmethod
-    def tree_unflatten(cls, plan: Any, parts: Any) -> "Request[Any]":
-        """A request of these parts."""
-        request = object.__new__(cls)
-        request._plan = plan
-        request._requests, request._kept = parts
-        return request
-
-    def wait(self, after: Any) -> Any:
-        """Waits for all of them, once the arrays ``after`` were computed, and puts the results together."""
-        raise NotImplementedError
-
-    def ids(self) -> list[Any]:
-        """Those of all of them."""
-        return [request_id for request in self._requests for request_id in request.ids()]
-
-    def with_ids(self, ids: Iterator[Any]) -> "Request[Any]":
-        """The same with the next of these ids."""
-        return type(self)(self._plan, [request.with_ids(ids) for request in self._requests], self._kept)
-
-    def __repr__(self) -> str:
-        return f"Request({', '.join(map(repr, self._requests))})"
+    def wait(self, *requests: Request[Any]) -> Any:
+        return self.plan.tree_of(waitall(requests))
 
 
-@jax.tree_util.register_pytree_node_class
-class _RequestOfTree(RequestOfSeveral):
-    """Several requests, whose results make up a pytree."""
-
-    __slots__ = ()
-    _plan: Plan
-
-    def wait(self, after: Any) -> Any:
-        return self._plan.tree_of(waitall(self._requests, after=after))
+def _of_tree(plan: Plan, requests: Sequence[Request[Any]]) -> Request[Any]:
+    return Request.tree_unflatten(_Leaves(plan), requests)
 
 
 def _type(x: Any) -> _Type:
@@ -498,56 +507,43 @@ def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, 
     return Request.tree_unflatten(call, (request_id, keeps, values[0] if values else None))
 
 
-_of_tree = _RequestOfTree
-
-
-def wait(request: Request[Tree], *, after: Any = None) -> Tree:
+def wait(request: Request[Tree]) -> Tree:
     """Waits for a request, and returns the result of its operation.
+
+    XLA orders what a program computes by its data alone. ``overlap`` waits as well, and has something computed between
+    start and wait.
 
     Args:
         request: what an operation such as ``isend`` or ``iallreduce`` returned.
-        after: arrays (a pytree of them) that are to be computed before the wait: the work that the communication
-            overlaps with. They are not changed.
 
     Returns:
         What the blocking operation returns; for ``isend`` the array that was sent.
 
     Derivative:
         Linear. Reverse mode starts the communication of the cotangents here, and waits for it where the request was
-        started. ``after`` matters in forward mode only; ``before_wait`` in both. The ranks must wait for the requests
-        between them in the same order.
+        started. The ranks must wait for the requests between them in the same order.
 
     Raises:
         TypeError: for what is no request.
         jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
 
     Example:
-        >>> import jax, jax.numpy as jnp, mpixla
+        >>> import jax.numpy as jnp, mpixla
         >>> from mpi4py import MPI
-        >>> @jax.jit
-        ... def step(x):
-        ...     request = mpixla.iallreduce(x, op=MPI.SUM)
-        ...     work = jnp.sin(x) * 2
-        ...     return mpixla.wait(request, after=work), work
-        >>> total, work = step(jnp.ones(3))
-        >>> bool((total == mpixla.get_default_comm().Get_size()).all())
+        >>> request = mpixla.iallreduce(jnp.ones(3), op=MPI.SUM)
+        >>> bool((mpixla.wait(request) == mpixla.get_default_comm().Get_size()).all())
         True
     """
     _refuse_other_than_requests(request, "wait")
-    if isinstance(request, RequestOfSeveral):
-        return request.wait(after)
-    if after is not None:
-        request, _ = before_wait(request, after)
-    operands = [x for x in (request._kept, request._values) if x is not None]
-    return _wait.bind(request._id, *operands, call=request._call)[0]
+    result: Tree = request.result()
+    return result
 
 
-def waitall(requests: Sequence[Request[Tree]], *, after: Any = None) -> list[Tree]:
+def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
     """Waits for all of these requests.
 
     Args:
         requests: the requests.
-        after: arrays (a pytree of them) that are to be computed before the first wait.
 
     Returns:
         The results in the order of the requests.
@@ -569,30 +565,39 @@ def waitall(requests: Sequence[Request[Tree]], *, after: Any = None) -> list[Tre
         >>> float(received) == (rank - 1) % size, float(sent) == rank
         (True, True)
     """
-    # The other waits come after the first one anyway.
-    return [wait(request, after=None if i else after) for i, request in enumerate(requests)]
+    return [wait(request) for request in requests]
 
 
-def after_start(requests: Any, arrays: Any) -> Any:
-    """Gives arrays back for what is to be computed once these requests were started.
+@overload
+def overlap(request: Request[Tree], fun: Callable[..., Work], *args: Any) -> tuple[Tree, Work]: ...
+@overload
+def overlap(request: Sequence[Request[Tree]], fun: Callable[..., Work], *args: Any) -> tuple[list[Tree], Work]: ...
+def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any]:
+    """Computes while a communication is under way, and waits for it then.
 
-    Without it XLA may put that before the start, and nothing overlaps: it only knows which data a computation needs.
-    ``wait(request, after=...)`` is the counterpart, which keeps the wait behind the computation.
+    Without it XLA may compute before the start or after the wait, and nothing overlaps: it only knows which data a
+    computation needs. Between the two comes what ``fun`` computes from ``args``; what it computes from arrays that it
+    closes over alone may come before.
 
     Args:
-        requests: a request, or a pytree of them.
-        arrays: the arrays that the computation starts from, a pytree of them.
+        request: what an operation such as ``isendrecv``, ``iallreduce`` or ``halo_start`` returned, or a list of such
+            requests.
+        fun: a function of arrays, which may communicate too. It is called once.
+        args: its arguments, arrays or pytrees of arrays. What is no array it is given as it is.
 
     Returns:
-        The same arrays, in the same memory unless they are used without ``after_start`` too, or are arguments of the
-        jitted function. What is computed from them is computed after the start.
+        The result of the request, as ``wait`` returns it, or the list of results of a list of requests, waited for in
+        its order; and ``fun(*args)``, any pytree. ``fun`` works in the memory of ``args``. XLA copies an array that the
+        program uses besides or that is an argument of the jitted function; so let ``fun`` return what of ``args`` is
+        used afterwards.
 
     Derivative:
-        That of the identity. Reverse mode waits for the communication of the cotangents after those of the arrays were
-        computed.
+        As for ``wait`` and for ``fun``. In reverse mode, where the communication of the cotangents starts at the wait
+        and is waited for where the request was started, ``fun`` is computed backward between the two.
 
     Raises:
         TypeError: for what is no request.
+        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -600,75 +605,42 @@ def after_start(requests: Any, arrays: Any) -> Any:
         >>> @jax.jit
         ... def step(x):
         ...     request = mpixla.iallreduce(x, op=MPI.SUM)
-        ...     work = jnp.sin(mpixla.after_start(request, x)) * 2
-        ...     return mpixla.wait(request, after=work), work
-        >>> total, work = step(jnp.zeros(3))
-        >>> bool((work == 0).all())
-        True
+        ...     total, work = mpixla.overlap(request, lambda x: jnp.sin(x) * 2, x)
+        ...     return total + work
+        >>> step(jnp.zeros(3)).tolist()
+        [0.0, 0.0, 0.0]
+        >>> jax.grad(lambda x: step(x).sum())(jnp.zeros(3)).tolist()
+        [3.0, 3.0, 3.0]
     """
-    ids = _ids_of(requests, "after_start")
-    if not any(isinstance(request_id, jax.core.Tracer) for request_id in ids):
-        return arrays  # they were started before
-
-    leaves, tree = jax.tree.flatten(arrays)
-    leaves = [jnp.asarray(x) for x in leaves]
-    return plan_of_each(tree, leaves).tree_of([hold.after(data_of(x), ids) for x in leaves])
-
-
-def before_wait(requests: Any, arrays: Any) -> tuple[Any, Any]:
-    """Gives requests back that are to be waited for once these arrays were computed, and the arrays.
-
-    It is the counterpart of ``after_start``. ``wait(request, after=arrays)`` does the same, but says nothing about
-    reverse mode, where communication starts at the wait. Where what follows uses the arrays that this returns, their
-    computation backward comes after that start, and overlaps too.
-
-    Args:
-        requests: a request, or a pytree of them.
-        arrays: the arrays that the communication overlaps with, a pytree of them.
-
-    Returns:
-        The requests and the arrays, in the same memory.
-
-    Derivative:
-        That of the identity. What reverse mode computes from the arrays' cotangents, it computes after it has started
-        the communication of the cotangents.
-
-    Raises:
-        TypeError: for what is no request.
-
-    Example:
-        >>> import jax, jax.numpy as jnp, mpixla
-        >>> from mpi4py import MPI
-        >>> @jax.jit
-        ... def step(x):
-        ...     request = mpixla.iallreduce(x, op=MPI.SUM)
-        ...     work = jnp.sin(mpixla.after_start(request, x)) * 2
-        ...     request, work = mpixla.before_wait(request, work)
-        ...     return mpixla.wait(request) + work
-        >>> bool((jax.grad(lambda x: step(x).sum())(jnp.zeros(3)) == 3).all())
-        True
-    """
-    ids = _ids_of(requests, "before_wait")
-    leaves, tree = jax.tree.flatten(arrays)
-    if not leaves or not ids:
-        return requests, arrays
-    leaves = [jnp.asarray(x) for x in leaves]
-    ids, data = hold.before(ids, [data_of(x) for x in leaves])
-    found = iter(ids)
-    held = jax.tree.map(lambda request: request.with_ids(found), requests, is_leaf=_is_request)
-    return held, plan_of_each(tree, leaves).tree_of(data)
+    several = isinstance(request, (list, tuple))
+    requests = list(request) if several else [request]
+    for one in requests:
+        _refuse_other_than_requests(one, "overlap")
+    # Both times an array that a request keeps is held where it is one of the others: so that the block of a halo
+    # exchange, for one, is not in two places.
+    requests, args = _held((requests, args), _ids_of(requests), _arrays_in(args))
+    work = fun(*args)
+    requests, work = _held((requests, work), _arrays_in(work), _ids_of(requests))
+    results = waitall(requests)
+    return results if several else results[0], work
 
 
-def _is_request(x: Any) -> bool:
-    return isinstance(x, Request)
+def _ids_of(requests: Sequence[Request[Any]]) -> list[Any]:
+    return [request_id for request in requests for request_id in request.ids()]
 
 
-def _ids_of(requests: Any, name: str) -> list[Any]:
-    """Those of a pytree of requests."""
-    found = jax.tree.leaves(requests, is_leaf=_is_request)
-    for request in found:
-        _refuse_other_than_requests(request, name)
-    return [request_id for request in found for request_id in request.ids()]
+def _arrays_in(tree: Any) -> list[Any]:
+    """Each once."""
+    return list({id(x): x for x in jax.tree.leaves(tree) if isinstance(x, (jax.Array, np.ndarray))}.values())
+
+
+def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
+    """The pytree, whose arrays ``then`` are there after its arrays ``first``."""
+    arrays = [*first, *then]
+    before, behind = hold([data_of(x) for x in first], [data_of(x) for x in then])
+    held = plan_of_each(jax.tree.structure(arrays), arrays).tree_of([*before, *behind])
+    found = {id(x): y for x, y in zip(arrays, held, strict=True)}
+    return jax.tree.map(lambda x: found.get(id(x), x), tree)
 
 
 def _refuse_other_than_requests(request: Any, name: str) -> None:
@@ -706,7 +678,7 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
         True
     """
     x, c = as_array(x, "x", "isend"), comm_of(comm)
-    message = {"dest": as_dest(dest, "dest", "isend", c), "sendtag": as_tag(tag, "tag", "isend", c)}
+    message = as_message("isend", c, dest=dest, sendtag=tag)
     return _started(_Call("isend", c, _type(x), _type(x)), x, keeps=x, message=message)
 
 
@@ -753,7 +725,7 @@ def irecv(
         True
     """
     x, c = as_array(x, "x", "irecv"), comm_of(comm)
-    message = {"source": as_source(source, "source", "irecv", c), "recvtag": as_recvtag(tag, "tag", "irecv", c)}
+    message = as_message("irecv", c, source=source, recvtag=tag)
     return _started(_Call("irecv", c, _type(x), _type(x)), x, keeps=x, message=message)
 
 
@@ -810,12 +782,7 @@ def isendrecv(
     sendbuf = as_array(sendbuf, "sendbuf", "isendrecv")
     recvbuf = as_array(recvbuf, "recvbuf", "isendrecv")
     c = comm_of(comm)
-    message = {
-        "dest": as_dest(dest, "dest", "isendrecv", c),
-        "sendtag": as_tag(sendtag, "sendtag", "isendrecv", c),
-        "source": as_source(source, "source", "isendrecv", c),
-        "recvtag": as_recvtag(recvtag, "recvtag", "isendrecv", c),
-    }
+    message = as_message("isendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag)
     call = _Call("isendrecv", c, _type(sendbuf), _type(recvbuf))
     return _started(call, sendbuf, recvbuf, keeps=recvbuf, message=message)
 

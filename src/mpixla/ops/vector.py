@@ -6,7 +6,7 @@ a vmap makes each row larger: it travels as the second axis.
 """
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -207,25 +207,6 @@ def _allgatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
     return _allgatherv.bind(with_rows(x, "allgatherv"), *values, **known, **params)[0]
 
 
-@overload
-def allgatherv(
-    x: Any,
-    counts: Sequence[int],
-    *,
-    capacity: None = None,
-    comm: MPI.Comm | None = None,
-    cotangent: Cotangent = REPLICATED,
-) -> jax.Array: ...
-@overload
-def allgatherv(
-    x: Any,
-    counts: Any,
-    *,
-    capacity: int,
-    template: Any = None,
-    comm: MPI.Comm | None = None,
-    cotangent: Cotangent = REPLICATED,
-) -> tuple[jax.Array, jax.Array]: ...
 def allgatherv(
     x: Any,
     counts: Any,
@@ -234,7 +215,7 @@ def allgatherv(
     template: Any = None,
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Gathers the arrays of all ranks, of different lengths, on every rank.
 
     Args:
@@ -330,25 +311,6 @@ def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: A
     return _alltoallv.bind(with_rows(x, "alltoallv"), *values, **known, **params)[0]
 
 
-@overload
-def alltoallv(
-    x: Any,
-    sendcounts: Sequence[int],
-    recvcounts: Sequence[int],
-    *,
-    capacity: None = None,
-    comm: MPI.Comm | None = None,
-) -> jax.Array: ...
-@overload
-def alltoallv(
-    x: Any,
-    sendcounts: Any,
-    recvcounts: Any = None,
-    *,
-    capacity: int,
-    template: Any = None,
-    comm: MPI.Comm | None = None,
-) -> tuple[jax.Array, jax.Array]: ...
 def alltoallv(
     x: Any,
     sendcounts: Any,
@@ -357,7 +319,7 @@ def alltoallv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Sends some rows of this rank's array to each rank, and receives some from each.
 
     Args:
@@ -455,14 +417,6 @@ def _gatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
     return _gatherv.bind(with_rows(x, "gatherv"), *values, **known, **params)[0]
 
 
-@overload
-def gatherv(
-    x: Any, counts: Sequence[int], root: int, *, capacity: None = None, comm: MPI.Comm | None = None
-) -> jax.Array: ...
-@overload
-def gatherv(
-    x: Any, counts: Any, root: int, *, capacity: int, template: Any = None, comm: MPI.Comm | None = None
-) -> tuple[jax.Array, jax.Array]: ...
 def gatherv(
     x: Any,
     counts: Any,
@@ -471,7 +425,7 @@ def gatherv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
     Args:
@@ -549,14 +503,6 @@ def _scatterv_at_run_time(x: Any, counts: Any, *, comm: Comm, root: int, capacit
     return _scatterv.bind(x, *values, **known, comm=comm, root=root, capacity=capacity)[0]
 
 
-@overload
-def scatterv(
-    x: Any, counts: Sequence[int], root: int, *, capacity: None = None, comm: MPI.Comm | None = None
-) -> jax.Array: ...
-@overload
-def scatterv(
-    x: Any, counts: Any, root: int, *, capacity: int, template: Any = None, comm: MPI.Comm | None = None
-) -> tuple[jax.Array, jax.Array]: ...
 def scatterv(
     x: Any,
     counts: Any,
@@ -565,7 +511,7 @@ def scatterv(
     capacity: int | None = None,
     template: Any = None,
     comm: MPI.Comm | None = None,
-) -> jax.Array | tuple[jax.Array, jax.Array]:
+) -> Any:
     """Sends some rows of the root's array to each rank.
 
     Args:
