@@ -123,3 +123,18 @@ int pieces_add(const pieces_place *place, pieces p, char *message) {
     add(here, message);
     return pieces_unpack(place, p, here.first);
 }
+
+int pieces_results_fill(const frame *f) {
+    for (int64_t i = 0, j = 0;; i++, j++) {
+        i = frame_next(f->operands, i);
+        j = frame_next(f->results, j);
+        if (j == f->results->size) return 0;
+        const ffi_buffer *in = f->operands->buffers[i], *out = f->results->buffers[j];
+        int64_t bytes = frame_bytes(out);
+        if (in->data == out->data || bytes == 0) continue;
+        if (!f->device)
+            memcpy(out->data, in->data, (size_t)bytes);
+        else if (device_copy_within(f->device, out->data, in->data, bytes))
+            return -1;
+    }
+}
