@@ -516,7 +516,7 @@ static int started_read(frame *f) {
     return 0;
 }
 
-/* A batch of no examples has none, and nothing to give. */
+/* A request for a batch of no examples has no id, and gives nothing. */
 static int id_check(const frame *f) {
     int is_there = f->id.count > 0 ? f->id.count % 2 == 0 : f->send.count == 0 && f->recv.count == 0;
     if (is_there && strcmp(f->id.dtype->row->name, "float32") == 0) return 0;

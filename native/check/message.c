@@ -111,7 +111,7 @@ void message_announce(const call_facts *call) {
     free(l);
 }
 
-/* Receiving. With the lock: */
+/* Receiving. The caller has the lock, but for note_take. */
 
 /* Takes a note of this sender's if one has come. Returns whether. */
 static int note_hear(int from) {
@@ -162,8 +162,8 @@ static void notes_drop(int from) {
             at = &(*at)->next;
 }
 
-/* Without it. A note that could be the message's, which is the caller's then: with this data type if there is such a
- * one or comes in time, else with another. NULL: there is none. */
+/* Gives a note that could be the message's, to be freed: one with this data type if there is such a one, or comes in
+ * time, else one with another. NULL: there is none. */
 static letter *note_take(const message *m, int64_t dtype) {
     const int64_t until = clock_now() + PATIENCE;
     letter *found = NULL;

@@ -63,7 +63,7 @@ int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     return 0;
 }
 
-/* Of the type of every action. */
+/* It takes a message, which it does not need, as every pieces_action does. */
 int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
     (void)message;
     if (place->device) return device_clear_lines(place->device, lines_of(p), p.number, p.size);

@@ -302,7 +302,7 @@ void request_abandon(frame *f) {
 
 /* Calls */
 
-/* Whether MPI writes into the receive's memory no more. */
+/* Cancels a receive. Returns whether MPI writes into its memory no more. */
 static int receive_cancel(mpi_request *receiving) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();

@@ -122,8 +122,9 @@ static int status_is_result(const frame *f) {
     return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
 }
 
-/* Which of them are needed. A template is read where a wait copies it; else what is needed of it is brought later
- * (transport_keep). A status is no message: MPI writes it, and we read it, with the processor. */
+/* Lists the mirrors that the call needs. A template has one where a wait copies it; else what the result keeps of it is
+ * brought later (transport_keep). A status that is a result always has one: it is written and read with the processor.
+ */
 static void mirrors_list(transport *t, const frame *f) {
     int waits = f->facts.row->request == FRAME_WAITS, starts = f->facts.row->request == FRAME_STARTS;
     if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
