@@ -120,7 +120,7 @@ static int is_at_run_time(const frame *f, int attribute) {
 static int64_t numbers_of(const frame *f, int attribute) {
     if (!(forms[attribute] & ARRAY)) return 1;
     if (!frame_has_neighbours(f)) return f->size;
-    return attribute == ATTRIBUTE_RECVCOUNTS ? f->sources->number : f->dests->number;
+    return facts_neighbours(&f->facts, attribute != ATTRIBUTE_RECVCOUNTS)->number;
 }
 
 /* A number that means no rank or tag must not look like one of those that programs have for nobody and any. */
@@ -180,17 +180,21 @@ static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
     return (int)(rank == MPIXLA_PROC_NULL ? facts->proc_null : rank == MPIXLA_ANY_SOURCE ? facts->any_source : rank);
 }
 
-/* Who the neighbours are is the communicator's to say: so the program is the same on every rank. */
-static int neighbours_resolve(frame *f) {
+/* The communicator says who the neighbours are: so the program is the same on every rank. */
+static int topology_check(const frame *f) {
     const topology *t = f->facts.communicator->topology;
     int is_halo = frame_has(f, ATTRIBUTE_WIDTH);
-    if (!t || (is_halo && t->dimensions < 0))
-        return error_set("%s needs a communicator with a %s, but '%s' has none", f->facts.row->op_name,
-                         is_halo ? "Cartesian topology" : "topology, which says who is whose neighbour",
-                         f->facts.communicator->name);
-    int back = frame_has(f, ATTRIBUTE_BACK) && f->attributes[ATTRIBUTE_BACK] != 0;
-    f->sources = back ? &t->dests : &t->sources;
-    f->dests = back ? &t->sources : &t->dests;
+    if (t && (!is_halo || t->dimensions >= 0)) return 0;
+    return error_set("%s needs a communicator with a %s, but '%s' has none", f->facts.row->op_name,
+                     is_halo ? "Cartesian topology" : "topology, which says who is whose neighbour",
+                     f->facts.communicator->name);
+}
+
+static int comm_resolve(frame *f) {
+    f->facts.communicator = comm_find(f->attributes[ATTRIBUTE_COMM]);
+    if (!f->facts.communicator) return -1;
+    f->comm = f->facts.communicator->handle;
+    f->size = f->facts.communicator->size;
     return 0;
 }
 
@@ -198,17 +202,14 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
     static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
                      anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
     const int64_t *a = f->attributes;
-    f->facts.communicator = comm_find(a[ATTRIBUTE_COMM]);
-    if (!f->facts.communicator) return -1;
-    f->comm = f->facts.communicator->handle;
-    f->size = f->facts.communicator->size;
     f->facts.reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
+    f->facts.back = frame_has(f, ATTRIBUTE_BACK) && a[ATTRIBUTE_BACK] != 0;
     if (frame_has(f, ATTRIBUTE_ROOT)) {
         if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->facts.communicator->rank;
     }
-    if ((frame_has_neighbours(f) && neighbours_resolve(f)) || values_resolve(f, mpi, v)) return -1;
+    if ((frame_has_neighbours(f) && topology_check(f)) || values_resolve(f, mpi, v)) return -1;
     if (frame_has(f, ATTRIBUTE_DEST)) {
         if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return -1;
         f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
@@ -326,9 +327,9 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
     return 0;
 }
 
-static int is_not_times(int64_t all, int64_t size, int64_t part) {
+static int is_product(int64_t all, int64_t a, int64_t b) {
     int64_t product;
-    return __builtin_mul_overflow(size, part, &product) || product != all;
+    return !__builtin_mul_overflow(a, b, &product) && product == all;
 }
 
 static int counts_check(frame *f) {
@@ -348,8 +349,8 @@ static int counts_check(frame *f) {
     int64_t size = f->size;
     if ((f->facts.row->counts == SAME && send->count != recv->count) ||
         (f->facts.row->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
-        (f->facts.row->counts == GATHERED && is_not_times(recv->count, size, send->count)) ||
-        (f->facts.row->counts == SCATTERED && is_not_times(send->count, size, recv->count)))
+        (f->facts.row->counts == GATHERED && !is_product(recv->count, size, send->count)) ||
+        (f->facts.row->counts == SCATTERED && !is_product(send->count, size, recv->count)))
         return error_set(
             "%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
             "together",
@@ -494,11 +495,11 @@ static int slots_check(frame *f, values *v) {
 static int parts_fill(frame *f, int large) {
     int sends_parts = f->facts.row->counts != GATHERED_ROWS && f->send.dtype;
     int receives_parts = f->facts.row->counts != SCATTERED_ROWS && f->recv.dtype;
-    if (sends_parts && parts_make(&f->sent, PARTS_SENT, frame_rows(f, PARTS_SENT), f->size, f->row_items, large))
-        return -1;
-    return receives_parts
-               ? parts_make(&f->received, PARTS_RECEIVED, frame_rows(f, PARTS_RECEIVED), f->size, f->row_items, large)
-               : 0;
+    int failed =
+        (sends_parts && parts_make(&f->sent, PARTS_SENT, frame_rows(f, PARTS_SENT), f->size, f->row_items, large)) ||
+        (receives_parts &&
+         parts_make(&f->received, PARTS_RECEIVED, frame_rows(f, PARTS_RECEIVED), f->size, f->row_items, large));
+    return failed ? call_fail(&f->facts) : 0;
 }
 
 /* Requests */
@@ -515,7 +516,7 @@ static int started_read(frame *f) {
     return 0;
 }
 
-/* A batch of no examples has none, and nothing to give. */
+/* A request for a batch of no examples has no id, and gives nothing. */
 static int id_check(const frame *f) {
     int is_there = f->id.count > 0 ? f->id.count % 2 == 0 : f->send.count == 0 && f->recv.count == 0;
     if (is_there && strcmp(f->id.dtype->row->name, "float32") == 0) return 0;
@@ -533,7 +534,8 @@ static int status_take(frame *f, const mpi_library *mpi, const frame_buffer *sta
     return 0;
 }
 
-/* Whether the one operand is the result's memory, which a rank passes that sends nothing. */
+/* Whether the call's only operand is the memory of its result: a rank that sends nothing passes that, so that XLA gets
+ * no other for the result. */
 static int passes_memory(const ffi_call_frame *call) {
     int64_t i = frame_next(&call->args, 0), j = frame_next(&call->rets, 0);
     return i < call->args.size && j < call->rets.size && frame_next(&call->args, i + 1) == call->args.size &&
@@ -564,8 +566,8 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     f->rest = NULL;
     ffi_buffers operands = call->args;
     values v = {.n = 0};
-    if (attributes_read(f, &call->attrs) || (f->at_run_time && values_take(&v, &operands, gpu, shape->mpi_name)) ||
-        attributes_resolve(f, mpi, &v))
+    if (attributes_read(f, &call->attrs) || comm_resolve(f) ||
+        (f->at_run_time && values_take(&v, &operands, gpu, &f->facts)) || attributes_resolve(f, mpi, &v))
         return -1;
     if (shape->counts == MANY) {
         if (pairs_read(f, &call->args, &call->rets)) return -1;

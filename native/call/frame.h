@@ -60,7 +60,6 @@ typedef struct frame {
     int64_t attributes[ATTRIBUTES];           /* as the program has them; DEST and SOURCE are always ranks */
     frame_array arrays[ATTRIBUTES];           /* likewise */
     uint32_t at_run_time;                     /* those of the attributes that are */
-    const topology_slots *sources, *dests;    /* of a call between neighbours, as the program numbers ranks */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
     int is_on_gpu;                         /* XLA passes memory of a GPU */
@@ -77,7 +76,7 @@ static inline int frame_has(const frame *f, int attribute) {
     return facts_have(&f->facts, attribute);
 }
 
-/* Whether it is a call between neighbours on a communicator with a topology: it has `sources` and `dests`. */
+/* Whether it is a call between neighbours on a communicator with a topology: facts_neighbours says who they are. */
 static inline int frame_has_neighbours(const frame *f) {
     return facts_have_neighbours(&f->facts);
 }
@@ -110,6 +109,17 @@ int64_t frame_next(const ffi_buffers *given, int64_t i);
 
 /* The bytes of a buffer of a frame that was read. */
 int64_t frame_bytes(const ffi_buffer *buffer);
+
+/* Of a halo exchange that was read: the bytes of all arrays that go to one neighbour in this dimension, and as many
+ * come from it. What goes to all neighbours can be added up without overflow. */
+int64_t frame_border_bytes(const frame *f, int64_t dimension);
+
+/* The bytes of a buffer; the greatest number there is for more than a 64-bit integer holds: no memory has as many. */
+static inline int64_t frame_buffer_bytes(const frame_buffer *b) {
+    int64_t bytes;
+    if (!b->dtype) return 0;
+    return __builtin_mul_overflow(b->count, b->dtype->row->itemsize, &bytes) ? INT64_MAX : bytes;
+}
 
 /* The address of an item; NULL where the buffer has no memory, because it has no items. */
 static inline void *frame_item(const frame_buffer *b, int64_t item) {

@@ -4,32 +4,19 @@
 #include "base/text.h"
 #include "call/frame.h"
 
-/* What a halo exchange sends of one array, which is not all of it: the lines along its borders. `axes` has as many
- * items as the dimensions have. */
-static uint64_t bytes_of_border(const frame *f, const ffi_buffer *b, const int64_t *axes) {
-    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
-    const int64_t *neighbours = f->dests->ranks;
-    uint64_t bytes = 0;
-    for (int64_t i = 0; i < width->size; i++, neighbours += 2) {
-        int number = (neighbours[0] != MPIXLA_PROC_NULL) + (neighbours[1] != MPIXLA_PROC_NULL);
-        if (width->items[i] > 0) bytes += (uint64_t)(frame_bytes(b) / b->dims[axes[i]] * width->items[i] * number);
-    }
+/* What a halo exchange sends, which is not all of its arrays: two neighbours in each dimension get their lines. */
+static int64_t bytes_of_borders(const frame *f) {
+    const topology_slots *dests = facts_neighbours(&f->facts, 1);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < dests->number; i++)
+        if (dests->ranks[i] != MPIXLA_PROC_NULL) bytes += frame_border_bytes(f, i / 2);
     return bytes;
 }
 
-static int64_t bytes_of_borders(const frame *f) {
-    const ffi_buffers *arrays = f->results;
-    const int64_t *axes = f->arrays[ATTRIBUTE_AXES].items;
-    uint64_t bytes = 0;
-    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1)) {
-        bytes += bytes_of_border(f, arrays->buffers[i], axes);
-        axes += f->arrays[ATTRIBUTE_WIDTH].size;
-    }
-    return bytes <= INT64_MAX ? (int64_t)bytes : 0;
-}
-
 /* Items that go to neighbours, or come from them. */
-static int64_t items_of_neighbours(const frame *f, const topology_slots *slots, int attribute) {
+static int64_t items_of_neighbours(const frame *f, int sending) {
+    const topology_slots *slots = facts_neighbours(&f->facts, sending);
+    const int attribute = sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
     int64_t items = 0;
     for (int64_t i = 0; i < slots->number; i++)
         if (slots->ranks[i] != MPIXLA_PROC_NULL) items += f->arrays[attribute].items[i];
@@ -47,13 +34,12 @@ static int64_t items_of_all(const frame *f) {
 void facts_read(frame *f) {
     const int64_t *a = f->attributes;
     call_facts *facts = &f->facts;
-    const int is_message = (f->facts.row->attributes & (DEST | SOURCE)) != 0;
+    const int is_message = facts_are_of_message(facts);
     facts->sent_type = f->send.dtype;
     facts->received_type = f->recv.dtype;
     facts->sent = f->send.count;
     facts->received = f->recv.count;
     facts->items = is_message ? -1 : items_of_all(f);
-    facts->back = 0;
     if (is_message) {
         facts->dest = (int32_t)a[ATTRIBUTE_DEST];
         facts->sendtag = (int32_t)a[ATTRIBUTE_SENDTAG];
@@ -65,9 +51,8 @@ void facts_read(frame *f) {
     facts->border_bytes = frame_has(f, ATTRIBUTE_WIDTH) ? bytes_of_borders(f) : 0;
     facts->reduction = a[ATTRIBUTE_OP];
     if (!frame_has(f, ATTRIBUTE_BACK)) return;
-    facts->back = a[ATTRIBUTE_BACK] != 0;
-    facts->sent = items_of_neighbours(f, f->dests, ATTRIBUTE_SENDCOUNTS);
-    facts->received = items_of_neighbours(f, f->sources, ATTRIBUTE_RECVCOUNTS);
+    facts->sent = items_of_neighbours(f, 1);
+    facts->received = items_of_neighbours(f, 0);
 }
 
 /* Words */

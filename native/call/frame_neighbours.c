@@ -39,8 +39,8 @@ static int slot_check(const side *s, int64_t i, int64_t offset, int64_t *sum) {
 
 static int exchange_check(const frame *f) {
     const frame_array *offsets = &f->arrays[ATTRIBUTE_SENDOFFSETS];
-    const side out = {"destination", f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS], &f->send},
-               in = {"source", f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS], &f->recv};
+    const side out = {"destination", facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS], &f->send},
+               in = {"source", facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS], &f->recv};
     int64_t sent = 0, received = 0;
     if (f->send.dtype != f->recv.dtype)
         return error_set("an exchange was called with %s to send and %s to receive", f->send.dtype->row->name,
@@ -58,6 +58,19 @@ static int exchange_check(const frame *f) {
 }
 
 /* Halos */
+
+/* The lines along a border are `width` items wide along the axis, and as long as the array along the others. */
+int64_t frame_border_bytes(const frame *f, int64_t dimension) {
+    const ffi_buffers *arrays = f->results;
+    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
+    const int64_t *axis = &f->arrays[ATTRIBUTE_AXES].items[dimension];
+    int64_t bytes = 0;
+    if (width->items[dimension] == 0) return 0;
+    for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), axis += width->size)
+        bytes += frame_bytes(arrays->buffers[i]) / ((const ffi_buffer *)arrays->buffers[i])->dims[*axis] *
+                 width->items[dimension];
+    return bytes;
+}
 
 static int widths_check(const frame *f, const ffi_buffer *array, const int64_t *axes) {
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
@@ -83,8 +96,9 @@ static int halo_check(const frame *f) {
     const int64_t *own = axes->items;
     for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), own += dimensions) {
         if (widths_check(f, arrays->buffers[i], own)) return -1;
-        /* A quarter of what a 64-bit integer holds, so that four messages of lines of all arrays can be measured. */
-        if (__builtin_add_overflow(bytes, frame_bytes(arrays->buffers[i]), &bytes) || bytes > INT64_MAX / 4)
+        /* A dimension has four messages at most, each of a part of this: so all of them can be measured. */
+        if (__builtin_add_overflow(bytes, frame_bytes(arrays->buffers[i]), &bytes) ||
+            bytes > INT64_MAX / 4 / (dimensions + 1))
             return error_set("a halo exchange got arrays of more bytes in all than any memory has");
     }
     return 0;

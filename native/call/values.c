@@ -22,7 +22,7 @@ static const ffi_buffer *last_of(ffi_buffers *given) {
     return NULL;
 }
 
-/* The program waits for what comes here: it says what the call is. */
+/* Waits for the GPU: without these numbers nobody knows what the call is. */
 static int fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
     pool_block *block = pool_get(gpu, POOL_PINNED, bytes);
     int failed = !block || device_copy_out(gpu, block->data, from, bytes) || device_wait(gpu);
@@ -31,17 +31,18 @@ static int fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
     return failed ? -1 : 0;
 }
 
-int values_take(values *v, ffi_buffers *given, const device *gpu, const char *op) {
+int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call) {
     const ffi_buffer *b = last_of(given);
     if (!b || (b->dtype != FFI_S32 && b->dtype != FFI_S64) || b->rank != 1 || !b->dims || b->dims[0] < 0 ||
         b->dims[0] > INT32_MAX || (!b->data && b->dims[0] > 0))
         return error_set(
-            "%s was called without the operand that its numbers at run time are in: int32 or int64, with one axis", op);
+            "%s was called without the operand that its numbers at run time are in: int32 or int64, with one axis",
+            call->row->mpi_name);
     int64_t n = b->dims[0];
     int64_t *numbers = scratch_get(SCRATCH_VALUES, (size_t)n * sizeof *numbers);
-    if (!numbers) return -1;
+    if (!numbers) return call_fail(call);
     int64_t bytes = n * (int64_t)(b->dtype == FFI_S32 ? sizeof(int32_t) : sizeof(int64_t));
-    if (gpu && bytes > 0 && fetch(numbers, b->data, bytes, gpu)) return -1;
+    if (gpu && bytes > 0 && fetch(numbers, b->data, bytes, gpu)) return call_fail(call);
     if (!gpu && bytes > 0) memcpy(numbers, b->data, (size_t)bytes);
     if (b->dtype == FFI_S32) { /* from the last on: each becomes wider in its place */
         const char *narrow = (const char *)numbers;

@@ -4,6 +4,7 @@
 #ifndef MPIXLA_NATIVE_VALUES_H
 #define MPIXLA_NATIVE_VALUES_H
 
+#include "call/facts.h"
 #include "device/device.h"
 #include "xla/xla_ffi.h"
 
@@ -16,8 +17,8 @@ typedef struct values {
 int values_are_meant(const ffi_bytes *text);
 
 /* Takes them from the operand, which is removed from `given`: `given` then ends before it. The operand's memory is this
- * GPU's, or the host's for NULL. The numbers belong to the calling thread, and last until it takes others. `op` is for
- * messages. On failure -1, with error_set. */
-int values_take(values *v, ffi_buffers *given, const device *gpu, const char *op);
+ * GPU's, or the host's for NULL. The numbers belong to the calling thread, and last until it takes others. Of the call
+ * its row and its communicator are known. Returns 0, -1 with error_set for operands that are wrong, or call_fail. */
+int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call);
 
 #endif

@@ -28,8 +28,8 @@
 /* Nanoseconds that a rank which knows of a difference waits to hear what the others want. */
 #define TELL_PATIENCE INT64_C(5000000000)
 
-/* Of these the maximum over all ranks: a number, its complement, and what tells the communicator from others on all its
- * ranks, of which rank 0 alone knows more than 0. */
+/* Of each of these all ranks learn the greatest: a number, and its complement, so that all numbers are the same if the
+ * greatest two belong together; and which communicator it is, for which rank 0 has a number and the others have 0. */
 enum { NUMBER, COMPLEMENT, COMMUNICATOR, WORDS };
 typedef struct words {
     uint64_t mine[WORDS], most[WORDS];
@@ -97,7 +97,7 @@ static int differ(const agreement *a, int i, int j) {
     return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
 }
 
-/* Who has not told yet has started its call: who makes one tells at once. */
+/* A rank that has not told has started its call, and does not wait for it yet: one that makes a call tells at once. */
 static int anybody_starts(const agreement *a) {
     int found = 0;
     for (int i = 0; i < a->entry->size; i++) found |= wanted_by(a, i)->starts != 0 || !is_known(a, i);
@@ -176,7 +176,7 @@ static int replace(const comm_entry *entry) {
     return 0;
 }
 
-/* Telling. All ranks know that they disagree, or will. */
+/* Telling: once this rank knows that they disagree, as all others do or will. */
 
 static int tag_of(const agreement *a) {
     enum { FIRST_TAG = 2, TAGS = 30000 }; /* MPI has 32768 at least; watch/post.c uses 1 */
@@ -251,7 +251,7 @@ static int conclude(const agreement *a) {
     return MPI_REFUSED;
 }
 
-/* Goes on with it as far as that waits for nobody. */
+/* Does what there is to do for a comparison without waiting for anybody. */
 static void move(agreement *a) {
     int coming = 1, busy = 1;
     if (a->phase == COMPARING) {
@@ -266,12 +266,14 @@ static void move(agreement *a) {
     }
 }
 
-/* That is under way */
+/* Comparisons that are under way */
 
+/* Without memory it returns NULL as job_fail does: the other ranks compare, too, and wait for this one. */
 static agreement *agreement_new(const frame *f, int lines) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {
         (void)error_set("out of memory for the check of %s", f->facts.row->mpi_name);
+        (void)job_fail(f->facts.communicator);
         return NULL;
     }
     a->entry = f->facts.communicator;
@@ -296,7 +298,7 @@ static void agreement_take_out(agreement *a) {
     atomic_fetch_sub(&in_under_way, 1);
 }
 
-/* One that is settled. What MPI still works with is MPI's for good. */
+/* Frees one that is settled, unless MPI still reads or writes its memory: then it is MPI's for good. */
 static void agreement_free(agreement *a) {
     int coming = 0, busy = 0;
     if (a->tellers) (void)tellers_move(a, &coming, &busy);
@@ -321,7 +323,7 @@ int agree_now(const frame *f, int lines) {
     if (code == 0) code = mpi_get()->wait(&w.request, status);
     if (code != 0 || words_agree(&w)) return code;
     a = agreement_new(f, lines);
-    if (!a) return job_fail(f->facts.communicator);
+    if (!a) return MPI_REFUSED;
     a->words = w;
     code = tell(a);
     if (code != 0) settle(a, code);

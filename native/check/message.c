@@ -111,7 +111,7 @@ void message_announce(const call_facts *call) {
     free(l);
 }
 
-/* Receiving. With the lock: */
+/* Receiving. The caller has the lock, but for note_take. */
 
 /* Takes a note of this sender's if one has come. Returns whether. */
 static int note_hear(int from) {
@@ -132,7 +132,7 @@ static int note_hear(int from) {
     return 1;
 }
 
-static letter *take_out(letter **at) {
+static letter *note_take_out(letter **at) {
     letter *l = *at;
     *at = l->next;
     if (!l->next) last = at;
@@ -141,7 +141,7 @@ static letter *take_out(letter **at) {
 
 /* Where the first note is that could be the message's and has this data type; what is there is NULL if there is none.
  */
-static letter **find(const message *m, int64_t dtype) {
+static letter **note_find(const message *m, int64_t dtype) {
     letter **at = &arrived;
     for (; *at; at = &(*at)->next) {
         const note *n = &(*at)->note;
@@ -157,13 +157,13 @@ static void notes_drop(int from) {
     }
     for (letter **at = &arrived; *at;)
         if ((*at)->from == from)
-            free(take_out(at));
+            free(note_take_out(at));
         else
             at = &(*at)->next;
 }
 
-/* Without it. A note that could be the message's, which is the caller's then: with this data type if there is such a
- * one or comes in time, else with another. NULL: there is none. */
+/* Gives a note that could be the message's, to be freed: one with this data type if there is such a one, or comes in
+ * time, else one with another. NULL: there is none. */
 static letter *note_take(const message *m, int64_t dtype) {
     const int64_t until = clock_now() + PATIENCE;
     letter *found = NULL;
@@ -171,11 +171,11 @@ static letter *note_take(const message *m, int64_t dtype) {
         if (looks > 0) clock_between(looks);
         pthread_mutex_lock(&lock);
         if (has_no_notes[m->from]) notes_drop(m->from);
-        letter **at = find(m, dtype);
-        while (!*at && note_hear(m->from)) at = find(m, dtype);
+        letter **at = note_find(m, dtype);
+        while (!*at && note_hear(m->from)) at = note_find(m, dtype);
         ends = *at || has_no_notes[m->from] || clock_now() >= until;
-        if (!*at && ends) at = find(m, ANY_DTYPE);
-        if (*at && ends) found = take_out(at);
+        if (!*at && ends) at = note_find(m, ANY_DTYPE);
+        if (*at && ends) found = note_take_out(at);
         pthread_mutex_unlock(&lock);
     }
     return found;
@@ -194,14 +194,15 @@ static int may_be_of_next(const message *m, const note *n) {
     pthread_mutex_lock(&lock);
     while (note_hear(m->from)) {
     }
-    int is_only = *find(m, ANY_DTYPE) == NULL;
+    int is_only = *note_find(m, ANY_DTYPE) == NULL;
     pthread_mutex_unlock(&lock);
     if (!is_only || !atomic_load(&entry->alive)) return 0;
     if (mpi->iprobe(m->source, m->tag, entry->handle, &there, status) != 0 || !there) return 0;
     return mpi->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) == 0 && bytes == n->bytes;
 }
 
-static void lose(const message *m) {
+/* The sender has sent a message without a note: from now on its notes say nothing. */
+static void notes_distrust(const message *m) {
     if (m->from < 0) return;
     pthread_mutex_lock(&lock);
     int is_known = has_no_notes[m->from];
@@ -263,7 +264,7 @@ int message_compare(const call_facts *call, const void *status, int accepts_shor
     if (has_size) {
         int has_dtype = l && l->note.dtype == call->received_type->number;
         if (!l || (!has_dtype && may_be_of_next(&m, &l->note)))
-            lose(&m);
+            notes_distrust(&m);
         else if (!has_dtype)
             code = refuse(&m, &l->note);
     } else if (l || code == 0) { /* else what failed is not the size, or nobody knows by how much */

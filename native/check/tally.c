@@ -31,76 +31,49 @@ int tally_is_needed(const frame *f) {
     return f->facts.row->counts == EXCHANGED_ROWS || frame_has_neighbours(f);
 }
 
-/* What is more than an array can have is as good as the most: the call itself refuses it. */
-static int64_t sum(int64_t a, int64_t b) {
-    int64_t all;
-    return __builtin_add_overflow(a, b, &all) ? INT64_MAX : all;
-}
-
-static int64_t product(int64_t a, int64_t b) {
-    int64_t all;
-    return __builtin_mul_overflow(a, b, &all) ? INT64_MAX : all;
-}
-
 /* Messages between two ranks meet by their tags, and those of one tag in their order: so the number tells both, and
  * not in which order messages of different tags are. */
-static void count(const frame *f, tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
-    if (peer < 0 || peer >= f->size) return;
+static void count(tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t items) {
+    if (peer == MPIXLA_PROC_NULL) return;
     tally *t = &all[peer];
     t->messages++;
-    t->items = sum(t->items, items);
+    t->items += items; /* without overflow, as frame_read has looked at */
     t->number += number_mix(number_mix((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
 }
 
-static void count_rows(const frame *f, tally *all, const frame_array *rows) {
-    for (int64_t i = 0; i < rows->size; i++) count(f, all, i, 0, 0, rows->items[i]);
+static void count_rows(tally *all, const frame_array *rows) {
+    for (int64_t i = 0; i < rows->size; i++) count(all, i, 0, 0, rows->items[i]);
 }
 
-static void count_slots(const frame *f, tally *all, const topology_slots *s, const frame_array *items) {
-    for (int64_t i = 0; i < s->number && i < items->size; i++) {
+static void count_slots(tally *all, const topology_slots *s, const frame_array *items) {
+    for (int64_t i = 0; i < s->number; i++) {
         int64_t nth = 0;
         for (int64_t j = 0; j < i; j++) nth += s->ranks[j] == s->ranks[i] && s->tags[j] == s->tags[i];
-        count(f, all, s->ranks[i], s->tags[i], nth, items->items[i]);
+        count(all, s->ranks[i], s->tags[i], nth, items->items[i]);
     }
 }
 
-/* The bytes of all arrays that go to one neighbour of this dimension; negative if the attributes do not go together,
- * which the call itself refuses. */
-static int64_t border_bytes(const frame *f, int64_t dimension) {
-    const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH], *axes = &f->arrays[ATTRIBUTE_AXES];
-    int64_t bytes = 0, at = dimension;
-    for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1)) {
-        const ffi_buffer *array = f->operands->buffers[i];
-        const dtype_entry *dtype = dtype_find(array->dtype);
-        if (at >= axes->size || axes->items[at] < 0 || axes->items[at] >= array->rank || !dtype) return -1;
-        int64_t line = product(dtype->row->itemsize, width->items[dimension]);
-        for (int64_t axis = 0; axis < array->rank; axis++)
-            if (axis != axes->items[at]) line = product(line, array->dims[axis]);
-        bytes = sum(bytes, line);
-        at += width->size;
-    }
-    return bytes;
-}
-
+/* The tag says in which direction of which dimension a message goes. */
 static void count_borders(const frame *f, tally *sent, tally *expected) {
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
-    for (int64_t d = 0; d < width->size && 2 * d < f->dests->number; d++) {
-        int64_t bytes = border_bytes(f, d), low = f->dests->ranks[2 * d], high = f->dests->ranks[2 * d + 1];
-        if (bytes < 0 || width->items[d] <= 0) continue;
-        count(f, sent, high, 2 * d, 0, bytes);
-        count(f, expected, low, 2 * d, 0, bytes);
-        count(f, sent, low, 2 * d + 1, 0, bytes);
-        count(f, expected, high, 2 * d + 1, 0, bytes);
+    const int64_t *neighbours = facts_neighbours(&f->facts, 1)->ranks;
+    for (int64_t d = 0; d < width->size; d++) {
+        int64_t bytes = frame_border_bytes(f, d), low = neighbours[2 * d], high = neighbours[2 * d + 1];
+        if (width->items[d] == 0) continue;
+        count(sent, high, 2 * d, 0, bytes);
+        count(expected, low, 2 * d, 0, bytes);
+        count(sent, low, 2 * d + 1, 0, bytes);
+        count(expected, high, 2 * d + 1, 0, bytes);
     }
 }
 
 static void count_all(const frame *f, tally *sent, tally *expected) {
     if (f->facts.row->counts == EXCHANGED_ROWS) {
-        count_rows(f, sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        count_rows(f, expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+        count_rows(sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        count_rows(expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        count_slots(f, sent, f->dests, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        count_slots(f, expected, f->sources, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+        count_slots(sent, facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS]);
+        count_slots(expected, facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else {
         count_borders(f, sent, expected);
     }

@@ -16,7 +16,7 @@ static int zeros_fill(const frame *f, int64_t at, int64_t items) {
 }
 
 int exchange(frame *f) {
-    const topology_slots *sources = f->sources, *dests = f->dests;
+    const topology_slots *sources = facts_neighbours(&f->facts, 0), *dests = facts_neighbours(&f->facts, 1);
     const int64_t *sent = f->arrays[ATTRIBUTE_SENDCOUNTS].items, *offsets = f->arrays[ATTRIBUTE_SENDOFFSETS].items,
                   *received = f->arrays[ATTRIBUTE_RECVCOUNTS].items;
     messages m;

@@ -4,10 +4,10 @@
 
 #include "call/frame.h"
 
-/* Slot i of the call's `dests` (frame.h) is sent sendcounts[i] items from sendoffsets[i] of the send buffer; from slot
- * i of its `sources` come recvcounts[i] items, one slot behind the other, which together are the receive buffer. Where
- * a rank is MPIXLA_PROC_NULL nothing is sent, and what would be received is zeros. Messages between two ranks that have
- * the same tag arrive in the order of the slots.
+/* Neighbour i of those that the call sends to (facts_neighbours) is sent sendcounts[i] items from sendoffsets[i] of the
+ * send buffer; from neighbour i of those that it receives from come recvcounts[i] items, one behind the other, which
+ * together are the receive buffer. Where a rank is MPIXLA_PROC_NULL nothing is sent, and what would come is zeros.
+ * Messages between two ranks that have the same tag arrive in the order of the slots.
  *
  * Returns as messages_run (messages.h). */
 int exchange(frame *f);

@@ -8,9 +8,6 @@
  */
 #include "ops/halo.h"
 
-#include <string.h>
-
-#include "base/error.h"
 #include "call/messages.h"
 #include "device/pool.h"
 #include "mpi/job.h"
@@ -32,7 +29,7 @@ typedef struct halo {
 /* One of the two directions of a dimension: what is sent that way, and what comes that way from the other side. */
 typedef struct transfer {
     int64_t from, to;      /* the lines that are sent, and those where what comes is used */
-    int64_t dest, source;  /* slots of the frame's `dests` and `sources` */
+    int64_t dest, source;  /* slots of the neighbours that it sends to, and receives from */
     char *sent, *received; /* the messages */
 } transfer;
 
@@ -86,8 +83,8 @@ static void lines_measure(halo *h) {
 
 /* Messages */
 
-static int has_neighbour(const topology_slots *slots, int64_t slot) {
-    return slots->ranks[slot] != MPIXLA_PROC_NULL;
+static int has_neighbour(const halo *h, int sending, int64_t slot) {
+    return facts_neighbours(&h->f->facts, sending)->ranks[slot] != MPIXLA_PROC_NULL;
 }
 
 /* Finds where messages are sent from and received, in the arrays or in a block of memory, and packs those that go from
@@ -109,14 +106,16 @@ static int transfers_prepare(halo *h, transfer both[2], pool_block **block) {
         if (h->is_received_in_place) t->received = lines_first(h, t->to);
         if (h->is_sent_in_place)
             t->sent = lines_first(h, t->from);
-        else if (has_neighbour(f->dests, t->dest) && lines_each(h, t->from, pieces_pack, t->sent))
+        else if (has_neighbour(h, 1, t->dest) && lines_each(h, t->from, pieces_pack, t->sent))
             return -1;
     }
     return 0;
 }
 
-static message message_of(const halo *h, const topology_slots *slots, int64_t slot, char *data) {
-    return (message){.peer = slots->ranks[slot],
+static message message_of(const halo *h, int is_sent, int64_t slot, char *data) {
+    const topology_slots *slots = facts_neighbours(&h->f->facts, is_sent);
+    return (message){.is_sent = is_sent,
+                     .peer = slots->ranks[slot],
                      .tag = slots->tags[slot],
                      .slot = slot,
                      .data = data,
@@ -129,12 +128,8 @@ static int transfers_make(const halo *h, const transfer both[2]) {
     messages m;
     if (messages_begin(&m, f, 4)) return MPI_REFUSED;
     m.rule = "neighbours must pass arrays of the same types that differ in size only along the axis between them";
-    for (int i = 0; i < 2; i++) messages_add(&m, message_of(h, f->sources, both[i].source, both[i].received));
-    for (int i = 0; i < 2; i++) {
-        message sent = message_of(h, f->dests, both[i].dest, both[i].sent);
-        sent.is_sent = 1;
-        messages_add(&m, sent);
-    }
+    for (int i = 0; i < 2; i++) messages_add(&m, message_of(h, 0, both[i].source, both[i].received));
+    for (int i = 0; i < 2; i++) messages_add(&m, message_of(h, 1, both[i].dest, both[i].sent));
     return messages_run(&m, f);
 }
 
@@ -143,7 +138,7 @@ static int transfers_finish(const halo *h, const transfer both[2]) {
     for (const transfer *t = both; t < both + 2; t++) {
         char *arrived = h->is_itself ? t->sent : t->received;
         int is_there = h->is_received_in_place && !h->is_itself;
-        if (has_neighbour(h->f->sources, t->source) && !is_there &&
+        if (has_neighbour(h, 0, t->source) && !is_there &&
             lines_each(h, t->to, h->adds ? pieces_add : pieces_unpack, arrived))
             return -1;
     }
@@ -184,25 +179,9 @@ static int dimension_give_back(halo *h) {
                         {.from = -w, .dest = high, .source = low, .to = w}};
     int code = dimension_run(h, both);
     if (code != 0) return code;
-    int failed = (has_neighbour(h->f->dests, low) && lines_each(h, 0, pieces_clear, NULL)) ||
-                 (has_neighbour(h->f->dests, high) && lines_each(h, -w, pieces_clear, NULL));
+    int failed = (has_neighbour(h, 1, low) && lines_each(h, 0, pieces_clear, NULL)) ||
+                 (has_neighbour(h, 1, high) && lines_each(h, -w, pieces_clear, NULL));
     return failed ? job_fail(h->f->facts.communicator) : 0;
-}
-
-/* XLA gives the result its operand's memory; else it becomes a copy of it. */
-static int results_fill(const frame *f) {
-    for (int64_t i = 0, j = 0;; i++, j++) {
-        i = frame_next(f->operands, i);
-        j = frame_next(f->results, j);
-        if (j == f->results->size) return 0;
-        const ffi_buffer *in = f->operands->buffers[i], *out = f->results->buffers[j];
-        int64_t bytes = frame_bytes(out);
-        if (in->data == out->data || bytes == 0) continue;
-        if (!f->device)
-            memcpy(out->data, in->data, (size_t)bytes);
-        else if (device_copy_within(f->device, out->data, in->data, bytes))
-            return -1;
-    }
 }
 
 static int dimensions_run(frame *f, int adds) {
@@ -210,11 +189,11 @@ static int dimensions_run(frame *f, int adds) {
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;
     int code = 0;
     h.place.on_host = f->device && (adds || !(f->nccl || f->direct));
-    if (results_fill(f)) return job_fail(f->facts.communicator);
+    if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
     for (int64_t i = 0; i < dimensions && code == 0; i++) {
         h.dimension = adds ? dimensions - 1 - i : i; /* the transpose goes backwards */
         h.width = f->arrays[ATTRIBUTE_WIDTH].items[h.dimension];
-        const int64_t *neighbours = &f->dests->ranks[2 * h.dimension];
+        const int64_t *neighbours = &facts_neighbours(&f->facts, 1)->ranks[2 * h.dimension];
         h.is_itself = neighbours[0] == rank && neighbours[1] == rank;
         if (h.width > 0) code = adds ? dimension_give_back(&h) : dimension_exchange(&h);
     }

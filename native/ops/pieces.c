@@ -63,7 +63,7 @@ int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     return 0;
 }
 
-/* Of the type of every action. */
+/* It takes a message, which it does not need, as every pieces_action does. */
 int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
     (void)message;
     if (place->device) return device_clear_lines(place->device, lines_of(p), p.number, p.size);
@@ -122,4 +122,19 @@ int pieces_add(const pieces_place *place, pieces p, char *message) {
     if (pieces_pack(place, p, here.first) || device_wait(place->device)) return -1;
     add(here, message);
     return pieces_unpack(place, p, here.first);
+}
+
+int pieces_results_fill(const frame *f) {
+    for (int64_t i = 0, j = 0;; i++, j++) {
+        i = frame_next(f->operands, i);
+        j = frame_next(f->results, j);
+        if (j == f->results->size) return 0;
+        const ffi_buffer *in = f->operands->buffers[i], *out = f->results->buffers[j];
+        int64_t bytes = frame_bytes(out);
+        if (in->data == out->data || bytes == 0) continue;
+        if (!f->device)
+            memcpy(out->data, in->data, (size_t)bytes);
+        else if (device_copy_within(f->device, out->data, in->data, bytes))
+            return -1;
+    }
 }

@@ -1,9 +1,10 @@
-/* Pieces of an array, all items that have certain indices on one axis, and messages in which they are packed. The array
- * is in the host's memory or a GPU's; so is the message.
+/* Pieces of an array, all items that have certain indices on one axis, and messages in which they are packed; and whole
+ * arrays. The array is in the host's memory or a GPU's; so is the message.
  */
 #ifndef MPIXLA_NATIVE_PIECES_H
 #define MPIXLA_NATIVE_PIECES_H
 
+#include "call/frame.h"
 #include "device/device.h"
 #include "mpi/dtype.h"
 
@@ -31,6 +32,10 @@ pieces_action pieces_pack;   /* writes the message */
 pieces_action pieces_unpack; /* reads it */
 pieces_action pieces_add;   /* adds it, which is on the host, to the pieces; of a type that pieces_check_adding takes */
 pieces_action pieces_clear; /* makes the pieces zeros; there is no message */
+
+/* The results of a call of MANY become what its operands are, where XLA has not given them the operands' memory: 0, or
+ * -1 with error_set. */
+int pieces_results_fill(const frame *f);
 
 /* Whether items of the type can be added: 0, or -1 with error_set. */
 int pieces_check_adding(const dtype_entry *dtype);

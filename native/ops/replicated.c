@@ -18,6 +18,7 @@
 #include "device/pool.h"
 #include "mpi/job.h"
 #include "mpi/reduction.h"
+#include "ops/pieces.h"
 
 enum { BLOCK_BYTES = 1 << 12, WORDS_BYTES = 448, VALUE_BYTES = 64, ITEM_BYTES = 16, SHOWN = 6 };
 
@@ -53,62 +54,40 @@ static uint64_t number_of(const char *data, int64_t bytes) {
 
 /* Arrays */
 
-static int64_t bytes_of_buffer(const ffi_buffer *b) {
-    int64_t bytes = dtype_find(b->dtype)->row->itemsize;
-    for (int64_t axis = 0; axis < b->rank; axis++) bytes *= b->dims[axis];
-    return bytes;
-}
-
 /* The first operand from place `*i` on that is no token, and NULL behind the last. */
-static const ffi_buffer *next(const frame *c, int64_t *i) {
-    *i = frame_next(c->operands, *i);
-    return *i < c->operands->size ? c->operands->buffers[(*i)++] : NULL;
+static const ffi_buffer *operand_next(const frame *f, int64_t *i) {
+    *i = frame_next(f->operands, *i);
+    return *i < f->operands->size ? f->operands->buffers[(*i)++] : NULL;
 }
 
-static void array_release(const frame *c, const array *a) {
-    if (a->block) pool_give_back(c->device, a->block);
+static void array_release(const frame *f, const array *a) {
+    if (a->block) pool_give_back(f->device, a->block);
 }
 
 /* The next array, to be released. Returns 0, or as job_fail. */
-static int array_bring(const frame *c, int64_t *i, array *a) {
-    *a = (array){.buffer = next(c, i)};
+static int array_bring(const frame *f, int64_t *i, array *a) {
+    *a = (array){.buffer = operand_next(f, i)};
     if (!a->buffer) return 0;
     a->dtype = dtype_find(a->buffer->dtype);
     a->data = a->buffer->data;
-    a->bytes = bytes_of_buffer(a->buffer);
-    if (!c->device || a->bytes == 0) return 0;
-    a->block = pool_get(c->device, POOL_PINNED, a->bytes);
-    if (a->block && device_copy_out(c->device, a->block->data, a->data, a->bytes) == 0 && device_wait(c->device) == 0) {
+    a->bytes = frame_bytes(a->buffer);
+    if (!f->device || a->bytes == 0) return 0;
+    a->block = pool_get(f->device, POOL_PINNED, a->bytes);
+    if (a->block && device_copy_out(f->device, a->block->data, a->data, a->bytes) == 0 && device_wait(f->device) == 0) {
         a->data = a->block->data;
         return 0;
     }
-    array_release(c, a);
+    array_release(f, a);
     a->block = NULL;
-    return job_fail(c->facts.communicator);
-}
-
-/* Fills the results, which XLA gives their operands' memory where it can. */
-static int results_fill(const frame *c) {
-    int64_t i = 0, j = 0;
-    for (const ffi_buffer *in = next(c, &i); in; in = next(c, &i), j++) {
-        j = frame_next(c->results, j);
-        const ffi_buffer *out = c->results->buffers[j];
-        const int64_t bytes = bytes_of_buffer(in);
-        if (in->data == out->data || bytes == 0) continue;
-        if (!c->device)
-            memcpy(out->data, in->data, (size_t)bytes);
-        else if (device_copy_within(c->device, out->data, in->data, bytes))
-            return job_fail(c->facts.communicator);
-    }
-    return 0;
+    return job_fail(f->facts.communicator);
 }
 
 /* The next array, number k, and what there is to tell of it. Returns as array_bring. */
-static int leaf_next(const frame *c, int64_t *i, int64_t k, array *a, leaf *one) {
+static int leaf_next(const frame *f, int64_t *i, int64_t k, array *a, leaf *one) {
     memset(one, 0, sizeof *one); /* all bytes travel */
-    int code = array_bring(c, i, a);
+    int code = array_bring(f, i, a);
     if (code != 0 || !a->buffer) return code;
-    one->name = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].items[k];
+    one->name = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].items[k];
     one->kind = number_mix((uint64_t)a->buffer->dtype,
                            number_of_bytes(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
     one->data = number_of(a->data, a->bytes);
@@ -167,48 +146,48 @@ static void difference_words(const array *a, int64_t differing, int64_t first, c
 
 /* The ranks together: each returns MPI's error code, or MPI_REFUSED with error_set. */
 
-static int gather(const frame *c, const leaf *mine, leaf *all) {
+static int leaves_gather(const frame *f, const leaf *mine, leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof *mine;
-    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, c->facts.communicator->handle);
-    for (int i = 0; i < c->size; i++) all[i].words[WORDS_BYTES - 1] = '\0';
+    int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->facts.communicator->handle);
+    for (int i = 0; i < f->size; i++) all[i].words[WORDS_BYTES - 1] = '\0';
     return code;
 }
 
 /* The greatest of each of two numbers that the ranks have. */
-static int greatest(const frame *c, const uint64_t mine[2], uint64_t most[2]) {
+static int greatest(const frame *f, const uint64_t mine[2], uint64_t most[2]) {
     return mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
-                                       c->facts.communicator->handle);
+                                       f->facts.communicator->handle);
 }
 
 /* Whether all ranks have this number. */
-static int compare_number(const frame *c, uint64_t number, int *is_same) {
+static int compare_number(const frame *f, uint64_t number, int *is_same) {
     const uint64_t mine[2] = {number, ~number};
     uint64_t most[2] = {number, ~number};
-    int code = greatest(c, mine, most);
+    int code = greatest(f, mine, most);
     *is_same = most[0] == ~most[1];
     return code;
 }
 
 /* Looks for the arrays that are not the same on all ranks, up to the end of the rank that has the fewest: how many
  * there are, and the first, to be released. */
-static int find(const frame *c, array *first, leaf *mine, int64_t *differing) {
-    const uint64_t n = (uint64_t)c->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
+static int leaves_find(const frame *f, array *first, leaf *mine, int64_t *differing) {
+    const uint64_t n = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
     uint64_t most[2] = {n, ~n};
-    int code = greatest(c, numbers, most), is_same = 1;
+    int code = greatest(f, numbers, most), is_same = 1;
     const uint64_t fewest = ~most[1] < n ? ~most[1] : n;
     *first = (array){.buffer = NULL};
     *differing = 0;
     for (int64_t i = 0, k = 0; code == 0 && (uint64_t)k <= fewest; k++) {
         array a;
         leaf one;
-        if (leaf_next(c, &i, k, &a, &one)) return MPI_REFUSED;
-        code = compare_number(c, leaf_number(&one), &is_same);
+        if (leaf_next(f, &i, k, &a, &one)) return MPI_REFUSED;
+        code = compare_number(f, leaf_number(&one), &is_same);
         if (code == 0 && !is_same && (*differing)++ == 0) {
             *first = a;
             *mine = one;
         } else {
-            array_release(c, &a);
+            array_release(f, &a);
         }
     }
     return code;
@@ -232,15 +211,15 @@ static int reference_of(int size, const leaf *all) {
 }
 
 /* Of arrays of one kind: the rank `reference` sends its own to all, block by block. */
-static int entries_compare(const frame *c, const array *a, int reference, char words[WORDS_BYTES]) {
+static int entries_compare(const frame *f, const array *a, int reference, char words[WORDS_BYTES]) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t item = a->dtype->row->itemsize;
     char block[BLOCK_BYTES], theirs[ITEM_BYTES] = "";
     int64_t differing = 0, first = 0;
     for (int64_t at = 0; at < a->bytes; at += BLOCK_BYTES) {
         const int64_t bytes = a->bytes - at < BLOCK_BYTES ? a->bytes - at : BLOCK_BYTES;
-        if (reference == c->facts.communicator->rank) memcpy(block, a->data + at, (size_t)bytes);
-        int code = mpi_get()->small->bcast(block, bytes, byte, reference, c->facts.communicator->handle);
+        if (reference == f->facts.communicator->rank) memcpy(block, a->data + at, (size_t)bytes);
+        int code = mpi_get()->small->bcast(block, bytes, byte, reference, f->facts.communicator->handle);
         if (code != 0) return code;
         for (int64_t i = 0; i < bytes; i += item) {
             /* A block holds whole items. NOLINTNEXTLINE(clang-analyzer-security.ArrayBound) */
@@ -256,11 +235,11 @@ static int entries_compare(const frame *c, const array *a, int reference, char w
 
 /* What this rank has in place of what the rank `reference` has, into `words`; "" for the same. Only arrays of one kind
  * are compared entry by entry. */
-static int compare(const frame *c, const array *a, const leaf *all, int reference, char words[WORDS_BYTES]) {
-    const leaf *mine = &all[c->facts.communicator->rank];
+static int leaf_compare(const frame *f, const array *a, const leaf *all, int reference, char words[WORDS_BYTES]) {
+    const leaf *mine = &all[f->facts.communicator->rank];
     int one_kind = 1;
-    for (int i = 0; i < c->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
-    if (one_kind && a->dtype) return entries_compare(c, a, reference, words);
+    for (int i = 0; i < f->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
+    if (one_kind && a->dtype) return entries_compare(f, a, reference, words);
     const int is_named_alike = mine->name == all[reference].name;
     words[0] = '\0';
     if (!are_of_one_kind(mine, &all[reference]))
@@ -270,16 +249,16 @@ static int compare(const frame *c, const array *a, const leaf *all, int referenc
 }
 
 /* Returns MPI_REFUSED with error_set. */
-static int report(const frame *c, const array *a, const char *what, const leaf *all, int64_t others) {
-    const char *line = site_text(c->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
-    const int is_checked = c->attributes[ATTRIBUTE_CHECKED] != 0;
+static int report(const frame *f, const array *a, const char *what, const leaf *all, int64_t others) {
+    const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
+    const int is_checked = f->attributes[ATTRIBUTE_CHECKED] != 0;
     char text[ERROR_BYTES];
     int shown = 0;
     size_t used = text_add(text, sizeof text, 0,
                            "r%d | %s: %s is not the same on all ranks of communicator '%s'%s%s:", mpi_get()->world_rank,
-                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, c->facts.communicator->name,
+                           is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, f->facts.communicator->name,
                            *line ? ", at " : "", line);
-    for (int i = 0; i < c->size; i++)
+    for (int i = 0; i < f->size; i++)
         if (all[i].words[0] && ++shown <= SHOWN)
             used = text_add(text, sizeof text, used, "\n  rank %d %s", i, all[i].words);
     if (shown > SHOWN) used = text_add(text, sizeof text, used, "\n  and %d more ranks", shown - SHOWN);
@@ -295,47 +274,48 @@ static int report(const frame *c, const array *a, const char *what, const leaf *
 }
 
 /* All ranks know that some array differs. */
-static int refuse(const frame *c) {
+static int refuse(const frame *f) {
     array first;
-    leaf mine = {.name = 0}, *all = calloc((size_t)c->size, sizeof *all);
+    leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);
     int64_t differing;
     if (!all) {
         (void)error_set("out of memory for what ranks say of an array that they compare");
-        return job_fail(c->facts.communicator);
+        return job_fail(f->facts.communicator);
     }
-    int code = find(c, &first, &mine, &differing);
+    int code = leaves_find(f, &first, &mine, &differing);
     const char *name = first.buffer ? site_text((int64_t)mine.name) : "the end of the tree";
     snprintf(mine.words, sizeof mine.words, "%s", *name ? name : "an array");
-    if (code == 0) code = gather(c, &mine, all);
+    if (code == 0) code = leaves_gather(f, &mine, all);
     if (code == 0 && differing > 0) {
-        const int reference = reference_of(c->size, all);
+        const int reference = reference_of(f->size, all);
         const leaf wanted = all[reference];
-        code = compare(c, &first, all, reference, mine.words);
-        if (code == 0) code = gather(c, &mine, all);
-        if (code == 0) code = report(c, &first, wanted.words, all, differing - 1);
+        code = leaf_compare(f, &first, all, reference, mine.words);
+        if (code == 0) code = leaves_gather(f, &mine, all);
+        if (code == 0) code = report(f, &first, wanted.words, all, differing - 1);
     }
-    array_release(c, &first);
+    array_release(f, &first);
     free(all);
     return code;
 }
 
-int assert_replicated(const frame *c) {
-    const frame_array *names = &c->arrays[ATTRIBUTE_LEAVES];
+int assert_replicated(const frame *f) {
+    const frame_array *names = &f->arrays[ATTRIBUTE_LEAVES];
     int64_t n = 0;
-    for (int64_t i = 0; next(c, &i);) n++;
+    for (int64_t i = 0; operand_next(f, &i);) n++;
     if (names->size != n) {
         (void)error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
         return MPI_REFUSED;
     }
-    int code = results_fill(c), is_same = 1;
+    if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
+    int code = 0, is_same = 1;
     uint64_t number = (uint64_t)n;
     for (int64_t i = 0, k = 0; k < n && code == 0; k++) {
         array a;
         leaf one;
-        code = leaf_next(c, &i, k, &a, &one);
+        code = leaf_next(f, &i, k, &a, &one);
         number = number_mix(number, leaf_number(&one));
-        array_release(c, &a);
+        array_release(f, &a);
     }
-    if (code == 0) code = compare_number(c, number, &is_same);
-    return code != 0 || is_same ? code : refuse(c);
+    if (code == 0) code = compare_number(f, number, &is_same);
+    return code != 0 || is_same ? code : refuse(f);
 }

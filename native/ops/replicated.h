@@ -9,6 +9,6 @@
  *
  * All ranks of the communicator must call it. All return 0, or all MPI_REFUSED with error_set, which names the first
  * array that is not the same, and says which ranks have another one, and where it differs; or MPI's error code. */
-int assert_replicated(const frame *c);
+int assert_replicated(const frame *f);
 
 #endif

@@ -12,7 +12,6 @@
 
 #include "base/error.h"
 #include "base/list.h"
-#include "mpi/job.h"
 #include "mpi/loss.h"
 #include "mpi/progress.h"
 
@@ -32,13 +31,6 @@ static void state_set(request *r, request_state state) {
 }
 
 /* Starting */
-
-/* The greatest number there is for more than a 64-bit integer holds: no memory has as many. */
-static int64_t buffer_bytes(const frame_buffer *b) {
-    int64_t bytes;
-    if (!b->dtype) return 0;
-    return __builtin_mul_overflow(b->count, b->dtype->row->itemsize, &bytes) ? INT64_MAX : bytes;
-}
 
 static request *request_make(int size_class) {
     int64_t number = requests.count;
@@ -82,15 +74,14 @@ static void request_close(request *r) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The other ranks make the collective call that this one has no memory for, and would wait for it. That too many were
- * started is the program's error, which they have as well. */
+/* That too many were started is the program's error, which the other ranks have as well. */
 static int start_refuse(const frame *f) {
-    return frame_is_collective(f) && requests.count < REQUEST_LIMIT ? job_fail(f->facts.communicator) : -1;
+    return requests.count < REQUEST_LIMIT ? call_fail(&f->facts) : -1;
 }
 
 /* Opens a request with room for what the call sends and receives, and copies the former into it. */
 static int take_started(frame *f) {
-    const int64_t sent = buffer_bytes(&f->send), received = buffer_bytes(&f->recv);
+    const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
     int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
     if (__builtin_add_overflow(ahead, received, &bytes)) bytes = INT64_MAX;
     if (f->on_root) { /* of a broadcast, which has one buffer for both */
@@ -311,7 +302,7 @@ void request_abandon(frame *f) {
 
 /* Calls */
 
-/* Whether MPI writes into the receive's memory no more. */
+/* Cancels a receive. Returns whether MPI writes into its memory no more. */
 static int receive_cancel(mpi_request *receiving) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();

@@ -48,7 +48,7 @@ typedef struct request {
 
 /* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
  * waits: the request whose id it was given, which nobody else can wait for from then on; NULL for no request.
- * Returns 0, or -1 with error_set; where there is no memory for a collective call, the job ends (job.h). */
+ * Returns 0, or -1 with error_set; without memory for a call that starts as call_fail (facts.h). */
 int request_take(frame *f);
 
 /* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back, unless

@@ -33,7 +33,7 @@ typedef struct fake_message {
     int64_t bytes; /* that are sent or received */
 } fake_message;
 
-enum { FAKE_MESSAGES = 900 }; /* their handles, and those of reductions, are numbers below 4096 */
+enum { FAKE_MESSAGES = 64 };
 
 typedef struct fake_mpi {
     size_t handle_size;

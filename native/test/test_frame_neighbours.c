@@ -127,6 +127,31 @@ static void halos(void) {
         }
 }
 
+/* A row of 3 items of 4 bytes goes to each neighbour in the first dimension, a column of 5 in the second. */
+static void borders_are_measured(void) {
+    static const int64_t wall[] = {1, MPIXLA_PROC_NULL}, high[] = {3, 0}, one_way[] = {0, 1};
+    halo_make(2, dims);
+    CHECK_STR(read_call("halo_exchange"), "");
+    CHECK_INT(frame_border_bytes(&f, 0), 2 * 12);
+    CHECK_INT(frame_border_bytes(&f, 1), 2 * 20);
+    CHECK_INT(f.facts.border_bytes, 2 * 24 + 2 * 40);
+    call_grid_set(FIXTURE_RANK0, 2, wall, high);
+    CHECK_STR(read_call("halo_exchange"), "");
+    CHECK_INT(f.facts.border_bytes, 2 * 24 + 40);
+    call_list_set(&c, "width", one_way, 2);
+    CHECK_STR(read_call("halo_exchange"), "");
+    CHECK_INT(frame_border_bytes(&f, 0), 0);
+    CHECK_INT(f.facts.border_bytes, 40);
+    /* As much as is taken: nothing overflows. */
+    static int64_t most[2] = {INT64_C(3) << 28, INT64_C(3) << 28};
+    static const int64_t third[] = {1 << 28, 1 << 28};
+    halo_make(1, most);
+    for (int side = 0; side < 2; side++) call_dtype_set(&c, side, 0, FFI_U8);
+    call_list_set(&c, "width", third, 2);
+    CHECK_STR(read_call("halo_exchange"), "");
+    CHECK_INT(f.facts.border_bytes, INT64_C(12) << 56);
+}
+
 static void halos_of_more_than_can_be_counted(void) {
     static int64_t half[2] = {INT64_C(1) << 60, 1}, third[2] = {INT64_C(1) << 59, 3};
     halo_make(1, half);
@@ -147,6 +172,7 @@ int main(int argc, char **argv) {
     exchanges_of_more_than_can_be_counted();
     nobody_sees_what_is_refused();
     halos();
+    borders_are_measured();
     halos_of_more_than_can_be_counted();
     return check_failures();
 }

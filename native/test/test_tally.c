@@ -73,24 +73,11 @@ static void an_error_of_mpi(void) {
     fixture_fail(NULL, 0);
 }
 
-/* What no array has does not overflow here: the call itself refuses it. */
-static void numbers_that_are_too_large(void) {
-    static const int64_t huge[] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}, ones[] = {1, 1}, tags[] = {3, 3};
-    CHECK_STR(compare("exchange"), "");
-    call_edges_set(FIXTURE_RANK0, 1, 2, ones, tags); /* two messages to one rank */
-    f.arrays[ATTRIBUTE_SENDCOUNTS].items = huge;
-    CHECK_INT(tally_compare(&f), 0);
-    CHECK_STR(compare("halo_exchange"), "");
-    f.arrays[ATTRIBUTE_WIDTH].items = huge;
-    CHECK_INT(tally_compare(&f), 0);
-}
-
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     fake->during = bring;
     what_fits();
     what_does_not();
     an_error_of_mpi();
-    numbers_that_are_too_large();
     return check_failures();
 }

@@ -29,7 +29,7 @@ typedef struct reduced {
 
 static int is_reduced(const frame *f, reduced *r) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
-    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
+    const dtype_entry *dtype = facts_type(&f->facts);
     if (number < 0 || number >= (int64_t)(sizeof reductions / sizeof *reductions)) return 0;
     int is_complex = strcmp(dtype->row->kind, "complex") == 0, is_float = strcmp(dtype->row->kind, "float") == 0;
     *r = (reduced){.type = types[dtype->number] - 1, .op = reductions[number], .parts = is_complex ? 2 : 1};
@@ -59,7 +59,7 @@ int nccl_look(const frame *f) {
 
 /* Of the items that this rank has of a call that reduces nothing. */
 static size_t bytes_of_items(const frame *f) {
-    return (size_t)(f->n * (f->recv.dtype ? f->recv.dtype : f->send.dtype)->row->itemsize);
+    return (size_t)(f->n * facts_type(&f->facts)->row->itemsize);
 }
 
 /* Where a reduction reads: where it writes, for one in place. */

@@ -16,31 +16,37 @@ void transport_wait_for_nccl(void) {
     atomic_store(&waits_for_nccl, 1);
 }
 
-static int refused(int failed) {
+/* For what this rank does by itself before it has made its part of the call, for which the others wait. */
+static int before_part(const frame *f, int failed) {
+    return failed ? call_fail(&f->facts) : 0;
+}
+
+/* And after that, when nobody waits for it any more. */
+static int after_part(int failed) {
     return failed ? MPI_REFUSED : 0;
 }
 
 /* Choosing */
 
-/* Calls that all ranks of the communicator make: they can agree. */
-static int is_collective(const frame *f) {
-    return f->facts.row->request == FRAME_COMPLETES && !frame_has(f, ATTRIBUTE_DEST) && !frame_has(f, ATTRIBUTE_SOURCE);
+/* Calls that all ranks of the communicator make, and complete: they can agree. */
+static int is_agreed_on(const frame *f) {
+    return frame_is_collective(f) && f->facts.row->request == FRAME_COMPLETES;
 }
 
 /* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
 static int is_reduced_by_mpi(const frame *f) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
-    const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     size_t predefined;
     (void)mpixla_reduction_table(&predefined);
-    return number < (int64_t)predefined && !reduction_is_of_pairs(number) && !float_reduce_find(dtype->number, number);
+    return number < (int64_t)predefined && !reduction_is_of_pairs(number) &&
+           !float_reduce_find(facts_type(&f->facts)->number, number);
 }
 
+/* Whether MPI may be given the GPU's memory. What a request sends and receives, and a message to this rank itself, is
+ * copied, and an exscan may fill its result: that is done with the processor, which must reach the memory. */
 static int mpi_takes(const frame *f) {
-    if (f->facts.row->request != FRAME_COMPLETES) return 0; /* MPI works on the request's memory, */
-    if (frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank)
-        return 0;                               /* here too */
-    if (frame_has(f, ATTRIBUTE_FILL)) return 0; /* and an exscan fills a result itself */
+    int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
+    if (f->facts.row->request != FRAME_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
     return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
 }
 
@@ -53,7 +59,7 @@ static int is_refused(const frame *f, const plan *p) {
 
 int transport_join(const frame *f) {
     const plan *p = NULL;
-    int code = is_collective(f) ? plan_find(f, NULL, &p) : 0;
+    int code = is_agreed_on(f) ? plan_find(f, NULL, &p) : 0;
     return code != 0 ? code : is_refused(f, p);
 }
 
@@ -71,7 +77,7 @@ static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
         return MPI_REFUSED;
     }
     t->kind = wants_mpi && mpi_takes(f) ? TRANSPORT_MPI : TRANSPORT_HOST;
-    if (!is_collective(f)) return 0;
+    if (!is_agreed_on(f)) return 0;
     int code = plan_find(f, &t->gpu, &t->plan);
     if (code == 0) code = is_refused(f, t->plan);
     if (code != 0) return code;
@@ -87,10 +93,6 @@ static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
 }
 
 /* Mirrors */
-
-static int64_t bytes_of(const frame_buffer *b) {
-    return b->dtype ? b->count * b->dtype->row->itemsize : 0;
-}
 
 static int64_t in_lines(int64_t bytes) {
     return (bytes + LINE - 1) / LINE * LINE;
@@ -120,16 +122,17 @@ static int status_is_result(const frame *f) {
     return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
 }
 
-/* Which of them are needed. A template is read where a wait copies it; else what is needed of it is brought later
- * (transport_keep). A status is no message: MPI writes it, and we read it, with the processor. */
+/* Lists the mirrors that the call needs. A template has one where a wait copies it; else what the result keeps of it is
+ * brought later (transport_keep). A status that is a result always has one: it is written and read with the processor.
+ */
 static void mirrors_list(transport *t, const frame *f) {
     int waits = f->facts.row->request == FRAME_WAITS, starts = f->facts.row->request == FRAME_STARTS;
     if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
     if (t->kind == TRANSPORT_MPI) return;
-    mirror_add(t, f->send.data, bytes_of(&f->send), 1, 0);
-    mirror_add(t, f->id.data, bytes_of(&f->id), waits, starts);
-    if (waits) mirror_add(t, f->template_.data, bytes_of(&f->template_), 1, 0);
-    mirror_add(t, f->recv.data, bytes_of(&f->recv), 0, 1);
+    mirror_add(t, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
+    mirror_add(t, f->id.data, frame_buffer_bytes(&f->id), waits, starts);
+    if (waits) mirror_add(t, f->template_.data, frame_buffer_bytes(&f->template_), 1, 0);
+    mirror_add(t, f->recv.data, frame_buffer_bytes(&f->recv), 0, 1);
 }
 
 /* The frame's buffers become their mirrors, with the contents of those that the call reads. A call that reads none does
@@ -166,8 +169,12 @@ static int mirrors_make(transport *t, frame *f) {
 /* Pieces: while MPI has one, the next is on its way to the host, and the one before on its way back. All ranks make the
  * same pieces, which the plan says. */
 
+static int64_t bytes_in_all(const frame *f) {
+    return frame_buffer_bytes(f->send.dtype ? &f->send : &f->recv);
+}
+
 static int goes_in_pieces(const transport *t, const frame *f) {
-    int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv);
+    int64_t bytes = bytes_in_all(f);
     return (f->facts.row->attributes & SPLITS) && f->n > 1 && t->plan->piece_bytes > 0 && bytes > t->plan->piece_bytes;
 }
 
@@ -184,35 +191,37 @@ static int piece_start(const transport *t, const void *from, const piece *p) {
     return DRIVER_CALL(t->gpu.driver, event_record, p->block->released, t->gpu.stream);
 }
 
+/* The others wait for this rank in the next piece, too, so its part is made with the last one. */
 static int piece_run(const transport *t, frame *f, int (*run)(frame *f), const void *from, void *to, const piece *p) {
     const mpi_library *mpi = mpi_get();
-    if (device_wait_for(&t->gpu, p->block->released)) return MPI_REFUSED;
+    int code = before_part(f, device_wait_for(&t->gpu, p->block->released));
+    if (code != 0) return code;
     f->send.data = f->recv.data = p->block->data;
     f->from = p->block->data;
     if (from && to) f->from = (const void *)(intptr_t)mpi->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
-    int code = run(f);
+    code = run(f);
     if (code != 0 || !to) return code;
-    return refused(device_copy_in(&t->gpu, (char *)to + p->at, p->block->data, p->bytes));
+    return before_part(f, device_copy_in(&t->gpu, (char *)to + p->at, p->block->data, p->bytes));
 }
 
 static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
     const mpi_library *mpi = mpi_get();
     const void *from = f->send.dtype ? f->send.data : NULL;
     void *to = f->recv.dtype ? f->recv.data : NULL;
-    int64_t bytes = bytes_of(f->send.dtype ? &f->send : &f->recv), n = f->n, unit = n > 0 && bytes >= n ? bytes / n : 1;
+    int64_t bytes = bytes_in_all(f), n = f->n, unit = n > 0 && bytes >= n ? bytes / n : 1;
     int64_t most = t->plan->piece_bytes / unit > 0 ? t->plan->piece_bytes / unit * unit : unit;
     piece pieces[2] = {{.bytes = most}, {.at = most}};
     int code = 0;
     for (int i = 0; i < 2 && code == 0; i++) {
         pieces[i].block = pool_get(&t->gpu, POOL_PINNED, most);
-        if (!pieces[i].block) code = MPI_REFUSED;
+        code = before_part(f, !pieces[i].block);
     }
-    if (code == 0) code = refused(piece_start(t, from, &pieces[0]));
+    if (code == 0) code = before_part(f, piece_start(t, from, &pieces[0]));
     for (int i = 0; code == 0 && pieces[i].at < bytes; i = 1 - i) {
         piece *next = &pieces[1 - i];
         next->at = pieces[i].at + pieces[i].bytes;
         next->bytes = next->at + most < bytes ? most : bytes - next->at;
-        code = refused(piece_start(t, from, next));
+        code = before_part(f, piece_start(t, from, next));
         f->n = pieces[i].bytes / unit;
         f->mpi = f->n <= mpi->count_limit ? mpi->small : mpi->large;
         if (code == 0) code = piece_run(t, f, run, from, to, &pieces[i]);
@@ -236,16 +245,17 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
     }
     if (f->facts.row->counts == MANY) return 0; /* halo.c brings the borders only, and waits itself */
     t->in_pieces = t->kind == TRANSPORT_HOST && t->plan && goes_in_pieces(t, f);
-    return t->in_pieces ? 0 : refused(mirrors_make(t, f));
+    return t->in_pieces ? 0 : before_part(f, mirrors_make(t, f));
 }
 
-/* What the stream does before is this rank's own; what it does then takes the others. */
+/* Whoever looks how long a call waits for others must not count what the stream has to do before it, for which
+ * device_wait says that this rank computes. */
 static int run_through_nccl(const transport *t, frame *f, int (*through_nccl)(frame *f)) {
     int waits = atomic_load_explicit(&waits_for_nccl, memory_order_relaxed);
-    if (waits && device_wait(&t->gpu)) return MPI_REFUSED;
-    int code = through_nccl(f);
+    int code = waits ? before_part(f, device_wait(&t->gpu)) : 0;
+    if (code == 0) code = through_nccl(f);
     if (!waits || code != 0) return code;
-    return refused(DRIVER_CALL(t->gpu.driver, stream_synchronize, t->gpu.stream));
+    return before_part(f, DRIVER_CALL(t->gpu.driver, stream_synchronize, t->gpu.stream));
 }
 
 int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f)) {
@@ -256,14 +266,14 @@ int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*thro
 int transport_keep(const transport *t, const frame *f, int64_t at, int64_t bytes) {
     char *to = (char *)f->recv.data + at;
     const char *from = (const char *)f->template_.data + at;
-    return refused(t->kind == TRANSPORT_MPI ? device_copy_within(&t->gpu, to, from, bytes)
-                                            : device_copy_out(&t->gpu, to, from, bytes));
+    return after_part(t->kind == TRANSPORT_MPI ? device_copy_within(&t->gpu, to, from, bytes)
+                                               : device_copy_out(&t->gpu, to, from, bytes));
 }
 
 int transport_end(transport *t, int code) {
     for (int i = 0; i < t->mirrored && code == 0; i++) {
         const transport_mirror *m = &t->mirrors[i];
-        if (m->comes_in) code = refused(device_copy_in(&t->gpu, m->on_device, m->on_host, m->bytes));
+        if (m->comes_in) code = after_part(device_copy_in(&t->gpu, m->on_device, m->on_host, m->bytes));
     }
     pool_give_back(&t->gpu, t->block);
     return code;

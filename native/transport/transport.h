@@ -43,10 +43,11 @@ const char *transport_name(const transport *t);
 
 /* For a frame that was read, and a transport of which only `gpu` is set: chooses, and brings what the call reads to
  * where it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. 0, MPI's error code, or
- * MPI_REFUSED with error_set; transport_end follows in any case. */
+ * MPI_REFUSED with error_set; transport_end follows in any case. Without pinned memory, or where the driver fails, it
+ * returns as call_fail (facts.h): other ranks may wait. */
 int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f));
 
-/* Makes the call. Returns as `run`. */
+/* Makes the call. Returns as `run`, or as transport_begin. */
 int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f));
 
 /* The result from byte `at` on becomes what the template has there. 0, or MPI_REFUSED with error_set. */

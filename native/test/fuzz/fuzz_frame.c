@@ -210,7 +210,7 @@ static void shapes_of_exchange(fuzz_frame *f, fuzz_bytes *b) {
 
 /* A wait, for this request or for none (NULL). */
 static void shapes_of_wait(fuzz_frame *f, fuzz_bytes *b, const fuzz_request *r) {
-    static const int64_t two[] = {2};
+    const int64_t numbers[] = {r && r->nameless_on ? 0 : 2};
     shape s = {0};
     int dtype = f->dtype;
     f->waited = r;
@@ -222,7 +222,7 @@ static void shapes_of_wait(fuzz_frame *f, fuzz_bytes *b, const fuzz_request *r) 
     } else {
         s = shape_any(b);
     }
-    add_buffer(f, FUZZ_OPERANDS, FFI_F32, 1, two);
+    add_buffer(f, FUZZ_OPERANDS, FFI_F32, 1, numbers);
     if (f->row->shape.template_ == EVERYWHERE) add_buffer(f, FUZZ_OPERANDS, dtype, s.rank, s.dims);
     if (f->row->shape.recv == EVERYWHERE) add_buffer(f, FUZZ_RESULTS, dtype, s.rank, s.dims);
     for (int i = 0; b && i < 2 && fuzz_rarely(b, 3); i++) {
@@ -776,7 +776,7 @@ void fuzz_frame_wait(fuzz_frame *f, const fuzz_world *w, const fuzz_request *r) 
     fuzz_bytes none = {0};
     clear(f);
     f->row = fuzz_row_find(r->dtype ? "wait" : "wait_send");
-    f->comm = &w->comms[0];
+    f->comm = r->nameless_on ? r->nameless_on : &w->comms[0];
     add_attributes(f, w, &none);
     shapes_of_wait(f, &none, r);
     finish(f, w);

@@ -36,6 +36,7 @@ typedef struct fuzz_request {
     int dtype;   /* 0: nothing */
     int is_sure; /* that it gives this: the start was right */
     int64_t rank, dims[FUZZ_AXES];
+    const fuzz_comm *nameless_on; /* it has no id, and is waited for on this communicator; NULL: it has one */
 } fuzz_request;
 
 typedef struct fuzz_world {

@@ -89,6 +89,7 @@ const char *scenes_differ(const scene *on_host, const scene *on_device);
 typedef struct scene_step {
     const char *name;
     const char *(*run)(scene *s);
+    int is_collective; /* all ranks make it, and wait for one that does not */
 } scene_step;
 extern const scene_step scene_steps[];
 extern const int scene_step_count;

@@ -1,6 +1,6 @@
 /* Every call of the driver that an operation makes fails once: the operation says so, naming the function, keeps no
  * memory, and works the next time. Failures that need not be told, since all is right nevertheless, leave right
- * results. In the middle of a halo exchange, where the neighbours wait for this rank, the job ends.
+ * results. Where other ranks wait for this one, the job ends.
  */
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,6 +12,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/scarce.h"
 
 enum { MOST = 256, CODE = 700 };
 
@@ -81,8 +82,18 @@ static void fails_once(const scene_step *step, const char *function, int64_t nth
     CHECK(blocks_live() <= blocks + more);
 }
 
-static int is_halo(const scene_step *step) {
-    return strncmp(step->name, "halo", 4) == 0;
+/* What comes before the call is read: nobody knows yet whether others wait. */
+static int is_before(const char *function) {
+    return strcmp(function, "cuStreamGetCtx") == 0 || strcmp(function, "cuCtxPushCurrent_v2") == 0 ||
+           strcmp(function, "cuCtxGetDevice") == 0;
+}
+
+/* How many calls of the driver there were before the last one of MPI: if one of them fails, this rank has not made its
+ * part. */
+static int64_t before_mpi;
+
+static void note(void) {
+    before_mpi = fake_calls_count(NULL);
 }
 
 /* A process in which one call fails: it ends with status 1 if that is the end of the job. All share the memory of the
@@ -121,7 +132,7 @@ static void trial_wait(trial *t) {
     CHECK_IN(text, "mpixla: r0 | ");
     CHECK_IN(text, t->function);
     CHECK_IN(text, "of the CUDA driver returned error code 700, CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory");
-    CHECK_IN(text, "communicator 'rank0' wait for this one");
+    CHECK_IN(text, "wait for this one in the same call");
 }
 
 static void each_call_fails_once(const scene_step *step) {
@@ -131,7 +142,10 @@ static void each_call_fails_once(const scene_step *step) {
     int ended = 0;
     works(step);
     fake_calls_forget();
+    before_mpi = 0;
+    gpu_mpi_watch = note;
     works(step);
+    gpu_mpi_watch = NULL;
     int64_t count = fake_calls_count(NULL);
     CHECK(count >= 4 && count <= MOST);
     for (int64_t i = 0; i < count && i < MOST; i++) {
@@ -141,22 +155,67 @@ static void each_call_fails_once(const scene_step *step) {
     for (int64_t i = 0; i < count && i < MOST; i++) {
         trials[i] = (trial){.function = functions[i], .nth = 1};
         for (int64_t k = 0; k < i; k++) trials[i].nth += functions[k] == functions[i];
-        if (is_halo(step)) trial_start(&trials[i], step); /* all at once, since the end of a job takes a while */
+        if (step->is_collective) trial_start(&trials[i], step); /* all at once, since the end of a job takes a while */
     }
-    for (int64_t i = 0; i < count && i < MOST && is_halo(step); i++) trial_wait(&trials[i]);
+    for (int64_t i = 0; i < count && i < MOST && step->is_collective; i++) trial_wait(&trials[i]);
     for (int64_t i = 0; i < count && i < MOST; i++) {
         int before = atomic_load(&check_failed);
         if (!trials[i].ends_the_job) fails_once(step, trials[i].function, trials[i].nth);
+        if (is_before(functions[i]))
+            CHECK(!trials[i].ends_the_job);
+        else if (step->is_collective && i < before_mpi && !is_got_over(functions[i]))
+            CHECK(trials[i].ends_the_job);
         ended += trials[i].ends_the_job;
         if (atomic_load(&check_failed) > before)
             printf("... in %s, where %s number %lld fails\n", step->name, functions[i], (long long)trials[i].nth);
     }
-    if (is_halo(step)) CHECK(ended >= 4);
+    CHECK((ended > 0) == step->is_collective);
+}
+
+/* Numbers that are known only at run time are brought from the GPU while the call is read. */
+
+static const char *failing;
+
+static void run_once(void) {
+    (void)fake_fail(failing, 1, CODE);
+    (void)call_run(&on_device.c);
+}
+
+static void numbers_cannot_be_brought(void) {
+    static const char *const functions[] = {"cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"};
+    static const struct {
+        const char *op, *attribute;
+        int numbers, is_collective;
+    } rows[] = {{"gatherv", "counts", FIXTURE_SIZE, 1}, {"send", "dest", 1, 0}};
+    for (int i = 0; i < 4; i++) {
+        scene_open(&on_device, 1, 1);
+        CHECK_INT(gpu_drain(), 0);
+        int32_t *numbers = fake_memory_engine(on_device.arrays[SCENE_SHORT]);
+        for (int k = 0; k < FIXTURE_SIZE; k++) numbers[k] = 1;
+        scene_call(&on_device, rows[i / 2].op, FIXTURE_RANK2, 0);
+        call_put_off(&on_device.c, rows[i / 2].attribute);
+        scene_buffer(&on_device, CALL_OPERANDS, 0, FFI_S32, SCENE_ITEMS, SCENE_SENT);
+        scene_buffer(&on_device, CALL_OPERANDS, 1, FFI_S32, rows[i / 2].numbers, SCENE_SHORT);
+        CHECK_STR(call_run(&on_device.c), "");
+        failing = functions[i % 2];
+        scarce_end end = scarce_run(run_once);
+        CHECK_INT(end.status, rows[i / 2].is_collective);
+        if (rows[i / 2].is_collective) {
+            CHECK_IN(end.told, failing);
+            CHECK_IN(end.told, "wait for this one in the same call");
+        } else {
+            run_once();
+            CHECK_IN(on_device.c.message, failing);
+        }
+        gpu_recover();
+        scene_close(&on_device);
+    }
 }
 
 int main(int argc, char **argv) {
     gpu_start(argc, argv);
     fake_fail_may_pass(1);
     for (int i = 0; i < scene_step_count; i++) each_call_fails_once(&scene_steps[i]);
+    numbers_cannot_be_brought();
     return check_failures();
 }

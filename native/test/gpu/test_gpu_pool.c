@@ -11,6 +11,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/scarce.h"
 
 enum { PAGE = 4096 };
 
@@ -188,35 +189,45 @@ static void memory_of_the_host_is_kept(void) {
     CHECK_INT(fake_calls_count(NULL), calls);
 }
 
-/* Under sanitizers too, what does not fit into memory is NULL. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) {
-    return "allocator_may_return_null=1";
+static scene s;
+static int64_t fails; /* which call of cuMemHostAlloc */
+
+static void run_without_memory(void) {
+    (void)fake_fail("cuMemHostAlloc", fails, FAKE_OUT_OF_MEMORY);
+    (void)call_run(&s.c);
 }
 
-/* A call says the same, and the next one works. */
+/* An allreduce of this array on a new communicator. */
+static void call_open(int ranks, void *array, int64_t items) {
+    gpu_mpi_ranks = ranks;
+    scene_open(&s, 1, 1);
+    scene_call(&s, "allreduce", mpixla_comm_register(fake->handle(fake->comm_new(0, ranks, 0)), "new"), 0);
+    for (int side = 0; side < 2; side++) {
+        scene_buffer(&s, side, 0, FFI_S32, items, SCENE_SENT);
+        s.c.sides[side].buffers[0].data = array;
+    }
+}
+
+/* A call of many ranks ends the job, since the others wait for this one. One of a rank alone says the same, and the
+ * next one works. */
 static void calls_say_that_there_is_no_memory(void) {
     for (int large = 0; large < 2; large++) /* two blocks: one of them is there */
         for (int nth = 1; nth <= 1 + large; nth++) {
-            static scene s;
-            int number = fake->comm_new(0, FIXTURE_SIZE, 0);
-            mpixla_gpu_piece_set(large ? 1 << (22 + nth) : 1 << 30); /* sizes that nobody has had */
-            int64_t comm = mpixla_comm_register(fake->handle(number), "new"), items = large ? 1 << 23 : 1 << 17;
+            int64_t items = large ? 1 << 23 : 1 << 17;
             void *array = fake_memory_alloc((size_t)items * 4);
-            scene_open(&s, 1, 1);
-            scene_call(&s, "allreduce", comm, 0);
-            for (int side = 0; side < 2; side++) {
-                scene_buffer(&s, side, 0, FFI_S32, items, SCENE_SENT);
-                s.c.sides[side].buffers[0].data = array;
-            }
+            mpixla_gpu_piece_set(large ? 1 << (22 + nth) : 1 << 30); /* sizes that nobody has had */
+            fails = nth;
+            call_open(FIXTURE_SIZE, array, items);
+            const scarce_end end = scarce_run(run_without_memory);
+            CHECK_INT(end.status, 1);
+            CHECK_IN(end.told, "bytes of pinned memory of the host for a call: cuMemHostAlloc of the CUDA driver");
+            CHECK_IN(end.told, "The other ranks of communicator 'new' wait for this one");
+            CHECK_INT(gpu_drain(), 0);
+            scene_close(&s);
+            call_open(1, array, items);
             int64_t pinned = fake_pinned_live(), events = fake_events_live();
-            CHECK_INT(fake_fail("cuMemHostAlloc", nth, FAKE_OUT_OF_MEMORY), 0);
-            CHECK_IN(call_run(&s.c),
-                     "bytes of pinned memory of the host for a call: cuMemHostAlloc of the CUDA driver");
+            run_without_memory();
+            CHECK_IN(s.c.message, "bytes of pinned memory of the host for a call: cuMemHostAlloc of the CUDA driver");
             CHECK_INT(s.c.code, FFI_FAILED_PRECONDITION);
             CHECK_INT(fake_pinned_live(), pinned + nth - 1); /* what it got is kept */
             CHECK_INT(fake_events_live(), events + nth - 1);
@@ -228,6 +239,7 @@ static void calls_say_that_there_is_no_memory(void) {
             scene_close(&s);
             fake_memory_free(array);
             mpixla_gpu_piece_set(GPU_PIECE);
+            gpu_mpi_ranks = FIXTURE_SIZE;
         }
 }
 
@@ -254,7 +266,6 @@ static int64_t calls_of(const char *const *functions, size_t n) {
 static void nothing_is_allocated_on_the_steady_path(void) {
     static const char *const allocate[] = {"cuMemHostAlloc", "cuMemFreeHost", "cuMemAlloc_v2",
                                            "cuMemFree_v2",   "cuEventCreate", "cuEventDestroy_v2"};
-    static scene s;
     for (int i = 0; i < scene_step_count; i++) {
         int64_t before = 0;
         for (int round = 0; round < 120; round++) {
@@ -274,7 +285,6 @@ static void nothing_is_allocated_on_the_steady_path(void) {
 
 /* The same where the stream is never run but by the library. */
 static void a_late_stream_needs_no_more(void) {
-    static scene s;
     scene_open(&s, 1, 1);
     for (int round = 0; round < 200; round++) {
         if (round == 100) fake_calls_forget();
