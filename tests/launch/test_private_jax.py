@@ -14,7 +14,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.runtime import private_jax, sites, versions
+from mpixla.runtime import private_jax, sites, tested, versions
 
 pytestmark = pytest.mark.any_mpi
 
@@ -579,14 +579,14 @@ IMPORT = (
 )
 
 
-@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (versions.NEWEST_TESTED, 0)])
+@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (tested.NEWEST, 0)])
 def test_notice_for_a_newer_jax(job, version, notices):
     """One, on one rank, that says since when; and everything goes on."""
     done = job(2, IMPORT, version)
     assert done.stdout.split() == ["imported", "imported"]
     assert done.stderr.count("JaxVersionWarning: mpixla was tested with JAX up to") == notices
     if notices:
-        assert f"up to {versions.NEWEST_TESTED} ({versions.TESTED_IN}), and this is JAX {version}." in done.stderr
+        assert f"up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX {version}." in done.stderr
 
 
 def test_notice_can_be_turned_off(monkeypatch):

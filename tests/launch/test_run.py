@@ -372,6 +372,25 @@ def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
     assert launchers.find(kind, mine) == tmp_path / "mpi/bin" / kind.names[0]
 
 
+def test_launchers_above_the_installation_are_left_alone(programs, tmp_path):
+    """A folder that anybody can write to may have a `bin` beside an installation: nothing there is even asked."""
+    trap = programs("shared/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
+    ran = tmp_path / "ran"
+    (trap / "mpiexec.hydra").write_text(f"#!/bin/sh\ntouch {ran}\necho '{HYDRA.format('4.9.1')}'\n")
+    folder = programs("shared/mpi/bin")
+    programs()
+    for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib/x86_64-linux-gnu/libmpi.so.12", "libmpi.so.12"):
+        mine = library.Library("MPICH", "4.9.1", folder.parent / place)
+        with pytest.raises(launchers.NoLauncherError):
+            launchers.find(launchers.kind_of(mine), mine)
+    assert not ran.exists()
+    programs("shared/mpi/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
+    programs()
+    for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib64/libmpi.so.12"):
+        mine = library.Library("MPICH", "4.9.1", folder.parent / place)
+        assert launchers.find(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
+
+
 @pytest.mark.parametrize(("said", "version"), [("4.2", "4.2.0"), ("4.2.0rc1", "4.2.0"), ("4.2.3", "4.2.3")])
 def test_versions_are_numbers(programs, said, version):
     """Hydra leaves a zero out that mpi4py does not, and has names for what comes before a release."""

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..runtime import sites
+from ..runtime import settings, sites
 from ..runtime.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..runtime.private_jax import Primitive, ShapedArray, looks_for_nan, mlir, ordered
 from .repeat import Program, recorder
@@ -89,7 +89,7 @@ _lock = threading.RLock()  # of them: what looks a key up calls its __hash__, an
 
 def _program(primitive: Primitive, params: Params) -> _Eager:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own.
-    key = primitive, params, sites.of_caller() if sites.of_eager_calls else 0
+    key = primitive, params, sites.of_caller() if settings.reports else 0
     with _lock:
         program = _programs.get(key)
         if program is None:
