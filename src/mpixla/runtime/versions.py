@@ -19,9 +19,9 @@ def notice() -> None:
         return  # what users of mpi4jax set, who run their programs on mpixla
     if _parts(jax.__version__) > _parts(tested.NEWEST) and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
-            f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX {jax.__version__}. "
-            'If something is wrong with it, look for a newer mpixla. warnings.filterwarnings("ignore", "mpixla was '
-            'tested") before the import turns this notice off.',
+            f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX "
+            f"{jax.__version__}. If something is wrong with it, look for a newer mpixla. "
+            'warnings.filterwarnings("ignore", "mpixla was tested") before the import turns this notice off.',
             JaxVersionWarning,
             stacklevel=3,
         )
