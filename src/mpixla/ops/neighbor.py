@@ -98,8 +98,8 @@ def _call(
     )[0]
 
 
-# Of slots behind each other, each with a number of rows of the first axis. The transpose goes the other way. Counts that
-# are known only at run time are one operand, first those of what is received: `arriving` says how many these are.
+# Of slots behind each other, each with a number of rows of the first axis. The transpose goes the other way. Counts
+# that are known only at run time are one operand, first those of what is received: `arriving` says how many these are.
 
 
 def _rows(
