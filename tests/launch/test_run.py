@@ -334,7 +334,7 @@ def programs(tmp_path, monkeypatch):
     """Puts programs that print a text onto PATH, which then has nothing else: programs(name=text) -> their folder."""
 
     def make(folder="bin", **texts):
-        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             file = tmp_path / folder / name.replace("_", ".")
             file.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
