@@ -90,8 +90,10 @@ def spmd(session: nox.Session, jax: str, mpi: str) -> None:
     with outcome(session, f"{session.python}-{jax}-{mpi}", environment) as row:
         output = pytest(session, session.posargs or ["tests/spmd"], environment)
         if not session.posargs:
-            # What comes from inside JAX is tested under each version. These tests start processes of their own.
-            session.run("python", "-m", "pytest", "-q", "tests/launch/test_hooks.py", env=environment)
+            # What comes from inside JAX is tested under each version, and that jaxlib takes the MPI that it is given.
+            # These tests start processes of their own.
+            others = ("tests/launch/test_hooks.py", "tests/launch/test_distributed.py::test_unmodified_program")
+            session.run("python", "-m", "pytest", "-q", *others, env=environment)
         row["tests"] = passed(output)
 
 

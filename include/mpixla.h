@@ -227,11 +227,13 @@ MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
 /* From now on calls are compared between the ranks that make them, and those that do not fit are refused: collective
  * calls on all ranks, messages where they are received. "lines" compares all, "calls" all but the lines of the user's
- * source, "first" so the first 64 collective calls of each communicator and those whose number is a power of two, "off"
+ * source, "first" so the first collective calls of each communicator and those whose number is a power of two, "off"
  * nothing. What ranks tell each other travels on `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but
  * mpixla_timeout_set; types of messages are compared on communicators of which mpixla_comm_members_set has said who is
  * in them. Off before the first call; call it before any handler runs, on all ranks. */
 MPIXLA_API int mpixla_check_set(const char *mode, mpixla_handle comm);
+/* How many are the first. */
+MPIXLA_API int mpixla_check_first_calls(void);
 /* Hears what other ranks still have to say, at the end. Call it when no handler runs, before mpixla_requests_end. */
 MPIXLA_API void mpixla_check_end(void);
 

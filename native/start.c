@@ -4,11 +4,13 @@
 #include "mpi/mpi.h"
 #include "mpi/pair_reduce.h"
 #include "transport/plan.h"
+#include "watch/leftover.h"
 
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
     if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return -1;
     plan_start();
+    leftover_start();
     mpi_publish();
     return 0;
 }

@@ -29,6 +29,10 @@ int mpixla_check_set(const char *mode, mpixla_handle comm) {
     return 0;
 }
 
+int mpixla_check_first_calls(void) {
+    return CHECK_FIRST_CALLS;
+}
+
 void mpixla_check_end(void) {
     if (check_mode_get() == CHECK_OFF || !mpi_get()) return;
     const int64_t until = clock_now() + AGREE_PATIENCE;

@@ -385,10 +385,11 @@ int MPI_Barrier(HANDLE comm) {
 }
 
 int MPI_Iprobe(int source, int tag, HANDLE comm, int *there, void *status) {
-    const fake_status s = {.source = source, .tag = tag, .elements = fake.arrived};
     fake.calls++;
     fake.probes++;
     *there = fake.is_there && fake.is_there(source, tag, number(comm));
+    const fake_status s = {
+        .source = source == FAKE_ANY_SOURCE ? fake.sender : source, .tag = tag, .elements = fake.arrived};
     if (*there) memcpy(status, &s, sizeof s);
     return fake_result("MPI_Iprobe");
 }

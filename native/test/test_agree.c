@@ -288,6 +288,7 @@ static void first_calls(void) {
         compared += comparisons;
     }
     CHECK_INT(compared, 64 - before + 4);
+    CHECK_INT(mpixla_check_first_calls(), 64);
     call_make(&c, "send", FIXTURE_RANK0, 0); /* messages are not, and get no note */
     CHECK_STR(run(), "");
     CHECK_IN(made, "MPI_Send");

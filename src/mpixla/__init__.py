@@ -4,7 +4,6 @@ Importing it is collective: all processes of ``MPI.COMM_WORLD`` must import it.
 """
 
 import inspect
-import os
 from importlib import metadata as _metadata
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
@@ -54,13 +53,10 @@ from .ops.request import (
     waitall,
 )
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
-from .runtime import checks as _checks
+from .runtime import agreement as _agreement
 from .runtime import exit as _exit
-from .runtime import gpu as _gpu
-from .runtime import progress as _progress
+from .runtime import settings as _settings
 from .runtime import signatures as _signatures
-from .runtime import timeout as _timeout
-from .runtime import trace as _trace
 from .runtime import turns as _turns
 from .runtime import versions as _versions
 from .runtime.comm import Shift, comm_of, get_default_comm
@@ -127,13 +123,9 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_timeout.install()
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
-_checks.install()
-_gpu.install()
-_progress.install()
-_trace.install()
+_agreement.settle()
 _exit.install()
 _keep.install()
 _loops.install()
@@ -144,5 +136,5 @@ for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])
 _versions.notice()
-if os.environ.get("MPIXLA_DEBUG", "").lower() in ("1", "true", "on", "yes"):
+if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

@@ -468,6 +468,9 @@ except KeyboardInterrupt:
     [
         (True, "sys.exit(3)", 3),
         (False, "sys.exit(3)", 3),
+        (True, "raise SystemExit(3)", 3),
+        (False, "exit('no')", 1),
+        (False, "exec('try: sys.exit(3)\\nexcept SystemExit as e: assert e.code == 3')", 0),
         (True, "pass", 0),
         (False, "raise KeyError('in the child')", 1),
         (True, "raise KeyError('in the child')", 1),
@@ -498,7 +501,7 @@ else:
     assert "ended 1" in done.stdout
     assert done.stdout.count("its own handler") == (2 if "handler" in end else 0)
     assert "aborted" not in done.stderr
-    assert done.stderr.count("in the child") == (4 if "raise" in end else 0)  # its line, and the exception
+    assert done.stderr.count("in the child") == (4 if "KeyError" in end else 0)  # its line, and the exception
 
 
 def test_forked_process_cannot_communicate(job):
@@ -644,6 +647,43 @@ mpixla.barrier(comm={comm})
     assert sum("rank 1 ends and has not received 1 message of 8 bytes" in line for line in told) == 8
     assert "mpixla: and 2 more like these." in told
     assert len(told) == 10
+
+
+def test_message_that_comes_when_its_receiver_has_ended(job):
+    """It is told as well: whoever ends waits for the others, which may still send."""
+    code = f"""{PREAMBLE}
+mpixla.barrier()
+if rank == 1:
+    time.sleep(1)
+    MPI.COMM_WORLD.Send(bytes(5), dest=0, tag=3)
+"""
+    done = job(2, code)
+    assert (
+        "mpixla: rank 0 ends and has not received 1 message of 5 bytes that rank 1 sent with tag 3 on communicator "
+        "'MPI_COMM_WORLD': each send needs a recv.\n"
+    ) in done.stderr
+
+
+def test_message_that_an_exit_handler_receives(job):
+    """One that was registered before mpixla was imported, and so runs after mpixla's own."""
+    code = """
+import atexit
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+def receive():
+    got = bytearray(5)
+    world.Recv(got, source=1 - world.rank)
+    print("received", bytes(got), flush=True)
+atexit.register(receive)
+import jax.numpy as jnp, mpixla
+world.Send(b"hello", dest=1 - world.rank)
+mpixla.barrier()
+world.Iprobe()
+mpixla.allreduce(jnp.ones(1), op=MPI.SUM)
+"""
+    done = job(2, code, timeout=60)
+    assert done.stdout.count("received b'hello'") == 2
+    assert done.stderr == ""
 
 
 def test_many_receives_that_nobody_waits_for(job):

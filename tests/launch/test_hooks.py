@@ -18,7 +18,7 @@ from mpi4py import MPI
 import mpixla
 from mpixla import hooks
 from mpixla.core.effect import CommunicationEffect
-from mpixla.runtime import required, versions
+from mpixla.runtime import required, tested, versions
 
 pytestmark = pytest.mark.any_mpi
 
@@ -223,7 +223,7 @@ def test_a_name_that_is_missing():
     assert said.startswith(
         f"ImportError: mpixla cannot use JAX {jax.__version__}: cannot import name 'ordered_effects'"
     )
-    assert f"pip install 'jax<={versions.NEWEST_TESTED}'" in said
+    assert f"pip install 'jax<={tested.NEWEST}'" in said
 
 
 # Hooks: for each a program that ends well where it is on, and not where it is off.
@@ -487,14 +487,14 @@ IMPORT = (
 )
 
 
-@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (versions.NEWEST_TESTED, 0)])
+@pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (tested.NEWEST, 0)])
 def test_notice_for_a_newer_jax(job, version, notices):
     """One, on one rank, that says since when; and everything goes on."""
     done = job(2, IMPORT, version)
     assert done.stdout.split() == ["imported", "imported"]
     assert done.stderr.count("JaxVersionWarning: mpixla was tested with JAX up to") == notices
     if notices:
-        assert f"up to {versions.NEWEST_TESTED} ({versions.TESTED_IN}), and this is JAX {version}." in done.stderr
+        assert f"up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX {version}." in done.stderr
 
 
 def test_notice_can_be_turned_off(monkeypatch):

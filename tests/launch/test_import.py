@@ -9,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import pages
-from mpixla.runtime import arrival, speaker
+from mpixla.runtime import agreement, arrival, checks, settings, speaker
 
 
 def python(code):
@@ -154,3 +154,86 @@ def test_launcher_of_another_mpi():
     done = subprocess.run([sys.executable, "-c", "import mpixla"], env=env, capture_output=True, text=True, timeout=200)
     is_other = "MPICH" in MPI.Get_library_version()
     assert ("mpixla: Open MPI's mpirun has started this process, but the library" in done.stderr) == is_other
+
+
+# What the environment says, and what ranks do whose environments differ.
+
+
+@pytest.mark.parametrize("word", ["y", "Yes", "1", "true", "ON", "n", "No", "0", "false", "OFF"])
+def test_words_for_yes_and_no(word, monkeypatch):
+    """They are the same for every variable."""
+    is_yes = word.lower() in ("y", "yes", "1", "true", "on")
+    for otherwise in (True, False):
+        monkeypatch.setenv("SOME_VARIABLE", word)
+        assert settings.is_on("SOME_VARIABLE", otherwise=otherwise) == is_yes
+        monkeypatch.setenv("SOME_VARIABLE", "")
+        assert settings.is_on("SOME_VARIABLE", otherwise=otherwise) == otherwise
+    monkeypatch.setenv(settings.CHECK, word)
+    assert checks._NAMES[checks.wish()[0]] == ("lines" if is_yes else "off")
+
+
+@pytest.mark.parametrize(("word", "lines"), [("y", 2), ("No", 0)])
+def test_debug_lines(word, lines):
+    environment = {**os.environ, "MPIXLA_DEBUG": word}
+    done = subprocess.run(
+        [sys.executable, "-c", "import mpixla; mpixla.barrier()"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("MPI_Barrier") == lines
+
+
+def test_ranks_agree_by_one_reduction(monkeypatch):
+    """Each part gets its own numbers back, as great as the greatest of any rank."""
+    reductions, began = [], []
+
+    class Comm:
+        def Allreduce(self, in_place, numbers, op):  # noqa: N802
+            assert (in_place, op) == (MPI.IN_PLACE, MPI.MAX)
+            reductions.append(numbers.tolist())
+            numbers += [1, 0, 10, 0]
+
+    class Part:
+        def __init__(self, *wish):
+            self.wish = lambda: wish
+
+        def begin(self, *numbers):
+            began.append(numbers)
+
+    monkeypatch.setattr(settings, "reports", False)
+    monkeypatch.setattr(agreement, "_PARTS", (Part(0.5, -0.5), Part(True)))
+    monkeypatch.setattr(agreement, "get_default_comm", Comm)
+    for variable in (settings.CHECK, settings.TIMEOUT, settings.TRACE):
+        monkeypatch.delenv(variable, raising=False)
+    agreement.settle()
+    assert reductions == [[0, 0.5, -0.5, 1]]
+    assert began == [(0.5, 9.5), (1,)]
+    assert settings.reports is True
+
+
+OTHER_ON_RANK_1 = """
+import os
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    os.environ["{}"] = "{}"
+import jax.numpy as jnp, mpixla
+from mpixla.core import eager
+x = jnp.ones(3)
+mpixla.allreduce(x, op=MPI.SUM)
+mpixla.allreduce(x, op=MPI.SUM)
+print(len(eager._programs))
+"""
+
+
+def test_reports_that_one_rank_asks_for(job):
+    """The others then have a program for each line as well: they are in its reports."""
+    assert job(2, OTHER_ON_RANK_1.format("MPIXLA_TIMEOUT", "100")).stdout.split() == ["2", "2"]
+
+
+@pytest.mark.parametrize("value", ["0", "1"])
+def test_progress_on_one_rank(job, value):
+    """The others ask which hosts there are, together with it."""
+    assert job(2, OTHER_ON_RANK_1.format("MPIXLA_PROGRESS", value), timeout=60).stdout.split() == ["1", "1"]

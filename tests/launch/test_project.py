@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import release
 
+from mpixla.runtime import tested
+
 pytestmark = pytest.mark.any_mpi
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,13 @@ def test_versions_agree():
     said = release.versions()
     assert len(said) == 4
     assert set(said.values()) == {PROJECT["project"]["version"]}, said
+
+
+def test_versions_of_jax_are_those_of_the_test_matrix():
+    table = (ROOT / "docs/compatibility.md").read_text()
+    said = set(re.findall(r"^\| 3\.\d+\.\d+ \| (\S+) \| .* passed, ", table, re.MULTILINE))
+    assert sorted(said, key=lambda version: [int(part) for part in version.split(".")]) == list(tested.JAX)
+    assert f"jax>={tested.JAX[0].removesuffix('.0')}" in PROJECT["project"]["dependencies"]
 
 
 def test_conda_recipe_needs_what_the_package_needs():

@@ -334,7 +334,7 @@ def programs(tmp_path, monkeypatch):
     """Puts programs that print a text onto PATH, which then has nothing else: programs(name=text) -> their folder."""
 
     def make(folder="bin", **texts):
-        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             file = tmp_path / folder / name.replace("_", ".")
             file.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
@@ -370,6 +370,25 @@ def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
     programs("mpi/bin", **{kind.names[0].replace(".", "_"): SAID[vendor].format("4.9.1")})
     programs()  # PATH as before
     assert launchers.find(kind, mine) == tmp_path / "mpi/bin" / kind.names[0]
+
+
+def test_launchers_above_the_installation_are_left_alone(programs, tmp_path):
+    """A folder that anybody can write to may have a `bin` beside an installation: nothing there is even asked."""
+    trap = programs("shared/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
+    ran = tmp_path / "ran"
+    (trap / "mpiexec.hydra").write_text(f"#!/bin/sh\ntouch {ran}\necho '{HYDRA.format('4.9.1')}'\n")
+    folder = programs("shared/mpi/bin")
+    programs()
+    for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib/x86_64-linux-gnu/libmpi.so.12", "libmpi.so.12"):
+        mine = library.Library("MPICH", "4.9.1", folder.parent / place)
+        with pytest.raises(launchers.NoLauncherError):
+            launchers.find(launchers.kind_of(mine), mine)
+    assert not ran.exists()
+    programs("shared/mpi/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
+    programs()
+    for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib64/libmpi.so.12"):
+        mine = library.Library("MPICH", "4.9.1", folder.parent / place)
+        assert launchers.find(launchers.kind_of(mine), mine) == folder / "mpiexec.hydra"
 
 
 @pytest.mark.parametrize(("said", "version"), [("4.2", "4.2.0"), ("4.2.0rc1", "4.2.0"), ("4.2.3", "4.2.3")])

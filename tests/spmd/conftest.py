@@ -30,9 +30,19 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / "
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# And XLA does not optimize here, and only two ranks run every test, and of the fake GPU's transports only one; the
-# others leave out what they would hardly add to: these files, and tests that are marked two_ranks. `--every-test`
-# changes both.
+# And XLA does not optimize here, but on two ranks in these files: its optimizations might change what they test, the order
+# of calls, which arrays share memory, and what is copied.
+OPTIMIZED = (
+    "test_control_flow.py",
+    "test_halo.py",
+    "test_halo_halves.py",
+    "test_in_place.py",
+    "test_order.py",
+    "test_requests.py",
+)
+
+# And only two ranks run every test, and of the fake GPU's transports only one; the others leave out what they would
+# hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes all of this.
 TWO_RANKS = (
     "test_control_flow.py",
     "test_freed.py",
@@ -153,8 +163,6 @@ def pytest_configure(config):
     _capture = config.pluginmanager.getplugin("capturemanager")
     # JAX writes a kept program in place, so another rank may read half of it. It notices, and compiles.
     config.addinivalue_line("filterwarnings", "ignore:Error reading persistent compilation cache entry")
-    if not config.getoption("every_test"):
-        jax.config.update("jax_disable_most_optimizations", True)
     # Every rank runs the tests; the first one reports.
     if WORLD.Get_rank() > 0:
         config.pluginmanager.unregister(name="terminalreporter")
@@ -165,8 +173,11 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def forget_programs():
-    """Thousands of compiled programs take gigabytes."""
+def compiled_programs(request):
+    """How they are compiled; and they are forgotten, since thousands of them take gigabytes."""
+    optimizes = request.path.name in OPTIMIZED and WORLD.Get_size() == 2
+    optimizes |= request.config.getoption("every_test")
+    jax.config.update("jax_disable_most_optimizations", not optimizes)
     yield
     jax.clear_caches()
 

@@ -53,6 +53,20 @@ def test_communicator(row, comm, rank, size):
         before = [program] if inputs or want is not None else []
 
 
+@pytest.mark.parametrize("jit", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_transposed_when_the_communicator_was_freed(jit, comm, rank, size):
+    """What was known of it is forgotten by then."""
+    ring = comm.Create_cart([size], periods=[True])
+    x, counts = jnp.ones(4, FLOAT), jnp.array([1, 2])
+    _, back = jax.vjp(lambda x: mpixla.neighbor_alltoallv(x, counts, capacity=6, comm=ring)[0], x)
+    ring.Free()
+    other = comm.Dup()
+    mpixla.barrier(comm=other)
+    other.Free()
+    with pytest.raises(Exception, match=WAS_FREED):
+        jax.block_until_ready(jit(back)(jnp.ones(6, FLOAT)))
+
+
 def larger(a, b, datatype):
     x, y = np.frombuffer(a, FLOAT), np.frombuffer(b, FLOAT)
     y[:] = np.maximum(x, y)

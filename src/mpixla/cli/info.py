@@ -12,7 +12,7 @@ from pathlib import Path
 from .. import hooks
 from ..launch.places import started_by
 from ..ops.collective import barrier
-from ..runtime import gpu, hosts, native, versions
+from ..runtime import gpu, hosts, native, tested
 from ..runtime.mpi import MPI
 from . import network
 
@@ -60,7 +60,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
     version = importlib.metadata.version
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
-        "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {versions.NEWEST_TESTED})",
+        "JAX": f"{version('jax')}, jaxlib {version('jaxlib')} (mpixla was tested up to {tested.NEWEST})",
         "hooks in JAX": ", ".join(sorted(hooks.installed)) or "none",
         "NumPy": version("numpy"),
         "mpi4py": version("mpi4py"),

@@ -14,7 +14,7 @@ from ..ops.arguments import ranks_left_to_calls
 from ..runtime import gpu, native
 from ..runtime.comm import get_default_comm
 from ..runtime.mpi import MPI
-from ..runtime.versions import is_truthy
+from ..runtime.settings import is_on
 from ._modules import make_module
 from ._tokens import pass_on, take_token
 
@@ -152,8 +152,8 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         without = {name: _without_token(name) for name in _OPERATIONS}
         contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
-    if is_truthy("MPI4JAX_USE_CUDA_MPI"):
+    if is_on("MPI4JAX_USE_CUDA_MPI"):
         gpu.use_mpi()
-    if is_truthy("MPI4JAX_DEBUG"):
+    if is_on("MPI4JAX_DEBUG"):
         native.set_logging(True)
     return {name: make_module(name, names) for name, names in contents.items()}

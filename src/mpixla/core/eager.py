@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..runtime import sites
+from ..runtime import settings, sites
 from ..runtime.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from . import nan
 from .effect import ordered
@@ -93,7 +93,7 @@ _lock = threading.RLock()  # of them: what looks a key up calls its __hash__, an
 
 def _program(primitive: Primitive, params: Params) -> _Eager:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own.
-    key = primitive, params, sites.of_caller() if sites.of_eager_calls else 0
+    key = primitive, params, sites.of_caller() if settings.reports else 0
     with _lock:
         program = _programs.get(key)
         if program is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from ..runtime import native, sites
+from ..runtime import native, settings, sites
 from ..runtime.comm import Comm, Reduction, Shift, when_freed
 from ..runtime.mpi import MPI
 from ..runtime.required import trace_state_clean
@@ -69,7 +69,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
             if len(args) < arguments or not trace_state_clean() or refuses_calls():
                 return None
-            key: list[Any] = [sites.of_caller()] if sites.of_eager_calls else []
+            key: list[Any] = [sites.of_caller()] if settings.reports else []
             for x in args[:arguments]:
                 if not isinstance(x, jax.Array):
                     return None

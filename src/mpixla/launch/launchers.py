@@ -116,11 +116,17 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def _beside(file: Path) -> list[Path]:
+    """Where the installation has its programs that this library, in its `lib` or below, belongs to.
+
+    Not wherever there is a `bin` above the library: further up, anybody may have made one.
+    """
+    roots = [folder.parent for folder in file.parents if folder.name in ("lib", "lib64")]
+    return [root / "bin" for root in roots[:1]]
+
+
 def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
-    folders = []
-    if library.file:
-        for file in (library.file.resolve(), library.file.absolute()):
-            folders += [parent / "bin" for parent in file.parents]
+    folders = _beside(library.file.resolve()) + _beside(library.file.absolute()) if library.file else []
     folders += map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
     seen = set()
     # Open MPI's takes the name by which it is called apart, and cannot have /bin, which is /usr/bin.

@@ -99,7 +99,8 @@ def _call(
     )[0]
 
 
-# Of slots behind each other, each with a number of rows of the first axis. The transpose goes the other way.
+# Of slots behind each other, each with a number of rows of the first axis. The transpose goes the other way. Counts
+# that are known only at run time are one operand, first those of what is received: `arriving` says how many these are.
 
 
 def _rows(
@@ -110,6 +111,7 @@ def _rows(
     sendcounts: Any,
     recvcounts: Any,
     capacity: int | None = None,
+    arriving: int | None = None,
 ) -> list[ShapedArray]:
     return [x.update(shape=(sum(recvcounts) if capacity is None else capacity, *x.shape[1:]))]
 
@@ -122,10 +124,12 @@ def _exchange_fun(
     sendcounts: Any,
     recvcounts: Any,
     capacity: int | None = None,
+    arriving: int | None = None,
 ) -> list[Any]:
     row = math.prod(x.shape[1:])
     if capacity is not None:
-        return _exchange_at_run_time(x.reshape(x.shape[0], row), values[0], comm, back, capacity, x.shape[1:])
+        flat, received, sent = x.reshape(x.shape[0], row), values[0][:arriving], values[0][arriving:]
+        return _exchange_at_run_time(flat, received, sent, comm, back, capacity, x.shape[1:])
     send = [row * count for count in sendcounts]
     offsets = [end - count for end, count in zip(accumulate(send), send, strict=True)]
     y = _call(x, comm, back, send, offsets, [row * count for count in recvcounts])
@@ -133,11 +137,9 @@ def _exchange_fun(
 
 
 def _exchange_at_run_time(
-    x: Any, values: Any, comm: Comm, back: bool, capacity: int, row: tuple[int, ...]
+    x: Any, received: Any, sent: Any, comm: Comm, back: bool, capacity: int, row: tuple[int, ...]
 ) -> list[Any]:
     """Counts of rows, which the C library makes counts of items."""
-    degrees = _known[comm]
-    received, sent = values[: degrees.out if back else degrees.in_], values[degrees.out if back else degrees.in_ :]
     offsets = jnp.cumsum(sent) - sent
     known, numbers = split({"recvcounts": received, "sendcounts": sent, "sendoffsets": offsets})
     (y,) = _row.bind(x, *numbers, back=back, comm=comm, capacity=capacity, **known)
@@ -156,15 +158,15 @@ def _exchange_transpose(
     sendcounts: Any,
     recvcounts: Any,
     capacity: int | None = None,
+    arriving: int | None = None,
     values: Sequence[Any] = (),
 ) -> list[Any]:
     turned = {"comm": comm, "back": not back, "sendcounts": recvcounts, "recvcounts": sendcounts}
     if capacity is None:
         return _exchange.bind(ct, **turned)
-    came = _known[comm].out if back else _known[comm].in_
-    return _exchange.bind(
-        ct, jnp.concatenate([values[0][came:], values[0][:came]]), capacity=types[0].shape[0], **turned
-    )
+    received, sent = values[0][:arriving], values[0][arriving:]
+    numbers = jnp.concatenate([sent, received])
+    return _exchange.bind(ct, numbers, capacity=types[0].shape[0], arriving=sent.shape[0], **turned)
 
 
 define_linear(_exchange, _exchange_transpose)
@@ -379,5 +381,5 @@ def neighbor_alltoallv(
         received = _exchange.bind(sent, comm=c, back=False, **ones)[0]
     else:
         received = as_counts(recvcounts, "recvcounts", name, degrees.in_, "source")
-    rows = _alltoallv_at_run_time(x, sent, received, comm=c, capacity=room)
+    rows = _alltoallv_at_run_time(x, sent, received, comm=c, capacity=room, arriving=degrees.in_)
     return zeros_behind(rows, received.sum(), template, name), received

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import ctypes
+import gc
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from . import abort, alike, leftover, native, timeout, trace
+from . import abort, alike, native, settings, timeout, trace
 from .abort import exit_at_once
 from .mpi import MPI
 from .required import jax_has_started
@@ -25,7 +26,7 @@ _previous_thread_hook = threading.excepthook
 # All of this belongs to the process that imported mpixla, not to those that it forks (_begin_fork).
 _process = os.getpid()
 
-_aborts = os.environ.get("MPIXLA_ABORT", "1").lower() not in ("0", "false", "off", "no")
+_aborts = settings.is_on("MPIXLA_ABORT", otherwise=True)
 _is_ending = False
 
 # Seconds in which the rank that has spoken for this one ends the job.
@@ -61,13 +62,28 @@ def _status_of(code: Any) -> int:
     return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
 
 
-def _begin_fork() -> None:
-    exit_of_python, hook = sys.exit, sys.excepthook
+_code: Any = vars(SystemExit)["code"]
 
-    def exit_and_tell(status: Any = None, /) -> NoReturn:
+
+class _Code:
+    """``SystemExit.code`` in a fork: Python reads it when such an exception ends the process, and tells nobody else."""
+
+    def __get__(self, exception: SystemExit | None, kind: type | None = None) -> Any:
         global _status
-        _status = _status_of(status)
-        exit_of_python(status)
+        code = _code.__get__(exception, kind)
+        if sys._getframe().f_back is None:  # it was read by no function, but by Python itself
+            _status = _status_of(code)
+        return code
+
+    def __set__(self, exception: SystemExit, code: Any) -> None:
+        _code.__set__(exception, code)
+
+
+def _begin_fork() -> None:
+    hook = sys.excepthook
+
+    def exit_by_exception(status: Any = None, /) -> NoReturn:
+        raise SystemExit(status)  # Python 3.11's sys.exit makes none, unless somebody is there to catch it
 
     def fail_and_tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         global _status
@@ -75,7 +91,10 @@ def _begin_fork() -> None:
         hook(kind, value, trace)
 
     native.lib.mpixla_forked()
-    sys.exit, sys.excepthook = exit_and_tell, fail_and_tell
+    sys.exit, sys.excepthook = exit_by_exception, fail_and_tell
+    # Types of Python's own take no new attributes, but the dictionary behind their read-only view does.
+    gc.get_referents(vars(SystemExit))[0]["code"] = _Code()
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
     atexit.register(_end_fork)
 
 
@@ -230,7 +249,6 @@ def _end() -> None:
         _wait()
         for do in _done:
             do()
-        leftover.tell()
     trace.end()
     if native.lib.mpixla_failures_end():
         if _aborts and _can_abort():

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from . import native
 from .comm import comm_of, get_default_comm
@@ -24,15 +23,23 @@ _VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visibl
 _in_job = _here = False  # whether a rank of the job may use a GPU, and whether this one may
 
 
-def install() -> None:
-    """Tells the C library what the user wants, and, together with all other ranks, whether any may use a GPU."""
-    global _in_job, _here
+def wish() -> tuple[float]:
+    """Whether this rank may use a GPU."""
+    global _here
+    _here = _is_possible()
+    return (_here,)
+
+
+def begin(in_job: float) -> None:
+    """Tells the C library what the user wants, and whether any rank may use a GPU.
+
+    Raises:
+        ValueError: if the environment asks for a transport that there is not.
+    """
+    global _in_job
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
     native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
-    here = np.array(_is_possible(), np.int32)
-    in_job = np.empty_like(here)
-    get_default_comm().Allreduce(here, in_job, MPI.MAX)
-    _in_job, _here = bool(in_job), bool(here)
+    _in_job = bool(in_job)
     native.lib.mpixla_gpus_expect(_in_job, _here)
     if not _here:
         return

@@ -172,6 +172,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_site_name", c_int, [c_int64, c_char_p]),
         ("mpixla_site_call", None, [c_int64]),
         ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
+        ("mpixla_check_first_calls", c_int, []),
         ("mpixla_check_end", None, []),
         ("mpixla_status_register", c_int64, [c_void_p]),
         ("mpixla_op_table", POINTER(_OpRow), [size]),

@@ -11,18 +11,23 @@ from .mpi import MPI
 _NANOSECONDS = 1_000_000
 
 
-def install() -> None:
-    """Starts the thread if it is asked for, or not refused and some ranks are on another host. All ranks must call it.
+def wish() -> tuple[float]:
+    """Whether it is to be found out if some ranks are on another host: what this rank does depends on it."""
+    return (not os.environ.get(settings.PROGRESS),)
+
+
+def begin(depends_on_hosts: float) -> None:
+    """Starts the thread if it is asked for, or not refused and some ranks are on another host.
 
     Raises:
         RuntimeError: it is asked for, but MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
     """
-    asked = settings.is_on(settings.PROGRESS)
-    if not asked and (os.environ.get(settings.PROGRESS) or not _has_several_hosts()):
+    has_several_hosts = bool(depends_on_hosts) and _has_several_hosts()
+    if not settings.is_on(settings.PROGRESS, otherwise=has_several_hosts):
         return
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         native.check(native.lib.mpixla_progress_set(_NANOSECONDS))
-    elif asked:
+    elif settings.is_on(settings.PROGRESS):
         raise RuntimeError(
             f"{settings.PROGRESS} takes a thread that calls MPI while others do, but MPI was initialized without "
             "MPI_THREAD_MULTIPLE. Leave mpi4py.rc.thread_level at 'multiple', or do not set the variable."

@@ -5,7 +5,7 @@ The functions of JAX's that are replaced, which mpixla can do without, are in ``
 
 import jax
 
-from .versions import NEWEST_TESTED
+from . import tested
 
 try:
     # Documented as parts of jax.extend, whose import takes as long as that of all of mpixla (it imports Pallas).
@@ -35,7 +35,7 @@ try:
 except ImportError as e:
     raise ImportError(
         f"mpixla cannot use JAX {jax.__version__}: {e}. Install one that it was tested with, "
-        f"pip install 'jax<={NEWEST_TESTED}', or a newer mpixla, pip install --upgrade mpixla."
+        f"pip install 'jax<={tested.NEWEST}', or a newer mpixla, pip install --upgrade mpixla."
     ) from e
 
 __all__ = [

@@ -3,20 +3,26 @@
 import os
 from contextlib import suppress
 
-OFF, ON = ("0", "false", "off", "no"), ("1", "true", "on", "yes")
-
-
-def is_on(variable: str) -> bool:
-    """Whether a variable of the environment turns something on."""
-    return os.environ.get(variable, "").lower() not in ("", *OFF)
-
+OFF, ON = ("0", "false", "off", "no", "n"), ("1", "true", "on", "yes", "y")
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
 COMPILE_ONCE, PROGRESS = "MPIXLA_COMPILE_ONCE", "MPIXLA_PROGRESS"
 HOOKS_OFF = "MPIXLA_HOOKS_OFF"
 
-# Whether something is on that reports calls of several ranks to people.
-reports = any(map(is_on, (CHECK, TIMEOUT, TRACE)))
+
+def is_on(variable: str, *, otherwise: bool = False) -> bool:
+    """Whether a variable of the environment turns something on, by any word but those for no; unset, `otherwise`."""
+    word = os.environ.get(variable, "").lower()
+    return word not in OFF if word else otherwise
+
+
+# Whether something is on, on any rank, that reports calls of several ranks to people (agreement.py finds out).
+reports = False
+
+
+def asks_for_reports() -> bool:
+    """Whether this rank's environment does."""
+    return any(map(is_on, (CHECK, TIMEOUT, TRACE)))
 
 
 # The functions of JAX's that are not to be replaced (mpixla.hooks), or "all".

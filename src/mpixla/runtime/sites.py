@@ -25,10 +25,9 @@ from .required import is_user_filename, register_exclusion
 # Eager calls of one kind share a program, wherever they stand, which takes the line from the thread that calls it. XLA
 # runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls,
 # which are compared between the ranks, wait for their operands; and where reports are asked for, each line has a
-# program of its own.
-of_eager_calls = settings.reports
+# program of its own (`settings.reports`).
 _OF_THREAD = -1  # as include/mpixla.h has it
-_FIRST_CALLS = 64  # CHECK_FIRST_CALLS of native/check/check.h
+_first_calls = native.lib.mpixla_check_first_calls()
 
 register_exclusion(str(Path(__file__).parents[1]) + os.sep)
 
@@ -59,7 +58,7 @@ def part(text: str) -> Iterator[None]:
 @contextlib.contextmanager
 def shared() -> Iterator[None]:
     """What is lowered inside is an eager call, which other lines will make as well."""
-    before, _part.is_eager = _part.is_eager, not of_eager_calls
+    before, _part.is_eager = _part.is_eager, not settings.reports
     try:
         yield
     finally:
@@ -148,7 +147,7 @@ _told: dict[tuple[str, int, int, str], int] = {}
 def tell_caller(operands: Sequence[Any]) -> None:
     """Says which line makes the eager call of these operands that follows in this thread."""
     part = _part
-    if part.calls < _FIRST_CALLS:
+    if part.calls < _first_calls:
         part.calls += 1
         jax.block_until_ready(operands)
     frame: Any = sys._getframe(1)

@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-import numpy as np
-
 from . import native, settings
 from .comm import channel_of_reports, get_default_comm
 from .mpi import MPI
@@ -27,7 +25,14 @@ _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 _watches = False
 
 
-def install() -> None:
+def wish() -> tuple[float, float]:
+    """The time that this rank asks for, and its negative: of all ranks the greatest and the least."""
+    wanted = settings.time_limit()
+    mine = _BAD if wanted is None else wanted if settings.TIMEOUT in os.environ else _UNSET
+    return mine, -mine
+
+
+def begin(most: float, minus_least: float) -> None:
     """Starts what watches the calls, on all ranks together, unless none of them wants it.
 
     Raises:
@@ -35,11 +40,7 @@ def install() -> None:
     """
     global _watches
     comm = get_default_comm()
-    wanted = settings.time_limit()
-    mine = _BAD if wanted is None else wanted if settings.TIMEOUT in os.environ else _UNSET
-    bounds = np.array([-mine, mine])
-    comm.Allreduce(MPI.IN_PLACE, bounds, MPI.MAX)
-    least, most = -float(bounds[0]), float(bounds[1])
+    least = -minus_least
     if least == _BAD:
         raise ValueError(
             f"{settings.TIMEOUT} must be a number of seconds greater than 0, or 0 for no limit, on every rank; on this "

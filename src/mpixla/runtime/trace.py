@@ -5,8 +5,6 @@ import os
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from . import clock, native, settings
 from .comm import get_default_comm
 from .mpi import MPI
@@ -29,13 +27,19 @@ class _Rank(NamedTuple):
     job: str
 
 
-def install() -> None:
-    """Begins to trace if the environment says so. All ranks must call it: they need not agree."""
-    wanted = np.array(settings.is_on(settings.TRACE), np.int32)
-    in_job = np.empty_like(wanted)
-    get_default_comm().Allreduce(wanted, in_job, MPI.MAX)
+def wish() -> tuple[float]:
+    """Whether this rank is to write a timeline: others need not."""
+    return (settings.is_on(settings.TRACE),)
+
+
+def begin(in_job: float) -> None:
+    """Begins to trace if the environment says so. All ranks must call it where it does on one of them.
+
+    Raises:
+        ImportError: on all ranks, if one cannot write what it is to write.
+    """
     if in_job:
-        _start_on_all(bool(wanted))
+        _start_on_all(settings.is_on(settings.TRACE))
 
 
 def _start_on_all(wanted: bool) -> None:

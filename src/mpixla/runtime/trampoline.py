@@ -11,11 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from . import tested
+
 LIBRARY = Path(__file__).parent.with_name("libmpixla_trampoline.so")
 LAUNCHER = "mpixla.distributed"
-
-# jaxlibs that have loaded our library in a test. Any other is asked to, in a process of its own, which may end.
-TESTED = ("0.10.2", "0.11.2")
 
 _VARIABLES = {"MPITRAMPOLINE_LIB": str(LIBRARY), "MPITRAMPOLINE_DLOPEN_MODE": "dlopen"}
 _TRIAL_SECONDS = 120
@@ -58,7 +57,8 @@ def _prepare() -> None:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"
         return
     version = importlib.metadata.version("jaxlib")
-    if version not in TESTED:
+    # Of those that were tested it is known; any other is asked to, in a process of its own, which may end.
+    if version not in tested.JAX:
         why_not = _try(version)
         if why_not:
             return
@@ -81,7 +81,7 @@ def _try(version: str) -> str:
         said = " ".join((done.stderr.strip() or f"it ended with status {done.returncode}").split()[-80:])
     return (
         f"jaxlib {version} does not take the library by which mpixla gives it MPI: {said}. Install one of jaxlib "
-        f"{', '.join(TESTED)}, or run without {LAUNCHER} (then JAX uses gloo)"
+        f"{', '.join(tested.JAX)}, or run without {LAUNCHER} (then JAX uses gloo)"
     )
 
 

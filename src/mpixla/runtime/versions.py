@@ -1,16 +1,12 @@
-"""Which JAX mpixla was tested with, and a notice where a newer one is installed."""
+"""A notice where a newer JAX is installed than mpixla was tested with."""
 
-import os
 import re
 import warnings
 
 import jax
 
+from . import settings, tested
 from .mpi import MPI
-
-# The newest JAX that the tests have passed with, and when.
-NEWEST_TESTED = "0.12.0.1"
-TESTED_IN = "November 2026"
 
 
 class JaxVersionWarning(UserWarning):
@@ -19,21 +15,16 @@ class JaxVersionWarning(UserWarning):
 
 def notice() -> None:
     """Warns on one rank, once, where JAX is newer than tested."""
-    if is_truthy("MPI4JAX_NO_WARN_JAX_VERSION"):
+    if settings.is_on("MPI4JAX_NO_WARN_JAX_VERSION"):
         return  # what users of mpi4jax set, who run their programs on mpixla
-    if _parts(jax.__version__) > _parts(NEWEST_TESTED) and MPI.COMM_WORLD.Get_rank() == 0:
+    if _parts(jax.__version__) > _parts(tested.NEWEST) and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
-            f"mpixla was tested with JAX up to {NEWEST_TESTED} ({TESTED_IN}), and this is JAX {jax.__version__}. If "
-            'something is wrong with it, look for a newer mpixla. warnings.filterwarnings("ignore", "mpixla was '
-            'tested") before the import turns this notice off.',
+            f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX "
+            f"{jax.__version__}. If something is wrong with it, look for a newer mpixla. "
+            'warnings.filterwarnings("ignore", "mpixla was tested") before the import turns this notice off.',
             JaxVersionWarning,
             stacklevel=3,
         )
-
-
-def is_truthy(name: str) -> bool:
-    """Whether the environment variable is set to what mpi4jax takes for yes."""
-    return os.environ.get(name, "").lower() in ("true", "1", "on")
 
 
 def _parts(version: str) -> tuple[int, ...]:

@@ -1,0 +1,94 @@
+#include "watch/leftover.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "mpi/comm.h"
+#include "mpi/dtype.h"
+#include "mpi/mpi.h"
+#include "xla/xla_ffi.h"
+
+/* MPI notices a message only while it is called, and not always in the first call: so many, and milliseconds between
+ * two of them. */
+enum { LOOKS = 10, PAUSE = 1 };
+enum { KINDS = 8 }; /* that are told, of each communicator */
+
+/* Messages that are alike. */
+typedef struct kind {
+    int source, tag, count;
+    int64_t bytes;
+} kind;
+
+static int is_there(mpixla_handle comm, void *status) {
+    const mpi_library *mpi = mpi_get();
+    int there = 0;
+    return mpi->iprobe((int)mpi->facts.any_source, (int)mpi->facts.any_tag, comm, &there, status) == 0 && there;
+}
+
+/* Receives a message of this communicator's. Returns 0 if none is there, or it cannot be received. */
+static int take(mpixla_handle comm, kind *taken) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    const mpi_library *mpi = mpi_get();
+    const dtype_entry *byte = dtype_find(FFI_U8);
+    if (!byte || !is_there(comm, status)) return 0;
+    *taken = (kind){.source = mpi_source_of(status), .tag = mpi_tag_of(status), .count = 1};
+    if (mpi->get_elements(status, byte->handle, &taken->bytes) != 0 || taken->bytes < 0) return 0;
+    void *memory = malloc((size_t)taken->bytes + 1);
+    const mpi_counted *calls = taken->bytes <= mpi->count_limit ? mpi->small : mpi->large;
+    int received =
+        memory && calls->recv(memory, taken->bytes, byte->handle, taken->source, taken->tag, comm, status) == 0;
+    free(memory);
+    return received;
+}
+
+static void tell(mpixla_handle comm, const char *name, int rank) {
+    kind kinds[KINDS], taken;
+    int found = 0, others = 0;
+    while (take(comm, &taken)) {
+        int i = 0;
+        if (taken.source == rank) continue; /* what was sent to oneself is told with its line (ops/request.c) */
+        while (i < found &&
+               (kinds[i].source != taken.source || kinds[i].tag != taken.tag || kinds[i].bytes != taken.bytes))
+            i++;
+        if (i == KINDS)
+            others++;
+        else if (i < found)
+            kinds[i].count++;
+        else
+            kinds[found++] = taken;
+    }
+    for (int i = 0; i < found; i++)
+        fprintf(stderr,
+                "mpixla: rank %d ends and has not received %d message%s of %lld bytes that rank %d sent with tag %d on "
+                "communicator '%s': each send needs a recv.\n",
+                rank, kinds[i].count, kinds[i].count == 1 ? "" : "s", (long long)kinds[i].bytes, kinds[i].source,
+                kinds[i].tag, name);
+    if (others > 0) fprintf(stderr, "mpixla: and %d more like these.\n", others);
+    fflush(stderr);
+}
+
+static void tell_all(void *nothing) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    const mpi_library *mpi = mpi_get();
+    const mpixla_handle world = mpi->facts.comm_world;
+    int size = 0;
+    (void)nothing;
+    if (mpi->comm_size(world, &size) != 0 || size == 1) return;
+    for (int i = 0; i < LOOKS; i++) {
+        (void)is_there(world, status);
+        clock_sleep(PAUSE);
+    }
+    tell(world, "MPI_COMM_WORLD", mpi->world_rank);
+    for (int64_t i = 0; i < comm_count_all(); i++) {
+        const comm_entry *entry = comm_look(i);
+        if (atomic_load(&entry->alive) && entry->size > 1 && entry->handle != world)
+            tell(entry->handle, entry->name, entry->rank);
+    }
+}
+
+void leftover_start(void) {
+    static char anything;
+    comm_slot_freed_by(COMM_SLOT_LEFTOVER, tell_all);
+    comm_attach(comm_look(0), COMM_SLOT_LEFTOVER, &anything);
+}
