@@ -30,8 +30,8 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / "
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# And XLA does not optimize here, but on two ranks in these files: its optimizations might change what they test, the order
-# of calls, which arrays share memory, and what is copied.
+# And XLA does not optimize here, but on two ranks in these files: its optimizations might change what they test, the
+# order of calls, which arrays share memory, and what is copied.
 OPTIMIZED = (
     "test_control_flow.py",
     "test_halo.py",
