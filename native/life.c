@@ -71,13 +71,13 @@ static int template_keep(const frame *f, const transport *t) {
 
 /* What the receive buffer has behind the rows that count. */
 static int rest_clear(const frame *f, const transport *t) {
-    if (t) return device_clear(&t->gpu, f->rest, f->rest_bytes) ? MPI_REFUSED : 0;
+    if (t) return device_clear(&t->gpu, f->rest, f->rest_bytes);
     memset(f->rest, 0, (size_t)f->rest_bytes);
     return 0;
 }
 
-/* The call itself. Returns MPI's code, or what mpi.h has beside it. */
-static int run(frame *f, const transport *t, const life_operation *o) {
+/* The call itself. */
+static int call_run(frame *f, const transport *t, const life_operation *o) {
     int code = f->facts.reverse ? comm_reversed(f->facts.communicator, &f->comm) : 0;
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
@@ -94,7 +94,7 @@ typedef struct watch {
     log_call line;
 } watch;
 
-/* Before anything that may wait. Returns as `run`. */
+/* Before anything that may wait. */
 static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
     w->on = on;
     if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL);
@@ -104,7 +104,7 @@ static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
     return code != 0 || t || !(w->on & FEATURE_GPUS) ? code : transport_join(f);
 }
 
-/* When it is known what a call waits for, and right before it is made. Returns as `run`. */
+/* When it is known what a call waits for, and right before it is made. */
 static int watch_run(watch *w, frame *f) {
     const request *r = f->request;
     const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};
@@ -135,12 +135,12 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
 
     int code = on ? watch_begin(&w, on, &f, t) : 0, made = 0;
     if (code == 0 && t) code = transport_begin(t, &f, o->through_nccl);
-    if (code == 0 && takes_request && request_take(&f)) code = MPI_REFUSED;
+    if (code == 0 && takes_request) code = request_take(&f);
     if (code == 0 && f.started) flight_waits_for(&here, f.started);
     if (code == 0 && on) code = watch_run(&w, &f);
     if (code == 0) {
         made = 1;
-        code = run(&f, t, o);
+        code = call_run(&f, t, o);
         if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
         if (o->row.request == FRAME_STARTS) request_settle(&f, code);
     }
@@ -149,9 +149,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
     if (on & FEATURE_TRACE) trace_end(&w.traced, t ? transport_name(t) : NULL, code != 0);
 
     flight_leave(mine, &here);
-    ffi_error *error = code == 0             ? NULL
-                       : code == MPI_REFUSED ? refuse(call, f.facts.site)
-                                             : error_of_mpi(call, &f, code);
+    ffi_error *error = code == 0 ? NULL : code == REFUSED ? refuse(call, f.facts.site) : error_of_mpi(call, &f, code);
     if (o->row.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }

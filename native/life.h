@@ -10,7 +10,7 @@
 /* What a row's handlers do. */
 typedef struct life_operation {
     frame_shape row;
-    int (*run)(frame *f);          /* returns MPI's code, or what mpi.h has beside it */
+    int (*run)(frame *f);          /* returns 0 or an error code (base/error.h) */
     int (*through_nccl)(frame *f); /* likewise; NULL: it takes another transport */
 } life_operation;
 

@@ -8,7 +8,7 @@
 
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
-    if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return -1;
+    if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return REFUSED;
     plan_start();
     leftover_start();
     mpi_publish();

@@ -14,7 +14,7 @@ int error_set(const char *format, ...) {
     vsnprintf(sentence, sizeof sentence, format, arguments);
     va_end(arguments);
     text_clean(sentence);
-    return -1;
+    return REFUSED;
 }
 
 const char *error_get(void) {

@@ -1,19 +1,27 @@
-/* The sentence for the last failure, one for each thread.
+/* The sentence for the last failure, one for each thread; and what functions return, in all of native/.
  *
- * What functions return, in all of native/:
+ * A function that can fail returns 0, or an error code, which is one of two kinds:
  *
- *   0 or -1        the second after error_set; a function that gives a pointer gives NULL then, and one that gives a
- *                  number that is not negative gives -1
- *   a code of MPI  0; what MPI returned, which is positive and has no sentence yet, as MPI's text is fetched where the
- *                  call ends (life.c); or MPI_REFUSED (mpi/mpi.h), after error_set
- *   yes or no      not 0, or 0: is_..., has_..., and what its header calls "whether"
+ *   REFUSED    a failure that is not MPI's, or that has a sentence already: whoever found it has called error_set
+ *   positive   what a function of MPI returned. It has no sentence yet: MPI's own text is fetched where the call ends
+ *              (life.c). Only functions that call MPI for a call of the program return such a code.
+ *
+ * Headers say "0 or REFUSED" of those that give no code of MPI's, and "0 or an error code" of the others. Whoever gets
+ * an error code returns it as it is. A function that gives a number which is not negative gives REFUSED in its place,
+ * and one that gives a pointer gives NULL, after error_set.
+ *
+ * A function that answers a question returns not 0 for yes, and 0 for no: it is named is_... or has_..., or its comment
+ * says "whether".
  */
 #ifndef MPIXLA_NATIVE_ERROR_H
 #define MPIXLA_NATIVE_ERROR_H
 
+/* No MPI has negative error codes. */
+enum { REFUSED = -1 };
+
 enum { ERROR_BYTES = 2048 };
 
-/* Words the failure (printf's format) and returns -1, so that a caller can `return error_set(...)`. What error_get
+/* Words the failure (printf's format) and returns REFUSED, so that a caller can `return error_set(...)`. What error_get
  * returns is overwritten, so it must not be among the arguments: copy it first. */
 __attribute__((format(printf, 1, 2))) int error_set(const char *format, ...);
 

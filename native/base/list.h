@@ -22,10 +22,10 @@ typedef struct list {
 /* The item with this number, or NULL if there is none. */
 void *list_find(list *l, int64_t number);
 
-/* Appends a copy of the item and returns its number, or -1 with error_set. */
+/* Appends a copy of the item and returns its number, or REFUSED. */
 int64_t list_append(list *l, const void *item);
 
-/* The number of the first item equal to this one byte by byte, appended if there is none; -1 as above. */
+/* The number of the first item equal to this one byte by byte, appended if there is none; or REFUSED. */
 int64_t list_number(list *l, const void *item);
 
 #endif

@@ -1,15 +1,22 @@
 #include "base/system.h"
 
+#include <errno.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/error.h"
 
 int system_lock(pthread_mutex_t *lock, int milliseconds) {
     for (; pthread_mutex_trylock(lock) != 0; milliseconds--) {
-        if (milliseconds <= 0) return -1;
+        if (milliseconds <= 0) return 0;
         clock_sleep(1);
     }
-    return 0;
+    return 1;
+}
+
+static int failed(const char *what, const char *why) {
+    return error_set("no %s can be made in this process: %s", what, why);
 }
 
 static struct timespec time_of(int64_t nanoseconds) {
@@ -19,23 +26,26 @@ static struct timespec time_of(int64_t nanoseconds) {
 
 #ifdef __APPLE__
 /* Conditions know the time of day alone, or how long to wait. There are no semaphores but those of Mach. */
+#include <mach/mach_error.h>
 #include <mach/mach_init.h>
 #include <mach/semaphore.h>
 #include <mach/task.h>
 
 int system_condition_make(pthread_cond_t *condition) {
-    return pthread_cond_init(condition, NULL);
+    int code = pthread_cond_init(condition, NULL);
+    return code == 0 ? 0 : failed("condition", strerror(code));
 }
 
 int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until) {
     const struct timespec time = time_of(until - clock_now());
-    return pthread_cond_timedwait_relative_np(condition, lock, &time);
+    return pthread_cond_timedwait_relative_np(condition, lock, &time) == ETIMEDOUT;
 }
 
 static semaphore_t bell;
 
 int system_bell_make(void) {
-    return semaphore_create(mach_task_self(), &bell, SYNC_POLICY_FIFO, 0) == KERN_SUCCESS ? 0 : -1;
+    kern_return_t code = semaphore_create(mach_task_self(), &bell, SYNC_POLICY_FIFO, 0);
+    return code == KERN_SUCCESS ? 0 : failed("semaphore", mach_error_string(code));
 }
 
 void system_bell_ring(void) {
@@ -57,22 +67,22 @@ int system_bell_was_rung(void) {
 int system_condition_make(pthread_cond_t *condition) {
     pthread_condattr_t attributes;
     int code = pthread_condattr_init(&attributes);
-    if (code != 0) return code;
+    if (code != 0) return failed("condition", strerror(code));
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     code = pthread_cond_init(condition, &attributes);
     pthread_condattr_destroy(&attributes);
-    return code;
+    return code == 0 ? 0 : failed("condition", strerror(code));
 }
 
 int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until) {
     const struct timespec time = time_of(until);
-    return pthread_cond_timedwait(condition, lock, &time);
+    return pthread_cond_timedwait(condition, lock, &time) == ETIMEDOUT;
 }
 
 static sem_t bell;
 
 int system_bell_make(void) {
-    return sem_init(&bell, 0, 0);
+    return sem_init(&bell, 0, 0) == 0 ? 0 : failed("semaphore", strerror(errno));
 }
 
 void system_bell_ring(void) {

@@ -2,23 +2,29 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
 
 /* What a thread does to itself is no signal for others. Blocked, it would end the process without a word of whoever
  * handles it, such as Python's faulthandler. */
 static const int own[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
-int thread_start(void *(*run)(void *nothing), size_t stack_bytes) {
+int thread_start(void *(*work)(void *nothing), size_t stack_bytes, const char *what_for) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t others, kept;
-    if (pthread_attr_init(&attributes) != 0) return -1;
+    int code = pthread_attr_init(&attributes);
+    if (code != 0) return error_set("no thread can be started %s: %s", what_for, strerror(code));
     (void)pthread_attr_setstacksize(&attributes, stack_bytes);
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&others); /* the thread inherits the mask */
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) sigdelset(&others, own[i]);
     pthread_sigmask(SIG_SETMASK, &others, &kept);
-    int code = pthread_create(&thread, &attributes, run, NULL);
+    code = pthread_create(&thread, &attributes, work, NULL);
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     pthread_attr_destroy(&attributes);
-    return code == 0 ? 0 : -1;
+    if (code == 0) return 0;
+    return error_set("no thread can be started %s: %s; the limit on processes (ulimit -u) may be too low", what_for,
+                     strerror(code));
 }

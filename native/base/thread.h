@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /* Starts a thread that nobody waits for and that takes no signals but those of its own faults: the rest are for the
- * threads of the program. `run` is called with NULL.
- * Returns 0, or -1; error_set is not called. */
-int thread_start(void *(*run)(void *nothing), size_t stack_bytes);
+ * threads of the program. It calls `work` with NULL. What it is for goes on behind "no thread can be started", in the
+ * sentence of a failure. Returns 0 or REFUSED. */
+int thread_start(void *(*work)(void *nothing), size_t stack_bytes, const char *what_for);
 
 #endif

@@ -43,7 +43,7 @@ void wire_write_list(wire_writer *w, const int64_t *items, int64_t n) {
     write_counted(w, items, n, (size_t)n * sizeof *items);
 }
 
-static const char *take(wire_reader *r, uint64_t bytes) {
+static const char *bytes_take(wire_reader *r, uint64_t bytes) {
     uint64_t whole = bytes > SIZE_MAX - UNIT ? bytes : (bytes + UNIT - 1) / UNIT * UNIT;
     if (r->failed || whole > r->bytes - r->at) {
         r->failed = 1;
@@ -56,14 +56,14 @@ static const char *take(wire_reader *r, uint64_t bytes) {
 
 int64_t wire_read(wire_reader *r) {
     int64_t number = 0;
-    const char *place = take(r, sizeof number);
+    const char *place = bytes_take(r, sizeof number);
     if (place) memcpy(&number, place, sizeof number);
     return number;
 }
 
 const char *wire_read_text(wire_reader *r) {
     int64_t bytes = wire_read(r);
-    const char *text = bytes > 0 ? take(r, (uint64_t)bytes) : NULL;
+    const char *text = bytes > 0 ? bytes_take(r, (uint64_t)bytes) : NULL;
     if (text && text[bytes - 1] == '\0') return text;
     r->failed = 1;
     return "";
@@ -71,7 +71,7 @@ const char *wire_read_text(wire_reader *r) {
 
 const int64_t *wire_read_list(wire_reader *r, int64_t *n) {
     *n = wire_read(r);
-    const char *items = *n > 0 && *n <= INT64_MAX / UNIT ? take(r, (uint64_t)*n * UNIT) : NULL;
+    const char *items = *n > 0 && *n <= INT64_MAX / UNIT ? bytes_take(r, (uint64_t)*n * UNIT) : NULL;
     if (items) return (const int64_t *)(const void *)items;
     r->failed |= *n != 0;
     *n = 0;

@@ -104,7 +104,7 @@ static void job_run(job *taken) {
     atomic_fetch_sub(&under_way, 1);
 }
 
-static void *run(void *nothing) {
+static void *jobs_run(void *nothing) {
     pthread_mutex_lock(&giving);
     for (;; idle++) {
         while (!first) pthread_cond_wait(&given, &giving);
@@ -116,18 +116,19 @@ static void *run(void *nothing) {
     return nothing;
 }
 
-/* Returns 0, or -1 if there is no thread for it. */
+/* Gives a thread the job. Returns 0 or REFUSED. */
 static int job_give(job *made) {
     pthread_mutex_lock(&giving);
-    int is_there = idle > 0 || thread_start(run, STACK_BYTES) == 0; /* a new one finds the job once this is done */
-    if (is_there) {
+    int code = 0; /* a new thread finds the job once this is done */
+    if (idle == 0) code = thread_start(jobs_run, STACK_BYTES, "for a call that is to be made apart from XLA's threads");
+    if (code == 0) {
         if (idle > 0) idle--;
         *end = made;
         end = &made->next;
         pthread_cond_signal(&given);
     }
     pthread_mutex_unlock(&giving);
-    return is_there ? 0 : -1;
+    return code;
 }
 
 ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what) {
@@ -149,9 +150,6 @@ ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what) {
     call->future = future; /* before it is known how it ends */
     if (job_give(made) != 0) {
         atomic_fetch_sub(&under_way, 1);
-        error_set(
-            "no thread can be started for a call that is to be made apart from XLA's threads; the limit on "
-            "processes (ulimit -u) may be too low");
         ffi_call_end(call, future, ffi_error_of_call(call));
         free(made);
     }

@@ -100,10 +100,10 @@ static inline const topology_slots *facts_neighbours(const call_facts *f, int se
 
 /* For what fails on this rank alone, memory or a GPU's driver, in the words of error_get, before it has made its part
  * of the call. If all ranks make the call, the others wait for this one, and the job ends (mpi/job.h). Else returns
- * MPI_REFUSED: a message, or a wait, is an error of this rank's program only. */
+ * REFUSED: a message, or a wait, is an error of this rank's program only. */
 static inline int call_fail(const call_facts *f) {
     if (facts_are_collective(f)) (void)job_fail(f->communicator);
-    return MPI_REFUSED;
+    return REFUSED;
 }
 
 /* The buffer that stands for the call in words: what is sent, or else what is received. NULL: there is none. */

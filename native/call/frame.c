@@ -90,7 +90,7 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
             continue;
         }
         if ((forms[i] & ARRAY) || ((forms[i] & STEPS) && type == FFI_ATTRIBUTE_ARRAY)) {
-            if (array_read(f, given, next++, i)) return -1;
+            if (array_read(f, given, next++, i)) return REFUSED;
             continue;
         }
         const ffi_scalar *scalar = given->values[next];
@@ -192,7 +192,7 @@ static int topology_check(const frame *f) {
 
 static int comm_resolve(frame *f) {
     f->facts.communicator = comm_find(f->attributes[ATTRIBUTE_COMM]);
-    if (!f->facts.communicator) return -1;
+    if (!f->facts.communicator) return REFUSED;
     f->comm = f->facts.communicator->handle;
     f->size = f->facts.communicator->size;
     return 0;
@@ -205,18 +205,18 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
     f->facts.reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
     f->facts.back = frame_has(f, ATTRIBUTE_BACK) && a[ATTRIBUTE_BACK] != 0;
     if (frame_has(f, ATTRIBUTE_ROOT)) {
-        if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return -1;
+        if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return REFUSED;
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->facts.communicator->rank;
     }
-    if ((frame_has_neighbours(f) && topology_check(f)) || values_resolve(f, mpi, v)) return -1;
+    if ((frame_has_neighbours(f) && topology_check(f)) || values_resolve(f, mpi, v)) return REFUSED;
     if (frame_has(f, ATTRIBUTE_DEST)) {
-        if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return -1;
+        if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;
         f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
         f->sendtag = (int)a[ATTRIBUTE_SENDTAG];
     }
     if (frame_has(f, ATTRIBUTE_SOURCE)) {
-        if (rank_check(f, ATTRIBUTE_SOURCE, anybody) || tag_check(f, ATTRIBUTE_RECVTAG, 1)) return -1;
+        if (rank_check(f, ATTRIBUTE_SOURCE, anybody) || tag_check(f, ATTRIBUTE_RECVTAG, 1)) return REFUSED;
         f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
@@ -224,7 +224,7 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
         int64_t status = a[ATTRIBUTE_STATUS];
         int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
         f->status = is_object ? status_find(status) : f->scratch;
-        if (!f->status) return -1;
+        if (!f->status) return REFUSED;
     }
     return 0;
 }
@@ -239,7 +239,7 @@ static int is_here(mpixla_where where, const frame *f) {
 static int buffer_read(frame_buffer *b, const frame *f, const char *what, const ffi_buffer *given) {
     const char *op = f->facts.row->mpi_name;
     b->dtype = dtype_find(given->dtype);
-    if (!b->dtype) return -1;
+    if (!b->dtype) return REFUSED;
     if (given->rank < 0 || (given->rank > 0 && !given->dims))
         return error_set("the %s of %s has no valid shape", what, op);
     b->count = 1;
@@ -271,7 +271,7 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
             return error_set("%s %lld of %s is not a buffer", side, (long long)i, f->facts.row->mpi_name);
         if (buffer->dtype == FFI_TOKEN) continue;
         int slot = slots[0] && found == 0 ? 0 : 1;
-        if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return -1;
+        if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return REFUSED;
         found++;
     }
     int more = f->facts.row->request == FRAME_WAITS && slots[0] == &f->id;
@@ -308,7 +308,8 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
         if (results->types[j] != FFI_KIND_BUFFER)
             return error_set("result %lld of %s is not a buffer", (long long)j, op);
         const ffi_buffer *operand = operands->buffers[i], *result = results->buffers[j];
-        if (buffer_read(&in, f, "send buffer", operand) || buffer_read(&out, f, "receive buffer", result)) return -1;
+        if (buffer_read(&in, f, "send buffer", operand) || buffer_read(&out, f, "receive buffer", result))
+            return REFUSED;
         if (shapes_differ(operand, result))
             return error_set("operand %lld of %s differs from its result in type or shape", (long long)i, op);
         if (__builtin_add_overflow(items, out.count, &items))
@@ -366,7 +367,7 @@ static int pairs_resolve(frame *f, const mpi_library *mpi) {
                          f->facts.row->mpi_name, reduction_name(f->attributes[ATTRIBUTE_OP]));
     int64_t bytes = b->dims[b->rank - 1];
     const pair_reduction *pair = pair_reduce_find(mpi, bytes, b->dtype->handle);
-    if (!pair) return -1;
+    if (!pair) return REFUSED;
     f->op = pair->op;
     f->type = pair->type;
     f->n /= bytes;
@@ -385,7 +386,7 @@ static int reduction_resolve(frame *f, const mpi_library *mpi) {
                          f->facts.row->mpi_name, dtype->row->name, reduction_name(number));
     const mpixla_handle *op = float_reduce_find(dtype->number, number);
     if (!op) op = reduction_find(number);
-    if (!op) return -1;
+    if (!op) return REFUSED;
     f->op = *op;
     return 0;
 }
@@ -401,7 +402,7 @@ const int64_t *frame_rows(const frame *f, int slot) {
     return f->arrays[attribute_of(f, slot)].items;
 }
 
-/* All rows of an array attribute, or -1. */
+/* All rows of an array attribute, or REFUSED. */
 static int64_t rows_sum(const frame *f, int attribute) {
     const char *op = f->facts.row->mpi_name, *name = names[attribute];
     const frame_array *array = &f->arrays[attribute];
@@ -424,8 +425,8 @@ static int64_t rows_add_up(const frame *f, int attribute) {
                      (long long)array->size, names[attribute], f->facts.communicator->name, f->size);
 }
 
-/* The items of each of the buffer's rows, of which there must be as many as are given, or at run time no less; or -1.
- */
+/* The items of each of the buffer's rows, of which there must be as many as are given, or at run time no less; or
+ * REFUSED. */
 static int64_t row_measure(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
     const char *op = f->facts.row->mpi_name;
     int64_t items = 1;
@@ -454,14 +455,14 @@ static void rest_leave(frame *f, frame_buffer *b, int64_t items) {
 static int rows_check(frame *f) {
     int64_t whole_sent = rows_add_up(f, attribute_of(f, PARTS_SENT));
     int64_t whole_received = whole_sent < 0 ? -1 : rows_add_up(f, attribute_of(f, PARTS_RECEIVED));
-    if (whole_received < 0) return -1;
+    if (whole_received < 0) return REFUSED;
     int rank = f->facts.communicator->rank;
     int64_t sent = f->facts.row->counts == GATHERED_ROWS ? frame_rows(f, PARTS_SENT)[rank] : whole_sent;
     int64_t received = f->facts.row->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
     int64_t items_sent = f->send.dtype ? row_measure(f, &f->send, "send buffer", sent) : 0;
-    if (items_sent < 0) return -1;
+    if (items_sent < 0) return REFUSED;
     int64_t items_received = f->recv.dtype ? row_measure(f, &f->recv, "receive buffer", received) : items_sent;
-    if (items_received < 0) return -1;
+    if (items_received < 0) return REFUSED;
     if (f->send.dtype && items_sent != items_received)
         return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->facts.row->mpi_name,
                          (long long)items_sent, (long long)items_received);
@@ -477,9 +478,9 @@ static int rows_check(frame *f) {
 static int slots_check(frame *f, values *v) {
     int64_t received = rows_sum(f, ATTRIBUTE_RECVCOUNTS);
     f->row_items = received < 0 ? -1 : row_measure(f, &f->send, "send buffer", 0); /* parts of it may overlap */
-    if (f->row_items < 0) return -1;
+    if (f->row_items < 0) return REFUSED;
     int64_t items = row_measure(f, &f->recv, "receive buffer", received);
-    if (items < 0) return -1;
+    if (items < 0) return REFUSED;
     if (f->row_items != items || f->at_run_time != (RECVCOUNTS | SENDCOUNTS | SENDOFFSETS))
         return error_set(
             "an exchange was called with rows of %lld items to send and of %lld to receive, or with only "
@@ -568,9 +569,9 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     values v = {.n = 0};
     if (attributes_read(f, &call->attrs) || comm_resolve(f) ||
         (f->at_run_time && values_take(&v, &operands, gpu, &f->facts)) || attributes_resolve(f, mpi, &v))
-        return -1;
+        return REFUSED;
     if (shape->counts == MANY) {
-        if (pairs_read(f, &call->args, &call->rets)) return -1;
+        if (pairs_read(f, &call->args, &call->rets)) return REFUSED;
         return frame_has_neighbours(f) ? frame_check_neighbours(f) : 0;
     }
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
@@ -588,7 +589,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
         (frame_has_rows(f) && rows_check(f)) ||
         (f->at_run_time && frame_has(f, ATTRIBUTE_BACK) && slots_check(f, &v)) ||
         (frame_has_neighbours(f) && frame_check_neighbours(f)))
-        return -1;
+        return REFUSED;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place
                           : f->send.data; /* NOLINT(performance-no-int-to-ptr) */
@@ -599,7 +600,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
 
 /* A call that is refused is not made, and so it is not counted: the other ranks have made no call in its place. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
-    if (read_all(f, shape, call, gpu)) return -1;
+    if (read_all(f, shape, call, gpu)) return REFUSED;
     facts_read(f);
     f->facts.sequence = frame_is_collective(f) ? comm_count(f->facts.communicator) : 0;
     return 0;

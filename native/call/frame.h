@@ -128,7 +128,7 @@ static inline void *frame_item(const frame_buffer *b, int64_t item) {
 
 /* The part of frame_read that is about neighbours (frame_neighbours.c): whether the counts and offsets of an exchange,
  * or the widths and axes of halos, go together, and fit the communicator and the buffers. From then on they can be
- * added up, and multiplied by the bytes of an item, without overflow. 0, or -1 with error_set. */
+ * added up, and multiplied by the bytes of an item, without overflow. 0 or REFUSED. */
 int frame_check_neighbours(const frame *f);
 
 /* What call_describe says with details of the call and of what it waits for, and what only the thread that makes it

@@ -47,11 +47,11 @@ static int exchange_check(const frame *f) {
                          f->recv.dtype->row->name);
     if (numbers_check(f, &out, out.counts, "counts") || numbers_check(f, &out, offsets, "offsets") ||
         numbers_check(f, &in, in.counts, "counts"))
-        return -1;
+        return REFUSED;
     for (int64_t i = 0; i < out.slots->number; i++)
-        if (slot_check(&out, i, offsets->items[i], &sent)) return -1;
+        if (slot_check(&out, i, offsets->items[i], &sent)) return REFUSED;
     for (int64_t i = 0; i < in.slots->number; i++) /* one behind the other */
-        if (slot_check(&in, i, received, &received)) return -1;
+        if (slot_check(&in, i, received, &received)) return REFUSED;
     if (received == f->recv.count) return 0;
     return error_set("the sources of an exchange have %lld items in all, but its receive buffer has %lld",
                      (long long)received, (long long)f->recv.count);
@@ -95,7 +95,7 @@ static int halo_check(const frame *f) {
             f->facts.communicator->topology->dimensions);
     const int64_t *own = axes->items;
     for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), own += dimensions) {
-        if (widths_check(f, arrays->buffers[i], own)) return -1;
+        if (widths_check(f, arrays->buffers[i], own)) return REFUSED;
         /* A dimension has four messages at most, each of a part of this: so all of them can be measured. */
         if (__builtin_add_overflow(bytes, frame_bytes(arrays->buffers[i]), &bytes) ||
             bytes > INT64_MAX / 4 / (dimensions + 1))

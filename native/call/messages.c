@@ -48,10 +48,9 @@ static int arrival_check(const frame *f, const mpi_library *mpi, const message *
     if (code != 0 || arrived == m->items) return code;
     char what[512];
     frame_describe(f, what, sizeof what);
-    (void)error_set(
+    return error_set(
         "r%d | a message of %lld items came from rank %lld, but source slot %lld was to receive %lld: %s (%s)",
         mpi->world_rank, (long long)arrived, (long long)m->peer, (long long)m->slot, (long long)m->items, rule, what);
-    return MPI_REFUSED;
 }
 
 static int run_through_mpi(messages *m, frame *f) {
@@ -94,10 +93,10 @@ static int message_give(const frame *f, const message *m) {
 
 static int run_through_nccl(messages *m, const frame *f) {
     messages_sort(m);
-    if (nccl_group_start(f->nccl, f->nccl_comm)) return MPI_REFUSED;
+    if (nccl_group_start(f->nccl, f->nccl_comm)) return REFUSED;
     int failed = 0;
     for (int64_t i = 0; i < m->number && !failed; i++) failed = message_give(f, &m->all[i]);
-    return nccl_group_end(f->nccl, f->nccl_comm, failed) ? MPI_REFUSED : 0;
+    return nccl_group_end(f->nccl, f->nccl_comm, failed);
 }
 
 int messages_run(messages *m, frame *f) {

@@ -2,7 +2,7 @@
  * makes it, through MPI or through NCCL as the frame says.
  *
  *   messages m;
- *   if (messages_begin(&m, f, 2)) return MPI_REFUSED;
+ *   if (messages_begin(&m, f, 2)) return REFUSED;
  *   messages_add(&m, (message){...});
  *   return messages_run(&m, f);
  *
@@ -32,15 +32,15 @@ typedef struct messages {
 } messages;
 
 /* An empty list with room for `most` messages, in memory of the thread that lasts until it begins another list. The
- * other ranks count on this one: without memory the job ends (job.h), or, for a rank that is alone, MPI_REFUSED is
- * returned. Else 0. */
+ * other ranks count on this one, so without memory the job ends (job.h). Returns 0, or REFUSED on a rank that is alone.
+ */
 int messages_begin(messages *m, const frame *f, int64_t most);
 
 /* Adds a message at the end; none if its peer is MPIXLA_PROC_NULL. Those that are received come first, so that MPI
  * knows where they go when they arrive. */
 void messages_add(messages *m, message one);
 
-/* Sends and receives all. Returns 0, MPI's error code, with f->fault saying what failed, or MPI_REFUSED with error_set.
+/* Sends and receives all. Returns 0 or an error code; of one that is MPI's f->fault says what failed.
  *
  * Through MPI: whatever fails, all other messages are made, since their other ends wait for them, and none is under way
  * any more when this returns. The first failure is told. A message that is too short is one; one that is too long MPI

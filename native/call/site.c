@@ -55,7 +55,7 @@ static int grow(void) {
 /* With the lock. */
 static int name(int64_t site, const char *text, size_t bytes) {
     if (capacity > 0 && place_of(places, capacity, site)->site == site) return 0;
-    if (grow()) return -1;
+    if (grow()) return REFUSED;
     if (bytes >= SITE_TEXT_BYTES) bytes = SITE_TEXT_BYTES - 1;
     char *kept = calloc(1, bytes + 1);
     if (!kept) return error_set("out of memory for the line that a call comes from");

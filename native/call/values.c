@@ -28,7 +28,7 @@ static int fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
     int failed = !block || device_copy_out(gpu, block->data, from, bytes) || device_wait(gpu);
     if (!failed) memcpy(to, block->data, (size_t)bytes);
     pool_give_back(gpu, block);
-    return failed ? -1 : 0;
+    return failed ? REFUSED : 0;
 }
 
 int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call) {

@@ -18,7 +18,7 @@ int values_are_meant(const ffi_bytes *text);
 
 /* Takes them from the operand, which is removed from `given`: `given` then ends before it. The operand's memory is this
  * GPU's, or the host's for NULL. The numbers belong to the calling thread, and last until it takes others. Of the call
- * its row and its communicator are known. Returns 0, -1 with error_set for operands that are wrong, or call_fail. */
+ * its row and its communicator are known. Returns 0, REFUSED for operands that are wrong, or as call_fail. */
 int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call);
 
 #endif

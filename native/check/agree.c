@@ -92,7 +92,7 @@ static int is_known(const agreement *a, int rank) {
 
 /* What differs between two ranks. Those that have not told differ in nothing from each other, and in all from the rest.
  */
-static int differ(const agreement *a, int i, int j) {
+static int differences_between(const agreement *a, int i, int j) {
     if (!is_known(a, i) || !is_known(a, j)) return is_known(a, i) != is_known(a, j) ? WANTED_OPERATION : 0;
     return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
 }
@@ -116,7 +116,7 @@ static size_t add_group(const agreement *a, char *text, size_t bytes, size_t use
     return text_add(text, bytes, used, ": %s, at %s", w->call, w->line[0] ? w->line : "an unknown line");
 }
 
-static void report(const agreement *a, char *text, size_t bytes) {
+static void report_words(const agreement *a, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     const int size = a->entry->size;
     bool *seen = a->marks, *alike = a->marks + size;
@@ -129,9 +129,9 @@ static void report(const agreement *a, char *text, size_t bytes) {
     for (int i = 0; i < size; i++) {
         if (seen[i]) continue;
         for (int j = 0; j < size; j++) {
-            alike[j] = differ(a, i, j) == 0;
+            alike[j] = differences_between(a, i, j) == 0;
             seen[j] |= alike[j];
-            if (is_known(a, i) && is_known(a, j)) differences |= differ(a, i, j);
+            if (is_known(a, i) && is_known(a, j)) differences |= differences_between(a, i, j);
         }
         if (++groups <= SHOWN) used = add_group(a, text, bytes, used, i, alike);
     }
@@ -157,8 +157,8 @@ static replacement *replaced;
 
 /* What takes the place of a call that others have started and that this rank has not. It must not receive what they
  * send: Open MPI 5 writes all of a message that is too long. Nobody ever waits for it, and so MPI keeps its memory.
- * Returns MPI's error code, or MPI_REFUSED with error_set. */
-static int replace(const comm_entry *entry) {
+ */
+static int replacement_start(const comm_entry *entry) {
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
     replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
     if (!one) {
@@ -183,8 +183,8 @@ static int tag_of(const agreement *a) {
     return FIRST_TAG + (int)(number_mix(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
-/* Returns MPI's error code, or MPI_REFUSED with error_set. */
-static int tell(agreement *a) {
+/* Begins to tell the others. */
+static int telling_start(agreement *a) {
     const comm_entry *entry = a->entry;
     const int *members = atomic_load(&a->entry->members);
     const mpi_counted *mpi = mpi_get()->small;
@@ -211,7 +211,7 @@ static int tell(agreement *a) {
     return code;
 }
 
-/* Sets `*busy` to 0 once the request is done; returns MPI's error code. */
+/* Sets `*busy` to 0 once the request is done. Returns 0 or MPI's error code. */
 static int request_move(mpi_request *request, int *busy) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     int done = 0, code = *busy ? mpi_get()->test(request, &done, status) : 0;
@@ -219,7 +219,8 @@ static int request_move(mpi_request *request, int *busy) {
     return code;
 }
 
-/* Returns MPI's error code; `*coming` is how many have yet to tell, `*busy` for how many MPI has work. */
+/* Sets `*coming` to how many have yet to tell, and `*busy` to for how many MPI has work. Returns 0 or MPI's error code.
+ */
 static int tellers_move(agreement *a, int *coming, int *busy) {
     int code = 0;
     *coming = *busy = 0;
@@ -234,35 +235,35 @@ static int tellers_move(agreement *a, int *coming, int *busy) {
     return code;
 }
 
-static void settle(agreement *a, int code) {
+static void agreement_settle(agreement *a, int code) {
     a->phase = SETTLED;
     a->code = code;
-    if (code != MPI_REFUSED) return;
+    if (code != REFUSED) return;
     a->refusal = malloc(ERROR_BYTES);
     if (a->refusal) snprintf(a->refusal, ERROR_BYTES, "%s", error_get());
 }
 
-static int conclude(const agreement *a) {
+static int agreement_conclude(const agreement *a) {
     char what[ERROR_BYTES];
-    int code = !a->mine.starts && anybody_starts(a) ? replace(a->entry) : 0;
+    int code = !a->mine.starts && anybody_starts(a) ? replacement_start(a->entry) : 0;
     if (code != 0) return code;
-    report(a, what, sizeof what);
-    (void)error_set("%s", what);
-    return MPI_REFUSED;
+    report_words(a, what, sizeof what);
+    return error_set("%s", what);
 }
 
 /* Does what there is to do for a comparison without waiting for anybody. */
-static void move(agreement *a) {
+static void agreement_move(agreement *a) {
     int coming = 1, busy = 1;
     if (a->phase == COMPARING) {
         int code = request_move(&a->words.request, &busy);
         if (code == 0 && busy) return;
-        if (code == 0 && !words_agree(&a->words)) code = tell(a);
-        if (code != 0 || a->phase == COMPARING) settle(a, code);
+        if (code == 0 && !words_agree(&a->words)) code = telling_start(a);
+        if (code != 0 || a->phase == COMPARING) agreement_settle(a, code);
     }
     if (a->phase == TELLING) {
         int code = tellers_move(a, &coming, &busy);
-        if (code != 0 || coming == 0 || clock_now() >= a->until) settle(a, code != 0 ? code : conclude(a));
+        if (code != 0 || coming == 0 || clock_now() >= a->until)
+            agreement_settle(a, code != 0 ? code : agreement_conclude(a));
     }
 }
 
@@ -323,10 +324,10 @@ int agree_now(const frame *f, int lines) {
     if (code == 0) code = mpi_get()->wait(&w.request, status);
     if (code != 0 || words_agree(&w)) return code;
     a = agreement_new(f, lines);
-    if (!a) return MPI_REFUSED;
+    if (!a) return REFUSED;
     a->words = w;
-    code = tell(a);
-    if (code != 0) settle(a, code);
+    code = telling_start(a);
+    if (code != 0) agreement_settle(a, code);
     agreement_add(a);
     return agree_wait(a);
 }
@@ -335,7 +336,7 @@ int agree_now(const frame *f, int lines) {
 
 int agree_start(const frame *f, int lines, agreement **started) {
     agreement *a = *started = agreement_new(f, lines);
-    if (!a) return MPI_REFUSED;
+    if (!a) return REFUSED;
     int code = words_start(f->facts.communicator, wanted_hash(&a->mine.facts), &a->words);
     if (code == 0) {
         agreement_add(a);
@@ -350,13 +351,13 @@ int agree_wait(agreement *a) {
     for (int looks = 0, settled = 0; !settled; looks++) {
         if (looks > 0) clock_between(looks);
         pthread_mutex_lock(&moving);
-        for (agreement *any = under_way; any; any = any->next) move(any);
+        for (agreement *any = under_way; any; any = any->next) agreement_move(any);
         settled = a->phase == SETTLED;
         if (settled) agreement_take_out(a);
         pthread_mutex_unlock(&moving);
     }
     int code = a->code;
-    if (code == MPI_REFUSED)
+    if (code == REFUSED)
         (void)error_set(
             "%s", a->refusal
                       ? a->refusal
@@ -370,7 +371,7 @@ int agree_end(void) {
     pthread_mutex_lock(&moving);
     for (agreement *a = under_way, *next; a; a = next) {
         next = a->next;
-        move(a);
+        agreement_move(a);
         unknown += a->phase != SETTLED;
         if (a->phase != SETTLED) continue;
         if (a->refusal) fprintf(stderr, "mpixla: %s\n", a->refusal);

@@ -15,9 +15,9 @@ void agree_channel_set(mpixla_handle comm);
 /* One comparison that was started. */
 typedef struct agreement agreement;
 
-/* Each returns 0, MPI's error code, or MPI_REFUSED with error_set. With `lines` the lines are compared, too.
+/* Each returns 0 or an error code. With `lines` the lines are compared, too.
  *
- * For a call that completes. All ranks return 0, or all MPI_REFUSED. */
+ * For a call that completes. All ranks return 0, or all REFUSED. */
 int agree_now(const frame *f, int lines);
 
 /* For a call that starts: the comparison is started, and nobody waits. */

@@ -23,7 +23,7 @@ int mpixla_check_set(const char *mode, mpixla_handle comm) {
     while (i >= 0 && strcmp(mode, names[i]) != 0) i--;
     if (i < 0) return error_set("the mode of checks is '%s', but must be off, first, calls or lines", mode);
     agree_channel_set(comm);
-    if (i >= CHECK_CALLS && message_channel_set(comm)) return -1;
+    if (i >= CHECK_CALLS && message_channel_set(comm)) return REFUSED;
     atomic_store(&check_mode_now, i);
     (void)feature_set(FEATURE_CHECKS, i != CHECK_OFF);
     return 0;

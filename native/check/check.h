@@ -24,7 +24,7 @@ static inline int check_is_due(const frame *f) {
     return frame_is_collective(f) && (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 
-/* Each returns 0, MPI's error code, or MPI_REFUSED with error_set.
+/* Each returns 0 or an error code.
  *
  * Before a call is made, and before its transport is chosen: */
 int check_begin(frame *f);

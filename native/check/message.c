@@ -222,8 +222,8 @@ static void describe_items(char *text, size_t bytes, int64_t items, int64_t dtyp
              found ? found->row->name : "an unknown type");
 }
 
-/* Without a note only the bytes are known. Returns MPI_REFUSED. */
-static int refuse(const message *m, const note *n) {
+/* Without a note only the bytes are known. Returns REFUSED. */
+static int message_refuse(const message *m, const note *n) {
     const call_facts *call = m->call;
     const comm_entry *entry = call->communicator;
     const char *line = site_text(call->site), *unknown = "an unknown line";
@@ -234,7 +234,7 @@ static int refuse(const message *m, const note *n) {
         describe_items(sends, sizeof sends, n->items, n->dtype);
     else
         snprintf(sends, sizeof sends, "%lld bytes", (long long)m->bytes);
-    (void)error_set(
+    return error_set(
         "r%d | MPIXLA_CHECK: a message from rank %d to rank %d of communicator '%s' with tag %d is not what its "
         "receiver "
         "expects:\n  rank %d sends %s, at %s\n  rank %d receives %s, at %s\nThey differ in %s. Receive with a template "
@@ -244,7 +244,6 @@ static int refuse(const message *m, const note *n) {
         types && counts ? "the data type and the count"
         : types         ? "the data type"
                         : "the count");
-    return MPI_REFUSED;
 }
 
 int message_compare(const call_facts *call, const void *status, int accepts_short, int code) {
@@ -266,9 +265,9 @@ int message_compare(const call_facts *call, const void *status, int accepts_shor
         if (!l || (!has_dtype && may_be_of_next(&m, &l->note)))
             notes_distrust(&m);
         else if (!has_dtype)
-            code = refuse(&m, &l->note);
+            code = message_refuse(&m, &l->note);
     } else if (l || code == 0) { /* else what failed is not the size, or nobody knows by how much */
-        code = refuse(&m, l ? &l->note : NULL);
+        code = message_refuse(&m, l ? &l->note : NULL);
     }
     free(l);
     return code;

@@ -130,8 +130,7 @@ static int tell(const frame *f, const finding *mine) {
     if (code == 0) {
         char what[ERROR_BYTES];
         report(f, all, what, sizeof what);
-        (void)error_set("%s", what);
-        code = MPI_REFUSED;
+        code = error_set("%s", what);
     }
     free(all);
     return code;

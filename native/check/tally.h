@@ -9,8 +9,7 @@
 /* Whether it is such a call. */
 int tally_is_needed(const frame *f);
 
-/* Once the ranks agree on all else (agree.h). All ranks return 0, or all MPI_REFUSED with error_set; or MPI's error
- * code. */
+/* Once the ranks agree on all else (agree.h). All ranks return 0, or all REFUSED; or a code of MPI's. */
 int tally_compare(const frame *f);
 
 #endif

@@ -11,11 +11,15 @@ static uint64_t number_of_name(const char *name) {
     return number_of_bytes(name, strlen(name));
 }
 
-static uint64_t parts_of(const frame *f) {
-    const frame_array *counts = &f->arrays[ATTRIBUTE_COUNTS], *width = &f->arrays[ATTRIBUTE_WIDTH];
-    if (frame_has(f, ATTRIBUTE_COUNTS)) return number_of_bytes(counts->items, (size_t)counts->size * sizeof(int64_t));
+static uint64_t number_of_array(const frame_array *a) {
+    return number_of_bytes(a->items, (size_t)a->size * sizeof *a->items);
+}
+
+/* Of the counts of rows, or, of a halo exchange, of the widths and the types of the blocks. */
+static uint64_t number_of_parts(const frame *f) {
+    if (frame_has(f, ATTRIBUTE_COUNTS)) return number_of_array(&f->arrays[ATTRIBUTE_COUNTS]);
     if (f->facts.row->counts != MANY || !frame_has(f, ATTRIBUTE_WIDTH)) return 0;
-    uint64_t n = number_of_bytes(width->items, (size_t)width->size * sizeof(int64_t));
+    uint64_t n = number_of_array(&f->arrays[ATTRIBUTE_WIDTH]);
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
         n = number_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
     return n;
@@ -30,17 +34,12 @@ wanted_facts wanted_facts_of(const frame *f, int lines) {
         .reduction = frame_has(f, ATTRIBUTE_OP) ? number_of_name(reduction_name(f->facts.reduction)) : 0,
         .root = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
         .reverse = f->facts.reverse,
-        .parts = parts_of(f),
+        .parts = number_of_parts(f),
         .site = lines ? f->facts.site : 0};
 }
 
 uint64_t wanted_hash(const wanted_facts *facts) {
-    const uint64_t numbers[] = {(uint64_t)facts->dtype, facts->parts,          (uint64_t)facts->items,
-                                facts->reduction,       (uint64_t)facts->root, (uint64_t)facts->reverse,
-                                (uint64_t)facts->site};
-    uint64_t n = facts->operation;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) n = number_mix(n, numbers[i]);
-    return n;
+    return number_of_bytes(facts, sizeof *facts); /* it has no bytes between its members, which have 64 bits each */
 }
 
 int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
@@ -71,6 +70,7 @@ void wanted_name(int differences, char *text, size_t bytes) {
     }
 }
 
+/* " with counts 1, 2 and 3 more", where `what` is "with counts". */
 static size_t add_list(char *text, size_t bytes, size_t used, const char *what, const frame_array *list) {
     enum { SHOWN = 12 };
     used = text_add(text, bytes, used, " %s", what);
@@ -79,6 +79,7 @@ static size_t add_list(char *text, size_t bytes, size_t used, const char *what, 
     return list->size > SHOWN ? text_add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;
 }
 
+/* " of float32, int32 with width 1, 1", for a call of many arrays. */
 static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) {
     int64_t number = 0;
     used = text_add(text, bytes, used, " of");
@@ -90,38 +91,33 @@ static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) 
                                          : used;
 }
 
-static void describe(const frame *f, const wanted_facts *facts, char *text, size_t bytes) {
+static void call_words(const frame *f, char *text, size_t bytes) {
     const dtype_entry *dtype = facts_type(&f->facts);
-    const char *joins = " with";
+    int joined = 0; /* how many of op, root and counts stand behind "with" */
     size_t used = text_add(text, bytes, 0, "%s",
                            frame_has(f, ATTRIBUTE_BACK)   ? "an exchange with neighbours"
                            : f->facts.row->counts == MANY ? f->facts.row->op_name
                                                           : f->facts.row->mpi_name);
     if (f->facts.row->counts == MANY)
         used = add_arrays(f, text, bytes, used);
-    else if (facts->items >= 0)
+    else if (f->facts.items >= 0)
         used = text_add(text, bytes, used, " of %s%lld item%s of %s", frame_has_rows(f) ? "rows of " : "",
-                        (long long)facts->items, facts->items == 1 ? "" : "s", dtype->row->name);
+                        (long long)f->facts.items, f->facts.items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = text_add(text, bytes, used, " of %s", dtype->row->name);
-    if (frame_has(f, ATTRIBUTE_OP)) {
-        used = text_add(text, bytes, used, "%s op %s", joins, reduction_name(f->facts.reduction));
-        joins = " and";
-    }
-    if (frame_has(f, ATTRIBUTE_ROOT)) {
-        used = text_add(text, bytes, used, "%s root %d", joins, f->root);
-        joins = " and";
-    }
+    if (frame_has(f, ATTRIBUTE_OP))
+        used = text_add(text, bytes, used, "%s op %s", joined++ ? " and" : " with", reduction_name(f->facts.reduction));
+    if (frame_has(f, ATTRIBUTE_ROOT))
+        used = text_add(text, bytes, used, "%s root %d", joined++ ? " and" : " with", f->root);
     if (f->facts.reverse) used = text_add(text, bytes, used, " from the last rank");
     if (frame_has(f, ATTRIBUTE_COUNTS))
-        (void)add_list(text, bytes, used, strcmp(joins, " and") == 0 ? "and counts" : "with counts",
-                       &f->arrays[ATTRIBUTE_COUNTS]);
+        (void)add_list(text, bytes, used, joined ? "and counts" : "with counts", &f->arrays[ATTRIBUTE_COUNTS]);
 }
 
 void wanted_fill(wanted *w, const frame *f, int lines) {
     memset(w, 0, sizeof *w); /* all bytes travel */
     w->facts = wanted_facts_of(f, lines);
     w->starts = f->facts.row->request == FRAME_STARTS;
-    describe(f, &w->facts, w->call, sizeof w->call);
+    call_words(f, w->call, sizeof w->call);
     snprintf(w->line, sizeof w->line, "%s", site_text(f->facts.site));
 }

@@ -21,22 +21,22 @@ static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
 /* The context of the stream becomes the thread's: XLA does not promise that it is. */
 static int enter_cuda(device *d) {
     driver_context context = NULL;
-    if (DRIVER_CALL(d->driver, stream_context, d->stream, &context)) return -1;
-    if (DRIVER_CALL(d->driver, context_push, context)) return -1;
+    if (DRIVER_CALL(d->driver, stream_context, d->stream, &context)) return REFUSED;
+    if (DRIVER_CALL(d->driver, context_push, context)) return REFUSED;
     if (DRIVER_CALL(d->driver, context_device, &d->number) == 0) return 0;
     (void)d->driver->context_pop(&context);
-    return -1;
+    return REFUSED;
 }
 
 static int enter_hip(device *d) {
-    if (DRIVER_CALL(d->driver, stream_device, d->stream, &d->number)) return -1;
-    if (DRIVER_CALL(d->driver, current_device, &d->previous)) return -1;
+    if (DRIVER_CALL(d->driver, stream_device, d->stream, &d->number)) return REFUSED;
+    if (DRIVER_CALL(d->driver, current_device, &d->previous)) return REFUSED;
     return d->previous == d->number ? 0 : DRIVER_CALL(d->driver, make_current, d->number);
 }
 
 int device_enter(device *d, const ffi_call_frame *call) {
     *d = (device){.driver = driver_get()};
-    if (!d->driver || stream_of(call, &d->stream)) return -1;
+    if (!d->driver || stream_of(call, &d->stream)) return REFUSED;
     return d->driver->platform == DRIVER_CUDA ? enter_cuda(d) : enter_hip(d);
 }
 

@@ -14,12 +14,12 @@ typedef struct device {
     int previous; /* HIP: the thread's device before, which device_leave makes its own again */
 } device;
 
-/* Around a call: finds the stream, and makes its device the thread's own. 0, or -1 with error_set; device_leave is not
+/* Around a call: finds the stream, and makes its device the thread's own. 0 or REFUSED; device_leave is not
  * to be called then. */
 int device_enter(device *d, const ffi_call_frame *call);
 void device_leave(const device *d);
 
-/* Waits until all is done that the stream was given. This, and the copies, return 0, or -1 with error_set. */
+/* Waits until all is done that the stream was given. This, and the copies, return 0 or REFUSED. */
 int device_wait(const device *d);
 /* The same, up to where the event was recorded. */
 int device_wait_for(const device *d, driver_event event);

@@ -56,7 +56,7 @@ static const driver *bind(driver_platform p, void *library, const char *file) {
 }
 
 /* The platform that JAX has loaded comes first; it may not have loaded any yet. */
-static const void *find(int number) {
+static const void *driver_find(int number) {
     char tried[512] = "";
     (void)number;
     for (int is_loaded = 1; is_loaded >= 0; is_loaded--)
@@ -75,7 +75,7 @@ static const void *find(int number) {
 }
 
 const driver *driver_get(void) {
-    return loader_get(&the_driver, find, 0);
+    return loader_get(&the_driver, driver_find, 0);
 }
 
 const driver *driver_start(void) {

@@ -79,10 +79,10 @@ const driver *driver_get(void);
 /* The same, and the driver is initialized: for whoever comes before JAX. */
 const driver *driver_start(void);
 
-/* 0 for a function (DRIVER_FUNCTION_...) that returned 0, else -1 with error_set. */
+/* 0 for a function (DRIVER_FUNCTION_...) that returned 0, else REFUSED. */
 int driver_check(const driver *d, int function, int code);
 
-/* Calls a function: 0, or -1 with error_set. */
+/* Calls a function: 0 or REFUSED. */
 #define DRIVER_CALL(d, name, ...) driver_check(d, DRIVER_FUNCTION_##name, (d)->name(__VA_ARGS__))
 
 #endif

@@ -36,20 +36,20 @@ static int bind(nccl *n, driver_platform p) {
     if (!library) return error_set("%s cannot be loaded: %s", what, dlerror());
     const char *missing = loader_functions(library, functions, NCCL_FUNCTIONS, n);
     if (missing) return error_set("%s (%s) has no function %s: it is too old", what, n->file, missing);
-    if (NCCL_CALL(n, NULL, version, &n->number)) return -1;
+    if (NCCL_CALL(n, NULL, version, &n->number)) return REFUSED;
     if (n->number < NCCL_OLDEST)
         return error_set("%s %d.%d (%s) is too old: mpixla takes 2.14 or later", what, n->number / 10000,
                          n->number / 100 % 100, n->file);
     return 0;
 }
 
-static const void *find(int platform) {
+static const void *nccl_find(int platform) {
     static nccl found;
     return bind(&found, (driver_platform)platform) ? NULL : &found;
 }
 
 const nccl *nccl_get(driver_platform platform) {
-    return loader_get(&the_nccl, find, (int)platform);
+    return loader_get(&the_nccl, nccl_find, (int)platform);
 }
 
 static int fail(const nccl *n, const char *what, nccl_comm comm, int code) {
@@ -78,5 +78,5 @@ int nccl_group_end(const nccl *n, nccl_comm comm, int failed) {
     char why[ERROR_BYTES];
     snprintf(why, sizeof why, "%s", error_get());
     if (nccl_check(n, NCCL_FUNCTION_group_end, comm, n->group_end()) == 0 && !failed) return 0;
-    return failed ? error_set("%s", why) : -1;
+    return failed ? error_set("%s", why) : REFUSED;
 }

@@ -55,13 +55,13 @@ enum {
 /* NCCL for GPUs of this platform, or NULL with error_set, which says what was tried. */
 const nccl *nccl_get(driver_platform platform);
 
-/* 0, or -1 with error_set, for a function that returned `code`. */
+/* 0 or REFUSED, for a function that returned `code`. */
 int nccl_check(const nccl *n, int function, nccl_comm comm, int code);
 
 /* The same for a failure that NCCL found after the call had returned. */
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code);
 
-/* Around messages that go at once: 0, or -1 with error_set. `failed`: whether one has; the group is ended all the same,
+/* Around messages that go at once: 0 or REFUSED. `failed`: whether one has; the group is ended all the same,
  * else NCCL would wait for its end in all later calls, and the first failure is the one that is told. */
 int nccl_group_start(const nccl *n, nccl_comm comm);
 int nccl_group_end(const nccl *n, nccl_comm comm, int failed);

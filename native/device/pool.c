@@ -35,7 +35,7 @@ static int number_of(const device *d) {
 }
 
 /* Takes the oldest block of this device out of its queue, if its stream is done with it, or is to be waited for. */
-static pool_block *take(const device *d, pool_kind kind, int size_class, int *waits) {
+static pool_block *block_take(const device *d, pool_kind kind, int size_class, int *waits) {
     queue *q = &unused[kind][size_class];
     pool_block *b = NULL, **at = &q->first;
     pthread_mutex_lock(&pool);
@@ -61,7 +61,7 @@ static void block_free(const device *d, pool_block *b) {
     free(b);
 }
 
-/* 0, or -1 with error_set. */
+/* Returns 0 or REFUSED. */
 static int memory_get(const device *d, pool_kind kind, size_t bytes, void **data) {
     if (kind == POOL_PINNED) return DRIVER_CALL(d->driver, host_alloc, data, bytes, DRIVER_HOST_PORTABLE);
     if (kind == POOL_DEVICE) return DRIVER_CALL(d->driver, device_alloc, data, bytes);
@@ -95,7 +95,7 @@ static pool_block *block_make(const device *d, pool_kind kind, int size_class) {
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     int size_class = class_of(bytes);
     int waits = 0;
-    pool_block *b = take(d, kind, size_class, &waits);
+    pool_block *b = block_take(d, kind, size_class, &waits);
     if (!b) return block_make(d, kind, size_class);
     if (!waits || device_wait_for(d, b->released) == 0) return b;
     block_free(d, b);

@@ -11,12 +11,12 @@
 #include "mpi/dtype.h"
 #include "xla/ffi.h"
 
-/* The bytes of a buffer, or -1 with error_set. */
-static int64_t bytes_of(const ffi_buffers *given, int64_t i) {
+/* The bytes of a buffer, or REFUSED. */
+static int64_t buffer_bytes(const ffi_buffers *given, int64_t i) {
     const ffi_buffer *b = given->buffers[i];
     if (given->types[i] != FFI_KIND_BUFFER) return error_set("array %lld to pack is not a buffer", (long long)i);
     const dtype_entry *dtype = dtype_find(b->dtype);
-    if (!dtype) return -1;
+    if (!dtype) return REFUSED;
     int64_t bytes = dtype->row->itemsize;
     if (b->rank < 0 || (b->rank > 0 && !b->dims))
         return error_set("array %lld to pack has no valid shape", (long long)i);
@@ -44,13 +44,13 @@ static int copy_lines(const copier *c, char *packed, int64_t distance, char *own
 static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copier *c) {
     if (one->size != 1) return error_set("arrays are packed into 1 array, but there are %lld", (long long)one->size);
     const ffi_buffer *whole = one->buffers[0];
-    int64_t length = bytes_of(one, 0), sum = 0, lines = 1;
-    if (length < 0) return -1;
+    int64_t length = buffer_bytes(one, 0), sum = 0, lines = 1;
+    if (length < 0) return REFUSED;
     if (whole->rank == 0) return error_set("arrays are packed along the last axis, but the packed one has no axes");
     for (int64_t k = 0; k + 1 < whole->rank; k++) lines *= whole->dims[k];
     for (int64_t i = 0; i < many->size; i++) {
-        int64_t bytes = bytes_of(many, i);
-        if (bytes < 0) return -1;
+        int64_t bytes = buffer_bytes(many, i);
+        if (bytes < 0) return REFUSED;
         if (lines > 0 && bytes % lines != 0)
             return error_set("array %lld to pack does not have %lld equal lines", (long long)i, (long long)lines);
         sum += bytes;
@@ -61,9 +61,9 @@ static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copie
     char *place = whole->data;
     for (int64_t i = 0; i < many->size; i++) {
         const ffi_buffer *b = many->buffers[i];
-        int64_t line = bytes_of(many, i) / lines;
+        int64_t line = buffer_bytes(many, i) / lines;
         if (!b->data) continue; /* without items */
-        if (copy_lines(c, place, length / lines, b->data, line, lines)) return -1;
+        if (copy_lines(c, place, length / lines, b->data, line, lines)) return REFUSED;
         place += line;
     }
     return 0;

@@ -24,7 +24,7 @@ static int rank_read(const ffi_attributes *given, int64_t *rank) {
     if (comm->dtype != FFI_S64 || shift->dtype != FFI_S64 || !comm_is_shift((int64_t)shift->size))
         return error_set("'comm' of a rank is a 64-bit integer, and 'shift' has pairs of them, or none");
     const comm_entry *entry = comm_find(*(const int64_t *)comm->value);
-    if (!entry) return -1;
+    if (!entry) return REFUSED;
     return comm_shift(entry, shift->data, (int64_t)shift->size, rank);
 }
 

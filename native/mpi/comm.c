@@ -86,11 +86,11 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     if (mpi->comm_rank(handle, &rank) != 0 || mpi->comm_size(handle, &size) != 0)
         return error_set("MPI_Comm_rank or MPI_Comm_size failed on this communicator");
     comm_entry entry = {.handle = handle, .alive = 1, .rank = rank, .size = size};
-    if (topology_read(mpi, handle, rank, &entry.topology)) return -1;
+    if (topology_read(mpi, handle, rank, &entry.topology)) return REFUSED;
     snprintf(entry.name, sizeof entry.name, "%s", name && *name ? name : "unnamed");
     text_clean(entry.name);
     int64_t id = list_append(&comms, &entry);
-    if (id < 0) return -1;
+    if (id < 0) return REFUSED;
     comm_entry *made = list_find(&comms, id);
     made->number = id;
     key_make(made);
@@ -104,12 +104,12 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
 int comm_start(mpi_library *library) {
     mpi = library;
     if (mpi->keyval_create(comm_drop, &mpi->keyval) != 0) return error_set("MPI_Comm_create_keyval failed");
-    return comm_append(mpi->facts.comm_self, "MPI_COMM_SELF") < 0 ? -1 : 0;
+    return comm_append(mpi->facts.comm_self, "MPI_COMM_SELF") < 0 ? REFUSED : 0;
 }
 
 int64_t mpixla_comm_register(mpixla_handle handle, const char *name) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (comm_state_check()) return -1;
+    if (comm_state_check()) return REFUSED;
     void *value = NULL;
     int known = 0;
     int64_t id;
@@ -136,7 +136,7 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
 
 static int step(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
     const topology *t = entry->topology;
-    if (topology_shift(t, entry->rank, entry->size, direction, disp, rank) == 0) return 0;
+    if (topology_shift(t, entry->rank, entry->size, direction, disp, rank)) return 0;
     if (!t || t->dimensions < 0)
         return error_set(
             "a shift has direction %lld, but communicator '%s' is not Cartesian: its ranks are one ring, whose "
@@ -152,7 +152,7 @@ int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int6
         for (int64_t j = 0; j < i; j += 2)
             if (steps[j] == steps[i])
                 return error_set("a shift has direction %lld twice; give the sum of both", (long long)steps[i]);
-        if (step(entry, steps[i], steps[i + 1], &there)) return -1;
+        if (step(entry, steps[i], steps[i + 1], &there)) return REFUSED;
         to = to == MPIXLA_PROC_NULL || there == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : to + (there - here);
     }
     *rank = to;
@@ -161,7 +161,7 @@ int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int6
 
 int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *rank) {
     const comm_entry *entry = comm_find(id);
-    if (!entry) return -1;
+    if (!entry) return REFUSED;
     if (!comm_is_shift(size))
         return error_set("a shift has pairs of numbers, at most %d numbers in all, but this one has %lld",
                          COMM_SHIFT_NUMBERS, (long long)size);

@@ -55,7 +55,7 @@ static inline void comm_attach(comm_entry *entry, comm_slot slot, void *value) {
  * For MPI_COMM_SELF that is when MPI_Finalize begins. */
 void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value));
 
-/* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0, or -1 with error_set. */
+/* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0 or REFUSED. */
 int comm_start(mpi_library *library);
 
 /* The communicator with this number; it lives as long as the library. NULL with error_set if there is none, if
@@ -75,7 +75,13 @@ static inline int64_t comm_count(comm_entry *entry) {
     return so_far;
 }
 
-/* 0, or -1 with error_set once MPI is finalized, or in a forked process (FEATURE_FORKED). Takes no lock. */
+/* The rank in MPI_COMM_WORLD of one of its ranks; the same rank while nobody has said who its members are. */
+static inline int64_t comm_world_rank(const comm_entry *entry, int64_t rank) {
+    const int *members = atomic_load_explicit(&entry->members, memory_order_acquire);
+    return members ? members[rank] : rank;
+}
+
+/* Returns 0, or REFUSED once MPI is finalized, or in a forked process (FEATURE_FORKED). Takes no lock. */
 int comm_state_check(void);
 
 /* Whether a shift can have so many numbers: pairs of them, one for each dimension at most. */
@@ -84,11 +90,11 @@ static inline int comm_is_shift(int64_t size) {
     return size >= 0 && size <= COMM_SHIFT_NUMBERS && size % 2 == 0;
 }
 
-/* mpixla_comm_shift, of a communicator that was found, and a size that comm_is_shift. */
+/* mpixla_comm_shift, of a communicator that was found, and a size that comm_is_shift. Returns 0 or REFUSED. */
 int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
 /* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
- * them must call this at the same place of the program, and freed with this one. Returns MPI's error code. */
+ * them must call this at the same place of the program, and freed with this one. Returns 0 or an error code. */
 int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
 
 /* A duplicate, on which the library's messages do not meet those of the program: made and freed in the same way. */

@@ -64,10 +64,11 @@ static inline uint16_t f16_encode(float f) {
 /* The 8-bit formats: decoded by a table, encoded by arithmetic on the format's numbers. */
 
 typedef struct f8_format {
-    int mantissa, bias; /* bits of the mantissa; what is taken from the exponent */
-    int largest;        /* the code of the largest finite number */
-    int infinity;       /* its code, or that of NaN where there is none */
-    int nan;
+    int mantissa; /* bits */
+    int bias;     /* the code's exponent is greater by this than the number's */
+    int largest;  /* the code of the largest finite number */
+    int infinity; /* the code of infinity; of NaN in a format without infinities */
+    int nan;      /* the code of NaN that results have */
     int has_sign, has_negative_zero;
 } f8_format;
 
@@ -107,10 +108,10 @@ static float f8_decode(const f8_format *format, int code) {
     return sign * ldexpf((float)(fraction + (1 << format->mantissa)), exponent - format->bias - format->mantissa);
 }
 
-/* The functions that MPI calls: `in` combined into `inout`. The data type is known, so it is not looked at. SUM and
- * PROD compute. */
+/* The functions that MPI calls, which combine `in` into `inout`. There is one for each data type, so what MPI says of
+ * it is not looked at. First SUM and PROD, which compute in float. */
 
-#define OPERATION(name, type, decode, encode, expression)                                       \
+#define COMPUTED(name, type, decode, encode, expression)                                        \
     FOR_EACH_PROCESSOR static void name(void *in_, void *inout_, int *length, void *datatype) { \
         const type *restrict in = in_;                                                          \
         type *restrict inout = inout_;                                                          \
@@ -122,9 +123,9 @@ static float f8_decode(const f8_format *format, int code) {
         }                                                                                       \
     }
 
-#define SUM_AND_PROD(name, type, decode, encode)               \
-    OPERATION(name##_sum, type, decode, encode, encode(a + b)) \
-    OPERATION(name##_prod, type, decode, encode, encode(a *b))
+#define SUM_AND_PROD(name, type, decode, encode)              \
+    COMPUTED(name##_sum, type, decode, encode, encode(a + b)) \
+    COMPUTED(name##_prod, type, decode, encode, encode(a *b))
 
 SUM_AND_PROD(bf16, uint16_t, bf16_decode, bf16_encode)
 SUM_AND_PROD(f16, uint16_t, f16_decode, f16_encode)
@@ -161,8 +162,9 @@ FOR_AVX2 static inline __m256 bf16_decode_upper(__m256i pairs) {
     return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000U)));
 }
 
-/* In the upper halves; what is in the lower ones does not count. A NaN stays one: what is rounded is the result of
- * numbers without lower halves, and such a NaN is one of them or the processor's own, which have none either. */
+/* Rounds to bfloat16 in the upper halves; what is in the lower halves afterwards does not count. A NaN stays a NaN, as
+ * its lower half is zeros, so that rounding carries nothing: it is an operand's, which was a bfloat16, or the
+ * processor's own. */
 FOR_AVX2 static inline __m256i bf16_round(__m256 f) {
     __m256i u = _mm256_castps_si256(f);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
@@ -173,20 +175,21 @@ FOR_AVX2 static inline __m256i bf16_encode_pairs(__m256 lower, __m256 upper) {
     return _mm256_blend_epi16(_mm256_srli_epi32(bf16_round(lower), 16), bf16_round(upper), 0xaa);
 }
 
-#define OPERATION_AVX2(type, name, combine)                                                           \
+#define COMPUTED_AVX2(type, name, combine)                                                            \
     FOR_AVX2 static void type##_##name##_avx2(void *in_, void *inout_, int *length, void *datatype) { \
         uint16_t *in = in_, *inout = inout_;                                                          \
         int rest = *length % type##_at_once, most = *length - rest;                                   \
         for (int i = 0; i < most; i += type##_at_once) type##_combine(in + i, inout + i, combine);    \
         type##_##name(in + most, inout + most, &rest, datatype);                                      \
     }
-OPERATION_AVX2(bf16, sum, _mm256_add_ps)
-OPERATION_AVX2(bf16, prod, _mm256_mul_ps)
-OPERATION_AVX2(f16, sum, _mm256_add_ps)
-OPERATION_AVX2(f16, prod, _mm256_mul_ps)
+COMPUTED_AVX2(bf16, sum, _mm256_add_ps)
+COMPUTED_AVX2(bf16, prod, _mm256_mul_ps)
+COMPUTED_AVX2(f16, sum, _mm256_add_ps)
+COMPUTED_AVX2(f16, prod, _mm256_mul_ps)
 #endif
 
-/* name, mantissa, bias, largest, infinity, NaN, has a sign, has a negative zero; NaNs below and above all numbers */
+/* The name, then an f8_format, and last how many codes of NaN there are below all numbers and above them, where codes
+ * are in the order of their numbers (f8_in_order). */
 #define F8_FORMATS(FORMAT)                                     \
     FORMAT(f8e5m2, 2, 15, 0x7b, 0x7c, 0x7e, 1, 1, 3, 3)        \
     FORMAT(f8e4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, 1, 1, 1, 1)       \
@@ -210,25 +213,25 @@ OPERATION_AVX2(f16, prod, _mm256_mul_ps)
 F8_FORMATS(FORMAT)
 #undef FORMAT
 
-/* MAX and MIN compare the codes as integers, and take one of the two as it is.
+/* MAX and MIN compare codes as integers, and the result is one of the two codes as it is.
  *
- * First the codes are put in the order of their numbers, as signed integers: -0 below +0, and NaNs below and above all
- * numbers. Taking off as many as are below, or adding as many as are above, wraps those around to the other end: all
- * NaNs are above then, for MAX, or below, for MIN. So there is one order of all codes, without ties, and the result is
- * the same code in whatever order MPI combines. Unlike a comparison of floats, it also is the same whether or not the
- * thread flushes subnormal numbers to zero. */
+ * Each code is mapped to a signed integer, in the order of the numbers: -0 is below +0, and NaNs are below and above
+ * all numbers. For MAX as many as there are NaNs below are subtracted: these wrap around, so that all NaNs are above.
+ * For MIN as many as there are NaNs above are added, and all are below. That is one order of all codes, without ties,
+ * so the result is the same code in whatever order MPI combines. Unlike a comparison of floats it does not depend on
+ * whether the thread flushes subnormal numbers to zero. */
 
-/* Negative numbers have their other bits turned around. */
+/* The greater a negative number is the smaller is its code without the sign, so these bits are inverted. */
 #define IN_ORDER(type, code) (type)((code) ^ ((type)(0 - ((code) >> (8 * sizeof(type) - 1))) >> 1))
 
 static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
     if (!format->has_sign) return code ^ 0x80U;
     uint8_t place = IN_ORDER(uint8_t, code);
     if (format->nan != 0x80) return place;
-    return (uint8_t)(code == 0x80 ? 0x80 : place + (code > 0x80)); /* NaN is where -0 would be: it goes to the end */
+    return (uint8_t)(code == 0x80 ? 0x80 : place + (code > 0x80)); /* NaN has the code of -0, and goes to the end */
 }
 
-#define CHOICE(attributes, name, type, key, comparison)                                 \
+#define CHOSEN(attributes, name, type, key, comparison)                                 \
     attributes static void name(void *in_, void *inout_, int *length, void *datatype) { \
         const type *restrict in = in_;                                                  \
         type *restrict inout = inout_;                                                  \
@@ -247,8 +250,8 @@ static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
     static inline integer name##_min_key(type code) {                        \
         return (integer)(type)((in_order) + (above));                        \
     }                                                                        \
-    CHOICE(attributes, name##_max, type, name##_max_key, >)                  \
-    CHOICE(attributes, name##_min, type, name##_min_key, <)
+    CHOSEN(attributes, name##_max, type, name##_max_key, >)                  \
+    CHOSEN(attributes, name##_min, type, name##_min_key, <)
 
 #define IEEE_MAX_AND_MIN(name, type, integer, nans) MAX_AND_MIN(, name, type, integer, IN_ORDER(type, code), nans, nans)
 IEEE_MAX_AND_MIN(bf16, uint16_t, int16_t, 0x7fU)
@@ -264,24 +267,25 @@ F8_FORMATS(FORMAT)
 /* The same, compiled for processors with larger vectors, by any compiler. */
 #ifdef __x86_64__
 #define MAX_AND_MIN_AVX2(name, type)                           \
-    CHOICE(FOR_AVX2, name##_max_avx2, type, name##_max_key, >) \
-    CHOICE(FOR_AVX2, name##_min_avx2, type, name##_min_key, <)
+    CHOSEN(FOR_AVX2, name##_max_avx2, type, name##_max_key, >) \
+    CHOSEN(FOR_AVX2, name##_min_avx2, type, name##_min_key, <)
 MAX_AND_MIN_AVX2(bf16, uint16_t)
 MAX_AND_MIN_AVX2(f16, uint16_t)
 MAX_AND_MIN_AVX2(f32, uint32_t)
 MAX_AND_MIN_AVX2(f64, uint64_t)
 #endif
 
-/* The operations as MPI has them, by element type and reduction. */
+/* The operations, by element type and reduction. */
 
-enum { REDUCTIONS = 4, NUMBERS = 64 }; /* SUM, PROD, MAX, MIN: the first rows of reductions.def */
+/* SUM, PROD, MAX and MIN are the first rows of reductions.def; XLA's numbers of element types are less than TYPES. */
+enum { REDUCTIONS = 4, TYPES = 64 };
 
-typedef struct row {
-    int dtype;
-    mpi_combine *combine[REDUCTIONS]; /* NULL: MPI's own */
-} row;
+typedef struct type_row {
+    int dtype;                        /* XLA's number */
+    mpi_combine *combine[REDUCTIONS]; /* NULL: MPI's own operation is used */
+} type_row;
 
-static const row rows[] = {
+static const type_row rows[] = {
     {FFI_BF16, {bf16_sum, bf16_prod, bf16_max, bf16_min}},
     {FFI_F16, {f16_sum, f16_prod, f16_max, f16_min}},
     {FFI_F32, {NULL, NULL, f32_max, f32_min}},
@@ -300,10 +304,10 @@ static const row rows[] = {
 static struct {
     mpixla_handle op;
     int made;
-} ours[NUMBERS][REDUCTIONS];
+} ours[TYPES][REDUCTIONS];
 
 #ifdef __x86_64__
-static const row avx2_rows[] = {
+static const type_row avx2_rows[] = {
     {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max_avx2, bf16_min_avx2}},
     {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max_avx2, f16_min_avx2}},
     {FFI_F32, {NULL, NULL, f32_max_avx2, f32_min_avx2}},
@@ -315,14 +319,14 @@ static int processor_has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static const row *row_for_processor(const row *any) {
+static const type_row *row_for_processor(const type_row *any) {
     if (processor_has_avx2())
         for (size_t i = 0; i < sizeof avx2_rows / sizeof avx2_rows[0]; i++)
             if (avx2_rows[i].dtype == any->dtype) return &avx2_rows[i];
     return any;
 }
 #else
-static const row *row_for_processor(const row *any) {
+static const type_row *row_for_processor(const type_row *any) {
     return any;
 }
 #endif
@@ -334,7 +338,7 @@ int float_reduce_start(const mpi_library *mpi) {
 #undef FORMAT
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const row *chosen = row_for_processor(&rows[i]);
+        const type_row *chosen = row_for_processor(&rows[i]);
         for (int r = 0; r < REDUCTIONS; r++) {
             if (!chosen->combine[r]) continue;
             if (mpi->op_create(chosen->combine[r], &ours[chosen->dtype][r].op) != 0)
@@ -346,6 +350,6 @@ int float_reduce_start(const mpi_library *mpi) {
 }
 
 const mpixla_handle *float_reduce_find(int ffi_dtype, int64_t reduction) {
-    if (ffi_dtype < 0 || ffi_dtype >= NUMBERS || reduction < 0 || reduction >= REDUCTIONS) return NULL;
+    if (ffi_dtype < 0 || ffi_dtype >= TYPES || reduction < 0 || reduction >= REDUCTIONS) return NULL;
     return ours[ffi_dtype][reduction].made ? &ours[ffi_dtype][reduction].op : NULL;
 }

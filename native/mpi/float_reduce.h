@@ -1,5 +1,5 @@
-/* Reductions of floats as operations of our own: SUM, PROD, MAX and MIN of the 16- and 8-bit ones, which MPI does not
- * have, and MAX and MIN of float32 and float64, for which MPI says nothing of NaNs.
+/* Reductions of floats as operations of the library's own: SUM, PROD, MAX and MIN of the 16- and 8-bit ones, which MPI
+ * does not have, and MAX and MIN of float32 and float64, for which MPI does not say what becomes of NaNs.
  *
  * SUM and PROD: each pair is combined in float and rounded to nearest, ties to even (of float8_e8m0fnu, whose numbers
  * are powers of two, upwards), as NumPy does with ml_dtypes. As with float32, XLA's threads flush what is subnormal in
@@ -14,7 +14,7 @@
 
 #include "mpi/mpi.h"
 
-/* Called by mpixla_start: makes the operations. Returns 0, or -1 with error_set. */
+/* Called by mpixla_start: makes the operations. Returns 0 or REFUSED. */
 int float_reduce_start(const mpi_library *mpi);
 
 /* Our operation for this element type (XLA's number) and predefined reduction (its number), or NULL where there is

@@ -53,7 +53,7 @@ static int facts_check(const mpixla_mpi_facts *facts) {
 
 static int connect_library(const mpixla_mpi_facts *facts) {
     if (connected) return error_set("mpixla_start was called twice in one process");
-    if (facts_check(facts)) return -1;
+    if (facts_check(facts)) return REFUSED;
     loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
     if (!loaded)
         return error_set("%s is not loaded in this process, so MPI cannot be found through it", facts->library);

@@ -6,11 +6,8 @@
 #ifndef MPIXLA_NATIVE_MPI_H
 #define MPIXLA_NATIVE_MPI_H
 
+#include "base/error.h"
 #include "mpixla.h"
-
-/* Beside MPI's error codes: a failure that is not MPI's. error_set has been called (base/error.h says what functions
- * return). No MPI uses a negative error code. */
-enum { MPI_REFUSED = -2 };
 
 /* Room for any MPI's MPI_Status and error text, bytes; mpixla_start checks that it is enough. */
 enum { MPI_STATUS_BYTES = 128, MPI_ERROR_BYTES = 2048 };
@@ -25,9 +22,9 @@ typedef union mpi_request {
 typedef void mpi_combine(void *in, void *inout, int *length, void *type);
 
 /* MPI's functions as the rest of the library calls them, made of mpi_functions.def: handles are widened, counts have 64
- * bits, and a REQUEST is the address of an mpi_request. Each returns MPI's error code, and a large call that this MPI
- * does not have MPI_REFUSED. Counts and displacements of several parts (parts.h) are ints for the small calls and
- * int64_ts for the large ones. */
+ * bits, and a REQUEST is the address of an mpi_request. Each returns 0 or an error code (base/error.h): REFUSED is that
+ * of a large call which this MPI does not have. Counts and displacements of several parts (parts.h) are ints for the
+ * small calls and int64_ts for the large ones. */
 #define COUNT int64_t
 #define COUNTS const void *
 #define DISPLS const void *
@@ -102,8 +99,8 @@ void mpi_error_describe(const mpi_library *mpi, int code, char *text);
 int mpi_source_of(const void *status);
 int mpi_tag_of(const void *status);
 
-/* The number that the MPI standard names, for a code that may be any number of the implementation. Of what is no code
- * of MPI's (0, MPI_REFUSED), itself. */
+/* The number that the MPI standard names, for a code of MPI's, which may be any number. 0 and REFUSED stay as they are.
+ */
 int mpi_error_class(int code);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct pair_reduction {
     mpixla_handle op;
 } pair_reduction;
 
-/* Called by mpixla_start: makes the operations. Returns 0, or -1 with error_set. */
+/* Called by mpixla_start: makes the operations. Returns 0 or REFUSED. */
 int pair_reduce_start(const mpi_library *mpi);
 
 /* For pairs of so many bytes, where MPI's type of a byte is `byte`; NULL with error_set where there are no such pairs.

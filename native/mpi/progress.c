@@ -55,7 +55,7 @@ static int call_mpi(const mpi_library *mpi) {
     return goes_on;
 }
 
-static void *run(void *nothing) {
+static void *calls_make(void *nothing) {
     const mpi_library *mpi = mpi_get();
     do {
         wait_for_requests();
@@ -65,7 +65,7 @@ static void *run(void *nothing) {
     return nothing;
 }
 
-static void count(int64_t more) {
+static void requests_count(int64_t more) {
     if (!atomic_load_explicit(&on, memory_order_relaxed)) return;
     pthread_mutex_lock(&counting);
     under_way += more;
@@ -74,11 +74,11 @@ static void count(int64_t more) {
 }
 
 void progress_more(void) {
-    count(1);
+    requests_count(1);
 }
 
 void progress_less(void) {
-    count(-1);
+    requests_count(-1);
 }
 
 void progress_end(void) {
@@ -93,8 +93,7 @@ int mpixla_progress_set(int64_t nanoseconds) {
         return error_set("the time between two calls of MPI must be more than 0 ns, but is %lld ns",
                          (long long)nanoseconds);
     period = (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    if (thread_start(run, STACK_BYTES) != 0)
-        return error_set("no thread can be started that calls MPI while requests are under way");
-    atomic_store(&on, 1);
-    return 0;
+    int code = thread_start(calls_make, STACK_BYTES, "that calls MPI while requests are under way");
+    if (code == 0) atomic_store(&on, 1);
+    return code;
 }

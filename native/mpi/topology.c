@@ -24,7 +24,7 @@ static int slots_make(topology_slots *s, const int *ranks, int64_t number, int64
     if (!widened || !tags) {
         free(widened);
         free(tags);
-        return -1;
+        return REFUSED;
     }
     for (int64_t i = 0; i < number; i++) {
         widened[i] = ranks[i] == nobody ? MPIXLA_PROC_NULL : ranks[i];
@@ -42,7 +42,7 @@ static int cartesian(const mpi_library *mpi, mpixla_handle comm, int rank, topol
     if (!sizes || !ranks) {
         free(sizes);
         free(ranks);
-        return -1;
+        return REFUSED;
     }
     int *periods = sizes + dimensions, *place = periods + dimensions, result = 0;
     if (mpi->cart_get(comm, dimensions, sizes, periods, place) != 0) result = failed("MPI_Cart_get");
@@ -63,7 +63,7 @@ static int graph(const mpi_library *mpi, mpixla_handle comm, int rank, topology 
     int number = 0;
     if (mpi->graph_neighbors_count(comm, rank, &number) != 0) return failed("MPI_Graph_neighbors_count");
     int *ranks = zeros(number, sizeof *ranks), result = 0;
-    if (!ranks) return -1;
+    if (!ranks) return REFUSED;
     if (mpi->graph_neighbors(comm, rank, number, ranks) != 0) result = failed("MPI_Graph_neighbors");
     if (result == 0) result = slots_make(&t->sources, ranks, number, mpi->facts.proc_null, UNNUMBERED);
     if (result == 0) result = slots_make(&t->dests, ranks, number, mpi->facts.proc_null, UNNUMBERED);
@@ -76,7 +76,7 @@ static int edges(const mpi_library *mpi, mpixla_handle comm, topology *t) {
     if (mpi->dist_graph_neighbors_count(comm, &in, &out, &is_weighted) != 0)
         return failed("MPI_Dist_graph_neighbors_count");
     int *sources = zeros(2 * ((int64_t)in + out), sizeof *sources), result = 0;
-    if (!sources) return -1;
+    if (!sources) return REFUSED;
     int *dests = sources + in, *weights = dests + out;
     if (mpi->dist_graph_neighbors(comm, in, sources, weights, out, dests, weights + in) != 0)
         result = failed("MPI_Dist_graph_neighbors");
@@ -93,13 +93,13 @@ int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const to
     int is_cartesian = kind == mpi->facts.cart, is_graph = kind == mpi->facts.graph;
     if (!is_cartesian && !is_graph && kind != mpi->facts.dist_graph) return 0;
     topology *t = zeros(1, sizeof *t);
-    if (!t) return -1;
+    if (!t) return REFUSED;
     t->dimensions = -1;
     if (is_cartesian ? cartesian(mpi, comm, rank, t) : is_graph ? graph(mpi, comm, rank, t) : edges(mpi, comm, t)) {
         free((void *)(uintptr_t)t->sources.ranks);
         free((void *)(uintptr_t)t->sources.tags);
         free(t);
-        return -1;
+        return REFUSED;
     }
     *made = t;
     return 0;
@@ -110,18 +110,18 @@ int topology_shift(const topology *t, int rank, int size, int64_t direction, int
     int64_t n = size, at = rank, stride = 1, to;
     int is_periodic = 1;
     if (t && t->dimensions >= 0) {
-        if (direction < 0 || direction >= t->dimensions) return -1;
+        if (direction < 0 || direction >= t->dimensions) return 0;
         n = t->sizes[direction];
         at = t->place[direction];
         is_periodic = t->periods[direction];
         for (int64_t d = direction + 1; d < t->dimensions; d++) stride *= t->sizes[d];
     } else if (direction != 0) {
-        return -1;
+        return 0;
     }
     if (is_periodic && n > 0)
         to = (at + disp % n + n) % n;
     else if (__builtin_add_overflow(at, disp, &to) || to < 0 || to >= n)
         to = MPIXLA_PROC_NULL;
     *there = to == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : rank + (to - at) * stride;
-    return 0;
+    return 1;
 }

@@ -22,12 +22,12 @@ typedef struct topology {
 } topology;
 
 /* Finds the topology of a communicator in which this process has this rank; it is kept for good. `*made` is NULL where
- * there is none. Returns 0, or -1 with error_set. */
+ * there is none. Returns 0 or REFUSED. */
 int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const topology **made);
 
 /* The rank that is `disp` steps further in this direction, MPIXLA_PROC_NULL beyond a wall, into `*there`. Where there
- * is no Cartesian topology (`t` may be NULL) the `size` ranks are one periodic dimension. Returns 0, or -1 if there is
- * no such direction; error_set is not called. */
+ * is no Cartesian topology (`t` may be NULL) the `size` ranks are one periodic dimension. Returns whether there is
+ * such a direction. */
 int topology_shift(const topology *t, int rank, int size, int64_t direction, int64_t disp, int64_t *there);
 
 #endif

@@ -10,7 +10,7 @@
 static int zeros_fill(const frame *f, int64_t at, int64_t items) {
     int64_t bytes = items * f->recv.dtype->row->itemsize;
     void *data = frame_item(&f->recv, at);
-    if (f->device) return device_clear(f->device, data, bytes) ? MPI_REFUSED : 0;
+    if (f->device) return device_clear(f->device, data, bytes);
     if (bytes > 0) memset(data, 0, (size_t)bytes);
     return 0;
 }
@@ -20,7 +20,7 @@ int exchange(frame *f) {
     const int64_t *sent = f->arrays[ATTRIBUTE_SENDCOUNTS].items, *offsets = f->arrays[ATTRIBUTE_SENDOFFSETS].items,
                   *received = f->arrays[ATTRIBUTE_RECVCOUNTS].items;
     messages m;
-    if (messages_begin(&m, f, sources->number + dests->number)) return MPI_REFUSED;
+    if (messages_begin(&m, f, sources->number + dests->number)) return REFUSED;
     m.rule = "the two ranks disagree on what goes between them";
     for (int64_t i = 0, at = 0; i < sources->number; at += received[i++])
         messages_add(&m, (message){.peer = sources->ranks[i],

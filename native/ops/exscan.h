@@ -5,7 +5,7 @@
 #include "call/frame.h"
 
 /* On the first rank every item of the result becomes that of the attribute "fill": two 64-bit integers whose bytes
- * begin with the item's. So the program is the same on every rank. Returns MPI's error code, or MPI_REFUSED. */
+ * begin with the item's. So the program is the same on every rank. Returns 0 or an error code. */
 int exscan(const frame *f);
 
 #endif

@@ -54,7 +54,7 @@ static int lines_each(const halo *h, int64_t at, pieces_action *act, char *messa
     lines_walk next = {0};
     int64_t packed = 0;
     for (pieces p; lines_next(h, at, &next, &p); packed += p.number * p.size)
-        if (act(&h->place, p, message ? message + packed : NULL)) return -1;
+        if (act(&h->place, p, message ? message + packed : NULL)) return REFUSED;
     return 0;
 }
 
@@ -94,7 +94,7 @@ static int transfers_prepare(halo *h, transfer both[2], pool_block **block) {
     int64_t bytes = (h->bytes + 15) / 16 * 16;
     if (!h->is_received_in_place) {
         *block = pool_get(f->device, !f->device ? POOL_HOST : h->place.on_host ? POOL_PINNED : POOL_DEVICE, 4 * bytes);
-        if (!*block) return -1;
+        if (!*block) return REFUSED;
         /* For each direction what is sent, and what is received; pieces_add works in the one that is not needed. */
         both[0].sent = (*block)->data;
         both[0].received = both[0].sent + bytes;
@@ -107,7 +107,7 @@ static int transfers_prepare(halo *h, transfer both[2], pool_block **block) {
         if (h->is_sent_in_place)
             t->sent = lines_first(h, t->from);
         else if (has_neighbour(h, 1, t->dest) && lines_each(h, t->from, pieces_pack, t->sent))
-            return -1;
+            return REFUSED;
     }
     return 0;
 }
@@ -126,7 +126,7 @@ static message message_of(const halo *h, int is_sent, int64_t slot, char *data) 
 static int transfers_make(const halo *h, const transfer both[2]) {
     frame *f = h->f;
     messages m;
-    if (messages_begin(&m, f, 4)) return MPI_REFUSED;
+    if (messages_begin(&m, f, 4)) return REFUSED;
     m.rule = "neighbours must pass arrays of the same types that differ in size only along the axis between them";
     for (int i = 0; i < 2; i++) messages_add(&m, message_of(h, 0, both[i].source, both[i].received));
     for (int i = 0; i < 2; i++) messages_add(&m, message_of(h, 1, both[i].dest, both[i].sent));
@@ -140,7 +140,7 @@ static int transfers_finish(const halo *h, const transfer both[2]) {
         int is_there = h->is_received_in_place && !h->is_itself;
         if (has_neighbour(h, 0, t->source) && !is_there &&
             lines_each(h, t->to, h->adds ? pieces_add : pieces_unpack, arrived))
-            return -1;
+            return REFUSED;
     }
     return 0;
 }
@@ -206,6 +206,6 @@ int halo_exchange(frame *f) {
 
 int halo_transpose(frame *f) {
     for (int64_t i = frame_next(f->results, 0); i < f->results->size; i = frame_next(f->results, i + 1))
-        if (pieces_check_adding(dtype_find(((const ffi_buffer *)f->results->buffers[i])->dtype))) return MPI_REFUSED;
+        if (pieces_check_adding(dtype_find(((const ffi_buffer *)f->results->buffers[i])->dtype))) return REFUSED;
     return dimensions_run(f, 1);
 }

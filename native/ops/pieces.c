@@ -119,7 +119,7 @@ int pieces_add(const pieces_place *place, pieces p, char *message) {
     pieces here = p;
     here.first = message + place->room;
     here.distance = p.size;
-    if (pieces_pack(place, p, here.first) || device_wait(place->device)) return -1;
+    if (pieces_pack(place, p, here.first) || device_wait(place->device)) return REFUSED;
     add(here, message);
     return pieces_unpack(place, p, here.first);
 }
@@ -135,6 +135,6 @@ int pieces_results_fill(const frame *f) {
         if (!f->device)
             memcpy(out->data, in->data, (size_t)bytes);
         else if (device_copy_within(f->device, out->data, in->data, bytes))
-            return -1;
+            return REFUSED;
     }
 }

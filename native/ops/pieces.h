@@ -25,7 +25,7 @@ typedef struct pieces_place {
     int64_t room;         /* pieces_add: behind a message by so many bytes is room for another */
 } pieces_place;
 
-/* Each returns 0, or -1 with error_set. On a GPU the stream is given what is to be done; whoever reads or writes a
+/* Each returns 0 or REFUSED. On a GPU the stream is given what is to be done; whoever reads or writes a
  * message on the host waits for it first. */
 typedef int pieces_action(const pieces_place *place, pieces p, char *message);
 pieces_action pieces_pack;   /* writes the message */
@@ -33,11 +33,11 @@ pieces_action pieces_unpack; /* reads it */
 pieces_action pieces_add;   /* adds it, which is on the host, to the pieces; of a type that pieces_check_adding takes */
 pieces_action pieces_clear; /* makes the pieces zeros; there is no message */
 
-/* The results of a call of MANY become what its operands are, where XLA has not given them the operands' memory: 0, or
- * -1 with error_set. */
+/* The results of a call of MANY become what its operands are, where XLA has not given them the operands' memory: 0 or
+ * REFUSED. */
 int pieces_results_fill(const frame *f);
 
-/* Whether items of the type can be added: 0, or -1 with error_set. */
+/* Whether items of the type can be added: 0 or REFUSED. */
 int pieces_check_adding(const dtype_entry *dtype);
 
 #endif

@@ -144,7 +144,7 @@ static void difference_words(const array *a, int64_t differing, int64_t first, c
                    reference, texts[1], strcmp(texts[0], texts[1]) == 0 ? " of other bits" : "");
 }
 
-/* The ranks together: each returns MPI's error code, or MPI_REFUSED with error_set. */
+/* The ranks together: each returns 0 or an error code. */
 
 static int leaves_gather(const frame *f, const leaf *mine, leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
@@ -181,7 +181,7 @@ static int leaves_find(const frame *f, array *first, leaf *mine, int64_t *differ
     for (int64_t i = 0, k = 0; code == 0 && (uint64_t)k <= fewest; k++) {
         array a;
         leaf one;
-        if (leaf_next(f, &i, k, &a, &one)) return MPI_REFUSED;
+        if (leaf_next(f, &i, k, &a, &one)) return REFUSED;
         code = compare_number(f, leaf_number(&one), &is_same);
         if (code == 0 && !is_same && (*differing)++ == 0) {
             *first = a;
@@ -248,7 +248,7 @@ static int leaf_compare(const frame *f, const array *a, const leaf *all, int ref
     return 0;
 }
 
-/* Returns MPI_REFUSED with error_set. */
+/* Returns REFUSED. */
 static int report(const frame *f, const array *a, const char *what, const leaf *all, int64_t others) {
     const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
     const int is_checked = f->attributes[ATTRIBUTE_CHECKED] != 0;
@@ -269,8 +269,7 @@ static int report(const frame *f, const array *a, const char *what, const leaf *
         (void)text_add(text, sizeof text, used,
                        "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
                        "adds up those of all ranks (docs/derivatives.md).");
-    (void)error_set("%s", text);
-    return MPI_REFUSED;
+    return error_set("%s", text);
 }
 
 /* All ranks know that some array differs. */
@@ -303,8 +302,7 @@ int assert_replicated(const frame *f) {
     int64_t n = 0;
     for (int64_t i = 0; operand_next(f, &i);) n++;
     if (names->size != n) {
-        (void)error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
-        return MPI_REFUSED;
+        return error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
     }
     if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
     int code = 0, is_same = 1;

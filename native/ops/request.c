@@ -126,7 +126,7 @@ static int has_ended(const request *r) {
     return (r->received || !receives(r)) && (r->sent || !sends(r));
 }
 
-/* Returns MPI's error code; `*done` is 0 then. */
+/* Returns 0, or MPI's error code with 0 in `*done`. */
 static int handle_test(mpi_request *handle, int *done, void *status) {
     int flag = 0, code = mpi_get()->test(handle, &flag, status);
     *done = code == 0 && flag;
@@ -142,13 +142,14 @@ static int is_complete(request *r) {
     return code != 0 || has_ended(r);
 }
 
+/* Returns whether the numbers of the id can be those of a request. */
 static int id_read(const frame_buffer *id, int *number, int *generation) {
     const float *values = id->data;
     for (int i = 0; i < 2; i++)
-        if (!(values[i] >= 0 && values[i] < (float)REQUEST_GENERATIONS)) return -1;
+        if (!(values[i] >= 0 && values[i] < (float)REQUEST_GENERATIONS)) return 0;
     *number = (int)values[0] - 1;
     *generation = (int)values[1];
-    return (float)(*number + 1) == values[0] && (float)*generation == values[1] ? 0 : -1;
+    return (float)(*number + 1) == values[0] && (float)*generation == values[1];
 }
 
 static int gives_as_wanted(const frame *f, const request *r) {
@@ -174,7 +175,7 @@ static int claim_check(const frame *f, const request *r, int generation) {
 /* The request with the id becomes the call's; `*claimed` stays NULL for the id of no request. */
 static int named_claim(const frame *f, request **claimed) {
     int number, generation;
-    if (id_read(&f->id, &number, &generation))
+    if (!id_read(&f->id, &number, &generation))
         return error_set("what was waited for is no request: its id has other numbers than those of a request");
     if (number < 0 && generation == 0) return 0;
     request *r = list_find(&requests, number);
@@ -220,7 +221,7 @@ static int take_waited(frame *f) {
     if (f->id.count == 0)
         r = nameless_claim(f);
     else if (named_claim(f, &r))
-        return -1;
+        return REFUSED;
     f->request = r;
     if (!r) return 0;
     progress_less();
@@ -332,7 +333,7 @@ static void copy_out(const frame *f, const void *data, int64_t arrived) {
 
 int request_send(frame *f) {
     if (!goes_to_itself(&f->facts)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
-    if (take_started(f)) return MPI_REFUSED;
+    if (take_started(f)) return REFUSED;
     request *r = f->request;
     f->request = NULL;
     int code = f->mpi->isend(r->send, f->n, f->type, f->dest, f->sendtag, f->comm, &r->sending);

@@ -48,22 +48,22 @@ typedef struct request {
 
 /* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
  * waits: the request whose id it was given, which nobody else can wait for from then on; NULL for no request.
- * Returns 0, or -1 with error_set; without memory for a call that starts as call_fail (facts.h). */
+ * Returns 0 or REFUSED; without memory for a call that starts as call_fail (facts.h). */
 int request_take(frame *f);
 
 /* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back, unless
- * the request is no longer the call's. `code` is MPI's. */
+ * the request is no longer the call's. `code` is the call's. */
 void request_settle(frame *f, int code);
 
 /* The call has no request any more, since MPI will not give its memory back: a collective call that will never be
  * complete, or a receive that cannot be cancelled. The memory is MPI's for good. */
 void request_abandon(frame *f);
 
-/* MPI_Send, returning MPI's code. To this rank itself it might wait for ever, as nobody else can receive the message,
- * so MPI gets a copy and is left with it; so is a wait for such an isend. */
+/* MPI_Send. Returns 0 or an error code. To this rank itself it might wait for ever, as nobody else can receive the
+ * message, so MPI gets a copy and is left with it; so is a wait for such an isend. */
 int request_send(frame *f);
 
-/* Parts of the rows of ops.def; each returns MPI's code. The receive and the send of an isendrecv: */
+/* Parts of the rows of ops.def; each returns 0 or an error code. The receive and the send of an isendrecv: */
 int request_exchange(frame *f);
 /* waits, and copies what arrived into the receive buffer, and the template into the rest: */
 int request_wait(frame *f);

@@ -8,7 +8,7 @@
 
 static void words_the_failure(void) {
     CHECK_STR(error_get(), "");
-    CHECK_INT(error_set("%s is %d", "six", 6), -1);
+    CHECK_INT(error_set("%s is %d", "six", 6), REFUSED);
     CHECK_STR(error_get(), "six is 6");
     CHECK_STR(mpixla_last_error(), "six is 6");
     error_set("another");
@@ -19,7 +19,7 @@ static void cuts_a_long_sentence(void) {
     char *longest = malloc(2 * ERROR_BYTES);
     memset(longest, 'x', 2 * ERROR_BYTES - 1);
     longest[2 * ERROR_BYTES - 1] = '\0';
-    CHECK_INT(error_set("%s", longest), -1);
+    CHECK_INT(error_set("%s", longest), REFUSED);
     CHECK_INT(strlen(error_get()), ERROR_BYTES - 1);
     free(longest);
 }

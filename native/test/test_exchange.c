@@ -222,7 +222,7 @@ static void ends_the_job_without_memory(void) {
     CHECK_IN(end.told, "mpixla: r0 | out of memory for ");
     CHECK_IN(end.told, "communicator 'rank0' wait for this one");
     /* Alone it is an error. */
-    CHECK_INT(run_without_memory(FIXTURE_SELF), MPI_REFUSED);
+    CHECK_INT(run_without_memory(FIXTURE_SELF), REFUSED);
     CHECK_IN(mpixla_last_error(), "out of memory for ");
 }
 

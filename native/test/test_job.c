@@ -18,7 +18,7 @@ static void ends_the_job_of_others(void) {
 
 static void is_an_error_of_one_alone(void) {
     (void)error_set("out of memory for a test");
-    CHECK_INT(job_fail(comm_look(FIXTURE_SELF)), MPI_REFUSED);
+    CHECK_INT(job_fail(comm_look(FIXTURE_SELF)), REFUSED);
     CHECK_STR(error_get(), "out of memory for a test");
 }
 

@@ -12,9 +12,19 @@ static call c;
 static wire_writer w;
 static state s;
 
+/* What it knows of two other processes of its host. */
+enum { LOST = 2 };
+static int64_t lost[2 * LOST] = {1, STATE_DEAD, 3, STATE_STOPPED};
+
 static void write_down(void) {
-    const state_facts facts = {
-        .rank = 2, .ended = 1, .left = 12, .percent = 7, .where = "process 3 on a host", .python = "a line"};
+    const state_facts facts = {.rank = 2,
+                               .ended = 1,
+                               .left = 12,
+                               .percent = 7,
+                               .where = "process 3 on a host",
+                               .python = "a line",
+                               .lost = lost,
+                               .in_lost = 2 * LOST};
     if (flight_threads() > 0) flight_clock_of(0)->waited = 2500000000;
     free(w.data);
     w = (wire_writer){.data = NULL};
@@ -30,7 +40,7 @@ static const state_call *seen_in(const char *op, int64_t comm) {
     CHECK_STR(call_run(&c), "");
     fake->during = NULL;
     wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK_INT(state_read(&s, &r), 0);
+    CHECK(state_read(&s, &r));
     CHECK_INT(s.in_calls, 1);
     return &s.calls[0];
 }
@@ -38,7 +48,7 @@ static const state_call *seen_in(const char *op, int64_t comm) {
 static void tells_of_itself(void) {
     write_down();
     wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK_INT(state_read(&s, &r), 0);
+    CHECK(state_read(&s, &r));
     CHECK_INT(s.rank, 2);
     CHECK_INT(s.presence, STATE_HERE);
     CHECK_INT(s.ended, 1);
@@ -46,6 +56,9 @@ static void tells_of_itself(void) {
     CHECK_INT(s.percent, 7);
     CHECK_STR(s.where, "process 3 on a host");
     CHECK_STR(s.python, "a line");
+    CHECK_INT(s.in_lost, LOST);
+    CHECK(s.lost[0].rank == 1 && s.lost[0].presence == STATE_DEAD);
+    CHECK(s.lost[1].rank == 3 && s.lost[1].presence == STATE_STOPPED);
     CHECK_STR(s.last, "");
     CHECK_INT(s.in_calls, 0);
     CHECK_INT(s.in_comms, 3); /* SELF and the two of the fixture */
@@ -77,7 +90,10 @@ static void tells_of_collective_calls(void) {
     CHECK_INT(s.past[1].op, state_op("MPI_Reduce"));
     CHECK_INT(s.past[1].sequence, sequence);
     CHECK_INT(s.past[1].line, 1);
-    CHECK_IN(s.last, "MPI_Reduce with root 2, 3 items of float32 on 'rank2', collective call 1, at step.py:7\n");
+    CHECK_IN(
+        s.last,
+        "s ago: MPI_Reduce with 3 items and root 2 of float32, op MPI_SUM, on rank 2 of 4 of communicator 'rank2', "
+        "at step.py:7 (collective call 1)\n");
 }
 
 static void tells_of_messages(void) {
@@ -99,7 +115,7 @@ static void tells_twins_apart(void) {
     CHECK_INT(mpixla_comm_register(fake->handle(twin), "rank2"), FIXTURE_RANK2 + 1);
     write_down();
     wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK_INT(state_read(&s, &r), 0);
+    CHECK(state_read(&s, &r));
     CHECK_INT(s.in_comms, 4);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++) CHECK(s.comms[i].comm != s.comms[j].comm);
@@ -127,9 +143,13 @@ static void refuses_what_is_cut_off(void) {
         char *part = malloc(bytes + 1);
         memcpy(part, w.data, bytes);
         wire_reader r = {.data = part, .bytes = bytes};
-        CHECK_INT(state_read(&s, &r), -1);
+        CHECK(!state_read(&s, &r));
         free(part);
     }
+    lost[1] = STATE_HERE; /* what can answer is not lost */
+    write_down();
+    wire_reader r = {.data = w.data, .bytes = w.bytes};
+    CHECK(!state_read(&s, &r));
     free(w.data);
 }
 

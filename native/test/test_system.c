@@ -13,23 +13,23 @@ static atomic_int done;
 
 static void *try_lock(void *result) {
     *(int *)result = system_lock(&lock, 20);
-    if (*(int *)result == 0) pthread_mutex_unlock(&lock);
+    if (*(int *)result) pthread_mutex_unlock(&lock);
     return NULL;
 }
 
 static int lock_elsewhere(void) {
     pthread_t thread;
-    int result = 1;
+    int result = -1;
     CHECK(pthread_create(&thread, NULL, try_lock, &result) == 0);
     pthread_join(thread, NULL);
     return result;
 }
 
 static void locks_for_so_long(void) {
-    CHECK_INT(lock_elsewhere(), 0);
+    CHECK(lock_elsewhere());
     pthread_mutex_lock(&lock);
     int64_t before = clock_now();
-    CHECK_INT(lock_elsewhere(), -1);
+    CHECK(!lock_elsewhere());
     CHECK(clock_now() - before >= 20 * MILLISECOND);
     pthread_mutex_unlock(&lock);
 }
@@ -48,12 +48,12 @@ static void waits_until(void) {
     CHECK_INT(system_condition_make(&condition), 0);
     pthread_mutex_lock(&lock);
     int64_t until = clock_now() + 20 * MILLISECOND;
-    CHECK(system_condition_wait(&condition, &lock, until) != 0);
+    CHECK(system_condition_wait(&condition, &lock, until));
     CHECK(clock_now() >= until);
-    CHECK(system_condition_wait(&condition, &lock, -1) != 0);
+    CHECK(system_condition_wait(&condition, &lock, -1));
     CHECK(pthread_create(&thread, NULL, signal_condition, NULL) == 0);
     int64_t forever = clock_now() + INT64_C(3600000) * MILLISECOND;
-    while (!atomic_load(&done)) CHECK_INT(system_condition_wait(&condition, &lock, forever), 0);
+    while (!atomic_load(&done)) CHECK(!system_condition_wait(&condition, &lock, forever));
     pthread_mutex_unlock(&lock);
     pthread_join(thread, NULL);
 }

@@ -39,7 +39,7 @@ static const char *compare(const char *op) {
     CHECK_INT(frame_read(&f, call_shape(op), &c.frame, NULL), 0);
     CHECK(tally_is_needed(&f));
     int code = tally_compare(&f);
-    return code == 0 ? "" : code == MPI_REFUSED ? error_get() : "MPI failed";
+    return code == 0 ? "" : code == REFUSED ? error_get() : "MPI failed";
 }
 
 static void what_fits(void) {

@@ -1,6 +1,7 @@
 #include <semaphore.h>
 #include <signal.h>
 
+#include "base/error.h"
 #include "base/thread.h"
 #include "check.h"
 
@@ -21,7 +22,7 @@ static void takes_no_signals_but_its_own_faults(void) {
                  {SIGSEGV, 0}, {SIGBUS, 0},  {SIGFPE, 0},  {SIGILL, 0},  {SIGABRT, 0}, {SIGTRAP, 0}};
     sigset_t before, after;
     pthread_sigmask(SIG_SETMASK, NULL, &before);
-    CHECK_INT(thread_start(look, 1 << 20), 0);
+    CHECK_INT(thread_start(look, 1 << 20, "for a test"), 0);
     while (sem_wait(&has_run) != 0) {
     }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
@@ -32,8 +33,15 @@ static void takes_no_signals_but_its_own_faults(void) {
         CHECK_INT(sigismember(&after, cases[i].signal), sigismember(&before, cases[i].signal));
 }
 
+/* No machine has memory for its stack. */
+static void says_what_it_was_for(void) {
+    CHECK_INT(thread_start(look, (size_t)1 << 60, "for a test"), REFUSED);
+    CHECK_IN(error_get(), "no thread can be started for a test: ");
+}
+
 int main(void) {
     CHECK_INT(sem_init(&has_run, 0, 0), 0);
     takes_no_signals_but_its_own_faults();
+    says_what_it_was_for();
     return check_failures();
 }

@@ -26,7 +26,7 @@ clique *clique_find(int64_t number) {
 
 static int64_t clique_add(int64_t comm) {
     comm_entry *entry = comm_find(comm);
-    if (!entry) return -1;
+    if (!entry) return REFUSED;
     clique made = {.entry = entry, .comm = comm, .peers = calloc((size_t)entry->size, sizeof *made.peers)};
     if (!made.peers) return error_set("out of memory for a communicator of %d ranks", entry->size);
     int64_t number = list_append(&cliques, &made);
@@ -85,7 +85,7 @@ static clique_peer *peer_of(const clique *c, int place) {
 int mpixla_trampoline_count(int64_t number, int place, int64_t counts[3]) {
     clique *c = clique_find(number);
     clique_peer *peer = peer_of(c, place);
-    if (!peer) return -1;
+    if (!peer) return REFUSED;
     counts[0] = atomic_load(&c->entry->collectives);
     counts[1] = atomic_load(&peer->sent);
     counts[2] = atomic_load(&peer->received);
@@ -94,7 +94,7 @@ int mpixla_trampoline_count(int64_t number, int place, int64_t counts[3]) {
 
 int mpixla_trampoline_left(int64_t number, int place, const int64_t counts[3]) {
     clique_peer *peer = peer_of(clique_find(number), place);
-    if (!peer) return -1;
+    if (!peer) return REFUSED;
     peer->collectives = counts[0];
     peer->sent_here = counts[1];
     peer->received_here = counts[2];

@@ -28,7 +28,8 @@ typedef struct clique {
 /* The clique with this number, or NULL with error_set. */
 clique *clique_find(int64_t number);
 
-/* The number of the clique that was offered to XLA as this one, which nobody else gets from then on; or -1. */
+/* The number of the clique that was offered to XLA as this one, which nobody else gets from then on; -1 if
+ * there is none. */
 int64_t clique_take(int color, int key);
 
 #endif

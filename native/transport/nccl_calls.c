@@ -47,14 +47,10 @@ int nccl_takes(const frame *f) {
 
 #define CALL(f, name, ...) NCCL_CALL((f)->nccl, (f)->nccl_comm, name, __VA_ARGS__, (f)->nccl_comm, (f)->device->stream)
 
-static int refused(int failed) {
-    return failed ? MPI_REFUSED : 0;
-}
-
 int nccl_look(const frame *f) {
     int earlier = 0;
-    if (NCCL_CALL(f->nccl, f->nccl_comm, comm_error, f->nccl_comm, &earlier)) return MPI_REFUSED;
-    return refused(nccl_check_earlier(f->nccl, f->nccl_comm, earlier));
+    if (NCCL_CALL(f->nccl, f->nccl_comm, comm_error, f->nccl_comm, &earlier)) return REFUSED;
+    return nccl_check_earlier(f->nccl, f->nccl_comm, earlier);
 }
 
 /* Of the items that this rank has of a call that reduces nothing. */
@@ -70,30 +66,30 @@ static const void *source_of(const frame *f) {
 int nccl_allreduce(frame *f) {
     reduced r;
     if (!is_reduced(f, &r) || f->n == 0) return 0;
-    return refused(CALL(f, all_reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op));
+    return CALL(f, all_reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op);
 }
 
 int nccl_reduce(frame *f) {
     reduced r;
     if (!is_reduced(f, &r) || f->n == 0) return 0;
-    return refused(CALL(f, reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op, f->root));
+    return CALL(f, reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op, f->root);
 }
 
 int nccl_reduce_scatter(frame *f) {
     reduced r;
     if (!is_reduced(f, &r) || f->n == 0) return 0;
-    return refused(CALL(f, reduce_scatter, f->send.data, f->recv.data, (size_t)f->n * r.parts, r.type, r.op));
+    return CALL(f, reduce_scatter, f->send.data, f->recv.data, (size_t)f->n * r.parts, r.type, r.op);
 }
 
 int nccl_bcast(frame *f) {
     void *data = f->on_root ? f->send.data : f->recv.data;
     size_t bytes = bytes_of_items(f);
-    return bytes == 0 ? 0 : refused(CALL(f, broadcast, data, data, bytes, NCCL_UINT8, f->root));
+    return bytes == 0 ? 0 : CALL(f, broadcast, data, data, bytes, NCCL_UINT8, f->root);
 }
 
 int nccl_allgather(frame *f) {
     size_t bytes = bytes_of_items(f);
-    return bytes == 0 ? 0 : refused(CALL(f, all_gather, f->send.data, f->recv.data, bytes, NCCL_UINT8));
+    return bytes == 0 ? 0 : CALL(f, all_gather, f->send.data, f->recv.data, bytes, NCCL_UINT8);
 }
 
 /* Messages */
@@ -110,7 +106,7 @@ int nccl_parts(frame *f) {
     int has_root = frame_has(f, ATTRIBUTE_ROOT);
     int64_t from = 0, to = 0;
     messages m;
-    if (messages_begin(&m, f, 2 * (int64_t)f->size)) return MPI_REFUSED;
+    if (messages_begin(&m, f, 2 * (int64_t)f->size)) return REFUSED;
     for (int i = 0; i < f->size; i++) {
         message sent = {.is_sent = 1, .peer = i, .slot = i, .data = f->send.data, .dtype = f->send.dtype};
         message received = {.peer = i, .slot = i, .data = f->recv.data, .dtype = f->recv.dtype};

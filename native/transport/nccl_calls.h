@@ -1,5 +1,5 @@
-/* The calls that NCCL can make, for ops.def: each gives the frame's stream what it has to do, and returns; 0, or
- * MPI_REFUSED with error_set. The frame's `device`, `nccl` and `nccl_comm` are set.
+/* The calls that NCCL can make, for ops.def: each gives the frame's stream what it has to do, and returns; 0 or
+ * REFUSED. The frame's `device`, `nccl` and `nccl_comm` are set.
  *
  * What has no reduction travels as bytes.
  */
@@ -11,7 +11,7 @@
 /* Whether NCCL has the element type and the reduction of this call, which are equal on all ranks. */
 int nccl_takes(const frame *f);
 
-/* Whether all that was given to NCCL before has gone well, as far as it knows yet: 0, or MPI_REFUSED with error_set. */
+/* Whether all that was given to NCCL before has gone well, as far as it knows yet. Returns 0 or REFUSED. */
 int nccl_look(const frame *f);
 
 int nccl_allgather(frame *f);

@@ -1,10 +1,10 @@
 /* The ranks of a communicator agree once, in the first call that all of them make with a GPU's memory on some rank.
- * They tell each other what they have, and each draws the same conclusion: so ranks never choose differently, whatever
- * their environment says.
+ * Each tells all others what it has, and all draw the same conclusion from that, so ranks never choose differently,
+ * whatever their environments say.
  *
- * A rank that calls with the host's memory must take part, for it might be the only one. That takes a message in each
- * call, until a GPU's memory comes: so it is done only in jobs in which some rank may have a GPU, which all ranks found
- * out together at the start, and only until all have said that they will never use one.
+ * A rank that calls with the host's memory takes part as well, since it cannot know whether others call with a GPU's.
+ * As long as nobody does, that costs a message in each call. So it is done only in jobs in which some rank may have a
+ * GPU, which all ranks have found out together at the start, and only until all have said that they will never use one.
  */
 #include "transport/plan.h"
 
@@ -22,12 +22,12 @@ static const char *const wishes[PLAN_WISHES] = {
     [PLAN_AUTO] = "auto", [PLAN_HOST] = "host", [PLAN_NCCL] = "nccl", [PLAN_MPI] = "mpi"};
 
 static atomic_int wish = PLAN_AUTO;
-static char mpi_refusal[256]; /* "": MPI can be given a GPU's memory */
-static atomic_int gpus_here = 1;
-static atomic_int_least64_t piece_bytes = 1 << 20;
+static char mpi_refusal[256];                      /* as plan_mpi_refusal gives it */
+static atomic_int gpus_here = 1;                   /* whether this process may have a GPU */
+static atomic_int_least64_t piece_bytes = 1 << 20; /* mpixla_gpu_piece_set */
 
-static plan *plans; /* of communicators that are alive, the newest first */
-static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
+static plan *plans;                                         /* of communicators that are alive, the newest first */
+static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* for the list */
 
 int mpixla_gpu_transport_set(const char *name) {
     for (int i = 0; i < PLAN_WISHES; i++)
@@ -74,27 +74,27 @@ plan_wish plan_wish_get(void) {
     return (plan_wish)atomic_load(&wish);
 }
 
-/* What a rank says of itself. */
+/* What a rank says of itself to all others. */
 enum { NEVER_ON_GPU, NOT_NOW, ON_GPU };
-typedef struct report {
-    int32_t where;
+typedef struct statement {
+    int32_t where; /* whether this call has a GPU's memory here, or a later one may */
     int32_t wish;
-    int32_t nccl; /* its version; 0: it cannot be used, as `why` says */
+    int32_t nccl; /* NCCL's version; 0: it cannot be used, as `why` says */
     int32_t platform;
     int64_t shares; /* whether NCCL is told that ranks may use the same GPU */
-    int64_t piece;
+    int64_t piece;  /* mpixla_gpu_piece_set */
     driver_uuid gpu;
     char why[256];
-} report;
+} statement;
 
-static report report_make(const device *d) {
+static statement statement_make(const device *d) {
     const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    report r = {.where = d                         ? ON_GPU
-                         : atomic_load(&gpus_here) ? NOT_NOW
-                                                   : NEVER_ON_GPU,
-                .wish = (int32_t)plan_wish_get(),
-                .shares = shares && strcmp(shares, "1") == 0,
-                .piece = atomic_load(&piece_bytes)};
+    statement r = {.where = d                         ? ON_GPU
+                            : atomic_load(&gpus_here) ? NOT_NOW
+                                                      : NEVER_ON_GPU,
+                   .wish = (int32_t)plan_wish_get(),
+                   .shares = shares && strcmp(shares, "1") == 0,
+                   .piece = atomic_load(&piece_bytes)};
     if (!d) return r;
     r.platform = (int32_t)d->driver->platform;
     const nccl *n = r.wish == PLAN_HOST ? NULL : nccl_get(d->driver->platform);
@@ -105,7 +105,8 @@ static report report_make(const device *d) {
     return r;
 }
 
-static int shares_gpu(const report *all, int size, int *first, int *second) {
+/* Whether two ranks have the same GPU, and which two. */
+static int is_gpu_shared(const statement *all, int size, int *first, int *second) {
     for (int i = 0; i < size; i++)
         for (int j = i + 1; j < size; j++)
             if (memcmp(&all[i].gpu, &all[j].gpu, sizeof all[i].gpu) == 0) {
@@ -116,8 +117,8 @@ static int shares_gpu(const report *all, int size, int *first, int *second) {
     return 0;
 }
 
-/* Why NCCL cannot be used, with what all have said; 0 if it can. The same on all ranks. */
-static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
+/* Whether NCCL cannot be used, and why, by what all have said: so it is the same on all ranks. */
+static int is_without_nccl(const statement *all, int size, char *why, size_t bytes) {
     int first = 0, second = 0, may_share = all[0].nccl >= NCCL_SHARED_GPUS;
     for (int i = 0; i < size; i++) {
         if (all[i].where != ON_GPU)
@@ -130,7 +131,7 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
                             all[i].nccl);
         may_share = may_share && all[i].shares;
     }
-    if (!may_share && shares_gpu(all, size, &first, &second))
+    if (!may_share && is_gpu_shared(all, size, &first, &second))
         return snprintf(
             why, bytes,
             "ranks %d and %d use the same GPU (NCCL from 2.30 on allows it with "
@@ -139,15 +140,15 @@ static int nccl_is_out(const report *all, int size, char *why, size_t bytes) {
     return 0;
 }
 
-/* The other ranks wait for what this one says. */
+/* The other ranks wait for what this one says, so the job ends. */
 static int out_of_memory(const frame *f) {
     (void)error_set("out of memory for what the ranks of a communicator agree on");
     (void)job_fail(f->facts.communicator);
-    return MPI_REFUSED;
+    return REFUSED; /* whatever job_fail does, which an analyzer sees */
 }
 
-/* All ranks do the same here: `failed` is 0 where none has failed. */
-static int any_failed(const frame *f, mpixla_handle comm, int failed, int *rank) {
+/* All ranks learn which is the first rank on which something has failed; -1 if it has on none. */
+static int failure_share(const frame *f, mpixla_handle comm, int failed, int *rank) {
     const mpi_library *mpi = mpi_get();
     uint8_t mine = (uint8_t)(failed != 0), *all = malloc((size_t)f->size);
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
@@ -160,24 +161,25 @@ static int any_failed(const frame *f, mpixla_handle comm, int failed, int *rank)
     return code;
 }
 
-/* NCCL's communicator of the same ranks. What one cannot do, none does. */
+/* Makes NCCL's communicator of the same ranks. If one rank cannot, all go on without it. */
 static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *p) {
     const mpi_library *mpi = mpi_get();
     const nccl *n = nccl_get(d->driver->platform);
     nccl_id id = {{0}};
-    int failed = 0, where = 0, rank = f->facts.communicator->rank;
+    int failed = 0, failing = 0, rank = f->facts.communicator->rank;
     char why[PLAN_WHY_BYTES - 64] = ""; /* behind some words */
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
-    int code = any_failed(f, comm, failed, &where);
-    if (code == 0 && where < 0) code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
+    int code = failure_share(f, comm, failed, &failing);
+    if (code == 0 && failing < 0)
+        code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
     if (code != 0) return code;
-    if (where < 0) {
+    if (failing < 0) {
         failed = NCCL_CALL(n, NULL, comm_init, &p->nccl_comm, f->size, id, rank) != 0;
         if (failed) snprintf(why, sizeof why, "%s", error_get());
-        code = any_failed(f, comm, failed, &where); /* which is also the barrier that NCCL wants here */
+        code = failure_share(f, comm, failed, &failing); /* which is also the barrier that NCCL wants here */
     }
-    if (code == 0 && where < 0) {
+    if (code == 0 && failing < 0) {
         p->nccl = n;
         p->device = d->number;
         return 0;
@@ -185,12 +187,12 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     if (p->nccl_comm && !failed) (void)n->comm_abort(p->nccl_comm);
     p->nccl_comm = NULL;
     if (code != 0) return code;
-    snprintf(p->why, sizeof p->why, "NCCL does not start on rank %d%s%s", where, *why ? ": " : "", why);
+    snprintf(p->why, sizeof p->why, "NCCL does not start on rank %d%s%s", failing, *why ? ": " : "", why);
     return 0;
 }
 
-/* Fills the plan. Returns MPI's error code. */
-static int agree(const frame *f, const device *d, mpixla_handle comm, const report *all, plan *p) {
+/* Draws the conclusion from what all have said, which is the same on all ranks. */
+static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const statement *all, plan *p) {
     int on_gpus = 0;
     p->piece_bytes = all[0].piece;
     for (int i = 0; i < f->size; i++) {
@@ -211,18 +213,19 @@ static int agree(const frame *f, const device *d, mpixla_handle comm, const repo
         snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s", wishes[all[0].wish]);
         return 0;
     }
-    int code = nccl_is_out(all, f->size, p->why, sizeof p->why) ? 0 : nccl_join(f, d, comm, p);
+    int code = is_without_nccl(all, f->size, p->why, sizeof p->why) ? 0 : nccl_join(f, d, comm, p);
     p->is_refused = !p->nccl && all[0].wish == PLAN_NCCL;
     return code;
 }
 
-/* `*made` stays NULL where all ranks call with the host's memory, and some may not always do so. */
+/* Makes the plan together with the other ranks. `*made` stays NULL while all ranks call with the host's memory and some
+ * may yet have a GPU's. */
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
     int code = comm_private(f->facts.communicator, &comm), on_gpus = 0, never = 0;
-    const report mine = report_make(d);
-    report *all = calloc((size_t)f->size, sizeof *all);
+    const statement mine = statement_make(d);
+    statement *all = calloc((size_t)f->size, sizeof *all);
     plan *p = calloc(1, sizeof *p);
     if (code == 0 && (!all || !p)) code = out_of_memory(f);
     if (code == 0)
@@ -232,7 +235,7 @@ static int plan_make(const frame *f, const device *d, plan **made) {
         never += all[i].where == NEVER_ON_GPU;
     }
     if (code == 0 && (on_gpus > 0 || never == f->size)) {
-        code = agree(f, d, comm, all, p);
+        code = plan_fill(f, d, comm, all, p);
         if (code == 0) {
             *made = p;
             p = NULL;
@@ -243,7 +246,7 @@ static int plan_make(const frame *f, const device *d, plan **made) {
     return code;
 }
 
-/* NCCL's communicator goes when all that it was given is done. */
+/* NCCL frees its communicator when all is done that it was given. */
 static void nccl_leave(plan *p) {
     const nccl *n = p->nccl;
     p->nccl = NULL;
@@ -261,19 +264,19 @@ static void plan_free(void *which) {
     free(p);
 }
 
-/* Without this NCCL's threads would be at work while the process ends. */
+/* Frees NCCL's communicators, whose threads would else be at work while the process ends. */
 int mpixla_gpus_end(void) {
-    int failed = 0;
+    int code = 0;
     pthread_mutex_lock(&listing);
     for (plan *p = plans; p; p = p->next) {
         int earlier = 0;
         if (!p->nccl) continue;
         if (p->nccl->comm_error(p->nccl_comm, &earlier) == 0 && nccl_check_earlier(p->nccl, p->nccl_comm, earlier))
-            failed = -1;
+            code = REFUSED;
         nccl_leave(p);
     }
     pthread_mutex_unlock(&listing);
-    return failed;
+    return code;
 }
 
 static void plan_keep(comm_entry *entry, plan *p) {
@@ -288,7 +291,7 @@ void plan_start(void) {
     comm_slot_freed_by(COMM_SLOT_PLAN, plan_free);
 }
 
-int plan_find(const frame *f, const device *d, const plan **made) {
+int plan_find(const frame *f, const device *d, const plan **found) {
     comm_entry *entry = f->facts.communicator;
     plan *p = comm_attached(entry, COMM_SLOT_PLAN);
     if (!p) {
@@ -296,6 +299,6 @@ int plan_find(const frame *f, const device *d, const plan **made) {
         if (code != 0) return code;
         if (p) plan_keep(entry, p);
     }
-    *made = p;
+    *found = p;
     return 0;
 }

@@ -17,8 +17,8 @@ typedef struct plan {
     const nccl *nccl;    /* NULL: not used */
     nccl_comm nccl_comm;
     int device;               /* of this rank, in the NCCL communicator */
-    int is_refused;           /* the ranks cannot communicate as they were asked to, as `why` says */
-    char why[PLAN_WHY_BYTES]; /* NCCL is not used: half a sentence; "" */
+    int is_refused;           /* the ranks cannot communicate as the user asks, as `why` says */
+    char why[PLAN_WHY_BYTES]; /* why NCCL is not used, as half a sentence; "": it is */
     struct plan *next;
 } plan;
 
@@ -32,10 +32,9 @@ const char *plan_mpi_refusal(void);
 void plan_start(void);
 
 /* For a call that all ranks of a communicator make, with buffers of this GPU, or of the host (NULL): finds the plan, or
- * makes it together with the others; it goes with the communicator. `*made` is NULL where there is none to be: all
- * ranks call with the host's memory. Returns 0, MPI's error code, or MPI_REFUSED with error_set. */
-int plan_find(const frame *f, const device *d, const plan **made);
-
-/* Calls with the host's memory must call plan_find, too, while FEATURE_GPUS is on (base/feature.h). */
+ * makes it together with the others. It is freed with the communicator. `*found` is NULL while all ranks call with the
+ * host's memory. While FEATURE_GPUS is on (base/feature.h) calls with the host's memory must call this, too. Returns 0
+ * or an error code. */
+int plan_find(const frame *f, const device *d, const plan **found);
 
 #endif

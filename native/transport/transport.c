@@ -16,14 +16,10 @@ void transport_wait_for_nccl(void) {
     atomic_store(&waits_for_nccl, 1);
 }
 
-/* For what this rank does by itself before it has made its part of the call, for which the others wait. */
+/* For what this rank does by itself before it has made its part of the call, for which the others wait. What fails
+ * after that is an ordinary error: nobody waits for it any more. */
 static int before_part(const frame *f, int failed) {
     return failed ? call_fail(&f->facts) : 0;
-}
-
-/* And after that, when nobody waits for it any more. */
-static int after_part(int failed) {
-    return failed ? MPI_REFUSED : 0;
 }
 
 /* Choosing */
@@ -50,17 +46,17 @@ static int mpi_takes(const frame *f) {
     return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
 }
 
-static int is_refused(const frame *f, const plan *p) {
+/* Returns 0, or REFUSED where the plan says so. */
+static int plan_check(const frame *f, const plan *p) {
     if (!p || !p->is_refused) return 0;
-    (void)error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
-                    f->facts.row->mpi_name, f->facts.communicator->name, p->why);
-    return MPI_REFUSED;
+    return error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
+                     f->facts.row->mpi_name, f->facts.communicator->name, p->why);
 }
 
 int transport_join(const frame *f) {
     const plan *p = NULL;
     int code = is_agreed_on(f) ? plan_find(f, NULL, &p) : 0;
-    return code != 0 ? code : is_refused(f, p);
+    return code != 0 ? code : plan_check(f, p);
 }
 
 const char *transport_name(const transport *t) {
@@ -71,22 +67,20 @@ const char *transport_name(const transport *t) {
 static int choose(transport *t, const frame *f, int (*through_nccl)(frame *f)) {
     int wants_mpi = plan_wish_get() == PLAN_MPI;
     if (wants_mpi && *plan_mpi_refusal()) {
-        (void)error_set(
+        return error_set(
             "%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
             f->facts.row->mpi_name, plan_mpi_refusal());
-        return MPI_REFUSED;
     }
     t->kind = wants_mpi && mpi_takes(f) ? TRANSPORT_MPI : TRANSPORT_HOST;
     if (!is_agreed_on(f)) return 0;
     int code = plan_find(f, &t->gpu, &t->plan);
-    if (code == 0) code = is_refused(f, t->plan);
+    if (code == 0) code = plan_check(f, t->plan);
     if (code != 0) return code;
     if (!through_nccl || !t->plan->nccl || !nccl_takes(f)) return 0;
     if (t->plan->device != t->gpu.number) {
-        (void)error_set(
+        return error_set(
             "%s on communicator '%s' was called for GPU %d, but before for GPU %d: use one GPU in each process",
             f->facts.row->mpi_name, f->facts.communicator->name, t->gpu.number, t->plan->device);
-        return MPI_REFUSED;
     }
     t->kind = TRANSPORT_NCCL;
     return 0;
@@ -144,14 +138,14 @@ static int mirrors_make(transport *t, frame *f) {
     for (int i = 0; i < t->mirrored; i++) bytes += in_lines(t->mirrors[i].bytes);
     if (bytes == 0) return device_wait(&t->gpu);
     t->block = pool_get(&t->gpu, POOL_PINNED, bytes);
-    if (!t->block) return -1;
+    if (!t->block) return REFUSED;
     char *place = t->block->data;
     for (int i = 0; i < t->mirrored; i++) {
         transport_mirror *m = &t->mirrors[i];
         m->on_host = place;
         place += in_lines(m->bytes);
         reads |= m->goes_out;
-        if (m->goes_out && device_copy_out(&t->gpu, m->on_host, m->on_device, m->bytes)) return -1;
+        if (m->goes_out && device_copy_out(&t->gpu, m->on_host, m->on_device, m->bytes)) return REFUSED;
     }
     f->send.data = mirror_of(t, f->send.data);
     f->id.data = mirror_of(t, f->id.data);
@@ -187,7 +181,7 @@ typedef struct piece {
 /* The block may still be on its way to the GPU with an earlier piece: the event comes after that, too. */
 static int piece_start(const transport *t, const void *from, const piece *p) {
     if (p->bytes == 0) return 0;
-    if (from && device_copy_out(&t->gpu, p->block->data, (const char *)from + p->at, p->bytes)) return -1;
+    if (from && device_copy_out(&t->gpu, p->block->data, (const char *)from + p->at, p->bytes)) return REFUSED;
     return DRIVER_CALL(t->gpu.driver, event_record, p->block->released, t->gpu.stream);
 }
 
@@ -266,14 +260,14 @@ int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*thro
 int transport_keep(const transport *t, const frame *f, int64_t at, int64_t bytes) {
     char *to = (char *)f->recv.data + at;
     const char *from = (const char *)f->template_.data + at;
-    return after_part(t->kind == TRANSPORT_MPI ? device_copy_within(&t->gpu, to, from, bytes)
-                                               : device_copy_out(&t->gpu, to, from, bytes));
+    return t->kind == TRANSPORT_MPI ? device_copy_within(&t->gpu, to, from, bytes)
+                                    : device_copy_out(&t->gpu, to, from, bytes);
 }
 
 int transport_end(transport *t, int code) {
     for (int i = 0; i < t->mirrored && code == 0; i++) {
         const transport_mirror *m = &t->mirrors[i];
-        if (m->comes_in) code = after_part(device_copy_in(&t->gpu, m->on_device, m->on_host, m->bytes));
+        if (m->comes_in) code = device_copy_in(&t->gpu, m->on_device, m->on_host, m->bytes);
     }
     pool_give_back(&t->gpu, t->block);
     return code;

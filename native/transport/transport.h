@@ -42,19 +42,20 @@ typedef struct transport {
 const char *transport_name(const transport *t);
 
 /* For a frame that was read, and a transport of which only `gpu` is set: chooses, and brings what the call reads to
- * where it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. 0, MPI's error code, or
- * MPI_REFUSED with error_set; transport_end follows in any case. Without pinned memory, or where the driver fails, it
- * returns as call_fail (facts.h): other ranks may wait. */
+ * where it reads it. What a row can do through NCCL is `through_nccl`, NULL for nothing. Returns 0 or an error
+ * code, and transport_end follows in any case. Without pinned memory, or where the driver fails, it returns as
+ * call_fail (facts.h), since other ranks may wait. */
 int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f));
 
 /* Makes the call. Returns as `run`, or as transport_begin. */
 int transport_run(const transport *t, frame *f, int (*run)(frame *f), int (*through_nccl)(frame *f));
 
-/* The result from byte `at` on becomes what the template has there. 0, or MPI_REFUSED with error_set. */
+/* The result from byte `at` on becomes what the template has there. Returns 0 or
+ * REFUSED. */
 int transport_keep(const transport *t, const frame *f, int64_t at, int64_t bytes);
 
-/* Brings the results back if `code` is 0, and gives back what the call had. Returns `code`, or MPI_REFUSED with
- * error_set. */
+/* Brings the results back if `code` is 0, and gives back what the call had. Returns `code`, or REFUSED if
+ * this fails. */
 int transport_end(transport *t, int code);
 
 #endif

@@ -14,118 +14,115 @@
 
 typedef struct failure {
     struct failure *next;
-    int told;
-    comm_entry *lost; /* NULL: its cause is its own */
+    int is_told;
+    comm_entry *lost; /* as in failure_note */
     char sentence[];
 } failure;
 
-static failure *unseen;
-static int forgotten; /* for which there was no memory: told at once */
+static failure *unseen;  /* that no front end has seen, in the order in which they happened */
+static int64_t not_kept; /* for which there was no memory: they were told at once */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these */
 typedef void *caller(void);
-static _Atomic(caller *) thread_of_caller;
-static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-
-static void tell(const char *sentence) {
-    const mpi_library *mpi = mpi_get();
-    fprintf(stderr, "mpixla: rank %d: a call failed, and nobody has looked at its result: %s\n",
-            mpi ? mpi->world_rank : 0, sentence);
-}
+static _Atomic(caller *) thread_of_caller; /* mpixla_failures_raised_on */
 
 void mpixla_failures_raised_on(void *(*thread)(void)) {
     atomic_store(&thread_of_caller, thread);
 }
 
-/* Takes out the failures that have this `lost`; for NULL, those whose sentence is in the text. */
-static void take_out(const char *text, const comm_entry *lost) {
-    for (failure **f = &unseen; *f;) {
-        failure *this = *f;
-        if (lost ? this->lost != lost : strstr(text, this->sentence) == NULL) {
-            f = &this->next;
-            continue;
-        }
-        *f = this->next;
-        free(this);
-    }
+static void sentence_print(const char *sentence) {
+    const mpi_library *mpi = mpi_get();
+    fprintf(stderr, "mpixla: rank %d: a call failed, and nobody has looked at its result: %s\n",
+            mpi ? mpi->world_rank : 0, sentence);
 }
 
-static void look_for_untold(void) {
-    int left = 0;
-    for (const failure *f = unseen; f; f = f->next) left += !f->told;
-    feature_set(FEATURE_UNTOLD, left > 0);
-}
+/* All that follows is with the lock, but for what the headers have. */
 
-/* The table is locked. */
-static void become_known(comm_entry *lost) {
-    comm_attach(lost, COMM_SLOT_LOSS, lost);
-    take_out("", lost);
-}
-
-/* The table is locked. */
-static void keep(const char *sentence, comm_entry *lost) {
+static void failure_keep(const char *sentence, comm_entry *lost) {
     failure **end = &unseen;
     while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
     if (*end) return;
     size_t bytes = strlen(sentence) + 1;
     failure *made = calloc(1, sizeof *made + bytes);
-    if (made) {
-        memcpy(made->sentence, sentence, bytes);
-        made->lost = lost;
-        *end = made;
-        feature_set(FEATURE_UNTOLD, 1);
-    } else {
-        forgotten++;
-        tell(sentence);
+    if (!made) {
+        not_kept++;
+        sentence_print(sentence);
+        return;
     }
+    memcpy(made->sentence, sentence, bytes);
+    made->lost = lost;
+    *end = made;
+    feature_set(FEATURE_UNTOLD, 1);
 }
 
-void failure_note(const char *sentence, comm_entry *lost) {
-    caller *is_caller = atomic_load(&thread_of_caller);
-    int is_raised = is_caller && is_caller();
-    if (is_raised ? lost == NULL : lost && comm_attached(lost, COMM_SLOT_LOSS)) return;
-    pthread_mutex_lock(&table);
-    if (is_raised) {
-        become_known(lost);
-        look_for_untold();
-    } else {
-        keep(sentence, lost);
+/* Takes out the failures of a communicator that has lost a process, or, for NULL, those whose sentence is in the text.
+ */
+static void failures_take_out(const comm_entry *lost, const char *text) {
+    int untold = 0;
+    for (failure **at = &unseen; *at;) {
+        failure *f = *at;
+        if (lost ? f->lost == lost : strstr(text, f->sentence) != NULL) {
+            *at = f->next;
+            free(f);
+        } else {
+            untold += !f->is_told;
+            at = &f->next;
+        }
     }
-    pthread_mutex_unlock(&table);
+    feature_set(FEATURE_UNTOLD, untold > 0);
 }
 
-static int64_t tell_locked(int again) {
-    int64_t count = forgotten;
+/* The program has heard that a process of the communicator has died, which is why all later calls on it fail. */
+static void loss_is_seen(comm_entry *lost) {
+    comm_attach(lost, COMM_SLOT_LOSS, lost);
+    failures_take_out(lost, "");
+}
+
+/* Prints the failures, without `again` those alone that have not been printed. Returns how many there are. */
+static int64_t failures_print(int again) {
+    int64_t count = not_kept;
     for (failure *f = unseen; f; f = f->next, count++) {
-        if (!f->told || again) tell(f->sentence);
-        f->told = 1;
+        if (!f->is_told || again) sentence_print(f->sentence);
+        f->is_told = 1;
     }
     feature_set(FEATURE_UNTOLD, 0);
     fflush(stderr);
     return count;
 }
 
+void failure_note(const char *sentence, comm_entry *lost) {
+    caller *is_caller = atomic_load(&thread_of_caller);
+    int is_raised = is_caller && is_caller();
+    if (is_raised ? lost == NULL : lost && comm_attached(lost, COMM_SLOT_LOSS)) return; /* the program knows */
+    pthread_mutex_lock(&lock);
+    if (is_raised)
+        loss_is_seen(lost);
+    else
+        failure_keep(sentence, lost);
+    pthread_mutex_unlock(&lock);
+}
+
 void failure_tell(void) {
-    pthread_mutex_lock(&table);
-    (void)tell_locked(0);
-    pthread_mutex_unlock(&table);
+    pthread_mutex_lock(&lock);
+    (void)failures_print(0);
+    pthread_mutex_unlock(&lock);
 }
 
 void mpixla_failures_seen(const char *text) {
     if (features_get() & FEATURE_FORKED) return; /* its parent's failures are no concern of its own */
-    pthread_mutex_lock(&table);
+    pthread_mutex_lock(&lock);
     for (failure *f = unseen; f;) {
         comm_entry *lost = f->lost && strstr(text, f->sentence) ? f->lost : NULL;
-        if (lost) become_known(lost);
+        if (lost) loss_is_seen(lost);
         f = lost ? unseen : f->next; /* those behind it may be gone */
     }
-    take_out(text, NULL);
-    look_for_untold();
-    pthread_mutex_unlock(&table);
+    failures_take_out(NULL, text);
+    pthread_mutex_unlock(&lock);
 }
 
 int64_t mpixla_failures_end(void) {
-    pthread_mutex_lock(&table);
-    int64_t count = tell_locked(1);
-    pthread_mutex_unlock(&table);
+    pthread_mutex_lock(&lock);
+    int64_t count = failures_print(1);
+    pthread_mutex_unlock(&lock);
     return count;
 }
 

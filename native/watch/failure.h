@@ -10,11 +10,12 @@
 
 #include "mpi/comm.h"
 
-/* A call has failed with this sentence. With `lost`, its cause is that a process of this communicator has died, which
- * lasts and fails every call after it: as soon as one such failure is seen, all are, those to come too. */
+/* A call has failed with this sentence. `lost` is NULL, or the communicator of which a process has died, which is why
+ * it has failed, and why all later calls on it will: as soon as one such failure is seen all count as seen, also later
+ * ones. */
 void failure_note(const char *sentence, comm_entry *lost);
 
-/* Writes on standard error those that are not there yet: while there are any, FEATURE_UNTOLD is on (base/feature.h). */
+/* Writes those on standard error that are not there yet. While there are any, FEATURE_UNTOLD is on (base/feature.h). */
 void failure_tell(void);
 
 #endif

@@ -11,8 +11,8 @@
 static list flights = {.item_size = sizeof(flight), .what = "threads that communicate"};
 static _Thread_local flight *own;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* its only use is that a thread that ends gives its place back */
-static int no_key;
+static pthread_key_t key; /* its destructor gives the place of a thread back that ends */
+static int no_key;        /* there is none: places stay taken, which costs their memory and no more */
 
 static void thread_end(void *place) {
     atomic_store(&((flight *)place)->taken, 0);
@@ -39,7 +39,6 @@ flight *flight_mine(void) {
     own = place_take();
     pthread_once(&once, key_create);
     pause_count_in(own ? &own->pauses : NULL);
-    /* Without the key the place stays taken, which costs its memory and no more. */
     if (own && !no_key) (void)pthread_setspecific(key, own);
     return own;
 }
@@ -54,8 +53,8 @@ int64_t flight_now(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Each word is written and read for itself: who reads knows by the thread's number of calls whether they belong
- * together. */
+/* Each word of a record is written and read for itself. Whoever reads them knows by the thread's number of calls
+ * whether they belong together. */
 static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
     const char *bytes = (const char *)facts;
     int64_t word;
@@ -124,7 +123,7 @@ void flight_describe(const flight_view *view, char *text, size_t bytes) {
 
 int64_t flight_count(void) {
     int64_t count = atomic_load(&flights.count), in_call = 0;
-    for (int64_t i = 0; i < count; i++) in_call += flight_of(i).in_call;
+    for (int64_t i = 0; i < count; i++) in_call += flight_moment_of(i).in_call;
     return in_call;
 }
 
@@ -132,7 +131,7 @@ int64_t flight_threads(void) {
     return atomic_load(&flights.count);
 }
 
-flight_moment flight_of(int64_t thread) {
+flight_moment flight_moment_of(int64_t thread) {
     flight *f = list_find(&flights, thread);
     return (flight_moment){.entered = atomic_load(&f->entered),
                            .in_call = atomic_load(&f->call) != NULL,

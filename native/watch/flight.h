@@ -1,7 +1,8 @@
-/* The calls that this process is in at this moment, one for each thread: for those who watch from another thread.
+/* The calls that this process is in at this moment, one for each thread, and the last ones of each: for those who watch
+ * from another thread.
  *
- * A thread says which call it enters and leaves; that takes no lock. Who looks holds the thread up only if its call
- * ends just then.
+ * A thread says which call it enters and leaves; that takes no lock. Whoever looks at the call holds the thread up only
+ * if the call ends just then.
  */
 #ifndef MPIXLA_NATIVE_FLIGHT_H
 #define MPIXLA_NATIVE_FLIGHT_H
@@ -10,7 +11,7 @@
 
 #include "call/facts.h"
 
-/* The last calls of a thread are kept, so many of them, each as the words of a flight_record. */
+/* So many of a thread's last calls are kept, each as the 64-bit words of a flight_record. */
 enum { FLIGHT_KEPT = 16 };
 typedef struct flight_record {
     call_facts facts;
@@ -26,19 +27,23 @@ typedef struct flight_call {
                                           * calls us */
 } flight_call;
 
-/* What deadline.c measures of a thread. */
+/* What deadline.c measures of a thread: for how long it has waited, in nanoseconds. It is one wait as long as neither
+ * the number of its calls nor that of its pauses changes. */
 typedef struct flight_clock {
-    int64_t entered, waited; /* in which of its calls, nanoseconds */
-    int64_t scouted;         /* what it had waited when it was last asked who has left */
-    int pauses, told;        /* which of its pauses; a word was said of this wait */
+    int64_t waited;
+    int64_t entered; /* these two as in the flight */
+    int pauses;
+    int reported;    /* a report has been written in which this wait is */
+    int64_t scouted; /* what it had waited when it was last asked which ranks have left */
 } flight_clock;
 
 /* A thread's place. */
 typedef struct flight {
-    _Atomic(flight_call *) call;  /* NULL: none */
-    atomic_int_least64_t entered; /* calls so far: tells them apart */
-    atomic_int looked_at, taken;
-    atomic_int pauses;                                    /* of the thread (pause.h) */
+    _Atomic(flight_call *) call;                          /* NULL: it is in none */
+    atomic_int_least64_t entered;                         /* calls so far: tells them apart */
+    atomic_int looked_at;                                 /* by so many: the call must not end meanwhile */
+    atomic_int taken;                                     /* a thread has the place */
+    atomic_int pauses;                                    /* as pause.h counts them */
     atomic_int_least64_t last[FLIGHT_KEPT][FLIGHT_WORDS]; /* call number n at n % FLIGHT_KEPT */
     flight_clock clock;                                   /* for the thread of deadline.c alone */
 } flight;
@@ -64,33 +69,34 @@ int64_t flight_now(void);
 /* How many threads have ever made a call: those with the numbers below it. */
 int64_t flight_threads(void);
 
-/* A thread at this moment. Here and below, one that there is. */
+/* A thread at this moment. Here and below threads are numbered from 0, and `thread` must be less than
+ * flight_threads(). */
 typedef struct flight_moment {
     int64_t entered; /* calls so far */
     int in_call;
     int pauses; /* odd: it waits for something that is no other rank (pause.h) */
 } flight_moment;
-flight_moment flight_of(int64_t thread);
+flight_moment flight_moment_of(int64_t thread);
 
-/* What is measured of it, for the thread of deadline.c alone. */
+/* What is measured of a thread, for deadline.c alone. */
 flight_clock *flight_clock_of(int64_t thread);
 
 /* The call that a thread is in. */
 typedef struct flight_view {
     int64_t entered; /* which of its calls */
     call_facts facts;
-    int waits;          /* it is one that waits, for */
-    call_facts started; /* this one */
+    int waits;          /* it waits for a request, */
+    call_facts started; /* which this call has started */
 } flight_view;
 
 /* Copies the call that a thread is in; returns 0 where it is in none. */
 int flight_see(int64_t thread, flight_view *view);
 
-/* The last calls of a thread (0 is the first that ever made one), the newest first, at most FLIGHT_KEPT; returns how
- * many: 0 for a thread that there is not. One that is overwritten meanwhile is left out. */
+/* The last calls of a thread, the newest first; returns how many, 0 for any number that is no thread's. A call that is
+ * overwritten meanwhile is left out. */
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
-/* call_describe of what was seen, with details. */
+/* The call that was seen in words (call_describe), with details. */
 void flight_describe(const flight_view *view, char *text, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /* SIGINT (Ctrl-C) while a call waits for another rank.
  *
- * Python learns of a signal when the call returns, which may be never. So a thread of ours hears of it as well, says
- * which call of that moment is still waited for, and ends the job if it lasts too long. What handled the signal before
- * still does: a program that catches KeyboardInterrupt has that long. All ranks hear of one Ctrl-C, and of those that
- * wait on one host one speaks.
+ * Python learns of a signal when the call returns, which may be never. So a thread of the library's hears of it as
+ * well, looks which calls are under way at that moment, says so if one of them lasts, and ends the job if it lasts too
+ * long. What handled the signal before still does, so a program that catches KeyboardInterrupt has as much time. All
+ * ranks hear of one Ctrl-C, and one of each host speaks.
  */
 #define _XOPEN_SOURCE 700 /* SA_ONSTACK; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include <errno.h>
@@ -19,18 +19,22 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "base/thread.h"
+#include "mpi/job.h"
 #include "mpi/mpi.h"
 #include "watch/flight.h"
 
-enum { WORD_MILLISECONDS = 300, LATER_MILLISECONDS = 50 /* the next rank */, SECONDS = 5, OTHERS_MILLISECONDS = 2000 };
+enum { MOST_CALLS = 64, CALL_TEXT = 512, STACK_BYTES = 1 << 18 };
 enum { EXIT_INTERRUPTED = 130 /* what shells give for a process that SIGINT ended */ };
-enum { MOST_CALLS = 64, CALL_TEXT = 512, POLL_MILLISECONDS = 50, STACK_BYTES = 1 << 18, FORWARDING_MILLISECONDS = 300 };
 
-/* A terminal and mpirun may both pass one Ctrl-C on: signals that are this close count as one. */
-enum { ONE_SIGNAL_MILLISECONDS = 500 };
+/* Seconds that a call has to end. */
+enum { SECONDS = 5 };
+/* Milliseconds: when a rank says that it waits, which each does a little later than the one before it, as one of a host
+ * is to speak; between two looks; between two signals that are one Ctrl-C, which a terminal and mpirun may both pass
+ * on; and for how long those that do not speak leave it to the one that does to end the job. */
+enum { WORD = 300, WORD_LATER = 50, POLL = 50, ONE_SIGNAL = 500, LEFT_TO_OTHERS = 2000 };
 
-static struct sigaction before;
-static int ends_job, is_patient, shared_file;
+static struct sigaction before;               /* what handled the signal before */
+static int ends_job, is_patient, shared_file; /* as mpixla_interrupt_watch was told */
 
 static void on_signal(int number, siginfo_t *info, void *context) {
     int kept = errno;
@@ -55,7 +59,7 @@ static int calls_see(seen_call seen[MOST_CALLS]) {
     return calls;
 }
 
-/* Whether one of them has not ended, and which. */
+/* Whether one of them has not ended; then which, in words. */
 static int calls_last(const seen_call *seen, int calls, char *text, size_t bytes) {
     flight_view view;
     for (int i = 0; i < calls; i++) {
@@ -66,64 +70,58 @@ static int calls_last(const seen_call *seen, int calls, char *text, size_t bytes
     return 0;
 }
 
-/* Whether this process has the lock of the file that it shares with the other ranks of the host, or there is none. It
- * takes it, or gives it back: F_WRLCK, F_UNLCK. */
-static int lock(short how) {
+/* Takes the lock of the file that the ranks of a host share (F_WRLCK), or gives it back (F_UNLCK). Returns whether this
+ * process may speak: it has taken the lock, or there is no file. */
+static int lock_set(short how) {
     struct flock all = {.l_type = how, .l_whence = SEEK_SET};
     return shared_file < 0 || fcntl(shared_file, F_SETLK, &all) == 0;
 }
 
-static void say(const char *call, const char *why, const char *then) {
+static void sentence_print(const char *call, const char *why, const char *then) {
     fprintf(stderr, "mpixla: rank %d was interrupted (SIGINT) in %s, %s. %s\n", mpi_get()->world_rank, call, why, then);
     fflush(stderr);
 }
 
-static void say_word(const char *call) {
+static void say_what_follows(const char *call) {
     char then[160];
     snprintf(then, sizeof then, "A call of MPI cannot be interrupted: %s ends %s.",
              ends_job ? "the whole job" : "this process",
              is_patient ? "when it is interrupted again" : "when the call lasts 5 s, or is interrupted again");
-    say(call, "which has not ended", then);
+    sentence_print(call, "which has not ended", then);
 }
 
-/* Does not return. */
-static void end(const char *call, const char *why, int speaks) {
-    if (!speaks) clock_sleep(OTHERS_MILLISECONDS); /* whoever speaks ends the job, if it is still there */
-    say(call, why,
-        ends_job ? "A call of MPI cannot be interrupted, so the whole job is aborted."
-                 : "A call of MPI cannot be interrupted, so this process ends.");
-    clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
-    if (ends_job) (void)mpi_get()->abort(mpi_get()->facts.comm_world, EXIT_INTERRUPTED);
-    _exit(EXIT_INTERRUPTED);
+static _Noreturn void interrupt_end(const char *call, const char *why, int speaks) {
+    if (!speaks) clock_sleep(LEFT_TO_OTHERS);
+    sentence_print(call, why,
+                   ends_job ? "A call of MPI cannot be interrupted, so the whole job is aborted."
+                            : "A call of MPI cannot be interrupted, so this process ends.");
+    job_end(EXIT_INTERRUPTED, ends_job);
 }
 
-/* Waits until the calls have ended, or the time is over, or there is another signal. */
-static void attend(const seen_call *seen, int calls) {
+/* Returns when the calls have ended, and ends the job if they take too long, or there is another signal. */
+static void calls_attend(const seen_call *seen, int calls) {
     char text[CALL_TEXT], why[64];
     int rank = mpi_get()->world_rank, speaks = 0;
-    int word = WORD_MILLISECONDS + (rank < 4 ? rank : 4) * LATER_MILLISECONDS;
-    for (int waited = 0; calls_last(seen, calls, text, sizeof text); waited += POLL_MILLISECONDS) {
-        int again = system_bell_was_rung() && waited >= ONE_SIGNAL_MILLISECONDS;
-        if (again) end(text, "which has not ended, and was interrupted again", speaks);
+    int word = WORD + (rank < 4 ? rank : 4) * WORD_LATER;
+    snprintf(why, sizeof why, "which has not ended %d s later", SECONDS);
+    for (int waited = 0; calls_last(seen, calls, text, sizeof text); waited += POLL) {
+        if (system_bell_was_rung() && waited >= ONE_SIGNAL)
+            interrupt_end(text, "which has not ended, and was interrupted again", speaks);
         if (waited == word) {
-            speaks = lock(F_WRLCK);
-            if (speaks) say_word(text);
+            speaks = lock_set(F_WRLCK);
+            if (speaks) say_what_follows(text);
         }
-        if (waited == SECONDS * 1000 && !is_patient) {
-            snprintf(why, sizeof why, "which has not ended %d s later", SECONDS);
-            end(text, why, speaks);
-        }
-        clock_sleep(POLL_MILLISECONDS);
+        if (waited == SECONDS * 1000 && !is_patient) interrupt_end(text, why, speaks);
+        clock_sleep(POLL);
     }
-    if (speaks) (void)lock(F_UNLCK);
+    if (speaks) (void)lock_set(F_UNLCK);
 }
 
-static void *watch(void *nothing) {
+static void *interrupts_attend(void *nothing) {
     for (;;) {
         seen_call seen[MOST_CALLS];
         system_bell_wait();
-        int calls = calls_see(seen);
-        attend(seen, calls);
+        calls_attend(seen, calls_see(seen));
     }
     return nothing;
 }
@@ -132,13 +130,14 @@ int mpixla_interrupt_watch(int ends, int patient, int file) {
     struct sigaction now;
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (sigaction(SIGINT, NULL, &before) != 0) return error_set("the handler of SIGINT cannot be read");
-    /* Ignored it is to be ignored, and by default it ends the process. */
+    /* A signal that the program ignores stays ignored, and one that nothing handles ends the process anyway. */
     if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
     ends_job = ends;
     is_patient = patient;
     shared_file = file;
-    if (system_bell_make() != 0 || thread_start(watch, STACK_BYTES) != 0)
-        return error_set("no thread can be started that hears of SIGINT");
+    int code = system_bell_make();
+    if (code == 0) code = thread_start(interrupts_attend, STACK_BYTES, "that hears of SIGINT");
+    if (code != 0) return code;
     memset(&now, 0, sizeof now);
     now.sa_sigaction = on_signal;
     now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));

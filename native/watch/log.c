@@ -16,14 +16,11 @@ int mpixla_logging_set(int wanted) {
     return feature_set(FEATURE_LOG, wanted);
 }
 
-static double now(void) {
-    return 1e-9 * (double)clock_now();
-}
-
-static void write_line(char *line, int length) {
+/* Of what snprintf has written into LINE_BYTES + 1 bytes, of which it was told LINE_BYTES. */
+static void line_write(char *line, int length) {
     if (length >= LINE_BYTES) length = LINE_BYTES - 1;
     line[length++] = '\n';
-    /* Nothing can be done for a debug line that cannot be written. */
+    /* Nothing can be done about a debug line that cannot be written. */
     if (write(STDERR_FILENO, line, (size_t)length) < 0) return;
 }
 
@@ -32,13 +29,13 @@ void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
     l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503U & 0xffffU;
     call_describe(f, started, 0, what, sizeof what);
-    write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what));
-    l->started = now();
+    line_write(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what));
+    l->started = clock_now();
 }
 
 void log_end(const log_call *l, const call_facts *f, int code) {
     char line[LINE_BYTES + 1];
-    double seconds = now() - l->started;
-    write_line(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
+    double seconds = 1e-9 * (double)(clock_now() - l->started);
+    line_write(line, snprintf(line, LINE_BYTES, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
                               l->id, f->row->mpi_name, code, seconds));
 }

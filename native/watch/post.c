@@ -9,11 +9,12 @@
 
 enum { TAG = 1 };
 
-/* Before the data of each letter. */
+/* What a message begins with: the letter without its data. */
 typedef struct head {
     int64_t kind, from, number;
 } head;
 
+/* A message that MPI sends or receives. */
 typedef struct parcel {
     mpi_request request;
     struct parcel *next;
@@ -23,7 +24,8 @@ typedef struct parcel {
 
 static mpixla_handle channel;
 static int channel_ranks;
-static parcel *sent, *coming; /* `coming` is of one letter, which may be on its way for a while */
+static parcel *sending; /* those that MPI has not yet sent */
+static parcel *coming;  /* the one that is being received, which may take a while; NULL */
 static mpi_request joining;
 static int has_joined;
 
@@ -42,15 +44,15 @@ static parcel *parcel_make(int64_t bytes) {
     return p;
 }
 
-/* Done, or as good as that: with an error there is nothing to wait for. */
+/* Whether MPI has done with it, also by failing: then there is nothing to wait for. */
 static int is_done(mpi_request *request) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     int done = 0;
     return mpi_get()->test(request, &done, status) != 0 || done;
 }
 
-static void sent_free(void) {
-    for (parcel **p = &sent; *p;) {
+static void parcels_free(void) {
+    for (parcel **p = &sending; *p;) {
         parcel *this = *p;
         if (!is_done(&this->request)) {
             p = &this->next;
@@ -72,13 +74,13 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
         free(p);
         return;
     }
-    p->next = sent;
-    sent = p;
+    p->next = sending;
+    sending = p;
 }
 
-/* Whether there is a letter. MPI may refuse to say that of any rank once one has failed; the others can still be asked
- * for one by one. */
-static int find_letter(void *status) {
+/* Whether a message has come. Once a rank has failed MPI may refuse to look for one of any rank; that of each single
+ * rank it still finds. */
+static int message_find(void *status) {
     const mpi_library *mpi = mpi_get();
     int there = 0;
     if (mpi->iprobe((int)mpi->facts.any_source, TAG, channel, &there, status) == 0) return there;
@@ -87,16 +89,16 @@ static int find_letter(void *status) {
     return 0;
 }
 
-/* The letter that waits to be received. */
-static parcel *come(void) {
+/* Begins to receive the next message that has come; NULL if there is none. */
+static parcel *receive_begin(void) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     int64_t bytes = 0;
-    if (!find_letter(status)) return NULL;
+    if (!message_find(status)) return NULL;
     if (mpi->get_elements(status, byte_type(), &bytes) != 0 || bytes < 0) return NULL;
     parcel *p = parcel_make(bytes);
-    /* Nobody else receives here, so this is the letter that was seen. From its sender: MPICH 5.0 on UCX never ends a
-     * receive from any rank of what has already come from another host. */
+    /* Nobody else receives here, so this is the message that was found. It is received from its sender, not from any
+     * rank, as MPICH 5.0 on UCX never ends that for what has already come from another host. */
     if (p && mpi->small->irecv(p->data, bytes, byte_type(), mpi_source_of(status), TAG, channel, &p->request) == 0)
         return p;
     free(p);
@@ -105,8 +107,8 @@ static parcel *come(void) {
 
 int post_take(post_letter *letter) {
     head h;
-    sent_free();
-    if (!coming) coming = come();
+    parcels_free();
+    if (!coming) coming = receive_begin();
     if (!coming || !is_done(&coming->request)) return 0;
     parcel *p = coming;
     coming = NULL;
@@ -126,8 +128,8 @@ int post_take(post_letter *letter) {
 
 int post_unsent(void) {
     int n = 0;
-    sent_free();
-    for (const parcel *p = sent; p; p = p->next) n++;
+    parcels_free();
+    for (const parcel *p = sending; p; p = p->next) n++;
     return n;
 }
 

@@ -7,8 +7,11 @@
 #include <sys/types.h>
 #include <time.h>
 
-/* Linux: "12 (name) S ...", where the name may have anything in it. */
-static int letter_of(int64_t number) {
+#include "base/clock.h"
+
+/* The letter by which Linux tells the state of a process; 0 where it does not. It is in a line "12 (name) S ...", whose
+ * name may have anything in it. */
+static int state_letter(int64_t number) {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)number);
     FILE *file = fopen(path, "r");
@@ -22,7 +25,7 @@ static int letter_of(int64_t number) {
 
 state_presence process_look(int64_t number) {
     if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return STATE_DEAD;
-    switch (letter_of(number)) {
+    switch (state_letter(number)) {
         case 'T':
         case 't':
             return STATE_STOPPED;
@@ -34,8 +37,25 @@ state_presence process_look(int64_t number) {
     }
 }
 
-int64_t process_time(void) {
+static int64_t processor_time(void) {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Two measurements, so that the older one is never too new to say anything. */
+static struct {
+    int64_t when, used; /* nanoseconds */
+} before, newest;
+
+void process_measure(void) {
+    int64_t now = clock_now();
+    if (now - newest.when < 1000000000) return;
+    before = newest;
+    newest.when = now;
+    newest.used = processor_time();
+}
+
+int64_t process_percent(void) {
+    return before.when == 0 ? -1 : (processor_time() - before.used) * 100 / (clock_now() - before.when);
 }

@@ -9,7 +9,9 @@
 /* Whether the process with this number (getpid) is stopped or gone; else STATE_SILENT. */
 state_presence process_look(int64_t number);
 
-/* The processor time of this process so far, nanoseconds. */
-int64_t process_time(void);
+/* How much of a processor this process has used lately, in per cent: since a process_measure that was one to two
+ * seconds ago, if that is called again and again; -1 if it never was. One thread uses both. */
+int64_t process_percent(void);
+void process_measure(void);
 
 #endif

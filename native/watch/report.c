@@ -1,5 +1,7 @@
-/* A rank waits for others through the one of its calls that has waited longest and lacks somebody. That makes a graph:
- * whoever can be reached in it and waits for nobody is why nothing goes on; if there is no such rank, it is a circle.
+/* The report follows a graph. A rank that waits points to the ranks that its call lacks; of several calls the one
+ * counts that has waited longest and lacks somebody. The ranks that can be reached from the one that reports, and that
+ * wait for nobody themselves, are why nothing goes on. If all that can be reached wait, some wait for each other in a
+ * circle.
  */
 #include "watch/report.h"
 
@@ -11,11 +13,17 @@
 #include "base/text.h"
 #include "mpixla.h"
 
-/* A report of a thousand ranks has as many lines as one of some dozens: these are the most of each. */
+/* The most of each that is told, so that the report of a thousand ranks is no longer than that of some dozens. */
 enum { LINES_TOLD = 16, PYTHON_LINES_TOLD = 24, ABSENCES_TOLD = 16, STEPS_TOLD = 12, RANKS_TOLD = 32 };
 
-/* How a rank stands to a call that takes it. */
-typedef enum standing { COMES, PASSED, DIFFERS, MISSING } standing;
+/* How a rank stands to a call of another that takes it: it is in that call or has made it, it is in or has made another
+ * call in its place, or none of these. */
+typedef enum standing { COMES, DIFFERS, MISSING } standing;
+
+/* Ranks that other processes have named may be any numbers. */
+static int is_rank(const report_ranks *ranks, int64_t rank) {
+    return rank >= 0 && rank < ranks->n;
+}
 
 static int tags_meet(int64_t sent, int64_t wanted) {
     return wanted == MPIXLA_ANY_TAG || wanted == sent;
@@ -36,78 +44,89 @@ static int message_meets(const state *other, const state_call *c, const state_pe
     return 0;
 }
 
+/* Sets `lacks` for the ranks that lack in a message of a call of `rank`: its peer, or, if it may come from any rank,
+ * all that could send it. Returns how many. */
+static int64_t message_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, const state_peer *p,
+                             standing *lacks) {
+    const int is_from_any = p->rank == MPIXLA_ANY_SOURCE;
+    const int64_t *ends = is_from_any ? c->needed : &p->rank, n = is_from_any ? c->needs : 1;
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (is_rank(ranks, ends[i]) && message_meets(&ranks->all[ends[i]], c, p, rank)) return 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!is_rank(ranks, ends[i])) continue;
+        lacks[ends[i]] = MISSING;
+        found++;
+    }
+    return found;
+}
+
 static int calls_differ(const state_call *a, const state_call *b) {
     return strcmp(a->op, b->op) != 0 || a->root != b->root || strcmp(a->kind, b->kind) != 0 || a->items != b->items;
 }
 
-static const state_past *past_find(const state *s, int64_t comm, int64_t sequence) {
+/* The call of a rank that takes the place of this collective call: the same number on the same communicator. NULL if
+ * the rank is not in it. */
+static const state_call *counterpart_find(const state *s, const state_call *c) {
+    for (int64_t i = 0; i < s->in_calls; i++) {
+        const state_call *k = &s->calls[i];
+        if (k->collective && k->comm == c->comm && k->sequence == c->sequence) return k;
+    }
+    return NULL;
+}
+
+/* The same among the calls that a rank has made, as far as it remembers them. */
+static const state_past *past_find(const state *s, const state_call *c) {
     for (int64_t i = 0; i < s->in_past; i++)
-        if (s->past[i].comm == comm && s->past[i].sequence == sequence) return &s->past[i];
+        if (s->past[i].comm == c->comm && s->past[i].sequence == c->sequence) return &s->past[i];
     return NULL;
 }
 
 static standing collective_stands(const state *other, const state_call *c) {
-    for (int64_t i = 0; i < other->in_calls; i++) {
-        const state_call *k = &other->calls[i];
-        if (!k->collective || k->comm != c->comm || k->sequence != c->sequence) continue;
-        return calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : COMES;
-    }
-    const state_past *past = past_find(other, c->comm, c->sequence);
-    if (past) return past->op != state_op(c->op) ? DIFFERS : PASSED;
+    const state_call *k = counterpart_find(other, c);
+    if (k) return calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : COMES;
+    const state_past *past = past_find(other, c);
+    if (past) return past->op != state_op(c->op) ? DIFFERS : COMES;
     for (int64_t i = 0; i < other->in_comms; i++)
-        if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return PASSED;
+        if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return COMES;
     return MISSING;
 }
 
-/* Whom one call of a rank waits for: sets `lacks[r]`. Returns how many. */
-static int64_t call_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, standing *lacks) {
+static int64_t collective_lacks(const report_ranks *ranks, const state_call *c, standing *lacks) {
     int64_t found = 0;
-    for (int64_t i = 0; i < ranks->n; i++) lacks[i] = COMES;
-    if (c->collective) {
-        for (int64_t i = 0; i < c->needs; i++) {
-            int64_t other = c->needed[i];
-            if (other < 0 || other >= ranks->n) continue;
-            lacks[other] = collective_stands(&ranks->all[other], c);
-            found += lacks[other] >= DIFFERS;
-        }
-        return found;
+    for (int64_t i = 0; i < c->needs; i++) {
+        int64_t other = c->needed[i];
+        if (!is_rank(ranks, other)) continue;
+        lacks[other] = collective_stands(&ranks->all[other], c);
+        found += lacks[other] != COMES;
     }
-    /* What is sent with what is received has mostly gone: so what is received comes first. */
-    for (int receives = 1; receives >= 0 && found == 0; receives--)
-        for (int64_t i = 0; i < c->messages; i++) {
-            const state_peer *p = &c->peers[i];
-            int meets = 0;
-            if (p->receives != receives) continue;
-            if (p->rank != MPIXLA_ANY_SOURCE) {
-                if (p->rank < 0 || p->rank >= ranks->n || message_meets(&ranks->all[p->rank], c, p, rank)) continue;
-                lacks[p->rank] = MISSING;
-                found++;
-                continue;
-            }
-            for (int64_t j = 0; j < c->needs && !meets; j++)
-                meets = c->needed[j] >= 0 && c->needed[j] < ranks->n &&
-                        message_meets(&ranks->all[c->needed[j]], c, p, rank);
-            for (int64_t j = 0; j < c->needs && !meets; j++) {
-                if (c->needed[j] < 0 || c->needed[j] >= ranks->n) continue;
-                lacks[c->needed[j]] = MISSING;
-                found++;
-            }
-        }
     return found;
 }
 
-/* The call through which a rank waits, and whom it lacks; NULL if it lacks nobody. */
+/* Sets `lacks`, by rank, for one call of this rank. Returns how many ranks it lacks. */
+static int64_t call_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, standing *lacks) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < ranks->n; i++) lacks[i] = COMES;
+    if (c->collective) return collective_lacks(ranks, c, lacks);
+    /* A call that sends and receives has mostly sent already, so it waits for what it receives. */
+    for (int receives = 1; receives >= 0 && found == 0; receives--)
+        for (int64_t i = 0; i < c->messages; i++)
+            if (c->peers[i].receives == receives) found += message_lacks(ranks, rank, c, &c->peers[i], lacks);
+    return found;
+}
+
+/* The call through which a rank waits, with the ranks that it lacks in `lacks`; NULL if the rank waits for nobody. */
 static const state_call *rank_lacks(const report_ranks *ranks, int64_t rank, standing *lacks) {
     const state *s = &ranks->all[rank];
-    const state_call *worst = NULL;
+    const state_call *longest = NULL;
     if (s->presence != STATE_HERE) return NULL;
     for (int64_t i = 0; i < s->in_calls; i++) {
         const state_call *c = &s->calls[i];
-        if (c->pauses || (worst && c->milliseconds <= worst->milliseconds)) continue;
-        if (call_lacks(ranks, rank, c, lacks) > 0) worst = c;
+        if (c->pauses || (longest && c->milliseconds <= longest->milliseconds)) continue;
+        if (call_lacks(ranks, rank, c, lacks) > 0) longest = c;
     }
-    if (worst) (void)call_lacks(ranks, rank, worst, lacks);
-    return worst;
+    if (longest) (void)call_lacks(ranks, rank, longest, lacks);
+    return longest;
 }
 
 int report_is_stuck(const report_ranks *ranks, int64_t rank) {
@@ -117,16 +136,16 @@ int report_is_stuck(const report_ranks *ranks, int64_t rank) {
     return stuck;
 }
 
-/* Milliseconds, and bytes in one: what a message may take that was sent before its sender left. */
-enum { ARRIVES_WITHIN = 2000, SLOWEST_NETWORK = 10000 };
-
-static int calls_any(const state_call *c) {
+static int is_from_any(const state_call *c) {
     int any = 0;
     for (int64_t i = 0; i < c->messages; i++) any |= c->peers[i].rank == MPIXLA_ANY_SOURCE;
     return any;
 }
 
 int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
+    /* Who has left may have sent the message before, and it is still on its way: for so many milliseconds, and one more
+     * for so many bytes. */
+    enum { ARRIVES_WITHIN = 2000, SLOWEST_NETWORK = 10000 };
     standing *lacks = calloc((size_t)ranks->n, sizeof *lacks);
     const state_call *c = lacks ? rank_lacks(ranks, rank, lacks) : NULL;
     int64_t gone = 0, lacking = 0;
@@ -136,7 +155,7 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
         gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience;
     }
     free(lacks);
-    return c && gone > 0 && (gone == lacking || !calls_any(c));
+    return c && gone > 0 && (gone == lacking || !is_from_any(c));
 }
 
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
@@ -162,34 +181,43 @@ int report_has_lost(const report_ranks *ranks) {
 
 /* Words */
 
+/* All arrays are by rank. */
 typedef struct writer {
     FILE *to;
     const report_ranks *ranks;
-    int64_t n; /* how many */
-    double limit;
+    int64_t rank; /* the one that reports */
     report_reason reason;
-    standing *lacks;
-    bool *seen;      /* by rank: it can be reached */
-    int64_t *alike;  /* by rank: the first that stands as it does */
-    int64_t *path;   /* ranks, from one to the next that it waits for */
-    int64_t circle;  /* path[circle] to path[circled - 1] wait for each other */
-    int64_t circled; /* 0: none do */
+    double limit;
+    standing *lacks;             /* as the last rank_lacks has set it */
+    bool *reached, *missing;     /* from `rank`; and it waits for nobody itself */
+    bool *done, *group;          /* of those that are being told: have been, and are now, together */
+    int64_t told;                /* how many are chosen to be */
+    int64_t *alike;              /* the first rank that stands as it does */
+    int64_t *path, begin, end;   /* path[begin] to path[end - 1] wait for each other; end is 0 if none do */
+    const state_call *differing; /* the first call that differs between two ranks: this one, of the first of */
+    int64_t differ[2];           /* these ranks; NULL: none does */
 } writer;
 
-static int64_t count_chosen(const writer *w, const bool *chosen) {
+static int64_t chosen_count(const writer *w, const bool *chosen) {
     int64_t n = 0;
-    for (int64_t i = 0; i < w->n; i++) n += chosen[i];
+    for (int64_t i = 0; i < w->ranks->n; i++) n += chosen[i];
     return n;
 }
 
 /* "0, 2 and 5 to 9" */
-static void write_ranks(const writer *w, const bool *chosen) {
+static void write_numbers(const writer *w, const bool *chosen) {
     char text[TEXT_RANGES * 64] = "";
-    (void)text_add_ranks(text, sizeof text, 0, chosen, w->n);
+    (void)text_add_ranks(text, sizeof text, 0, chosen, w->ranks->n);
     fputs(text, w->to);
 }
 
-/* Text of several lines, each after this. */
+/* "rank 3", or "ranks 0, 2 and 5 to 9", with `word` for "rank". */
+static void write_ranks(const writer *w, const char *word, const bool *chosen) {
+    fprintf(w->to, "%s%s ", word, chosen_count(w, chosen) > 1 ? "s" : "");
+    write_numbers(w, chosen);
+}
+
+/* The first `most` lines of a text, each with `before` in front. */
 static void write_lines(const writer *w, const char *text, const char *before, int most) {
     for (int i = 0; *text && i < most; i++) {
         size_t length = strcspn(text, "\n");
@@ -198,47 +226,42 @@ static void write_lines(const writer *w, const char *text, const char *before, i
     }
 }
 
-static const char *line_of(const char *text, int64_t line, int *length) {
+/* The text from this line on. */
+static const char *from_line(const char *text, int64_t line) {
     for (; line > 0 && *text; line--) {
         text += strcspn(text, "\n");
         text += *text == '\n';
     }
-    *length = (int)strcspn(text, "\n");
     return text;
 }
+
+/* Who has not come */
 
 /* Why a rank that waits for nobody does not come. */
 static void write_absence(const writer *w, const state *s) {
     const state_call *c = s->in_calls > 0 ? &s->calls[0] : NULL;
     const char *where = *s->where ? s->where : "unknown process";
-    switch (s->presence) {
-        case STATE_STOPPED:
-            fprintf(w->to, "its process is stopped (SIGSTOP, or a debugger): %s", where);
-            return;
-        case STATE_DEAD:
-            fprintf(w->to, "its process is gone: %s", where);
-            return;
-        case STATE_SILENT:
-            fprintf(w->to,
-                    "it does not answer: %s, which has left MPI, has lost its connection, or is held up as a whole",
-                    where);
-            return;
-        default:
-            break;
-    }
-    if (c && c->pauses)
+    if (s->presence == STATE_STOPPED)
+        fprintf(w->to, "its process is stopped (SIGSTOP, or a debugger): %s", where);
+    else if (s->presence == STATE_DEAD)
+        fprintf(w->to, "its process is gone: %s", where);
+    else if (s->presence == STATE_SILENT)
+        fprintf(w->to, "it does not answer: %s, which has left MPI, has lost its connection, or is held up as a whole",
+                where);
+    else if (c && c->pauses)
         fprintf(w->to, "its GPU is still at work on what comes before %s", c->what);
     else if (c)
         fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->what);
     else if (s->ended)
         fprintf(w->to, "it is at the end of its script");
-    else
+    else if (s->percent < 0)
         fprintf(w->to, "it is in no call of mpixla");
-    if (!c && !s->ended && s->percent >= 0)
-        fprintf(w->to, "; in the last second it used %lld %% of a processor", (long long)s->percent);
+    else
+        fprintf(w->to, "it is in no call of mpixla; in the last second it used %lld %% of a processor",
+                (long long)s->percent);
 }
 
-/* Several ranks may be away for one reason. */
+/* Whether two ranks are away for the same reason, so that they are told as one. */
 static int absences_equal(const state *a, const state *b) {
     if (a->presence != b->presence || a->presence != STATE_HERE) return 0;
     if (a->in_calls != b->in_calls || a->ended != b->ended) return 0;
@@ -246,143 +269,133 @@ static int absences_equal(const state *a, const state *b) {
     return a->ended || (strcmp(a->python, b->python) == 0 && (a->percent >= 20) == (b->percent >= 20));
 }
 
-static void write_missing(writer *w, const bool *missing) {
+static void write_missing(writer *w) {
     const state *all = w->ranks->all;
-    int64_t n = w->n, groups = 0;
-    bool *alike = calloc((size_t)n, sizeof *alike), *done = calloc((size_t)n, sizeof *done);
-    int64_t left = count_chosen(w, missing);
-    for (int64_t i = 0; alike && done && i < n; i++) {
-        /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): both have as many as there are ranks */
-        if (!missing[i] || done[i]) continue;
+    int64_t n = w->ranks->n, left = chosen_count(w, w->missing), groups = 0;
+    for (int64_t i = 0; i < n; i++) w->done[i] = !w->missing[i];
+    for (int64_t i = 0; i < n; i++) {
+        if (w->done[i]) continue;
         if (groups++ == ABSENCES_TOLD) {
             fprintf(w->to, "  And %lld more have not come.\n", (long long)left);
             break;
         }
-        memset(alike, 0, (size_t)n * sizeof *alike);
-        for (int64_t j = i; j < n; j++)
-            if (missing[j] && (j == i || absences_equal(&all[i], &all[j]))) alike[j] = done[j] = 1;
-        int64_t several = count_chosen(w, alike) > 1;
-        left -= count_chosen(w, alike);
-        fprintf(w->to, "  %s ", several ? "Ranks" : "Rank");
-        write_ranks(w, alike);
-        fprintf(w->to, " %s not come%s: ", several ? "have" : "has", several ? "; the same is true of each" : "");
+        for (int64_t j = 0; j < n; j++) {
+            w->group[j] = !w->done[j] && (j == i || absences_equal(&all[i], &all[j]));
+            w->done[j] |= w->group[j];
+        }
+        left -= chosen_count(w, w->group);
+        fputs("  ", w->to);
+        write_ranks(w, "Rank", w->group);
+        fputs(chosen_count(w, w->group) > 1 ? " have not come; the same is true of each: " : " has not come: ", w->to);
         write_absence(w, &all[i]);
-        fprintf(w->to, ".\n");
+        fputs(".\n", w->to);
         int speaks = all[i].presence == STATE_HERE && all[i].in_calls == 0 && !all[i].ended;
-        if (speaks && *all[i].python) write_lines(w, all[i].python, "    ", PYTHON_LINES_TOLD);
+        if (speaks) write_lines(w, all[i].python, "    ", PYTHON_LINES_TOLD);
     }
-    free(alike);
-    free(done);
 }
 
-/* What a rank makes, or made, of collective call `c` of another. */
-static void write_its_call(const writer *w, int64_t rank, const state_call *c) {
+/* Calls that differ */
+
+/* What a rank makes, or has made, in the place of collective call `c` of another. */
+static void write_counterpart(const writer *w, int64_t rank, const state_call *c) {
     const state *s = &w->ranks->all[rank];
-    fprintf(w->to, "    on rank %lld: ", (long long)rank);
-    for (int64_t i = 0; i < s->in_calls; i++)
-        if (s->calls[i].collective && s->calls[i].comm == c->comm && s->calls[i].sequence == c->sequence) {
-            fprintf(w->to, "%s\n", s->calls[i].what);
-            return;
-        }
-    const state_past *past = past_find(s, c->comm, c->sequence);
-    int length = 0;
-    const char *line = past ? line_of(s->last, past->line, &length) : "";
-    fprintf(w->to, "%.*s\n", length, line);
+    const state_call *k = counterpart_find(s, c);
+    const state_past *past = k ? NULL : past_find(s, c);
+    const char *line = k ? k->what : past ? from_line(s->last, past->line) : "";
+    fprintf(w->to, "    on rank %lld: %.*s\n", (long long)rank, (int)strcspn(line, "\n"), line);
 }
 
 /* The lower rank first, so that the text is the same whoever writes it. */
-static void write_difference(const writer *w, int64_t rank, const state_call *c, int64_t other) {
-    int64_t low = rank < other ? rank : other, high = rank < other ? other : rank;
+static void write_difference(const writer *w) {
+    const state_call *c = w->differing;
+    int64_t a = w->differ[0], b = w->differ[1], low = a < b ? a : b, high = a < b ? b : a;
     fprintf(w->to, "  Ranks %lld and %lld make different calls: collective call %lld on communicator '%s' is\n",
             (long long)low, (long long)high, (long long)c->sequence + 1, c->comm_name);
-    write_its_call(w, low, c);
-    write_its_call(w, high, c);
+    write_counterpart(w, low, c);
+    write_counterpart(w, high, c);
 }
 
-/* From a rank to one that it waits for, and on, but to none of `missing`. If every rank on the way waits, some rank
- * comes twice: the circle is path[begin] to path[end - 1]. Returns the end, or 0. */
-static int64_t walk(const writer *w, int64_t rank, const bool *missing, int64_t *begin) {
-    for (int64_t length = 0; rank < w->n && length <= w->n; length++) {
-        for (*begin = 0; *begin < length; ++*begin)
-            if (w->path[*begin] == rank) return length;
+/* Circles */
+
+/* Goes from the rank that reports to one that it waits for, and so on, but to none that is missing. If every rank on
+ * the way waits, some rank comes twice, and from there the path is a circle. */
+static void circle_find(writer *w) {
+    const int64_t n = w->ranks->n;
+    int64_t rank = w->rank;
+    for (int64_t length = 0; rank < n; length++) {
+        for (int64_t i = 0; i < length; i++) {
+            if (w->path[i] != rank) continue;
+            w->begin = i;
+            w->end = length;
+            return;
+        }
         w->path[length] = rank;
-        if (!rank_lacks(w->ranks, rank, w->lacks)) return 0;
-        for (rank = 0; rank < w->n; rank++)
-            /* NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): both have as many as there are ranks */
-            if (w->lacks[rank] == MISSING && !missing[rank]) break;
+        if (!rank_lacks(w->ranks, rank, w->lacks)) return;
+        for (rank = 0; rank < n; rank++)
+            if (w->lacks[rank] == MISSING && !w->missing[rank]) break;
     }
-    return 0;
 }
 
-static void write_circle(writer *w, int64_t rank, const bool *missing) {
-    int64_t begin = 0, end = walk(w, rank, missing, &begin);
-    if (end <= 0) return;
-    w->circle = begin;
-    w->circled = end;
-    if (end - begin == 1) {
-        fprintf(w->to, "  Rank %lld waits for itself.\n", (long long)w->path[begin]);
+static void write_circle(const writer *w) {
+    if (w->end - w->begin == 1) {
+        fprintf(w->to, "  Rank %lld waits for itself.\n", (long long)w->path[w->begin]);
         return;
     }
     fprintf(w->to, "  These ranks wait for each other in a circle:");
-    for (int64_t i = begin; i < end; i++) {
-        if (i - begin == STEPS_TOLD && end - i > 2) { /* the last closes the circle */
-            fprintf(w->to, ", and so on through %lld more,", (long long)(end - i - 1));
-            i = end - 1;
-        } else if (i > begin) {
+    for (int64_t i = w->begin; i < w->end; i++) {
+        if (i - w->begin == STEPS_TOLD && w->end - i > 2) { /* the last closes the circle */
+            fprintf(w->to, ", and so on through %lld more,", (long long)(w->end - i - 1));
+            i = w->end - 1;
+        } else if (i > w->begin) {
             fprintf(w->to, ",");
         }
         fprintf(w->to, " rank %lld waits for rank %lld", (long long)w->path[i],
-                (long long)w->path[i + 1 < end ? i + 1 : begin]);
+                (long long)w->path[i + 1 < w->end ? i + 1 : w->begin]);
     }
     fprintf(w->to, ".\n");
 }
 
-/* Finds those who can be reached from a rank and wait for nobody, and tells the first calls that differ. */
-static void reach(writer *w, int64_t rank, bool *missing) {
-    const report_ranks *ranks = w->ranks;
+/* Follows the graph from the rank that reports: finds the ranks that are missing, and the first calls that differ. */
+static void follow(writer *w) {
     int64_t *queue = w->path, first = 0, last = 0;
-    int differ = 0;
-    queue[last++] = rank;
-    w->seen[rank] = 1;
+    queue[last++] = w->rank;
+    w->reached[w->rank] = 1;
     while (first < last) {
-        int64_t r = queue[first++];
-        const state_call *c = rank_lacks(ranks, r, w->lacks);
-        if (!c) {
-            missing[r] = 1;
-            continue;
-        }
-        for (int64_t i = 0; i < w->n; i++) {
-            if (w->lacks[i] < DIFFERS) continue;
-            if (w->lacks[i] == DIFFERS && !differ) {
-                differ = 1;
-                write_difference(w, r, c, i);
+        int64_t rank = queue[first++];
+        const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
+        if (!c) w->missing[rank] = 1;
+        for (int64_t i = 0; c && i < w->ranks->n; i++) {
+            if (w->lacks[i] == COMES) continue;
+            if (w->lacks[i] == DIFFERS && !w->differing) {
+                w->differing = c;
+                w->differ[0] = rank;
+                w->differ[1] = i;
             }
-            if (w->lacks[i] == DIFFERS && ranks->all[i].in_calls > 0) continue; /* it has come, to its own call */
-            if (w->seen[i]) continue;
-            w->seen[i] = 1;
+            int has_come = w->lacks[i] == DIFFERS && w->ranks->all[i].in_calls > 0; /* to a call of its own */
+            if (has_come || w->reached[i]) continue;
+            w->reached[i] = 1;
             queue[last++] = i;
         }
     }
 }
 
-static int stands_alike(const state *a, const state *b) {
+/* What each rank does */
+
+/* Whether two ranks wait in the same line of the same collective call, and do nothing else: one is told for both. */
+static int are_alike(const state *a, const state *b) {
     if (a->presence != b->presence || a->in_calls != b->in_calls || a->ended != b->ended || a->in_calls != 1) return 0;
     const state_call *c = &a->calls[0], *k = &b->calls[0];
     return c->collective && k->collective && c->comm == k->comm && c->sequence == k->sequence &&
            c->pauses == k->pauses && !calls_differ(c, k) && strcmp(c->site, k->site) == 0;
 }
 
-static void write_waits(writer *w, int64_t rank) {
+static void write_whom_it_lacks(writer *w, int64_t rank) {
     const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
     if (!c) return;
-    bool *chosen = calloc((size_t)w->n, sizeof *chosen);
-    if (!chosen) return;
-    for (int64_t i = 0; i < w->n; i++) chosen[i] = w->lacks[i] >= DIFFERS;
-    fprintf(w->to, "    waits for %s%s ", calls_any(c) ? "any of " : "",
-            count_chosen(w, chosen) > 1 ? "ranks" : "rank");
-    write_ranks(w, chosen);
+    for (int64_t i = 0; i < w->ranks->n; i++) w->group[i] = w->lacks[i] != COMES;
+    fprintf(w->to, "    waits for %s", is_from_any(c) ? "any of " : "");
+    write_ranks(w, "rank", w->group);
     fprintf(w->to, "\n");
-    free(chosen);
 }
 
 static void write_call(const writer *w, const state *s, const state_call *c) {
@@ -394,53 +407,83 @@ static void write_call(const writer *w, const state *s, const state_call *c) {
     if (!*c->site) write_lines(w, s->python, "      ", PYTHON_LINES_TOLD);
 }
 
+/* A rank, for all that are alike. */
 static void write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
-    bool *alike = calloc((size_t)w->n, sizeof *alike);
-    if (!alike) return;
-    for (int64_t i = rank; i < w->n; i++) alike[i] = w->alike[i] == rank;
-    fprintf(w->to, "  %s ", count_chosen(w, alike) > 1 ? "ranks" : "rank");
-    write_ranks(w, alike);
-    if (count_chosen(w, alike) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
-    free(alike);
+    for (int64_t i = 0; i < w->ranks->n; i++) w->group[i] = w->alike[i] == rank;
+    fputs("  ", w->to);
+    write_ranks(w, "rank", w->group);
+    if (chosen_count(w, w->group) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
     fprintf(w->to, "%s%s%s:\n", *s->where ? " (" : "", s->where, *s->where ? ")" : "");
     for (int64_t i = 0; i < s->in_calls; i++) write_call(w, s, &s->calls[i]);
-    write_waits(w, rank);
+    write_whom_it_lacks(w, rank);
     if (s->presence != STATE_HERE || s->in_calls == 0) {
         fprintf(w->to, "    ");
         write_absence(w, s);
         fprintf(w->to, "\n");
     }
     if (s->ended && s->in_calls > 0) fprintf(w->to, "    its script has ended\n");
-    const char *last = s->last;
-    if (s->in_newest) { /* that one is told above */
-        last += strcspn(last, "\n");
-        last += *last == '\n';
-    }
+    const char *last = from_line(s->last, s->in_newest != 0); /* a newest call that has not ended is told above */
     if (*last) fprintf(w->to, "    its last calls, the newest first:\n");
     write_lines(w, last, "      ", LINES_TOLD);
 }
 
-static void write_ended(writer *w, int64_t rank, bool *missing) {
+/* Those that are alike are told as the first of them. */
+static void alike_find(writer *w) {
+    for (int64_t i = 0; i < w->ranks->n; i++) {
+        int64_t j = 0;
+        while (j < i && (w->alike[j] != j || !are_alike(&w->ranks->all[j], &w->ranks->all[i]))) j++;
+        w->alike[i] = j;
+    }
+}
+
+/* Chooses a rank to be told, if there is room for one more. */
+static void choose(writer *w, int64_t rank) {
+    bool *chosen = &w->done[w->alike[rank]];
+    if (*chosen || w->told == RANKS_TOLD) return;
+    *chosen = 1;
+    w->told++;
+}
+
+/* If not all can be told: the one that reports, those that are missing, those that wait in a circle, then the others.
+ */
+static void write_each(writer *w) {
+    const int64_t n = w->ranks->n;
+    alike_find(w);
+    for (int64_t i = 0; i < n; i++) w->done[i] = 0;
+    choose(w, w->rank);
+    for (int64_t i = 0; i < n; i++)
+        if (w->missing[i]) choose(w, i);
+    for (int64_t i = w->begin; i < w->end; i++) choose(w, w->path[i]);
+    for (int64_t i = 0; i < n; i++) choose(w, i);
+    fprintf(w->to, "What each rank does:\n");
+    for (int64_t i = 0; i < n; i++)
+        if (w->done[i]) write_rank(w, i);
+    for (int64_t i = 0; i < n; i++) w->group[i] = !w->done[w->alike[i]];
+    if (chosen_count(w, w->group) == 0) return;
+    fprintf(w->to, "  and %lld more: ", (long long)chosen_count(w, w->group));
+    write_numbers(w, w->group);
+    fprintf(w->to, "\n");
+}
+
+/* The whole */
+
+static void write_ended(writer *w) {
     fprintf(w->to,
             "mpixla: rank %lld has come to the end of its script, and has waited there for longer than "
             "MPIXLA_TIMEOUT=%g allows for a process that cannot come, so the whole job ends.\n",
-            (long long)rank, w->limit);
-    for (int64_t i = 0; i < w->n; i++) missing[i] = is_lost(&w->ranks->all[i]);
-    write_missing(w, missing);
+            (long long)w->rank, w->limit);
+    for (int64_t i = 0; i < w->ranks->n; i++) w->missing[i] = is_lost(&w->ranks->all[i]);
+    write_missing(w);
 }
 
-static void write_waiting(writer *w, int64_t rank, bool *missing) {
-    const report_ranks *ranks = w->ranks;
-    const state *s = &ranks->all[rank];
-    double longest = 0;
-    const char *what = "";
-    for (int64_t i = 0; i < s->in_calls; i++)
-        if (1e-3 * (double)s->calls[i].milliseconds >= longest) {
-            longest = 1e-3 * (double)s->calls[i].milliseconds;
-            what = s->calls[i].what;
-        }
-    fprintf(w->to, "mpixla: rank %lld has waited for %.1f s in a call", (long long)rank, longest);
+static void write_waiting(writer *w) {
+    const state *s = &w->ranks->all[w->rank];
+    const state_call *longest = &s->calls[0];
+    for (int64_t i = 1; i < s->in_calls; i++)
+        if (s->calls[i].milliseconds >= longest->milliseconds) longest = &s->calls[i];
+    fprintf(w->to, "mpixla: rank %lld has waited for %.1f s in a call", (long long)w->rank,
+            1e-3 * (double)longest->milliseconds);
     if (w->reason == REPORT_IN_VAIN)
         fprintf(w->to, " for a rank that is at the end of its script, so the whole job ends.\n");
     else if (w->reason == REPORT_WORD)
@@ -449,86 +492,50 @@ static void write_waiting(writer *w, int64_t rank, bool *missing) {
                 "off.\n");
     else
         fprintf(w->to, ", longer than MPIXLA_TIMEOUT=%g allows, so the whole job ends.\n", w->limit);
-    fprintf(w->to, "  It waits in %s.\n", what);
-    if (!rank_lacks(ranks, rank, w->lacks)) {
+    fprintf(w->to, "  It waits in %s.\n", longest->what);
+    if (!rank_lacks(w->ranks, w->rank, w->lacks)) {
         fprintf(w->to, "  All ranks that the call takes have come to it, and yet it does not end.\n");
-    } else {
-        reach(w, rank, missing);
-        write_missing(w, missing);
-        write_circle(w, rank, missing);
+        return;
     }
+    follow(w);
+    if (w->differing) write_difference(w);
+    write_missing(w);
+    circle_find(w);
+    if (w->end > 0) write_circle(w);
 }
 
-static int64_t choose(const writer *w, bool *chosen, int64_t rank) {
-    int64_t added = !chosen[w->alike[rank]];
-    chosen[w->alike[rank]] = 1;
-    return added;
-}
-
-/* The first that stands as this rank does, where those before it are known. */
-static int64_t first_alike(const writer *w, int64_t rank) {
-    for (int64_t i = 0; i < rank; i++)
-        if (w->alike[i] == i && stands_alike(&w->ranks->all[i], &w->ranks->all[rank])) return i;
-    return rank;
-}
-
-/* If not all can be told: the one that reports, those that are missing, those that wait in a circle, then the others.
- */
-static void write_each(writer *w, int64_t rank, const bool *missing) {
-    const int64_t n = w->n;
-    int64_t told = 0;
-    bool *chosen = calloc((size_t)n, sizeof *chosen);
-    if (!chosen) return;
-    for (int64_t i = 0; i < n; i++) w->alike[i] = first_alike(w, i);
-    told += choose(w, chosen, rank);
-    for (int64_t i = 0; i < n && told < RANKS_TOLD; i++)
-        if (missing[i]) told += choose(w, chosen, i);
-    for (int64_t i = w->circle; i < w->circled && told < RANKS_TOLD; i++) told += choose(w, chosen, w->path[i]);
-    for (int64_t i = 0; i < n && told < RANKS_TOLD; i++) told += choose(w, chosen, i);
-    fprintf(w->to, "What each rank does:\n");
-    for (int64_t i = 0; i < n; i++)
-        if (chosen[i]) write_rank(w, i);
-    for (int64_t i = n - 1; i >= 0; i--) chosen[i] = !chosen[w->alike[i]]; /* a rank's first is not behind it */
-    if (count_chosen(w, chosen) > 0) {
-        fprintf(w->to, "  and %lld more: ", (long long)count_chosen(w, chosen));
-        write_ranks(w, chosen);
-        fprintf(w->to, "\n");
-    }
-    free(chosen);
-}
-
-static void write_all(writer *w, int64_t rank) {
-    const int64_t n = w->n;
-    bool *missing = calloc((size_t)n, sizeof *missing);
-    if (!missing) return;
-    if (w->ranks->all[rank].in_calls > 0)
-        write_waiting(w, rank, missing);
+static void write_all(writer *w) {
+    if (w->ranks->all[w->rank].in_calls > 0)
+        write_waiting(w);
     else
-        write_ended(w, rank, missing);
-    write_each(w, rank, missing);
-    free(missing);
+        write_ended(w);
+    write_each(w);
 }
 
 char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason, double limit) {
+    enum { FLAGS = 4 };
     char *text = NULL;
     size_t bytes = 0, n = (size_t)ranks->n;
-    writer w = {.ranks = ranks,
-                .n = ranks->n,
-                .limit = limit,
-                .reason = reason,
-                .to = open_memstream(&text, &bytes),
-                .lacks = calloc(n, sizeof *w.lacks),
-                .seen = calloc(n, sizeof *w.seen),
-                .alike = calloc(n, sizeof *w.alike),
-                .path = calloc(n + 1, sizeof *w.path)};
-    int complete = w.to && w.lacks && w.seen && w.alike && w.path;
-    if (complete) write_all(&w, rank);
-    if (w.to && fclose(w.to) != 0) complete = 0;
-    free(w.lacks);
-    free(w.seen);
-    free(w.alike);
-    free(w.path);
-    if (complete) return text;
+    FILE *to = open_memstream(&text, &bytes);
+    standing *lacks = calloc(n, sizeof *lacks);
+    bool *flags = calloc(n, FLAGS * sizeof *flags);
+    int64_t *numbers = calloc(n, 2 * sizeof *numbers);
+    int is_complete = to && lacks && flags && numbers;
+    writer w = {.to = to, .ranks = ranks, .rank = rank, .reason = reason, .limit = limit, .lacks = lacks};
+    if (is_complete) {
+        w.reached = flags;
+        w.missing = flags + n;
+        w.done = flags + 2 * n;
+        w.group = flags + 3 * n;
+        w.alike = numbers;
+        w.path = numbers + n;
+        write_all(&w);
+    }
+    if (to && fclose(to) != 0) is_complete = 0;
+    free(lacks);
+    free(flags);
+    free(numbers);
+    if (is_complete) return text;
     free(text);
     return NULL;
 }

@@ -10,9 +10,11 @@ enum { KEPT_BYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static int asked, answered, closed; /* how many questions there were, and the last that was answered */
-static char kept[KEPT_BYTES];
-static int being_answered;
+static int asked;             /* how many questions there were: they are numbered from 1 */
+static int being_answered;    /* the number of the question that the front end has heard of, */
+static int answered;          /* and of the one that it answered last, */
+static char kept[KEPT_BYTES]; /* with this */
+static int closed;
 
 int mpixla_timeout_stack_wanted(void) {
     pthread_mutex_lock(&lock);
@@ -41,10 +43,10 @@ int stack_ask(char *text, size_t bytes, int milliseconds) {
     int mine = ++asked, late = 0;
     pthread_cond_broadcast(&changed);
     while (answered != mine && !late && !closed) late = pthread_cond_timedwait(&changed, &lock, &end) != 0;
-    int failed = answered == mine ? 0 : -1;
-    snprintf(text, bytes, "%s", failed ? "" : kept);
+    int is_answered = answered == mine;
+    snprintf(text, bytes, "%s", is_answered ? kept : "");
     pthread_mutex_unlock(&lock);
-    return failed;
+    return is_answered;
 }
 
 void stack_close(void) {

@@ -4,11 +4,11 @@
 
 #include <stddef.h>
 
-/* Asks, and waits for the answer for at most so long. Returns 0 with lines in `text`, of this size, or -1 with "" if
- * there was none. One thread asks. */
+/* Asks, and waits for the answer for at most so long. Returns whether there was one: its lines are in `text` then,
+ * which has this size, and else "". One thread asks. */
 int stack_ask(char *text, size_t bytes, int milliseconds);
 
-/* Nobody asks again. */
+/* Nobody will ask again, so the front end need not wait for it. */
 void stack_close(void);
 
 #endif

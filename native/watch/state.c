@@ -9,47 +9,38 @@
 #include "mpi/reduction.h"
 #include "watch/flight.h"
 
-enum { TEXT_BYTES = 640, MOST_COMMS = 1024, MOST_PEERS = 64, PEER_WORDS = 3, COMM_WORDS = 2, PAST_WORDS = 4 };
+enum {
+    TEXT_BYTES = 640,
+    MOST_COMMS = 1024,
+    MOST_PEERS = 64,
+    PEER_WORDS = 3,
+    COMM_WORDS = 2,
+    PAST_WORDS = 4,
+    LOST_WORDS = 2
+};
 
-/* The last calls */
+/* The last calls of a thread */
 
 int64_t state_op(const char *name) {
     return (int64_t)number_of_bytes(name, strlen(name));
 }
 
-static const char *number_name(int32_t number, int32_t any, char text[16]) {
-    if (number == any) return "any";
-    if (number == MPIXLA_PROC_NULL) return "nobody";
-    snprintf(text, 16, "%d", (int)number);
-    return text;
-}
-
-static size_t line_add(char *text, size_t bytes, size_t used, const flight_record *r, int64_t now) {
+/* A wait has been written down before it was known what it is for. */
+static size_t last_call_add(char *text, size_t bytes, size_t used, const flight_record *r, int64_t now) {
     const call_facts *f = &r->facts;
-    const char *site = site_text(f->site);
-    char name[16];
+    char what[TEXT_BYTES];
     if (used >= bytes) return used;
-    used = text_add(text, bytes, used, "%.1f s ago: %s", 1e-9 * (double)(now - r->when), f->row->mpi_name);
-    if (facts_have(f, ATTRIBUTE_DEST))
-        used = text_add(text, bytes, used, " -> %s", number_name(f->dest, MPIXLA_ANY_SOURCE, name));
-    if (facts_have(f, ATTRIBUTE_SOURCE))
-        used = text_add(text, bytes, used, " <- %s", number_name(f->source, MPIXLA_ANY_SOURCE, name));
-    if (facts_are_of_message(f)) {
-        int32_t tag = facts_have(f, ATTRIBUTE_DEST) ? f->sendtag : f->recvtag;
-        used = text_add(text, bytes, used, " with tag %s", number_name(tag, MPIXLA_ANY_TAG, name));
-    }
-    if (facts_have(f, ATTRIBUTE_ROOT)) used = text_add(text, bytes, used, " with root %d", (int)f->root);
-    if (facts_type(f))
-        used = text_add(text, bytes, used, "%s %lld items of %s",
-                        facts_are_of_message(f) || facts_have(f, ATTRIBUTE_ROOT) ? "," : " with",
-                        (long long)facts_count(f), facts_type(f)->row->name);
-    used = text_add(text, bytes, used, " on '%s'", f->communicator->name);
+    if (f->row->request == FRAME_WAITS)
+        snprintf(what, sizeof what, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
+    else
+        (void)call_describe(f, NULL, 1, what, sizeof what);
+    used = text_add(text, bytes, used, "%.1f s ago: %s", 1e-9 * (double)(now - r->when), what);
     if (facts_are_collective(f))
-        used = text_add(text, bytes, used, ", collective call %lld", (long long)f->sequence + 1);
-    return text_add(text, bytes, used, "%s%s\n", *site ? ", at " : "", site);
+        used = text_add(text, bytes, used, " (collective call %lld)", (long long)f->sequence + 1);
+    return text_add(text, bytes, used, "\n");
 }
 
-/* Those of a thread, the newest first, and which of them were collective. */
+/* In words, the newest first, and which of them were collective. */
 static void last_write(wire_writer *w, int64_t thread, int in_call) {
     flight_record records[FLIGHT_KEPT];
     int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now();
@@ -58,7 +49,7 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
     size_t used = 0;
     for (int i = 0; i < found; i++) {
         const call_facts *f = &records[i].facts;
-        used = line_add(text, sizeof text, used, &records[i], now);
+        used = last_call_add(text, sizeof text, used, &records[i], now);
         if (!facts_are_collective(f)) continue;
         past[n++] = atomic_load(&f->communicator->key);
         past[n++] = f->sequence;
@@ -70,7 +61,7 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
     wire_write_list(w, past, n);
 }
 
-/* The thread that made the newest call; -1 for none. */
+/* The thread that made the newest call of this process; -1 if there was none. */
 static int64_t newest_thread(int64_t threads) {
     flight_record records[FLIGHT_KEPT];
     int64_t newest = -1, when = 0;
@@ -82,12 +73,7 @@ static int64_t newest_thread(int64_t threads) {
     return newest;
 }
 
-/* Calls */
-
-static int64_t world_rank(const comm_entry *c, int64_t rank) {
-    const int *members = atomic_load(&((comm_entry *)(intptr_t)c)->members); /* NOLINT(performance-no-int-to-ptr) */
-    return members && rank >= 0 && rank < c->size ? members[rank] : rank;
-}
+/* The calls that threads are in */
 
 static int64_t peer_add(int64_t *list, int64_t n, int64_t rank, int64_t tag, int receives) {
     list[n++] = rank;
@@ -100,15 +86,15 @@ static void messages_write(wire_writer *w, const call_facts *f) {
     int64_t list[2 * PEER_WORDS], n = 0;
     int any = f->source == MPIXLA_ANY_SOURCE;
     if (facts_have(f, ATTRIBUTE_DEST) && f->dest != MPIXLA_PROC_NULL)
-        n = peer_add(list, n, world_rank(f->communicator, f->dest), f->sendtag, 0);
+        n = peer_add(list, n, comm_world_rank(f->communicator, f->dest), f->sendtag, 0);
     if (facts_have(f, ATTRIBUTE_SOURCE) && f->source != MPIXLA_PROC_NULL)
-        n = peer_add(list, n, any ? MPIXLA_ANY_SOURCE : world_rank(f->communicator, f->source), f->recvtag, 1);
+        n = peer_add(list, n, any ? MPIXLA_ANY_SOURCE : comm_world_rank(f->communicator, f->source), f->recvtag, 1);
     wire_write_list(w, list, n);
 }
 
 static int64_t needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t rank) {
-    int64_t needed = world_rank(c, rank);
     if (rank < 0 || rank >= c->size || rank == c->rank || n >= MOST_PEERS) return n;
+    int64_t needed = comm_world_rank(c, rank);
     for (int64_t i = 0; i < n; i++)
         if (list[i] == needed) return n;
     list[n] = needed;
@@ -129,7 +115,7 @@ static void needed_write(wire_writer *w, const call_facts *f) {
     }
     wire_write(w, c->size - 1);
     for (int i = 0; i < c->size; i++)
-        if (i != c->rank) wire_write(w, world_rank(c, i));
+        if (i != c->rank) wire_write(w, comm_world_rank(c, i));
 }
 
 static void call_write(wire_writer *w, const flight_view *view, int64_t waited, int pauses) {
@@ -146,7 +132,7 @@ static void call_write(wire_writer *w, const flight_view *view, int64_t waited, 
     wire_write(w, atomic_load(&f->communicator->key));
     wire_write(w, f->sequence);
     wire_write(w, type ? facts_count(f) * type->row->itemsize : 0);
-    wire_write(w, facts_have(f, ATTRIBUTE_ROOT) ? world_rank(f->communicator, f->root) : -1);
+    wire_write(w, facts_have(f, ATTRIBUTE_ROOT) ? comm_world_rank(f->communicator, f->root) : -1);
     wire_write(w, f->items);
     wire_write_text(w, what);
     wire_write_text(w, f->row->mpi_name);
@@ -157,12 +143,12 @@ static void call_write(wire_writer *w, const flight_view *view, int64_t waited, 
     messages_write(w, f);
 }
 
-/* Those that have waited longest. */
+/* The calls that have waited longest, the longest first: at most STATE_CALLS. A number that is none ends the list. */
 static void calls_write(wire_writer *w, int64_t threads) {
     int64_t chosen[STATE_CALLS], n = 0;
     for (int64_t i = 0; i < threads; i++) {
         int64_t at = n, waited = flight_clock_of(i)->waited;
-        if (!flight_of(i).in_call) continue;
+        if (!flight_moment_of(i).in_call) continue;
         while (at > 0 && flight_clock_of(chosen[at - 1])->waited < waited) at--;
         if (at == STATE_CALLS) continue;
         if (n < STATE_CALLS) n++;
@@ -172,7 +158,7 @@ static void calls_write(wire_writer *w, int64_t threads) {
     for (int64_t i = 0; i < n; i++) {
         flight_view view;
         if (flight_see(chosen[i], &view))
-            call_write(w, &view, flight_clock_of(chosen[i])->waited, flight_of(chosen[i]).pauses & 1);
+            call_write(w, &view, flight_clock_of(chosen[i])->waited, flight_moment_of(chosen[i]).pauses & 1);
     }
     wire_write(w, -1);
 }
@@ -196,10 +182,13 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write(w, facts->percent);
     wire_write_text(w, facts->where);
     wire_write_text(w, facts->python);
+    wire_write_list(w, facts->lost, facts->in_lost);
     comms_write(w);
     calls_write(w, threads);
-    last_write(w, newest, newest >= 0 && flight_of(newest).in_call);
+    last_write(w, newest, newest >= 0 && flight_moment_of(newest).in_call);
 }
+
+/* Reading */
 
 static const void *records_read(wire_reader *r, int64_t words, int64_t *n) {
     const int64_t *list = wire_read_list(r, n);
@@ -233,14 +222,16 @@ int state_read(state *s, wire_reader *r) {
     s->percent = wire_read(r);
     s->where = wire_read_text(r);
     s->python = wire_read_text(r);
+    s->lost = records_read(r, LOST_WORDS, &s->in_lost);
+    for (int64_t i = 0; i < s->in_lost; i++)
+        if (s->lost[i].presence <= STATE_HERE || s->lost[i].presence >= STATE_PRESENCES) return 0;
     s->comms = records_read(r, COMM_WORDS, &s->in_comms);
     for (int64_t milliseconds; (milliseconds = wire_read(r)) >= 0 && !r->failed;) {
-        if (s->in_calls == STATE_CALLS) return -1;
+        if (s->in_calls == STATE_CALLS) return 0;
         call_read(&s->calls[s->in_calls++], r, milliseconds);
     }
     s->last = wire_read_text(r);
     s->in_newest = wire_read(r);
     s->past = records_read(r, PAST_WORDS, &s->in_past);
-    if (s->presence < 0 || s->presence >= STATE_PRESENCES) return -1;
-    return r->failed ? -1 : 0;
+    return !r->failed && s->presence >= 0 && s->presence < STATE_PRESENCES;
 }

@@ -7,14 +7,14 @@
 
 #include "base/wire.h"
 
-/* Calls of so many threads are told, and the last calls in a text of so many bytes. */
-enum { STATE_CALLS = 4, STATE_LINES = 4096 };
+/* Calls of so many threads are told, and the last calls in a text of at most so many bytes. */
+enum { STATE_CALLS = 4, STATE_LINES = 8192 };
 
-/* Whom a message of a call goes to or comes from. */
+/* The other end of a message of a call. */
 typedef struct state_peer {
-    int64_t rank; /* in MPI_COMM_WORLD, or MPIXLA_ANY_SOURCE */
-    int64_t tag;  /* or MPIXLA_ANY_TAG */
-    int64_t receives;
+    int64_t rank;     /* in MPI_COMM_WORLD, or MPIXLA_ANY_SOURCE */
+    int64_t tag;      /* or MPIXLA_ANY_TAG */
+    int64_t receives; /* this rank the message; else it sends it */
 } state_peer;
 
 typedef struct state_call {
@@ -41,7 +41,7 @@ typedef struct state_comm {
     int64_t comm, calls;
 } state_comm;
 
-/* A collective call that was made, as far as it is remembered. */
+/* One of the last calls, if it was collective. */
 typedef struct state_past {
     int64_t comm, sequence;
     int64_t op;   /* a number made of the operation's name: state_op */
@@ -55,6 +55,11 @@ typedef enum state_presence {
     STATE_DEAD,    /* ... or is gone */
     STATE_PRESENCES
 } state_presence;
+
+/* The process of another rank on the same host that cannot answer. */
+typedef struct state_lost {
+    int64_t rank, presence; /* STATE_STOPPED or STATE_DEAD */
+} state_lost;
 
 typedef struct state {
     int64_t rank; /* in MPI_COMM_WORLD */
@@ -72,22 +77,26 @@ typedef struct state {
     int64_t in_calls;
     const state_comm *comms;
     int64_t in_comms;
+    const state_lost *lost;
+    int64_t in_lost;
 } state;
 
-/* What is not in the calls. */
+/* What the calls do not say; as in `state`. */
 typedef struct state_facts {
     int64_t rank, ended, left, percent;
     const char *where, *python;
+    const int64_t *lost; /* the members of each state_lost, one behind the other */
+    int64_t in_lost;
 } state_facts;
 
 /* A number made of the name of a function of MPI's. */
 int64_t state_op(const char *name);
 
-/* Writes down this process, in the thread of deadline.c, which measures how long calls wait (flight_clock). The
- * writer's `failed` says whether there was memory. */
+/* Writes what this process does, in the thread of deadline.c, which has measured how long calls wait (flight_clock). If
+ * there is no memory the writer's `failed` says so. */
 void state_write(wire_writer *w, const state_facts *facts);
 
-/* Reads what state_write has written; the texts and lists stay in the reader's memory. -1 if it is no such thing. */
+/* Reads what state_write has written; the texts and lists stay in the reader's memory. Returns whether it was that. */
 int state_read(state *s, wire_reader *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* Records are counted by one atomic number, which gives each its place. A lock is taken to make the file longer, to
- * give it its name, and to end it.
+/* An atomic number counts the records and gives each its place. A lock is taken only to make the file longer, to give
+ * it its name, and to end it.
  */
 #include "watch/timeline.h"
 
@@ -17,7 +17,8 @@
 
 enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 14 /* a power of two; at most half of them are used */ };
 
-/* `used` of a file that takes no more: beyond any room, and far from where counting would begin anew. */
+/* What `used` is once the file takes no more records: greater than any room, and so far from SIZE_MAX that those who
+ * still count up do not reach it. */
 static const size_t CLOSED = SIZE_MAX / 2;
 
 struct timeline {
@@ -29,7 +30,7 @@ struct timeline {
     pthread_mutex_t lock; /* for all that follows */
     size_t length, limit; /* of the file; `limit` bytes are mapped */
     int file;             /* -1: it is closed */
-    timeline *earlier;    /* what was opened before, so that none is ever lost */
+    timeline *earlier;    /* the one that was opened before: none is ever freed, as late calls may write to it */
     char path[PATH_BYTES], hidden[PATH_BYTES + sizeof ".new"];
     pthread_mutex_t numbering; /* for new numbers */
     size_t numbered;
@@ -38,7 +39,7 @@ struct timeline {
 
 static _Atomic(timeline *) newest;
 
-/* Makes the file longer by zeros: 0, or errno, with the file as long as before. */
+/* Makes the file longer by zeros. Returns 0, or errno, and the file is as long as before then. */
 static int lengthen(timeline *t) {
     static const char zeros[TIMELINE_CHUNK];
     size_t done = 0;
@@ -57,15 +58,15 @@ static int lengthen(timeline *t) {
     return 0;
 }
 
-/* With the lock: no record gets a place from now on. Returns how many have one in the file. */
-static size_t take_no_more(timeline *t) {
+/* With the lock: from now on no record gets a place. Returns how many have one in the file. */
+static size_t records_stop(timeline *t) {
     size_t used = atomic_exchange(&t->used, CLOSED), room = atomic_load(&t->room);
     return used < room ? used : room;
 }
 
 /* With the lock: the file gets no longer, and says why. */
 static void stop(timeline *t, const char *why) {
-    (void)take_no_more(t);
+    (void)records_stop(t);
     memcpy(t->header->stopped + 1, why + 1, strlen(why));
     atomic_signal_fence(memory_order_seq_cst);
     t->header->stopped[0] = why[0]; /* last: before, it is no text */
@@ -118,8 +119,8 @@ void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void 
     }
 }
 
-/* The place of this key, or the free one where it belongs, and what is there. Place 0 stays free. */
-static uint16_t place_of(timeline *t, const void *key, const void **there) {
+/* The place of this key, or the free place where it belongs; `*there` is what is in it. Place 0 is never used. */
+static uint16_t place_find(timeline *t, const void *key, const void **there) {
     size_t i = (size_t)((uint64_t)(uintptr_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 32);
     for (;; i++) {
         i &= NUMBERS - 1;
@@ -131,10 +132,10 @@ static uint16_t place_of(timeline *t, const void *key, const void **there) {
 
 uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define) {
     const void *there;
-    uint16_t number = place_of(t, key, &there);
+    uint16_t number = place_find(t, key, &there);
     if (there) return number;
     pthread_mutex_lock(&t->numbering);
-    number = place_of(t, key, &there);
+    number = place_find(t, key, &there);
     if (!there && t->numbered == NUMBERS / 2) {
         number = 0;
     } else if (!there) {
@@ -155,7 +156,7 @@ void timeline_show(timeline *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Nobody else has seen it. */
+/* Undoes what timeline_open has done so far; `what` could not be done with the file, as errno says. */
 static timeline *give_up(timeline *t, const char *what) {
     int why = errno;
     if (t->file >= 0) {
@@ -168,13 +169,19 @@ static timeline *give_up(timeline *t, const char *what) {
 }
 
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header) {
-    if (strlen(path) >= PATH_BYTES) return (void)error_set("the path of a trace is too long: %s", path), NULL;
-    if (limit < TIMELINE_CHUNK)
-        return (void)error_set("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10,
-                               limit >> 10),
-               NULL;
+    if (strlen(path) >= PATH_BYTES) {
+        (void)error_set("the path of a trace is too long: %s", path);
+        return NULL;
+    }
+    if (limit < TIMELINE_CHUNK) {
+        (void)error_set("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10, limit >> 10);
+        return NULL;
+    }
     timeline *t = calloc(1, sizeof *t);
-    if (!t) return (void)error_set("out of memory for the trace %s", path), NULL;
+    if (!t) {
+        (void)error_set("out of memory for the trace %s", path);
+        return NULL;
+    }
     t->limit = limit;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->numbering, NULL);
@@ -196,7 +203,7 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
 int timeline_close(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0) {
-        size_t end = TIMELINE_HEADER_BYTES + take_no_more(t) * TIMELINE_RECORD_BYTES;
+        size_t end = TIMELINE_HEADER_BYTES + records_stop(t) * TIMELINE_RECORD_BYTES;
         (void)!ftruncate(t->file, (off_t)end); /* zeros that stay do no harm */
         (void)close(t->file);
         t->file = -1;

@@ -1,8 +1,10 @@
 /* A file of records of one size. However the process ends, and whenever somebody reads the file, each record is whole
- * or is not there: its kind is written last. src/mpixla/trace/layout.py has the same structures for those who read.
+ * or is not there, because its kind is written last. src/mpixla/trace/layout.py has the same structures for those who
+ * read.
  *
- * The file is mapped into memory. It grows by zeros that are written, so that a full disk is an error of that write and
- * no signal. Then, and at its limit, the header says why it ends, and what comes later is left out.
+ * The file is mapped into memory, and records are written there. It grows by zeros that are written by a call of the
+ * system, so that a full disk is an error of that call: a store into a page that the disk has no room for would be a
+ * signal. After such an error, and at its limit, the header says why the file ends, and later records are left out.
  */
 #ifndef MPIXLA_NATIVE_TIMELINE_H
 #define MPIXLA_NATIVE_TIMELINE_H
@@ -34,14 +36,14 @@ enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of 
 enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };
 enum { TIMELINE_OPEN, TIMELINE_OVER, TIMELINE_FAILED };
 
-/* A call. Times are in nanoseconds; texts are numbers of TIMELINE_TEXT records, 0 where there is none. The last two
- * times, the transport and the state are written when the call ends, the state last. */
+/* A call. Times are in nanoseconds; a text is the number of its TIMELINE_TEXT records, or 0. `took`, `gpu`, `transport`
+ * and `state` are written when the call ends, the state last. */
 typedef struct timeline_call {
     int64_t sequence;        /* of a collective call: how many there were on its communicator before; else -1 */
     int64_t sends, receives; /* bytes */
     int64_t items;           /* -1: it has no data */
     int64_t began, took;
-    int64_t gpu; /* of `took`: it waited for its GPU; -1: its arrays are in the host's memory */
+    int64_t gpu; /* the part of `took` in which it waited for its GPU; -1: its arrays are in the host's memory */
     int32_t thread, root, to, sendtag, from, recvtag;
     int32_t request, generation; /* request: -1 for none */
     uint16_t op, mpi, site, dtype, reduction, waits_for, started_at, transport;
@@ -57,13 +59,13 @@ typedef struct timeline_communicator {
     char name[64];
 } timeline_communicator;
 
-/* A text, or a list of int32_t, or the next part of what an earlier record of its kind and number began. */
+/* A text or a list of int32_t, which goes on in the next record of the same kind and number. */
 typedef struct timeline_part {
     uint32_t used;
     char bytes[TIMELINE_RECORD_BYTES - 12];
 } timeline_part;
 
-/* What was found of the clock (mpixla_trace_clock). */
+/* What mpixla_trace_clock was told. */
 typedef struct timeline_clock {
     int64_t when, ahead, round_trip;
 } timeline_clock;
@@ -71,8 +73,8 @@ typedef struct timeline_clock {
 enum {
     TIMELINE_NOTHING,
     TIMELINE_CALL,         /* `number` is its communicator's */
-    TIMELINE_TEXT,         /* from here on `number` is what other records call it */
-    TIMELINE_COMMUNICATOR, /* and the lists that belong to it: */
+    TIMELINE_TEXT,         /* `number` is what other records call it, here and below */
+    TIMELINE_COMMUNICATOR, /* then the lists that belong to it, under its number: */
     TIMELINE_MEMBERS,      /* its ranks in their order, three numbers for several: the first, how many, the distance */
     TIMELINE_SOURCES,      /* neighbours of this rank */
     TIMELINE_DESTS,
@@ -96,13 +98,13 @@ _Static_assert(sizeof(timeline_record) == TIMELINE_RECORD_BYTES, "files have thi
 /* One file. Several threads may use it at once, and after it was closed. */
 typedef struct timeline timeline;
 
-/* Makes the file, with this header. It is hidden, as `path` with ".new" behind, until it is shown: so a process that
- * has nothing to tell leaves what was there. `limit` is in bytes. The timeline and the memory of its file stay for
- * good, as calls may end after everything else. NULL with error_set. */
+/* Makes the file, with this header, of at most `limit` bytes. It is hidden, as `path` with ".new" behind, until it is
+ * shown: so a process that has nothing to tell leaves what was there. The timeline and the mapped memory stay for good,
+ * as calls may end after everything else. On failure NULL, with error_set. */
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
 
-/* The place for a record, all zeros, which may be written to as long as the process lives; NULL: there is no room. It
- * is in the file once it has been published. */
+/* The place for a record, all zeros, which may be written to as long as the process lives; NULL where there is no room.
+ * Whoever reads the file sees the record once it has been published. */
 timeline_record *timeline_add(timeline *t);
 static inline void timeline_publish(timeline_record *r, uint32_t kind) {
     atomic_store_explicit(&r->kind, kind, memory_order_release);
@@ -119,8 +121,8 @@ void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void 
 /* The file gets its name, if it has not got it yet. */
 void timeline_show(timeline *t);
 
-/* Takes the zeros away, or the file if it is hidden; nothing can be added any more. 0, or -1 with error_set if the file
- * lacks something. */
+/* Takes the zeros at the end away, or the whole file if it is hidden; nothing can be added any more. Returns 0, or
+ * REFUSED if the file lacks something. */
 int timeline_close(timeline *t);
 
 #endif

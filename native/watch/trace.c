@@ -15,9 +15,9 @@
 
 enum { MOST_NUMBERS = 1024, PATH_BYTES = 4096 };
 
-static _Atomic(timeline *) on;
-static atomic_int threads;
-static _Thread_local int thread;
+static _Atomic(timeline *) current; /* NULL: this process is not traced */
+static atomic_int threads;          /* that have been numbered, from 1 */
+static _Thread_local int thread;    /* the number of this one; 0: it has none yet */
 
 int64_t mpixla_trace_now(void) {
     return clock_now();
@@ -29,20 +29,20 @@ static void text_define(timeline *t, uint32_t number, const void *text) {
     timeline_add_parts(t, TIMELINE_TEXT, number, text, strlen(text));
 }
 
-/* Of a text that lives as long as the library. */
+/* The text must live as long as the library. */
 static uint16_t text_number(timeline *t, const char *text) {
     return text && *text ? timeline_number(t, text, text_define) : 0;
 }
 
-/* A rank of the communicator as one of MPI_COMM_WORLD. */
-static int32_t peer_of(const comm_entry *c, int64_t peer) {
-    const int *members = atomic_load_explicit(&c->members, memory_order_acquire);
-    if (peer == MPIXLA_ANY_SOURCE) return TIMELINE_ANY;
-    if (peer < 0 || peer >= c->size) return TIMELINE_NOBODY;
-    return members ? members[peer] : (int32_t)peer;
+/* A rank of the communicator as records have it. */
+static int32_t world_rank(const comm_entry *c, int64_t rank) {
+    if (rank == MPIXLA_ANY_SOURCE) return TIMELINE_ANY;
+    return rank < 0 || rank >= c->size ? TIMELINE_NOBODY : (int32_t)comm_world_rank(c, rank);
 }
 
-/* Those that are too irregular are left out: such a communicator goes by its name alone. */
+/* Members whose ranks are too irregular for MOST_NUMBERS parts are left out: such a communicator goes by its name
+ * alone.
+ */
 static void members_define(timeline *t, uint32_t number, const int *members, int size) {
     int32_t parts[MOST_NUMBERS][3];
     int used = 0;
@@ -60,7 +60,7 @@ static void neighbours_define(timeline *t, uint32_t number, uint32_t kind, const
     int32_t ranks[MOST_NUMBERS] = {0};
     size_t used = 0;
     for (int64_t i = 0; i < s->number && used < MOST_NUMBERS; i++)
-        if (s->ranks[i] != MPIXLA_PROC_NULL) ranks[used++] = peer_of(c, s->ranks[i]);
+        if (s->ranks[i] != MPIXLA_PROC_NULL) ranks[used++] = world_rank(c, s->ranks[i]);
     timeline_add_parts(t, kind, number, ranks, used * sizeof *ranks);
 }
 
@@ -82,28 +82,28 @@ static void communicator_define(timeline *t, uint32_t number, const void *key) {
 
 /* Calls */
 
-static int64_t bytes_of(const dtype_entry *type, int64_t items) {
+static int64_t bytes_of_items(const dtype_entry *type, int64_t items) {
     int64_t bytes;
     return !type || __builtin_mul_overflow(items, type->row->itemsize, &bytes) ? 0 : bytes;
 }
 
-static void message_write(timeline_call *e, const call_facts *f) {
+static void peers_write(timeline_call *e, const call_facts *f) {
     const comm_entry *c = f->communicator;
-    if (facts_have(f, ATTRIBUTE_ROOT)) e->root = peer_of(c, f->root);
+    if (facts_have(f, ATTRIBUTE_ROOT)) e->root = world_rank(c, f->root);
     if (facts_have(f, ATTRIBUTE_DEST)) {
-        e->to = peer_of(c, f->dest);
+        e->to = world_rank(c, f->dest);
         e->sendtag = f->sendtag;
     }
     if (facts_have(f, ATTRIBUTE_SOURCE)) {
-        e->from = peer_of(c, f->source);
+        e->from = world_rank(c, f->source);
         e->recvtag = f->recvtag == MPIXLA_ANY_TAG ? TIMELINE_ANY : f->recvtag;
     }
 }
 
 static void data_write(timeline_call *e, const call_facts *f, timeline *t) {
     int is_halo = facts_have(f, ATTRIBUTE_WIDTH);
-    e->sends = is_halo ? f->border_bytes : bytes_of(f->sent_type, f->sent);
-    e->receives = is_halo ? f->border_bytes : bytes_of(f->received_type, f->received);
+    e->sends = is_halo ? f->border_bytes : bytes_of_items(f->sent_type, f->sent);
+    e->receives = is_halo ? f->border_bytes : bytes_of_items(f->received_type, f->received);
     if (facts_type(f)) {
         e->items = facts_count(f);
         e->dtype = text_number(t, facts_type(f)->row->name);
@@ -144,7 +144,7 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
                        .is_reverse = f->reverse};
     if (request) request_write(&e, request, t);
     if (e.category != TIMELINE_WAIT) {
-        message_write(&e, f);
+        peers_write(&e, f);
         data_write(&e, f, t);
     }
     if (facts_have_neighbours(f)) e.neighbours = f->back ? TIMELINE_DESTS : TIMELINE_SOURCES;
@@ -159,7 +159,7 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
 }
 
 void trace_start(trace_call *c, const call_facts *f, int on_a_gpu) {
-    *c = (trace_call){.file = atomic_load_explicit(&on, memory_order_acquire), .on_a_gpu = on_a_gpu};
+    *c = (trace_call){.file = atomic_load_explicit(&current, memory_order_acquire), .on_a_gpu = on_a_gpu};
     if (!c->file) return;
     c->began = mpixla_trace_now();
     c->waited = pause_total();
@@ -178,7 +178,7 @@ void trace_end(const trace_call *c, const char *transport, int failed) {
     atomic_store_explicit(&c->entry->state, failed ? TIMELINE_FAILED : TIMELINE_OVER, memory_order_release);
 }
 
-/* Beginning and end */
+/* Files */
 
 int mpixla_trace_start(const mpixla_trace_facts *facts) {
     char path[PATH_BYTES];
@@ -188,7 +188,7 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
             "mpixla_trace_start was given facts of %zu bytes, but this library expects %zu: the Python package and "
             "libmpixla are of different versions; install mpixla again",
             facts->struct_size, sizeof *facts);
-    if (atomic_load(&on)) return error_set("this process is traced already");
+    if (atomic_load(&current)) return error_set("this process is traced already");
     if (snprintf(path, sizeof path, "%s/rank-%04d.trace", facts->directory, mpi_get()->world_rank) >= (int)sizeof path)
         return error_set("the path of a trace is too long: %s", facts->directory);
     timeline_header header = {.magic = "mpixla",
@@ -201,14 +201,14 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
     (void)snprintf(header.job, sizeof header.job, "%s", facts->job);
     (void)snprintf(header.clock, sizeof header.clock, "%s", facts->clock);
     timeline *made = timeline_open(path, (size_t)facts->limit, &header);
-    if (!made) return -1;
-    atomic_store(&on, made);
+    if (!made) return REFUSED;
+    atomic_store(&current, made);
     (void)feature_set(FEATURE_TRACE, 1);
     return 0;
 }
 
 int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
-    timeline *t = atomic_load(&on);
+    timeline *t = atomic_load(&current);
     timeline_record *r = t ? timeline_add(t) : NULL;
     if (!r) return error_set("this process is not traced, or its trace takes no more");
     r->of.clock = (timeline_clock){when, ahead, round_trip};
@@ -218,6 +218,6 @@ int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
 
 int mpixla_trace_end(void) {
     (void)feature_set(FEATURE_TRACE, 0);
-    timeline *t = atomic_exchange(&on, NULL);
+    timeline *t = atomic_exchange(&current, NULL);
     return t ? timeline_close(t) : 0;
 }

@@ -247,7 +247,7 @@ static void messages_of_an_exchange_are_in_order(void) {
     fake_fail_may_pass(1);
     CHECK_INT(fake_fail("cuMemsetD8Async", 1, 700), 0);
     read_frame("exchange");
-    CHECK_INT(exchange(&f), MPI_REFUSED);
+    CHECK_INT(exchange(&f), REFUSED);
     CHECK_INT(group_depth, 0);
     CHECK_IN(mpixla_last_error(), "returned error code 700");
     fake_fail_may_pass(0);
@@ -340,7 +340,7 @@ static void failures_end_the_group(void) {
             int is_group = text[0] == '[';
             read_frame(calls[i].op);
             failing = n;
-            CHECK_INT(calls[i].run(&f), MPI_REFUSED);
+            CHECK_INT(calls[i].run(&f), REFUSED);
             failing = 0;
             CHECK_INT(group_depth, 0);
             CHECK_IN(mpixla_last_error(), " returned error code 3, the text of 3: and more");
@@ -379,7 +379,7 @@ static void halos_are_groups(void) {
     for (int n = 1; n <= 12; n++) {
         read_frame("halo_exchange");
         failing = n;
-        CHECK_INT(halo_exchange(&f), MPI_REFUSED);
+        CHECK_INT(halo_exchange(&f), REFUSED);
         failing = 0;
         CHECK_INT(group_depth, 0);
         CHECK_IN(mpixla_last_error(), " returned error code 3, the text of 3: and more");
