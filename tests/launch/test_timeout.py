@@ -43,7 +43,9 @@ def test_rank_that_never_comes(job):
     assert "MPI_Allreduce with 3 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'mpixla default'" in text
     assert re.search(r"at script\.py:\d+", text)
     assert "Rank 1 has not come: it is at the end of its script." in text
-    last = r"s ago: MPI_Barrier, on rank 1 of 2 of communicator 'mpixla default', at script\.py:\d+ \(collective call 1\)"
+    last = (
+        r"s ago: MPI_Barrier, on rank 1 of 2 of communicator 'mpixla default', at script\.py:\d+ \(collective call 1\)"
+    )
     assert re.search(last, line_of(text, 1))
 
 

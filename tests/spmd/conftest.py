@@ -30,16 +30,23 @@ jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[2] / "
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-# And XLA does not optimize here, but on two ranks in these files: its optimizations might change what they test, the
-# order of calls, which arrays share memory, and what is copied.
+# And XLA does not optimize here, but on two ranks in these files: what they test its optimizations might change, which
+# is the order of calls, which arrays share memory, and what is copied. A sample of their cases is enough (sample.py).
 OPTIMIZED = (
     "test_control_flow.py",
     "test_halo.py",
-    "test_halo_halves.py",
     "test_in_place.py",
     "test_order.py",
     "test_requests.py",
 )
+
+
+def _optimizes(config, file):
+    if config.getoption("every_test"):
+        return True
+    is_cheap = "MPIXLA_FAKE_DEVICE" not in os.environ and not config.getoption("rest")
+    return file in OPTIMIZED and WORLD.Get_size() == 2 and is_cheap
+
 
 # And only two ranks run every test, and of the fake GPU's transports only one; the others leave out what they would
 # hardly add to: these files, and tests that are marked two_ranks. `--every-test` changes all of this.
@@ -175,9 +182,7 @@ def pytest_collection_finish():
 @pytest.fixture(autouse=True, scope="module")
 def compiled_programs(request):
     """How they are compiled; and they are forgotten, since thousands of them take gigabytes."""
-    optimizes = request.path.name in OPTIMIZED and WORLD.Get_size() == 2
-    optimizes |= request.config.getoption("every_test")
-    jax.config.update("jax_disable_most_optimizations", not optimizes)
+    jax.config.update("jax_disable_most_optimizations", not _optimizes(request.config, request.path.name))
     yield
     jax.clear_caches()
 
