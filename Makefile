@@ -251,8 +251,9 @@ test-python: $(VENV)/installed
 	done
 	$(PYTEST_LAUNCH) --sample $(SAMPLE)
 
-# No function of JAX's is replaced (src/mpixla/hooks); and JAX's next implementations, as far as this JAX has them.
-HOOK_TESTS ?= tests/spmd --sample 3
+# No function of JAX's is replaced (src/mpixla/hooks); and JAX's next implementations, as far as this JAX has them: but for
+# jax_scan3, which in JAX itself has no reverse mode yet.
+HOOK_TESTS ?= tests/spmd --sample 12
 
 test-without-hooks: $(VENV)/installed
 	MPIXLA_HOOKS_OFF=all $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(HOOK_TESTS)
