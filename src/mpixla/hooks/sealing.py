@@ -10,7 +10,7 @@ from typing import Any
 from ..core import jit
 from ..core.effect import ordered
 
-LOST = "Programs that communicate take some 0.4 ms a call, not microseconds, unless mpixla.jit compiles them."
+LOST = "A call of a program that communicates takes some 0.1 ms, not microseconds, unless mpixla.jit compiles it."
 NEEDS = {
     "jax._src.interpreters.pxla:_cached_lowering_to_hlo": None,  # a cache, which does not say what it takes
     "jax._src.core:jaxpr_const_args": None,

@@ -12,7 +12,7 @@ import jax
 from ..core.effect import CommunicationEffect
 from ..runtime import exit
 
-LOST = "After a program without a result has failed, later ones fail as well, and each call of one takes about 2 ms."
+LOST = "After a program without a result has failed, later ones fail as well, and a call of one takes 0.2 ms more."
 NEEDS = {
     "jax._src.dispatch:RuntimeTokenSet.get_token_input": ("self", "eff", "devices"),
     "jax._src.dispatch:runtime_tokens.current_tokens": None,
