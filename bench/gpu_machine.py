@@ -166,7 +166,7 @@ def _facts() -> dict[str, str]:
     from mpi4py import MPI
 
     import mpixla
-    from mpixla.runtime import gpu
+    from mpixla.mpi import gpu
 
     cuda = ctypes.c_int()
     with contextlib.suppress(OSError, AttributeError):

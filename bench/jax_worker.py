@@ -57,7 +57,7 @@ def halo_exchange(x: Any) -> Any:
 @functools.cache
 def in_pieces(piece: int) -> MPI.Intracomm:
     """A communicator whose large calls go through the host in pieces of this size, which its ranks agree on at once."""
-    from mpixla.runtime import native
+    from mpixla.mpi import native
 
     before = native.lib.mpixla_gpu_piece_set(piece)
     made = comm.Dup()

@@ -90,7 +90,7 @@ def cost() -> dict[str, Any]:
     found["import"] = growth(lambda: __import__("mpixla"))
     found["seconds of a processor for it"] = time.process_time() - begin
     import mpixla
-    from mpixla.runtime import comm as registry
+    from mpixla.mpi import comm as registry
 
     x = np.zeros((WORLD.size, 4), np.float32)
     found["programs"] = {}

@@ -8,15 +8,22 @@ from importlib import metadata as _metadata
 
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
 from . import launch as _launch  # noqa: F401
-from .runtime import spawned as _spawned  # noqa: F401
-from .runtime import trampoline as _trampoline  # noqa: F401
+from .base import spawned as _spawned  # noqa: F401
+from .base import trampoline as _trampoline  # noqa: F401
 
 # isort: split
 from . import hooks as _hooks
+from .base import settings as _settings
 from .core import keep as _keep
 from .core import loops as _loops
+from .core import signatures as _signatures
 from .core.export import export_checks
 from .core.jit import jit
+from .mpi import versions as _versions
+from .mpi.comm import Shift, comm_of, get_default_comm
+from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
+from .mpi.native import set_logging
+from .mpi.versions import JaxVersionWarning as JaxVersionWarning
 from .ops.collective import (
     allgather,
     allreduce,
@@ -53,16 +60,9 @@ from .ops.request import (
     waitall,
 )
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
-from .runtime import agreement as _agreement
-from .runtime import exit as _exit
-from .runtime import settings as _settings
-from .runtime import signatures as _signatures
-from .runtime import turns as _turns
-from .runtime import versions as _versions
-from .runtime.comm import Shift, comm_of, get_default_comm
-from .runtime.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
-from .runtime.native import set_logging
-from .runtime.versions import JaxVersionWarning as JaxVersionWarning
+from .watch import agreement as _agreement
+from .watch import exit as _exit
+from .watch import turns as _turns
 
 __all__ = [
     "Request",

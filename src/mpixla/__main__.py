@@ -6,7 +6,7 @@ import threading
 
 from . import __version__, launch
 from .cli import bench, info, selftest
-from .runtime.command_line import Parser
+from .mpi.command_line import Parser
 
 
 def _seconds(text: str) -> float:

@@ -52,7 +52,7 @@ def total(x: Any, comm: MPI.Comm | None = None) -> Any:
 
 def transport(wanted: str) -> str:
     """How collective calls travel, after a first one; it must be as wanted."""
-    from mpixla.runtime import gpu
+    from mpixla.mpi import gpu
 
     try:
         total(jnp.ones(1))
@@ -199,7 +199,7 @@ def no_gpus_for_mpi() -> None:
     if FAKE:
         raise SkippedError("MPI can be given the fake GPU's memory")
     mpixla()  # connects to MPI
-    from mpixla.runtime import gpu
+    from mpixla.mpi import gpu
 
     use_gpu()
     why = gpu.mpi_refuses()

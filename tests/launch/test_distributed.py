@@ -11,9 +11,9 @@ import jaxlib
 import pytest
 
 from jobs import start
+from mpixla.base import trampoline
 from mpixla.distributed._cliques import refuse_where_mpi_cannot
 from mpixla.distributed._collectives import collectives_of
-from mpixla.runtime import trampoline
 
 ROOT = Path(__file__).parents[2]
 # How many processes: with more, what the tests of two say is seldom different.

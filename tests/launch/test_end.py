@@ -81,7 +81,8 @@ def test_error_that_comes_late_or_cannot_be_settled_is_not_lost(job, change, say
     done = job(
         2,
         f"""{PREAMBLE}
-from mpixla.runtime import abort, alike
+from mpixla.mpi import abort
+from mpixla.watch import alike
 abort._FORWARDING = 4
 mpixla.barrier()
 {change}
@@ -229,7 +230,7 @@ def test_interactive_sessions_survive(job):
         1,
         f"""{PREAMBLE}
 sys.ps1 = ">>> "
-import mpixla.runtime.exit as end
+import mpixla.watch.exit as end
 print(end._can_abort())
 """,
     )

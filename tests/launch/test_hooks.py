@@ -17,8 +17,9 @@ from mpi4py import MPI
 
 import mpixla
 from mpixla import hooks
+from mpixla.base import required, tested
 from mpixla.core.effect import CommunicationEffect
-from mpixla.runtime import required, tested, versions
+from mpixla.mpi import versions
 
 pytestmark = pytest.mark.any_mpi
 
@@ -42,8 +43,8 @@ def inner_names(path: Path) -> set[str]:
 def test_where_names_from_inside_jax_are():
     files = {path.relative_to(PACKAGE): inner_names(path) for path in PACKAGE.glob("**/*.py")}
     assert len(files) > 10
-    assert {str(path) for path, names in files.items() if names and path.parts[0] != "hooks"} == {"runtime/required.py"}
-    assert files[Path("runtime/required.py")] == set(NEEDED)
+    assert {str(path) for path, names in files.items() if names and path.parts[0] != "hooks"} == {"base/required.py"}
+    assert files[Path("base/required.py")] == set(NEEDED)
 
 
 # Names without which mpixla cannot be
@@ -118,7 +119,7 @@ TWO_DEVICES = """
 import jax, jax.numpy as jnp, mpixla, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from mpi4py import MPI
-from mpixla.runtime import required
+from mpixla.base import required
 jax.config.update("jax_num_cpu_devices", 2)
 {take}
 x = jax.device_put(jnp.ones(4), NamedSharding(Mesh(np.array(jax.devices()), "i"), PartitionSpec("i")))
@@ -131,7 +132,7 @@ else:
 """
 HAS_STARTED = """
 import jax, mpixla
-from mpixla.runtime.required import jax_has_started
+from mpixla.base.required import jax_has_started
 assert not jax_has_started()
 jax.numpy.ones(1)
 assert jax_has_started()

@@ -9,7 +9,9 @@ import pytest
 from mpi4py import MPI
 
 import pages
-from mpixla.runtime import agreement, arrival, checks, settings, speaker
+from mpixla.base import settings, speaker
+from mpixla.mpi import arrival
+from mpixla.watch import agreement, checks
 
 
 def python(code):

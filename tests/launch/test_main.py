@@ -12,7 +12,7 @@ from mpi4py import MPI
 from mpixla import __main__
 from mpixla.cli import info, network, selftest
 from mpixla.launch import places
-from mpixla.runtime import native
+from mpixla.mpi import native
 
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
 
@@ -69,7 +69,7 @@ def test_hosts_of_one_name(job):
     code = """
         import sys
         from mpi4py import MPI
-        from mpixla.runtime import hosts
+        from mpixla.mpi import hosts
 
         class TwoHosts(MPI.Intracomm):
             def Split_type(self, kind):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import release
 
-from mpixla.runtime import tested
+from mpixla.base import tested
 
 pytestmark = pytest.mark.any_mpi
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import mpixla
-from mpixla.runtime import native
+from mpixla.mpi import native
 
 pytestmark = pytest.mark.any_mpi
 

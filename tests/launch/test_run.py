@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
+from mpixla.base import program
 from mpixla.launch import launchers, library, options, places, rank, slurm
-from mpixla.runtime import program
 
 VENDOR, VERSION = MPI.get_vendor()
 RUN = [sys.executable, "-m", "mpixla", "run"]

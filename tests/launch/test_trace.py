@@ -416,7 +416,7 @@ CLOCKS = """
 import time
 import mpixla
 from mpi4py import MPI
-from mpixla.runtime import clock
+from mpixla.mpi import clock
 comm = MPI.COMM_WORLD.Dup()
 rank = comm.Get_rank()
 ahead = [0, 3_000_000_000, -7_000_000_000][rank]

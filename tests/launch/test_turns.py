@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mpixla.runtime import turns
+from mpixla.watch import turns
 
 pytestmark = pytest.mark.any_mpi
 

@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 
 import mpixla
-from mpixla.runtime import native
-from mpixla.runtime.comm import comm_of
+from mpixla.mpi import native
+from mpixla.mpi.comm import comm_of
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 CLASSES = range(6, 15)  # requests are kept by the power of two that their bytes fit in

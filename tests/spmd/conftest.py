@@ -16,8 +16,9 @@ import pytest
 from mpi4py import MPI
 
 import sample
-from mpixla.runtime import native, settings
-from mpixla.runtime.comm import channel_of_reports
+from mpixla.base import settings
+from mpixla.mpi import native
+from mpixla.mpi.comm import channel_of_reports
 
 jax.config.update("jax_enable_x64", True)
 

@@ -19,7 +19,7 @@ import mpixla
 from hlo import Program
 from mpixla.compat import _jpi, _mpi4jax
 from mpixla.core import jit
-from mpixla.runtime import native
+from mpixla.mpi import native
 from reference import ROWS, operands
 
 # Without the versions XLA takes the driver for an old one, which cannot capture calls into command buffers.

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.runtime.comm import comm_of, reduction_of, status_of
+from mpixla.mpi.comm import comm_of, reduction_of, status_of
 from reference import ROWS, operands
 
 

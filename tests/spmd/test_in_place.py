@@ -10,8 +10,8 @@ from mpi4py import MPI
 
 import mpixla
 from mpixla.core import eager, jit
+from mpixla.mpi.comm import comm_of, reduction_of
 from mpixla.ops.collective import allreduce_p
-from mpixla.runtime.comm import comm_of, reduction_of
 
 SIZE = MPI.COMM_WORLD.Get_size()
 ROOT = SIZE - 1

@@ -12,7 +12,7 @@ import pytest
 from mpi4py import MPI
 from test_value import check
 
-from mpixla.runtime import native
+from mpixla.mpi import native
 from reference import ROWS
 
 SIZE = MPI.COMM_WORLD.Get_size()

@@ -158,7 +158,7 @@ def test_programs_of_eager_calls():
     made = [
         (primitive.name, tuple((name, repr(value)) for name, value in params))
         for primitive, params, _ in list(eager._programs)
-        if dict(params).get("comm") == mpixla.runtime.comm.comm_of(comm)
+        if dict(params).get("comm") == mpixla.mpi.comm.comm_of(comm)
     ]
     assert made
     assert len(set(map(tuple, MPI.COMM_WORLD.allgather(sorted(made))))) == 1

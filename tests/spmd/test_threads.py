@@ -15,8 +15,8 @@ from mpi4py import MPI
 
 import mpixla
 from mpixla.core import eager
+from mpixla.mpi.comm import comm_of
 from mpixla.ops.point_to_point import send_p
-from mpixla.runtime.comm import comm_of
 
 THREADS = 3
 ROUNDS = 9

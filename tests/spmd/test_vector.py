@@ -10,7 +10,7 @@ from mpi4py import MPI
 from test_large_counts import refused
 
 import mpixla
-from mpixla.runtime import native
+from mpixla.mpi import native
 from reference import ROW, expected, operands
 
 NAMES = ("allgatherv", "alltoallv", "gatherv", "scatterv")

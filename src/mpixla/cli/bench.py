@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 import mpixla
 
-from ..runtime import hosts
-from ..runtime.mpi import MPI
+from ..mpi import hosts
+from ..mpi.mpi import MPI
 from . import info
 
 SIZES = (4, 1 << 10, 1 << 15, 1 << 20, 1 << 24)  # bytes

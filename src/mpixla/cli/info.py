@@ -10,10 +10,11 @@ from itertools import chain
 from pathlib import Path
 
 from .. import hooks
+from ..base import tested
 from ..launch.places import started_by
+from ..mpi import gpu, hosts, native
+from ..mpi.mpi import MPI
 from ..ops.collective import barrier
-from ..runtime import gpu, hosts, native, tested
-from ..runtime.mpi import MPI
 from . import network
 
 _THREAD_LEVELS = {

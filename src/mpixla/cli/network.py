@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..runtime.abort import abort
-from ..runtime.arrival import running
-from ..runtime.mpi import MPI
+from ..mpi.abort import abort
+from ..mpi.arrival import running
+from ..mpi.mpi import MPI
 
 _TAG = 1
 _ROUNDS = 100  # messages there and back, of which the best counts

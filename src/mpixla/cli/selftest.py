@@ -18,8 +18,8 @@ import numpy as np
 
 import mpixla
 
-from ..runtime import gpu
-from ..runtime.mpi import MPI
+from ..mpi import gpu
+from ..mpi.mpi import MPI
 from . import info, trial
 
 # Seconds that a check may take, and that a rank on which one failed waits for the others.

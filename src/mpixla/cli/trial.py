@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 
-from ..runtime import gpu
+from ..mpi import gpu
 
 _SECONDS = 180
 # What mpirun sets for the processes that it starts: without it a process can start a job of its own.

@@ -2,8 +2,8 @@
 
 import sys
 
-from ..runtime.command_line import end
-from ..runtime.program import is_program, run
+from ..base.program import is_program, run
+from ..mpi.command_line import end
 from . import NAMES, install
 
 _USAGE = (

@@ -4,7 +4,7 @@ import re
 import sys
 from types import TracebackType
 
-from ..runtime.mpi import MPI
+from ..mpi.mpi import MPI
 
 _LINE = re.compile(r"r\d+ \| \w+ returned error code -?\d+: .*")
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 import mpixla
 
+from ..mpi.comm import comm_of, get_default_comm
+from ..mpi.mpi import MPI
 from ..ops.arguments import ranks_left_to_calls
-from ..runtime.comm import comm_of, get_default_comm
-from ..runtime.mpi import MPI
 from ._modules import make_module
 from ._tokens import take_token, tie
 

@@ -10,11 +10,11 @@ import jax
 
 import mpixla
 
+from ..base.settings import is_on
+from ..mpi import gpu, native
+from ..mpi.comm import get_default_comm
+from ..mpi.mpi import MPI
 from ..ops.arguments import ranks_left_to_calls
-from ..runtime import gpu, native
-from ..runtime.comm import get_default_comm
-from ..runtime.mpi import MPI
-from ..runtime.settings import is_on
 from ._modules import make_module
 from ._tokens import pass_on, take_token
 

@@ -12,8 +12,8 @@ import numpy as np
 from jax.extend.core import Token
 from jax.interpreters import ad, batching, mlir
 
+from ..base.words import kind_of
 from ..core.spmd import Primitive
-from ..runtime.words import kind_of
 
 
 def new_token() -> jax.Array:

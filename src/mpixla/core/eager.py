@@ -14,8 +14,9 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..runtime import settings, sites
-from ..runtime.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
+from ..base import settings
+from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
+from ..watch import sites
 from . import nan
 from .effect import ordered
 from .repeat import Program, recorder

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jax.interpreters import mlir
 
-from ..runtime.required import (
+from ..base.required import (
     Effect,
     control_flow_allowed_effects,
     custom_derivatives_allowed_effects,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..runtime import native
+from ..mpi import native
 from .primitive import LAYOUT_TARGET
 
 

@@ -18,7 +18,7 @@ from jax.core import ShapedArray
 from jax.experimental import jet
 from jax.interpreters import ad, batching, mlir
 
-from ..runtime import native
+from ..mpi import native
 from .primitive import row_major
 from .spmd import Primitive
 

@@ -14,10 +14,10 @@ import jax
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..runtime.required import trace_state_clean
-from ..runtime.signatures import hide_own_frames
+from ..base.required import trace_state_clean
 from .eager import DONE, done
 from .effect import ordered
+from .signatures import hide_own_frames
 from .spmd import Primitive
 
 

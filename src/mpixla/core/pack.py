@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import batching, mlir
 
-from ..runtime import native
+from ..mpi import native
 from .rules import define_linear, with_batch_at
 from .spmd import Primitive
 

@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..runtime import native
-from ..runtime.comm import PairOp, reduction_of
-from ..runtime.mpi import MPI
-from ..runtime.words import kind_of
+from ..base.words import kind_of
+from ..mpi import native
+from ..mpi.comm import PairOp, reduction_of
+from ..mpi.mpi import MPI
 from .primitive import as_array
 
 # The reductions of pairs, and of the values alone.

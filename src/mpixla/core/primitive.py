@@ -14,9 +14,10 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..runtime import gpu, native, sites
-from ..runtime.comm import Comm, Shift
-from ..runtime.words import kind_of
+from ..base.words import kind_of
+from ..mpi import gpu, native
+from ..mpi.comm import Comm, Shift
+from ..watch import sites
 from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
 from .keep import keep

@@ -12,8 +12,8 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
-from ..runtime import native
-from ..runtime.comm import Comm, Shift
+from ..mpi import native
+from ..mpi.comm import Comm, Shift
 from .spmd import Primitive, manual_axes
 
 _rank = Primitive("mpi_rank")

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-from ..runtime import native, settings, sites
-from ..runtime.comm import Comm, Reduction, Shift, when_freed
-from ..runtime.mpi import MPI
-from ..runtime.required import trace_state_clean
-from ..runtime.signatures import explain
+from ..base import settings
+from ..base.required import trace_state_clean
+from ..mpi import native
+from ..mpi.comm import Comm, Reduction, Shift, when_freed
+from ..mpi.mpi import MPI
+from ..watch import sites
 from .nan import refuses_calls
+from .signatures import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
 

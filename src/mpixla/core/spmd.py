@@ -10,8 +10,8 @@ from typing import Any
 import jax
 from jax.core import ShapedArray
 
-from ..runtime import required
-from ..runtime.required import trace_state_clean
+from ..base import required
+from ..base.required import trace_state_clean
 
 
 def manual_axes() -> frozenset[str]:

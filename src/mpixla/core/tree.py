@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from ..runtime import sites
+from ..watch import sites
 from .pack import pack, unpack
 from .pairs import is_of_pairs, reduce_pair
 from .primitive import as_array

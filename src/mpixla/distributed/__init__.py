@@ -7,9 +7,9 @@ from typing import Any
 
 import jax
 
-from ..runtime import trampoline
-from ..runtime.mpi import MPI
-from ..runtime.required import jax_has_started
+from ..base import trampoline
+from ..base.required import jax_has_started
+from ..mpi.mpi import MPI
 from . import _cliques
 from ._coordinator import find_coordinator
 

@@ -4,9 +4,9 @@ import sys
 
 import jax
 
-from ..runtime import trampoline
-from ..runtime.command_line import end
-from ..runtime.program import is_program, run
+from ..base import trampoline
+from ..base.program import is_program, run
+from ..mpi.command_line import end
 from . import initialize_as_asked
 from ._mesh import over_hosts
 

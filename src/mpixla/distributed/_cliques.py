@@ -17,9 +17,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from .. import hooks
-from ..runtime import native, settings
-from ..runtime.comm import comm_of
-from ..runtime.mpi import MPI
+from ..base import settings
+from ..mpi import native
+from ..mpi.comm import comm_of
+from ..mpi.mpi import MPI
 from . import _leave
 from ._collectives import Collective, collectives_of
 

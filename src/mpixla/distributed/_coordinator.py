@@ -6,8 +6,8 @@ import socket
 import struct
 import sys
 
-from ..runtime import hosts
-from ..runtime.mpi import MPI
+from ..mpi import hosts
+from ..mpi.mpi import MPI
 
 _SECONDS = 5.0  # to reach an address of another host
 _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel's number for asking a device's address

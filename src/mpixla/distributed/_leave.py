@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from ..runtime import native
-from ..runtime.abort import abort
-from ..runtime.exit import when_done
-from ..runtime.mpi import MPI
+from ..mpi import native
+from ..mpi.abort import abort
+from ..mpi.mpi import MPI
+from ..watch.exit import when_done
 
 _TAG = 32767  # the greatest that every MPI has
 _PAUSE = 0.2  # seconds between two looks

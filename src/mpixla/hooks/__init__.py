@@ -13,9 +13,9 @@ from types import ModuleType
 
 import jax
 
-from ..runtime import settings
-from ..runtime.mpi import MPI
-from ..runtime.versions import JaxVersionWarning
+from ..base import settings
+from ..mpi.mpi import MPI
+from ..mpi.versions import JaxVersionWarning
 
 # Installed when mpixla is imported.
 HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")

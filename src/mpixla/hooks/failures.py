@@ -7,7 +7,7 @@ from typing import Any
 
 from jax.errors import JaxRuntimeError
 
-from ..runtime import exit
+from ..watch import exit
 
 LOST = "A program that catches the exception of a failed call ends badly all the same, as if nobody had seen it."
 NEEDS: dict[str, Any] = {}

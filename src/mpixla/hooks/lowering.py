@@ -6,10 +6,10 @@ Every program comes through here, before JAX makes anything of its effects.
 import functools
 from typing import Any
 
+from ..base import settings
 from ..core import reveal
 from ..core.effect import HiddenCommunicationError
 from ..ops import decisions
-from ..runtime import settings
 
 LOST = (
     "Programs that communicate inside primitives of others (lineax, equinox) are refused, and with MPIXLA_CHECK it is "

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ..core.effect import CommunicationEffect
-from ..runtime import exit
+from ..watch import exit
 
 LOST = "After a program without a result has failed, later ones fail as well, and a call of one takes 0.2 ms more."
 NEEDS = {

@@ -1,4 +1,4 @@
-"""Compiling in turns (runtime/turns.py): what is to be done before a program is looked for in the compilation cache."""
+"""Compiling in turns (watch/turns.py): what is to be done before a program is looked for in the compilation cache."""
 
 import functools
 import threading

@@ -2,7 +2,7 @@
 
 import sys
 
-from ..runtime.trampoline import module_of
+from ..base.trampoline import module_of
 
 NAME = "run"
 PACKAGE = "mpixla"

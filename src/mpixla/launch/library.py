@@ -4,7 +4,7 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..runtime.missing import ADVICE
+from ..base.missing import ADVICE
 
 
 class NoMPIError(Exception):

@@ -4,7 +4,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from ..runtime.program import is_program
+from ..base.program import is_program
 
 _DESCRIPTION = """\
 Starts a program on several ranks, by the launcher of the MPI that mpi4py loads; in an allocation of Slurm's, by srun.

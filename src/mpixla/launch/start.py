@@ -9,7 +9,7 @@ from math import ceil
 from pathlib import Path
 from typing import NoReturn
 
-from ..runtime import program, settings, trampoline
+from ..base import program, settings, trampoline
 from . import launchers, rank, slurm
 from .library import Library, NoMPIError, loaded
 from .options import parse

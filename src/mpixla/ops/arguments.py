@@ -12,9 +12,9 @@ import numpy as np
 from ..core.primitive import REPLICATED, VARYING, counts_once
 from ..core.rank import is_sharded, known_rank_at
 from ..core.values import as_scalar, is_traced
-from ..runtime import native
-from ..runtime.comm import Comm, Reduction, Shift, reduction_of
-from ..runtime.mpi import MPI
+from ..mpi import native
+from ..mpi.comm import Comm, Reduction, Shift, reduction_of
+from ..mpi.mpi import MPI
 
 # What users may give for the rank at the other end of a message, and for its tag; traced integers among them.
 Rank = int | jax.Array | Shift

@@ -17,8 +17,8 @@ from ..core.repeat import remembers
 from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
 from ..core.spmd import Primitive
 from ..core.tree import Tree, joins, moves
-from ..runtime.comm import Comm, Reduction, comm_of, reduction_of
-from ..runtime.mpi import MPI
+from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
+from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
 from .shapes import (
     batch_behind_stack,

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax.lax import while_p
 
+from ..base.required import user_context
 from ..core.effect import ordered
 from ..core.loops import decided_before
 from ..core.rewrite import Rewriting, jaxprs_in
-from ..runtime.comm import Comm
-from ..runtime.required import user_context
+from ..mpi.comm import Comm
 from .replicated import assert_same
 
 COMPARISONS = ("eq", "ge", "gt", "le", "lt", "ne")

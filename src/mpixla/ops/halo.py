@@ -13,7 +13,7 @@ from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_jvp, define_transpose
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
-from ..runtime.comm import Comm, comm_of, forget_when_freed
+from ..mpi.comm import Comm, comm_of, forget_when_freed
 from .arguments import as_integer
 
 # For each array, which of its axes each Cartesian dimension is.

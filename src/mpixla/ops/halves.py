@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from ..core.pack import pack, unpack
 from ..core.tree import Plan, Tree
-from ..runtime.comm import Shift
+from ..mpi.comm import Shift
 from .docstrings import documented_like
 from .halo import Axes, blocks_of, halo_exchange
 from .request import Request, isendrecv

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from ..core.primitive import REPLICATED, Cotangent, as_array
-from ..runtime.comm import comm_of
-from ..runtime.mpi import MPI
+from ..mpi.comm import comm_of
+from ..mpi.mpi import MPI
 from .arguments import as_convention
 from .collective import allreduce
 

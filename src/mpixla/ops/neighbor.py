@@ -19,8 +19,8 @@ from ..core.rules import define_batching, define_linear
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
-from ..runtime.comm import Comm, comm_of, forget_when_freed
-from ..runtime.mpi import MPI
+from ..mpi.comm import Comm, comm_of, forget_when_freed
+from ..mpi.mpi import MPI
 from .arguments import as_capacity, as_counts, as_integer, refuse_traced_counts
 from .vector import check_no_template, with_rows, zeros_behind
 

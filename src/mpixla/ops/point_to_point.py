@@ -21,9 +21,9 @@ from ..core.rules import (
 )
 from ..core.tree import Tree, moves
 from ..core.values import joined, split
-from ..runtime import native
-from ..runtime.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
-from ..runtime.mpi import MPI
+from ..mpi import native
+from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
+from ..mpi.mpi import MPI
 from .arguments import Rank, Tag, as_message
 from .shapes import batch_behind, like, nothing
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from ..core.primitive import as_array
 from ..core.tree import moves
-from ..runtime.comm import Comm, comm_of
-from ..runtime.mpi import MPI
+from ..mpi.comm import Comm, comm_of
+from ..mpi.mpi import MPI
 from .arguments import as_integers
 from .collective import alltoall_p
 from .vector import alltoallv

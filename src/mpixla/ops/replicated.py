@@ -12,9 +12,9 @@ from jax.core import ShapedArray
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.rules import define_batching, define_jvp
 from ..core.tree import Tree, data_of, is_key, plan_of_each
-from ..runtime import native
-from ..runtime.comm import Comm, comm_of
-from ..runtime.mpi import MPI
+from ..mpi import native
+from ..mpi.comm import Comm, comm_of
+from ..mpi.mpi import MPI
 from .shapes import batch_in_front
 
 

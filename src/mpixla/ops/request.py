@@ -15,6 +15,7 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 from jax.typing import ArrayLike
 
+from ..base.words import kind_of
 from ..core.hold import hold
 from ..core.primitive import as_array, compose, lower_all, make
 from ..core.rank import by_root
@@ -22,10 +23,9 @@ from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_ba
 from ..core.spmd import Primitive, manual_axes, vary, varying_axes
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
-from ..runtime import native
-from ..runtime.comm import Comm, Reduction, Shift, comm_of
-from ..runtime.mpi import MPI
-from ..runtime.words import kind_of
+from ..mpi import native
+from ..mpi.comm import Comm, Reduction, Shift, comm_of
+from ..mpi.mpi import MPI
 from .arguments import Rank, Tag, as_message, as_rank, as_reduction, check_leading_size
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like

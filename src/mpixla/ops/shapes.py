@@ -4,7 +4,7 @@ from typing import Any
 
 from jax.core import ShapedArray
 
-from ..runtime.comm import Comm
+from ..mpi.comm import Comm
 
 
 def like(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArray]:

@@ -19,8 +19,8 @@ from ..core.rules import define_batching, define_linear
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
-from ..runtime.comm import Comm, comm_of
-from ..runtime.mpi import MPI
+from ..mpi.comm import Comm, comm_of
+from ..mpi.mpi import MPI
 from .arguments import (
     as_capacity,
     as_convention,

@@ -5,8 +5,8 @@ import os
 import sys
 from pathlib import Path
 
-from ..runtime.command_line import Parser
-from ..runtime.mpi import MPI
+from ..mpi.command_line import Parser
+from ..mpi.mpi import MPI
 from . import picture
 from .match import match
 from .merge import merge

@@ -14,7 +14,7 @@ SEAM = ROOT / "tests" / "seam"
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, mpixla
 from mpi4py import MPI
-from mpixla.runtime.gpu import transport_of
+from mpixla.mpi.gpu import transport_of
 comm = MPI.COMM_WORLD
 rank, size = comm.Get_rank(), comm.Get_size()
 x = jnp.arange(3.0) + rank
@@ -135,7 +135,7 @@ def test_a_process_whose_jax_has_no_gpu_says_so(job):
     code = """
     import jax, mpixla
     from mpi4py import MPI
-    from mpixla.runtime import gpu, native
+    from mpixla.mpi import gpu, native
     gpu._here = gpu._in_job = True
     native.lib.mpixla_gpus_expect(1, 1)
     mpixla.allreduce(1.0, op=MPI.SUM)

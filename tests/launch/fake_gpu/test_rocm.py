@@ -11,7 +11,7 @@ from jobs import ROOT
 PROGRAM = """
 import jax, jax.numpy as jnp, numpy as np, mpixla
 from mpi4py import MPI
-from mpixla.runtime.gpu import describe, transport_of
+from mpixla.mpi.gpu import describe, transport_of
 import fake_gpu
 comm = MPI.COMM_WORLD
 rank, size = comm.Get_rank(), comm.Get_size()
@@ -92,7 +92,7 @@ def test_where_hip_is(tmp_path, job):
     code = """
         import os, sys
         sys.path.insert(0, sys.argv[1])
-        from mpixla.runtime.gpu import _hip_file
+        from mpixla.mpi.gpu import _hip_file
         print(_hip_file())
         os.environ["LD_LIBRARY_PATH"] = os.path.join(sys.argv[1], "own")
         print(_hip_file())

@@ -5,9 +5,10 @@ import os
 import time
 from typing import Any, NamedTuple
 
-from . import clock, native, settings
-from .comm import get_default_comm
-from .mpi import MPI
+from ..base import settings
+from ..mpi import clock, native
+from ..mpi.comm import get_default_comm
+from ..mpi.mpi import MPI
 
 _LIMIT = "MPIXLA_TRACE_LIMIT"
 _LIMIT_MIB = 256

@@ -2,9 +2,10 @@
 
 import os
 
-from . import native, settings
-from .comm import channel_of_reports
-from .mpi import MPI
+from ..base import settings
+from ..mpi import native
+from ..mpi.comm import channel_of_reports
+from ..mpi.mpi import MPI
 
 # What the environment may say, and how the C library calls it (native/check/check.h).
 _MODES = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")

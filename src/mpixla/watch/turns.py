@@ -20,7 +20,7 @@ from pathlib import Path
 
 import jax
 
-from . import settings
+from ..base import settings
 
 _LIMIT = 600.0  # seconds after which the process that compiles is taken for stopped
 _told = False

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import IO, Any, NoReturn
 
-from .mpi import MPI
+from ..mpi.mpi import MPI
 
 
 def end(status: int, text: str) -> NoReturn:

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import NamedTuple
 
-from .comm import get_default_comm
-from .mpi import MPI
+from ..mpi.comm import get_default_comm
+from ..mpi.mpi import MPI
 
 # Seconds that the first rank waits for others, and those for it: not longer, as it may be stopped.
 _MOMENT = 0.5

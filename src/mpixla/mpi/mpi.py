@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 
-from .missing import ADVICE
+from ..base.missing import ADVICE
 
 
 def _tell_of_launcher() -> None:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from ..base.words import kind_of
 from . import arrival, native
 from .mpi import MPI
-from .words import kind_of
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from . import abort, alike, native, settings, timeout, trace
-from .abort import exit_at_once
-from .mpi import MPI
-from .required import jax_has_started
+from ..base import settings
+from ..base.required import jax_has_started
+from ..mpi import abort, native
+from ..mpi.abort import exit_at_once
+from ..mpi.mpi import MPI
+from . import alike, timeline, timeout
 
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
@@ -249,7 +251,7 @@ def _end() -> None:
         _wait()
         for do in _done:
             do()
-    trace.end()
+    timeline.end()
     if native.lib.mpixla_failures_end():
         if _aborts and _can_abort():
             _abort("ended with a failed call that nobody has looked at (above)")

@@ -2,10 +2,11 @@
 
 import os
 
-from . import hosts, native, settings
-from .arrival import limited
-from .comm import get_default_comm
-from .mpi import MPI
+from ..base import settings
+from ..mpi import hosts, native
+from ..mpi.arrival import limited
+from ..mpi.comm import get_default_comm
+from ..mpi.mpi import MPI
 
 # Between two calls of MPI. The buffers of a connection last longer, and each call takes its time from what computes.
 _NANOSECONDS = 1_000_000

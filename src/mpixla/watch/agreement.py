@@ -5,12 +5,14 @@ Each part of it has a wish, which is numbers, and begins with the greatest that 
 
 import numpy as np
 
-from . import checks, gpu, progress, settings, timeout, trace
-from .comm import get_default_comm
-from .mpi import MPI
+from ..base import settings
+from ..mpi import gpu
+from ..mpi.comm import get_default_comm
+from ..mpi.mpi import MPI
+from . import checks, progress, timeline, timeout
 
 # Those that begin, in this order.
-_PARTS = (timeout, checks, gpu, progress, trace)
+_PARTS = (timeout, checks, gpu, progress, timeline)
 
 
 def settle() -> None:

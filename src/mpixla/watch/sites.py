@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from . import native, settings
-from .required import is_user_filename, register_exclusion
+from ..base import settings
+from ..base.required import is_user_filename, register_exclusion
+from ..mpi import native
 
 # Eager calls of one kind share a program, wherever they stand, which takes the line from the thread that calls it. XLA
 # runs it in another one, where the line is not known, if something else is not done yet. So a thread's first calls,

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
+from ..base.required import jax_has_started
 from . import native
 from .comm import comm_of, get_default_comm
 from .mpi import MPI
-from .required import jax_has_started
 
 # What the C library takes a driver from instead of the system's.
 _DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")

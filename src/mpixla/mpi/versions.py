@@ -5,8 +5,8 @@ import warnings
 
 import jax
 
-from . import settings, tested
-from .mpi import MPI
+from ..base import settings, tested
+from ..mpi.mpi import MPI
 
 
 class JaxVersionWarning(UserWarning):

@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from . import native, settings
-from .comm import channel_of_reports, get_default_comm
-from .mpi import MPI
-from .required import is_user_filename
+from ..base import settings
+from ..base.required import is_user_filename
+from ..mpi import native
+from ..mpi.comm import channel_of_reports, get_default_comm
+from ..mpi.mpi import MPI
 from .sites import short_name
 
 _LINES = 8  # of a thread

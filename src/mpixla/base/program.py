@@ -31,7 +31,7 @@ def run(program: list[str]) -> None:
         _run(program)
     except SystemExit as e:
         # No hook of Python's hears of this one.
-        if end := sys.modules.get("mpixla.runtime.exit"):
+        if end := sys.modules.get("mpixla.watch.exit"):
             end.program_exits(e.code)
         raise
 

@@ -6,10 +6,10 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from . import settings
+from ..base import settings
+from ..base.speaker import is_first
 from .abort import abort
 from .mpi import MPI
-from .speaker import is_first
 
 # Ranks import at different speeds, and no call of the program's is late yet: seconds until a word, and that a limit is
 # at least.

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from .required import trace_state_clean
+from ..base.required import trace_state_clean
 
 _NAMES = (
     (r"(jax\.)?jaxlib\.[\w.]*\bArray\b", "jax.Array"),

@@ -1,0 +1,1 @@
+"""MPI, and what a process has of it."""
