@@ -140,18 +140,18 @@ def test_who_dies_while_compiling_stops_nobody(holder, monkeypatch):
             holder.wait()
 
     monkeypatch.setattr(turns.time, "sleep", nap)
-    turns._take("key")()
+    turns.take("key")()
     assert len(naps) >= 5
 
 
 def test_who_is_stopped_while_compiling_is_waited_for_no_longer_than_the_limit(holder, monkeypatch):
     monkeypatch.setattr(turns, "_LIMIT", 0.1)
-    turns._take("key")()
+    turns.take("key")()
     assert holder.poll() is None
 
 
 def test_other_programs_are_not_waited_for(holder, tmp_path):
-    end = turns._take("another key")
+    end = turns.take("another key")
     assert (tmp_path / "another key-turn").exists()
     end()
     assert not (tmp_path / "another key-turn").exists()
@@ -164,8 +164,8 @@ def test_where_locks_do_not_work_everybody_compiles(tmp_path, monkeypatch):
         raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    turns._take("key")()
+    turns.take("key")()
     monkeypatch.setattr(turns, "_directory", lambda: "/proc/nowhere")
-    turns._take("key")()
+    turns.take("key")()
     monkeypatch.setattr(turns, "_directory", lambda: "gs://bucket/cache")
-    turns._take("key")()
+    turns.take("key")()
