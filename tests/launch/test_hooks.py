@@ -330,13 +330,14 @@ except AttributeError:
     pass    # what was asked for a token gave none
 assert not asked
 """,
-    "tokens": FAILS_LATER.format(look="jax.effects_barrier()", result="None")
+    "tokens": FAILS_LATER.format(look="pass", result="None")
     + """
+import os
 from jax._src.dispatch import runtime_tokens
 from mpixla.core.effect import ordered
 jax.jit(lambda x: (add(x), None)[1])(X)    # JAX would hand it the token of the program that fails
 runtime_tokens.current_tokens[ordered].block_until_ready()
-runtime_tokens.clear()
+os._exit(0)    # what failed, nobody has looked at
 """,
     "turns": """
 seen = []
