@@ -125,6 +125,8 @@ def __dir__() -> list[str]:
 
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
 comm_of(get_default_comm())
+# What watches begins first, since ranks that are asked for different things must hear of it before anything else; the
+# end of the process next, so that what fails after it is told. The rules and the hooks may come in any order.
 _agreement.settle()
 _exit.install()
 _keep.install()
