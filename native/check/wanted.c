@@ -93,7 +93,7 @@ static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) 
 
 static void call_words(const frame *f, char *text, size_t bytes) {
     const dtype_entry *dtype = facts_type(&f->facts);
-    int joined = 0; /* how many of op, root and counts stand behind "with" */
+    const int has_op = frame_has(f, ATTRIBUTE_OP), has_root = frame_has(f, ATTRIBUTE_ROOT);
     size_t used = text_add(text, bytes, 0, "%s",
                            frame_has(f, ATTRIBUTE_BACK)   ? "an exchange with neighbours"
                            : f->facts.row->counts == MANY ? f->facts.row->op_name
@@ -105,13 +105,12 @@ static void call_words(const frame *f, char *text, size_t bytes) {
                         (long long)f->facts.items, f->facts.items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = text_add(text, bytes, used, " of %s", dtype->row->name);
-    if (frame_has(f, ATTRIBUTE_OP))
-        used = text_add(text, bytes, used, "%s op %s", joined++ ? " and" : " with", reduction_name(f->facts.reduction));
-    if (frame_has(f, ATTRIBUTE_ROOT))
-        used = text_add(text, bytes, used, "%s root %d", joined++ ? " and" : " with", f->root);
+    if (has_op) used = text_add(text, bytes, used, " with op %s", reduction_name(f->facts.reduction));
+    if (has_root) used = text_add(text, bytes, used, "%s root %d", has_op ? " and" : " with", f->root);
     if (f->facts.reverse) used = text_add(text, bytes, used, " from the last rank");
     if (frame_has(f, ATTRIBUTE_COUNTS))
-        (void)add_list(text, bytes, used, joined ? "and counts" : "with counts", &f->arrays[ATTRIBUTE_COUNTS]);
+        (void)add_list(text, bytes, used, has_op || has_root ? "and counts" : "with counts",
+                       &f->arrays[ATTRIBUTE_COUNTS]);
 }
 
 void wanted_fill(wanted *w, const frame *f, int lines) {

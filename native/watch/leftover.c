@@ -42,21 +42,25 @@ static int take(mpixla_handle comm, kind *taken) {
     return received;
 }
 
+static kind *kind_find(kind *kinds, int found, const kind *wanted) {
+    for (int i = 0; i < found; i++)
+        if (kinds[i].source == wanted->source && kinds[i].tag == wanted->tag && kinds[i].bytes == wanted->bytes)
+            return &kinds[i];
+    return NULL;
+}
+
 static void tell(mpixla_handle comm, const char *name, int rank) {
     kind kinds[KINDS], taken;
     int found = 0, others = 0;
     while (take(comm, &taken)) {
-        int i = 0;
         if (taken.source == rank) continue; /* what was sent to oneself is told with its line (ops/request.c) */
-        while (i < found &&
-               (kinds[i].source != taken.source || kinds[i].tag != taken.tag || kinds[i].bytes != taken.bytes))
-            i++;
-        if (i == KINDS)
-            others++;
-        else if (i < found)
-            kinds[i].count++;
-        else
+        kind *like = kind_find(kinds, found, &taken);
+        if (like)
+            like->count++;
+        else if (found < KINDS)
             kinds[found++] = taken;
+        else
+            others++;
     }
     for (int i = 0; i < found; i++)
         fprintf(stderr,

@@ -185,6 +185,7 @@ int report_has_lost(const report_ranks *ranks) {
 typedef struct writer {
     FILE *to;
     const report_ranks *ranks;
+    int64_t n;    /* how many they are */
     int64_t rank; /* the one that reports */
     report_reason reason;
     double limit;
@@ -200,14 +201,14 @@ typedef struct writer {
 
 static int64_t chosen_count(const writer *w, const bool *chosen) {
     int64_t n = 0;
-    for (int64_t i = 0; i < w->ranks->n; i++) n += chosen[i];
+    for (int64_t i = 0; i < w->n; i++) n += chosen[i];
     return n;
 }
 
 /* "0, 2 and 5 to 9" */
 static void write_numbers(const writer *w, const bool *chosen) {
     char text[TEXT_RANGES * 64] = "";
-    (void)text_add_ranks(text, sizeof text, 0, chosen, w->ranks->n);
+    (void)text_add_ranks(text, sizeof text, 0, chosen, w->n);
     fputs(text, w->to);
 }
 
@@ -271,7 +272,7 @@ static int absences_equal(const state *a, const state *b) {
 
 static void write_missing(writer *w) {
     const state *all = w->ranks->all;
-    int64_t n = w->ranks->n, left = chosen_count(w, w->missing), groups = 0;
+    int64_t n = w->n, left = chosen_count(w, w->missing), groups = 0;
     for (int64_t i = 0; i < n; i++) w->done[i] = !w->missing[i];
     for (int64_t i = 0; i < n; i++) {
         if (w->done[i]) continue;
@@ -320,7 +321,7 @@ static void write_difference(const writer *w) {
 /* Goes from the rank that reports to one that it waits for, and so on, but to none that is missing. If every rank on
  * the way waits, some rank comes twice, and from there the path is a circle. */
 static void circle_find(writer *w) {
-    const int64_t n = w->ranks->n;
+    const int64_t n = w->n;
     int64_t rank = w->rank;
     for (int64_t length = 0; rank < n; length++) {
         for (int64_t i = 0; i < length; i++) {
@@ -364,7 +365,7 @@ static void follow(writer *w) {
         int64_t rank = queue[first++];
         const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
         if (!c) w->missing[rank] = 1;
-        for (int64_t i = 0; c && i < w->ranks->n; i++) {
+        for (int64_t i = 0; c && i < w->n; i++) {
             if (w->lacks[i] == COMES) continue;
             if (w->lacks[i] == DIFFERS && !w->differing) {
                 w->differing = c;
@@ -392,7 +393,7 @@ static int are_alike(const state *a, const state *b) {
 static void write_whom_it_lacks(writer *w, int64_t rank) {
     const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
     if (!c) return;
-    for (int64_t i = 0; i < w->ranks->n; i++) w->group[i] = w->lacks[i] != COMES;
+    for (int64_t i = 0; i < w->n; i++) w->group[i] = w->lacks[i] != COMES;
     fprintf(w->to, "    waits for %s", is_from_any(c) ? "any of " : "");
     write_ranks(w, "rank", w->group);
     fprintf(w->to, "\n");
@@ -410,7 +411,7 @@ static void write_call(const writer *w, const state *s, const state_call *c) {
 /* A rank, for all that are alike. */
 static void write_rank(writer *w, int64_t rank) {
     const state *s = &w->ranks->all[rank];
-    for (int64_t i = 0; i < w->ranks->n; i++) w->group[i] = w->alike[i] == rank;
+    for (int64_t i = 0; i < w->n; i++) w->group[i] = w->alike[i] == rank;
     fputs("  ", w->to);
     write_ranks(w, "rank", w->group);
     if (chosen_count(w, w->group) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
@@ -430,7 +431,7 @@ static void write_rank(writer *w, int64_t rank) {
 
 /* Those that are alike are told as the first of them. */
 static void alike_find(writer *w) {
-    for (int64_t i = 0; i < w->ranks->n; i++) {
+    for (int64_t i = 0; i < w->n; i++) {
         int64_t j = 0;
         while (j < i && (w->alike[j] != j || !are_alike(&w->ranks->all[j], &w->ranks->all[i]))) j++;
         w->alike[i] = j;
@@ -448,7 +449,7 @@ static void choose(writer *w, int64_t rank) {
 /* If not all can be told: the one that reports, those that are missing, those that wait in a circle, then the others.
  */
 static void write_each(writer *w) {
-    const int64_t n = w->ranks->n;
+    const int64_t n = w->n;
     alike_find(w);
     for (int64_t i = 0; i < n; i++) w->done[i] = 0;
     choose(w, w->rank);
@@ -473,7 +474,7 @@ static void write_ended(writer *w) {
             "mpixla: rank %lld has come to the end of its script, and has waited there for longer than "
             "MPIXLA_TIMEOUT=%g allows for a process that cannot come, so the whole job ends.\n",
             (long long)w->rank, w->limit);
-    for (int64_t i = 0; i < w->ranks->n; i++) w->missing[i] = is_lost(&w->ranks->all[i]);
+    for (int64_t i = 0; i < w->n; i++) w->missing[i] = is_lost(&w->ranks->all[i]);
     write_missing(w);
 }
 
@@ -519,22 +520,24 @@ char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason
     FILE *to = open_memstream(&text, &bytes);
     standing *lacks = calloc(n, sizeof *lacks);
     bool *flags = calloc(n, FLAGS * sizeof *flags);
-    int64_t *numbers = calloc(n, 2 * sizeof *numbers);
-    int is_complete = to && lacks && flags && numbers;
-    writer w = {.to = to, .ranks = ranks, .rank = rank, .reason = reason, .limit = limit, .lacks = lacks};
+    int64_t *alike = calloc(n, sizeof *alike), *path = calloc(n, sizeof *path);
+    int is_complete = to && lacks && flags && alike && path;
+    writer w = {
+        .to = to, .ranks = ranks, .n = ranks->n, .rank = rank, .reason = reason, .limit = limit, .lacks = lacks};
     if (is_complete) {
         w.reached = flags;
         w.missing = flags + n;
         w.done = flags + 2 * n;
         w.group = flags + 3 * n;
-        w.alike = numbers;
-        w.path = numbers + n;
+        w.alike = alike;
+        w.path = path;
         write_all(&w);
     }
     if (to && fclose(to) != 0) is_complete = 0;
     free(lacks);
     free(flags);
-    free(numbers);
+    free(alike);
+    free(path);
     if (is_complete) return text;
     free(text);
     return NULL;

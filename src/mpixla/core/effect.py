@@ -52,7 +52,10 @@ class HiddenCommunicationError(NotImplementedError):
     """A primitive communicates whose equation does not show it, so JAX has handed it no token."""
 
 
+_create_token = jax.lax.create_token  # mpixla.compat puts one of its own there
+
+
 @functools.cache
 def token_aval() -> Any:
     """The type of the values that carry order: JAX's one token type, which jax.ffi recognizes by identity."""
-    return jax.make_jaxpr(jax.lax.create_token)().out_avals[0]
+    return jax.make_jaxpr(_create_token)().out_avals[0]
