@@ -17,6 +17,7 @@ from mpi4py import MPI
 
 import sample
 from mpixla.base import settings
+from mpixla.core.effect import ordered
 from mpixla.mpi import native
 from mpixla.mpi.comm import channel_of_reports
 
@@ -142,7 +143,8 @@ def pytest_runtest_call(item):
     try:
         return (yield)
     except Exception as e:
-        if re.search(r"\(the hook \w+ is off\)|has no derivative under jax_remat3", str(e)):
+        is_hidden = settings.hooks_off and isinstance(e, KeyError) and e.args == (ordered,)  # JAX's words
+        if is_hidden or re.search(r"\(the hook \w+ is off\)|has no derivative under jax_remat3", str(e)):
             pytest.skip(f"refused: {str(e).splitlines()[0]}")
         raise
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import settings
 from ..core import reveal
-from ..core.effect import HiddenCommunicationError
+from ..core.effect import HiddenCommunicationError, ordered
 from ..ops import decisions
 
 LOST = (
@@ -30,7 +30,10 @@ def install() -> None:
         while True:
             try:
                 return lower(check(jaxpr), api, name, *args, **options)
-            except HiddenCommunicationError:  # after which the program is lowered once more
-                jaxpr = reveal.reveal(jaxpr, name)
+            except (HiddenCommunicationError, KeyError) as e:
+                # In a loop or a branch it is JAX that finds no token.
+                if isinstance(e, KeyError) and e.args != (ordered,):
+                    raise
+            jaxpr = reveal.reveal(jaxpr, name)
 
     pxla.lower_sharding_computation = lower_rewritten
