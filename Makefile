@@ -253,7 +253,8 @@ test-python: $(VENV)/installed
 
 # No function of JAX's is replaced (src/mpixla/hooks); and JAX's next implementations, as far as this JAX has them: but for
 # jax_scan3, which in JAX itself has no reverse mode yet.
-HOOK_TESTS ?= tests/spmd --sample 12
+HOOK_TESTS ?= $(addprefix tests/spmd/test_,control_flow.py halo.py jit.py nan.py neighbor.py order.py requests.py reveal.py sites.py \
+    transpose.py) --sample 12
 
 test-without-hooks: $(VENV)/installed
 	MPIXLA_HOOKS_OFF=all $(LAUNCH) -n 2 $(CURDIR)/$(BIN)/python $(PYTEST) $(HOOK_TESTS)

@@ -9,6 +9,8 @@ from mpi4py import MPI
 
 import mpixla
 
+pytestmark = pytest.mark.needs_hook("lowering")
+
 SIZE = MPI.COMM_WORLD.Get_size()
 N = 5
 # Each rank has one term of the matrix, and all have the whole vector, so they make the same iterations.

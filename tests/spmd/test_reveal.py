@@ -13,6 +13,8 @@ from mpi4py import MPI
 
 import mpixla
 
+pytestmark = pytest.mark.needs_hook("lowering")
+
 SIZE = MPI.COMM_WORLD.Get_size()
 RANK = MPI.COMM_WORLD.Get_rank()
 ABOVE, BELOW = (RANK + 1) % SIZE, (RANK - 1) % SIZE
