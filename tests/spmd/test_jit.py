@@ -122,7 +122,8 @@ def test_transformations(wrap, rank):
         lambda f: lambda x: jax.lax.scan(lambda c, _: (c + f(c) / 100, None), x, None, length=3)[0],
         lambda f: partial(jax.jvp, f, tangents=(jnp.ones(3),)),
     ):
-        argument = (x,) if isinstance(transform(f), partial) else x
+        takes_primals = isinstance(transform(f), partial) and transform is not jax.checkpoint
+        argument = (x,) if takes_primals else x
         same(wrap(transform(sealed))(argument), wrap(transform(f))(argument))
 
 
