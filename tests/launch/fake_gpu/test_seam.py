@@ -99,24 +99,33 @@ def test_mpi_that_gets_memory_too_early_crashes(seam):
     assert "wrong" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("transport", "function", "number"),
-    [("host", "cuMemcpyDtoHAsync_v2", 700), ("nccl", "ncclAllReduce", 2), ("mpi", "cuStreamSynchronize", 719)],
-)
-def test_errors_become_exceptions(seam, transport, function, number):
+FAILS = """
+    mpixla.allreduce(x, op=MPI.SUM)
+    with fake_gpu.failing("{function}", 1, {number}):
+        try:
+            mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+            print("no error")
+        except (jax.errors.JaxRuntimeError, ValueError) as e:
+            print("nobody minded" if "nobody minded" in str(e) else str(e).splitlines()[0])
+    assert (mpixla.allreduce(x, op=MPI.SUM) == 3).all()
+"""
+
+
+def test_errors_of_nccl_become_exceptions(seam):
     """In words of mpixla's own, on all ranks; the next call works."""
-    code = f"""
-        mpixla.allreduce(x, op=MPI.SUM)
-        with fake_gpu.failing("{function}", 1, {number}):
-            try:
-                mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-                print("no error")
-            except (jax.errors.JaxRuntimeError, ValueError) as e:
-                print("nobody minded" if "nobody minded" in str(e) else str(e).splitlines()[0])
-        assert (mpixla.allreduce(x, op=MPI.SUM) == 3).all()
-    """
-    lines = seam(transport, code).stdout.splitlines()
+    lines = seam("nccl", FAILS.format(function="ncclAllReduce", number=2)).stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
-        assert f"{function} " in line
-        assert f"returned error code {number}" in line
+        assert "ncclAllReduce " in line
+        assert "returned error code 2" in line
+
+
+@pytest.mark.parametrize(
+    ("transport", "function", "number"), [("host", "cuMemcpyDtoHAsync_v2", 700), ("mpi", "cuStreamSynchronize", 719)]
+)
+def test_a_driver_that_fails_in_a_collective_call_ends_the_job(seam, transport, function, number):
+    """The others would wait for this rank."""
+    done = seam(transport, FAILS.format(function=function, number=number), check=False)
+    assert done.returncode != 0
+    assert f"{function} of the CUDA driver returned error code {number}" in done.stderr
+    assert "wait for this one in the same call and cannot go on, so the job ends." in done.stderr
