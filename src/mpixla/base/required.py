@@ -38,20 +38,27 @@ except ImportError as e:
         f"pip install 'jax<={tested.NEWEST}', or a newer mpixla, pip install --upgrade mpixla."
     ) from e
 
+# What JAX does with an effect says in which of these its type is.
+EFFECT_REGISTRIES = (
+    ordered_effects,
+    # JAX itself would refuse an ordered effect on several devices with a message about its internals; our
+    # lowering rule refuses it with one about what to do.
+    shardable_ordered_effects,
+    control_flow_allowed_effects,
+    custom_derivatives_allowed_effects,
+    remat_allowed_effects,
+    partial_eval_kept_effects,
+)
+
 __all__ = [
+    "EFFECT_REGISTRIES",
     "Effect",
     "Primitive",
-    "control_flow_allowed_effects",
-    "custom_derivatives_allowed_effects",
     "is_user_filename",
     "jax_has_started",
     "jit_p",
-    "ordered_effects",
-    "partial_eval_kept_effects",
     "register_exclusion",
-    "remat_allowed_effects",
     "remat_p",
-    "shardable_ordered_effects",
     "trace_state_clean",
     "user_context",
 ]

@@ -6,15 +6,7 @@ from typing import Any
 import jax
 from jax.interpreters import mlir
 
-from ..base.required import (
-    Effect,
-    control_flow_allowed_effects,
-    custom_derivatives_allowed_effects,
-    ordered_effects,
-    partial_eval_kept_effects,
-    remat_allowed_effects,
-    shardable_ordered_effects,
-)
+from ..base.required import EFFECT_REGISTRIES, Effect
 
 
 class CommunicationEffect(Effect):
@@ -32,17 +24,7 @@ class CommunicationEffect(Effect):
         return hash(type(self))
 
 
-for _registry in (
-    mlir.lowerable_effects,
-    ordered_effects,
-    # JAX itself would refuse an ordered effect on several devices with a message about its internals; our
-    # lowering rule refuses it with one about what to do.
-    shardable_ordered_effects,
-    control_flow_allowed_effects,
-    custom_derivatives_allowed_effects,
-    remat_allowed_effects,
-    partial_eval_kept_effects,
-):
+for _registry in (mlir.lowerable_effects, *EFFECT_REGISTRIES):
     _registry.add_type(CommunicationEffect)
 
 ordered = CommunicationEffect()

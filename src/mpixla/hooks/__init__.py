@@ -68,14 +68,14 @@ def install() -> None:
     lost = []
     for name in HOOKS:
         hook = _load(name)
-        reason = None if _is_off(name) else why_not(hook)
-        if reason is None and not _is_off(name):
-            hook.install()
-            installed.add(name)
+        is_off = _is_off(name)
+        if is_off or (reason := why_not(hook)):
+            getattr(hook, "leave", lambda: None)()
+            if not is_off:
+                lost.append(f"{name} ({reason}): {hook.LOST}")
             continue
-        getattr(hook, "leave", lambda: None)()
-        if reason is not None:
-            lost.append(f"{name} ({reason}): {hook.LOST}")
+        hook.install()
+        installed.add(name)
     if lost and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
             f"parts of mpixla do not fit JAX {jax.__version__}, and are off. Programs are as right as before, or are "
