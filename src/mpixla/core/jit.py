@@ -17,14 +17,9 @@ from jax.interpreters import mlir
 from ..base.required import trace_state_clean
 from .eager import DONE, done
 from .effect import ordered
+from .rewrite import evaluate
 from .signatures import hide_own_frames
 from .spmd import Primitive
-
-
-def _as_fun(jaxpr: Any) -> Callable[..., list[Any]]:
-    # Not jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
-    return functools.partial(jax.core.eval_jaxpr, jaxpr.jaxpr, jaxpr.consts)
-
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -60,7 +55,7 @@ def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
         tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
         tokens_out=None,
     )
-    results = mlir.lower_fun(_as_fun(jaxpr), multiple_results=True)(inner, *operands)
+    results = mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(inner, *operands)
     if dict(ctx.tokens_in.items()):
         tokens = dict(inner.tokens_out.items())
         ctx.set_tokens_out(mlir.TokenSet({effect: t for effect, t in tokens.items() if effect is not ordered}))
@@ -105,7 +100,7 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     tree = jax.tree.structure(shapes)
     has_result = _has_result(jaxpr)
     if ordered not in jaxpr.effects or (has_result and not seals_itself):
-        return jax.tree.unflatten(tree, _as_fun(jaxpr)(*operands))
+        return jax.tree.unflatten(tree, evaluate(jaxpr, *operands))
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = _program.bind(*operands, jaxpr=jaxpr)
     if has_result:

@@ -15,14 +15,10 @@ from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 from jax.lax import while_p
 
 from .effect import ordered
+from .rewrite import evaluate
 
 _batch = batching.fancy_primitive_batchers[while_p]
 _in_checkpoint = partial_eval_jaxpr_custom_rules[while_p]
-
-
-def evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
-    """The results of a closed jaxpr."""
-    return jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *operands)
 
 
 def decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:

@@ -18,6 +18,12 @@ def jaxprs_in(params: dict[str, Any]) -> list[Any]:
     return [x for x in jax.tree.leaves(params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
 
 
+def evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
+    """The results of a closed jaxpr."""
+    # Not by jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
+    return jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *operands)
+
+
 def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str, Any]:
     """An equation's parameters with ``change`` of each jaxpr; the same object if none has changed."""
     before, structure = jax.tree.flatten(params, is_leaf=_is_jaxpr)
