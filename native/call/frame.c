@@ -474,22 +474,20 @@ static int rows_check(frame *f) {
     return 0;
 }
 
-/* Of an exchange whose counts and offsets are rows: they become items, as it takes them. */
-static int slots_check(frame *f, values *v) {
+/* Of an exchange: the items of a row. Of what is sent, parts may overlap, and some rows go nowhere. */
+static int slots_check(frame *f) {
     int64_t received = rows_sum(f, ATTRIBUTE_RECVCOUNTS);
-    f->row_items = received < 0 ? -1 : row_measure(f, &f->send, "send buffer", 0); /* parts of it may overlap */
-    if (f->row_items < 0) return REFUSED;
-    int64_t items = row_measure(f, &f->recv, "receive buffer", received);
+    int64_t sent = f->send.rank > 0 ? f->send.dims[0] : 0;
+    f->row_items = received < 0 ? -1 : row_measure(f, &f->send, "send buffer", sent);
+    int64_t items = f->row_items < 0 ? -1 : row_measure(f, &f->recv, "receive buffer", received);
     if (items < 0) return REFUSED;
-    if (f->row_items != items || f->at_run_time != (RECVCOUNTS | SENDCOUNTS | SENDOFFSETS))
+    int at_run_time = f->at_run_time != 0;
+    if (f->row_items != items || f->at_run_time != (at_run_time ? RECVCOUNTS | SENDCOUNTS | SENDOFFSETS : 0))
         return error_set(
             "an exchange was called with rows of %lld items to send and of %lld to receive, or with only "
             "some of its counts at run time",
             (long long)f->row_items, (long long)items);
-    for (int64_t i = 0; i < v->n; i++)
-        if (__builtin_mul_overflow(v->numbers[i], items, &v->numbers[i]))
-            return error_set("an exchange got counts of more items than a 64-bit integer holds");
-    rest_leave(f, &f->recv, received * items);
+    if (at_run_time) rest_leave(f, &f->recv, received * items);
     return 0;
 }
 
@@ -587,7 +585,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
         (gives_status && status_take(f, mpi, &status)) || (shape->request == FRAME_STARTS && started_read(f)) ||
         (f->id.dtype && id_check(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
         (frame_has_rows(f) && rows_check(f)) ||
-        (f->at_run_time && frame_has(f, ATTRIBUTE_BACK) && slots_check(f, &v)) ||
+        (frame_has(f, ATTRIBUTE_BACK) && slots_check(f)) ||
         (frame_has_neighbours(f) && frame_check_neighbours(f)))
         return REFUSED;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;

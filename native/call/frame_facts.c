@@ -19,7 +19,7 @@ static int64_t items_of_neighbours(const frame *f, int sending) {
     const int attribute = sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
     int64_t items = 0;
     for (int64_t i = 0; i < slots->number; i++)
-        if (slots->ranks[i] != MPIXLA_PROC_NULL) items += f->arrays[attribute].items[i];
+        if (slots->ranks[i] != MPIXLA_PROC_NULL) items += f->arrays[attribute].items[i] * f->row_items;
     return items;
 }
 

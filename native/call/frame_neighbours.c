@@ -10,51 +10,36 @@ int64_t frame_bytes(const ffi_buffer *buffer) {
 
 /* Exchanges */
 
-/* One side of an exchange. */
-typedef struct side {
-    const char *peer; /* "destination" */
-    const topology_slots *slots;
-    const frame_array *counts;
-    const frame_buffer *buffer;
-} side;
-
-static int numbers_check(const frame *f, const side *s, const frame_array *numbers, const char *what) {
-    if (numbers->size == s->slots->number) return 0;
+static int numbers_check(const frame *f, const char *peer, const topology_slots *slots, int attribute,
+                         const char *what) {
+    const frame_array *numbers = &f->arrays[attribute];
+    if (numbers->size == slots->number) return 0;
     return error_set("an exchange has %lld %s for its %ss, but rank %d of communicator '%s' has %lld",
-                     (long long)numbers->size, what, s->peer, f->facts.communicator->rank, f->facts.communicator->name,
-                     (long long)s->slots->number);
+                     (long long)numbers->size, what, peer, f->facts.communicator->rank, f->facts.communicator->name,
+                     (long long)slots->number);
 }
 
-/* A slot has `count` items from `offset` on, all in the buffer. `*sum` counts those of all slots, which on the sending
- * side may have the same ones. */
-static int slot_check(const side *s, int64_t i, int64_t offset, int64_t *sum) {
-    int64_t count = s->counts->items[i], end;
-    if (count < 0 || offset < 0 || __builtin_add_overflow(offset, count, &end) || end > s->buffer->count)
-        return error_set("%s %lld of an exchange has %lld items from item %lld on, but the buffer has %lld items",
-                         s->peer, (long long)i, (long long)count, (long long)offset, (long long)s->buffer->count);
-    if (__builtin_add_overflow(*sum, count, sum))
-        return error_set("the %ss of an exchange have more items in all than a 64-bit integer holds", s->peer);
-    return 0;
-}
-
+/* Each destination has rows of the send buffer, which may be another's too. What comes is as long as the receive buffer,
+ * as frame.c has looked at. */
 static int exchange_check(const frame *f) {
-    const frame_array *offsets = &f->arrays[ATTRIBUTE_SENDOFFSETS];
-    const side out = {"destination", facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS], &f->send},
-               in = {"source", facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS], &f->recv};
-    int64_t sent = 0, received = 0;
+    const topology_slots *dests = facts_neighbours(&f->facts, 1), *sources = facts_neighbours(&f->facts, 0);
+    int64_t items = 0;
     if (f->send.dtype != f->recv.dtype)
         return error_set("an exchange was called with %s to send and %s to receive", f->send.dtype->row->name,
                          f->recv.dtype->row->name);
-    if (numbers_check(f, &out, out.counts, "counts") || numbers_check(f, &out, offsets, "offsets") ||
-        numbers_check(f, &in, in.counts, "counts"))
+    if (numbers_check(f, "destination", dests, ATTRIBUTE_SENDCOUNTS, "counts") ||
+        numbers_check(f, "destination", dests, ATTRIBUTE_SENDOFFSETS, "offsets") ||
+        numbers_check(f, "source", sources, ATTRIBUTE_RECVCOUNTS, "counts"))
         return REFUSED;
-    for (int64_t i = 0; i < out.slots->number; i++)
-        if (slot_check(&out, i, offsets->items[i], &sent)) return REFUSED;
-    for (int64_t i = 0; i < in.slots->number; i++) /* one behind the other */
-        if (slot_check(&in, i, received, &received)) return REFUSED;
-    if (received == f->recv.count) return 0;
-    return error_set("the sources of an exchange have %lld items in all, but its receive buffer has %lld",
-                     (long long)received, (long long)f->recv.count);
+    for (int64_t i = 0; i < dests->number; i++) {
+        int64_t rows = f->arrays[ATTRIBUTE_SENDCOUNTS].items[i], first = f->arrays[ATTRIBUTE_SENDOFFSETS].items[i], end;
+        if (rows < 0 || first < 0 || __builtin_add_overflow(first, rows, &end) || end > f->send.dims[0])
+            return error_set("destination %lld of an exchange has %lld rows from row %lld on, but the buffer has %lld",
+                             (long long)i, (long long)rows, (long long)first, (long long)f->send.dims[0]);
+        if (__builtin_add_overflow(items, rows * f->row_items, &items))
+            return error_set("the destinations of an exchange have more items in all than a 64-bit integer holds");
+    }
+    return 0;
 }
 
 /* Halos */

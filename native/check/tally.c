@@ -45,11 +45,11 @@ static void count_rows(tally *all, const frame_array *rows) {
     for (int64_t i = 0; i < rows->size; i++) count(all, i, 0, 0, rows->items[i]);
 }
 
-static void count_slots(tally *all, const topology_slots *s, const frame_array *items) {
+static void count_slots(tally *all, const topology_slots *s, const frame_array *rows, int64_t row_items) {
     for (int64_t i = 0; i < s->number; i++) {
         int64_t nth = 0;
         for (int64_t j = 0; j < i; j++) nth += s->ranks[j] == s->ranks[i] && s->tags[j] == s->tags[i];
-        count(all, s->ranks[i], s->tags[i], nth, items->items[i]);
+        count(all, s->ranks[i], s->tags[i], nth, rows->items[i] * row_items);
     }
 }
 
@@ -72,8 +72,8 @@ static void count_all(const frame *f, tally *sent, tally *expected) {
         count_rows(sent, &f->arrays[ATTRIBUTE_SENDCOUNTS]);
         count_rows(expected, &f->arrays[ATTRIBUTE_RECVCOUNTS]);
     } else if (frame_has(f, ATTRIBUTE_BACK)) {
-        count_slots(sent, facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS]);
-        count_slots(expected, facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS]);
+        count_slots(sent, facts_neighbours(&f->facts, 1), &f->arrays[ATTRIBUTE_SENDCOUNTS], f->row_items);
+        count_slots(expected, facts_neighbours(&f->facts, 0), &f->arrays[ATTRIBUTE_RECVCOUNTS], f->row_items);
     } else {
         count_borders(f, sent, expected);
     }

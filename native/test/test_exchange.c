@@ -59,6 +59,25 @@ static void sends_the_same_items_to_several(void) {
     check_message(3, "MPI_Isend", c.send, 3, 2, 4);
 }
 
+/* Counts and offsets are of rows, here of two items. */
+static void moves_rows(void) {
+    static int64_t dims[] = {3, 2};
+    frame f;
+    call_make(&c, "exchange", FIXTURE_RANK0, 0);
+    for (int side = 0; side < 2; side++) {
+        c.sides[side].buffers[0].rank = 2;
+        c.sides[side].buffers[0].dims = dims;
+    }
+    CHECK_STR(call_run(&c), "");
+    check_message(0, "MPI_Irecv", c.recv, 4, 2, 5);
+    check_message(1, "MPI_Irecv", c.recv + 4 * sizeof(float), 2, 1, 6);
+    check_message(2, "MPI_Isend", c.send, 2, 1, 3);
+    check_message(3, "MPI_Isend", c.send + 2 * sizeof(float), 4, 2, 4);
+    CHECK_INT(frame_read(&f, call_shape("exchange"), &c.frame, NULL), 0);
+    CHECK_INT(f.facts.sent, 6);
+    CHECK_INT(f.facts.received, 6);
+}
+
 /* A neighbour that is not there: nothing is sent, zeros are received, and the rest is left to MPI. */
 static void fills_with_zeros(void) {
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
@@ -190,7 +209,7 @@ static void refuses(void) {
     int before = fake->calls;
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
     call_list_set(&c, "sendcounts", LIST(1, 3));
-    CHECK_STR(call_run(&c), "destination 1 of an exchange has 3 items from item 1 on, but the buffer has 3 items");
+    CHECK_STR(call_run(&c), "destination 1 of an exchange has 3 rows from row 1 on, but the buffer has 3");
     CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
     CHECK_INT(fake->calls, before);
     CHECK_INT(mpixla_calls_in_flight(), 0);
@@ -265,6 +284,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     posts_and_waits();
     sends_the_same_items_to_several();
+    moves_rows();
     fills_with_zeros();
     works_without_items();
     keeps_requests_for_each_thread();

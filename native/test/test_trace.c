@@ -98,7 +98,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     fake->during = NULL;
     timeline_call e = call_read();
     CHECK_STR(now.header->magic, "mpixla");
-    CHECK_INT(now.header->version, 2);
+    CHECK_INT(now.header->version, 3);
     CHECK_INT(now.header->record_bytes, 128);
     CHECK_INT(now.header->rank, 0);
     CHECK_INT(now.header->ranks, 4);
@@ -204,6 +204,32 @@ static void says_whose_neighbours(void) {
     CHECK_INT(call_read().neighbours, TIMELINE_DESTS);
     CHECK_STR(run("barrier", FIXTURE_RANK0, 0), "");
     CHECK_INT(call_read().neighbours, 0);
+    CHECK_INT(mpixla_trace_end(), 0);
+}
+
+static void says_who_waits_for_whom(void) {
+    static const struct {
+        const char *op;
+        int meeting;
+    } rows[] = {
+        {"allgather", TIMELINE_EACH_FOR_ALL},
+        {"assert_replicated", TIMELINE_EACH_FOR_ALL},
+        {"barrier", TIMELINE_EACH_FOR_ALL},
+        {"reduce_scatter", TIMELINE_EACH_FOR_ALL},
+        {"bcast", TIMELINE_EACH_FOR_ROOT},
+        {"scatter", TIMELINE_EACH_FOR_ROOT},
+        {"gather", TIMELINE_ROOT_FOR_ALL},
+        {"reduce", TIMELINE_ROOT_FOR_ALL},
+        {"exscan", TIMELINE_EACH_FOR_THOSE_BEFORE},
+        {"scan", TIMELINE_EACH_FOR_THOSE_BEFORE},
+        {"exchange", TIMELINE_EACH_FOR_NEIGHBOURS},
+        {"halo_exchange", TIMELINE_EACH_FOR_NEIGHBOURS},
+    };
+    CHECK_INT(start(1 << 20), 0);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CHECK_STR(run(rows[i].op, FIXTURE_RANK0, 0), "");
+        CHECK_INT(call_read().meeting, rows[i].meeting);
+    }
     CHECK_INT(mpixla_trace_end(), 0);
 }
 
@@ -364,6 +390,7 @@ int main(int argc, char **argv) {
     fixture_start(argc, argv);
     writes_a_call_when_it_starts_and_when_it_ends();
     says_whose_neighbours();
+    says_who_waits_for_whom();
     says_which_request();
     takes_calls_of_threads();
     starts_again_while_calls_go_on();

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum {
-    TIMELINE_VERSION = 2, /* of this layout; files of version 1 were JSON */
+    TIMELINE_VERSION = 3, /* of this layout */
     TIMELINE_CHUNK = 1 << 16,
     TIMELINE_HEADER_BYTES = 1024,
     TIMELINE_RECORD_BYTES = 128
@@ -34,6 +34,14 @@ typedef struct timeline_header {
 enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of this kind has none */ };
 
 enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };
+/* Of a collective call: who waits for whom. Ranks before one are those after it where the call is in reverse. */
+enum {
+    TIMELINE_EACH_FOR_ALL,
+    TIMELINE_EACH_FOR_ROOT,
+    TIMELINE_ROOT_FOR_ALL,
+    TIMELINE_EACH_FOR_THOSE_BEFORE,
+    TIMELINE_EACH_FOR_NEIGHBOURS
+};
 enum { TIMELINE_OPEN, TIMELINE_OVER, TIMELINE_FAILED };
 
 /* A call. Times are in nanoseconds; a text is the number of its TIMELINE_TEXT records, or 0. `took`, `gpu`, `transport`
@@ -47,7 +55,7 @@ typedef struct timeline_call {
     int32_t thread, root, to, sendtag, from, recvtag;
     int32_t request, generation; /* request: -1 for none */
     uint16_t op, mpi, site, dtype, reduction, waits_for, started_at, transport;
-    uint8_t category, is_reverse;
+    uint8_t category, meeting, is_reverse;
     uint8_t neighbours; /* the kind of the list of those that it receives from; 0: it is no call between neighbours */
     _Atomic uint8_t state;
 } timeline_call;

@@ -125,6 +125,14 @@ static uint8_t category_of(const call_facts *f) {
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
+/* As the row says it. */
+static uint8_t meeting_of(const call_facts *f) {
+    if (facts_have_neighbours(f)) return TIMELINE_EACH_FOR_NEIGHBOURS;
+    if (facts_have(f, ATTRIBUTE_REVERSE)) return TIMELINE_EACH_FOR_THOSE_BEFORE;
+    if (!facts_have(f, ATTRIBUTE_ROOT)) return TIMELINE_EACH_FOR_ALL;
+    return f->row->recv == MPIXLA_ON_ROOT ? TIMELINE_ROOT_FOR_ALL : TIMELINE_EACH_FOR_ROOT;
+}
+
 static void call_write(trace_call *c, const call_facts *f, const trace_request *request) {
     timeline *t = c->file;
     if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
@@ -141,6 +149,7 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
                        .mpi = text_number(t, f->row->mpi_name),
                        .site = text_number(t, site_text(f->site)),
                        .category = category_of(f),
+                       .meeting = meeting_of(f),
                        .is_reverse = f->reverse};
     if (request) request_write(&e, request, t);
     if (e.category != TIMELINE_WAIT) {

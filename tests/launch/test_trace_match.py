@@ -28,6 +28,10 @@ def part(kind, number, data):
     return record(layout.PART, kind=kind, number=number, used=len(data), bytes=np.void(data)) if data else b""
 
 
+# All others wait for all.
+MEETINGS = {"bcast": 1, "scatterv": 1, "gather": 2, "reduce": 2, "scan": 3, "exscan": 3, "halo_exchange": 4}
+
+
 class Files:
     """Timelines, in which a call begins at so many microseconds and takes so many."""
 
@@ -61,7 +65,7 @@ class Files:
 
     def _file(self, rank):
         header = np.zeros(1, layout.HEADER)
-        header[0] = (b"mpixla", 2, 128, rank, RANKS, 1, b"here", b"1", self.clocks[rank].encode(), b"")
+        header[0] = (b"mpixla", 3, 128, rank, RANKS, 1, b"here", b"1", self.clocks[rank].encode(), b"")
         self.texts = {}
         calls = b"".join(self._call(call) for call in self.calls[rank])
         place = self.members.index(rank) if rank in self.members else 0
@@ -84,6 +88,7 @@ class Files:
             elif value == "any":
                 values[name] = -1
         values["category"] = ("collective", "message", "start", "wait").index(call["category"])
+        values["meeting"] = MEETINGS.get(call["op"].removeprefix("i"), 0)
         values["neighbours"] = 5 if values.pop("sources", ()) else 0
         if "request" in call:
             values["request"], values["generation"] = map(int, call["request"].split("."))

@@ -185,7 +185,11 @@ BAD_CALLS = {
     "traced capacity": (lambda n: mpixla.alltoallv(X, n, capacity=n[0]), TypeError, "^capacity of .* traced .* static"),
     "floats": (lambda n: mpixla.allgatherv(X, n * 1.5, capacity=3), TypeError, "^counts of .* must be integers"),
     "text": (lambda n: mpixla.gatherv(X, "many", 0, capacity=3), TypeError, "^counts of gatherv must be integers"),
-    "too few": (lambda n: mpixla.alltoallv(X, n[:0], capacity=3), ValueError, "^sendcounts of .* one for each rank"),
+    "too few": (
+        lambda n: mpixla.alltoallv(X, n[:0], capacity=3),
+        ValueError,
+        "^sendcounts of .* one for each of the . ranks",
+    ),
     "scalar": (lambda n: mpixla.alltoallv(1.0, n, capacity=3), ValueError, "but x is a scalar"),
     "template": (lambda n: mpixla.alltoallv(X, n, capacity=3, template=X[:1]), ValueError, "^template of alltoallv"),
     "no capacity": (lambda n: mpixla.alltoallv(X, n, n), TypeError, "^sendcounts .* Pass capacity"),

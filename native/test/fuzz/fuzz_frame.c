@@ -194,18 +194,18 @@ static void shapes_of_leaves(fuzz_frame *f, fuzz_bytes *b) {
 static void shapes_of_exchange(fuzz_frame *f, fuzz_bytes *b) {
     const topology *t = f->comm->topology;
     int back = attribute_find(f, "back")->value != 0;
-    int64_t items = fuzz_below(b, 8), received = 0;
+    int64_t rows = fuzz_below(b, 8), row = 1 + fuzz_below(b, 3), received = 0;
     fuzz_attribute *sendcounts = attribute_find(f, "sendcounts"), *offsets = attribute_find(f, "sendoffsets"),
                    *recvcounts = attribute_find(f, "recvcounts");
     sendcounts->size = offsets->size = (back ? &t->sources : &t->dests)->number;
     recvcounts->size = (back ? &t->dests : &t->sources)->number;
     for (int i = 0; i < sendcounts->size; i++) {
-        int64_t offset = offsets->elements[i] = fuzz_below(b, (int)items + 1);
-        sendcounts->elements[i] = fuzz_below(b, (int)(items - offset) + 1);
+        int64_t offset = offsets->elements[i] = fuzz_below(b, (int)rows + 1);
+        sendcounts->elements[i] = fuzz_below(b, (int)(rows - offset) + 1);
     }
     for (int i = 0; i < recvcounts->size; i++) received += recvcounts->elements[i] = fuzz_below(b, 4);
-    add_buffer(f, FUZZ_OPERANDS, f->dtype, 1, &items);
-    add_buffer(f, FUZZ_RESULTS, f->dtype, 1, &received);
+    add_buffer(f, FUZZ_OPERANDS, f->dtype, 2, (const int64_t[]){rows, row});
+    add_buffer(f, FUZZ_RESULTS, f->dtype, 2, (const int64_t[]){received, row});
 }
 
 /* A wait, for this request or for none (NULL). */

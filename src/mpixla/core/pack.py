@@ -11,7 +11,7 @@ from jax.core import ShapedArray
 from jax.interpreters import batching, mlir
 
 from ..mpi import native
-from .rules import define_linear, with_batch_at
+from .rules import define, with_batch_at
 from .spmd import Primitive
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -59,8 +59,8 @@ def _transpose_of_unpack(*cts: Any, types: Any, shapes: Shapes) -> list[Any]:
     return _pack.bind(*cts, kept_axes=types[0].ndim - 1)
 
 
-define_linear(_pack, _transpose_of_pack)
-define_linear(_unpack, _transpose_of_unpack)
+define(_pack, transpose=_transpose_of_pack)
+define(_unpack, transpose=_transpose_of_unpack)
 
 
 def _batch_of_pack(operands: Any, dims: Any, *, kept_axes: int) -> tuple[Any, Any]:

@@ -1,12 +1,12 @@
 """The factory for primitives: from a row of native/tables/ops.def, or a composition of rows, to a JAX primitive.
 
 A primitive has a shape rule and a lowering (this file), an implementation for eager calls (eager.py), and rules for
-derivatives and batches (rules.py).
+derivatives and batches (rules.py): all are said where it is made.
 """
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
 from .keep import keep
 from .rank import lowering, own_rank
+from .rules import Rules, define
 from .spmd import Primitive, manual_axes, tracked_axes
 from .values import has_values
 
@@ -52,18 +53,25 @@ def make(
     *,
     row: native.Op | None = None,
     lower: Callable[..., Any] | None = None,
+    **rules: Unpack[Rules],
 ) -> Primitive:
     """Makes the primitive for the row ``name`` of native/tables/ops.def, or for another row.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     It has multiple results. Its parameters include the row's attributes. ``lower`` is one of the lowering rules below,
-    by default the one for rows that have a send buffer, a template and a receive buffer at most.
+    by default the one for rows that have a send buffer, a template and a receive buffer at most. ``rules`` are
+    those for derivatives and batches.
     """
-    return _define(name, shapes, functools.partial(lower or _lower, row or native.ops[name]))
+    return _define(name, shapes, functools.partial(lower or _lower, row or native.ops[name]), rules)
 
 
 def compose(
-    name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], *, takes_replicated: bool = False
+    name: str,
+    shapes: ShapeRule,
+    fun: Callable[..., Sequence[Any]],
+    *,
+    takes_replicated: bool = False,
+    **rules: Unpack[Rules],
 ) -> Primitive:
     """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
 
@@ -74,6 +82,7 @@ def compose(
         shapes: the shape rule.
         fun: from the operands, and the parameters as keywords, to the list of results.
         takes_replicated: whether its operands are the same on every rank, and its results are not.
+        rules: those for derivatives and batches.
     """
     lower_fun = mlir.lower_fun(fun, multiple_results=True)
 
@@ -81,12 +90,12 @@ def compose(
         with lowering(_device_count(ctx.module_context) != 1):
             return lower_fun(ctx, *operands, **params)
 
-    primitive = _define(name, shapes, lower)
+    primitive = _define(name, shapes, lower, rules)
     primitive.takes_replicated = takes_replicated
     return primitive
 
 
-def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitive:
+def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
     primitive = Primitive(name)
     primitive.multiple_results = True
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
@@ -98,6 +107,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any]) -> Primitiv
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(call_eagerly, primitive))
     keep(primitive)
+    define(primitive, **rules)
     return primitive
 
 

@@ -44,6 +44,10 @@ class _Program:
         except Exception as e:  # whatever others raise where they get no arrays
             self.untraceable[eqn.primitive.name] = e
             return eqn
+        if getattr(traced, "is_high", False):  # as JAX has lowered the rest of the program by now
+            from jax.interpreters.partial_eval import lower_jaxpr2
+
+            traced = lower_jaxpr2(traced)
         traced = self.reveal(traced)
         if ordered not in traced.effects:
             return eqn

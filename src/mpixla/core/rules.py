@@ -6,7 +6,7 @@ that run at all make every call, with zeros where JAX has none.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -24,36 +24,80 @@ Transpose = Callable[..., Sequence[Any]]
 BatchAxes = Callable[..., tuple[int, int]]
 
 
-def define_linear(primitive: Primitive, transpose: Transpose) -> None:
-    """The primitive is a linear function of its operands, except for numbers at run time (values.py).
+class Rules(TypedDict, total=False):
+    """What ``define`` takes."""
 
-    Where there are such, the transpose gets a tuple of the operand as ``values``.
+    transpose: Transpose
+    jvp: Jvp
+    weighted: Jvp
+    batch: BatchAxes
+
+
+def define(
+    primitive: Primitive,
+    *,
+    transpose: Transpose | None = None,
+    jvp: Jvp | None = None,
+    weighted: Jvp | None = None,
+    batch: BatchAxes | None = None,
+) -> None:
+    """Gives a primitive its rules.
+
+    Args:
+        primitive: it has multiple results.
+        transpose: for reverse mode. Numbers at run time (values.py) it gets as ``values``, where the primitive takes
+            any.
+        jvp: for forward mode, if the primitive is not linear in its operands without such numbers.
+        weighted: of a reduction, whose sum is linear: for forward mode of ``PROD``, ``MAX`` and ``MIN``, from the
+            operand, its tangent, and the parameters.
+        batch: where operands and results have the batch of a vmap, all of which it does in one call.
     """
 
-    def jvp(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
+    def linear(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
+        if "op" in params and params["op"].name != "SUM":
+            return weighted(*primals, *tangents, **params)  # type: ignore[misc]
         return primitive.bind(*tangents_beside_values(primals, tangents, params), **params)
 
-    define_jvp(primitive, jvp)
-    define_transpose(primitive, transpose)
+    if jvp or transpose:
+        _define_jvp(primitive, jvp or linear)
+    if transpose:
+        _define_transpose(primitive, transpose)
+    if batch:
+        _define_batching(primitive, batch)
 
 
-def define_jvp(primitive: Primitive, jvp: Jvp) -> None:
-    """Gives the primitive a rule for forward mode. The rule gets arrays for all tangents."""
+def _op_of(params: dict[str, Any]) -> Any:
+    return getattr(params.get("call"), "op", params.get("op"))
+
+
+def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
+    """The rule gets arrays for all tangents."""
+
+    def tangents_of(primals: Any, tangents: Any, results: Any, params: dict[str, Any]) -> Any:
+        if results and not any(jnp.issubdtype(y.dtype, jnp.inexact) for y in results):
+            return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
+        return jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+        op = _op_of(params)
+        if op is not None and op.name not in ("SUM", "PROD", "MAX", "MIN"):
+            name = getattr(params.get("call"), "name", primitive.name)
+            raise TypeError(
+                f"{name} with op {op.name} has no derivative. SUM, PROD, MAX and MIN have one; jax.lax.stop_gradient "
+                "keeps others out of a derivative."
+            )
         primals = [jnp.asarray(x) for x in primals]  # a Python number is none yet
         results = primitive.bind(*primals, **params)
-        if results and not any(jnp.issubdtype(y.dtype, jnp.inexact) for y in results):
-            return results, [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
-        return results, jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
+        return results, tangents_of(primals, tangents, results, params)
 
+    primitive.tangents = tangents_of
     ad.primitive_jvps[primitive] = rule
     jet_rules[primitive] = functools.partial(_series, primitive, jvp)
 
 
 def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
     """The rule for Taylor series (jax.experimental.jet), term by term: of what is linear each term is as the first."""
-    op = getattr(params.get("call"), "op", params.get("op"))
+    op = _op_of(params)
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
             f"{primitive.name} with op {op.name} has no rule for Taylor series (jax.experimental.jet): only what is "
@@ -77,7 +121,7 @@ def _tangent(tangent: Any, primal: Any) -> Any:
     return jnp.asarray(tangent)
 
 
-def define_transpose(primitive: Primitive, transpose: Transpose) -> None:
+def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     """Gives the primitive a rule for reverse mode. The rule gets arrays for all cotangents."""
 
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
@@ -107,7 +151,7 @@ def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]
     return [placed(x, d) for x, d in zip(operands, dims, strict=True)]
 
 
-def define_batching(primitive: Primitive, axes: BatchAxes) -> None:
+def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
     """The primitive does the whole batch in one call, with the batch at these axes of its operands and results.
 
     Where its numbers at run time differ within the batch, it makes one call for each part, in their order.

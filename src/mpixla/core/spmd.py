@@ -54,10 +54,12 @@ class Primitive(required.Primitive):
     """JAX's primitives, of which each device inside ``jax.shard_map`` takes and gives its own values.
 
     ``replicates(params)`` says that the results are the same on all devices, ``takes_replicated`` that operands are.
+    ``tangents(primals, tangents, results, params)`` are those of the results, where there is a derivative (rules.py).
     """
 
     replicates: Callable[[dict[str, Any]], bool] = staticmethod(lambda params: False)
     takes_replicated = False
+    tangents: Callable[..., Any]
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Binds it to operands that vary."""

@@ -1,35 +1,149 @@
-"""The next implementation of jax.checkpoint (``jax_remat3``) would make calls again on the way back."""
+"""The next implementation of jax.checkpoint (``jax_remat3``), which would make calls again on the way back.
+
+It has a registry of rules that say what is kept of a primitive and what is done again. Of a call the results are kept,
+and what is done again is an identity of them, whose derivative is that of the call. It has the effect: so a rank that
+ignores the results makes its part of the derivative as well.
+"""
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import custom_partial_eval_rules
+from jax.lax import while_p
+
 from ..core.effect import ordered
+from ..core.rewrite import jaxprs_in
+from ..core.spmd import Primitive
 
 LOST = "Under jax_remat3, a checkpoint that communicates makes its calls again on the way back, and may hang."
 NEEDS = {
-    "jax._src.ad_checkpoint:RematTraced.vjp_fwd": ("self",),
     "jax._src.ad_checkpoint:RematTraced.lin": ("self",),
+    "jax._src.ad_checkpoint:RematTraced.vjp_bwd": ("self",),
+    "jax._src.ad_checkpoint:RematTraced.vjp_fwd": ("self",),
+    "jax._src.hijax:call_hi_primitive_linearized_p": None,
+    "jax._src.interpreters.remat:remat_transform": ("policy", "f", "args"),
+    "jax._src.interpreters.remat:rules": None,
 }
 
 
 def install() -> None:
-    """Replaces its derivatives by ones that refuse what communicates."""
+    """Adds the rules; in a JAX whose registry is another one yet (0.10), refuses what communicates."""
     from jax._src.ad_checkpoint import RematTraced
+    from jax._src.interpreters import remat
 
-    for name in ("vjp_fwd", "lin"):
-        setattr(RematTraced, name, _refusing(getattr(RematTraced, name)))
+    if "custom_vjp_rules" not in inspect.signature(remat.remat_transform).parameters:
+        for name in ("vjp_fwd", "lin"):
+            setattr(RematTraced, name, _refusing(getattr(RematTraced, name)))
+        return
+    for primitive in custom_partial_eval_rules:
+        if isinstance(primitive, Primitive):  # that communicates (core/keep.py)
+            remat.rules[primitive] = functools.partial(_once, primitive)
+    remat.rules[while_p] = functools.partial(_no_loop, remat.rules.get(while_p, _all_again))
+    _show_effect()
+    RematTraced.vjp_bwd = _with_zeros(RematTraced.vjp_bwd)
+
+
+def _once(primitive: Any, trace: Any, *operands: Any, **params: Any) -> tuple[Any, Any, Any]:
+    """The results, what is kept, and what is done again with that and the operands."""
+    results = primitive.bind(*operands, **params)
+
+    def again(results: Sequence[Any], *operands: Any) -> list[Any]:
+        if not operands:
+            return []
+        return _kept.bind(*results, *operands, call=primitive, params=tuple(params.items()), count=len(results))
+
+    return results, results, again
+
+
+_kept = Primitive("kept")  # of so many results, and of the operands: the results
+_kept.multiple_results = True
+_kept.def_effectful_abstract_eval(lambda *arrays, count, **_: (list(arrays[:count]), {ordered}))
+_kept.def_impl(lambda *arrays, count, **_: list(arrays[:count]))
+
+
+def _lower(ctx: Any, *arrays: Any, count: int, **_: Any) -> Any:
+    ctx.set_tokens_out(ctx.tokens_in)
+    return arrays[:count]
+
+
+def _jvp(primals: Any, tangents: Any, *, call: Any, params: Any, count: int) -> tuple[Any, Any]:
+    results = _kept.bind(*primals, call=call, params=params, count=count)
+    if all(type(t) is ad.Zero for t in tangents[count:]):
+        return results, [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
+    return results, call.tangents(primals[count:], tangents[count:], results, dict(params))
+
+
+def _batch(arrays: Any, dims: Any, *, call: Any, params: Any, count: int) -> Any:
+    """Has no derivative any more: of the batch, the call would have other parameters."""
+    del call, params
+    return _kept.bind(*arrays, call=_OfBatch, params=(), count=count), dims[:count]
+
+
+class _OfBatch:
+    @staticmethod
+    def tangents(*_: Any) -> Any:
+        raise NotImplementedError(
+            "the derivative of a vmap of the derivative of a jax.checkpoint that communicates is not there under "
+            "jax_remat3 (JAX_REMAT3). Turn it off, jax.config.update('jax_remat3', False), or communicate outside."
+        )
+
+
+mlir.register_lowering(_kept, _lower)
+ad.primitive_jvps[_kept] = _jvp
+batching.primitive_batchers[_kept] = _batch
+
+
+def _all_again(trace: Any, *operands: Any, **params: Any) -> tuple[Any, Any, Any]:
+    return while_p.bind(*operands, **params), (), lambda _, *operands: while_p.bind(*operands, **params)
+
+
+def _no_loop(before: Callable[..., Any], trace: Any, *operands: Any, **params: Any) -> Any:
+    if any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params)):
+        raise NotImplementedError(_REFUSAL.format("has a while loop that communicates"))
+    return before(trace, *operands, **params)
+
+
+def _show_effect() -> None:
+    """Has the derivative of a checkpoint show the effect, so that JAX keeps it on a rank that ignores the results."""
+    from jax._src.hijax import call_hi_primitive_linearized_p as linearized
+
+    def typed(*operands: Any, _prim: Any, nz_out_flat: Any, **_: Any) -> tuple[list[Any], set[Any]]:
+        types = [t.to_tangent_aval() for t, nz in zip(_prim.out_avals_flat, nz_out_flat, strict=True) if nz]
+        return types, {ordered} & set(_prim.effects)
+
+    linearized.def_effectful_abstract_eval(typed)
+
+
+def _with_zeros(derive: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(derive)
+    def call(self: Any, kept: Any, cotangents: Any, *rest: Any) -> Any:
+        if ordered in self.effects:  # JAX does nothing where all are zero
+            cotangents = jax.tree.map(
+                lambda ct: ad.instantiate_zeros(ct) if type(ct) is ad.Zero else ct,
+                cotangents,
+                is_leaf=lambda ct: type(ct) is ad.Zero,
+            )
+        return derive(self, kept, cotangents, *rest)
+
+    return call
+
+
+_REFUSAL = (
+    "a jax.checkpoint whose function {} has no derivative under jax_remat3 (JAX_REMAT3): JAX would make the calls "
+    "again on the way back. Turn it off, jax.config.update('jax_remat3', False), or communicate outside of the "
+    "checkpoint."
+)
 
 
 def _refusing(derive: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(derive)
     def call(self: Any, *args: Any) -> Any:
         if ordered in self.jaxpr.effects:
-            raise NotImplementedError(
-                "a jax.checkpoint whose function communicates has no derivative under jax_remat3 (JAX_REMAT3): JAX "
-                "would make the calls again on the way back. Turn it off, jax.config.update('jax_remat3', False), or "
-                "communicate outside of the checkpoint."
-            )
+            raise NotImplementedError(_REFUSAL.format("communicates"))
         return derive(self, *args)
 
     return call

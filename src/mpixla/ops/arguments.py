@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -140,41 +140,63 @@ def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
     }
 
 
-# Counts that are known only at run time.
+# Counts: rows, entries of the first axis. Static ones are a tuple. Where the user says how many rows there is room for,
+# they are known only at run time, and are an array.
 
 
-def as_capacity(value: Any, name: str) -> int:
-    """A number of rows that there is room for."""
-    capacity = as_integer(value, "capacity", name)
-    if not 0 <= capacity < 2**63:
-        raise ValueError(f"capacity of {name} is {capacity}, but must be a number of rows, 0 or more.")
-    return capacity
+def as_room(capacity: Any, template: Any, name: str) -> int | None:
+    """For how many rows the result has room, where counts are known only at run time; else None."""
+    if capacity is None:
+        if template is not None:
+            raise TypeError(
+                f"{name} takes a template only with a capacity: without it the result has no rows but those that come."
+            )
+        return None
+    room = as_integer(capacity, "capacity", name)
+    if not 0 <= room < 2**63:
+        raise ValueError(f"capacity of {name} is {room}, but must be a number of rows, 0 or more.")
+    return room
 
 
-def refuse_traced_counts(value: Any, what: str, name: str) -> None:
-    """Refuses counts that are traced, one of them or all, where there is no capacity."""
-    elements = value if isinstance(value, (list, tuple)) else ()
-    for x in (value, *elements):
+def as_counts(value: Any, what: str, name: str, number: int, each: str, room: int | None) -> Any:
+    """One number of rows for each of something, ``each`` in words."""
+    return _static_counts(value, what, name, number, each) if room is None else _counts(value, what, name, number, each)
+
+
+def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> tuple[int, ...]:
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    for x in (value, *(value if is_sequence else ())):
         if is_traced(x):
             raise TypeError(
                 f"{what} of {name} is a traced value ({x.aval}), but must be known when tracing, because it decides "
                 "the shapes. Pass capacity, a static number of rows that the result has room for; or a list of Python "
                 f"integers: {_STATIC}"
             )
+    if not is_sequence and not (isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 1):
+        raise TypeError(f"{what} of {name} must be a sequence of integers, one for {each}, but is {value!r}.")
+    counts = tuple(as_integer(count, f"{what}[{i}]", name) for i, count in enumerate(value))
+    if len(counts) != number:
+        raise ValueError(f"{what} of {name} must have one entry for {each}, but has {len(counts)}: {counts}.")
+    for i, count in enumerate(counts):
+        if count < 0:
+            raise ValueError(f"{what}[{i}] of {name} is {count}, but a number of rows is not negative.")
+    if sum(counts) >= 2**63:
+        raise ValueError(f"{what} of {name} are {sum(counts)} rows, but an array has fewer than 2**63.")
+    return counts
 
 
-def as_counts(value: Any, what: str, name: str, number: int, of: str) -> jax.Array:
-    """Integers, one for each of something, of the same type on every rank. The C library looks at their values."""
+def _counts(value: Any, what: str, name: str, number: int, each: str) -> jax.Array:
+    """Of the same type on every rank. The C library looks at their values."""
     counts = as_integers(value, what, name)
     if counts.shape != (number,):
         raise ValueError(
-            f"{what} of {name} must be {number} integers, one for each {of}, but is an array of shape {counts.shape}."
+            f"{what} of {name} must be {number} integers, one for {each}, but is an array of shape {counts.shape}."
         )
     return counts
 
 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
-    """An array of integers, likewise."""
+    """An array of integers, of the same type on every rank."""
     try:
         counts = jnp.asarray(value)
     except (TypeError, ValueError):

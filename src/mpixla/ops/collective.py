@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
-from ..core.rules import Transpose, define_batching, define_jvp, define_linear, define_transpose
+from ..core.rules import Rules
 from ..core.spmd import Primitive
 from ..core.tree import Tree, joins, moves
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
@@ -38,21 +38,6 @@ from .shapes import (
 SUM = reduction_of(MPI.SUM)
 
 
-def _define_reduction(primitive: Primitive, tangent: Callable[..., list[Any]], transpose: Transpose) -> None:
-    def jvp(primals: Any, tangents: Any, *, op: Reduction, **params: Any) -> Any:
-        if op == SUM:
-            return primitive.bind(*tangents, op=op, **params)
-        if op.name not in ("PROD", "MAX", "MIN"):
-            raise TypeError(
-                f"{primitive.name} with op {op.name} has no derivative. SUM, PROD, MAX and MIN have one; "
-                "jax.lax.stop_gradient keeps others out of a derivative."
-            )
-        return tangent(*primals, *tangents, op=op, **params)
-
-    define_jvp(primitive, jvp)
-    define_transpose(primitive, transpose)
-
-
 def shares(x: Any, comm: Comm, op: Reduction) -> Any:
     """The derivative of the reduction over all ranks by this rank's ``x``."""
     if op.name == "PROD":  # the product of all others, which is right where a factor is zero
@@ -63,10 +48,10 @@ def shares(x: Any, comm: Comm, op: Reduction) -> Any:
     return holds / allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
 
 
-def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
-    """Rules for scan and exscan, whose parameter ``reverse`` says that they start at the last rank."""
+def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
+    """Of scan and exscan, whose parameter ``reverse`` says that they start at the last rank."""
 
-    def tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
+    def weighted(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
         ranks, rank = np.arange(comm.size), own_rank(comm)
         behind = ranks <= rank if reverse else ranks >= rank
         if not inclusive:
@@ -80,7 +65,7 @@ def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
                 products = jnp.roll(products, -1 if reverse else 1, axis=0)
             weights = jnp.where(behind, products, 0)
         else:
-            result = primitive.bind(x, comm=comm, op=op, reverse=reverse)
+            result = own().bind(x, comm=comm, op=op, reverse=reverse)
             (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
             holds = jnp.where(behind & (x == extremes), 1, 0).astype(x.dtype)
             holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
@@ -88,10 +73,9 @@ def _define_scan(primitive: Primitive, *, inclusive: bool) -> None:
         return reduce_scatter_p.bind(weights * t, comm=comm, op=SUM)
 
     def transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-        return primitive.bind(ct, comm=comm, op=op, reverse=not reverse)
+        return own().bind(ct, comm=comm, op=op, reverse=not reverse)
 
-    _define_reduction(primitive, tangent, transpose)
-    define_batching(primitive, batch_in_front)
+    return {"weighted": weighted, "transpose": transpose, "batch": batch_in_front}
 
 
 # allgather
@@ -102,23 +86,25 @@ def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
     return jax.lax.dynamic_index_in_dim(x, own_rank(comm), axis, keepdims=False)
 
 
-allgather_p = make("allgather", stacked)
-# Its transpose: this rank's slice of a cotangent that is the same on every rank.
-_allgather_transpose = compose(
-    "allgather_transpose", unstacked, lambda ct, *, comm: [own_part(ct, comm)], takes_replicated=True
-)
-
-define_linear(
-    allgather_p,
-    lambda ct, *, types, comm, cotangent: (
+allgather_p = make(
+    "allgather",
+    stacked,
+    batch=batch_behind_stack,
+    transpose=lambda ct, *, types, comm, cotangent: (
         reduce_scatter_p.bind(ct, comm=comm, op=SUM)
         if cotangent == VARYING
         else _allgather_transpose.bind(ct, comm=comm)
     ),
 )
-define_linear(_allgather_transpose, lambda ct, *, types, comm: allgather_p.bind(ct, comm=comm, cotangent=REPLICATED))
-define_batching(allgather_p, batch_behind_stack)
-define_batching(_allgather_transpose, batch_from_behind_stack)
+# Its transpose: this rank's slice of a cotangent that is the same on every rank.
+_allgather_transpose = compose(
+    "allgather_transpose",
+    unstacked,
+    lambda ct, *, comm: [own_part(ct, comm)],
+    takes_replicated=True,
+    batch=batch_from_behind_stack,
+    transpose=lambda ct, *, types, comm: allgather_p.bind(ct, comm=comm, cotangent=REPLICATED),
+)
 
 
 @moves()
@@ -155,27 +141,28 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
 # allreduce
 
-allreduce_p = make("allreduce", like)
-# The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
-pvary_p = compose("pvary", like, lambda x, *, comm: [x], takes_replicated=True)
-
-
-def _allreduce_tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, cotangent: str) -> list[Any]:
-    return allreduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent)
-
-
-_define_reduction(
-    allreduce_p,
-    _allreduce_tangent,
-    lambda ct, *, types, comm, op, cotangent: (
+allreduce_p = make(
+    "allreduce",
+    like,
+    batch=batch_in_front,
+    weighted=lambda x, t, *, comm, op, cotangent: allreduce_p.bind(
+        shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent
+    ),
+    transpose=lambda ct, *, types, comm, op, cotangent: (
         allreduce_p.bind(ct, comm=comm, op=op, cotangent=VARYING)
         if cotangent == VARYING
         else pvary_p.bind(ct, comm=comm)
     ),
 )
-define_linear(pvary_p, lambda ct, *, types, comm: allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=REPLICATED))
-define_batching(allreduce_p, batch_in_front)
-define_batching(pvary_p, batch_in_front)
+# The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
+pvary_p = compose(
+    "pvary",
+    like,
+    lambda x, *, comm: [x],
+    takes_replicated=True,
+    batch=batch_in_front,
+    transpose=lambda ct, *, types, comm: allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=REPLICATED),
+)
 
 
 @overload
@@ -271,10 +258,12 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # alltoall
 
-alltoall_p = make("alltoall", like)
-
-define_linear(alltoall_p, lambda ct, *, types, comm: alltoall_p.bind(ct, comm=comm))
-define_batching(alltoall_p, lambda **params: (1, 1))
+alltoall_p = make(
+    "alltoall",
+    like,
+    batch=lambda **params: (1, 1),
+    transpose=lambda ct, *, types, comm: alltoall_p.bind(ct, comm=comm),
+)
 
 
 @moves()
@@ -334,26 +323,23 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 
 # bcast
 
-bcast_p = make("bcast", like)
+bcast_p = make(
+    "bcast",
+    like,
+    batch=batch_in_front,
+    transpose=lambda ct, *, types, comm, root, cotangent: (
+        _sum_on_root if cotangent == VARYING else _bcast_transpose
+    ).bind(ct, comm=comm, root=root),
+)
 # Its transpose: the root keeps a cotangent that is the same on every rank. The others' operand did not matter.
 _bcast_transpose = compose(
     "bcast_transpose",
     like,
     lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
     takes_replicated=True,
+    batch=batch_in_front,
+    transpose=lambda ct, *, types, comm, root: bcast_p.bind(ct, comm=comm, root=root, cotangent=REPLICATED),
 )
-
-define_linear(
-    bcast_p,
-    lambda ct, *, types, comm, root, cotangent: (_sum_on_root if cotangent == VARYING else _bcast_transpose).bind(
-        ct, comm=comm, root=root
-    ),
-)
-define_linear(
-    _bcast_transpose, lambda ct, *, types, comm, root: bcast_p.bind(ct, comm=comm, root=root, cotangent=REPLICATED)
-)
-define_batching(bcast_p, batch_in_front)
-define_batching(_bcast_transpose, batch_in_front)
 
 
 @overload
@@ -412,9 +398,7 @@ def _exscan_fill(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[An
     return _exscan_row.bind(x, comm=comm, fill=tuple(fill.tolist()), op=op, reverse=reverse)
 
 
-exscan_p = compose("exscan", like, _exscan_fill)
-
-_define_scan(exscan_p, inclusive=False)
+exscan_p: Primitive = compose("exscan", like, _exscan_fill, **_scan_rules(lambda: exscan_p, inclusive=False))
 
 
 @joins(reduces=True)
@@ -453,7 +437,12 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p = make("gather", stacked_on_root)
+gather_p = make(
+    "gather",
+    stacked_on_root,
+    batch=batch_behind_stack,
+    transpose=lambda ct, *, types, **params: _gather_transpose.bind(ct, **params),
+)
 
 
 def _gather_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
@@ -461,12 +450,13 @@ def _gather_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
     return [part if comm.rank == root else part + ct]  # off the root the result was the operand as well
 
 
-_gather_transpose = compose("gather_transpose", unstacked_on_root, _gather_transpose_fun)
-
-define_linear(gather_p, lambda ct, *, types, **params: _gather_transpose.bind(ct, **params))
-define_linear(_gather_transpose, lambda ct, *, types, **params: gather_p.bind(ct, **params))
-define_batching(gather_p, batch_behind_stack)
-define_batching(_gather_transpose, batch_from_behind_stack)
+_gather_transpose = compose(
+    "gather_transpose",
+    unstacked_on_root,
+    _gather_transpose_fun,
+    batch=batch_from_behind_stack,
+    transpose=lambda ct, *, types, **params: gather_p.bind(ct, **params),
+)
 
 
 @moves()
@@ -506,7 +496,19 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
 # reduce
 
-reduce_p = make("reduce", like)
+
+def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
+    (total,) = _sum_on_root.bind(shares(x, comm, op) * t, comm=comm, root=root)
+    return [by_root(comm, root, total, total + t)]
+
+
+reduce_p = make(
+    "reduce",
+    like,
+    batch=batch_in_front,
+    weighted=_weighted_reduce,
+    transpose=lambda ct, *, types, comm, op, root: _reduce_transpose.bind(ct, comm=comm, root=root),
+)
 
 
 def _reduce_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
@@ -519,24 +521,20 @@ def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
     return [by_root(comm, root, total, jnp.zeros_like(x))]
 
 
-def _reduce_tangent(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
-    (total,) = _sum_on_root.bind(shares(x, comm, op) * t, comm=comm, root=root)
-    return [by_root(comm, root, total, total + t)]
-
-
-_reduce_transpose = compose("reduce_transpose", like, _reduce_transpose_fun)
-_sum_on_root: Primitive = compose("sum_on_root", like, _sum_on_root_fun)
-
-_define_reduction(
-    reduce_p,
-    _reduce_tangent,
-    lambda ct, *, types, comm, op, root: _reduce_transpose.bind(ct, comm=comm, root=root),
+_reduce_transpose = compose(
+    "reduce_transpose",
+    like,
+    _reduce_transpose_fun,
+    batch=batch_in_front,
+    transpose=lambda ct, *, types, comm, root: reduce_p.bind(ct, comm=comm, op=SUM, root=root),
 )
-define_linear(_reduce_transpose, lambda ct, *, types, comm, root: reduce_p.bind(ct, comm=comm, op=SUM, root=root))
-define_linear(_sum_on_root, lambda ct, *, types, comm, root: bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING))
-define_batching(reduce_p, batch_in_front)
-define_batching(_reduce_transpose, batch_in_front)
-define_batching(_sum_on_root, batch_in_front)
+_sum_on_root = compose(
+    "sum_on_root",
+    like,
+    _sum_on_root_fun,
+    batch=batch_in_front,
+    transpose=lambda ct, *, types, comm, root: bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING),
+)
 
 
 @joins(reduces=True)
@@ -577,19 +575,13 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
 
 # reduce_scatter
 
-reduce_scatter_p: Primitive = make("reduce_scatter", unstacked)
-
-
-def _reduce_scatter_tangent(x: Any, t: Any, *, comm: Comm, op: Reduction) -> list[Any]:
-    return reduce_scatter_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM)
-
-
-_define_reduction(
-    reduce_scatter_p,
-    _reduce_scatter_tangent,
-    lambda ct, *, types, comm, op: allgather_p.bind(ct, comm=comm, cotangent=VARYING),
+reduce_scatter_p: Primitive = make(
+    "reduce_scatter",
+    unstacked,
+    batch=batch_from_behind_stack,
+    weighted=lambda x, t, *, comm, op: reduce_scatter_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM),
+    transpose=lambda ct, *, types, comm, op: allgather_p.bind(ct, comm=comm, cotangent=VARYING),
 )
-define_batching(reduce_scatter_p, batch_from_behind_stack)
 
 
 @joins(reduces=True, kept_axes=1)
@@ -628,9 +620,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # scan
 
-scan_p = make("scan", like)
-
-_define_scan(scan_p, inclusive=True)
+scan_p: Primitive = make("scan", like, **_scan_rules(lambda: scan_p, inclusive=True))
 
 
 @joins(reduces=True)
@@ -669,7 +659,12 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # scatter
 
-scatter_p = make("scatter", unstacked_on_root)
+scatter_p = make(
+    "scatter",
+    unstacked_on_root,
+    batch=batch_from_behind_stack,
+    transpose=lambda ct, *, types, **params: _scatter_transpose.bind(ct, **params),
+)
 
 
 def _scatter_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
@@ -677,12 +672,13 @@ def _scatter_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
     return whole if comm.rank == root else [jnp.zeros_like(ct)]  # off the root the operand was a template
 
 
-_scatter_transpose = compose("scatter_transpose", stacked_on_root, _scatter_transpose_fun)
-
-define_linear(scatter_p, lambda ct, *, types, **params: _scatter_transpose.bind(ct, **params))
-define_linear(_scatter_transpose, lambda ct, *, types, **params: scatter_p.bind(ct, **params))
-define_batching(scatter_p, batch_from_behind_stack)
-define_batching(_scatter_transpose, batch_behind_stack)
+_scatter_transpose = compose(
+    "scatter_transpose",
+    stacked_on_root,
+    _scatter_transpose_fun,
+    batch=batch_behind_stack,
+    transpose=lambda ct, *, types, **params: scatter_p.bind(ct, **params),
+)
 
 
 @moves()

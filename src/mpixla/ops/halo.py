@@ -1,6 +1,6 @@
 """Ghost zones of blocks on a Cartesian communicator."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +10,6 @@ from jax.interpreters import ad, batching
 from mpi4py import MPI
 
 from ..core.primitive import as_array, lower_in_place, make
-from ..core.rules import define_jvp, define_transpose
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
 from ..mpi.comm import Comm, comm_of, forget_when_freed
@@ -24,12 +23,7 @@ def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
     return arrays
 
 
-_exchange = make("halo_exchange", _like, lower=lower_in_place)
-# Its transpose, whose transpose is the exchange.
-_transposed = make("halo_transpose", _like, lower=lower_in_place)
-
-
-def _define_rules(primitive: Primitive, transposed: Primitive) -> None:
+def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
     def jvp(primals: Any, tangents: Any, *, axes: Axes, **params: Any) -> Sequence[Any]:
         """Arrays of integers have no tangents, whatever they travel with."""
         results: list[Any] = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in primals]
@@ -42,7 +36,7 @@ def _define_rules(primitive: Primitive, transposed: Primitive) -> None:
     def transpose(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
         # The C library adds floats of 32 bits and more.
         wide = [ct.astype(jnp.float32) if _is_narrow(ct.dtype) else ct for ct in cotangents]
-        added = transposed.bind(*wide, **params)
+        added = transposed().bind(*wide, **params)
         return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
 
     def batch(arrays: Any, dims: Any, *, axes: Axes, **params: Any) -> tuple[Any, Any]:
@@ -52,17 +46,18 @@ def _define_rules(primitive: Primitive, transposed: Primitive) -> None:
         )
         return primitive.bind(*arrays, axes=shifted, **params), list(dims)
 
-    define_jvp(primitive, jvp)
-    define_transpose(primitive, transpose)
+    primitive = make(name, _like, lower=lower_in_place, jvp=jvp, transpose=transpose)
     batching.primitive_batchers[primitive] = batch
+    return primitive
 
 
 def _is_narrow(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
 
 
-_define_rules(_exchange, _transposed)
-_define_rules(_transposed, _exchange)
+_exchange: Primitive = _make("halo_exchange", lambda: _transposed)
+# Its transpose, whose transpose is the exchange.
+_transposed = _make("halo_transpose", lambda: _exchange)
 
 
 # How many dimensions a Cartesian communicator has; who the neighbours are, the C library knows.

@@ -4,25 +4,22 @@ All three operations are one exchange of messages (native/ops/exchange.h). MPI's
 used: MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 
 from ..core.primitive import as_array, compose, make
-from ..core.rules import define_batching, define_linear
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of, forget_when_freed
 from ..mpi.mpi import MPI
-from .arguments import as_capacity, as_counts, as_integer, refuse_traced_counts
-from .vector import check_no_template, with_rows, zeros_behind
+from .arguments import as_counts, as_room
+from .shapes import unstacked
+from .vector import batch_behind_rows, moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
 # (native/mpi/topology.h).
@@ -73,80 +70,20 @@ def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
             )
 
 
-# The exchange. Its row in native/tables/ops.def takes flat arrays, and counts items. With `back` all goes along the
-# same edges in the other direction.
+# The exchange, its row in native/tables/ops.def. Counts and offsets are of rows, entries of the first axis; what comes
+# lies in the order of the slots. With `back` all goes along the same edges in the other direction.
 
 
-def _flat(
-    x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None = None, **params: Any
-) -> list[ShapedArray]:
-    return [x.update(shape=(sum(recvcounts),) if capacity is None else (capacity, x.shape[1]))]
-
-
-_row = make("exchange", _flat)
-
-
-def _call(
-    x: Any, comm: Comm, back: bool, sendcounts: Sequence[int], sendoffsets: Sequence[int], recvcounts: Sequence[int]
+def _exchanged(
+    x: Any, sendcounts: Any, recvcounts: Any, comm: Comm, degrees: Degrees, back: bool, capacity: int | None = None
 ) -> Any:
-    return _row.bind(
-        x.reshape(-1),
-        back=back,
-        comm=comm,
-        recvcounts=tuple(recvcounts),
-        sendcounts=tuple(sendcounts),
-        sendoffsets=tuple(sendoffsets),
-    )[0]
-
-
-# Of slots behind each other, each with a number of rows of the first axis. The transpose goes the other way. Counts
-# that are known only at run time are one operand, first those of what is received: `arriving` says how many these are.
-
-
-def _rows(
-    x: ShapedArray,
-    *values: ShapedArray,
-    comm: Comm,
-    back: bool,
-    sendcounts: Any,
-    recvcounts: Any,
-    capacity: int | None = None,
-    arriving: int | None = None,
-) -> list[ShapedArray]:
-    return [x.update(shape=(sum(recvcounts) if capacity is None else capacity, *x.shape[1:]))]
-
-
-def _exchange_fun(
-    x: Any,
-    *values: Any,
-    comm: Comm,
-    back: bool,
-    sendcounts: Any,
-    recvcounts: Any,
-    capacity: int | None = None,
-    arriving: int | None = None,
-) -> list[Any]:
-    row = math.prod(x.shape[1:])
-    if capacity is not None:
-        flat, received, sent = x.reshape(x.shape[0], row), values[0][:arriving], values[0][arriving:]
-        return _exchange_at_run_time(flat, received, sent, comm, back, capacity, x.shape[1:])
-    send = [row * count for count in sendcounts]
-    offsets = [end - count for end, count in zip(accumulate(send), send, strict=True)]
-    y = _call(x, comm, back, send, offsets, [row * count for count in recvcounts])
-    return [y.reshape(sum(recvcounts), *x.shape[1:])]
-
-
-def _exchange_at_run_time(
-    x: Any, received: Any, sent: Any, comm: Comm, back: bool, capacity: int, row: tuple[int, ...]
-) -> list[Any]:
-    """Counts of rows, which the C library makes counts of items."""
-    offsets = jnp.cumsum(sent) - sent
-    known, numbers = split({"recvcounts": received, "sendcounts": sent, "sendoffsets": offsets})
-    (y,) = _row.bind(x, *numbers, back=back, comm=comm, capacity=capacity, **known)
-    return [y.reshape(capacity, *row)]
-
-
-_exchange: Primitive = compose("neighbor_exchange", _rows, _exchange_fun)
+    """What comes, where what is sent lies in the order of the slots too."""
+    if capacity is None:
+        offsets: Any = tuple(end - count for end, count in zip(accumulate(sendcounts), sendcounts, strict=True))
+    else:
+        offsets = jnp.cumsum(sendcounts) - sendcounts
+    counts, values = split({"recvcounts": recvcounts, "sendcounts": sendcounts, "sendoffsets": offsets})
+    return _exchange.bind(x, *values, **counts, comm=comm, degrees=degrees, back=back, capacity=capacity)[0]
 
 
 def _exchange_transpose(
@@ -154,74 +91,59 @@ def _exchange_transpose(
     *,
     types: Any,
     comm: Comm,
+    degrees: Degrees,
     back: bool,
     sendcounts: Any,
     recvcounts: Any,
-    capacity: int | None = None,
-    arriving: int | None = None,
+    sendoffsets: Any,
+    capacity: int | None,
     values: Sequence[Any] = (),
 ) -> list[Any]:
-    turned = {"comm": comm, "back": not back, "sendcounts": recvcounts, "recvcounts": sendcounts}
-    if capacity is None:
-        return _exchange.bind(ct, **turned)
-    received, sent = values[0][:arriving], values[0][arriving:]
-    numbers = jnp.concatenate([sent, received])
-    return _exchange.bind(ct, numbers, capacity=types[0].shape[0], arriving=sent.shape[0], **turned)
+    """Goes the other way."""
+    if capacity is not None:
+        sources = degrees.out if back else degrees.in_
+        recvcounts, sendcounts, _ = jnp.split(values[0], [sources, sum(degrees)])
+    return [_exchanged(ct, recvcounts, sendcounts, comm, degrees, not back, room_back(types, capacity))]
 
 
-define_linear(_exchange, _exchange_transpose)
-define_batching(_exchange, lambda **params: (1, 1))
+_exchange: Primitive = make(
+    "exchange",
+    lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
+    batch=batch_behind_rows,
+    transpose=_exchange_transpose,
+)
 
 
 # Of one array that goes to all destinations, straight from where it lies. Its transpose adds up what comes back.
 
 
-def _stacked(x: ShapedArray, *, comm: Comm, degrees: Degrees) -> list[ShapedArray]:
-    return [x.update(shape=(degrees.in_, *x.shape))]
-
-
-def _unstacked(x: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [x.update(shape=x.shape[1:])]
-
-
 def _gather_fun(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
-    out, in_ = degrees
-    y = _call(x, comm, False, (x.size,) * out, (0,) * out, (x.size,) * in_)
-    return [y.reshape(in_, *x.shape)]
+    counts = {"sendcounts": (1,) * degrees.out, "sendoffsets": (0,) * degrees.out, "recvcounts": (1,) * degrees.in_}
+    return _exchange.bind(x[None], **counts, comm=comm, degrees=degrees, back=False, capacity=None)
 
 
 def _gather_transpose_fun(ct: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
-    ones = {"sendcounts": (1,) * degrees.in_, "recvcounts": (1,) * degrees.out}
-    (parts,) = _exchange.bind(ct, comm=comm, back=True, **ones)
+    parts = _exchanged(ct, (1,) * degrees.in_, (1,) * degrees.out, comm, degrees, back=True)
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
-_gather = compose("neighbor_allgather", _stacked, _gather_fun)
-_gather_transpose = compose("neighbor_allgather_transpose", _unstacked, _gather_transpose_fun)
-
-define_linear(_gather, lambda ct, *, types, **params: _gather_transpose.bind(ct, **params))
-define_linear(_gather_transpose, lambda ct, *, types, **params: _gather.bind(ct, **params))
-define_batching(_gather, lambda **params: (0, 1))
-define_batching(_gather_transpose, lambda **params: (1, 0))
+_gather = compose(
+    "neighbor_allgather",
+    lambda x, *, comm, degrees: [x.update(shape=(degrees.in_, *x.shape))],
+    _gather_fun,
+    batch=lambda **params: (0, 1),
+    transpose=lambda ct, *, types, **params: _gather_transpose.bind(ct, **params),
+)
+_gather_transpose = compose(
+    "neighbor_allgather_transpose",
+    unstacked,
+    _gather_transpose_fun,
+    batch=lambda **params: (1, 0),
+    transpose=lambda ct, *, types, **params: _gather.bind(ct, **params),
+)
 
 
 # The operations
-
-
-def _counts(counts: Any, what: str, name: str, degree: int) -> tuple[int, ...]:
-    refuse_traced_counts(counts, what, name)
-    try:
-        values = tuple(as_integer(count, f"each of {what}", name) for count in counts)
-    except TypeError as e:
-        if "must be an integer" in str(e):
-            raise
-        raise TypeError(f"{what} of {name} must be a sequence of integers, but is {counts!r}.") from None
-    if len(values) != degree or min(values, default=0) < 0:
-        raise ValueError(
-            f"{what} of {name} must be one number of rows, 0 or more, for each of this rank's {degree} slots, but is "
-            f"{values}."
-        )
-    return values
 
 
 @moves()
@@ -297,28 +219,7 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
             f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {degrees.out} "
             f"destinations on communicator '{c.name}', but x has shape {x.shape}."
         )
-    ones = {"sendcounts": (1,) * degrees.out, "recvcounts": (1,) * degrees.in_}
-    return _exchange.bind(x, comm=c, back=False, **ones)[0]
-
-
-@moves()
-def _alltoallv_fixed(x: Any, sendcounts: Any, recvcounts: Any, *, comm: Any) -> jax.Array:
-    x = as_array(x, "x", "neighbor_alltoallv")
-    c, degrees = _degrees_of(comm, "neighbor_alltoallv")
-    send = _counts(sendcounts, "sendcounts", "neighbor_alltoallv", degrees.out)
-    receive = _counts(recvcounts, "recvcounts", "neighbor_alltoallv", degrees.in_)
-    if x.ndim == 0 or x.shape[0] != sum(send):
-        raise ValueError(
-            f"neighbor_alltoallv needs an array with as many rows as sendcounts has in all, {sum(send)}, but x has "
-            f"shape {x.shape}."
-        )
-    return _exchange.bind(x, comm=c, back=False, sendcounts=send, recvcounts=receive)[0]
-
-
-@moves()
-def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: Any) -> jax.Array:
-    known, values = split({"recvcounts": recvcounts, "sendcounts": sendcounts})
-    return _exchange.bind(with_rows(x, "neighbor_alltoallv"), *values, back=False, **known, **params)[0]
+    return _exchanged(x, (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
 def neighbor_alltoallv(
@@ -371,15 +272,13 @@ def neighbor_alltoallv(
         >>> ring.Free()
     """
     name = "neighbor_alltoallv"
-    if capacity is None:
-        check_no_template(template, name)
-        return _alltoallv_fixed(x, sendcounts, recvcounts, comm=comm)
-    c, degrees = _degrees_of(comm, name)
-    room, sent = as_capacity(capacity, name), as_counts(sendcounts, "sendcounts", name, degrees.out, "destination")
-    if recvcounts is None:
-        ones = {"sendcounts": (1,) * degrees.out, "recvcounts": (1,) * degrees.in_}
-        received = _exchange.bind(sent, comm=c, back=False, **ones)[0]
+    room, (c, degrees) = as_room(capacity, template, name), _degrees_of(comm, name)
+    each = "each of this rank's {} {}s".format
+    sent = as_counts(sendcounts, "sendcounts", name, degrees.out, each(degrees.out, "destination"), room)
+    if room is not None and recvcounts is None:
+        received = _exchanged(sent, (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, degrees.in_, "source")
-    rows = _alltoallv_at_run_time(x, sent, received, comm=c, capacity=room, arriving=degrees.in_)
-    return zeros_behind(rows, received.sum(), template, name), received
+        received = as_counts(recvcounts, "recvcounts", name, degrees.in_, each(degrees.in_, "source"), room)
+    fits = (sum(sent), "the sum of sendcounts") if room is None else None
+    rows = moved(x, name, fits, lambda x: _exchanged(x, sent, received, c, degrees, back=False, capacity=room))
+    return result_of(rows, received, room, template, name)

@@ -11,14 +11,7 @@ from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
-from ..core.rules import (
-    batch_like,
-    define_batching,
-    define_jvp,
-    define_linear,
-    define_transpose,
-    tangents_beside_values,
-)
+from ..core.rules import batch_like, tangents_beside_values
 from ..core.tree import Tree, moves
 from ..core.values import joined, split
 from ..mpi import native
@@ -38,9 +31,6 @@ def _with_status(template: ShapedArray, status: Status) -> list[ShapedArray]:
 
 def _recv_shapes(template: ShapedArray, *values: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
     return _with_status(template, status)
-
-
-recv_p = make("recv", _recv_shapes)
 
 
 def of_template(ct: Any, source: Any, comm: Comm) -> Any:
@@ -88,19 +78,25 @@ def refuse_any_source(source: Any, name: str) -> None:
         )
 
 
-_recv_transpose = compose("recv_transpose", like, _recv_transpose_fun)
-
-
 def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
     received, *status = recv_p.bind(*tangents_beside_values(primals, tangents, params), **params)
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
-define_jvp(recv_p, _recv_jvp)
-define_transpose(recv_p, lambda ct, *, types, values=(), **params: _recv_transpose.bind(ct, *values, **params))
-define_linear(_recv_transpose, lambda ct, *, types, values=(), **params: recv_p.bind(ct, *values, **params))
-define_batching(recv_p, batch_behind)
-define_batching(_recv_transpose, batch_behind)
+recv_p = make(
+    "recv",
+    _recv_shapes,
+    batch=batch_behind,
+    jvp=_recv_jvp,
+    transpose=lambda ct, *, types, values=(), **params: _recv_transpose.bind(ct, *values, **params),
+)
+_recv_transpose = compose(
+    "recv_transpose",
+    like,
+    _recv_transpose_fun,
+    batch=batch_behind,
+    transpose=lambda ct, *, types, values=(), **params: recv_p.bind(ct, *values, **params),
+)
 
 
 @overload
@@ -172,8 +168,6 @@ def recv(
 
 # send
 
-send_p = make("send", nothing)
-
 
 def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
     raise TypeError(
@@ -182,8 +176,7 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
     )
 
 
-define_linear(send_p, _refuse_reverse_mode)
-define_batching(send_p, batch_behind)
+send_p = make("send", nothing, batch=batch_behind, transpose=_refuse_reverse_mode)
 
 
 @moves()
@@ -229,9 +222,6 @@ def _sendrecv_shapes(
     return _with_status(recvbuf, status)
 
 
-sendrecv_p = make("sendrecv", _sendrecv_shapes)
-
-
 def swapped(message: dict[str, Any]) -> dict[str, Any]:
     """The ranks and tags of the cotangents' messages: each goes back where the message came from, under its tag."""
     recvtag, sendtag = message["recvtag"], message["sendtag"]
@@ -255,8 +245,7 @@ def _sendrecv_transpose(
     return [arrived, of_template(ct, known["source"], comm)]
 
 
-define_linear(sendrecv_p, _sendrecv_transpose)
-define_batching(sendrecv_p, batch_behind)
+sendrecv_p = make("sendrecv", _sendrecv_shapes, batch=batch_behind, transpose=_sendrecv_transpose)
 
 
 @overload

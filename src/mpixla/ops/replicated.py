@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from ..core.primitive import as_array, lower_in_place, make
-from ..core.rules import define_batching, define_jvp
 from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
@@ -22,11 +21,14 @@ def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
     return arrays
 
 
-_assert_p = make("assert_replicated", _like, lower=lower_in_place)
-
-# The values are the operands, and a derivative that differs between ranks is no fault.
-define_jvp(_assert_p, lambda primals, tangents, **params: tangents)
-define_batching(_assert_p, batch_in_front)
+_assert_p = make(
+    "assert_replicated",
+    _like,
+    lower=lower_in_place,
+    batch=batch_in_front,
+    # The values are the operands, and a derivative that differs between ranks is no fault.
+    jvp=lambda primals, tangents, **params: tangents,
+)
 
 
 @functools.cache

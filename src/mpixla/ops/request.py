@@ -19,7 +19,7 @@ from ..base.words import kind_of
 from ..core.hold import hold
 from ..core.primitive import as_array, compose, lower_all, make
 from ..core.rank import by_root
-from ..core.rules import batch_like, define_jvp, tangents_beside_values, with_batch_at
+from ..core.rules import batch_like, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, manual_axes, vary, varying_axes
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
@@ -271,8 +271,18 @@ def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -
     return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
 
 
-_start = compose("start", _start_shapes, lambda *operands, call, batch: call.kind.start(call, batch, *operands))
-_wait = compose("wait", _wait_shapes, lambda *operands, call: call.kind.wait(call, *operands))
+_start = compose(
+    "start",
+    _start_shapes,
+    lambda *operands, call, batch: call.kind.start(call, batch, *operands),
+    jvp=lambda primals, tangents, **params: _start_jvp(primals, tangents, **params),
+)
+_wait = compose(
+    "wait",
+    _wait_shapes,
+    lambda *operands, call: call.kind.wait(call, *operands),
+    jvp=lambda primals, tangents, **params: _wait_jvp(primals, tangents, **params),
+)
 
 
 # Derivatives. An id is a float, so it has a tangent and a cotangent: ids of further requests, for the communication of
@@ -351,22 +361,6 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
     return _cotangents(results, (request_id, *operands))
 
 
-define_jvp(_start, _start_jvp)
-define_jvp(_wait, _wait_jvp)
-_start_jvp_rule = ad.primitive_jvps[_start]
-
-
-def _start_jvp_checked(primals: Any, tangents: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
-    """Refuses before anything is started: nobody would wait for it."""
-    if call.op is not None and call.op.name not in ("SUM", "PROD", "MAX", "MIN"):
-        raise TypeError(
-            f"{call.name} with op {call.op.name} has no derivative. SUM, PROD, MAX and MIN have one; "
-            "jax.lax.stop_gradient keeps others out of a derivative."
-        )
-    return _start_jvp_rule(primals, tangents, call=call, batch=batch)
-
-
-ad.primitive_jvps[_start] = _start_jvp_checked
 ad.primitive_transposes[_start] = _start_transpose
 ad.primitive_transposes[_wait] = _wait_transpose
 

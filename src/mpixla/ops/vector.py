@@ -5,7 +5,7 @@ says how many rows there is room for, the capacity, and counts are known only at
 a vmap makes each row larger: it travels as the second axis.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,64 +15,37 @@ from jax.core import ShapedArray
 
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
 from ..core.rank import own_rank
-from ..core.rules import define_batching, define_linear
+from ..core.rules import Transpose
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .arguments import (
-    as_capacity,
-    as_convention,
-    as_counts,
-    as_integer,
-    as_integers,
-    as_rank,
-    refuse_traced_counts,
-    refuse_where_sharded,
-)
+from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
 from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p
 
-# Checks of arguments.
-
-_LIMIT = 2**63
+# One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
 
 
-def _counts(value: Any, what: str, name: str, comm: Comm) -> tuple[int, ...]:
-    refuse_traced_counts(value, what, name)
-    is_sequence = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-    if not is_sequence and not (isinstance(value, (np.ndarray, jax.Array)) and value.ndim == 1):
-        raise TypeError(
-            f"{what} of {name} must be a sequence of integers, one for each of the {comm.size} ranks of communicator "
-            f"'{comm.name}', but is {value!r}."
-        )
-    counts = tuple(as_integer(count, f"{what}[{i}]", name) for i, count in enumerate(value))
-    if len(counts) != comm.size:
-        raise ValueError(
-            f"{what} of {name} must have one entry for each of the {comm.size} ranks of communicator '{comm.name}', "
-            f"but has {len(counts)}: {counts}."
-        )
-    for i, count in enumerate(counts):
-        if count < 0:
-            raise ValueError(f"{what}[{i}] of {name} is {count}, but a number of rows is not negative.")
-    if sum(counts) >= _LIMIT:
-        raise ValueError(f"{what} of {name} are {sum(counts)} rows, but an array has fewer than 2**63.")
-    return counts
+def _bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
+    known, values = split(counts)
+    return primitive.bind(x, *values, **known, **params)[0]
 
 
-def _check_rows(x: jax.Array, rows: int, meaning: str, name: str) -> None:
+@moves()
+def moved(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
+    """What becomes of an array, which must have so many rows, for this reason; None: any number."""
+    x = as_array(x, "x", name)
     if x.ndim == 0:
         raise ValueError(f"{name} communicates rows, entries of the first axis, but x is a scalar and has no axis.")
-    if x.shape[0] != rows:
-        raise ValueError(f"{name} needs an x with {rows} rows on this rank, {meaning}, but x has shape {x.shape}.")
+    if fits and x.shape[0] != fits[0]:
+        raise ValueError(f"{name} needs an x with {fits[0]} rows on this rank, {fits[1]}, but x has shape {x.shape}.")
+    return communicate(x)
 
 
-# At run time.
-
-
-def zeros_behind(rows: Any, count: Any, template: Any, name: str) -> Any:
-    """The rows that came, and behind them those of the template, if there is one, instead of zeros."""
-    if template is None:
+def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str) -> Any:
+    """What users get: the rows; at run time with those of the template behind so many, and the counts."""
+    if room is None:
         return rows
 
     def of_leaf(y: Any, t: Any) -> Any:
@@ -81,45 +54,30 @@ def zeros_behind(rows: Any, count: Any, template: Any, name: str) -> Any:
                 f"template of {name} must be like the result, {y.dtype}{list(y.shape)}, but is "
                 f"{jnp.result_type(t)}{list(jnp.shape(t))}."
             )
-        came = jnp.arange(y.shape[0]) < count
+        came = jnp.arange(y.shape[0]) < jnp.sum(counts)
         return jnp.where(came.reshape(-1, *(1,) * (y.ndim - 1)), y, t)
 
-    return jax.tree.map(of_leaf, rows, template)
-
-
-def check_no_template(template: Any, name: str) -> None:
-    """Refuses a template where the result has no rows behind those that come."""
-    if template is not None:
-        raise TypeError(
-            f"{name} takes a template only with a capacity: without it the result has no rows but those that come."
-        )
-
-
-def with_rows(x: Any, name: str) -> jax.Array:
-    """The data argument as an array that has a first axis."""
-    x = as_array(x, "x", name)
-    if x.ndim == 0:
-        _check_rows(x, 0, "", name)
-    return x
+    return (rows if template is None else jax.tree.map(of_leaf, rows, template)), counts
 
 
 # What the operations share.
 
 
-def _resized(x: ShapedArray, rows: int) -> list[ShapedArray]:
-    return [x.update(shape=(rows, *x.shape[1:]))]
+def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
+    """The type of so many rows, or of as many as there is room for."""
+    return [x.update(shape=(sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
 
 def _all_rows(
-    x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None = None, **params: Any
+    x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
-    return _resized(x, sum(counts) if capacity is None else capacity)
+    return resized(x, counts, capacity)
 
 
 def _own_rows(
-    x: ShapedArray, *values: ShapedArray, comm: Comm, counts: Any, capacity: int | None = None, **params: Any
+    x: ShapedArray, *values: ShapedArray, comm: Comm, counts: Any, capacity: int | None, **params: Any
 ) -> list[ShapedArray]:
-    return _resized(x, counts[comm.rank] if capacity is None else capacity)
+    return resized(x, counts[comm.rank : comm.rank + 1], capacity)
 
 
 def _all_rows_on_root(x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, **params: Any) -> list[ShapedArray]:
@@ -137,31 +95,52 @@ def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int
     return x.at[places].get(mode="fill", fill_value=0)
 
 
-def _batch_behind_rows(**params: Any) -> tuple[int, int]:
+def batch_behind_rows(**params: Any) -> tuple[int, int]:
+    """The batch is the second axis."""
     return 1, 1
 
 
-def _rows_of(types: Any, capacity: int | None) -> int | None:
+def room_back(types: Any, capacity: int | None) -> int | None:
     """The capacity of what goes back to the operand."""
     return None if capacity is None else types[0].shape[0]
 
 
-def _transposed_by(back: Primitive, **more: Any) -> Any:
+def _back_by(other: Callable[[], Primitive], **more: Any) -> Transpose:
     """The transpose is another primitive of the same parameters, and of these."""
 
     def transpose(ct: Any, *, types: Any, capacity: int | None, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-        return back.bind(ct, *values, capacity=_rows_of(types, capacity), **params, **more)
+        return other().bind(ct, *values, capacity=room_back(types, capacity), **params, **more)
 
     return transpose
 
 
+def _each(comm: Comm) -> str:
+    return f"each of the {comm.size} ranks of communicator '{comm.name}'"
+
+
+def _counts_of_all(counts: Any, name: str, comm: Comm, room: int | None) -> Any:
+    """The rows of each rank: those that the user has, or at run time each rank's own, gathered."""
+    if room is not None and jnp.ndim(counts) == 0 and not isinstance(counts, str):
+        convention = as_convention(REPLICATED, name, comm)
+        return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
+    return as_counts(counts, "counts", name, comm.size, _each(comm), room)
+
+
+def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
+    """How many rows this rank's array has, and why."""
+    return (counts[comm.rank], f"which is counts[{comm.rank}]") if room is None else None
+
+
 # allgatherv
 
-_allgatherv = make("allgatherv", _all_rows)
-
-
-def _allgatherv_transpose_fun(ct: Any, *values: Any, comm: Comm, counts: Any, capacity: int | None) -> list[Any]:
-    return [_slice(ct, values, comm, counts, capacity)]
+_allgatherv = make(
+    "allgatherv",
+    _all_rows,
+    batch=batch_behind_rows,
+    transpose=lambda ct, *, cotangent, **params: _back_by(
+        lambda: _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
+    )(ct, **params),
+)
 
 
 def _sum_of_rows_fun(ct: Any, *values: Any, comm: Comm, counts: Any, capacity: int | None) -> list[Any]:
@@ -170,41 +149,21 @@ def _sum_of_rows_fun(ct: Any, *values: Any, comm: Comm, counts: Any, capacity: i
 
 
 # Its transpose: this rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ.
-_allgatherv_transpose = compose("allgatherv_transpose", _own_rows, _allgatherv_transpose_fun, takes_replicated=True)
-_sum_of_rows = compose("sum_of_rows", _own_rows, _sum_of_rows_fun)
-
-
-def _transpose_of_allgatherv(ct: Any, *, cotangent: str, **params: Any) -> list[Any]:
-    return _transposed_by(_sum_of_rows if cotangent == VARYING else _allgatherv_transpose)(ct, **params)
-
-
-define_linear(_allgatherv, _transpose_of_allgatherv)
-define_linear(_allgatherv_transpose, _transposed_by(_allgatherv, cotangent=REPLICATED))
-define_linear(_sum_of_rows, _transposed_by(_allgatherv, cotangent=VARYING))
-for _primitive in (_allgatherv, _allgatherv_transpose, _sum_of_rows):
-    define_batching(_primitive, _batch_behind_rows)
-
-
-def _counts_of_all(counts: Any, name: str, comm: Comm) -> Any:
-    """The rows of each rank, at run time: those that the user has, or each rank's own, gathered."""
-    if jnp.ndim(counts) == 0 and not isinstance(counts, str):
-        convention = as_convention(REPLICATED, name, comm)
-        return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
-    return as_counts(counts, "counts", name, comm.size, "rank")
-
-
-@moves()
-def _allgatherv_fixed(x: Any, counts: Any, *, comm: Any, cotangent: str) -> jax.Array:
-    x, c = as_array(x, "x", "allgatherv"), comm_of(comm)
-    rows, convention = _counts(counts, "counts", "allgatherv", c), as_convention(cotangent, "allgatherv", c)
-    _check_rows(x, rows[c.rank], f"which is counts[{c.rank}]", "allgatherv")
-    return _allgatherv.bind(x, comm=c, counts=rows, cotangent=convention, capacity=None)[0]
-
-
-@moves()
-def _allgatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
-    known, values = split({"counts": counts})
-    return _allgatherv.bind(with_rows(x, "allgatherv"), *values, **known, **params)[0]
+_allgatherv_transpose = compose(
+    "allgatherv_transpose",
+    _own_rows,
+    lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
+    takes_replicated=True,
+    batch=batch_behind_rows,
+    transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
+)
+_sum_of_rows = compose(
+    "sum_of_rows",
+    _own_rows,
+    _sum_of_rows_fun,
+    batch=batch_behind_rows,
+    transpose=_back_by(lambda: _allgatherv, cotangent=VARYING),
+)
 
 
 def allgatherv(
@@ -260,55 +219,31 @@ def allgatherv(
         >>> rows.shape == (4 * size, 3), bool(rows[:, 0].sum() == counts.sum())
         (True, True)
     """
-    name = "allgatherv"
-    if capacity is None:
-        check_no_template(template, name)
-        return _allgatherv_fixed(x, counts, comm=comm, cotangent=cotangent)
-    c, room = comm_of(comm), as_capacity(capacity, name)
-    convention, of_all = as_convention(cotangent, name, c), _counts_of_all(counts, name, c)
-    rows = _allgatherv_at_run_time(x, of_all, comm=c, capacity=room, cotangent=convention)
-    return zeros_behind(rows, of_all.sum(), template, name), of_all
+    name, c = "allgatherv", comm_of(comm)
+    room, convention = as_room(capacity, template, name), as_convention(cotangent, name, c)
+    of_all = _counts_of_all(counts, name, c, room)
+    params = {"comm": c, "capacity": room, "cotangent": convention}
+    rows = moved(x, name, _own(of_all, c, room), lambda x: _bind(_allgatherv, x, {"counts": of_all}, **params))
+    return result_of(rows, of_all, room, template, name)
 
 
 # alltoallv
-
-
-def _received_rows(
-    x: ShapedArray, *values: ShapedArray, recvcounts: Any, capacity: int | None, **params: Any
-) -> list[ShapedArray]:
-    return _resized(x, sum(recvcounts) if capacity is None else capacity)
-
-
-_alltoallv = make("alltoallv", _received_rows)
 
 
 def _alltoallv_transpose(
     ct: Any, *, types: Any, comm: Comm, recvcounts: Any, sendcounts: Any, capacity: int | None, values: Any = ()
 ) -> list[Any]:
     back = [jnp.concatenate(jnp.split(x, 2)[::-1]) for x in values]  # received and sent
-    room = _rows_of(types, capacity)
+    room = room_back(types, capacity)
     return _alltoallv.bind(ct, *back, comm=comm, recvcounts=sendcounts, sendcounts=recvcounts, capacity=room)
 
 
-define_linear(_alltoallv, _alltoallv_transpose)
-define_batching(_alltoallv, _batch_behind_rows)
-
-
-@moves()
-def _alltoallv_fixed(x: Any, sendcounts: Any, recvcounts: Any, *, comm: Any) -> jax.Array:
-    x, c = as_array(x, "x", "alltoallv"), comm_of(comm)
-    sent, received = (
-        _counts(counts, what, "alltoallv", c)
-        for counts, what in ((sendcounts, "sendcounts"), (recvcounts, "recvcounts"))
-    )
-    _check_rows(x, sum(sent), "the sum of sendcounts", "alltoallv")
-    return _alltoallv.bind(x, comm=c, recvcounts=received, sendcounts=sent, capacity=None)[0]
-
-
-@moves()
-def _alltoallv_at_run_time(x: Any, sendcounts: Any, recvcounts: Any, **params: Any) -> jax.Array:
-    known, values = split({"recvcounts": recvcounts, "sendcounts": sendcounts})
-    return _alltoallv.bind(with_rows(x, "alltoallv"), *values, **known, **params)[0]
+_alltoallv: Primitive = make(
+    "alltoallv",
+    lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
+    batch=batch_behind_rows,
+    transpose=_alltoallv_transpose,
+)
 
 
 def alltoallv(
@@ -362,24 +297,23 @@ def alltoallv(
         >>> received.tolist() == recvcounts, bool(rows[:, 0].sum() == rank * size)
         (True, True)
     """
-    name = "alltoallv"
-    if capacity is None:
-        check_no_template(template, name)
-        return _alltoallv_fixed(x, sendcounts, recvcounts, comm=comm)
-    c, room = comm_of(comm), as_capacity(capacity, name)
-    sent = as_counts(sendcounts, "sendcounts", name, c.size, "rank")
-    if recvcounts is None:
-        received = alltoall_p.bind(sent, comm=c)[0]
+    name, c = "alltoallv", comm_of(comm)
+    room = as_room(capacity, template, name)
+    sent = as_counts(sendcounts, "sendcounts", name, c.size, _each(c), room)
+    if room is not None and recvcounts is None:
+        (received,) = alltoall_p.bind(sent, comm=c)
     else:
-        received = as_counts(recvcounts, "recvcounts", name, c.size, "rank")
-    rows = _alltoallv_at_run_time(x, sent, received, comm=c, capacity=room)
-    return zeros_behind(rows, received.sum(), template, name), received
+        received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), room)
+    fits = (sum(sent), "the sum of sendcounts") if room is None else None
+    both = {"recvcounts": received, "sendcounts": sent}
+    rows = moved(x, name, fits, lambda x: _bind(_alltoallv, x, both, comm=c, capacity=room))
+    return result_of(rows, received, room, template, name)
 
 
 # gatherv and scatterv
 
-_gatherv = make("gatherv", _all_rows_on_root)
-_scatterv = make("scatterv", _own_rows)
+_gatherv = make("gatherv", _all_rows_on_root, batch=batch_behind_rows, transpose=_back_by(lambda: _gatherv_transpose))
+_scatterv = make("scatterv", _own_rows, batch=batch_behind_rows, transpose=_back_by(lambda: _scatterv_transpose))
 
 
 def _gatherv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
@@ -392,29 +326,20 @@ def _scatterv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **para
     return whole if comm.rank == root else [jnp.zeros_like(ct)]  # off the root the operand was a template
 
 
-_gatherv_transpose = compose("gatherv_transpose", _own_rows, _gatherv_transpose_fun)
-_scatterv_transpose = compose("scatterv_transpose", _all_rows_on_root, _scatterv_transpose_fun)
-
-define_linear(_gatherv, _transposed_by(_gatherv_transpose))
-define_linear(_gatherv_transpose, _transposed_by(_gatherv))
-define_linear(_scatterv, _transposed_by(_scatterv_transpose))
-define_linear(_scatterv_transpose, _transposed_by(_scatterv))
-for _primitive in (_gatherv, _gatherv_transpose, _scatterv, _scatterv_transpose):
-    define_batching(_primitive, _batch_behind_rows)
-
-
-@moves()
-def _gatherv_fixed(x: Any, counts: Any, root: Any, *, comm: Any) -> jax.Array:
-    x, c = as_array(x, "x", "gatherv"), comm_of(comm)
-    rows, root = _counts(counts, "counts", "gatherv", c), as_rank(root, "root", "gatherv", c)
-    _check_rows(x, rows[c.rank], f"which is counts[{c.rank}]", "gatherv")
-    return _gatherv.bind(x, comm=c, counts=rows, root=root, capacity=None)[0]
-
-
-@moves()
-def _gatherv_at_run_time(x: Any, counts: Any, **params: Any) -> jax.Array:
-    known, values = split({"counts": counts})
-    return _gatherv.bind(with_rows(x, "gatherv"), *values, **known, **params)[0]
+_gatherv_transpose = compose(
+    "gatherv_transpose",
+    _own_rows,
+    _gatherv_transpose_fun,
+    batch=batch_behind_rows,
+    transpose=_back_by(lambda: _gatherv),
+)
+_scatterv_transpose = compose(
+    "scatterv_transpose",
+    _all_rows_on_root,
+    _scatterv_transpose_fun,
+    batch=batch_behind_rows,
+    transpose=_back_by(lambda: _scatterv),
+)
 
 
 def gatherv(
@@ -471,36 +396,13 @@ def gatherv(
         >>> y.shape == ((4 * size if rank == 0 else 4), 3)
         True
     """
-    name = "gatherv"
-    refuse_where_sharded(name, comm_of(comm), "allgatherv")
-    if capacity is None:
-        check_no_template(template, name)
-        return _gatherv_fixed(x, counts, root, comm=comm)
-    c, room = comm_of(comm), as_capacity(capacity, name)
-    root, of_all = as_rank(root, "root", name, c), _counts_of_all(counts, name, c)
-    rows = _gatherv_at_run_time(x, of_all, comm=c, root=root, capacity=room)
-    behind = template if c.rank == root else None
-    return zeros_behind(rows, of_all.sum(), behind, name), of_all
-
-
-@moves()
-def _scatterv_fixed(x: Any, counts: Any, root: Any, *, comm: Any) -> jax.Array:
-    x, c = as_array(x, "x", "scatterv"), comm_of(comm)
-    rows, root = _counts(counts, "counts", "scatterv", c), as_rank(root, "root", "scatterv", c)
-    if c.rank == root:
-        _check_rows(x, sum(rows), "the sum of counts, since it is the root", "scatterv")
-    else:
-        _check_rows(x, rows[c.rank], f"which is counts[{c.rank}]", "scatterv")
-    return _scatterv.bind(x, comm=c, counts=rows, root=root, capacity=None)[0]
-
-
-@moves()
-def _scatterv_at_run_time(x: Any, counts: Any, *, comm: Comm, root: int, capacity: int) -> jax.Array:
-    x = with_rows(x, "scatterv")
-    if comm.rank != root:
-        _check_rows(x, capacity, "which is the capacity, since it is not the root", "scatterv")
-    known, values = split({"counts": counts})
-    return _scatterv.bind(x, *values, **known, comm=comm, root=root, capacity=capacity)[0]
+    name, c = "gatherv", comm_of(comm)
+    refuse_where_sharded(name, c, "allgatherv")
+    room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
+    of_all = _counts_of_all(counts, name, c, room)
+    params = {"comm": c, "capacity": room, "root": root}
+    rows = moved(x, name, _own(of_all, c, room), lambda x: _bind(_gatherv, x, {"counts": of_all}, **params))
+    return result_of(rows, of_all, room, template if c.rank == root else None, name)
 
 
 def scatterv(
@@ -557,13 +459,17 @@ def scatterv(
         >>> y.shape == (size, 3) and int(n) == rank and bool((y[:rank] == 1).all() and (y[rank:] == 0).all())
         True
     """
-    name = "scatterv"
-    refuse_where_sharded(name, comm_of(comm), "alltoallv, in whose result the root's rows are those")
-    if capacity is None:
-        check_no_template(template, name)
-        return _scatterv_fixed(x, counts, root, comm=comm)
-    c, room, root = comm_of(comm), as_capacity(capacity, name), as_rank(root, "root", name, comm_of(comm))
-    given = as_counts(counts, "counts", name, c.size, "rank")
-    (of_all,) = bcast_p.bind(given, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
-    rows, own = _scatterv_at_run_time(x, of_all, comm=c, root=root, capacity=room), of_all[own_rank(c)]
-    return zeros_behind(rows, own, template, name), own
+    name, c = "scatterv", comm_of(comm)
+    refuse_where_sharded(name, c, "alltoallv, in whose result the root's rows are those")
+    room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
+    of_all = as_counts(counts, "counts", name, c.size, _each(c), room)
+    if room is not None:
+        (of_all,) = bcast_p.bind(of_all, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
+    if c.rank != root:
+        fits = _own(of_all, c, room) or (room, "which is the capacity, since it is not the root")
+    else:
+        fits = (sum(of_all), "the sum of counts, since it is the root") if room is None else None
+    params = {"comm": c, "capacity": room, "root": root}
+    rows = moved(x, name, fits, lambda x: _bind(_scatterv, x, {"counts": of_all}, **params))
+    own = of_all[c.rank if room is None else own_rank(c)]
+    return result_of(rows, own, room, template, name)

@@ -5,7 +5,7 @@ from enum import IntEnum
 import numpy as np
 
 MAGIC = b"mpixla"
-VERSION = 2
+VERSION = 3
 GLOB = "rank-*.trace"
 
 HEADER = np.dtype(
@@ -39,6 +39,7 @@ class Kind(IntEnum):
 
 ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag
 CATEGORIES = ("collective", "message", "start", "wait")
+MEETINGS = ("each for all", "each for root", "root for all", "each for those before", "each for neighbours")
 OPEN, OVER, FAILED = range(3)
 
 BYTES = 128
@@ -46,7 +47,7 @@ _RECORD = [("kind", "u4"), ("number", "u4")]
 _WIDE = ("sequence", "sends", "receives", "items", "began", "took", "gpu")
 _NARROW = ("thread", "root", "to", "sendtag", "from", "recvtag", "request", "generation")
 TEXTS = ("op", "mpi", "site", "dtype", "reduction", "waits_for", "started_at", "transport")
-_SMALL = ("category", "is_reverse", "neighbours", "state")
+_SMALL = ("category", "meeting", "is_reverse", "neighbours", "state")
 
 
 def _record(*fields: tuple[str, str]) -> np.dtype[np.void]:

@@ -8,13 +8,6 @@ from collections.abc import Iterable
 
 from .read import Call, Group, Job
 
-# What a collective call on one rank depends on.
-_ON_ALL = {"allgather", "allgatherv", "allreduce", "alltoall", "alltoallv", "barrier", "reduce_scatter"}
-_ON_ROOT = {"bcast", "scatter", "scatterv"}
-_ROOT_ON_ALL = {"gather", "gatherv", "reduce"}
-_ON_LOWER = {"exscan", "scan"}
-_ON_NEIGHBOURS = {"exchange", "halo_exchange", "halo_transpose"}
-
 _SHOWN = 5
 
 
@@ -84,17 +77,15 @@ class _Matcher:
             words = ", ".join(f"rank {call.rank} {call.name} at {call.site or 'an unknown line'}" for call in calls[:4])
             self._note(f"Call {sequence} on communicator '{group.name}' is not the same on its ranks: {words}.")
             return
-        name = names.pop()
-        name = name[1:] if any(map(_is_start, calls)) else name
         self._never_came(group, sequence, calls)
-        root = calls[0].root
-        if name in _ON_ALL:
+        meeting, at_root = calls[0].meeting, [call for call in calls if call.rank == calls[0].root]
+        if meeting == "each for all":
             _all_on_last(self, calls, calls)
-        elif name in _ON_ROOT:
-            _all_on_last(self, calls, [call for call in calls if call.rank == root])
-        elif name in _ROOT_ON_ALL:
-            _all_on_last(self, [call for call in calls if call.rank == root], calls)
-        elif name in _ON_LOWER:
+        elif meeting == "each for root":
+            _all_on_last(self, calls, at_root)
+        elif meeting == "root for all":
+            _all_on_last(self, at_root, calls)
+        elif meeting == "each for those before":
             calls.sort(key=lambda call: -call.position if call.is_reverse else call.position)
             last: Call | None = None
             for call in calls:
@@ -103,7 +94,7 @@ class _Matcher:
                     _depend(waiting, last)
                 if last is None or call.ready > last.ready:
                     last = call
-        elif name in _ON_NEIGHBOURS:
+        else:
             by_rank = {call.rank: call for call in calls}
             for call in calls:
                 for source in call.sources:

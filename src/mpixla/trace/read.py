@@ -48,6 +48,7 @@ class Call:
     end: int  # of what is known, if it did not end
     name: str
     category: str  # "collective", "message", "start" of a request, or "wait" for one
+    meeting: str = ""  # of a collective call: who waits for whom
     lane: int = 0
     is_over: bool = True
     has_failed: bool = False
@@ -232,6 +233,7 @@ class _Reader:
                 end=begin + _checked(r["took"]) if is_over else -1,
                 name="wait" if op.startswith("wait_") else op,
                 category=layout.CATEGORIES[r["category"]],
+                meeting=layout.MEETINGS[r["meeting"]],
                 is_over=is_over,
                 has_failed=r["state"] == layout.FAILED,
                 site=text[r["site"]],
