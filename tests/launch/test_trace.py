@@ -335,13 +335,13 @@ def test_files_that_are_none_of_this_version(job, tmp_path):
     job(2, NOTHING, MPIXLA_TRACE=traces)
     first, second = sorted(traces.iterdir())
     data = bytearray(second.read_bytes())
-    data[8] = 3
+    data[8] = 2
     second.write_bytes(data)
     (traces / "rank-0002.json").write_text("[]")
     (traces / "rank-0003.trace").write_text("what somebody wrote")
     notes = [
-        "rank-0001.trace was written by another version of mpixla, whose timelines have layout 3 where this one reads "
-        "layout 2: read it with python -m mpixla.trace of that version.",
+        "rank-0001.trace was written by another version of mpixla, whose timelines have layout 2 where this one reads "
+        "layout 3: read it with python -m mpixla.trace of that version.",
         "rank-0003.trace is no timeline, or its beginning is damaged: it does not say whose it is.",
         "rank-0002.json: of an earlier version of mpixla, and left out; python -m mpixla.trace of that version reads "
         "them.",

@@ -45,7 +45,7 @@ class _Program:
             self.untraceable[eqn.primitive.name] = e
             return eqn
         if getattr(traced, "is_high", False):  # as JAX has lowered the rest of the program by now
-            from jax.interpreters.partial_eval import lower_jaxpr2
+            from jax.interpreters.partial_eval import lower_jaxpr2  # type: ignore[attr-defined]
 
             traced = lower_jaxpr2(traced)
         traced = self.reveal(traced)

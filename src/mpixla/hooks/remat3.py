@@ -44,7 +44,7 @@ def install() -> None:
             remat.rules[primitive] = functools.partial(_once, primitive)
     remat.rules[while_p] = functools.partial(_no_loop, remat.rules.get(while_p, _all_again))
     _show_effect()
-    RematTraced.vjp_bwd = _with_zeros(RematTraced.vjp_bwd)
+    RematTraced.vjp_bwd = _with_zeros(RematTraced.vjp_bwd)  # type: ignore[method-assign]
 
 
 def _once(primitive: Any, trace: Any, *operands: Any, **params: Any) -> tuple[Any, Any, Any]:

@@ -86,7 +86,7 @@ def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
     return jax.lax.dynamic_index_in_dim(x, own_rank(comm), axis, keepdims=False)
 
 
-allgather_p = make(
+allgather_p: Primitive = make(
     "allgather",
     stacked,
     batch=batch_behind_stack,
@@ -97,7 +97,7 @@ allgather_p = make(
     ),
 )
 # Its transpose: this rank's slice of a cotangent that is the same on every rank.
-_allgather_transpose = compose(
+_allgather_transpose: Primitive = compose(
     "allgather_transpose",
     unstacked,
     lambda ct, *, comm: [own_part(ct, comm)],
@@ -141,7 +141,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 
 # allreduce
 
-allreduce_p = make(
+allreduce_p: Primitive = make(
     "allreduce",
     like,
     batch=batch_in_front,
@@ -155,7 +155,7 @@ allreduce_p = make(
     ),
 )
 # The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
-pvary_p = compose(
+pvary_p: Primitive = compose(
     "pvary",
     like,
     lambda x, *, comm: [x],
@@ -258,7 +258,7 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # alltoall
 
-alltoall_p = make(
+alltoall_p: Primitive = make(
     "alltoall",
     like,
     batch=lambda **params: (1, 1),
@@ -297,7 +297,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # barrier
 
-barrier_p = make("barrier", nothing)
+barrier_p: Primitive = make("barrier", nothing)
 
 
 @remembers(0)
@@ -323,7 +323,7 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 
 # bcast
 
-bcast_p = make(
+bcast_p: Primitive = make(
     "bcast",
     like,
     batch=batch_in_front,
@@ -332,7 +332,7 @@ bcast_p = make(
     ).bind(ct, comm=comm, root=root),
 )
 # Its transpose: the root keeps a cotangent that is the same on every rank. The others' operand did not matter.
-_bcast_transpose = compose(
+_bcast_transpose: Primitive = compose(
     "bcast_transpose",
     like,
     lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
@@ -388,7 +388,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
 
 # exscan
 
-_exscan_row = make("exscan", like)
+_exscan_row: Primitive = make("exscan", like)
 
 
 def _exscan_fill(x: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
@@ -437,7 +437,7 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p = make(
+gather_p: Primitive = make(
     "gather",
     stacked_on_root,
     batch=batch_behind_stack,
@@ -450,7 +450,7 @@ def _gather_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
     return [part if comm.rank == root else part + ct]  # off the root the result was the operand as well
 
 
-_gather_transpose = compose(
+_gather_transpose: Primitive = compose(
     "gather_transpose",
     unstacked_on_root,
     _gather_transpose_fun,
@@ -502,7 +502,7 @@ def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) ->
     return [by_root(comm, root, total, total + t)]
 
 
-reduce_p = make(
+reduce_p: Primitive = make(
     "reduce",
     like,
     batch=batch_in_front,
@@ -521,14 +521,14 @@ def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
     return [by_root(comm, root, total, jnp.zeros_like(x))]
 
 
-_reduce_transpose = compose(
+_reduce_transpose: Primitive = compose(
     "reduce_transpose",
     like,
     _reduce_transpose_fun,
     batch=batch_in_front,
     transpose=lambda ct, *, types, comm, root: reduce_p.bind(ct, comm=comm, op=SUM, root=root),
 )
-_sum_on_root = compose(
+_sum_on_root: Primitive = compose(
     "sum_on_root",
     like,
     _sum_on_root_fun,
@@ -659,7 +659,7 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # scatter
 
-scatter_p = make(
+scatter_p: Primitive = make(
     "scatter",
     unstacked_on_root,
     batch=batch_from_behind_stack,
@@ -672,7 +672,7 @@ def _scatter_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
     return whole if comm.rank == root else [jnp.zeros_like(ct)]  # off the root the operand was a template
 
 
-_scatter_transpose = compose(
+_scatter_transpose: Primitive = compose(
     "scatter_transpose",
     stacked_on_root,
     _scatter_transpose_fun,

@@ -57,7 +57,7 @@ def _is_narrow(dtype: Any) -> bool:
 
 _exchange: Primitive = _make("halo_exchange", lambda: _transposed)
 # Its transpose, whose transpose is the exchange.
-_transposed = _make("halo_transpose", lambda: _exchange)
+_transposed: Primitive = _make("halo_transpose", lambda: _exchange)
 
 
 # How many dimensions a Cartesian communicator has; who the neighbours are, the C library knows.

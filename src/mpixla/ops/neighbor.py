@@ -127,14 +127,14 @@ def _gather_transpose_fun(ct: Any, *, comm: Comm, degrees: Degrees) -> list[Any]
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
 
-_gather = compose(
+_gather: Primitive = compose(
     "neighbor_allgather",
     lambda x, *, comm, degrees: [x.update(shape=(degrees.in_, *x.shape))],
     _gather_fun,
     batch=lambda **params: (0, 1),
     transpose=lambda ct, *, types, **params: _gather_transpose.bind(ct, **params),
 )
-_gather_transpose = compose(
+_gather_transpose: Primitive = compose(
     "neighbor_allgather_transpose",
     unstacked,
     _gather_transpose_fun,

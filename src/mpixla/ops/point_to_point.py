@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
 from ..core.rules import batch_like, tangents_beside_values
+from ..core.spmd import Primitive
 from ..core.tree import Tree, moves
 from ..core.values import joined, split
 from ..mpi import native
@@ -83,14 +84,14 @@ def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
-recv_p = make(
+recv_p: Primitive = make(
     "recv",
     _recv_shapes,
     batch=batch_behind,
     jvp=_recv_jvp,
     transpose=lambda ct, *, types, values=(), **params: _recv_transpose.bind(ct, *values, **params),
 )
-_recv_transpose = compose(
+_recv_transpose: Primitive = compose(
     "recv_transpose",
     like,
     _recv_transpose_fun,
@@ -176,7 +177,7 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
     )
 
 
-send_p = make("send", nothing, batch=batch_behind, transpose=_refuse_reverse_mode)
+send_p: Primitive = make("send", nothing, batch=batch_behind, transpose=_refuse_reverse_mode)
 
 
 @moves()
@@ -245,7 +246,7 @@ def _sendrecv_transpose(
     return [arrived, of_template(ct, known["source"], comm)]
 
 
-sendrecv_p = make("sendrecv", _sendrecv_shapes, batch=batch_behind, transpose=_sendrecv_transpose)
+sendrecv_p: Primitive = make("sendrecv", _sendrecv_shapes, batch=batch_behind, transpose=_sendrecv_transpose)
 
 
 @overload

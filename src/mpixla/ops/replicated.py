@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 
 from ..core.primitive import as_array, lower_in_place, make
+from ..core.spmd import Primitive
 from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
@@ -21,7 +22,7 @@ def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
     return arrays
 
 
-_assert_p = make(
+_assert_p: Primitive = make(
     "assert_replicated",
     _like,
     lower=lower_in_place,

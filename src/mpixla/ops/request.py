@@ -271,13 +271,13 @@ def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -
     return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
 
 
-_start = compose(
+_start: Primitive = compose(
     "start",
     _start_shapes,
     lambda *operands, call, batch: call.kind.start(call, batch, *operands),
     jvp=lambda primals, tangents, **params: _start_jvp(primals, tangents, **params),
 )
-_wait = compose(
+_wait: Primitive = compose(
     "wait",
     _wait_shapes,
     lambda *operands, call: call.kind.wait(call, *operands),

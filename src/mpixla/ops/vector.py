@@ -133,7 +133,7 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 
 # allgatherv
 
-_allgatherv = make(
+_allgatherv: Primitive = make(
     "allgatherv",
     _all_rows,
     batch=batch_behind_rows,
@@ -149,7 +149,7 @@ def _sum_of_rows_fun(ct: Any, *values: Any, comm: Comm, counts: Any, capacity: i
 
 
 # Its transpose: this rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ.
-_allgatherv_transpose = compose(
+_allgatherv_transpose: Primitive = compose(
     "allgatherv_transpose",
     _own_rows,
     lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
@@ -157,7 +157,7 @@ _allgatherv_transpose = compose(
     batch=batch_behind_rows,
     transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
 )
-_sum_of_rows = compose(
+_sum_of_rows: Primitive = compose(
     "sum_of_rows",
     _own_rows,
     _sum_of_rows_fun,
@@ -312,8 +312,12 @@ def alltoallv(
 
 # gatherv and scatterv
 
-_gatherv = make("gatherv", _all_rows_on_root, batch=batch_behind_rows, transpose=_back_by(lambda: _gatherv_transpose))
-_scatterv = make("scatterv", _own_rows, batch=batch_behind_rows, transpose=_back_by(lambda: _scatterv_transpose))
+_gatherv: Primitive = make(
+    "gatherv", _all_rows_on_root, batch=batch_behind_rows, transpose=_back_by(lambda: _gatherv_transpose)
+)
+_scatterv: Primitive = make(
+    "scatterv", _own_rows, batch=batch_behind_rows, transpose=_back_by(lambda: _scatterv_transpose)
+)
 
 
 def _gatherv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
@@ -326,14 +330,14 @@ def _scatterv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **para
     return whole if comm.rank == root else [jnp.zeros_like(ct)]  # off the root the operand was a template
 
 
-_gatherv_transpose = compose(
+_gatherv_transpose: Primitive = compose(
     "gatherv_transpose",
     _own_rows,
     _gatherv_transpose_fun,
     batch=batch_behind_rows,
     transpose=_back_by(lambda: _gatherv),
 )
-_scatterv_transpose = compose(
+_scatterv_transpose: Primitive = compose(
     "scatterv_transpose",
     _all_rows_on_root,
     _scatterv_transpose_fun,
@@ -465,10 +469,11 @@ def scatterv(
     of_all = as_counts(counts, "counts", name, c.size, _each(c), room)
     if room is not None:
         (of_all,) = bcast_p.bind(of_all, comm=c, root=root, cotangent=as_convention(REPLICATED, name, c))
+    fits: tuple[int, str] | None = None
     if c.rank != root:
-        fits = _own(of_all, c, room) or (room, "which is the capacity, since it is not the root")
-    else:
-        fits = (sum(of_all), "the sum of counts, since it is the root") if room is None else None
+        fits = _own(of_all, c, room) or (room or 0, "which is the capacity, since it is not the root")
+    elif room is None:
+        fits = (sum(of_all), "the sum of counts, since it is the root")
     params = {"comm": c, "capacity": room, "root": root}
     rows = moved(x, name, fits, lambda x: _bind(_scatterv, x, {"counts": of_all}, **params))
     own = of_all[c.rank if room is None else own_rank(c)]
