@@ -584,8 +584,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     if (buffers_read(f, &operands, "operand", in, taken) || buffers_read(f, &call->rets, "result", out, given) ||
         (gives_status && status_take(f, mpi, &status)) || (shape->request == FRAME_STARTS && started_read(f)) ||
         (f->id.dtype && id_check(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
-        (frame_has_rows(f) && rows_check(f)) ||
-        (frame_has(f, ATTRIBUTE_BACK) && slots_check(f)) ||
+        (frame_has_rows(f) && rows_check(f)) || (frame_has(f, ATTRIBUTE_BACK) && slots_check(f)) ||
         (frame_has_neighbours(f) && frame_check_neighbours(f)))
         return REFUSED;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;

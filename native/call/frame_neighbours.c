@@ -19,8 +19,8 @@ static int numbers_check(const frame *f, const char *peer, const topology_slots 
                      (long long)slots->number);
 }
 
-/* Each destination has rows of the send buffer, which may be another's too. What comes is as long as the receive buffer,
- * as frame.c has looked at. */
+/* Each destination has rows of the send buffer, which may be another's too. What comes is as long as the receive
+ * buffer, as frame.c has looked at. */
 static int exchange_check(const frame *f) {
     const topology_slots *dests = facts_neighbours(&f->facts, 1), *sources = facts_neighbours(&f->facts, 0);
     int64_t items = 0;

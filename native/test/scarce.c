@@ -1,5 +1,7 @@
 #include "scarce.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +16,15 @@ const char *__asan_default_options(void) {
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) {
     return "allocator_may_return_null=1";
+}
+
+int scarce_is_real(void) {
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    return 0;
+#else
+    const char *preloaded = getenv("LD_PRELOAD");
+    return !preloaded || !strstr(preloaded, "valgrind");
+#endif
 }
 
 static void (*to_run)(void);

@@ -10,4 +10,8 @@ typedef struct scarce_end {
 /* Runs a function in a process of its own, in which an allocation of many gigabytes fails. */
 scarce_end scarce_run(void (*run)(void));
 
+/* Whether the process has no memory but its own: sanitizers and valgrind have some of their own for each byte, and keep
+ * what was freed for a while. */
+int scarce_is_real(void);
+
 #endif

@@ -212,18 +212,12 @@ static void says_who_waits_for_whom(void) {
         const char *op;
         int meeting;
     } rows[] = {
-        {"allgather", TIMELINE_EACH_FOR_ALL},
-        {"assert_replicated", TIMELINE_EACH_FOR_ALL},
-        {"barrier", TIMELINE_EACH_FOR_ALL},
-        {"reduce_scatter", TIMELINE_EACH_FOR_ALL},
-        {"bcast", TIMELINE_EACH_FOR_ROOT},
-        {"scatter", TIMELINE_EACH_FOR_ROOT},
-        {"gather", TIMELINE_ROOT_FOR_ALL},
-        {"reduce", TIMELINE_ROOT_FOR_ALL},
-        {"exscan", TIMELINE_EACH_FOR_THOSE_BEFORE},
-        {"scan", TIMELINE_EACH_FOR_THOSE_BEFORE},
-        {"exchange", TIMELINE_EACH_FOR_NEIGHBOURS},
-        {"halo_exchange", TIMELINE_EACH_FOR_NEIGHBOURS},
+        {"allgather", TIMELINE_EACH_FOR_ALL},       {"assert_replicated", TIMELINE_EACH_FOR_ALL},
+        {"barrier", TIMELINE_EACH_FOR_ALL},         {"reduce_scatter", TIMELINE_EACH_FOR_ALL},
+        {"bcast", TIMELINE_EACH_FOR_ROOT},          {"scatter", TIMELINE_EACH_FOR_ROOT},
+        {"gather", TIMELINE_ROOT_FOR_ALL},          {"reduce", TIMELINE_ROOT_FOR_ALL},
+        {"exscan", TIMELINE_EACH_FOR_THOSE_BEFORE}, {"scan", TIMELINE_EACH_FOR_THOSE_BEFORE},
+        {"exchange", TIMELINE_EACH_FOR_NEIGHBOURS}, {"halo_exchange", TIMELINE_EACH_FOR_NEIGHBOURS},
     };
     CHECK_INT(start(1 << 20), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
