@@ -119,14 +119,12 @@ def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
     return axes
 
 
-def check_floats(x: jax.Array, what: str, name: str) -> None:
+def check_floats(x: jax.Array, name: str, instead: str) -> None:
     """Refuses what has no exact sum, or needs none."""
     if not jnp.issubdtype(x.dtype, jnp.inexact):
-        raise TypeError(
-            f"{what} of {name} has dtype {x.dtype.name}, whose sums are exact already: use allreduce of jnp.sum."
-        )
+        raise TypeError(f"x of {name} has dtype {x.dtype.name}, whose sums are exact already: {instead}.")
     if x.dtype.name == "float8_e8m0fnu":
-        raise TypeError(f"{what} of {name} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
+        raise TypeError(f"x of {name} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
 
 
 def fsum(
@@ -178,7 +176,7 @@ def fsum(
         if is_key(leaf):
             raise TypeError("fsum cannot sum PRNG keys, which can only be moved: with bcast, for example.")
         array = as_array(leaf, "x", "fsum")
-        check_floats(array, "x", "fsum")
+        check_floats(array, "fsum", "use allreduce of jnp.sum")
         arrays.append(array)
     lines = [_lines(array, _axes(axis, array)) for array in arrays]
     is_complex = [jnp.iscomplexobj(array) for array in arrays]

@@ -76,7 +76,7 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, name: str) -> jax.Array:
     """The leaves in one line, for an exact sum."""
     for leaf in leaves:
-        check_floats(leaf, "x", name)
+        check_floats(leaf, name, "leave out exact")
     return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
 
 
