@@ -115,120 +115,67 @@ static void product_add(exact_sum *s, double x, double y) {
 /* Blocks
  *
  * The numbers of a block are cut into slices, each of numbers that are multiples of one power of two, and so large that
- * their sum is exact in double precision: 45 binary digits a slice, from one above the greatest number's exponent on.
- * What a slice leaves of each number goes into the next one, until nothing is left. */
-enum { BLOCK = 256, LANES = 8, VECTORS = BLOCK / LANES, SLICE = 45, FIRST = 43, GREATEST = 1000 };
-
-typedef double lanes __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double))));
-typedef int64_t ints __attribute__((vector_size(LANES * sizeof(double)), aligned(sizeof(double))));
+ * the sum of BLOCK of them is exact in double precision: 43 binary digits a slice, from one above the greatest number's
+ * exponent on. What a slice leaves of each number goes into the next one, until nothing is left.
+ *
+ * Mostly numbers have about one magnitude, that of the block before. Then nothing is looked for first: the first slice
+ * is taken away, and what it leaves adds up exactly as it is. That holds if all numbers are less than 2^(greatest + 1),
+ * and none but 0 is less than 2^(greatest - REACH); else what was computed is thrown away. */
+enum { BLOCK = 1024, SLICE = 43, FIRST = 41, GREATEST = 1000, REACH = 33, REACH_F32 = 19 };
+enum { MOST_LANES = 16, FLOAT_FRACTION = 23, FLOAT_BIAS = 127 };
 
 /* Added to a number and taken away again, leaves a multiple of 2^unit of it. */
 static inline double cutter(int unit) {
     return double_of((uint64_t)(unit + FRACTION + BIAS) << FRACTION | (uint64_t)1 << (FRACTION - 1));
 }
 
-static inline int unit_of(int first, int slice) {
-    int unit = first - slice * SLICE;
+static inline int unit_of(int greatest, int slice) {
+    int unit = greatest - FIRST - slice * SLICE;
     return unit < LOWEST_OF_NUMBERS ? LOWEST_OF_NUMBERS : unit;
 }
 
+/* The bits of 2^exponent; of less than any number, 1. */
+static inline int64_t power_bits(int exponent) {
+    return exponent + BIAS < 1 ? 1 : (int64_t)(exponent + BIAS) << FRACTION;
+}
+
 typedef struct slices {
-    int n;
+    int n, greatest; /* the exponent of the greatest number */
     double sums[2 + 2100 / SLICE];
 } slices;
 
-static inline __attribute__((always_inline)) double lanes_sum(const lanes *v) {
-    double sum = 0;
-    for (int j = 0; j < LANES; j++) sum += (*v)[j];
-    return sum;
-}
-
-/* The sums of the slices of BLOCK numbers; no slices where they are too large for that, or no numbers. */
-static inline __attribute__((always_inline)) void block_cut(const double *x, slices *all) {
-    const ints magnitude = (ints){0} + INT64_MAX;
-    const lanes *v = (const lanes *)x;
-    double rest[BLOCK] __attribute__((aligned(LANES * sizeof(double))));
-    lanes *left_of = (lanes *)rest;
-    ints greatest = {0};
-    all->n = 0;
-    for (int i = 0; i < VECTORS; i++) { /* as integers, doubles without a sign are in order, and NaN is above all */
-        ints bits = (ints)v[i] & magnitude, is_more = bits > greatest;
-        greatest = (bits & is_more) | (greatest & ~is_more);
-    }
-    int64_t most = 0;
-    for (int j = 0; j < LANES; j++) most = greatest[j] > most ? greatest[j] : most;
-    int first = (int)(most >> FRACTION) - BIAS - FIRST;
-    if (first + FIRST > GREATEST) return;
-    const lanes cut1 = (lanes){0} + cutter(unit_of(first, 0)), cut2 = (lanes){0} + cutter(unit_of(first, 1));
-    lanes sum1 = {0}, sum2 = {0};
-    ints left = {0};
-    for (int i = 0; i < VECTORS; i++) {
-        lanes q = (v[i] + cut1) - cut1, r = v[i] - q, t = (r + cut2) - cut2;
-        sum1 += q;
-        sum2 += t;
-        left_of[i] = r - t;
-        left |= (ints)left_of[i];
-    }
-    all->sums[all->n++] = lanes_sum(&sum1);
-    all->sums[all->n++] = lanes_sum(&sum2);
-    for (;;) {
-        int64_t any = 0;
-        for (int j = 0; j < LANES; j++) any |= left[j];
-        if (!(any & INT64_MAX)) return;
-        const lanes cut = (lanes){0} + cutter(unit_of(first, all->n));
-        lanes sum = {0};
-        left = (ints){0};
-        for (int i = 0; i < VECTORS; i++) {
-            lanes t = (left_of[i] + cut) - cut;
-            sum += t;
-            left_of[i] -= t;
-            left |= (ints)left_of[i];
-        }
-        all->sums[all->n++] = lanes_sum(&sum);
-    }
-}
-
-/* The rounded products of BLOCK pairs, and what rounding lost of each. Returns whether that is exact for all of them.
- */
-static inline __attribute__((always_inline)) int block_multiply(const double *x, const double *y, double *products,
-                                                                double *errors) {
-    static const double least = 0x1p-900;
-    int is_exact = 1;
-    for (int i = 0; i < BLOCK; i++) {
-        double a = x[i], b = y[i], p = a * b;
-        products[i] = p;
-        errors[i] = __builtin_fma(a, b, -p);
-        is_exact &= (fabs(p) >= least) | (a == 0) | (b == 0);
-    }
-    return is_exact;
-}
-
 /* One of them for each kind of processor. */
 typedef struct exact_code {
-    void (*cut)(const double *x, slices *all);
+    int (*guess)(const double *x, int n, int greatest, double sums[2]);
+    int (*guess_f32)(const float *x, int n, int greatest, double *sum);
+    void (*cut)(const double *x, int n, slices *all);
     int (*multiply)(const double *x, const double *y, double *products, double *errors);
 } exact_code;
 
-#define CODE(name, target)                                                                                  \
-    target static void cut_##name(const double *x, slices *all) {                                           \
-        block_cut(x, all);                                                                                  \
-    }                                                                                                       \
-    target static int multiply_##name(const double *x, const double *y, double *products, double *errors) { \
-        return block_multiply(x, y, products, errors);                                                      \
-    }
+#define CODE(processor) {guess_##processor, guess_f32_##processor, cut_##processor, multiply_##processor}
 
-CODE(plain, /* any */)
+/* Numbers are a multiple of MOST_LANES, and arrays are aligned for one. */
+#define FOR
+#define LANES 2
+#define NAMED(name) name##_plain
+#include "base/exact_blocks.inc"
 #ifdef __x86_64__
-CODE(avx2, __attribute__((target("avx2,fma"))))
-CODE(avx512, __attribute__((target("avx512f,avx512dq,avx512vl"))))
+#define FOR __attribute__((target("avx2,fma")))
+#define LANES 4
+#define NAMED(name) name##_avx2
+#include "base/exact_blocks.inc"
+#define FOR __attribute__((target("avx512f,avx512dq,avx512vl,fma")))
+#define LANES 8
+#define NAMED(name) name##_avx512
+#include "base/exact_blocks.inc"
 #endif
 
 static const exact_code codes[] = {
 #ifdef __x86_64__
-    {cut_avx512, multiply_avx512},
-    {cut_avx2, multiply_avx2},
+    CODE(avx512),
+    CODE(avx2),
 #endif
-    {cut_plain, multiply_plain},
+    CODE(plain),
 };
 enum { CODES = sizeof codes / sizeof *codes };
 
@@ -258,11 +205,25 @@ int exact_code_choose(int code) {
     return 0;
 }
 
-static void block_add(exact_sum *s, const double *x) {
+/* After blocks that were cut into more slices, so many are cut at once. */
+enum { PATIENCE = 16 };
+
+/* Of up to BLOCK numbers, a multiple of MOST_LANES. */
+static void block_add(exact_sum *s, exact_guess *g, const double *x, int n) {
     slices all;
-    code_get()->cut(x, &all);
+    double sums[2];
+    if (g->idle > 0) {
+        g->idle--;
+    } else if (code_get()->guess(x, n, g->greatest, sums)) {
+        number_add(s, sums[0]);
+        number_add(s, sums[1]);
+        return;
+    }
+    code_get()->cut(x, n, &all);
     for (int i = 0; i < all.n; i++) number_add(s, all.sums[i]);
-    for (int i = 0; all.n == 0 && i < BLOCK; i++) number_add(s, x[i]);
+    for (int i = 0; all.n == 0 && i < n; i++) number_add(s, x[i]);
+    g->idle = all.n > 2 || all.n == 0 ? PATIENCE : 0;
+    g->greatest = all.greatest >= GREATEST ? GREATEST : all.greatest + 1; /* the next ones may be a little larger */
 }
 
 /* Adding */
@@ -286,7 +247,8 @@ static exact_sum sum_of(exact_kind kind, int64_t *words) {
     return (exact_sum){.words = words,
                        .n = exact_words(kind) - FLAG_WORDS,
                        .lowest = LOWEST_OF_NUMBERS * (kind == EXACT_PRODUCTS ? 2 : 1),
-                       .room = room};
+                       .room = room,
+                       .guesses = {{.greatest = 0}, {.greatest = -FRACTION}}};
 }
 
 exact_sum exact_begin(exact_kind kind, int64_t *words) {
@@ -306,24 +268,42 @@ static int zeros_are_looked_for(const exact_sum *s) {
     return !(*zeros_of(s) >> WORD_BITS);
 }
 
+/* So many numbers in whole vectors, of which the last ones are zeros. */
+static int filled(int64_t n) {
+    return (int)((n + MOST_LANES - 1) / MOST_LANES * MOST_LANES);
+}
+
 void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
-    double last[BLOCK] = {0};
+    double last[BLOCK];
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_negative_zero(x[i]));
-    for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add(s, x);
+    for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add(s, &s->guesses[0], x, BLOCK);
     if (n == 0) return;
     memcpy(last, x, (size_t)n * sizeof *x);
-    block_add(s, last);
+    for (int i = (int)n; i < filled(n); i++) last[i] = 0;
+    block_add(s, &s->guesses[0], last, filled(n));
+}
+
+/* The same of floats. */
+static void block_add_f32(exact_sum *s, const float *x, int n) {
+    double wide_[BLOCK], sum;
+    exact_guess *g = &s->guesses[0];
+    int greatest = g->greatest < FLOAT_BIAS - 1 ? g->greatest : FLOAT_BIAS - 1;
+    if (greatest > -FLOAT_BIAS && code_get()->guess_f32(x, n, greatest, &sum)) {
+        number_add(s, sum);
+        return;
+    }
+    for (int i = 0; i < n; i++) wide_[i] = (double)x[i];
+    block_add(s, g, wide_, n);
 }
 
 void exact_add_f32(exact_sum *s, const float *x, int64_t n) {
-    double wide[BLOCK];
+    float last[BLOCK];
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_negative_zero((double)x[i]));
-    for (; n > 0; n -= BLOCK, x += BLOCK) {
-        int filled = n < BLOCK ? (int)n : BLOCK;
-        for (int i = 0; i < filled; i++) wide[i] = (double)x[i];
-        for (int i = filled; i < BLOCK; i++) wide[i] = 0;
-        block_add(s, wide);
-    }
+    for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add_f32(s, x, BLOCK);
+    if (n == 0) return;
+    memcpy(last, x, (size_t)n * sizeof *x);
+    for (int i = (int)n; i < filled(n); i++) last[i] = 0;
+    block_add_f32(s, last, filled(n));
 }
 
 /* A product that is too small for a double is none. */
@@ -335,12 +315,12 @@ void exact_add_products_f64(exact_sum *s, const double *x, const double *y, int6
     double products[BLOCK], errors[BLOCK];
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_of_negative_zero(x[i], y[i]));
     for (; n >= BLOCK; n -= BLOCK, x += BLOCK, y += BLOCK) {
-        slices all = {.n = 0};
-        if (code_get()->multiply(x, y, products, errors)) code_get()->cut(products, &all);
-        for (int i = 0; all.n == 0 && i < BLOCK; i++) product_add(s, x[i], y[i]);
-        if (all.n == 0) continue;
-        for (int i = 0; i < all.n; i++) number_add(s, all.sums[i]);
-        block_add(s, errors);
+        if (code_get()->multiply(x, y, products, errors)) {
+            block_add(s, &s->guesses[0], products, BLOCK);
+            block_add(s, &s->guesses[1], errors, BLOCK);
+        } else {
+            for (int i = 0; i < BLOCK; i++) product_add(s, x[i], y[i]);
+        }
     }
     for (int64_t i = 0; i < n; i++) product_add(s, x[i], y[i]);
 }
@@ -351,10 +331,10 @@ void exact_add_products_f32(exact_sum *s, const float *x, const float *y, int64_
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++)
         zeros_look(s, is_of_negative_zero((double)x[i], (double)y[i]));
     for (; n > 0; n -= BLOCK, x += BLOCK, y += BLOCK) {
-        int filled = n < BLOCK ? (int)n : BLOCK;
-        for (int i = 0; i < filled; i++) products[i] = (double)x[i] * (double)y[i];
-        for (int i = filled; i < BLOCK; i++) products[i] = 0;
-        block_add(s, products);
+        int here = n < BLOCK ? (int)n : BLOCK, all = filled(here);
+        for (int i = 0; i < here; i++) products[i] = (double)x[i] * (double)y[i];
+        for (int i = here; i < all; i++) products[i] = 0;
+        block_add(s, &s->guesses[0], products, all);
     }
 }
 

@@ -67,7 +67,7 @@ static double any(int low, int high) {
     return ldexp((double)(bits_any() >> 11 | (uint64_t)1 << 52) * 0x1p-53, e) * (bits_any() % 2 ? 1 : -1);
 }
 
-enum { MOST = 800 };
+enum { MOST = 3072 };
 static double x[MOST], y[MOST];
 static float narrow[2][MOST];
 
@@ -136,7 +136,7 @@ static double expected(what w, int n, const exact_form *form) {
 static void is_that_of_all_bits(void) {
     static const int ranges[][2] = {{0, 1},         {-20, 20},     {-90, 90},   {-126, 120},
                                     {-1070, -1000}, {-1073, 1010}, {900, 1020}, {-505, -490}};
-    static const int sizes[] = {0, 1, 7, 255, 256, 600, 700, 800};
+    static const int sizes[] = {0, 1, 7, 255, 1024, 1500, 2600, MOST};
     static const exact_form *const forms[] = {&f64, &f32, &f16};
     for (size_t r = 0; r < sizeof ranges / sizeof *ranges; r++)
         for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
@@ -158,16 +158,26 @@ static void is_that_of_all_bits(void) {
     CHECK_INT(exact_code_choose(3), -1);
 }
 
-/* Where all numbers are as large as the greatest, the sums of slices have the most digits. */
-static void adds_what_is_largest(void) {
-    enum { N = 256 };
-    for (int i = 0; i < N; i++) {
-        x[i] = 1.5 + fabs(any(-2, -1));
-        x[N + 2 * i] = -x[i];
-        x[N + 2 * i + 1] = 0;
+/* As many numbers as a block has, and the same with the other sign in two blocks: rounding would lose other digits of
+ * them. Where all are as large as the greatest, the sums of slices have the most digits; where the least are a little
+ * too small, what a first slice leaves cannot be added. */
+static void loses_nothing_in_a_block(void) {
+    enum { N = 1024, TIMES = 10 };
+    static const int ranges[][2] = {{-1, 0}, {-30, 0}, {-37, 0}, {-17, 0}, {-25, 0}};
+    for (size_t r = 0; r < TIMES * sizeof ranges / sizeof *ranges; r++) {
+        const int *range = ranges[r / TIMES];
+        for (int i = 0; i < N; i++) {
+            x[i] = fabs(any(range[0], range[1])) + (range[0] == -1);
+            x[N + 2 * i] = -x[i];
+            x[N + 2 * i + 1] = 0;
+        }
+        for (int i = 0; i < 3 * N; i++) narrow[0][i] = (float)x[i];
+        for (int code = -1; code < 3; code++) {
+            if (exact_code_choose(code)) continue;
+            CHECK(sum(NUMBERS_F64, 3 * N, 1, &f64) == 0);
+            CHECK(sum(NUMBERS_F32, 3 * N, 1, &f64) == 0);
+        }
     }
-    for (int code = -1; code < 3; code++)
-        if (exact_code_choose(code) == 0) CHECK(sum(NUMBERS_F64, 3 * N, 1, &f64) == 0);
     CHECK_INT(exact_code_choose(-1), 0);
 }
 
@@ -223,6 +233,13 @@ static void carries(void) {
     exact_end(&s);
     for (int i = 0; i < exact_words(EXACT_NUMBERS); i++) all[i] = words[i] * RANKS;
     CHECK(exact_round(EXACT_NUMBERS, all, &f64) == RANKS * (1 - 0x1p-53));
+    s = exact_begin(EXACT_NUMBERS, words);
+    s.room = 1;
+    words[0] = INT64_MAX;
+    x[0] = 0x1p-1074;
+    exact_add_f64(&s, x, 1);
+    CHECK_INT(words[0], 0);
+    CHECK_INT(words[1], INT64_C(1) << 31);
 }
 
 /* Handlers */
@@ -280,7 +297,7 @@ static void handles(void) {
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     is_that_of_all_bits();
-    adds_what_is_largest();
+    loses_nothing_in_a_block();
     knows_what_is_no_number();
     has_subnormal_numbers();
     carries();
