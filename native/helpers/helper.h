@@ -8,6 +8,12 @@
 /* Makes a token of an array, or an array of a token (order.c), on any device. */
 ffi_error *mpixla_order(ffi_call_frame *call);
 
+/* The exact sum of each line of an array, as words, and rounded (exact.c). */
+ffi_error *mpixla_exact_add_host(ffi_call_frame *call);
+ffi_error *mpixla_exact_round_host(ffi_call_frame *call);
+ffi_error *mpixla_exact_add_device(ffi_call_frame *call);
+ffi_error *mpixla_exact_round_device(ffi_call_frame *call);
+
 /* Puts several arrays into one, and takes them out again (pack.c). */
 ffi_error *mpixla_pack_host(ffi_call_frame *call);
 ffi_error *mpixla_unpack_host(ffi_call_frame *call);

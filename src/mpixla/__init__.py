@@ -38,6 +38,7 @@ from .ops.collective import (
     scan,
     scatter,
 )
+from .ops.exact import fsum
 from .ops.halo import halo_exchange
 from .ops.halves import halo_start
 from .ops.inner import norm, vdot
@@ -77,6 +78,7 @@ __all__ = [
     "bcast",
     "export_checks",
     "exscan",
+    "fsum",
     "gather",
     "gatherv",
     "get_default_comm",

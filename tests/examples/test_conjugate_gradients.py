@@ -57,6 +57,16 @@ def test_against_numpy(example, tmp_path, ranks):
     assert (tmp_path / "out.png").stat().st_size > 10_000
 
 
+@pytest.mark.long
+def test_residuals_have_the_same_bits_on_any_number_of_ranks(example, tmp_path):
+    found = []
+    for ranks in (1, 2, 3, 4):
+        example(ranks, "conjugate_gradients", "--size", 48, "--data", "out.npz")
+        with np.load(tmp_path / "out.npz") as file:
+            found.append({name: file[name].tobytes() for name in ("plain", "preconditioned", "temperature")})
+    assert all(one == found[0] for one in found)
+
+
 def test_cells_that_cannot_be_split(example):
     refused = example(2, "conjugate_gradients", "--size", "13", check=False)
     assert refused.returncode == 2

@@ -325,9 +325,10 @@ ops = {name: op for name, op in _all_ops.items() if not op.request}
 # Operations that start something, and those that wait for it.
 request_ops = {name: op for name, op in _all_ops.items() if op.request}
 # Handlers that call no MPI (mpixla.h).
+EXACT_ADD_TARGET, EXACT_ROUND_TARGET = "mpixla_exact_add", "mpixla_exact_round"
 ORDER_TARGET, PACK_TARGET = "mpixla_order", "mpixla_pack"
 RANK_TARGET, UNPACK_TARGET = "mpixla_rank", "mpixla_unpack"
-HELPER_TARGETS = ORDER_TARGET, PACK_TARGET, RANK_TARGET, UNPACK_TARGET
+HELPER_TARGETS = EXACT_ADD_TARGET, EXACT_ROUND_TARGET, ORDER_TARGET, PACK_TARGET, RANK_TARGET, UNPACK_TARGET
 for _row in _rows(lib.mpixla_helper_table):
     _register_handlers("mpixla_" + _row.name.decode(), _row)
 

@@ -11,6 +11,8 @@ from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention
 from .collective import allreduce
+from .exact import check_floats, fsum
+from .exact import dot as exact_dot
 
 _ORDS = (1, 2, jnp.inf, "rms")
 
@@ -71,8 +73,21 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST)
 
 
+def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, name: str) -> jax.Array:
+    """The leaves in one line, for an exact sum."""
+    for leaf in leaves:
+        check_floats(leaf, name, "leave out exact")
+    return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
+
+
 def vdot(
-    x: Any, y: Any, *, mask: Any | None = None, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
+    x: Any,
+    y: Any,
+    *,
+    mask: Any | None = None,
+    exact: bool = False,
+    comm: MPI.Comm | None = None,
+    cotangent: Cotangent = REPLICATED,
 ) -> jax.Array:
     """Returns the inner product of two vectors whose parts are on all ranks.
 
@@ -84,6 +99,8 @@ def vdot(
         y: the same of the other vector, of the same structure and shapes.
         mask: which entries count, such as those that are no copies of another rank's: an array of bools that
             broadcasts to each leaf's shape, or a pytree of them. By default all do.
+        exact: whether products and their sum are exact, and the result is rounded once: then it has the same bits on
+            any number of ranks (docs/exact.md). Of floats and complex numbers.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``: "replicated" where the
             result is a loss, "varying" where it enters each rank's own computation, as in the steps of a solver.
@@ -120,6 +137,11 @@ def vdot(
     dtype = jnp.result_type(*xs, *ys)
     work = _sum_dtype(dtype)
     masks = _masks(mask, xs, structure, "vdot")
+    if exact:
+        c = comm_of(comm)
+        one = _as_one(xs, masks, work, "vdot")
+        other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "vdot")
+        return exact_dot(one, other, dtype, c, as_convention(cotangent, "vdot", c)).astype(dtype)
     parts = list(map(_dot, _counting(xs, masks, work), _counting(ys, masks, work)))
     total: jax.Array = allreduce(sum(parts[1:], parts[0]), op=MPI.SUM, comm=comm, cotangent=cotangent)
     return total.astype(dtype)
@@ -130,6 +152,7 @@ def norm(
     ord: float | str = 2,
     *,
     mask: Any | None = None,
+    exact: bool = False,
     comm: MPI.Comm | None = None,
     cotangent: Cotangent = REPLICATED,
 ) -> jax.Array:
@@ -145,6 +168,9 @@ def norm(
             the root of the mean of squares.
         mask: which entries count, such as those that are no copies of another rank's: an array of bools that
             broadcasts to each leaf's shape, or a pytree of them. By default all do.
+        exact: whether what is summed up is exact, and the sum is rounded once: then it has the same bits on any
+            number of ranks (docs/exact.md). Of floats and complex numbers. "rms" then takes
+            two calls.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``: "replicated" where the
             result is a loss, "varying" where it enters each rank's own computation, as in the steps of a solver.
@@ -177,9 +203,12 @@ def norm(
     leaves, structure = _vector(x, "x", "norm")
     as_convention(cotangent, "norm", comm_of(comm))
     dtype = jnp.result_type(*leaves, 1.0)
-    own = _part_of_norm(leaves, _masks(mask, leaves, structure, "norm"), ord=ord, work=_sum_dtype(dtype))
+    masks, real = _masks(mask, leaves, structure, "norm"), jnp.finfo(dtype).dtype
+    if exact and ord != jnp.inf:  # the maximum is
+        return _exact_norm(_as_one(leaves, masks, _sum_dtype(dtype), "norm"), leaves, masks, ord, real, comm, cotangent)
+    own = _part_of_norm(leaves, masks, ord=ord, work=_sum_dtype(dtype))
     op = MPI.MAX if ord == jnp.inf else MPI.SUM
-    return _norm_of(allreduce(own, op=op, comm=comm, cotangent=cotangent), ord=ord, real=jnp.finfo(dtype).dtype)
+    return _norm_of(allreduce(own, op=op, comm=comm, cotangent=cotangent), ord=ord, real=real)
 
 
 # Each is one program, also eagerly, where numbers that are written down here would be transfers to the device.
@@ -205,6 +234,26 @@ def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
     if ord == "rms":
         total = total[0] / jnp.maximum(total[1], 1)
     return (_root(total) if ord in (2, "rms") else total).astype(real)
+
+
+def _exact_norm(
+    one: jax.Array,
+    leaves: list[jax.Array],
+    masks: list[jax.Array | None],
+    ord: float | str,
+    real: Any,
+    comm: Any,
+    cotangent: Cotangent,
+) -> jax.Array:
+    c = comm_of(comm)
+    if ord == 1:
+        sizes = jnp.where(one == 0, 0, jnp.abs(one))  # without JAX's derivative of 1 at zero
+        return fsum(sizes, comm=comm, cotangent=cotangent).astype(real)
+    total = exact_dot(one, one, _sum_dtype(real), c, as_convention(cotangent, "norm", c)).real
+    if ord == "rms":
+        counted = allreduce(jnp.asarray(_count(leaves, masks), total.dtype), op=MPI.SUM, comm=comm, cotangent=cotangent)
+        total = total / jnp.maximum(counted, 1)
+    return _root(total).astype(real)
 
 
 def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:

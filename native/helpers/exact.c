@@ -1,0 +1,242 @@
+/* Exact sums (base/exact_sum.h) of lines, which is what lies along the last axis. "exact_add" makes words of the
+ * numbers of each line, or of the products of two arrays' numbers; "exact_round" makes numbers of words. Between the
+ * two the words of all ranks are added, as integers, so in any order.
+ *
+ * A GPU's numbers are brought to the host, some at a time: its time is that of the copy.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/exact_sum.h"
+#include "device/device.h"
+#include "device/pool.h"
+#include "helpers/helper.h"
+#include "xla/ffi.h"
+
+enum { ARRAYS = 2, PIECE = 1 << 22 /* bytes of a GPU's numbers at once */ };
+
+/* What is read, `lines` lines of `line` numbers in each of n arrays, and written. */
+typedef struct lines_read {
+    const char *data[ARRAYS];
+    char *result;
+    int64_t lines, line;
+    int n, dtype, words;
+} lines_read;
+
+static int64_t itemsize_of(int dtype) {
+    return dtype == FFI_F32 ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
+}
+
+static exact_kind kind_of(int words) {
+    return words == exact_words(EXACT_PRODUCTS) ? EXACT_PRODUCTS : EXACT_NUMBERS;
+}
+
+/* A buffer with at least one axis, whose last one has *last entries and the others *lines in all. */
+static const ffi_buffer *buffer_read(const ffi_buffers *given, int64_t i, int64_t *lines, int64_t *last) {
+    const ffi_buffer *b = i < given->size && given->types[i] == FFI_KIND_BUFFER ? given->buffers[i] : NULL;
+    if (!b || b->rank < 1 || !b->dims) {
+        (void)error_set("array %lld of an exact sum is none, or has no axes", (long long)i);
+        return NULL;
+    }
+    int64_t bytes = (int64_t)sizeof(double);
+    *last = b->dims[b->rank - 1];
+    *lines = 1;
+    for (int64_t k = 0; k < b->rank; k++) {
+        if (b->dims[k] < 0 || (b->dims[k] > 0 && __builtin_mul_overflow(bytes, b->dims[k], &bytes))) {
+            (void)error_set("array %lld of an exact sum has no valid shape", (long long)i);
+            return NULL;
+        }
+        if (k + 1 < b->rank) *lines *= b->dims[k];
+    }
+    if (!b->data && *lines * *last > 0) {
+        (void)error_set("array %lld of an exact sum is a null pointer", (long long)i);
+        return NULL;
+    }
+    return b;
+}
+
+static int add_read(lines_read *r, const ffi_call_frame *call) {
+    int64_t lines, words, line;
+    *r = (lines_read){.n = (int)call->args.size};
+    if (call->args.size < 1 || call->args.size > ARRAYS || call->rets.size != 1)
+        return error_set("an exact sum takes 1 array or 2, and gives 1");
+    const ffi_buffer *result = buffer_read(&call->rets, 0, &r->lines, &words);
+    if (!result) return REFUSED;
+    for (int i = 0; i < r->n; i++) {
+        const ffi_buffer *b = buffer_read(&call->args, i, &lines, &line);
+        if (!b) return REFUSED;
+        if (i == 0) r->dtype = b->dtype, r->line = line;
+        if ((b->dtype != FFI_F32 && b->dtype != FFI_F64) || b->dtype != r->dtype || lines != r->lines ||
+            line != r->line)
+            return error_set("the arrays of an exact sum are float32 or float64, of one type and shape");
+        r->data[i] = b->data;
+    }
+    exact_kind kind = r->n == 2 && r->dtype == FFI_F64 ? EXACT_PRODUCTS : EXACT_NUMBERS;
+    r->words = exact_words(kind);
+    r->result = result->data;
+    if (result->dtype == FFI_S64 && words == r->words) return 0;
+    return error_set("an exact sum gives %d int64 for each line", r->words);
+}
+
+static void add_some(exact_sum *s, const lines_read *r, const char *x, const char *y, int64_t n) {
+    if (r->n == 1 && r->dtype == FFI_F32)
+        exact_add_f32(s, (const float *)(const void *)x, n);
+    else if (r->n == 1)
+        exact_add_f64(s, (const double *)(const void *)x, n);
+    else if (r->dtype == FFI_F32)
+        exact_add_products_f32(s, (const float *)(const void *)x, (const float *)(const void *)y, n);
+    else
+        exact_add_products_f64(s, (const double *)(const void *)x, (const double *)(const void *)y, n);
+}
+
+static void add_all(const lines_read *r) {
+    int64_t bytes = r->line * itemsize_of(r->dtype);
+    exact_environment e;
+    exact_enter(&e);
+    for (int64_t i = 0; i < r->lines; i++) {
+        exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)r->result + i * r->words);
+        const char *y = r->n == 2 ? r->data[1] + i * bytes : NULL;
+        if (r->line > 0) add_some(&s, r, r->data[0] + i * bytes, y, r->line);
+        exact_end(&s);
+    }
+    exact_leave(&e);
+}
+
+/* One line, through a block for each array. */
+static int line_fetch(const device *d, const lines_read *r, int64_t i, pool_block *const blocks[ARRAYS], exact_sum *s) {
+    int64_t itemsize = itemsize_of(r->dtype), at = i * r->line, end = at + r->line, most = PIECE / itemsize;
+    for (int64_t n; at < end; at += n) {
+        n = end - at < most ? end - at : most;
+        for (int k = 0; k < r->n; k++)
+            if (device_copy_out(d, blocks[k]->data, r->data[k] + at * itemsize, n * itemsize)) return REFUSED;
+        if (device_wait(d)) return REFUSED;
+        exact_environment e;
+        exact_enter(&e);
+        add_some(s, r, blocks[0]->data, r->n == 2 ? blocks[1]->data : NULL, n);
+        exact_leave(&e);
+    }
+    exact_end(s);
+    return 0;
+}
+
+static int add_on_device(const device *d, lines_read *r) {
+    int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t);
+    if (bytes == 0) return 0;
+    pool_block *blocks[ARRAYS] = {NULL}, *words = pool_get(d, POOL_PINNED, bytes);
+    int failed = !words;
+    for (int k = 0; k < r->n && !failed; k++) failed = !(blocks[k] = pool_get(d, POOL_PINNED, PIECE));
+    for (int64_t i = 0; i < r->lines && !failed; i++) {
+        exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)words->data + i * r->words);
+        failed = line_fetch(d, r, i, blocks, &s);
+    }
+    failed = failed || device_copy_in(d, r->result, words->data, bytes);
+    for (int k = 0; k < ARRAYS; k++) pool_give_back(d, blocks[k]);
+    pool_give_back(d, words);
+    return failed ? REFUSED : 0;
+}
+
+/* Rounding */
+
+static int number_read(const ffi_attributes *given, int64_t i, const char *name, int64_t *number) {
+    const ffi_scalar *scalar = i < given->size && given->types[i] == FFI_ATTRIBUTE_SCALAR ? given->values[i] : NULL;
+    if (!scalar || scalar->dtype != FFI_S64 || given->names[i]->len != strlen(name) ||
+        memcmp(given->names[i]->ptr, name, given->names[i]->len) != 0)
+        return error_set("the rounding of an exact sum takes '%s', a 64-bit integer, in place %lld", name,
+                         (long long)i);
+    memcpy(number, scalar->value, sizeof *number);
+    return 0;
+}
+
+/* The greatest number is given by its bits. */
+static int round_read(lines_read *r, exact_form *form, const ffi_call_frame *call) {
+    int64_t digits = 0, largest = 0, lowest = 0, lines, one, words;
+    if (number_read(&call->attrs, 0, "digits", &digits) || number_read(&call->attrs, 1, "largest", &largest) ||
+        number_read(&call->attrs, 2, "lowest", &lowest))
+        return REFUSED;
+    if (digits < 1 || digits > 53 || lowest < -1074 || lowest > 0)
+        return error_set("an exact sum cannot be rounded to %lld digits from 2^%lld on", (long long)digits,
+                         (long long)lowest);
+    *form = (exact_form){.digits = (int)digits, .lowest = (int)lowest};
+    memcpy(&form->largest, &largest, sizeof largest);
+    const ffi_buffer *from = buffer_read(&call->args, 0, &lines, &words);
+    const ffi_buffer *to = from ? buffer_read(&call->rets, 0, &r->lines, &one) : NULL;
+    if (!to) return REFUSED;
+    if (from->dtype != FFI_S64 || (words != exact_words(EXACT_NUMBERS) && words != exact_words(EXACT_PRODUCTS)) ||
+        (to->dtype != FFI_F32 && to->dtype != FFI_F64) || lines != r->lines || one != 1)
+        return error_set(
+            "the rounding of an exact sum takes int64 words, and gives a float32 or float64 for each line");
+    *r =
+        (lines_read){.data = {from->data}, .result = to->data, .lines = lines, .dtype = to->dtype, .words = (int)words};
+    return 0;
+}
+
+static void round_all(const lines_read *r, const exact_form *form, const char *from, char *to) {
+    int64_t words[EXACT_WORDS_MOST];
+    size_t bytes = (size_t)r->words * sizeof *words;
+    exact_environment e;
+    exact_enter(&e);
+    for (int64_t i = 0; i < r->lines; i++, from += bytes) {
+        memcpy(words, from, bytes);
+        double value = exact_round(kind_of(r->words), words, form);
+        float narrow = (float)value;
+        if (r->dtype == FFI_F32)
+            memcpy(to + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
+        else
+            memcpy(to + i * (int64_t)sizeof value, &value, sizeof value);
+    }
+    exact_leave(&e);
+}
+
+static int round_on_device(const device *d, const lines_read *r, const exact_form *form) {
+    int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t), given = r->lines * itemsize_of(r->dtype);
+    if (r->lines == 0) return 0;
+    pool_block *from = pool_get(d, POOL_PINNED, bytes), *to = from ? pool_get(d, POOL_PINNED, given) : NULL;
+    int failed = !to || device_copy_out(d, from->data, r->data[0], bytes) || device_wait(d);
+    if (!failed) {
+        round_all(r, form, from->data, to->data);
+        failed = device_copy_in(d, r->result, to->data, given);
+    }
+    pool_give_back(d, from);
+    pool_give_back(d, to);
+    return failed ? REFUSED : 0;
+}
+
+/* cppcheck-suppress-begin constParameterPointer ; they are handlers */
+ffi_error *mpixla_exact_add_host(ffi_call_frame *call) {
+    lines_read r;
+    if (ffi_is_answered(call)) return NULL;
+    if (add_read(&r, call)) return ffi_error_of_call(call);
+    add_all(&r);
+    return NULL;
+}
+
+ffi_error *mpixla_exact_add_device(ffi_call_frame *call) {
+    lines_read r;
+    device d;
+    if (ffi_is_answered(call)) return NULL;
+    if (add_read(&r, call) || device_enter(&d, call)) return ffi_error_of_call(call);
+    int failed = add_on_device(&d, &r);
+    device_leave(&d);
+    return failed ? ffi_error_of_call(call) : NULL;
+}
+
+ffi_error *mpixla_exact_round_host(ffi_call_frame *call) {
+    lines_read r;
+    exact_form form;
+    if (ffi_is_answered(call)) return NULL;
+    if (round_read(&r, &form, call)) return ffi_error_of_call(call);
+    round_all(&r, &form, r.data[0], r.result);
+    return NULL;
+}
+
+ffi_error *mpixla_exact_round_device(ffi_call_frame *call) {
+    lines_read r;
+    exact_form form;
+    device d;
+    if (ffi_is_answered(call)) return NULL;
+    if (round_read(&r, &form, call) || device_enter(&d, call)) return ffi_error_of_call(call);
+    int failed = round_on_device(&d, &r, &form);
+    device_leave(&d);
+    return failed ? ffi_error_of_call(call) : NULL;
+}
+/* cppcheck-suppress-end constParameterPointer */

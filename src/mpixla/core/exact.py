@@ -1,0 +1,67 @@
+"""Exact sums as words, which add up in any order, in C (native/helpers/exact.c): of numbers, and of products of them.
+
+They have no derivative: the operations that use them do (ops/exact.py).
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import batching, mlir
+
+from ..mpi import native
+from .rules import with_batch_at
+from .spmd import Primitive
+
+# Of an accumulator of numbers, and of one of products of float64 (native/base/exact_sum.h).
+_WORDS, _WORDS_OF_PRODUCTS = 70, 138
+
+
+def _words(*arrays: ShapedArray) -> list[ShapedArray]:
+    is_wide = len(arrays) == 2 and arrays[0].dtype == np.float64
+    words = _WORDS_OF_PRODUCTS if is_wide else _WORDS
+    return [arrays[0].update(shape=(*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64), weak_type=False)]
+
+
+def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[ShapedArray]:
+    return [words.update(shape=(*words.shape[:-1], 1), dtype=dtype)]
+
+
+def _lower(target: str, ctx: Any, *operands: Any, dtype: Any = None, **form: int) -> Sequence[Any]:
+    return jax.ffi.ffi_lowering(target)(ctx, *operands, **{name: np.int64(x) for name, x in form.items()})
+
+
+def _make(name: str, target: str, shapes: Any) -> Primitive:
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+    primitive.def_abstract_eval(shapes)
+    mlir.register_lowering(primitive, functools.partial(_lower, target))
+    batching.primitive_batchers[primitive] = lambda operands, dims, **params: (
+        primitive.bind(*with_batch_at(0, operands, dims), **params),
+        [0],
+    )
+    return primitive
+
+
+_add_p = _make("exact_add", native.EXACT_ADD_TARGET, _words)
+_round_p = _make("exact_round", native.EXACT_ROUND_TARGET, _rounded)
+
+
+def words_of(*lines: jax.Array) -> jax.Array:
+    """The words of each line, along the last axis, of one array, or of the products of two: float32 or float64."""
+    return _add_p.bind(*lines)[0]
+
+
+def rounded(words: jax.Array, dtype: Any) -> jax.Array:
+    """The values, rounded once to this type of floats."""
+    form = jnp.finfo(dtype)
+    wide = np.dtype(np.float64 if form.bits == 64 else np.float32)
+    lowest = int(np.log2(float(form.smallest_subnormal)))
+    largest = int(np.float64(form.max).view(np.int64))
+    digits = int(form.nmant) + 1
+    (values,) = _round_p.bind(words, digits=digits, largest=largest, lowest=lowest, dtype=wide)
+    return values[..., 0].astype(dtype)

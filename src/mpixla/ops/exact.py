@@ -1,0 +1,189 @@
+"""Exact sums over all ranks, which have the same bits on any number of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+
+from ..core.exact import rounded, words_of
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose
+from ..core.spmd import Primitive
+from ..core.tree import data_of, is_key, plan_of_each
+from ..mpi.comm import Comm, comm_of
+from ..mpi.mpi import MPI
+from .arguments import as_convention, as_integer
+from .collective import SUM, allreduce_p, pvary_p
+from .shapes import batch_in_front
+
+# Of arrays of lines: the sum of each line over all ranks. One call of MPI for all arrays.
+
+
+def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
+    return [x.update(shape=x.shape[:-1], weak_type=False) for x in arrays]
+
+
+def _wide(x: Any) -> Any:
+    """Short floats as float32, which has them all."""
+    return x if x.dtype.itemsize >= 4 else x.astype(jnp.float32)
+
+
+def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
+    """The words of all ranks, of arrays that have any number of axes before these."""
+    flat = [x.reshape(-1, x.shape[-1]) for x in words]
+    (total,) = allreduce_p.bind(jnp.concatenate(flat), comm=comm, op=SUM, cotangent=cotangent)
+    parts = jnp.split(total, np.cumsum([len(x) for x in flat])[:-1].tolist())
+    return [part.reshape(x.shape) for part, x in zip(parts, words, strict=True)]
+
+
+def _fsum_fun(*arrays: Any, comm: Comm, cotangent: str) -> list[Any]:
+    total = _added([words_of(_wide(x)) for x in arrays], comm, cotangent)
+    return [rounded(words, x.dtype) for words, x in zip(total, arrays, strict=True)]
+
+
+def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[Any]:
+    def back(ct: Any, aval: Any) -> Any:
+        if cotangent == VARYING:
+            (ct,) = allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)
+        else:
+            (ct,) = pvary_p.bind(ct, comm=comm)
+        return jnp.broadcast_to(ct[..., None], aval.shape)
+
+    return [back(ct, aval) for ct, aval in zip(cts, types, strict=True)]
+
+
+_fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=batch_in_front, transpose=_fsum_transpose)
+
+
+# Of lines of two real arrays, the sum of products.
+
+
+def _dot_fun(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
+    (total,) = _added([words_of(x, y)], comm, cotangent)
+    return [rounded(total, dtype)]
+
+
+def _dot_jvp(primals: Any, tangents: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
+    (x, y), (s, t) = primals, tangents
+    part = jnp.sum(s * y + x * t, axis=-1).astype(dtype)
+    return allreduce_p.bind(part, comm=comm, op=SUM, cotangent=cotangent)
+
+
+_dot_p: Primitive = compose(
+    "exact_dot",
+    lambda x, y, *, dtype, **params: [x.update(shape=x.shape[:-1], dtype=np.dtype(dtype), weak_type=False)],
+    _dot_fun,
+    batch=batch_in_front,
+    jvp=_dot_jvp,
+)
+
+
+def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> jax.Array:
+    """The inner product over all ranks of two arrays with one axis, of which ``x`` is conjugated, rounded to a type.
+
+    Both are float32 or float64, or both complex; ``x`` may be ``y``.
+    """
+    params: dict[str, Any] = {"comm": comm, "cotangent": cotangent, "dtype": jnp.finfo(dtype).dtype}
+    if not jnp.iscomplexobj(x):
+        return _dot_p.bind(x, y, **params)[0]
+    own = jnp.concatenate([x.real, x.imag])
+    if x is y:
+        return jax.lax.complex(_dot_p.bind(own, own, **params)[0], jnp.zeros((), params["dtype"]))
+    turned = jnp.concatenate([x.real, -x.imag])
+    others = jnp.stack([jnp.concatenate([y.real, y.imag]), jnp.concatenate([y.imag, y.real])])
+    (parts,) = _dot_p.bind(jnp.stack([own, turned]), others, **params)
+    return jax.lax.complex(parts[0], parts[1])
+
+
+def _lines(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
+    """The axes as one, the last."""
+    kept = [i for i in range(x.ndim) if i not in axes]
+    moved = jnp.transpose(x, (*kept, *axes))
+    return (
+        moved.reshape(*(x.shape[i] for i in kept), -1) if x.size else jnp.zeros((*moved.shape[: len(kept)], 0), x.dtype)
+    )
+
+
+def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = [as_integer(i, "axis", "fsum") for i in (axis if isinstance(axis, (tuple, list)) else [axis])]
+    for i in given:
+        if not -x.ndim <= i < x.ndim:
+            raise ValueError(f"axis of fsum is {axis}, but an array of shape {x.shape} has {x.ndim} axes.")
+    axes = tuple(i % x.ndim for i in given)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axis of fsum is {axis}, which names an axis twice for an array of shape {x.shape}.")
+    return axes
+
+
+def check_floats(x: jax.Array, name: str, instead: str) -> None:
+    """Refuses what has no exact sum, or needs none."""
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        raise TypeError(f"x of {name} has dtype {x.dtype.name}, whose sums are exact already: {instead}.")
+    if x.dtype.name == "float8_e8m0fnu":
+        raise TypeError(f"x of {name} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
+
+
+def fsum(
+    x: Any,
+    axis: int | Sequence[int] | None = None,
+    *,
+    comm: MPI.Comm | None = None,
+    cotangent: Cotangent = REPLICATED,
+) -> Any:
+    """Returns the exact sum of the entries of all ranks, rounded once: the same bits on any number of ranks.
+
+    It is what ``math.fsum`` gives of all entries, in whatever order, however they are split between ranks, and under
+    any MPI. What the entries are is up to XLA, which may compute them otherwise for another shape (docs/exact.md).
+
+    Args:
+        x: this rank's array of floats or complex numbers, or a pytree of such arrays. Ranks may differ in the sizes of
+            the axes that are summed over, which may be 0; other axes and dtypes are the same on every rank.
+        axis: the axis to sum over, or several; by default all. Negative ones count from the last.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
+
+    Returns:
+        An array of ``x``'s dtype without these axes, the same on every rank. NaN if any entry is NaN, or if there are
+        infinities of both signs; an infinity if there is one, or if the sum is beyond the dtype's numbers, however
+        large sums of parts are; -0.0 if there are entries and all are -0.0. Of complex numbers each part is such a sum.
+
+    Derivative:
+        Linear. Forward mode: the exact sum of the tangents. Reverse mode: every entry gets the cotangent, or with
+        ``cotangent="varying"`` the sum of all ranks' cotangents, by one ``allreduce``.
+
+    Raises:
+        TypeError: for integers and booleans, whose sums are exact, an axis that is no static integer, a ``comm`` that
+            is no intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for an axis that ``x`` does not have or that is named twice, a ``cotangent`` that is neither, or a
+            communicator that was freed.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> rank = mpixla.get_default_comm().Get_rank()
+        >>> x = jnp.array([1e30, 1.0, -1e30]) if rank == 0 else jnp.zeros(0)
+        >>> float(mpixla.fsum(x))
+        1.0
+    """
+    c = comm_of(comm)
+    convention = as_convention(cotangent, "fsum", c)
+    leaves, structure = jax.tree.flatten(x, is_leaf=lambda leaf: leaf is None)
+    arrays = []
+    for leaf in leaves:
+        if is_key(leaf):
+            raise TypeError("fsum cannot sum PRNG keys, which can only be moved: with bcast, for example.")
+        array = as_array(leaf, "x", "fsum")
+        check_floats(array, "fsum", "use allreduce of jnp.sum")
+        arrays.append(array)
+    lines = [_lines(array, _axes(axis, array)) for array in arrays]
+    is_complex = [jnp.iscomplexobj(array) for array in arrays]
+    parts = [
+        jnp.stack([line.real, line.imag]) if is_of_two else line
+        for line, is_of_two in zip(lines, is_complex, strict=True)
+    ]
+    sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []
+    results = [jax.lax.complex(y[0], y[1]) if two else y for y, two in zip(sums, is_complex, strict=True)]
+    return plan_of_each(structure, [data_of(array) for array in arrays]).tree_of(results)
