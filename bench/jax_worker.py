@@ -7,6 +7,7 @@ import ctypes
 import functools
 import importlib
 import importlib.metadata
+import math
 import os
 import platform
 import re
@@ -31,7 +32,7 @@ if os.environ.get("MPIXLA_GPU_TRANSPORT"):  # the benchmarks of GPUs
     library.select_local_gpu()
 comm = MPI.COMM_WORLD.Dup()  # of the barriers, so that they never meet the library's messages
 rank, size = comm.rank, comm.size
-DTYPES = {"f32": jnp.float32, "f16": jnp.float16, "bf16": jnp.bfloat16}
+DTYPES = {"f64": np.float64, "f32": jnp.float32, "f16": jnp.float16, "bf16": jnp.bfloat16}
 
 
 def allgather(x: Any) -> Any:
@@ -177,9 +178,29 @@ def copies(op: str, size_in_bytes: int) -> list[list[int]]:
     return [[len(lines) // length, len(body)]]
 
 
+def summing(kind: str, dtype: str, count: str, orders: str) -> Callable[[], Any]:
+    """A sum over all ranks of so many numbers of each, which are spread over so many binary orders."""
+    rng, n, half = np.random.default_rng(rank), int(float(count)), int(orders) // 2
+    with jax.enable_x64(True):
+        x, y = (
+            jnp.asarray(np.ldexp(rng.normal(size=n), rng.integers(-half, half + 1, n)), DTYPES[dtype]) for _ in range(2)
+        )
+        programs: dict[str, Callable[[], Any]] = {
+            "fsum": lambda: jax.jit(library.fsum).lower(x).compile(),
+            "sum": lambda: jax.jit(lambda x: library.allreduce(jnp.sum(x), op=MPI.SUM)).lower(x).compile(),
+            "vdot": lambda: jax.jit(lambda x: library.vdot(x, y)).lower(x).compile(),
+            "vdot_exact": lambda: jax.jit(lambda x: library.vdot(x, y, exact=True)).lower(x).compile(),
+            "gathered": lambda: lambda x: math.fsum(np.concatenate(comm.allgather(np.asarray(x)))),
+        }
+        program = programs[kind]()
+    return lambda: program(x)
+
+
 @functools.cache
 def callee(name: str) -> Callable[[], Any]:
-    """What is called: without an argument, since that is what is compared."""
+    """What is called: without an argument, since that is what is compared. "KIND:DTYPE:COUNT:ORDERS" is a sum."""
+    if ":" in name:
+        return summing(*name.split(":"))
     x, tree = operand("allreduce", "f32", 4), operand("tree", "f32", 100 << 10)
     flat = operand("allreduce", "f32", 100 << 10)
     total = functools.partial(library.allreduce, op=MPI.SUM)

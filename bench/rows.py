@@ -103,6 +103,7 @@ def rows(effort: Effort) -> list[Row]:
         *_watchers(effort),
         *_models(effort),
         *_sharded(effort),
+        *_exact(effort),
         *_others(effort),
     ]
 
@@ -287,6 +288,32 @@ def _sharded(effort: Effort) -> Iterator[Row]:
     what = "jax.scipy's cg, 20 iterations on 256 x 256 cells, with mpixla.distributed"
     yield Row(section, what, "with gloo", over_mpi, over_gloo)
     yield Row(section, what, "with mpixla.halo_exchange", over_mpi, Measurement("distributed", f"call cg-halo {line}"))
+
+
+def _exact(effort: Effort) -> Iterator[Row]:
+    section = "Exact sums"
+
+    def ask(kind: str, dtype: str, count: str, orders: int, calls: int = effort.slow_calls) -> Measurement:
+        return Measurement("mpixla", f"call {kind}:{dtype}:{count}:{orders} {calls} {effort.times}")
+
+    for dtype, count, orders, target in (
+        ("f64", "1e6", 0, 3.5),
+        ("f64", "2e7", 0, 2),
+        ("f64", "1e6", 170, 8),
+        ("f32", "1e6", 0, 3),
+    ):
+        spread = f" spread over {orders} binary orders" if orders else ""
+        pair = (ask(kind, dtype, count, orders) for kind in ("fsum", "sum"))
+        yield Row(section, f"fsum of {count} {dtype}{spread}", "allreduce of jnp.sum", *pair, target=target)
+    few = (ask(kind, "f64", "1000", 0, effort.calls) for kind in ("fsum", "sum"))
+    yield Row(section, "fsum of 1000 f64", "allreduce of jnp.sum", *few, kind="difference", target=2)
+    for dtype in ("f64", "f32"):
+        pair = (ask(kind, dtype, "1e6", 0) for kind in ("vdot_exact", "vdot"))
+        yield Row(section, f"vdot of 1e6 {dtype}, exact", "vdot", *pair, target=6)
+    gathered = ask("gathered", "f64", "1e6", 0, 1)
+    yield Row(
+        section, "fsum of 1e6 f64", "math.fsum of the gathered array", ask("fsum", "f64", "1e6", 0), gathered, "speed"
+    )
 
 
 def _others(effort: Effort) -> Iterator[Row]:

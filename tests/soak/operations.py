@@ -4,6 +4,7 @@ Whatever is drawn is drawn alike on all ranks. Ranks as arguments are those that
 """
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import reduce
 from typing import Any
 
@@ -309,6 +310,28 @@ def vector(scope: Scope) -> None:
     scope.call(name, comm, [[name_in]], arguments, comm.model(one), replicated=name == "allgatherv")
 
 
+def _exact(column: list[float]) -> float:
+    return float(sum(map(Fraction, column))) if np.isfinite(column).all() else float(np.sum(column))
+
+
+def summed(scope: Scope) -> None:
+    """Exact sums along the first axis, in which ranks differ, and over all ranks."""
+    core, comm = scope.core, scope.comm()
+    rest = core.choose([(), (2,), (1, 2)])
+    least = 1 if core.derivative or scope.batched else 0
+    rows = core.rng.integers(least, 4, core.size).tolist()
+    name_in = scope.pick(dtype=np.dtype(np.float64), shapes=[(n, *rest) for n in rows], small=True)
+    if name_in is None:
+        return
+
+    def one(inputs: list[list[np.ndarray]], rank: int, w: int) -> list[np.ndarray]:
+        columns = np.concatenate([own[0] for own in inputs]).reshape(-1, int(np.prod(rest)))
+        sums = [_exact(column.tolist()) for column in columns.T]
+        return [np.reshape(np.array(sums), inputs[rank][0].shape[1:])]
+
+    scope.call("fsum", comm, [[name_in]], ", 0", comm.model(one), grown=True, replicated=True)
+
+
 def _with_topology(comm: Comm) -> bool:
     return comm.topology is not None
 
@@ -612,6 +635,7 @@ OPERATIONS: list[tuple[float, Callable[[Scope], None]]] = [
     (3, reduction),
     (0.6, located),
     (0.6, crossed),
+    (0.8, summed),
     (3, moving),
     (2, vector),
     (2, neighbors),
