@@ -182,6 +182,10 @@ typedef struct mpixla_op_row {
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
 /* Handlers that call no MPI; the target is "mpixla_" and the name.
  *
+ *   exact_add    of an array of float32 or float64, or of two, makes int64 along the last axis: the words of the exact
+ *            sum of each line, or of products; words of several processes are added
+ *   exact_round  of such words makes a float32 or float64 for each line, rounded to so many "digits", none below
+ *            2^"lowest", and to infinity beyond "largest", the bits of a double
  *   order    of an array makes a token, and of a token, with the array as a second operand and result in one memory,
  *            the array: so values that a program carries put its calls in order. Works on every device.
  *   pack     of operands of one type makes one array: along the last axis, with the axes before it kept

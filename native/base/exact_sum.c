@@ -53,12 +53,17 @@ static int is_negative_zero(double x) {
     return bits_of(x) == SIGN;
 }
 
+/* Words may be anybody's: of those that no numbers have made, no sum comes, but no harm either. */
+static int64_t wrapped(uint64_t word) {
+    return (int64_t)word;
+}
+
 /* All words but the last become 0 to 2^32 - 1. */
 static void carry(exact_sum *s) {
     for (int i = 0; i + 1 < s->n; i++) {
         int64_t high = s->words[i] >> WORD_BITS;
-        s->words[i + 1] += high;
-        s->words[i] -= high * ((int64_t)1 << WORD_BITS);
+        s->words[i + 1] = wrapped((uint64_t)s->words[i + 1] + (uint64_t)high);
+        s->words[i] = (int64_t)(uint32_t)s->words[i];
     }
     s->room = room;
 }
@@ -385,7 +390,7 @@ double exact_round(exact_kind kind, int64_t *words, const exact_form *form) {
     if (has_infinity || has_negative) return has_infinity ? INFINITY : -INFINITY;
     carry(&s);
     int is_negative = words[s.n - 1] < 0, exponent = 0;
-    for (int i = 0; is_negative && i < s.n; i++) words[i] = -words[i];
+    for (int i = 0; is_negative && i < s.n; i++) words[i] = wrapped(-(uint64_t)words[i]);
     if (is_negative) carry(&s);
     window w = window_of(&s);
     if (w.value == 0) return *zeros_of(&s) > 0 && zeros_are_looked_for(&s) ? -0.0 : 0.0;

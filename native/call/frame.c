@@ -209,6 +209,9 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->facts.communicator->rank;
     }
+    if (frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size != 2) /* which no item is longer than */
+        return error_set("%s got %lld numbers to fill its first result with, but takes 2", f->facts.row->mpi_name,
+                         (long long)f->arrays[ATTRIBUTE_FILL].size);
     if ((frame_has_neighbours(f) && topology_check(f)) || values_resolve(f, mpi, v)) return REFUSED;
     if (frame_has(f, ATTRIBUTE_DEST)) {
         if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;

@@ -2,16 +2,11 @@
 
 #include <string.h>
 
-#include "base/error.h"
 #include "mpi/reduction.h"
 
 int exscan(const frame *f) {
     const frame_array *fill = &f->arrays[ATTRIBUTE_FILL];
     int64_t item = f->recv.dtype->row->itemsize, items = f->n;
-    if (fill->size != 2 || item > 2 * (int64_t)sizeof *fill->items) {
-        return error_set("%s got %lld numbers to fill its first result with, but takes 2", f->facts.row->mpi_name,
-                         (long long)fill->size);
-    }
     int code = f->mpi->exscan(f->from, f->recv.data, f->n, f->type, f->op, f->comm);
     if (code != 0 || f->facts.communicator->rank != (f->facts.reverse ? f->size - 1 : 0)) return code;
     if (reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP])) items *= f->recv.dims[f->recv.rank - 1];

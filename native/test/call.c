@@ -59,6 +59,14 @@ static ffi_handler *handler_find(const char *op) {
     return NULL;
 }
 
+ffi_handler *call_helper_handler(const char *name) {
+    size_t rows;
+    const mpixla_helper_row *table = mpixla_helper_table(&rows);
+    for (size_t i = 0; i < rows; i++)
+        if (strcmp(table[i].name, name) == 0) return (ffi_handler *)table[i].host_handler;
+    return NULL;
+}
+
 ffi_handler *call_request_handler(const char *op) {
     return handler_find(op);
 }

@@ -41,6 +41,9 @@ typedef struct call {
 /* Of an operation that starts something, or waits for it: for the handler of a call that was made as another one. */
 ffi_handler *call_request_handler(const char *op);
 
+/* Of a helper (helpers/helper.h). */
+ffi_handler *call_helper_handler(const char *name);
+
 /* What the operation's row in ops.def says. */
 const frame_shape *call_shape(const char *op);
 

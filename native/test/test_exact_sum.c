@@ -249,12 +249,8 @@ static int64_t words[EXACT_WORDS_MOST];
 static int64_t shapes[4][2];
 
 static void make(const char *name) {
-    size_t rows;
-    const mpixla_helper_row *table = mpixla_helper_table(&rows);
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = NULL;
-    for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, name) == 0) c.handler = (ffi_handler *)table[i].host_handler;
+    c.handler = call_helper_handler(name);
 }
 
 static void buffer_add(int side, int i, int dtype, int64_t lines, int64_t line, void *data) {

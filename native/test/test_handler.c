@@ -130,8 +130,7 @@ static void answers_without_calling(void) {
 /* The handler that passes arrays on as tokens calls nothing, and an array stays in its memory. */
 static void orders_without_calling(void) {
     int before = fake->calls;
-    size_t rows;
-    ffi_handler *order = (ffi_handler *)mpixla_helper_table(&rows)[0].host_handler;
+    ffi_handler *order = call_helper_handler("order");
     ffi_metadata metadata = {.struct_size = sizeof metadata, .api_version = {.major_version = -1}};
     ffi_metadata_extension extension = {.base = {.struct_size = sizeof extension, .type = FFI_EXTENSION_METADATA},
                                         .metadata = &metadata};

@@ -5,18 +5,10 @@
 
 static call c;
 
-static ffi_handler *helper(const char *name) {
-    size_t rows;
-    const mpixla_helper_row *table = mpixla_helper_table(&rows);
-    for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, name) == 0) return (ffi_handler *)table[i].host_handler;
-    return NULL;
-}
-
 /* A call without buffers. */
 static void make(const char *name) {
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = helper(name);
+    c.handler = call_helper_handler(name);
 }
 
 static float one[8], a[2], b[4], d[2];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/exact_sum.h"
 #include "handler.h"
 #include "helpers/helper.h"
 #include "test/fake_mpi.h"
@@ -29,6 +30,8 @@ static const fuzz_row rows[] = {
      device_},
 #include "tables/ops.def"
 #undef MPIXLA_OP
+    {"exact_add", {.mpi_name = NULL}, mpixla_exact_add_host, mpixla_exact_add_device},
+    {"exact_round", {.mpi_name = NULL}, mpixla_exact_round_host, mpixla_exact_round_device},
     {"order", {.mpi_name = NULL}, mpixla_order, mpixla_order},
     {"pack", {.mpi_name = NULL}, mpixla_pack_host, mpixla_pack_device},
     {"rank", {.mpi_name = NULL}, mpixla_rank_host, mpixla_rank_device},
@@ -243,6 +246,25 @@ static void shapes_of_pack(fuzz_frame *f, fuzz_bytes *b, int packs) {
     add_buffer(f, one, f->dtype, 2, dims);
 }
 
+static void shapes_of_exact_add(fuzz_frame *f, fuzz_bytes *b) {
+    int dtype = fuzz_rarely(b, 2) ? FFI_F32 : FFI_F64, arrays = 1 + fuzz_below(b, 2);
+    int64_t lines = fuzz_below(b, 4);
+    const int64_t dims[2] = {lines, fuzz_below(b, 20)};
+    for (int i = 0; i < arrays; i++) add_buffer(f, FUZZ_OPERANDS, dtype, 2, dims);
+    exact_kind kind = arrays == 2 && dtype == FFI_F64 ? EXACT_PRODUCTS : EXACT_NUMBERS;
+    add_buffer(f, FUZZ_RESULTS, FFI_S64, 2, (const int64_t[]){lines, exact_words(kind)});
+}
+
+/* Of words that no sum has made. */
+static void shapes_of_exact_round(fuzz_frame *f, fuzz_bytes *b) {
+    int64_t lines = fuzz_below(b, 4), words = exact_words(fuzz_rarely(b, 2) ? EXACT_NUMBERS : EXACT_PRODUCTS);
+    add_buffer(f, FUZZ_OPERANDS, FFI_S64, 2, (const int64_t[]){lines, words});
+    add_buffer(f, FUZZ_RESULTS, fuzz_rarely(b, 2) ? FFI_F32 : FFI_F64, 2, (const int64_t[]){lines, 1});
+    add_attribute(f, "digits", FFI_ATTRIBUTE_SCALAR)->value = 1 + fuzz_below(b, 53);
+    add_attribute(f, "largest", FFI_ATTRIBUTE_SCALAR)->value = fuzz_number(b);
+    add_attribute(f, "lowest", FFI_ATTRIBUTE_SCALAR)->value = -fuzz_below(b, 1075);
+}
+
 /* A right call: attributes */
 
 static int kind_fits(const char *kinds, int dtype) {
@@ -447,6 +469,12 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         shift_make(f, add_attribute(f, "shift", FFI_ATTRIBUTE_ARRAY), b);
         if (fuzz_rarely(b, 2)) attribute_find(f, "shift")->size = 0;
         add_buffer(f, FUZZ_RESULTS, FFI_S32, 0, NULL);
+        return;
+    } else if (strcmp(f->row->name, "exact_add") == 0) {
+        shapes_of_exact_add(f, b);
+        return;
+    } else if (strcmp(f->row->name, "exact_round") == 0) {
+        shapes_of_exact_round(f, b);
         return;
     } else if (!f->row->shape.mpi_name) {
         shapes_of_pack(f, b, strcmp(f->row->name, "pack") == 0);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Handlers that are in no table. */
-#define HELPERS(ROW) ROW(order) ROW(pack) ROW(rank) ROW(unpack)
+#define HELPERS(ROW) ROW(exact_add) ROW(exact_round) ROW(order) ROW(pack) ROW(rank) ROW(unpack)
 
 enum {
 #define ROW(name) AT_##name,

@@ -235,7 +235,7 @@ static void targets_are_those_of_the_tables(void) {
     static const char *const targets[] = {
 #define MPIXLA_OP(name, ...) "mpixla_" #name,
 #include "tables/ops.def"
-        "mpixla_order", "mpixla_pack", "mpixla_rank", "mpixla_unpack"};
+        "mpixla_exact_add", "mpixla_exact_round", "mpixla_order", "mpixla_pack", "mpixla_rank", "mpixla_unpack"};
     enum { TARGETS = sizeof targets / sizeof targets[0] };
     for (int i = 0; i < TARGETS; i++)
         for (int j = 0; j < TARGETS; j++) CHECK((seam_wrapper(targets[i]) == seam_wrapper(targets[j])) == (i == j));
