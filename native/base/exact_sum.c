@@ -121,13 +121,12 @@ static void product_add(exact_sum *s, double x, double y) {
  *
  * The numbers of a block are cut into slices, each of numbers that are multiples of one power of two, and so large that
  * the sum of BLOCK of them is exact in double precision: 43 binary digits a slice, from one above the greatest number's
- * exponent on. What a slice leaves of each number goes into the next one, until nothing is left.
- *
- * Mostly numbers have about one magnitude, that of the block before. Then nothing is looked for first: the first slice
- * is taken away, and what it leaves adds up exactly as it is. That holds if all numbers are less than 2^(greatest + 1),
- * and none but 0 is less than 2^(greatest - REACH); else what was computed is thrown away. */
-enum { BLOCK = 1024, SLICE = 43, FIRST = 41, GREATEST = 1000, REACH = 33, REACH_F32 = 19 };
-enum { MOST_LANES = 16, FLOAT_FRACTION = 23, FLOAT_BIAS = 127 };
+ * exponent on. What a slice leaves of each number goes into the next one. What the last one leaves adds up exactly as
+ * it is: where the least is not 33 exponents below the greatest, behind one slice, and so on. */
+enum { BLOCK = 1024, SLICE = 43, FIRST = 41, REACH = 33, GREATEST = 1000 };
+enum { MOST_CUTS = 2 + 2100 / SLICE, MOST_LANES = 32 };
+/* Floats add up as doubles if they are as near to each other as this. */
+enum { FLOAT_REACH = 19, FLOAT_FRACTION = 23, FLOAT_BIAS = 127 };
 
 /* Added to a number and taken away again, leaves a multiple of 2^unit of it. */
 static inline double cutter(int unit) {
@@ -139,25 +138,22 @@ static inline int unit_of(int greatest, int slice) {
     return unit < LOWEST_OF_NUMBERS ? LOWEST_OF_NUMBERS : unit;
 }
 
-/* The bits of 2^exponent; of less than any number, 1. */
-static inline int64_t power_bits(int exponent) {
-    return exponent + BIAS < 1 ? 1 : (int64_t)(exponent + BIAS) << FRACTION;
-}
-
-typedef struct slices {
-    int n, greatest; /* the exponent of the greatest number */
-    double sums[2 + 2100 / SLICE];
-} slices;
+/* The exponents of the greatest number and of the least one but 0, as doubles or floats have them; 0 of none. */
+typedef struct span {
+    int greatest, least;
+} span;
 
 /* One of them for each kind of processor. */
 typedef struct exact_code {
-    int (*guess)(const double *x, int n, int greatest, double sums[2]);
-    int (*guess_f32)(const float *x, int n, int greatest, double *sum);
-    void (*cut)(const double *x, int n, slices *all);
+    span (*measure)(const double *x, int n);
+    span (*measure_f32)(const float *x, int n);
+    void (*cut)(const double *x, int n, int cuts, const double *at, double *sums);
+    double (*add_f32)(const float *x, int n);
     int (*multiply)(const double *x, const double *y, double *products, double *errors);
 } exact_code;
 
-#define CODE(processor) {guess_##processor, guess_f32_##processor, cut_##processor, multiply_##processor}
+#define CODE(processor) \
+    {measure_##processor, measure_f32_##processor, cut_##processor, add_f32_##processor, multiply_##processor}
 
 /* Numbers are a multiple of MOST_LANES, and arrays are aligned for one. */
 #define FOR
@@ -210,25 +206,21 @@ int exact_code_choose(int code) {
     return 0;
 }
 
-/* After blocks that were cut into more slices, so many are cut at once. */
-enum { PATIENCE = 16 };
-
 /* Of up to BLOCK numbers, a multiple of MOST_LANES. */
-static void block_add(exact_sum *s, exact_guess *g, const double *x, int n) {
-    slices all;
-    double sums[2];
-    if (g->idle > 0) {
-        g->idle--;
-    } else if (code_get()->guess(x, n, g->greatest, sums)) {
-        number_add(s, sums[0]);
-        number_add(s, sums[1]);
+static void block_add(exact_sum *s, const double *x, int n) {
+    const exact_code *code = code_get();
+    double at[MOST_CUTS], sums[MOST_CUTS + 1];
+    span of = code->measure(x, n);
+    if (of.greatest == 0 && of.least == 0) return;
+    int greatest = of.greatest - BIAS, apart = of.greatest - of.least, cuts = 1;
+    if (greatest > GREATEST) {
+        for (int i = 0; i < n; i++) number_add(s, x[i]);
         return;
     }
-    code_get()->cut(x, n, &all);
-    for (int i = 0; i < all.n; i++) number_add(s, all.sums[i]);
-    for (int i = 0; all.n == 0 && i < n; i++) number_add(s, x[i]);
-    g->idle = all.n > 2 || all.n == 0 ? PATIENCE : 0;
-    g->greatest = all.greatest >= GREATEST ? GREATEST : all.greatest + 1; /* the next ones may be a little larger */
+    if (apart > REACH) cuts += (apart - REACH + SLICE - 1) / SLICE;
+    for (int i = 0; i < cuts; i++) at[i] = cutter(unit_of(greatest, i));
+    code->cut(x, n, cuts, at, sums);
+    for (int i = 0; i <= cuts; i++) number_add(s, sums[i]);
 }
 
 /* Adding */
@@ -252,8 +244,7 @@ static exact_sum sum_of(exact_kind kind, int64_t *words) {
     return (exact_sum){.words = words,
                        .n = exact_words(kind) - FLAG_WORDS,
                        .lowest = LOWEST_OF_NUMBERS * (kind == EXACT_PRODUCTS ? 2 : 1),
-                       .room = room,
-                       .guesses = {{.greatest = 0}, {.greatest = -FRACTION}}};
+                       .room = room};
 }
 
 exact_sum exact_begin(exact_kind kind, int64_t *words) {
@@ -281,24 +272,23 @@ static int filled(int64_t n) {
 void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
     double last[BLOCK];
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_negative_zero(x[i]));
-    for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add(s, &s->guesses[0], x, BLOCK);
+    for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add(s, x, BLOCK);
     if (n == 0) return;
     memcpy(last, x, (size_t)n * sizeof *x);
     for (int i = (int)n; i < filled(n); i++) last[i] = 0;
-    block_add(s, &s->guesses[0], last, filled(n));
+    block_add(s, last, filled(n));
 }
 
 /* The same of floats. */
 static void block_add_f32(exact_sum *s, const float *x, int n) {
-    double wide_[BLOCK], sum;
-    exact_guess *g = &s->guesses[0];
-    int greatest = g->greatest < FLOAT_BIAS - 1 ? g->greatest : FLOAT_BIAS - 1;
-    if (greatest > -FLOAT_BIAS && code_get()->guess_f32(x, n, greatest, &sum)) {
-        number_add(s, sum);
+    double doubles[BLOCK];
+    span of = code_get()->measure_f32(x, n);
+    if (of.greatest - of.least <= FLOAT_REACH && of.greatest <= 2 * FLOAT_BIAS) {
+        number_add(s, code_get()->add_f32(x, n));
         return;
     }
-    for (int i = 0; i < n; i++) wide_[i] = (double)x[i];
-    block_add(s, g, wide_, n);
+    for (int i = 0; i < n; i++) doubles[i] = (double)x[i];
+    block_add(s, doubles, n);
 }
 
 void exact_add_f32(exact_sum *s, const float *x, int64_t n) {
@@ -321,8 +311,8 @@ void exact_add_products_f64(exact_sum *s, const double *x, const double *y, int6
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_of_negative_zero(x[i], y[i]));
     for (; n >= BLOCK; n -= BLOCK, x += BLOCK, y += BLOCK) {
         if (code_get()->multiply(x, y, products, errors)) {
-            block_add(s, &s->guesses[0], products, BLOCK);
-            block_add(s, &s->guesses[1], errors, BLOCK);
+            block_add(s, products, BLOCK);
+            block_add(s, errors, BLOCK);
         } else {
             for (int i = 0; i < BLOCK; i++) product_add(s, x[i], y[i]);
         }
@@ -339,7 +329,7 @@ void exact_add_products_f32(exact_sum *s, const float *x, const float *y, int64_
         int here = n < BLOCK ? (int)n : BLOCK, all = filled(here);
         for (int i = 0; i < here; i++) products[i] = (double)x[i] * (double)y[i];
         for (int i = here; i < all; i++) products[i] = 0;
-        block_add(s, &s->guesses[0], products, all);
+        block_add(s, products, all);
     }
 }
 

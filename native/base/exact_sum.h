@@ -23,17 +23,11 @@ enum { EXACT_WORDS_MOST = 138 };
 /* How many words an accumulator has. */
 int exact_words(exact_kind kind);
 
-/* How large the numbers of the next block may be. */
-typedef struct exact_guess {
-    int greatest, idle;
-} exact_guess;
-
 typedef struct exact_sum {
-    int64_t *words;         /* the caller's */
-    int n;                  /* those of the value; behind them are flags */
-    int lowest;             /* word 0 counts 2^lowest, and each 2^32 times as much as the one before */
-    int64_t room;           /* additions that are left before carries must go on */
-    exact_guess guesses[2]; /* of numbers, and of what rounding loses of products */
+    int64_t *words; /* the caller's */
+    int n;          /* those of the value; behind them are flags */
+    int lowest;     /* word 0 counts 2^lowest, and each 2^32 times as much as the one before */
+    int64_t room;   /* additions that are left before carries must go on */
 } exact_sum;
 
 /* Between these the calling thread rounds to nearest and has subnormal numbers, which XLA's threads have the processor
