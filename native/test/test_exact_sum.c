@@ -263,7 +263,7 @@ static void buffer_add(int side, int i, int dtype, int64_t lines, int64_t line, 
 }
 
 static void handles(void) {
-    static float numbers[2] = {0.5F, 2}, result[1];
+    static float numbers[2] = {0.5F, 2};
     make("exact_add");
     buffer_add(CALL_OPERANDS, 0, FFI_F32, 1, 2, numbers);
     buffer_add(CALL_RESULTS, 0, FFI_S64, 1, exact_words(EXACT_NUMBERS), words);
@@ -287,7 +287,6 @@ static void handles(void) {
 
     make("exact_round");
     CHECK_STR(call_run(&c), "the rounding of an exact sum takes 'digits', a 64-bit integer, in place 0");
-    (void)result;
 }
 
 int main(int argc, char **argv) {
