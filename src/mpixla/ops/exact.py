@@ -1,5 +1,6 @@
 """Exact sums over all ranks, which have the same bits on any number of them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,10 +101,10 @@ def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> j
 def _lines(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     """The axes as one, the last."""
     kept = [i for i in range(x.ndim) if i not in axes]
-    moved = jnp.transpose(x, (*kept, *axes))
-    return (
-        moved.reshape(*(x.shape[i] for i in kept), -1) if x.size else jnp.zeros((*moved.shape[: len(kept)], 0), x.dtype)
-    )
+    if not kept:
+        return x.reshape(-1)
+    shape = tuple(x.shape[i] for i in kept)
+    return jnp.transpose(x, (*kept, *axes)).reshape(*shape, math.prod(x.shape[i] for i in axes))
 
 
 def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
