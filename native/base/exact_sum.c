@@ -125,9 +125,6 @@ static void product_add(exact_sum *s, double x, double y) {
  * it is: where the least is not 33 exponents below the greatest, behind one slice, and so on. */
 enum { BLOCK = 1024, SLICE = 43, FIRST = 41, REACH = 33, GREATEST = 1000 };
 enum { MOST_CUTS = 2 + 2100 / SLICE, MOST_LANES = 32 };
-/* Floats add up as doubles if they are as near to each other as this. */
-enum { FLOAT_REACH = 19, FLOAT_FRACTION = 23 };
-
 /* Added to a number and taken away again, leaves a multiple of 2^unit of it. */
 static inline double cutter(int unit) {
     return double_of((uint64_t)(unit + FRACTION + BIAS) << FRACTION | (uint64_t)1 << (FRACTION - 1));
@@ -138,7 +135,7 @@ static inline int unit_of(int greatest, int slice) {
     return unit < LOWEST_OF_NUMBERS ? LOWEST_OF_NUMBERS : unit;
 }
 
-/* The exponents of the greatest number and of the least one but 0, as doubles or floats have them; 0 of none. */
+/* The exponents of the greatest number and of the least one but 0, as doubles have them; 0 of none. */
 typedef struct span {
     int greatest, least;
 } span;
@@ -146,14 +143,12 @@ typedef struct span {
 /* One of them for each kind of processor. */
 typedef struct exact_code {
     span (*measure)(const double *x, int n);
-    span (*measure_f32)(const float *x, int n);
     void (*cut)(const double *x, int n, int cuts, const double *at, double *sums);
     double (*add_f32)(const float *x, int n);
     int (*multiply)(const double *x, const double *y, double *products, double *errors);
 } exact_code;
 
-#define CODE(processor) \
-    {measure_##processor, measure_f32_##processor, cut_##processor, add_f32_##processor, multiply_##processor}
+#define CODE(processor) {measure_##processor, cut_##processor, add_f32_##processor, multiply_##processor}
 
 /* Numbers are a multiple of MOST_LANES, and arrays are aligned for one. */
 #define FOR
@@ -231,7 +226,7 @@ void exact_enter(exact_environment *e) {
     fenv_t environment;
     (void)fegetenv(&environment);
     memcpy(e, &environment, sizeof environment);
-    (void)fesetenv(FE_DFL_ENV);
+    (void)fesetenv(FE_DFL_ENV); /* nothing has been rounded in it */
 }
 
 void exact_leave(const exact_environment *e) {
@@ -279,16 +274,16 @@ void exact_add_f64(exact_sum *s, const double *x, int64_t n) {
     block_add(s, last, filled(n));
 }
 
-/* The same of floats. */
+/* The same of floats. Mostly they add up exactly as doubles: the processor says whether anything was rounded. */
 static void block_add_f32(exact_sum *s, const float *x, int n) {
-    double doubles[BLOCK];
-    span of = code_get()->measure_f32(x, n);
-    if (of.greatest - of.least <= FLOAT_REACH) { /* infinities and NaN among them give what they are to give */
-        number_add(s, code_get()->add_f32(x, n));
+    double doubles[BLOCK], sum = code_get()->add_f32(x, n);
+    if (!fetestexcept(FE_INEXACT)) {
+        number_add(s, sum);
         return;
     }
     for (int i = 0; i < n; i++) doubles[i] = (double)x[i];
     block_add(s, doubles, n); /* cppcheck-suppress uninitvar ; of n numbers */
+    (void)feclearexcept(FE_INEXACT);
 }
 
 void exact_add_f32(exact_sum *s, const float *x, int64_t n) {
