@@ -4,6 +4,7 @@
  *
  * A GPU's numbers are brought to the host, some at a time: its time is that of the copy.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -102,35 +103,36 @@ static void add_all(const lines_read *r) {
     exact_leave(&e);
 }
 
-/* One line, through a block for each array. */
-static int line_fetch(const device *d, const lines_read *r, int64_t i, pool_block *const blocks[ARRAYS], exact_sum *s) {
+/* One line, through pinned memory with a piece of each array. */
+static int line_fetch(const device *d, const lines_read *r, int64_t i, char *pieces, exact_sum *s) {
     int64_t itemsize = itemsize_of(r->dtype), at = i * r->line, end = at + r->line, most = PIECE / itemsize;
     for (int64_t n; at < end; at += n) {
         n = end - at < most ? end - at : most;
-        for (int k = 0; k < r->n; k++)
-            if (device_copy_out(d, blocks[k]->data, r->data[k] + at * itemsize, n * itemsize)) return REFUSED;
+        for (int k = 0; k < ARRAYS && k < r->n; k++)
+            if (device_copy_out(d, pieces + (ptrdiff_t)k * PIECE, r->data[k] + at * itemsize, n * itemsize))
+                return REFUSED;
         if (device_wait(d)) return REFUSED;
         exact_environment e;
         exact_enter(&e);
-        add_some(s, r, blocks[0]->data, r->n == 2 ? blocks[1]->data : NULL, n);
+        add_some(s, r, pieces, pieces + PIECE, n);
         exact_leave(&e);
     }
     exact_end(s);
     return 0;
 }
 
-static int add_on_device(const device *d, lines_read *r) {
+static int add_on_device(const device *d, const lines_read *r) {
     int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t);
     if (bytes == 0) return 0;
-    pool_block *blocks[ARRAYS] = {NULL}, *words = pool_get(d, POOL_PINNED, bytes);
-    int failed = !words;
-    for (int k = 0; k < r->n && !failed; k++) failed = !(blocks[k] = pool_get(d, POOL_PINNED, PIECE));
+    pool_block *words = pool_get(d, POOL_PINNED, bytes);
+    pool_block *pieces = words ? pool_get(d, POOL_PINNED, (int64_t)ARRAYS * PIECE) : NULL;
+    int failed = !pieces;
     for (int64_t i = 0; i < r->lines && !failed; i++) {
         exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)words->data + i * r->words);
-        failed = line_fetch(d, r, i, blocks, &s);
+        failed = line_fetch(d, r, i, pieces->data, &s);
     }
     failed = failed || device_copy_in(d, r->result, words->data, bytes);
-    for (int k = 0; k < ARRAYS; k++) pool_give_back(d, blocks[k]);
+    pool_give_back(d, pieces);
     pool_give_back(d, words);
     return failed ? REFUSED : 0;
 }
@@ -203,7 +205,7 @@ static int round_on_device(const device *d, const lines_read *r, const exact_for
 
 /* cppcheck-suppress-begin constParameterPointer ; they are handlers */
 ffi_error *mpixla_exact_add_host(ffi_call_frame *call) {
-    lines_read r;
+    lines_read r = {.n = 0};
     if (ffi_is_answered(call)) return NULL;
     if (add_read(&r, call)) return ffi_error_of_call(call);
     add_all(&r);
@@ -211,7 +213,7 @@ ffi_error *mpixla_exact_add_host(ffi_call_frame *call) {
 }
 
 ffi_error *mpixla_exact_add_device(ffi_call_frame *call) {
-    lines_read r;
+    lines_read r = {.n = 0};
     device d;
     if (ffi_is_answered(call)) return NULL;
     if (add_read(&r, call) || device_enter(&d, call)) return ffi_error_of_call(call);
@@ -221,8 +223,8 @@ ffi_error *mpixla_exact_add_device(ffi_call_frame *call) {
 }
 
 ffi_error *mpixla_exact_round_host(ffi_call_frame *call) {
-    lines_read r;
-    exact_form form;
+    lines_read r = {.n = 0};
+    exact_form form = {.digits = 0};
     if (ffi_is_answered(call)) return NULL;
     if (round_read(&r, &form, call)) return ffi_error_of_call(call);
     round_all(&r, &form, r.data[0], r.result);
@@ -230,8 +232,8 @@ ffi_error *mpixla_exact_round_host(ffi_call_frame *call) {
 }
 
 ffi_error *mpixla_exact_round_device(ffi_call_frame *call) {
-    lines_read r;
-    exact_form form;
+    lines_read r = {.n = 0};
+    exact_form form = {.digits = 0};
     device d;
     if (ffi_is_answered(call)) return NULL;
     if (round_read(&r, &form, call) || device_enter(&d, call)) return ffi_error_of_call(call);
