@@ -24,10 +24,11 @@ enum { EXACT_WORDS_MOST = 138 };
 int exact_words(exact_kind kind);
 
 typedef struct exact_sum {
-    int64_t *words; /* the caller's */
-    int n;          /* those of the value; behind them are flags */
-    int lowest;     /* word 0 counts 2^lowest, and each 2^32 times as much as the one before */
-    int64_t room;   /* additions that are left before carries must go on */
+    int64_t *words;   /* the caller's */
+    int n;            /* those of the value; behind them are flags */
+    int lowest;       /* word 0 counts 2^lowest, and each 2^32 times as much as the one before */
+    int64_t room;     /* additions that are left before carries must go on */
+    int says_rounded; /* the processor says whether it has rounded anything */
 } exact_sum;
 
 /* Between these the calling thread rounds to nearest and has subnormal numbers, which XLA's threads have the processor
