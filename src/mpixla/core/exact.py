@@ -3,17 +3,16 @@
 They have no derivative: the operations that use them do (ops/exact.py).
 """
 
-import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.interpreters import batching, mlir
+from jax.interpreters import batching
 
 from ..mpi import native
+from .helper import make_helper
 from .rules import with_batch_at
 from .spmd import Primitive
 
@@ -31,15 +30,7 @@ def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[Shaped
     return [words.update(shape=(*words.shape[:-1], 1), dtype=dtype)]
 
 
-def _lower(target: str, ctx: Any, *operands: Any, dtype: Any = None, **form: int) -> Sequence[Any]:
-    return jax.ffi.ffi_lowering(target)(ctx, *operands, **{name: np.int64(x) for name, x in form.items()})
-
-
-def _make(name: str, target: str, shapes: Any) -> Primitive:
-    primitive = Primitive(name)
-    primitive.multiple_results = True
-    primitive.def_abstract_eval(shapes)
-    mlir.register_lowering(primitive, functools.partial(_lower, target))
+def _each_line(primitive: Primitive) -> Primitive:
     batching.primitive_batchers[primitive] = lambda operands, dims, **params: (
         primitive.bind(*with_batch_at(0, operands, dims), **params),
         [0],
@@ -47,8 +38,8 @@ def _make(name: str, target: str, shapes: Any) -> Primitive:
     return primitive
 
 
-_add_p = _make("exact_add", native.EXACT_ADD_TARGET, _words)
-_round_p = _make("exact_round", native.EXACT_ROUND_TARGET, _rounded)
+_add_p = _each_line(make_helper("exact_add", native.EXACT_ADD_TARGET, _words))
+_round_p = _each_line(make_helper("exact_round", native.EXACT_ROUND_TARGET, _rounded, ("digits", "largest", "lowest")))
 
 
 def words_of(*lines: jax.Array) -> jax.Array:

@@ -1,41 +1,23 @@
 """Many arrays as one, for one call of MPI with all of them, and one as many: in C (native/helpers/pack.c)."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.interpreters import batching, mlir
+from jax.interpreters import batching
 
 from ..mpi import native
+from .helper import make_helper
 from .rules import define, with_batch_at
-from .spmd import Primitive
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
 def _size(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=np.int64))
-
-
-def _make(name: str, target: str, shapes: Callable[..., list[ShapedArray]]) -> Primitive:
-    primitive = Primitive(name)
-    primitive.multiple_results = True
-    primitive.def_abstract_eval(shapes)
-
-    def lower(ctx: Any, *operands: Any, **_: Any) -> Sequence[Any]:
-        return jax.ffi.ffi_lowering(target)(ctx, *operands)
-
-    def run(*operands: Any, **params: Any) -> list[Any]:
-        with jax.disable_jit(False):
-            return jax.jit(functools.partial(primitive.bind, **params))(*operands)
-
-    mlir.register_lowering(primitive, lower)
-    primitive.def_impl(run)
-    return primitive
 
 
 def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
@@ -47,8 +29,8 @@ def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
     return [array.update(shape=(*array.shape[:-1], *shape)) for shape in shapes]
 
 
-_pack = _make("pack", native.PACK_TARGET, _packed)
-_unpack = _make("unpack", native.UNPACK_TARGET, _unpacked)
+_pack = make_helper("pack", native.PACK_TARGET, _packed)
+_unpack = make_helper("unpack", native.UNPACK_TARGET, _unpacked)
 
 
 def _transpose_of_pack(ct: Any, *, types: Any, kept_axes: int) -> list[Any]:
