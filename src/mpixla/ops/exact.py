@@ -154,7 +154,7 @@ def fsum(
 
     Derivative:
         Linear. Forward mode: the exact sum of the tangents. Reverse mode: every entry gets the cotangent, or with
-        ``cotangent="varying"`` the sum of all ranks' cotangents, by one ``allreduce``.
+        ``cotangent="varying"`` the sum of all ranks' cotangents, by an ``allreduce`` for each array.
 
     Raises:
         TypeError: for integers and booleans, whose sums are exact, an axis that is no static integer, a ``comm`` that
