@@ -243,11 +243,12 @@ test-fake-gpu-jobs: fake-device
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python $(PYTEST_JOBS) tests/launch/fake_gpu
 
 # tests/spmd keeps compiled programs in build/programs (its conftest.py says why), for a week.
+# On THROUGH_MPI ranks all calls go through MPI, also those that ranks of one host make without.
 test-python: $(VENV)/installed
 	@mkdir -p build/programs && find build/programs -type f -mtime +7 -delete
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
-	    $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test,--sample $(SAMPLE)) tests/spmd || exit 1; \
+	    MPIXLA_LOCAL=$$(test $$n = '$(THROUGH_MPI)' && echo 0 || echo 1) $(LAUNCH) -n $$n $(CURDIR)/$(BIN)/python $(PYTEST) $(if $(EVERY),--every-test,--sample $(SAMPLE)) tests/spmd || exit 1; \
 	done
 	$(PYTEST_LAUNCH) --sample $(SAMPLE)
 

@@ -298,6 +298,10 @@ MPIXLA_API int mpixla_exit_badly(void);
  * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
 MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 
+/* From now on collective calls of ranks that are on one host go through memory that they share, where that is faster.
+ * Call it in all processes or in none, before any handler runs. */
+MPIXLA_API void mpixla_local_start(void);
+
 /* From now on SIGINT ends the process if a call that was inside MPI then has not ended 5 seconds later, which the front
  * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes
  * a second signal. A sentence says at once which call is waited for: one rank's, of those that have opened the same

@@ -15,6 +15,14 @@
 #define ON_ROOT MPIXLA_ON_ROOT
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
+enum {
+#define MPIXLA_OP(name, host_handler, device_handler, mpi_name, request, send, template_, recv, counts, attributes, \
+                  call, nccl)                                                                                       \
+    ROW_##name,
+#include "tables/ops.def"
+#undef MPIXLA_OP
+};
+
 /* What each row becomes. First its handlers: the row's calls in functions, and the shape of its frame. */
 #define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, request_, send_, template__, recv_, counts_, \
                   attributes_, call, nccl_call)                                                               \
@@ -23,7 +31,8 @@
         (void)mpi;                                                                                            \
         return call;                                                                                          \
     }                                                                                                         \
-    static const life_operation name##_operation = {.row = {.op_name = #name,                                 \
+    static const life_operation name##_operation = {.row = {.number = ROW_##name,                             \
+                                                            .op_name = #name,                                 \
                                                             .mpi_name = mpi_name_,                            \
                                                             .request = FRAME_##request_,                      \
                                                             .send = send_,                                    \
@@ -54,7 +63,7 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
      .send = send_,                                                                                              \
      .template_ = template__,                                                                                    \
      .recv = recv_,                                                                                              \
-     .attributes = ((attributes_) | SITE) & ~(IN_PLACE | SPLITS),                                                \
+     .attributes = ((attributes_) | SITE) & ~(IN_PLACE | LOCAL | SPLITS),                                        \
      .in_place = ((attributes_) & IN_PLACE) != 0,                                                                \
      .request = MPIXLA_##request_},
 #include "tables/ops.def"

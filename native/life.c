@@ -9,6 +9,7 @@
 #include "call/apart.h"
 #include "call/site.h"
 #include "check/check.h"
+#include "local/local.h"
 #include "mpi/loss.h"
 #include "ops/request.h"
 #include "transport/transport.h"
@@ -78,7 +79,9 @@ static int rest_clear(const frame *f, const transport *t) {
 
 /* The call itself. */
 static int call_run(frame *f, const transport *t, const life_operation *o) {
-    int code = f->facts.reverse ? comm_reversed(f->facts.communicator, &f->comm) : 0;
+    int made = 0, code = !t && (f->facts.row->attributes & LOCAL) ? local_run(f, &made) : 0;
+    if (made) return code;
+    if (code == 0 && f->facts.reverse) code = comm_reversed(f->facts.communicator, &f->comm);
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);

@@ -22,6 +22,7 @@ enum {
 #define MPIXLA_ATTRIBUTE(NAME, name, kind) NAME = 1 << ATTRIBUTE_##NAME,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
+    LOCAL = 1 << 28,   /* ranks of one host may make it through memory that they share (local/local.h) */
     SPLITS = 1 << 29,  /* each item of the result depends on the items at its place only: so it may be made in pieces */
     IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
 };
@@ -46,6 +47,7 @@ typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_
 
 /* What a frame is checked against. */
 typedef struct frame_shape {
+    int number;          /* the row's, in ops.def */
     const char *op_name; /* "allreduce" */
     const char *mpi_name;
     mpixla_where send, template_, recv;

@@ -135,6 +135,10 @@ const mpixla_handle *reduction_find(int64_t id) {
     return NULL;
 }
 
+int reduction_is_predefined(int64_t id) {
+    return id >= 0 && id < ROWS;
+}
+
 int reduction_is_of_pairs(int64_t id) {
     return id >= 0 && id < ROWS && strcmp(rows[id].kinds, "pair") == 0;
 }

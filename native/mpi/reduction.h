@@ -14,6 +14,9 @@ const mpixla_handle *reduction_find(int64_t id);
 /* The handle of a predefined one by its name in reductions.def, which must be there. */
 const mpixla_handle *reduction_named(const char *name);
 
+/* Whether it is one of reductions.def. */
+int reduction_is_predefined(int64_t id);
+
 /* Whether it reduces pairs of a value and a place (pair_reduce.h). */
 int reduction_is_of_pairs(int64_t id);
 

@@ -4,13 +4,17 @@
 
 #include "mpi/reduction.h"
 
-int exscan(const frame *f) {
+void exscan_fill(const frame *f) {
     const frame_array *fill = &f->arrays[ATTRIBUTE_FILL];
     int64_t item = f->recv.dtype->row->itemsize, items = f->n;
-    int code = f->mpi->exscan(f->from, f->recv.data, f->n, f->type, f->op, f->comm);
-    if (code != 0 || f->facts.communicator->rank != (f->facts.reverse ? f->size - 1 : 0)) return code;
+    if (f->facts.communicator->rank != (f->facts.reverse ? f->size - 1 : 0)) return;
     if (reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP])) items *= f->recv.dims[f->recv.rank - 1];
     char *to = f->recv.data;
     for (int64_t i = 0; i < items; i++, to += item) memcpy(to, fill->items, (size_t)item);
-    return 0;
+}
+
+int exscan(const frame *f) {
+    int code = f->mpi->exscan(f->from, f->recv.data, f->n, f->type, f->op, f->comm);
+    if (code == 0) exscan_fill(f);
+    return code;
 }

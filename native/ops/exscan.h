@@ -8,4 +8,7 @@
  * begin with the item's. So the program is the same on every rank. Returns 0 or an error code. */
 int exscan(const frame *f);
 
+/* The part of it that is not MPI's. */
+void exscan_fill(const frame *f);
+
 #endif

@@ -227,6 +227,23 @@ def test_local_ranks(hosts_job):
     assert sorted(done.stdout.splitlines()) == [f"0 0 2 {a}", f"1 1 2 {a}", f"2 0 2 {b}", f"3 1 2 {b}"]
 
 
+def test_ranks_of_one_host_share_memory(hosts_job):
+    """And those of several do not, all of whose calls MPI makes."""
+    done = hosts_job(
+        4,
+        """
+        from pathlib import Path
+        from mpi4py import MPI
+        import jax.numpy as jnp, mpixla
+        world = MPI.COMM_WORLD
+        for comm in world, world.Split_type(MPI.COMM_TYPE_SHARED):
+            total = mpixla.allreduce(jnp.ones(()), op=MPI.SUM, comm=comm)
+            print(world.rank, total, Path("/proc/self/maps").read_text().count("/dev/shm/mpixla-"))
+        """,
+    )
+    assert sorted(done.stdout.splitlines()) == sorted(f"{r} {said}" for r in range(4) for said in ("4.0 0", "2.0 1"))
+
+
 def test_timelines_have_one_clock(hosts_job, tmp_path):
     """The second host's clock is another. A call of all ranks ends nowhere before the last of them has begun it."""
     hosts_job(

@@ -227,3 +227,20 @@ def test_no_word(job):
         MPIXLA_TIMEOUT="0",
     )
     assert done.stderr == ""
+
+
+def test_another_call_in_memory_that_ranks_share(job):
+    """Who looks at it says so, also where calls are not compared before."""
+    done = job(
+        2,
+        BEGINNING
+        + """
+    mpixla.bcast(x[: 3 + odd], 0)
+    """,
+        check=False,
+        MPIXLA_CHECK="0",
+    )
+    assert done.returncode != 0
+    assert "MPI_Bcast: rank 0 of communicator 'mpixla default' makes another call where this rank makes" in done.stderr
+    assert "Run the program with MPIXLA_CHECK=1" in done.stderr
+    assert f"(at script.py:{1 + BEGINNING.count(chr(10)) + 1}" in done.stderr

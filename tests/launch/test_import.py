@@ -239,3 +239,23 @@ def test_reports_that_one_rank_asks_for(job):
 def test_progress_on_one_rank(job, value):
     """The others ask which hosts there are, together with it."""
     assert job(2, OTHER_ON_RANK_1.format("MPIXLA_PROGRESS", value), timeout=60).stdout.split() == ["1", "1"]
+
+
+@pytest.mark.parametrize(("value", "on"), [("0", "rank == 1"), ("0", "True"), ("1", "True"), ("", "True")])
+def test_memory_that_ranks_share(job, value, on):
+    """All of them use it, or none."""
+    done = job(
+        2,
+        f"""
+        import os
+        from pathlib import Path
+        from mpi4py import MPI
+        rank = MPI.COMM_WORLD.rank
+        if {on}:
+            os.environ["MPIXLA_LOCAL"] = "{value}"
+        import jax.numpy as jnp, mpixla
+        total = mpixla.allreduce(jnp.ones(()), op=MPI.SUM)
+        print(total, "/dev/shm/mpixla-" in Path("/proc/self/maps").read_text())
+        """,
+    )
+    assert done.stdout.split() == ["2.0", str(value != "0")] * 2

@@ -192,6 +192,7 @@ def _load() -> ctypes.CDLL:
         ("mpixla_failures_end", c_int64, []),
         ("mpixla_exit_badly", c_int, []),
         ("mpixla_forked", None, []),
+        ("mpixla_local_start", None, []),
         ("mpixla_progress_set", c_int, [c_int64]),
         ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
         ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),

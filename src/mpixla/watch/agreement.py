@@ -6,13 +6,13 @@ Each part of it has a wish, which is numbers, and begins with the greatest that 
 import numpy as np
 
 from ..base import settings
-from ..mpi import gpu
+from ..mpi import gpu, local
 from ..mpi.comm import get_default_comm
 from ..mpi.mpi import MPI
 from . import checks, progress, timeline, timeout
 
 # Those that begin, in this order.
-_PARTS = (timeout, checks, gpu, progress, timeline)
+_PARTS = (timeout, checks, gpu, local, progress, timeline)
 
 
 def settle() -> None:

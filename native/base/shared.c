@@ -1,0 +1,59 @@
+#include "base/shared.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/number.h"
+
+enum { NAME_BYTES = 31 }; /* as much as macOS takes */
+
+static void name_make(uint64_t number, char name[NAME_BYTES]) {
+    snprintf(name, NAME_BYTES, "/mpixla-%016" PRIx64, number);
+}
+
+uint64_t shared_number(void) {
+    const struct {
+        int64_t now;
+        intptr_t here;
+        int64_t process;
+    } mine = {clock_now(), (intptr_t)&mine, getpid()};
+    return number_of_bytes(&mine, sizeof mine);
+}
+
+/* Memory that is not there when it is first written to would end the process. macOS swaps. */
+static int reserve(int file, int64_t from, int64_t bytes) {
+#ifdef __APPLE__
+    (void)file, (void)from, (void)bytes;
+    return 1;
+#else
+    return posix_fallocate(file, from, bytes) == 0;
+#endif
+}
+
+void *shared_open(uint64_t number, int makes, int64_t bytes, int64_t from, int64_t mine) {
+    char name[NAME_BYTES];
+    struct stat found;
+    name_make(number, name);
+    int file = shm_open(name, makes ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, S_IRUSR | S_IWUSR);
+    if (file < 0) return NULL;
+    int fits = (makes ? ftruncate(file, bytes) == 0 : fstat(file, &found) == 0 && found.st_size >= bytes) &&
+               reserve(file, from, mine);
+    void *memory = fits ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    (void)close(file);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+void shared_close(void *memory, int64_t bytes) {
+    (void)munmap(memory, (size_t)bytes);
+}
+
+void shared_forget(uint64_t number) {
+    char name[NAME_BYTES];
+    name_make(number, name);
+    (void)shm_unlink(name);
+}

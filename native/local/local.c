@@ -1,0 +1,184 @@
+#include "local/local.h"
+
+#include <string.h>
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
+
+#include "base/error.h"
+#include "local/segment.h"
+#include "mpi/reduction.h"
+#include "mpixla.h"
+#include "ops/exscan.h"
+
+enum {
+    ALIGNED = 16, /* the vectors of `post`, and any item */
+    MOST_RANKS = 16,
+    MOST_BYTES = 1 << 18 /* that a rank posts, times ranks, up to which this is faster than MPI */
+};
+
+static atomic_int is_on;
+
+/* What a communicator has whose ranks do not share memory. */
+static char nothing;
+
+static void slot_freed(void *s) {
+    if (s != &nothing) segment_free(s);
+}
+
+void mpixla_local_start(void) {
+    comm_slot_freed_by(COMM_SLOT_LOCAL, slot_freed);
+    atomic_store(&is_on, 1);
+}
+
+/* A call as bytes that are posted and looked at. */
+typedef struct route {
+    const char *send;
+    char *recv;
+    int posts;        /* whether others look at this rank's; those of a barrier have no bytes */
+    int parts;        /* of a post, a part for each rank, or one for all */
+    int part;         /* which of them this rank takes */
+    int64_t bytes;    /* of a part */
+    int first, ranks; /* whose posts it looks at: so many ranks, from this one on, */
+    int step;         /* upwards or downwards */
+    int64_t apart;    /* what they have goes to places so many bytes apart, by rank, */
+    int64_t item;     /* or, if this is not 0, is combined, in items of so many bytes */
+} route;
+
+/* All of it is in the columns of the row. */
+static route route_of(const frame *f) {
+    const frame_counts counts = f->facts.row->counts;
+    const int is_barrier = f->facts.row->send == MPIXLA_NOWHERE, is_split = counts == DIVIDED || counts == SCATTERED;
+    const int me = f->facts.communicator->rank, reverse = f->facts.reverse;
+    const frame_buffer *part = counts == SCATTERED || !f->send.dtype ? &f->recv : &f->send;
+    route r = {.send = f->send.data,
+               .recv = f->recv.data,
+               .posts = is_barrier || (f->send.dtype && (f->facts.row->recv != MPIXLA_ON_ROOT || !f->on_root)),
+               .parts = is_split ? f->size : 1,
+               .part = is_split ? me : 0,
+               .bytes = frame_buffer_bytes(part) / (counts == DIVIDED ? f->size : 1),
+               .ranks = is_barrier || f->recv.dtype ? f->size : 0,
+               .step = 1};
+    if (counts == DIVIDED || counts == GATHERED) r.apart = r.bytes;
+    if (frame_has(f, ATTRIBUTE_OP)) r.item = f->n > 0 ? r.bytes / f->n : 1;
+    if (f->facts.row->send == MPIXLA_ON_ROOT && r.ranks > 0) {
+        r.first = f->root;
+        r.ranks = 1;
+    } else if (frame_has(f, ATTRIBUTE_REVERSE)) { /* scans: who comes before, and the rank itself if nothing fills in */
+        r.ranks = (reverse ? f->size - 1 - me : me) + !frame_has(f, ATTRIBUTE_FILL);
+        r.first = reverse ? f->size - 1 : 0;
+        r.step = reverse ? -1 : 1;
+    }
+    return r;
+}
+
+/* What all ranks must want alike, in a number that has all of it. */
+static uint64_t what_of(const frame *f) {
+    const call_facts *c = &f->facts;
+    const dtype_entry *type = facts_type(c);
+    const int64_t reduction = frame_has(f, ATTRIBUTE_OP) ? c->reduction + 1 : 0;
+    const int64_t root = frame_has(f, ATTRIBUTE_ROOT) ? c->root + 1 : c->reverse;
+    return (uint64_t)c->row->number | (uint64_t)(type ? type->number : 0) << 8 | (uint64_t)reduction << 16 |
+           (uint64_t)root << 24 | (uint64_t)(c->items + 1) << 32;
+}
+
+/* The first part of a call's posts has this bit. */
+#define BEGINS (UINT64_C(1) << 63)
+
+static int differ(const frame *f, int rank) {
+    return error_set(
+        "%s: rank %d of communicator '%s' makes another call where this rank makes this one. Run the program with "
+        "MPIXLA_CHECK=1, which says what each rank wants, and at which line",
+        f->facts.row->mpi_name, rank, f->facts.communicator->name);
+}
+
+/* Copies what other ranks are to read. Much of it goes past this processor's caches: what is in them and was read by
+ * another processor before takes longer to write, and to read there, the further apart the two are. */
+static void post(char *to, const char *from, int64_t bytes) {
+    int64_t at = 0;
+#ifdef __x86_64__
+    enum { MUCH = 4096, STEP = 64 };
+    for (; bytes >= MUCH && at + STEP <= bytes; at += STEP)
+        for (int i = 0; i < STEP; i += ALIGNED)
+            _mm_stream_si128((__m128i *)(to + at + i), _mm_loadu_si128((const __m128i *)(from + at + i)));
+    if (at > 0) _mm_sfence();
+#endif
+    memcpy(to + at, from + at, (size_t)(bytes - at));
+}
+
+/* Where this rank's own part is: where it was, if nothing else is written there. */
+static const char *own_part(segment *s, const route *r, int is_first, int64_t at, int64_t bytes) {
+    const char *mine = r->send + r->part * r->bytes + at;
+    return r->send != r->recv || is_first ? mine : memcpy(segment_own(s), mine, (size_t)bytes);
+}
+
+/* Bytes from `at` on of each part; parts begin where vectors may. */
+static int round_make(segment *s, const frame *f, const route *r, int64_t at, int64_t bytes, uint64_t what) {
+    const int me = f->facts.communicator->rank;
+    const int64_t apart = (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    const char *own = NULL;
+    int code = 0;
+    if (r->posts) {
+        char *to;
+        code = segment_room(s, apart * r->parts, &to);
+        if (code != 0) return code;
+        for (int i = 0; bytes > 0 && i < r->parts; i++)
+            if (i != me || r->parts == 1) post(to + i * apart, r->send + i * r->bytes + at, bytes);
+        segment_post(s, what);
+    }
+    if (r->send && bytes > 0) own = own_part(s, r, me == r->first, at, bytes);
+    for (int i = 0, rank = r->first; code == 0 && i < r->ranks; i++, rank += r->step) {
+        const char *from = own;
+        if (rank != me) {
+            uint64_t theirs;
+            code = segment_look(s, rank, apart * r->parts, &from, &theirs);
+            if (code == 0 && theirs != what) code = differ(f, rank);
+            from += r->part * apart;
+        }
+        char *to = r->recv + rank * r->apart + at;
+        if (code != 0 || bytes == 0 || !from || from == to) continue;
+        if (i == 0 || !r->item)
+            memcpy(to, from, (size_t)bytes);
+        else
+            code = mpi_get()->reduce_local(from, to, (int)(bytes / r->item), f->type, f->op);
+    }
+    segment_end(s, r->ranks == f->size);
+    return code;
+}
+
+static int segment_of(comm_entry *c, segment **s) {
+    void *found = comm_attached(c, COMM_SLOT_LOCAL);
+    int code = 0;
+    if (!found) {
+        segment *made;
+        code = segment_make(c, &made);
+        if (code != 0) return code;
+        comm_attach(c, COMM_SLOT_LOCAL, found = made ? (void *)made : &nothing);
+    }
+    *s = found == &nothing ? NULL : found;
+    return code;
+}
+
+/* User-made reductions may want their items from left to right, and take no part of them. */
+static int is_possible(const frame *f) {
+    return atomic_load_explicit(&is_on, memory_order_relaxed) && f->size > 1 && f->size <= MOST_RANKS &&
+           (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
+}
+
+int local_run(const frame *f, int *made) {
+    segment *s = NULL;
+    *made = 0;
+    if (!is_possible(f)) return 0;
+    const route r = route_of(f);
+    if (r.bytes > MOST_BYTES / r.parts / f->size) return 0;
+    int code = segment_of(f->facts.communicator, &s);
+    if (code != 0 || !s) return code;
+    *made = 1;
+    const int64_t room = SEGMENT_POST_BYTES / ALIGNED / r.parts * ALIGNED,
+                  most = r.item ? room / r.item * r.item : room;
+    uint64_t what = what_of(f) | BEGINS;
+    for (int64_t at = 0; code == 0 && (at < r.bytes || at == 0); at += most, what &= ~BEGINS)
+        code = round_make(s, f, &r, at, r.bytes - at < most ? r.bytes - at : most, what);
+    if (code == 0 && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);
+    return code;
+}

@@ -1,0 +1,47 @@
+/* Memory that all ranks of a communicator share, if they are on one host: in it they exchange bytes by reading each
+ * other's.
+ *
+ * What is exchanged goes in rounds, which all ranks count alike. In each a rank may post bytes, in a slot of its own,
+ * and look at what others have posted. A rank has some slots, which it uses in turn, so that it waits for those who
+ * read only when all are full: many for few bytes, and few for many.
+ */
+#ifndef MPIXLA_NATIVE_SEGMENT_H
+#define MPIXLA_NATIVE_SEGMENT_H
+
+#include <stdint.h>
+
+#include "mpi/comm.h"
+
+/* Bytes that a rank can post at once. */
+enum { SEGMENT_POST_BYTES = 16384 };
+
+typedef struct segment segment; /* as one rank has it */
+
+/* Makes one for a communicator of several ranks, all of which must call it. `*made` is NULL, on all of them, if one of
+ * them does not share memory with the others, or has none left. Returns 0 or an error code. */
+int segment_make(const comm_entry *communicator, segment **made);
+
+/* Lets go of the memory, which lasts as long as another rank has it. */
+void segment_free(void *s);
+
+/* The same over memory that is shared already and all zeros, of segment_bytes, for tests. NULL with error_set. */
+int64_t segment_bytes(int size);
+segment *segment_over(void *memory, mpixla_handle comm, int rank, int size);
+
+/* Where so many bytes of this rank's go in this round: waits until nobody reads those that were there. Then they are
+ * posted, with a number that says what they are. Returns 0 or an error code of MPI's, which is called while it waits.
+ */
+int segment_room(segment *s, int64_t bytes, char **to);
+void segment_post(segment *s, uint64_t what);
+
+/* Memory for SEGMENT_POST_BYTES that nobody else sees. */
+char *segment_own(segment *s);
+
+/* Waits until this rank has posted so many bytes, and gives them, aligned for any item. 0 or an error code, as above.
+ */
+int segment_look(const segment *s, int rank, int64_t bytes, const char **from, uint64_t *what);
+
+/* This rank has seen all that it wants of this round; `from_all`: it has looked at what every rank posted. */
+void segment_end(segment *s, int from_all);
+
+#endif

@@ -1,0 +1,49 @@
+/* Memory that processes share, by its number. */
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/shared.h"
+#include "check.h"
+
+enum { BYTES = 3 * 4096, PART = 4096 };
+
+static void two_processes_share_it(void) {
+    const uint64_t number = shared_number();
+    char *here = shared_open(number, 1, BYTES, 0, PART);
+    CHECK(here != NULL);
+    if (!here) return;
+    for (int i = 0; i < BYTES; i++) CHECK(here[i] == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char *there = shared_open(number, 0, BYTES, PART, PART);
+        if (there) strcpy(there + PART, "from the child");
+        _exit(there == NULL);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    CHECK_INT(status, 0);
+    CHECK_STR(here + PART, "from the child");
+    shared_forget(number);
+    CHECK(shared_open(number, 0, BYTES, 0, PART) == NULL); /* but who has it keeps it */
+    CHECK_STR(here + PART, "from the child");
+    shared_close(here, BYTES);
+}
+
+static void not_others(void) {
+    const uint64_t number = shared_number(), other = shared_number();
+    CHECK(number != other);
+    void *here = shared_open(number, 1, BYTES, 0, PART);
+    CHECK(here != NULL);
+    CHECK(shared_open(number, 1, BYTES, 0, PART) == NULL);     /* nobody else can make it */
+    CHECK(shared_open(other, 0, BYTES, 0, PART) == NULL);      /* nor find one that is not there, */
+    CHECK(shared_open(number, 0, 2 * BYTES, 0, PART) == NULL); /* or is smaller */
+    shared_forget(number);
+    shared_close(here, BYTES);
+}
+
+int main(void) {
+    two_processes_share_it();
+    not_others();
+    return check_failures();
+}
