@@ -43,6 +43,7 @@ PLAIN: dict[str, str] = {}
 CHECK = {"MPIXLA_CHECK": "1"}
 TIMEOUT = {"MPIXLA_TIMEOUT": "2"}
 TRACE = {"MPIXLA_TRACE": "timelines"}
+THROUGH_MPI = {"MPIXLA_LOCAL": "0"}
 
 BAD = "any but 0"  # an exit status
 
@@ -161,6 +162,8 @@ def _losses() -> list[Fault]:
         rows += [_loss("is stopped", when, call, TIMEOUT) for when in ("before", "in")]
         rows += [_loss("calls sys.exit", "after", call, PLAIN), _loss("calls os._exit", "after", call, PLAIN)]
     rows += [_loss(how, "in", "allreduce", PLAIN) for how in ("raises", "calls os._exit")]
+    rows += [_loss(how, "in", "allreduce", THROUGH_MPI) for how in ("is killed", "raises")]
+    rows.append(_loss("is stopped", "in", "allreduce", {**THROUGH_MPI, **TIMEOUT}))
     for ranks in (3, 4):
         for how, setting in (
             ("is killed", PLAIN),
