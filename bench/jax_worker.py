@@ -40,6 +40,11 @@ def allgather(x: Any) -> Any:
     return lax.optimization_barrier((x, library.allgather(x)))[0]
 
 
+def barrier(x: Any) -> Any:
+    library.barrier()
+    return x
+
+
 def sendrecv(x: Any) -> Any:
     """Around the ring of all ranks."""
     return library.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size)
@@ -97,6 +102,7 @@ OPS: dict[str, Callable[..., Any]] = {
     "allreduce_max": lambda x: library.allreduce(x, op=MPI.MAX),
     "alltoall": lambda x: library.alltoall(x),
     "assert_replicated": lambda x: library.assert_replicated(x),
+    "barrier": barrier,
     "bcast": lambda x, **on: library.bcast(x, 0, **on),
     "halo_exchange": halo_exchange,
     "nothing": nothing,
@@ -196,6 +202,42 @@ def summing(kind: str, dtype: str, count: str, orders: str) -> Callable[[], Any]
     return lambda: program(x)
 
 
+def conjugate_gradients(alone: bool = False) -> Callable[[], Any]:
+    """A hundred steps on a periodic grid of 100 x 100, of which each rank has some rows: two sums in each.
+
+    ``alone``: each rank computes as if the others were not there.
+    """
+    ny, nx = 100 // size, 100
+    above, below = (rank + 1) % size, (rank - 1) % size
+
+    def from_other(row: Any, source: int, dest: int) -> Any:
+        return row if alone else library.sendrecv(row, row, source=source, dest=dest)
+
+    def apply(p: Any) -> Any:
+        row_below, row_above = from_other(p[-1], below, above), from_other(p[0], above, below)
+        padded = jnp.concatenate([row_below[None], p, row_above[None]])
+        return 4.1 * p - padded[:-2] - padded[2:] - jnp.roll(p, 1, 1) - jnp.roll(p, -1, 1)
+
+    def dot(a: Any, b: Any) -> Any:
+        product = jnp.vdot(a, b)
+        return product if alone else library.allreduce(product, op=MPI.SUM)
+
+    def step(_: Any, state: Any) -> Any:
+        x, r, p, rr = state
+        q = apply(p)
+        alpha = rr / dot(p, q)
+        x, r = x + alpha * p, r - alpha * q
+        new = dot(r, r)
+        return x, r, r + new / rr * p, new
+
+    @jax.jit
+    def solve(b: Any) -> Any:
+        return lax.fori_loop(0, 100, step, (jnp.zeros_like(b), b, b, dot(b, b)))[0]
+
+    b = jnp.asarray(np.random.default_rng(rank).normal(size=(ny, nx)), jnp.float32)
+    return lambda: solve(b)
+
+
 @functools.cache
 def callee(name: str) -> Callable[[], Any]:
     """What is called: without an argument, since that is what is compared. "KIND:DTYPE:COUNT:ORDERS" is a sum."""
@@ -214,6 +256,8 @@ def callee(name: str) -> Callable[[], Any]:
         return lambda: program(argument)
 
     makers: dict[str, Callable[[], Callable[[], Any]]] = {
+        "cg": conjugate_gradients,
+        "cg-alone": lambda: conjugate_gradients(alone=True),
         "plain": lambda: compiled(lambda x: x + 1),
         "jit": lambda: compiled(total),
         "sealed": lambda: sealed(x),

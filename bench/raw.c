@@ -54,6 +54,10 @@ static void chain_alltoall(chain *c) {
     chain_swap(c);
 }
 
+static void chain_barrier(chain *c) {
+    MPI_Barrier(c->comm);
+}
+
 static void chain_bcast(chain *c) {
     MPI_Bcast(c->in, c->count, MPI_FLOAT, 0, c->comm);
 }
@@ -102,6 +106,7 @@ static const struct {
     {"allreduce_in_place", chain_allreduce_in_place},
     {"allreduce_max", chain_allreduce_max},
     {"alltoall", chain_alltoall},
+    {"barrier", chain_barrier},
     {"bcast", chain_bcast},
     {"reduce", chain_reduce},
     {"reduce_in_place", chain_reduce_in_place},

@@ -45,7 +45,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--mpi4jax-source", type=Path, help="mpi4jax's source distribution")
     parser.add_argument("--out", type=Path, required=True, help="folder of the tables and plots")
     parser.add_argument("--rounds", type=int, help="how often everything is measured, after a first time")
-    parser.add_argument("--only", metavar="SECTION", default="", help="rows of the sections whose names begin so")
+    parser.add_argument(
+        "--only", metavar="SECTION", action="append", help="rows of the sections whose names begin so; may be repeated"
+    )
     return parser.parse_args()
 
 
@@ -88,7 +90,7 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         ["env", f"PMI_RANK={rank}", pinned, me, sharded, "{socket}", port, str(rank), str(RANKS)]
         for rank in range(RANKS)
     ]
-    two = [*launch, str(RANKS), pinned]
+    two, four = [*launch, str(RANKS), pinned], [*launch, "4", pinned]
     one = [*launch, "1", pinned, me, *worker, "mpixla", *tail]
     watched = {name: {k: v.format(folder=folder / name) for k, v in set_.items()} for name, set_ in WATCHED.items()}
     raw, nothing = str(args.raw.resolve()), str(args.nothing.resolve())
@@ -99,6 +101,8 @@ def start(args: argparse.Namespace, folder: Path) -> dict[str, Job | str]:
         "mpixla on 1 rank": job("mpixla on 1 rank", one, ranks=1, BENCH_NOTHING=nothing),
         "serialized": job("serialized", [*two, me, *worker, "mpixla", *tail], MPI4PY_RC_THREAD_LEVEL="serialized"),
         **{name: job(name, [*two, me, *worker, "mpixla"], **settings) for name, settings in watched.items()},
+        "4 ranks": job("4 ranks", [*four, me, *worker, "mpixla"], ranks=4),
+        "4 ranks through MPI": job("4 ranks through MPI", [*four, me, *worker, "mpixla"], ranks=4, MPIXLA_LOCAL="0"),
         "mpi4py": job("mpi4py", [*two, me, str(HERE / "mpi4py_worker.py"), "{socket}"]),
         "gloo": job("gloo", *gloo),
         "distributed": job("distributed", [*two, me, "-m", "mpixla.distributed", sharded, "{socket}"]),
@@ -226,7 +230,7 @@ def main() -> None:
     args = parse()
     effort = QUICK if args.quick else FULL
     effort = replace(effort, rounds=args.rounds or effort.rounds)
-    wanted = [row for row in rows(effort) if row.section.startswith(args.only)]
+    wanted = [row for row in rows(effort) if row.section.startswith(tuple(args.only or [""]))]
     args.out.mkdir(parents=True, exist_ok=True)
     logs = ROOT / "build" / "bench" / "logs"
     shutil.rmtree(logs, ignore_errors=True)
