@@ -6,6 +6,7 @@
 #endif
 
 #include "base/error.h"
+#include "base/feature.h"
 #include "local/segment.h"
 #include "mpi/reduction.h"
 #include "mpixla.h"
@@ -159,10 +160,11 @@ static int segment_of(comm_entry *c, segment **s) {
     return code;
 }
 
-/* User-made reductions may want their items from left to right, and take no part of them. */
+/* Where a rank has a GPU, its arrays may be there, and this call's another way. User-made reductions may want their
+ * items from left to right, and take no part of them. */
 static int is_possible(const frame *f) {
-    return atomic_load_explicit(&is_on, memory_order_relaxed) && f->size > 1 && f->size <= MOST_RANKS &&
-           (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
+    return atomic_load_explicit(&is_on, memory_order_relaxed) && !(features_get() & FEATURE_GPUS) && f->size > 1 &&
+           f->size <= MOST_RANKS && (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
 }
 
 int local_run(const frame *f, int *made) {
@@ -174,7 +176,7 @@ int local_run(const frame *f, int *made) {
     int code = segment_of(f->facts.communicator, &s);
     if (code != 0 || !s) return code;
     *made = 1;
-    const int64_t room = SEGMENT_POST_BYTES / ALIGNED / r.parts * ALIGNED,
+    const int64_t room = (int64_t)(SEGMENT_POST_BYTES / ALIGNED / r.parts) * ALIGNED,
                   most = r.item ? room / r.item * r.item : room;
     uint64_t what = what_of(f) | BEGINS;
     for (int64_t at = 0; code == 0 && (at < r.bytes || at == 0); at += most, what &= ~BEGINS)
