@@ -17,18 +17,17 @@ static void name_make(uint64_t number, char name[NAME_BYTES]) {
 }
 
 uint64_t shared_number(void) {
-    const struct {
-        int64_t now;
-        intptr_t here;
-        int64_t process;
-    } mine = {clock_now(), (intptr_t)&mine, getpid()};
-    return number_of_bytes(&mine, sizeof mine);
+    const char here = 0;
+    const int64_t mine[] = {clock_now(), (int64_t)(intptr_t)&here, getpid()};
+    return number_of_bytes(mine, sizeof mine);
 }
 
 /* Memory that is not there when it is first written to would end the process. macOS swaps. */
 static int reserve(int file, int64_t from, int64_t bytes) {
 #ifdef __APPLE__
-    (void)file, (void)from, (void)bytes;
+    (void)file;
+    (void)from;
+    (void)bytes;
     return 1;
 #else
     return posix_fallocate(file, from, bytes) == 0;

@@ -42,12 +42,12 @@ typedef struct area {
 } area;
 
 struct segment {
-    area *areas;
+    _Alignas(LINE) area *areas;
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     mpixla_handle comm;
     int rank, size, spins;
-    _Alignas(LINE) char own[SEGMENT_POST_BYTES];
+    char *own; /* behind this */
 };
 
 /* Each rank's area has pages of its own. */
@@ -70,12 +70,13 @@ int64_t segment_bytes(int size) {
 }
 
 segment *segment_over(void *memory, mpixla_handle comm, int rank, int size) {
-    segment *s = aligned_alloc(LINE, sizeof *s);
+    segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
     if (!s) {
         error_set("out of memory for what the ranks of a communicator share");
         return NULL;
     }
     s->areas = memory;
+    s->own = (char *)(s + 1);
     s->round = 1;
     s->seen = 0;
     s->comm = comm;
@@ -170,7 +171,7 @@ void segment_post(segment *s, uint64_t what) {
     atomic_store_explicit(&mine->number, s->round, memory_order_release);
 }
 
-char *segment_own(segment *s) {
+char *segment_own(const segment *s) {
     return s->own;
 }
 
