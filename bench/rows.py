@@ -147,6 +147,15 @@ def _chain(contender: str, op: str, size: int, effort: Effort, dtype: str = "f32
     return Measurement(contender, f"{verb} {op} {kind}{size} {long} {short} {effort.times}")
 
 
+def _ops_and_sizes(effort: Effort, most: int) -> Iterator[tuple[str, int, str]]:
+    """Each operation at each size of at most so many bytes, and what tables call that; a barrier has no size."""
+    for op in sorted({*OPS, *WAITING_OPS}):
+        if op == "barrier":
+            yield op, 4, op
+        else:
+            yield from ((op, size, f"{op}, {size_name(size)}") for size in effort.sizes if size <= most)
+
+
 def _target_of_chain(op: str, size: int) -> tuple[str, float]:
     """A ratio, or microseconds more than in C."""
     if op == "sendrecv":
@@ -157,23 +166,19 @@ def _target_of_chain(op: str, size: int) -> tuple[str, float]:
 
 
 def _chains(effort: Effort) -> Iterator[Row]:
-    for op in sorted({*OPS, *WAITING_OPS}):
-        for size in effort.sizes if op in OPS else (4,):
-            mpixla, mpi4jax, raw = (_chain(c, op, size, effort) for c in ("mpixla", "mpi4jax", "raw"))
-            kind, target = _target_of_chain(op, size)
-            what = f"{op}, {size_name(size)}" if op in OPS else op
-            yield Row(
-                "One operation in a chain of them", what, "raw C", mpixla, raw, kind=kind, target=target, peer=mpi4jax
-            )
+    section = "One operation in a chain of them"
+    for op, size, what in _ops_and_sizes(effort, max(effort.sizes)):
+        mpixla, mpi4jax, raw = (_chain(c, op, size, effort) for c in ("mpixla", "mpi4jax", "raw"))
+        kind, target = _target_of_chain(op, size)
+        yield Row(section, what, "raw C", mpixla, raw, kind=kind, target=target, peer=mpi4jax)
 
 
 def _local(effort: Effort) -> Iterator[Row]:
     """What it gives that ranks of one host have memory in common, on as many ranks as cores and on twice as many."""
     section = "Through memory that the ranks share"
     for ranks, both, target in (("2", ("mpixla", "through MPI"), None), ("4", ("4 ranks", "4 ranks through MPI"), 1.1)):
-        for op in sorted({*OPS, *WAITING_OPS} - {"sendrecv"}):
-            for size in [size for size in effort.sizes if size <= 64 * KIB] if op in OPS else (4,):
-                what = f"{op}, {size_name(size)}" if op in OPS else op
+        for op, size, what in _ops_and_sizes(effort, 64 * KIB):
+            if op != "sendrecv":
                 pair = (_chain(contender, op, size, effort) for contender in both)
                 yield Row(section, f"{what}, {ranks} ranks", "through MPI", *pair, target=target)
     line = f"call cg {effort.slow_calls} {effort.times}"

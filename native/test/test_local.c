@@ -26,16 +26,6 @@ static struct {
 /* Afterwards. */
 static char messages[RANKS][CALL_MESSAGE];
 
-static int takes(const char *attribute) {
-    static const struct {
-        const char *name;
-        uint32_t bit;
-    } known[] = {{"reverse", REVERSE}, {"root", ROOT}, {"op", OP}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i].name, attribute) == 0) return (call_shape(now.op)->attributes & known[i].bit) != 0;
-    return 0;
-}
-
 static void buffer_set(call *c, int side, int position, int64_t items, void *data) {
     call_count_set(c, side, position, items);
     call_dtype_set(c, side, position, FFI_S32);
@@ -50,7 +40,7 @@ static void *rank_run(void *number) {
     const int64_t all = RANKS * now.items;
     const int is_root = rank == now.root;
     call_make(c, now.op, comms[rank], now.root);
-    if (takes("reverse")) call_attribute_set(c, "reverse", now.reverse);
+    if (shape->attributes & REVERSE) call_attribute_set(c, "reverse", now.reverse);
     if (shape->send == MPIXLA_EVERYWHERE || (shape->send == MPIXLA_ON_ROOT && is_root))
         buffer_set(c, CALL_OPERANDS, 0, shape->counts == DIVIDED || shape->counts == SCATTERED ? all : now.items,
                    sent[rank]);
@@ -205,15 +195,17 @@ static void refuses_other_calls(void) {
 
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
-    void *memory = calloc(1, (size_t)segment_bytes(RANKS) + 64);
-    char *aligned = (char *)(((uintptr_t)memory + 63) / 64 * 64); /* NOLINT(performance-no-int-to-ptr) */
+    enum { PAGE = 4096 };
+    void *memory = aligned_alloc(PAGE, (size_t)segment_bytes(RANKS));
+    if (!memory) return 1;
+    memset(memory, 0, (size_t)segment_bytes(RANKS));
     for (int i = 0; i < RANKS; i++) {
         const int number = fake->comm_new(i, RANKS, 0);
         char name[16];
         snprintf(name, sizeof name, "of rank %d", i);
         comms[i] = mpixla_comm_register(fake->handle(number), name);
         comm_entry *entry = comm_find(comms[i]);
-        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(aligned, entry->handle, i, RANKS));
+        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memory, entry->handle, i, RANKS));
     }
     mpixla_local_start();
     gives_what_mpi_would();
