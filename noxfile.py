@@ -4,7 +4,7 @@
     nox -s "spmd(3.13, jax newest, openmpi)"      one of them
     nox -- tests/spmd/test_value.py               all of them, with these tests only
 
-Each runs the tests on two ranks. The last session, `table`, writes what docs/compatibility.md and docs/solvers.md show.
+Each runs the tests on two ranks. The last session, `table`, writes what docs/versions.md and docs/solvers.md show.
 """
 
 import contextlib
@@ -141,11 +141,11 @@ def passed(output: str) -> int:
 
 @nox.session(venv_backend="none")
 def table(session: nox.Session) -> None:
-    """Writes into docs/compatibility.md and docs/solvers.md what the other sessions left."""
+    """Writes into docs/versions.md and docs/solvers.md what the other sessions left."""
     names = ("Python", "JAX", "MPI", "mpi4py")
     tests = ", ".join(session.posargs) or "tests/spmd"
     block = table_of([f"{python}-{jax}-{mpi}" for python, jax, mpi in ROWS], names, tests)
-    write_between(ROOT / "docs" / "compatibility.md", block)
+    write_between(ROOT / "docs" / "versions.md", block)
     session.log(block)
     block = table_of(
         [f"ecosystem-{row[0]}-{row[1]}" for row in ECOSYSTEM_ROWS], (*names[:3], *LIBRARIES), "on two ranks"

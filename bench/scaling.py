@@ -72,17 +72,18 @@ def mib(number: float) -> str:
 
 def tables(figures: dict[str, dict[str, Any]]) -> dict[str, str]:
     """By name, what the page has between two marks."""
-    ranks = list(figures)
-    several = [n for n in ranks if int(n) > 1]  # alone, a process shares no pages of its libraries with others
+    several = [n for n in figures if int(n) > 1]  # alone, a process shares no pages of its libraries with others
+    several = [several[0], several[-1]]
+
+    def own_and_shared(how: str) -> list[str]:
+        taken = [figures[n][how]["import"] for n in several]
+        return [f"{mib(memory['own'])} + {mib(memory['shared'])}" for memory in taken]
+
     memory = [
         ["JAX and MPI, MiB of its own", *(mib(figures[n]["plain"]["JAX and MPI"]["own"]) for n in several)],
-        ["`import mpixla`, MiB of its own", *(mib(figures[n]["plain"]["import"]["own"]) for n in several)],
-        ["the same, shared", *(mib(figures[n]["plain"]["import"]["shared"]) for n in several)],
-        ["with checks, time limit and timeline, own", *(mib(figures[n]["tools"]["import"]["own"]) for n in several)],
-        ["the same, shared", *(mib(figures[n]["tools"]["import"]["shared"]) for n in several)],
-        ["seconds of a processor", *(f"{figures[n]['plain']['seconds of a processor for it']:.2f}" for n in several)],
+        ["`import mpixla`, MiB of its own + shared", *own_and_shared("plain")],
+        ["with checks, time limit and timeline", *own_and_shared("tools")],
         ["a communicator, bytes", *(str(figures[n]["plain"]["communicator"]) for n in several)],
-        ["the same with checks and so on", *(str(figures[n]["tools"]["communicator"]) for n in several)],
     ]
     text = {n: figures[n]["plain"]["programs"] for n in several}
     programs = [

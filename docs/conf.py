@@ -111,9 +111,10 @@ ABOVE = "ARCHITECTURE|CHANGELOG|CONTRIBUTING|SECURITY"  # pages of the folder ab
 def on_this_site(app: Any, page: str, source: list[str]) -> None:
     """Makes links to pages of the folder above links to those that include them; names of files become words.
 
-    Folders are names here, where a repository's host shows what is in them.
+    Folders are names here, where a repository's host shows what is in them. A link to a function is Sphinx's own.
     """
     up = "../" * page.count("/")
+    source[0] = re.sub(r"\[`([^`]+)`\]\(api/\w+\.md#(mpixla\.\w+)\)", r"{py:obj}`\1 <\2>`", source[0])
     source[0] = re.sub(rf"\]\({up}\.\./({ABOVE})\.md", lambda found: f"]({up}{found[1].lower()}.md", source[0])
     source[0] = re.sub(r"\[(?:docs/)?([a-z]\w*)\.md\]\(", lambda found: f"[{found[1].replace('_', ' ')}](", source[0])
 

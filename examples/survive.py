@@ -9,7 +9,7 @@ steps the first process writes the whole plate to a file. A process that dies (-
 it, shrink it to those that are left, split the plate of the last file among themselves, and go on from there. So the
 result does not depend on who died, or when.
 
-It needs an MPI with fault tolerance (ULFM), such as Open MPI 5. docs/faults.md says what mpirun is to be told.
+It needs an MPI with fault tolerance (ULFM), such as Open MPI 5. docs/trouble.md says what mpirun is to be told.
 """
 
 import argparse

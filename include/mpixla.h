@@ -1,24 +1,26 @@
 /* libmpixla: MPI calls that XLA makes from inside a compiled program.
  *
  * The library holds one XLA FFI handler for each operation of its table. A front end (the Python package
- * mpixla is one) loads the library into a process in which MPI is initialized and
+ * mpixla is one) loads the library, once, into a process in which MPI is initialized, with MPI_THREAD_MULTIPLE, or with
+ * MPI_THREAD_SERIALIZED if no two calls of MPI are made at once (XLA runs handlers in threads of its own), and
  *
  *   1. describes that MPI:                    mpixla_start
  *   2. hands over the predefined handles:     mpixla_datatype_bind, mpixla_reduction_bind
- *   3. registers the handlers with XLA:       mpixla_op_table
+ *   3. registers the handlers with XLA:       mpixla_op_table, mpixla_helper_table
  *   4. names communicators, user-made reductions and status objects by small numbers, which are what the
  *      compiled programs carry as attributes: mpixla_comm_register, mpixla_reduction_register,
  *      mpixla_status_register
  *
- * A handler takes the send buffer, then the template, then a token as operands, and gives the receive buffer,
- * then a token, as results, each where the operation's row says so; tokens may be left out.
+ * How programs call an operation stands before mpixla_op_row. At the end, when no program runs and before MPI_Finalize,
+ * a front end calls mpixla_requests_end and mpixla_failures_end.
  *
  * No MPI header is needed to build or use it: MPI is found among the libraries that are already loaded.
  *
  * Unless said otherwise a function returns 0 (or a number that is not negative) on success and a negative
  * number on failure; mpixla_last_error then has one sentence that says what was wrong. All functions may be
  * called from any thread after mpixla_start has returned. Strings and tables that are returned belong to the
- * library and live as long as it is loaded; strings that are passed in are copied where they are kept.
+ * library and live as long as it is loaded; strings that are passed in are copied where they are kept. Leave the
+ * library loaded until the process ends: MPI calls it back when a communicator is freed.
  */
 #ifndef MPIXLA_H
 #define MPIXLA_H
@@ -85,7 +87,8 @@ typedef struct mpixla_dtype_row {
     int64_t itemsize;     /* bytes */
 } mpixla_dtype_row;
 MPIXLA_API const mpixla_dtype_row *mpixla_dtype_table(size_t *rows);
-/* Gives the library the handle of an MPI datatype by its MPI name. Unknown names fail. */
+/* Gives the library the handle of an MPI datatype by its MPI name. Unknown names fail. A program that uses a data type
+ * or reduction that has no handle is refused. */
 MPIXLA_API int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle);
 
 /* Reductions: the predefined ones are numbered by their row. */
@@ -107,8 +110,12 @@ MPIXLA_API int mpixla_reduction_keep(int64_t id, const void *kept);
 MPIXLA_API int mpixla_reduction_is_alive(int64_t id);
 
 /* The number of a communicator, counted in the order of first registration: the same communicator has the
- * same number however often it is registered, and a freed communicator's number is never used again.
- * `name` (may be NULL) is used in messages. Inter-communicators are refused. */
+ * same number however often it is registered, and a freed communicator's number is never used again. MPI_COMM_SELF is
+ * number 0, the others are 1, 2 and so on: all ranks that register in the same order have the same programs.
+ * `name` (may be NULL) is used in messages. Inter-communicators are refused.
+ * Give XLA communicators of its own (MPI_Comm_dup), so that its messages do not meet those of the rest of the process,
+ * and set MPI_ERRORS_RETURN on them: by default MPI ends the job where an error could be a sentence. A communicator may
+ * be freed when no program that uses it runs. */
 MPIXLA_API int64_t mpixla_comm_register(mpixla_handle handle, const char *name);
 /* 1 if the communicator with this number can still be used, 0 if it was freed or never existed. */
 MPIXLA_API int mpixla_comm_is_alive(int64_t id);
@@ -145,7 +152,100 @@ MPIXLA_API void mpixla_site_call(int64_t site);
  * carry the number may run. */
 MPIXLA_API int64_t mpixla_status_register(void *address);
 
-/* Operations: the handlers and how to call them. Which ranks pass which buffer: */
+/* Operations: the handlers and how to call them.
+ *
+ * A handler is registered with XLA as the target "mpixla_" and the operation's name, host_handler for the platform
+ * "Host", device_handler for "CUDA" and "ROCM": through XLA_FFI_Handler_Register (as the bundle's `execute`), through
+ * the FFI extension of a PJRT plugin, or jax.ffi.register_ffi_target. Handlers answer XLA's question for their version
+ * of the interface, and do nothing in stages other than that of execution.
+ *
+ * In StableHLO a call is a custom_call with api_version = 4 and the attributes in backend_config. Give it
+ * has_side_effect, which keeps calls whose results nobody uses. Operands are the send buffer, then the template;
+ * the result is the receive buffer; each where the table says so:
+ *
+ *   send      what a rank gives
+ *   receive   what it gets
+ *   template  has the type of the receive buffer, which keeps its values wherever no message arrives
+ *   id        a request, two float32 numbers, from what starts something to what waits for it. Each request is
+ *             waited for once: by wait if it gives an array, wait_recv if it receives a message, wait_send if it
+ *             only sends. Further operands of these do nothing but make the wait come after them
+ *   @root     only the root passes this buffer, @others: all but the root. So these have different programs
+ *   in place  the receive buffer may be the send buffer's memory (output_operand_aliases). A rank without a send
+ *             buffer may then pass that memory as its operand
+ *
+ * Buffers are row-major, and a handler is done with them when it returns. assert_replicated, halo_exchange and
+ * halo_transpose take any number of arrays, and give as many. Counts must go together as in MPI's function of the
+ * name, such as the result of allgather with as many items from each rank as the operand; what does not is refused.
+ *
+ * XLA starts a call when its operands are there, and knows nothing of the other ranks. A token from each call to the
+ * next keeps calls in one order on all ranks, which MPI needs. Tokens are operands and results behind the buffers, as
+ * many as you like or none: handlers pass over them. Without tokens the helper `order` makes order out of data. Calls
+ * on one communicator from two threads at once need an order that all ranks share, or a communicator for each thread.
+ *
+ * Beside those of the table all take "comm" and "site". All must be given but for "site", each as a 64-bit integer or
+ * an array of them. examples/c/operations.c prints the table:
+ *
+ *   operation         operands                      results                    attributes
+ *   allgather         send                          receive                    -
+ *   allgatherv        send                          receive                    counts
+ *   allreduce         send                          receive, in place          op
+ *   alltoall          send                          receive                    -
+ *   alltoallv         send                          receive                    recvcounts sendcounts
+ *   assert_replicated send                          receive                    checked leaves
+ *   barrier           -                             -                          -
+ *   bcast             send @root                    receive @others, in place  root
+ *   exchange          send                          receive                    back recvcounts sendcounts sendoffsets
+ *   exscan            send                          receive, in place          fill op reverse
+ *   gather            send                          receive @root              root
+ *   gatherv           send                          receive @root              counts root
+ *   halo_exchange     send                          receive                    axes width
+ *   halo_transpose    send                          receive                    axes width
+ *   recv              template                      receive                    recvtag source status
+ *   reduce            send                          receive @root, in place    op root
+ *   reduce_scatter    send                          receive                    op
+ *   scan              send                          receive, in place          op reverse
+ *   scatter           send @root                    receive                    root
+ *   scatterv          send @root                    receive                    counts root
+ *   send              send                          -                          dest sendtag
+ *   sendrecv          send, template                receive                    dest recvtag sendtag source status
+ *   iallgather        send                          id                         -
+ *   iallreduce        send                          id                         op
+ *   ialltoall         send                          id                         -
+ *   ibcast            send @root, template @others  id                         root
+ *   irecv             template                      id                         recvtag source
+ *   ireduce_scatter   send                          id                         op
+ *   isend             send                          id                         dest sendtag
+ *   isendrecv         send, template                id                         dest recvtag sendtag source
+ *   wait              id                            receive                    -
+ *   wait_recv         id, template                  receive                    -
+ *   wait_send         id                            -                          -
+ *
+ *   comm         the number of a communicator
+ *   op           the number of a reduction
+ *   root         a rank
+ *   dest, source  a rank, MPIXLA_PROC_NULL, or for a source MPIXLA_ANY_SOURCE; or an array: how far the rank is
+ *                from here, as mpixla_comm_shift has it
+ *   sendtag, recvtag  a tag; MPIXLA_ANY_TAG for the latter
+ *   status       MPIXLA_NO_STATUS, MPIXLA_STATUS_RESULT, or a number from mpixla_status_register
+ *   counts, sendcounts, recvcounts  an array: rows (of the first axis) for each rank, or for each neighbour
+ *   sendoffsets  an array: the row of the send buffer at which those for each neighbour begin
+ *   back         1: messages go the way back, to those that this rank's come from
+ *   reverse      1: the ranks count from the last one
+ *   fill         two numbers whose bytes, one behind the other, begin with those of the item that fills the
+ *                first rank's result
+ *   axes         an array: for each array the axis that belongs to each dimension of the Cartesian communicator
+ *   width        an array: for each dimension the width of the ghost zones
+ *   checked      1: the report says that checked mode asks, not the program
+ *   leaves       an array: the number of each array's name, which mpixla_site_name takes
+ *   site         the number of a line of the user's source, for messages, which mpixla_site_name takes
+ *
+ * Where ranks, tags or rows are known only at run time, the attribute is the string "operand", and the numbers are in
+ * one more operand behind all others, int32 or int64 with one axis, in the order of the attributes' names.
+ *
+ * A handler that fails gives XLA an error with one sentence, and calls no MPI if the call itself is wrong: see
+ * mpixla_failures_seen. That does not end the other ranks, which wait in MPI: end the job (MPI_Abort) unless they know.
+ *
+ * Which ranks pass which buffer: */
 typedef enum mpixla_where {
     MPIXLA_NOWHERE = 0, /* no rank has this buffer */
     MPIXLA_EVERYWHERE,  /* every rank */
@@ -252,7 +352,7 @@ MPIXLA_API void mpixla_loss_classes_set(int failed, int pending, int revoked);
 /* Debug lines on standard error, one when a call starts and one when it ends. Returns the setting before. */
 MPIXLA_API int mpixla_logging_set(int on);
 
-/* A timeline of this process: a file of records for `python -m mpixla.trace`, whole at every moment (docs/trace.md). */
+/* A timeline of this process: a file of records for `python -m mpixla.trace`, whole at any moment (docs/trouble.md). */
 typedef struct mpixla_trace_facts {
     size_t struct_size;    /* sizeof(mpixla_trace_facts) of the caller */
     const char *directory; /* which exists, and gets rank-0003.trace */

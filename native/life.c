@@ -42,7 +42,7 @@ static const char *advice_of(const frame *f, int class, comm_entry **lost) {
     if (!*lost) return "";
     loss_spread(*lost);
     return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "
-           "it by comm.Revoke() and comm.Shrink(), as docs/faults.md shows";
+           "it by comm.Revoke() and comm.Shrink(), as docs/trouble.md shows";
 }
 
 static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 import mpixla
@@ -17,7 +18,7 @@ README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 SOLVERS = (DOCS / "solvers.md").read_text()
 SOLVERS_WITHOUT_LIBRARIES = SOLVERS.partition("## diffrax")[0]
-RUN_TIME = (DOCS / "run_time.md").read_text()
+RUN_TIME = SOLVERS.partition("## Ranks and counts known at run time")[2].partition("\n## ")[0]
 
 
 class Block(NamedTuple):
@@ -68,6 +69,7 @@ def blocks_of(text):
 def run(text, **names):
     """What the code of a part of a page defines, beside what pages take for known and these names."""
     known = {
+        "jax": jax,
         "jnp": jnp,
         "mpixla": mpixla,
         "x": jnp.ones(3),

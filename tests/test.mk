@@ -29,7 +29,7 @@ test-next-jax: $(VENV)/installed ## and with JAX's next implementations, as far 
 	JAX_REMAT3=1 JAX_CUSTOM_VJP3=1 JAX_CUSTOM_JVP3=1 JAX_USE_SIMPLIFIED_JAXPR_CONSTANTS=1 \
 	    $(LAUNCH) -n 2 $(BIN)/python $(PYTEST) $(HOOK_TESTS)
 
-# A front end in C (docs/c.md), compiled with this MPI's mpicc.
+# A front end in C (docs/other_tools.md), compiled with this MPI's mpicc.
 test-c-example: $(VENV)/installed ## compile examples/c, a program without Python, and run it
 	$(WITH) python $(PYTEST) tests/launch/test_c_example.py
 
@@ -49,17 +49,16 @@ test-long-jobs: $(VENV)/installed
 test-large: $(VENV)/installed ## test arrays of more than 2^31 - 1 elements, on much memory
 	$(LAUNCH) -n 2 $(BIN)/python $(PYTEST) -v tests/spmd/large_counts.py
 
-# Random programs for MINUTES. Half an hour of it is documented: docs/soak.md. A call that hangs is reported by
+# Random programs for MINUTES. Half an hour of it is documented: CONTRIBUTING.md. A call that hangs is reported by
 # MPIXLA_TIMEOUT, and anything else by the program itself.
 MINUTES ?= 30
 SEED ?= 1
 SOAK_NP = $(if $(filter file,$(origin NP)),3,$(NP))
-SOAK_OUT ?= $(if $(filter 30,$(MINUTES)),docs,build)
 
 soak: $(VENV)/installed ## run random programs for MINUTES=30, and compare every value with NumPy (SHARDED=1: sharded ones)
 	MPIXLA_TIMEOUT=$${MPIXLA_TIMEOUT-200} $(LAUNCH) -n $(SOAK_NP) $(BIN)/python $(if $(SHARDED),\
 	    -m mpixla.distributed tests/soak/sharded.py --minutes $(MINUTES) --seed $(SEED),\
-	    tests/soak/run.py --minutes $(MINUTES) --seed $(SEED) --out $(SOAK_OUT))
+	    tests/soak/run.py --minutes $(MINUTES) --seed $(SEED) $(if $(filter 30,$(MINUTES)),--write))
 
 # What can go wrong, done to small jobs, and docs/faults.md's table of what came of it.
 test-faults: $(VENV)/installed ## do to small jobs what can go wrong, and write down what they say in docs/faults.md

@@ -1,5 +1,5 @@
 /* libmpixla without Python and without JAX: a sum over all ranks, a message around a ring, and a call that is wrong.
- * docs/c.md goes through it. Start it under mpirun. */
+ * docs/other_tools.md says how to build it. Start it under mpirun. */
 #include <mpi.h>
 #include <mpixla.h>
 #include <stdio.h>

@@ -186,7 +186,7 @@ comm_entry *comm_find(int64_t id) {
     if (!entry) {
         error_set(
             "communicator number %lld is not registered in this process; a program that was exported needs its "
-            "communicators passed to an operation here first, in the same order, as docs/jax.md says",
+            "communicators passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
         return NULL;
     }

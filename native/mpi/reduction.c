@@ -130,7 +130,7 @@ const mpixla_handle *reduction_find(int64_t id) {
     else
         error_set(
             "reduction number %lld is not registered in this process; a program that was exported needs its user-made "
-            "reductions passed to an operation here first, in the same order, as docs/jax.md says",
+            "reductions passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
     return NULL;
 }

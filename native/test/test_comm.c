@@ -35,7 +35,7 @@ static void numbers_in_order(void) {
     CHECK(comm_find(FIXTURE_RANK2 + 1) == NULL);
     CHECK_STR(error_get(),
               "communicator number 3 is not registered in this process; a program that was exported needs its "
-              "communicators passed to an operation here first, in the same order, as docs/jax.md says");
+              "communicators passed to an operation here first, in the same order, as docs/other_tools.md says");
 }
 
 static void takes_any_name(void) {

@@ -53,7 +53,7 @@ static void refuses(void) {
     make(999, 0, 0, 0);
     CHECK_STR(call_run(&c),
               "communicator number 999 is not registered in this process; a program that was exported needs its "
-              "communicators passed to an operation here first, in the same order, as docs/jax.md says");
+              "communicators passed to an operation here first, in the same order, as docs/other_tools.md says");
     make(FIXTURE_RANK0, 0, 0, 0);
     call_attribute_remove(&c, 1);
     CHECK_STR(call_run(&c), "a rank takes the attributes 'comm', a number, and 'shift', an array");

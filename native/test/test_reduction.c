@@ -28,7 +28,7 @@ static void binds_by_name(void) {
     CHECK(reduction_find(2) == NULL);
     CHECK_STR(error_get(),
               "reduction number 2 is not registered in this process; a program that was exported needs its user-made "
-              "reductions passed to an operation here first, in the same order, as docs/jax.md says");
+              "reductions passed to an operation here first, in the same order, as docs/other_tools.md says");
     CHECK_INT(mpixla_reduction_bind("MPI_MAX", 77), 0);
     CHECK(reduction_find(2) && *reduction_find(2) == 77);
     CHECK(reduction_find(1) == NULL);
@@ -49,7 +49,7 @@ static void numbers_user_made_ones(void) {
     CHECK(reduction_find(-1) == NULL);
     CHECK_STR(error_get(),
               "reduction number -1 is not registered in this process; a program that was exported needs its user-made "
-              "reductions passed to an operation here first, in the same order, as docs/jax.md says");
+              "reductions passed to an operation here first, in the same order, as docs/other_tools.md says");
     CHECK_INT(mpixla_reduction_is_alive(first), 1);
     CHECK_INT(mpixla_reduction_is_alive(2), 1);
     CHECK_INT(mpixla_reduction_is_alive(1), 0); /* not bound */

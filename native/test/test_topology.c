@@ -119,7 +119,7 @@ static void shifts(void) {
     CHECK_INT(shift(999, 0, 1, &rank), -1);
     CHECK_STR(mpixla_last_error(),
               "communicator number 999 is not registered in this process; a program that was exported needs its "
-              "communicators passed to an operation here first, in the same order, as docs/jax.md says");
+              "communicators passed to an operation here first, in the same order, as docs/other_tools.md says");
 }
 
 static void tells_of_errors(void) {

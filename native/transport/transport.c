@@ -161,7 +161,7 @@ static int mirrors_make(transport *t, frame *f) {
 }
 
 /* Pieces: while MPI has one, the next is on its way to the host, and the one before on its way back. All ranks make the
- * same pieces, which the plan says. */
+ * same pieces, which the plan says. A message from rank to rank has none: its receiver may be no program of ours. */
 
 static int64_t bytes_in_all(const frame *f) {
     return frame_buffer_bytes(f->send.dtype ? &f->send : &f->recv);

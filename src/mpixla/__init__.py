@@ -125,7 +125,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/jax.md).
+# Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/other_tools.md).
 comm_of(get_default_comm())
 # What watches begins first, since ranks that are asked for different things must hear of it before anything else; the
 # end of the process next, so that what fails after it is told. The rules and the hooks may come in any order.

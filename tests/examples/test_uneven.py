@@ -1,4 +1,4 @@
-"""examples/uneven.py, and what docs/trace.md says of its timeline: the others wait for rank 0."""
+"""examples/uneven.py, and what docs/trouble.md says of its timeline: the others wait for rank 0."""
 
 from pathlib import Path
 

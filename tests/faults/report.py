@@ -2,7 +2,8 @@
 
     python tests/faults/report.py mpich | openmpi
 
-Calls in which the same fault was tried are one row: it quotes the first, and says the longest time of all.
+Calls in which the same fault was tried are one row: it quotes the first, and says the longest time of all. What one MPI
+says like the one before it is not quoted again.
 """
 
 import json
@@ -16,7 +17,10 @@ from table import CALLS, FAULTS, Fault
 DOCUMENT = ROOT / "docs" / "faults.md"
 BEGIN, END = "<!-- tests/faults/report.py writes this -->\n", "<!-- until here -->\n"
 MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
-LONGEST = 220  # characters of a quotation
+LONGEST = 110  # characters of a quotation
+# Where one ends: after its first sentence, or before what is the same in many rows or different in each run.
+END_OF_QUOTATION = re.compile(r"(?<=\.) (?=[A-Z])|, so the whole job is aborted|: process \d| \(at script")
+THE_SAME = "the same"
 
 Key = tuple[str, str, str]  # the fault, where it was tried, under which setting
 
@@ -30,14 +34,16 @@ def _rows() -> dict[Key, list[Fault]]:
 
 
 def _key(group: str, name: str, faults: list[Fault]) -> Key:
-    ranks = ", ".join(str(n) for n in sorted({fault.ranks for fault in faults}))
-    where = name or "; ".join(dict.fromkeys(fault.name for fault in faults))
+    ranks = sorted({fault.ranks for fault in faults})
+    calls = list(dict.fromkeys(fault.name for fault in faults))
+    where = name or ("any call" if calls == list(CALLS) else "; ".join(calls))
     setting = ", ".join(f"`{name}={value}`" for name, value in faults[0].setting)
-    return f"{group} ({ranks} ranks)", where, setting
+    return group if ranks == [2] else f"{group} ({', '.join(map(str, ranks))} ranks)", where, setting
 
 
 def _quotation(text: str) -> str:
-    text = re.sub(r"\S*/(?=[\w-]+\.(py|json))", "", text.strip("= ")).replace("|", "\\|").replace("`", "'")
+    text = re.sub(r"\S*/(?=[\w-]+\.(py|json|trace))", "", text.strip("= ")).replace("|", "\\|").replace("`", "'")
+    text = END_OF_QUOTATION.split(text)[0]
     return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
 
 
@@ -52,10 +58,25 @@ def _cell(family: str, faults: list[Fault]) -> str:
     first, seconds = kept[0], max(record["seconds"] for record in kept)
     if faults[0].status == 0 and not faults[0].saw:
         return "the right result"
-    ends = "" if faults[0].status == 0 else f"; the job ends with status {first['status']}"
+    ends = "" if faults[0].status == 0 else f"; status {first['status']}"
     line = _line_of(faults[0], first["printed"])
     said = f"`{_quotation(line)}`" if line else "nothing"
     return f"{said}{ends} ({seconds} s)"
+
+
+def _quoted(cell: str) -> str:
+    found = re.match("`.*`", cell)
+    return found[0] if found else ""
+
+
+def _without_repetition(cells: list[str]) -> list[str]:
+    first, *others = cells
+    said = _quoted(first)
+    return [first, *(cell.replace(said, THE_SAME) if said and said == _quoted(cell) else cell for cell in others)]
+
+
+def _with_repetition(cells: list[str]) -> list[str]:
+    return [re.sub(f"^{THE_SAME}", lambda _: _quoted(cells[0]), cell) for cell in cells]
 
 
 def _cells_that_are_there(text: str) -> dict[Key, list[str]]:
@@ -63,7 +84,7 @@ def _cells_that_are_there(text: str) -> dict[Key, list[str]]:
     for line in text.splitlines():
         parts = [part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]]
         if len(parts) == 3 + len(MPIS):
-            cells[parts[0], parts[1], parts[2]] = parts[3:]
+            cells[parts[0], parts[1], parts[2]] = _with_repetition(parts[3:])
     return cells
 
 
@@ -74,7 +95,7 @@ def _table(tested: str, before: str) -> Iterator[str]:
     for key, faults in _rows().items():
         old = dict(zip(MPIS, kept.get(key, [""] * len(MPIS)), strict=True))
         cells = [_cell(family, faults) if family == tested else old[family] for family in MPIS]
-        yield "| " + " | ".join([*key, *cells]) + " |"
+        yield "| " + " | ".join([*key, *_without_repetition(cells)]) + " |"
 
 
 def main() -> None:

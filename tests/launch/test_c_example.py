@@ -1,19 +1,19 @@
-"""examples/c: libmpixla from C, without Python. And docs/c.md, which goes through it."""
+"""examples/c: libmpixla from C, without Python. And what docs/other_tools.md and the header say of it."""
 
 import os
 import re
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/c.md").read_text()
-SOURCES = [path.read_text() for path in sorted((ROOT / "examples/c").glob("*.[ch]"))]
+PAGE = (ROOT / "docs/other_tools.md").read_text().partition("\n## From C or another front end\n")[2]
+HEADER = (ROOT / "include/mpixla.h").read_text()
+TABLE = re.search(r"prints the table:\n \*\n(.*?) \*\n", HEADER, re.DOTALL)[1]
 MPIRUN = shutil.which(os.environ.get("MPIRUN", "mpirun"))
 
 # Another MPI's would not do.
@@ -42,7 +42,8 @@ def folder(tmp_path_factory):
     """Where the page's commands are given, with the programs that they build: warnings are errors."""
     path = tmp_path_factory.mktemp("c")
     (path / "examples").symlink_to(ROOT / "examples")
-    code = blocks("sh")[0].replace("mpicc ", "mpicc -Wall -Wextra -Werror ")
+    (code,) = blocks("sh")
+    code = code.replace("mpicc ", "mpicc -Wall -Wextra -Werror ")
     build, start = code.split("mpirun")
     assert start == " -n 2 ./allreduce\n"
     # That one needs no MPI, but the same files.
@@ -85,36 +86,28 @@ def test_page_says_what_the_program_prints(job, folder):
 
 
 @needs_mpicc
-def test_table_of_the_page(folder):
-    table = re.search(r"<!-- examples/c/operations.c prints this -->\n\n(.*?)\n<!-- until here -->", PAGE, re.DOTALL)[1]
-    assert shell("./operations", folder) == table
-
-
-def test_code_of_the_page_is_that_of_the_example():
-    code = blocks("c")
-    assert len(code) >= 8
-    for block in code:
-        assert any(textwrap.dedent(block) in textwrap.dedent(source) or block in source for source in SOURCES), block
+def test_table_of_the_header(folder):
+    assert shell("./operations", folder) == TABLE
 
 
 def test_every_attribute_is_explained():
-    operations, meanings = PAGE.split("<!-- until here -->")
-    attributes = {
-        name for row in re.findall(r"^\| `mpixla_.*\| (.*) \|$", operations, re.MULTILINE) for name in row.split()
-    }
-    explained = {name for row in re.findall(r"^\| (`\w.*?) \|", meanings, re.MULTILINE) for name in row.split(", ")}
+    rows = [line[80:].split() for line in TABLE.splitlines()[1:]]
+    attributes = {"comm", "site"}.union(*rows) - {"-"}
+    meanings = HEADER.partition(TABLE)[2].partition("Where ranks, tags or rows")[0]
+    explained = {name for row in re.findall(r"^ \*   (\w.*?)  ", meanings, re.MULTILINE) for name in row.split(", ")}
     assert attributes == explained
     assert len(attributes) > 15
 
 
-def test_page_names_what_the_header_has():
-    header = (ROOT / "include/mpixla.h").read_text()
-    named = set(re.findall(r"\b(?:mpixla|MPIXLA)_\w+", PAGE))
-    handlers = set(re.findall(r"`(mpixla_\w+)`", PAGE.split("## Call an operation")[1].split("All attributes")[0]))
-    variables = {"MPIXLA_TIMEOUT"}
-    assert {"mpixla_start", "MPIXLA_NO_STATUS", "mpixla_requests_end"} <= named
-    missing = [name for name in named - handlers - variables if not re.search(rf"\b{name}\b", header)]
-    assert not missing
+def test_texts_name_what_the_header_has():
+    """The page, and the header's comments: functions and constants are there, and targets are operations'."""
+    code = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.DOTALL)
+    operations = {f"mpixla_{name}" for name in re.findall(r"^ \*   (\w+) ", TABLE, re.MULTILINE)[1:]}
+    comments = "".join(re.findall(r"/\*.*?\*/", HEADER, re.DOTALL))
+    named = set(re.findall(r"\b(?:mpixla|MPIXLA)_\w+", PAGE + comments))
+    assert {"mpixla_start", "MPIXLA_NO_STATUS", "mpixla_requests_end", "mpixla_scan"} <= named
+    assert len(operations) > 30
+    assert not [name for name in named - operations if not re.search(rf"\b{name}\b", code)]
 
 
 def test_program_of_the_page_runs(job):

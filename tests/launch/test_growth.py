@@ -1,5 +1,7 @@
-"""Programs that are not used any more: those of a communicator go with it, and for other shapes docs/jax.md says what
-gives their memory back."""
+"""Programs that are not used any more: those of a communicator go with it.
+
+For those of other shapes docs/other_tools.md says what gives their memory back.
+"""
 
 import ctypes
 import textwrap

@@ -104,8 +104,8 @@ def test_pool_whose_workers_import_the_script(job):
 
 
 def test_pools_of_workers(job, tmp_path):
-    """docs/mpi4py.md's program, and the same with workers that MPI spawns."""
-    program = pages.block(pages.DOCS / "mpi4py.md", "MPIPoolExecutor").text
+    """docs/other_tools.md's program, and the same with workers that MPI spawns."""
+    program = pages.block(pages.DOCS / "other_tools.md", "MPIPoolExecutor").text
     done = job(3, program, python=("-m", "mpi4py.futures"))
     assert done.stdout == "[0.0, 1.0, 4.0, 9.0]\n"
     done = job(1, program.replace("MPIPoolExecutor()", "MPIPoolExecutor(2)"))

@@ -42,8 +42,6 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --distributed examples/sharded.py --save sharded.png": "tests/examples/test_sharded.py",
     "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 3 --timeout 60 program.py": "test_program_that_hangs, below",
-    "mpirun -n 3 -genv MPIXLA_TIMEOUT 60 python program.py": "test_program_that_hangs, below",
-    "mpirun -n 3 -x MPIXLA_TIMEOUT=60 python program.py": "test_program_that_hangs, below",
     "export JAX_COMPILATION_CACHE_DIR=$HOME/.cache/jax": "tests/launch/test_turns.py",
     "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0": "tests/launch/test_turns.py",
     "export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1": "tests/launch/test_turns.py",
@@ -54,11 +52,8 @@ ELSEWHERE = {
     "mpirun --host node1:2,node2:2 -n 4 -x PATH -x MPIXLA_TIMEOUT=60 ~/mpixla/bin/python model.py": (
         "tests/hosts/test_hosts.py"
     ),
-    "python": "docs/interactive.md: a session at a prompt; test_prompt, below",
+    "python": "docs/other_tools.md: a session at a prompt; test_prompt, below",
 }
-
-# Pages whose commands are all run elsewhere.
-PAGES_ELSEWHERE = {"c.md": "tests/launch/test_c_example.py"}
 
 # Blocks that tests type as they stand.
 BLOCKS_ELSEWHERE = {
@@ -74,9 +69,10 @@ BLOCKS_ELSEWHERE = {
             ("clusters.md", "/path/to/mpixla"),
             ("clusters.md", "~/mpich-lib"),
             ("clusters.md", "-m mpixla test"),
-            ("interactive.md", "pip install ipyparallel"),
+            ("other_tools.md", "pip install ipyparallel"),
         )
     },
+    ("other_tools.md", "mpicc"): "tests/launch/test_c_example.py",
     ("clusters.md", "#SBATCH"): "tests/hosts/test_slurm.py",
     ("clusters.md", "#PBS"): "tests/hosts/test_hosts.py",
     ("clusters.md", "ch-run"): "tests/install/test_container.py",
@@ -98,8 +94,6 @@ def commands(block):
 
 def shown():
     for page in pages.PAGES:
-        if page.name in PAGES_ELSEWHERE:
-            continue
         typed = [pages.block(page, words) for name, words in BLOCKS_ELSEWHERE if name == page.name]
         for block in pages.blocks(page, "sh", "console"):
             if block in typed:
@@ -117,7 +111,7 @@ def test_every_command_is_run_or_explained():
     found = {command: is_compared(block, command) for _, block, command, _ in shown()}
     assert [command for command, compared in found.items() if not compared and command not in ELSEWHERE] == []
     assert [command for command in ELSEWHERE if command not in found] == []
-    for how in (*ELSEWHERE.values(), *PAGES_ELSEWHERE.values(), *BLOCKS_ELSEWHERE.values()):
+    for how in (*ELSEWHERE.values(), *BLOCKS_ELSEWHERE.values()):
         for file in re.findall(r"tests/[\w/]+(?:\.py)?|^\.ci/run", how):
             assert (pages.ROOT / file).exists(), file
         for test in re.findall(r"\btest_\w+(?=, below)", how):
@@ -161,9 +155,9 @@ def test_scripts_print_what_pages_show(tmp_path):
 
 
 def test_program_that_hangs(job):
-    """docs/timeout.md's program, and the lines of its report that say why."""
-    (block,) = pages.blocks(pages.DOCS / "timeout.md", "python")
-    report = (pages.DOCS / "timeout.md").read_text()
+    """docs/trouble.md's program, and the lines of its report that say why."""
+    block = pages.block(pages.DOCS / "trouble.md", "# program.py")
+    report = (pages.DOCS / "trouble.md").read_text()
     done = job(3, block.text.replace("# program.py\n", "", 1), check=False, MPIXLA_TIMEOUT="2")
     assert "Rank 1 has not come: it is in no call of mpixla;" in done.stderr
     for line in ("Rank 1 has not come: it is in no call of mpixla;", "write_checkpoint: time.sleep(1000)"):
@@ -173,8 +167,8 @@ def test_program_that_hangs(job):
 
 
 def test_prompt(job):
-    """docs/interactive.md's session."""
-    (session,) = (b for b in pages.blocks(pages.DOCS / "interactive.md", "console") if b.text.startswith("$ python\n"))
+    """docs/other_tools.md's session."""
+    (session,) = (b for b in pages.blocks(pages.DOCS / "other_tools.md", "console") if b.text.startswith("$ python\n"))
     typed = re.findall(r"^>>> (.*)$", session.text, re.MULTILINE)
     code = f"""
         import code

@@ -176,7 +176,7 @@ def test_an_exported_program_has_its_lines(job, tmp_path):
     job(1, FREED + EXPORT, tmp_path / "program")
     seen = job(1, RUN_EXPORTED, tmp_path / "program").stdout
     assert "is not registered in this process; a program that was exported " in seen
-    assert "as docs/jax.md says (at " in seen
+    assert "as docs/other_tools.md says (at " in seen
     assert "script.py:7 in alone" in seen
 
 

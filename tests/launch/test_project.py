@@ -33,7 +33,7 @@ def test_versions_agree():
 
 
 def test_versions_of_jax_are_those_of_the_test_matrix():
-    table = (ROOT / "docs/compatibility.md").read_text()
+    table = (ROOT / "docs/versions.md").read_text()
     said = set(re.findall(r"^\| 3\.\d+\.\d+ \| (\S+) \| .* passed, ", table, re.MULTILINE))
     assert sorted(said, key=lambda version: [int(part) for part in version.split(".")]) == list(tested.JAX)
     assert f"jax>={tested.JAX[0].removesuffix('.0')}" in PROJECT["project"]["dependencies"]
@@ -102,9 +102,11 @@ def without_code(text):
 
 
 def anchors(page):
-    """What a title is called in links, as GitHub makes it: repeated ones are numbered."""
+    """What a title is called in links, as GitHub makes it: repeated ones are numbered. And Sphinx's, of functions."""
     found, times = set(), {}
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = page.read_text()
+    found.update(f"mpixla.{name}" for name in re.findall(r"^\.\. autofunction:: (\w+)$", text, re.MULTILINE))
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     for title in re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE):
         shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
         name = re.sub(r"[^\w -]", "", shown.lower()).replace(" ", "-")

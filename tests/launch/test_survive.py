@@ -28,7 +28,7 @@ def _why_not():
 _reason = _why_not()
 pytestmark = pytest.mark.skipif(_reason is not None, reason=str(_reason))
 
-# Else MPI_Finalize now and then waits for the process that died (docs/faults.md).
+# Else MPI_Finalize now and then waits for the process that died (docs/trouble.md).
 ULFM = ("--with-ft", "ulfm", "--mca", "async_mpi_finalize", "1")
 
 
@@ -136,7 +136,7 @@ print("ended", flush=True)
         for line in lines:
             assert re.search(r"r[02] \| MPI_\w+ returned error code \d+: MPI_ERR_(REVOKED|PROC_FAILED)", line)
             assert "A process of this communicator has died" in line
-            assert "comm.Revoke() and comm.Shrink(), as docs/faults.md shows" in line
+            assert "comm.Revoke() and comm.Shrink(), as docs/trouble.md shows" in line
     assert "nobody has looked" not in done.stderr
 
 
@@ -224,7 +224,7 @@ if rank == 1:
     die()
 result = mpixla.jit(lambda x: mpixla.allreduce(x @ x, op=MPI.SUM, comm=comm))(jnp.ones((300, 300)))
 """,
-        options=(*ULFM, "--timeout", "40"),  # now and then Open MPI does not end after a death (docs/faults.md)
+        options=(*ULFM, "--timeout", "40"),  # now and then Open MPI does not end after a death (docs/trouble.md)
         check=False,
     )
     # After a death Open MPI's own exit status is now and then 0, although a rank has aborted the job.

@@ -343,7 +343,7 @@ def test_threads(job):
         2,
         """
     comms = [MPI.COMM_WORLD.Dup() for _ in range(2)]
-    for comm in comms:  # first used in one order on both ranks: docs/timeout.md
+    for comm in comms:  # first used in one order on both ranks: docs/trouble.md
         mpixla.barrier(comm=comm)
     def work(i):
         for step in range(3):

@@ -214,7 +214,7 @@ class Driver:
             "data types": dict(sorted(self.types.items())),
             "watched": [figures for figures, _ in watches],
         }
-        write(figures, self.options.out)
+        write(figures, self.options.write)
         return int(self.comm.bcast(1 if grown else 0))
 
 

@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, help="with --show: for this many ranks")
     parser.add_argument("--control", action="store_true", help="the same programs without communication")
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a program counts as stuck")
-    parser.add_argument("--out", type=Path, help="the folder for soak.md and soak/*.json")
+    parser.add_argument("--write", action="store_true", help="the figures into CONTRIBUTING.md")
     options = parser.parse_args()
     if options.show:
         from soak.program import draw

@@ -264,7 +264,7 @@ OF_ITS_OWN_DERIVATIVE = {
 
 @pytest.mark.skipif(
     getattr(jax.config, "jax_custom_vjp3", False) and jax.__version_info__ < (0, 11),
-    reason="JAX 0.10's next custom_vjp hides what is inside (docs/jax.md)",
+    reason="JAX 0.10's next custom_vjp hides what is inside (docs/other_tools.md)",
 )
 @pytest.mark.needs_hook("scan")
 @pytest.mark.parametrize("derivative", ["vjp", "checkpoint"])

@@ -20,16 +20,14 @@ RANK, SIZE = WORLD.Get_rank(), WORLD.Get_size()
 # Pages, or blocks of them by a word in their code, that run elsewhere, and where.
 ELSEWHERE = {
     ("README.md", ""): "tests/launch/test_pages_commands.py, on four ranks",
-    ("checkpoints.md", "import orbax"): "tests/ecosystem/test_checkpoints.py, since it takes a library",
     ("distributed.md", ""): "tests/launch/test_distributed.py, since the launcher comes before JAX",
-    ("faults.md", ""): "tests/launch/test_survive.py, which runs the program that this is the core of",
     ("gpu.md", ""): "tests/install/test_install.py, since it comes before JAX",
-    ("interactive.md", ""): "tests/install/test_install.py, since ipyparallel has an mpirun of its own",
-    ("mpi4py.md", "MPIPoolExecutor"): "tests/launch/test_import.py, since it takes a launcher of its own",
     ("migration.md", ""): "tests/launch/test_compat.py, since it changes how MPI's errors end",
-    ("run_time.md", ""): "tests/spmd/test_run_time_page.py, which compares it with NumPy",
+    ("other_tools.md", "import orbax"): "tests/ecosystem/test_checkpoints.py, since it takes a library",
+    ("other_tools.md", "MPIPoolExecutor"): "tests/launch/test_import.py, since it takes a launcher of its own",
     ("solvers.md", ""): "tests/spmd/test_solvers.py and tests/ecosystem, which compare it with NumPy",
-    ("timeout.md", ""): "tests/launch/test_pages_commands.py, since it hangs",
+    ("trouble.md", "# program.py"): "tests/launch/test_pages_commands.py, since it hangs",
+    ("trouble.md", "comm.Shrink"): "tests/launch/test_survive.py, which runs the program that this is the core of",
 }
 
 
@@ -37,18 +35,18 @@ def known(page):
     """What a page takes for known, since its subject is another."""
     names = {"jax": jax, "jnp": jnp, "mpixla": mpixla, "MPI": MPI, "x": jnp.arange(3.0), "comm": WORLD}
     match page:
-        case "checking.md":
-            return names | {"params": {"w": jnp.ones(2)}}
         case "derivatives.md":
             return names | derivatives()
         case "exact.md":
             return names
-        case "jax.md":
+        case "other_tools.md":
             around = {"source": (RANK - 1) % SIZE, "dest": (RANK + 1) % SIZE}
             return names | around | {"f": lambda x: mpixla.allreduce(x, op=MPI.SUM)}
         case "reference.md":
             line = WORLD.Create_cart([SIZE], periods=[True])
             return names | {"comm": line, "x": jnp.full(4, 1.0 + RANK), "step": lambda x: x[1:-1] * 2}
+        case "trouble.md":
+            return names | {"params": {"w": jnp.ones(2)}}
     return {}
 
 
@@ -134,12 +132,12 @@ def check_derivatives(names):
 
 
 def check_refusal(names):
-    """mpi4py does not take JAX arrays, as docs/mpi4py.md says."""
+    """mpi4py does not take JAX arrays, as docs/other_tools.md says."""
     with pytest.raises(KeyError, match="MPI datatype"):
         MPI.COMM_SELF.Bcast(names["x"], 0)
 
 
-CHECKS = {"derivatives.md": check_derivatives, "mpi4py.md": check_refusal}
+CHECKS = {"derivatives.md": check_derivatives, "other_tools.md": check_refusal}
 
 
 @pytest.mark.parametrize("page", [page for page in pages.PAGES if here(page)], ids=lambda page: page.stem)
@@ -162,4 +160,4 @@ def test_every_block_is_somewhere():
         assert any(block.page == page and word in block.text for block in blocks), (page, word)
         for file in re.findall(r"tests/[\w/]+(?:\.py)?", how):
             assert (pages.ROOT / file).exists(), file
-    assert not any(block.output for block in blocks if where(block) and block.page != "interactive.md")
+    assert not any(block.output for block in blocks if where(block))

@@ -1,4 +1,4 @@
-"""The code of docs/run_time.md: it runs, and gives what NumPy gives with the arrays of all ranks."""
+"""The code on counts known at run time in docs/solvers.md: it gives what NumPy gives with the arrays of all ranks."""
 
 import jax
 import jax.numpy as jnp
@@ -11,25 +11,6 @@ import pages
 @pytest.fixture(scope="module")
 def page():
     return pages.run(pages.RUN_TIME)
-
-
-def test_gossip(page, rank, size):
-    values = np.arange(size, dtype=np.float32)
-    for key in jax.random.split(jax.random.key(0), 50):
-        dest = np.asarray(jax.random.permutation(key, size))
-        came = np.empty_like(values)
-        came[dest] = values
-        values = (values + came) / 2
-    np.testing.assert_allclose(page["x"], values[rank], rtol=1e-6)
-
-
-def test_particles(page, rank, size):
-    all_places = [np.asarray(jax.random.uniform(jax.random.key(r), (100 * size,)))[:50] for r in range(size)]
-    mine = [p[(p * size).astype(int) == rank] for p in all_places]
-    alive, places = np.asarray(page["alive"]), np.asarray(page["places"])
-    assert alive.sum() == sum(map(len, mine))
-    np.testing.assert_array_equal(np.sort(places[alive]), np.sort(np.concatenate(mine)))
-    assert (places[~alive] == 0).all()
 
 
 def test_mixture_of_experts(page, rank, size):

@@ -1,7 +1,7 @@
 """JAX's own collectives over MPI: what must be so before jaxlib is loaded. So mpixla imports this first of all.
 
 The MPItrampoline in jaxlib loads the library that the environment names at that moment, or none. Under
-``python -m mpixla.distributed`` the environment names ours.
+``python -m mpixla.distributed`` the environment names ours. A process is not started anew for that: MPI would end it.
 """
 
 import importlib.metadata

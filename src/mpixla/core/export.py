@@ -11,7 +11,7 @@ def export_checks() -> list[Any]:
 
     JAX writes programs to files only with custom calls that it knows to stay as they are, and asks for a word about all
     others. Those of mpixla stay as they are within a version. The process that loads the program must import
-    mpixla first. docs/jax.md says more.
+    mpixla first. docs/other_tools.md says more.
 
     Returns:
         A list of ``jax.export.DisabledSafetyCheck``, one for each custom call of mpixla, and one for XLA's

@@ -6,7 +6,8 @@ same identity the other way round.
 
 A dependence of data is all that XLA keeps: it would remove an optimization barrier before it decides the order of
 computations. So this is a custom call that does nothing (native/helpers/order.c), on one operand's memory, and takes
-what is to come first as further operands.
+what is to come first as further operands. (``where`` with a condition that always holds is a dependence, too, but makes
+the kernels that read the arrays several times slower.)
 """
 
 from collections.abc import Sequence

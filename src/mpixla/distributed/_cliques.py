@@ -35,7 +35,8 @@ _channel: Any = None  # for meetings
 # Ranks may open cliques in different orders, in different threads: none waits for another rank while it keeps those of
 # this rank from opening others.
 _opening: dict[tuple[int, ...], threading.Lock] = {}  # the right to open a clique
-_offering = threading.Lock()  # while one is offered to XLA
+# While one is offered to XLA, which says only its first device and this process's place in it: two may have the same.
+_offering = threading.Lock()
 _asking = threading.local()  # `now`: in the thread that has XLA ask for it
 
 

@@ -91,6 +91,8 @@ def kind_of(library: Library) -> Kind:
 def find(kind: Kind, library: Library) -> Path:
     """The launcher that belongs to an MPI library: beside it, or on PATH.
 
+    A name says nothing: every MPI has an mpirun, and another MPI's starts ranks that each take themselves for alone.
+
     Raises:
         NoLauncherError: if there is none, with those that there are.
     """

@@ -1,6 +1,8 @@
 """What becomes a rank: takes its share of the host's cores, and becomes the user's Python.
 
-MPI's launcher starts it as a file, once for each rank, so it imports nothing of mpixla's.
+MPI's launcher starts it as a file, once for each rank, so it imports nothing of mpixla's. Launchers pin ranks, too, but
+each by options of its own, and MPICH's and Open MPI's count all cores of the host: under ``taskset``, or beside another
+job, several ranks get the same ones. What a process may use, the process knows.
 """
 
 import os

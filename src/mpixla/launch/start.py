@@ -1,4 +1,7 @@
-"""``python -m mpixla run``: from the command line to the launcher, which this process becomes."""
+"""``python -m mpixla run``: from the command line to the launcher, which this process becomes.
+
+It is no parent of it, so signals, the terminal, standard input and the exit status are the launcher's own.
+"""
 
 import os
 import shlex

@@ -23,7 +23,7 @@ _WHY = (
 _WHY_IN_A_POOL = (
     "Importing mpixla is collective, and the program has mpi4py.futures: the workers of a pool import it, and mpixla "
     "with it, when they get their first task. Import mpixla on this rank after each worker was asked to, by a task "
-    "that does (docs/mpi4py.md, Pools of workers)."
+    "that does (docs/other_tools.md, Pools of workers)."
 )
 
 

@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser(
         prog="python -m mpixla.trace",
         description="Says where the time of a job went that ran with MPIXLA_TRACE=directory: by operation, by line, by "
-        "rank, and who waited for whom. docs/trace.md explains it.",
+        "rank, and who waited for whom. docs/trouble.md explains it.",
     )
     parser.add_argument("directory", type=Path, help="what MPIXLA_TRACE named")
     parser.add_argument(
