@@ -88,7 +88,7 @@ valgrind: valgrind-is-there $(VENV)/installed ## run the C tests, and some in Py
 	$(call python_with,c-valgrind)
 	$(VALGRIND_PYTHON) $(VALGRIND_SUITE)
 	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=900 MPIXLA_TRACE=build/c-valgrind/trace $(VALGRIND_PYTHON) tests/spmd/test_threads.py
-	$(BIN)/python tests/valgrind_reports.py build/c-valgrind/report.*.xml
+	$(BIN)/python tools/valgrind_reports.py build/c-valgrind/report.*.xml
 
 # The fake GPU, for MPIXLA_FAKE_DEVICE=1 PYTHONPATH=tests/seam.
 fake-device: $(VENV)/installed ## build the fake GPU, with which Python runs device handlers on a CPU

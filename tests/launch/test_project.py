@@ -9,8 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import release
 
+import release
 from mpixla.base import tested
 
 pytestmark = pytest.mark.any_mpi
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RECIPE = (ROOT / "packaging/conda/recipe.yaml").read_text()
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-PAGES = sorted(page for pattern in ("*.md", ".github/*.md", "docs/**/*.md") for page in ROOT.glob(pattern))
+PAGES = sorted(page for pattern in ("*.md", ".github/*.md", "docs/**/*.md", "tests/*.md") for page in ROOT.glob(pattern))
 
 
 def names(paths):
@@ -60,7 +60,8 @@ def test_what_the_first_steps_leave_is_ignored():
     assert {"/env/", "/*.gif", "/*.npz", "/*.png"} <= ignored
 
 
-MAKEFILE = (ROOT / "Makefile").read_text()
+MAKEFILES = [ROOT / "Makefile", *(path for path in ROOT.glob("*/**/*.mk") if ".venv" not in path.parts)]
+MAKEFILE = "".join(path.read_text() for path in MAKEFILES)
 TARGETS = {name for line in re.findall(r"^([a-z][\w -]*):(?!=)", MAKEFILE, re.MULTILINE) for name in line.split()}
 
 
@@ -82,7 +83,7 @@ def test_targets_of_make_exist(page):
 def test_demo_installs_what_it_needs_alone(tmp_path):
     folders = [f"{name}={tmp_path}" for name in ("VENV", "DEMO_VENV")]
     commands = run("make", "--dry-run", *folders, f"PYTHON={sys.executable}", "demo", cwd=ROOT).stdout
-    assert re.findall(r"pip install .*?'\.(.*?)'", commands) == ["[demo]"]
+    assert re.findall(r"pip install .*?\.whl\)(.*?)\"", commands) == ["[demo]"]
 
 
 def test_as_many_compilers_as_cores():

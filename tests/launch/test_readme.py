@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from reference import ROWS
 
 import mpixla
 from mpixla.mpi import native
@@ -61,6 +62,11 @@ def test_names_of_the_package():
 
 def test_every_operation_is_exported():
     assert OPERATIONS.issubset(mpixla.__all__)
+
+
+def test_the_oracle_has_every_operation():
+    """But those that are made of others, and the one that raises: suites in tests/spmd are drawn from it."""
+    assert OPERATIONS - {row.name for row in ROWS} == {"assert_replicated", "overlap", "wait", "waitall"}
 
 
 def test_every_name_is_on_one_page_of_reference():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 # Seconds that pytest gives such a test: more than any job's own, whose end fails the test with what the job printed.
 # pytest's own ends the process that runs the test.

@@ -1,4 +1,4 @@
-"""Prints which of valgrind's errors are ours, and fails if there is one: python tests/valgrind_reports.py report.xml...
+"""Prints which of valgrind's errors are ours, and fails if there is one: python tools/valgrind_reports.py report.xml...
 
 Python, jaxlib and MPI have errors and lost memory of their own. Ours are those in whose call stack libmpixla.so is,
 except for the ones in UNRELATED.
@@ -52,6 +52,7 @@ def _describe(frame: ElementTree.Element) -> str:
 
 
 def main(reports: list[Path]) -> None:
+    """Prints them."""
     found = Counter(error for report in reports for error in errors_of(report))
     for error, times in found.most_common():
         print(f"{times} times: {error}")
