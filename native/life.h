@@ -1,6 +1,6 @@
 /* The life of one call: it is read and checked (frame_read), watched by whatever is switched on (base/feature.h), made
  * by its row's expression, and whatever went wrong becomes an FFI error, which Python sees as an exception. Nothing is
- * allocated.
+ * allocated but a request.
  */
 #ifndef MPIXLA_NATIVE_LIFE_H
 #define MPIXLA_NATIVE_LIFE_H
