@@ -102,6 +102,8 @@ check: $(CHECK_VENV)/installed ## run formatters, linters and type checkers
 	$(CHECK)/ruff format --check .
 	$(CHECK)/ruff check .
 	$(CHECK)/mypy
+	$(CHECK)/mypy --strict --config-file= tests/typed_program.py
+	$(CHECK)/basedpyright --pythonpath $(CHECK)/python
 
 format: $(CHECK_VENV)/installed ## mend what they can
 	$(CHECK)/clang-format -i $(C_FILES)

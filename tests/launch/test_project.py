@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RECIPE = (ROOT / "packaging/conda/recipe.yaml").read_text()
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-PAGES = sorted(page for pattern in ("*.md", ".github/*.md", "docs/**/*.md", "tests/*.md") for page in ROOT.glob(pattern))
+PAGES = sorted(
+    page for pattern in ("*.md", ".github/*.md", "docs/**/*.md", "tests/*.md") for page in ROOT.glob(pattern)
+)
 
 
 def names(paths):

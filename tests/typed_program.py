@@ -1,4 +1,4 @@
-"""A user's program, for `mypy --strict` (test_types.py): what is wrong is marked, and must be found."""
+"""A user's program, for `mypy --strict` and pyright (`make check`): what is wrong is marked, and must be found."""
 
 from typing import Any, NamedTuple, assert_type
 
