@@ -9,10 +9,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from reference import ROWS
 
 import mpixla
 from mpixla.mpi import native
+from reference import ROWS
 
 pytestmark = pytest.mark.any_mpi
 
