@@ -7,15 +7,32 @@
 RANKS ?= 1 2 3
 SAMPLE ?= 4
 
-# tests/spmd keeps compiled programs in build/programs (its conftest.py says why), for a week.
+# tests/spmd with options of pytest. It keeps compiled programs in build/programs (its conftest.py says why), for a week.
 # On THROUGH_MPI ranks all calls go through MPI, also those that ranks of one host make without.
-test-python: $(VENV)/installed ## run the tests in Python on RANKS='1 2 3', of many cases one in SAMPLE=4 (EVERY=1: all)
+define spmd
 	@mkdir -p build/programs && find build/programs -type f -mtime +7 -delete
 	@for n in $(RANKS); do \
 	    echo "== $$n rank(s), MPI=$(MPI)"; \
-	    MPIXLA_LOCAL=$$(test $$n = '$(THROUGH_MPI)' && echo 0 || echo 1) $(LAUNCH) -n $$n $(BIN)/python $(PYTEST) $(if $(EVERY),--every-test,--sample $(SAMPLE)) tests/spmd || exit 1; \
+	    MPIXLA_LOCAL=$$(test $$n = '$(THROUGH_MPI)' && echo 0 || echo 1) \
+	        $(LAUNCH) -n $$n $(BIN)/python $(PYTEST) $(1) tests/spmd || exit 1; \
 	done
-	$(PYTEST_LAUNCH) --sample $(SAMPLE)
+endef
+
+# Jobs start processes and often only wait for them, so four run at once.
+PYTEST_JOBS := $(PYTEST) --numprocesses 4 --dist worksteal
+JOBS = $(WITH) python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu $(if $(OWN),-m 'not any_mpi') tests/launch tests/examples
+
+test-python: $(VENV)/installed ## run the tests in Python on RANKS='1 2 3', of many cases one in SAMPLE=4 (EVERY=1: all)
+	$(call spmd,$(if $(EVERY),--every-test,--sample $(SAMPLE)))
+	$(JOBS) --sample $(SAMPLE)
+
+test-long: test-long-spmd test-long-jobs ## run the cases, and the tests of jobs, that this leaves out
+
+test-long-spmd: $(VENV)/installed
+	$(call spmd,--rest $(SAMPLE))
+
+test-long-jobs: $(VENV)/installed
+	$(JOBS) --rest $(SAMPLE)
 
 # No function of JAX's is replaced (src/mpixla/hooks); and JAX's next implementations, as far as this JAX has them: but for
 # jax_scan3, which in JAX itself has no reverse mode yet.
@@ -32,18 +49,6 @@ test-next-jax: $(VENV)/installed ## and with JAX's next implementations, as far 
 # A front end in C (docs/other_tools.md), compiled with this MPI's mpicc.
 test-c-example: $(VENV)/installed ## compile examples/c, a program without Python, and run it
 	$(WITH) python $(PYTEST) tests/launch/test_c_example.py
-
-# The rest of tests/spmd, tests/launch and tests/examples.
-test-long: test-long-spmd test-long-jobs ## run the cases, and the tests of jobs, that this leaves out
-
-test-long-spmd: $(VENV)/installed
-	@for n in $(RANKS); do \
-	    echo "== $$n rank(s), the rest, MPI=$(MPI)"; \
-	    $(LAUNCH) -n $$n $(BIN)/python $(PYTEST) --rest $(SAMPLE) tests/spmd || exit 1; \
-	done
-
-test-long-jobs: $(VENV)/installed
-	$(PYTEST_LAUNCH) --rest $(SAMPLE)
 
 # More than 2^31 - 1 elements for real: takes memory (it says how much) and minutes.
 test-large: $(VENV)/installed ## test arrays of more than 2^31 - 1 elements, on much memory
@@ -93,11 +98,6 @@ test-fake-gpu-suite: fake-device
 	    $(LAUNCH) -n 2 $(BIN)/python -m mpixla test && \
 	    $(LAUNCH) -n 2 $(BIN)/python $(PYTEST) $(FAKE_GPU_TESTS) || exit 1; \
 	done
-
-# Jobs start processes and often only wait for them, so four run at once.
-PYTEST_JOBS := $(PYTEST) --numprocesses 4 --dist worksteal
-PYTEST_LAUNCH = $(WITH) python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu $(if $(OWN),-m 'not any_mpi') \
-    tests/launch tests/examples
 
 test-fake-gpu-jobs: fake-device
 	$(WITH) python $(PYTEST_JOBS) tests/launch/fake_gpu
