@@ -83,7 +83,8 @@ demo: $(DEMO_VENV)/installed ## run the shallow-water model and draw it (NP=4, D
 
 # A part of all: the C tests under sanitizers, and of those in Python one in some.
 test: $(VENV)/installed ## see whether this installation and this change work, in minutes
-	@$(MAKE) --silent test-c test-python C_KINDS=Sanitize RANKS='2 3' SAMPLE=24 QUIET=1
+	@$(MAKE) --silent test-c test-python C_KINDS=Sanitize RANKS='2 3' SAMPLE=24 QUIET=1 \
+	    JOB_TESTS='$(QUICK_JOBS)'
 	@echo 'All of these tests passed: mpixla works here. make test-all runs the rest.'
 
 test-all: ## run all that must pass (.ci/run)

@@ -148,7 +148,7 @@ def _pairs():
 
 
 @pytest.mark.parametrize("looped", [False, True], ids=["", "in a scan"])
-@pytest.mark.parametrize(("loss", "call"), _pairs())
+@pytest.mark.parametrize(("loss", "call"), list(_pairs()))
 def test_vmap_of_gradients_of_messages(comm, rank, size, loss, call, looped):
     """Each end of a message has a cotangent of its own, of which JAX may know that it has no batch."""
     below, above = (rank - 1) % size, (rank + 1) % size
