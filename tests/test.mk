@@ -21,8 +21,8 @@ endef
 # Jobs start processes and often only wait for them, so four run at once.
 PYTEST_JOBS := $(PYTEST) --numprocesses 4 --dist worksteal
 JOB_TESTS ?= tests/launch tests/examples
-QUICK_JOBS := $(addprefix tests/launch/test_,check.py end.py import.py jax_machinery.py layers.py main.py project.py readme.py \
-    run.py trace_match.py) tests/examples/test_uneven.py
+QUICK_JOBS := $(addprefix tests/launch/test_,check.py end.py import.py layers.py main.py project.py readme.py run.py \
+    trace_match.py)
 JOBS = $(WITH) python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu $(if $(OWN),-m 'not any_mpi') $(JOB_TESTS)
 
 test-python: $(VENV)/installed ## run the tests in Python on RANKS='1 2 3', of many cases one in SAMPLE=4 (EVERY=1: all)
