@@ -41,7 +41,11 @@ def test_a_bad_rank_ends_the_run(tmp_path, how):
         timeout=seconds,
         cwd=tmp_path,
         # What mpixla says of a rank that has ended would come first.
-        env={**os.environ, "MPIXLA_TIMEOUT": "0", "PYTHONPATH": f"{ROOT / 'tests/helpers'}:{ROOT / 'tests'}:{os.environ.get('PYTHONPATH', '')}"},
+        env={
+            **os.environ,
+            "MPIXLA_TIMEOUT": "0",
+            "PYTHONPATH": f"{ROOT / 'tests/helpers'}:{ROOT / 'tests'}:{os.environ.get('PYTHONPATH', '')}",
+        },
     )
     assert done.returncode != 0
     assert report in done.stdout + done.stderr
