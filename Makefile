@@ -126,7 +126,7 @@ docs: $(DOCS)/installed ## build the pages into build/docs/html (ONLINE=1: with 
 docs-links: $(DOCS)/installed ## see that the links of the pages lead somewhere, which takes the network
 	$(DOCS)/$(SPHINX) -b linkcheck build/docs/links
 
-include packaging/packaging.mk native/test/test.mk tests/test.mk bench/bench.mk
+-include packaging/packaging.mk native/test/test.mk tests/test.mk bench/bench.mk
 
 clean: ## remove everything that was built
 	rm -rf .venv build dist
