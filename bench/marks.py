@@ -5,14 +5,27 @@ import re
 END = "<!-- until here -->\n"
 
 
-def fill(text: str, begin: str, block: str) -> str:
-    """The text of a page with ``block`` between the mark ``begin`` and the next ``END``.
+def _place(text: str, begin: str) -> re.Match[str]:
+    found = re.search(f"(?<={re.escape(begin)}).*?(?={re.escape(END)})", text, re.DOTALL)
+    if not found:
+        raise ValueError(f"the page has no place between {begin!r} and {END!r}")
+    return found
+
+
+def between(text: str, begin: str) -> str:
+    """What a page has between the mark ``begin`` and the next ``END``.
 
     Raises:
         ValueError: if the page has no such marks.
     """
-    between = f"(?<={re.escape(begin)}).*?(?={re.escape(END)})"
-    text, found = re.subn(between, lambda _: f"\n{block}\n\n", text, count=1, flags=re.DOTALL)
-    if not found:
-        raise ValueError(f"the page has no place between {begin!r} and {END!r}")
-    return text
+    return _place(text, begin)[0]
+
+
+def fill(text: str, begin: str, block: str) -> str:
+    """The text of a page with ``block`` there.
+
+    Raises:
+        ValueError: if the page has no such marks.
+    """
+    place = _place(text, begin)
+    return f"{text[: place.start()]}\n{block}\n\n{text[place.end() :]}"

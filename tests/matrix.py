@@ -12,8 +12,13 @@ from pathlib import Path
 
 from reference import DTYPES, REDUCTIONS, ROWS, Row
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
-BEGIN, END = "<!-- tests/matrix.py writes this -->\n", "<!-- until here -->\n"
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from marks import fill  # noqa: E402
+
+PAGE = ROOT / "docs" / "reference.md"
+BEGIN = "<!-- tests/matrix.py writes this -->\n"
 
 TRANSFORMATIONS = (
     "`jit`",
@@ -60,14 +65,13 @@ def tables() -> str:
         ["data type", *(f"`{op}`" for op in REDUCTIONS)],
         {t.name: [column[i] for column in columns] for i, t in enumerate(DTYPES)},
     )
-    return f"\n{operations}\n{types}\n"
+    return f"{operations}\n{types}".removesuffix("\n")
 
 
 def main() -> None:
-    print(tables(), end="")
+    print(tables())
     if "--write" in sys.argv:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(before + BEGIN + tables() + END + rest.partition(END)[2])
+        PAGE.write_text(fill(PAGE.read_text(), BEGIN, tables()))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ test-install: $(VENV)/installed ## type what the pages say on installing, into h
 # tests/spmd on the fake GPU, by each transport. `mpi` needs an MPI with large counts (native/test/gpu/mpi_gate.c).
 TRANSPORTS ?= host nccl $(if $(filter mpich impi-rt,$(MPI)),mpi)
 # What lowers programs makes no call. FEWER=1: a sample of them.
-FAKE_GPU_TESTS ?= tests/spmd --ignore=tests/spmd/test_gpu_lowering.py $(if $(FEWER),--sample $(SAMPLE))
+FAKE_GPU_TESTS := tests/spmd --ignore=tests/spmd/test_gpu_lowering.py $(if $(FEWER),--sample $(SAMPLE))
 
 test-fake-gpu: test-fake-gpu-suite test-fake-gpu-jobs ## run the tests through the GPU handlers, on a CPU, by each transport
 
@@ -199,11 +199,10 @@ test-client-%: $(CLIENTS)/%/installed $(VENV)/installed
 
 # Programs with other libraries of JAX's, in an environment of their own: the libraries may ask for another JAX.
 ECOSYSTEM := .venv/ecosystem-$(MPI)-$(PYTHON_VERSION)
+comma := ,
 
 $(ECOSYSTEM)/installed: $(PACKAGE)/built
 	$(call own_environment,[test$(comma)ecosystem])
-
-comma := ,
 
 test-ecosystem: BIN = $(abspath $(ECOSYSTEM)/bin)
 test-ecosystem: $(ECOSYSTEM)/installed ## run programs with equinox, flax, optax, diffrax and others from PyPI

@@ -14,8 +14,12 @@ from collections.abc import Iterator
 from runner import RESULTS, ROOT
 from table import CALLS, FAULTS, Fault
 
+sys.path.insert(0, str(ROOT / "bench"))
+
+from marks import between, fill
+
 DOCUMENT = ROOT / "docs" / "faults.md"
-BEGIN, END = "<!-- tests/faults/report.py writes this -->\n", "<!-- until here -->\n"
+BEGIN = "<!-- tests/faults/report.py writes this -->\n"
 MPIS = {"mpich": "MPICH", "openmpi": "Open MPI"}
 LONGEST = 110  # characters of a quotation
 # Where one ends: after its first sentence, or before what is the same in many rows or different in each run.
@@ -100,9 +104,8 @@ def _table(tested: str, before: str) -> Iterator[str]:
 
 def main() -> None:
     """Replaces the table, and leaves the rest of the document alone."""
-    head, _, rest = DOCUMENT.read_text().partition(BEGIN)
-    before, _, tail = rest.partition(END)
-    DOCUMENT.write_text(f"{head}{BEGIN}\n" + "\n".join(_table(sys.argv[1], before)) + f"\n\n{END}{tail}")
+    text = DOCUMENT.read_text()
+    DOCUMENT.write_text(fill(text, BEGIN, "\n".join(_table(sys.argv[1], between(text, BEGIN)))))
 
 
 if __name__ == "__main__":

@@ -62,8 +62,10 @@ def test_what_the_first_steps_leave_is_ignored():
     assert {"/env/", "/*.gif", "/*.npz", "/*.png"} <= ignored
 
 
-MAKEFILES = [ROOT / "Makefile", *(path for path in ROOT.glob("*/**/*.mk") if ".venv" not in path.parts)]
-MAKEFILE = "".join(path.read_text() for path in MAKEFILES)
+MAKEFILE = (ROOT / "Makefile").read_text()
+MAKEFILE += "".join(
+    (ROOT / path).read_text() for path in re.search(r"^-include (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+)
 TARGETS = {name for line in re.findall(r"^([a-z][\w -]*):(?!=)", MAKEFILE, re.MULTILINE) for name in line.split()}
 
 

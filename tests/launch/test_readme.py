@@ -103,7 +103,7 @@ def test_matrix_is_up_to_date():
     tests = ROOT / "tests"
     printed = subprocess.run([sys.executable, tests / "matrix.py"], capture_output=True, text=True, check=True).stdout
     _, _, rest = (DOCS / "reference.md").read_text().partition("<!-- tests/matrix.py writes this -->\n")
-    assert rest.partition("<!-- until here -->\n")[0] == printed, "run: python tests/matrix.py --write"
+    assert rest.partition("<!-- until here -->\n")[0] == f"\n{printed}\n", "run: python tests/matrix.py --write"
 
 
 def test_diagrams_are_up_to_date():

@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from marks import between, fill
 from soak.watch import MORE, Watch
 
 AT = {"10 %": 0.1, "100 %": 1.0}
 MIB = 2**20
 PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
-BEGIN, END = "<!-- make soak writes this -->\n", "<!-- until here -->\n"
-HEAD = """
+BEGIN = "<!-- make soak writes this -->\n"
+HEAD = """\
 | MPI | ranks | JAX | minutes | programs | values compared on rank 0 | wrong | MiB at 10 % | at the end |
 |---|---|---|---|---|---|---|---|---|
 """
@@ -31,15 +32,16 @@ def write(figures: dict[str, Any], into_page: bool) -> None:
 
 
 def _page(text: str, f: dict[str, Any]) -> str:
-    before, _, rest = text.partition(BEGIN)
-    table, _, after = rest.partition(END)
     library = f["MPI"].rpartition(" ")[0]  # without its version
-    others = [row for row in table.removeprefix(HEAD).splitlines() if row and not row.startswith(f"| {library} ")]
+    others = [
+        row
+        for row in between(text, BEGIN).strip().removeprefix(HEAD).splitlines()
+        if not row.startswith(f"| {library} ")
+    ]
     memory = [max(figures["memory"][at] for figures in f["watched"]) for at in AT]
     cells = [f[what] for what in ("MPI", "ranks", "JAX", "minutes", "programs", "checks", "wrong")]
     row = " | ".join(map(str, [*cells, *(f"{bytes / MIB:.0f}" for bytes in memory)]))
-    rows = "\n".join(sorted([*others, f"| {row} |"]))
-    return f"{before}{BEGIN}{HEAD}{rows}\n\n{END}{after}"
+    return fill(text, BEGIN, HEAD + "\n".join(sorted([*others, f"| {row} |"])))
 
 
 def _summary(f: dict[str, Any]) -> str:
