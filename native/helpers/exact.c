@@ -32,50 +32,28 @@ static exact_kind kind_of(int words) {
     return words == exact_words(EXACT_PRODUCTS) ? EXACT_PRODUCTS : EXACT_NUMBERS;
 }
 
-/* A buffer with at least one axis, whose last one has *last entries and the others *lines in all. */
-static const ffi_buffer *buffer_read(const ffi_buffers *given, int64_t i, int64_t *lines, int64_t *last) {
-    const ffi_buffer *b = i < given->size && given->types[i] == FFI_KIND_BUFFER ? given->buffers[i] : NULL;
-    if (!b || b->rank < 1 || !b->dims) {
-        (void)error_set("array %lld of an exact sum is none, or has no axes", (long long)i);
-        return NULL;
-    }
-    int64_t bytes = (int64_t)sizeof(double);
-    *last = b->dims[b->rank - 1];
-    *lines = 1;
-    for (int64_t k = 0; k < b->rank; k++) {
-        if (b->dims[k] < 0 || (b->dims[k] > 0 && __builtin_mul_overflow(bytes, b->dims[k], &bytes))) {
-            (void)error_set("array %lld of an exact sum has no valid shape", (long long)i);
-            return NULL;
-        }
-        if (k + 1 < b->rank) *lines *= b->dims[k];
-    }
-    if (!b->data && *lines * *last > 0) {
-        (void)error_set("array %lld of an exact sum is a null pointer", (long long)i);
-        return NULL;
-    }
-    return b;
+static int array_read(helper_array *a, const ffi_buffers *given, int64_t i) {
+    if (helper_array_read(a, given, i, "of an exact sum")) return REFUSED;
+    return a->buffer->rank > 0 ? 0 : error_set("array %lld of an exact sum has no axes", (long long)i);
 }
 
 static int add_read(lines_read *r, const ffi_call_frame *call) {
-    int64_t lines, words, line;
-    *r = (lines_read){.n = (int)call->args.size};
+    helper_array result, array;
     if (call->args.size < 1 || call->args.size > ARRAYS || call->rets.size != 1)
         return error_set("an exact sum takes 1 array or 2, and gives 1");
-    const ffi_buffer *result = buffer_read(&call->rets, 0, &r->lines, &words);
-    if (!result) return REFUSED;
+    if (array_read(&result, &call->rets, 0)) return REFUSED;
+    *r = (lines_read){.n = (int)call->args.size, .result = result.buffer->data, .lines = result.lines};
     for (int i = 0; i < r->n; i++) {
-        const ffi_buffer *b = buffer_read(&call->args, i, &lines, &line);
-        if (!b) return REFUSED;
-        if (i == 0) r->dtype = b->dtype, r->line = line;
-        if ((b->dtype != FFI_F32 && b->dtype != FFI_F64) || b->dtype != r->dtype || lines != r->lines ||
-            line != r->line)
+        if (array_read(&array, &call->args, i)) return REFUSED;
+        const ffi_buffer *b = array.buffer;
+        if (i == 0) r->dtype = b->dtype, r->line = array.line;
+        if ((b->dtype != FFI_F32 && b->dtype != FFI_F64) || b->dtype != r->dtype || array.lines != r->lines ||
+            array.line != r->line)
             return error_set("the arrays of an exact sum are float32 or float64, of one type and shape");
         r->data[i] = b->data;
     }
-    exact_kind kind = r->n == 2 && r->dtype == FFI_F64 ? EXACT_PRODUCTS : EXACT_NUMBERS;
-    r->words = exact_words(kind);
-    r->result = result->data;
-    if (result->dtype == FFI_S64 && words == r->words) return 0;
+    r->words = exact_words(r->n == 2 && r->dtype == FFI_F64 ? EXACT_PRODUCTS : EXACT_NUMBERS);
+    if (result.buffer->dtype == FFI_S64 && result.line == r->words) return 0;
     return error_set("an exact sum gives %d int64 for each line", r->words);
 }
 
@@ -151,7 +129,8 @@ static int number_read(const ffi_attributes *given, int64_t i, const char *name,
 
 /* The greatest number is given by its bits. */
 static int round_read(lines_read *r, exact_form *form, const ffi_call_frame *call) {
-    int64_t digits = 0, largest = 0, lowest = 0, lines, one, words;
+    int64_t digits = 0, largest = 0, lowest = 0;
+    helper_array words, values;
     if (number_read(&call->attrs, 0, "digits", &digits) || number_read(&call->attrs, 1, "largest", &largest) ||
         number_read(&call->attrs, 2, "lowest", &lowest))
         return REFUSED;
@@ -160,15 +139,15 @@ static int round_read(lines_read *r, exact_form *form, const ffi_call_frame *cal
                          (long long)lowest);
     *form = (exact_form){.digits = (int)digits, .lowest = (int)lowest};
     memcpy(&form->largest, &largest, sizeof largest);
-    const ffi_buffer *from = buffer_read(&call->args, 0, &lines, &words);
-    const ffi_buffer *to = from ? buffer_read(&call->rets, 0, &r->lines, &one) : NULL;
-    if (!to) return REFUSED;
-    if (from->dtype != FFI_S64 || (words != exact_words(EXACT_NUMBERS) && words != exact_words(EXACT_PRODUCTS)) ||
-        (to->dtype != FFI_F32 && to->dtype != FFI_F64) || lines != r->lines || one != 1)
+    if (array_read(&words, &call->args, 0) || array_read(&values, &call->rets, 0)) return REFUSED;
+    const ffi_buffer *from = words.buffer, *to = values.buffer;
+    int has_words = words.line == exact_words(EXACT_NUMBERS) || words.line == exact_words(EXACT_PRODUCTS);
+    if (from->dtype != FFI_S64 || !has_words || (to->dtype != FFI_F32 && to->dtype != FFI_F64) ||
+        words.lines != values.lines || values.line != 1)
         return error_set(
             "the rounding of an exact sum takes int64 words, and gives a float32 or float64 for each line");
-    *r =
-        (lines_read){.data = {from->data}, .result = to->data, .lines = lines, .dtype = to->dtype, .words = (int)words};
+    *r = (lines_read){
+        .data = {from->data}, .result = to->data, .lines = words.lines, .dtype = to->dtype, .words = (int)words.line};
     return 0;
 }
 

@@ -1,5 +1,8 @@
 #include "helpers/helper.h"
 
+#include "base/error.h"
+#include "mpi/dtype.h"
+
 const mpixla_helper_row *mpixla_helper_table(size_t *rows) {
     static const mpixla_helper_row table[] = {
         {"exact_add", (mpixla_handler *)mpixla_exact_add_host, (mpixla_handler *)mpixla_exact_add_device},
@@ -11,4 +14,22 @@ const mpixla_helper_row *mpixla_helper_table(size_t *rows) {
     };
     *rows = sizeof table / sizeof table[0];
     return table;
+}
+
+int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *what) {
+    if (i >= given->size || given->types[i] != FFI_KIND_BUFFER)
+        return error_set("array %lld %s is not a buffer", (long long)i, what);
+    const ffi_buffer *b = given->buffers[i];
+    const dtype_entry *dtype = dtype_find(b->dtype);
+    if (!dtype) return REFUSED;
+    *a = (helper_array){.buffer = b, .lines = 1, .line = 1, .bytes = dtype->row->itemsize};
+    int is_valid = b->rank >= 0 && (b->rank == 0 || b->dims);
+    for (int64_t k = 0; is_valid && k < b->rank; k++) {
+        is_valid = b->dims[k] >= 0 && !__builtin_mul_overflow(a->bytes, b->dims[k], &a->bytes) &&
+                   (k + 1 == b->rank || !__builtin_mul_overflow(a->lines, b->dims[k], &a->lines));
+        a->line = b->dims[k];
+    }
+    if (!is_valid) return error_set("array %lld %s has no valid shape", (long long)i, what);
+    if (!b->data && a->bytes > 0) return error_set("array %lld %s is a null pointer", (long long)i, what);
+    return 0;
 }

@@ -5,6 +5,17 @@
 #include "mpixla.h"
 #include "xla/xla_ffi.h"
 
+/* An array that a handler gets, as lines along its last axis; without axes it is one line of one item. */
+typedef struct helper_array {
+    const ffi_buffer *buffer;
+    int64_t lines, line; /* how many, and of how many items */
+    int64_t bytes;
+} helper_array;
+
+/* Reads array i of those that are given, which the message of a failure says are there for this ("to pack"). Returns 0
+ * or REFUSED. */
+int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *what);
+
 /* Makes a token of an array, or an array of a token (order.c), on any device. */
 ffi_error *mpixla_order(ffi_call_frame *call);
 

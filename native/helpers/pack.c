@@ -8,24 +8,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "helpers/helper.h"
-#include "mpi/dtype.h"
 #include "xla/ffi.h"
-
-/* The bytes of a buffer, or REFUSED. */
-static int64_t buffer_bytes(const ffi_buffers *given, int64_t i) {
-    const ffi_buffer *b = given->buffers[i];
-    if (given->types[i] != FFI_KIND_BUFFER) return error_set("array %lld to pack is not a buffer", (long long)i);
-    const dtype_entry *dtype = dtype_find(b->dtype);
-    if (!dtype) return REFUSED;
-    int64_t bytes = dtype->row->itemsize;
-    if (b->rank < 0 || (b->rank > 0 && !b->dims))
-        return error_set("array %lld to pack has no valid shape", (long long)i);
-    for (int64_t k = 0; k < b->rank; k++)
-        if (b->dims[k] < 0 || __builtin_mul_overflow(bytes, b->dims[k], &bytes))
-            return error_set("array %lld to pack has no valid shape", (long long)i);
-    if (!b->data && bytes > 0) return error_set("array %lld to pack is a null pointer", (long long)i);
-    return bytes;
-}
 
 /* Copies `lines` lines of `line` bytes, into the packed array or out of it. */
 typedef struct copier {
@@ -42,28 +25,27 @@ static int copy_lines(const copier *c, char *packed, int64_t distance, char *own
 }
 
 static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copier *c) {
+    helper_array whole, part;
+    int64_t sum = 0;
     if (one->size != 1) return error_set("arrays are packed into 1 array, but there are %lld", (long long)one->size);
-    const ffi_buffer *whole = one->buffers[0];
-    int64_t length = buffer_bytes(one, 0), sum = 0, lines = 1;
-    if (length < 0) return REFUSED;
-    if (whole->rank == 0) return error_set("arrays are packed along the last axis, but the packed one has no axes");
-    for (int64_t k = 0; k + 1 < whole->rank; k++) lines *= whole->dims[k];
+    if (helper_array_read(&whole, one, 0, "to pack")) return REFUSED;
+    if (whole.buffer->rank == 0)
+        return error_set("arrays are packed along the last axis, but the packed one has no axes");
     for (int64_t i = 0; i < many->size; i++) {
-        int64_t bytes = buffer_bytes(many, i);
-        if (bytes < 0) return REFUSED;
-        if (lines > 0 && bytes % lines != 0)
-            return error_set("array %lld to pack does not have %lld equal lines", (long long)i, (long long)lines);
-        sum += bytes;
+        if (helper_array_read(&part, many, i, "to pack")) return REFUSED;
+        if (whole.lines > 0 && part.bytes % whole.lines != 0)
+            return error_set("array %lld to pack does not have %lld equal lines", (long long)i, (long long)whole.lines);
+        if (__builtin_add_overflow(sum, part.bytes, &sum)) sum = -1;
     }
-    if (sum != length)
-        return error_set("arrays of %lld bytes are not packed into %lld bytes", (long long)sum, (long long)length);
-    if (length == 0 || lines == 0) return 0;
-    char *place = whole->data;
+    if (sum != whole.bytes)
+        return error_set("arrays of %lld bytes are not packed into %lld bytes", (long long)sum, (long long)whole.bytes);
+    if (whole.bytes == 0) return 0;
+    char *place = whole.buffer->data;
     for (int64_t i = 0; i < many->size; i++) {
-        const ffi_buffer *b = many->buffers[i];
-        int64_t line = buffer_bytes(many, i) / lines;
-        if (!b->data) continue; /* without items */
-        if (copy_lines(c, place, length / lines, b->data, line, lines)) return REFUSED;
+        if (helper_array_read(&part, many, i, "to pack")) return REFUSED;
+        int64_t line = part.bytes / whole.lines;
+        if (line == 0) continue;
+        if (copy_lines(c, place, whole.bytes / whole.lines, part.buffer->data, line, whole.lines)) return REFUSED;
         place += line;
     }
     return 0;

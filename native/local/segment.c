@@ -122,19 +122,12 @@ static inline void breathe(void) {
 #endif
 }
 
-/* MPI goes on with what was started, and tells of processes that have died, only while somebody calls it. */
-static int mpi_move(const segment *s) {
-    const mpi_library *mpi = mpi_get();
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    int there = 0;
-    return mpi->iprobe((int)mpi->facts.any_source, (int)mpi->facts.any_tag, s->comm, &there, status);
-}
-
 static int wait_long(const segment *s, const _Atomic uint64_t *number, uint64_t least) {
-    int code = 0;
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int code = 0, there;
     for (int i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
         sched_yield();
-        if (i % YIELDS == YIELDS - 1) code = mpi_move(s);
+        if (i % YIELDS == YIELDS - 1) code = mpi_look(s->comm, &there, status);
     }
     return code;
 }

@@ -115,6 +115,10 @@ int mpi_tag_of(const void *status) {
     return status_int(status, library.facts.status_tag);
 }
 
+int mpi_look(mpixla_handle comm, int *there, void *status) {
+    return library.iprobe((int)library.facts.any_source, (int)library.facts.any_tag, comm, there, status);
+}
+
 int mpi_error_class(int code) {
     int class = 0;
     return code <= 0 || library.error_class(code, &class) != 0 ? code : class;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "check.h"
@@ -211,6 +212,17 @@ static void leaves_the_rest_to_mpi(void) {
         }
 }
 
+/* MPI's own would take their codes for integers. */
+static void knows_every_reduction_of_floats(void) {
+    static const char *const kinds[] = {
+#define MPIXLA_REDUCTION(name, kinds, nccl) kinds,
+#include "tables/reductions.def"
+#undef MPIXLA_REDUCTION
+    };
+    for (int i = 0; i < (int)(sizeof kinds / sizeof kinds[0]); i++)
+        CHECK_INT(float_reduce_find(FFI_BF16, i) != NULL, strstr(kinds[i], "float") != NULL);
+}
+
 int main(void) {
     const mpi_library mpi = {.op_create = keep};
     refused = 1;
@@ -219,6 +231,7 @@ int main(void) {
     refused = 0;
     CHECK_INT(float_reduce_start(&mpi), 0);
     leaves_the_rest_to_mpi();
+    knows_every_reduction_of_floats();
     for (int i = 0; i < FORMATS; i++)
         for (int reduction = MAX; reduction <= MIN; reduction++) {
             const format *f = &formats[i];

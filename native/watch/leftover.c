@@ -21,9 +21,8 @@ typedef struct kind {
 } kind;
 
 static int is_there(mpixla_handle comm, void *status) {
-    const mpi_library *mpi = mpi_get();
     int there = 0;
-    return mpi->iprobe((int)mpi->facts.any_source, (int)mpi->facts.any_tag, comm, &there, status) == 0 && there;
+    return mpi_look(comm, &there, status) == 0 && there;
 }
 
 /* Receives a message of this communicator's. Returns 0 if none is there, or it cannot be received. */

@@ -114,9 +114,16 @@ class Program:
         return [x.target[len(prefix) :] for _, _, x in self.running() if x.target and x.target.startswith(prefix)]
 
     def places(self, *names: str) -> list[list[int]]:
-        """For each operation of mpixla's, or opcode, at which steps of the schedule it runs."""
-        steps = [(x.opcode, (x.target or "").removeprefix("mpixla_")) for _, _, x in self.running()]
+        """For each operation of mpixla's, or opcode, at which steps of the schedule it runs, alone or in a fusion."""
+        steps = [{*self._opcodes(x), (x.target or "").removeprefix("mpixla_")} for _, _, x in self.running()]
         return [[i for i, step in enumerate(steps) if name in step] for name in names]
+
+    def _opcodes(self, instruction: Instruction) -> set[str]:
+        """Its own, or of a fusion those of what was fused."""
+        if instruction.opcode != "fusion":
+            return {instruction.opcode}
+        (name,) = instruction.called()
+        return {x.opcode for x in self.computations[name].instructions.values()}
 
     def copies(self, least: int) -> list[tuple[int, Instruction]]:
         """Copies of this many elements or more, and how many loops they are in."""
@@ -124,10 +131,9 @@ class Program:
 
     def _only_copies(self, instruction: Instruction) -> bool:
         """Whether it does nothing but move an array: fusions of copies, reshapes and transpositions do not compute."""
+        opcodes = self._opcodes(instruction)
         if instruction.opcode != "fusion":
-            return instruction.opcode in ("copy", "copy-start", "transpose")
-        (name,) = instruction.called()
-        opcodes = {x.opcode for x in self.computations[name].instructions.values()}
+            return bool(opcodes & {"copy", "copy-start", "transpose"})
         return bool(opcodes & {"copy", "transpose"}) and opcodes <= {
             "parameter", "copy", "transpose", "bitcast", "reshape", "tuple", "get-tuple-element",
         }  # fmt: skip

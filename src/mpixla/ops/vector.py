@@ -120,7 +120,7 @@ def _each(comm: Comm) -> str:
 
 def _counts_of_all(counts: Any, name: str, comm: Comm, room: int | None) -> Any:
     """The rows of each rank: those that the user has, or at run time each rank's own, gathered."""
-    if room is not None and jnp.ndim(counts) == 0 and not isinstance(counts, str):
+    if room is not None and not isinstance(counts, Sequence) and np.ndim(counts) == 0:
         convention = as_convention(REPLICATED, name, comm)
         return allgather_p.bind(as_integers(counts, "counts", name), comm=comm, cotangent=convention)[0]
     return as_counts(counts, "counts", name, comm.size, _each(comm), room)
