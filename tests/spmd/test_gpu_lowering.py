@@ -23,17 +23,15 @@ PLATFORMS = ("cuda", "rocm")
 
 
 def lowered(program, xs, platform):
-    return program.trace(*xs).lower(lowering_platforms=(platform,)).as_text()
-
-
-def calls(text):
-    return re.findall(r"@(mpixla_\w+)\(", text)
+    """Our calls as they stand in its text. What JAX computes before and after them it may lower in another way."""
+    text = program.trace(*xs).lower(lowering_platforms=(platform,)).as_text()
+    return [re.sub(r"%[\w#:]+", "%", line) for line in text.splitlines() if "@mpixla_" in line]
 
 
 def assert_lowers(program, *xs, communicates=True):
-    """The program's text is that for the CPU, in which something of ours is called."""
+    """The program makes the same calls as that for the CPU, and makes some."""
     on_cpu = lowered(program, xs, "cpu")
-    assert not communicates or calls(on_cpu)
+    assert on_cpu or not communicates
     for platform in PLATFORMS:
         assert lowered(program, xs, platform) == on_cpu
 
