@@ -416,6 +416,11 @@ assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
             "dispatch.RuntimeTokenSet.get_token_input = lambda self, effects: None",
             "jax._src.dispatch:RuntimeTokenSet.get_token_input takes self, effects, not self, eff, devices",
         ),
+        (
+            "scan",
+            "from jax._src.lax.control_flow import loops; loops._scan_known_hoisting = None",
+            "jax._src.lax.control_flow.loops:_scan_known_hoisting does not say what it takes",
+        ),
     ],
 )
 def test_hook_that_does_not_fit(name, change, reason):

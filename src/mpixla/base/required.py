@@ -32,6 +32,11 @@ try:
 
     # Whether JAX has started: asking in public starts it.
     from jax._src.xla_bridge import backends_are_initialized as jax_has_started
+
+    # What becomes of a primitive where JAX takes a program apart, and of a loop in a batch: the registries for
+    # derivatives and for other primitives' batches, which are documented, do not say.
+    from jax.interpreters.batching import fancy_primitive_batchers
+    from jax.interpreters.partial_eval import custom_partial_eval_rules, partial_eval_jaxpr_custom_rules
 except ImportError as e:
     raise ImportError(
         f"mpixla cannot use JAX {jax.__version__}: {e}. Install one that it was tested with, "
@@ -54,9 +59,12 @@ __all__ = [
     "EFFECT_REGISTRIES",
     "Effect",
     "Primitive",
+    "custom_partial_eval_rules",
+    "fancy_primitive_batchers",
     "is_user_filename",
     "jax_has_started",
     "jit_p",
+    "partial_eval_jaxpr_custom_rules",
     "register_exclusion",
     "remat_p",
     "trace_state_clean",

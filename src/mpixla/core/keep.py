@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.interpreters.partial_eval import custom_partial_eval_rules, partial_eval_jaxpr_custom_rules
 from jax.lax import cond_p, scan_p, while_p
 
-from ..base.required import jit_p, remat_p
+from ..base.required import custom_partial_eval_rules, jit_p, partial_eval_jaxpr_custom_rules, remat_p
 from .effect import ordered
 from .rewrite import Rewriting, jaxprs_in, map_jaxprs
 

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.interpreters import batching
-from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 from jax.lax import while_p
 
+from ..base.required import fancy_primitive_batchers, partial_eval_jaxpr_custom_rules
 from .effect import ordered
 from .rewrite import evaluate
 
-_batch = batching.fancy_primitive_batchers[while_p]
+_batch = fancy_primitive_batchers[while_p]
 _in_checkpoint = partial_eval_jaxpr_custom_rules[while_p]
 
 
@@ -73,5 +72,5 @@ def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any
 
 def install() -> None:
     """Registers the rules."""
-    batching.fancy_primitive_batchers[while_p] = _batch_communicating
+    fancy_primitive_batchers[while_p] = _batch_communicating
     partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint

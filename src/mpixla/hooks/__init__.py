@@ -47,7 +47,10 @@ def why_not(hook: ModuleType) -> str | None:
             return f"there is no {name}"
         if arguments is None:
             continue
-        taken = tuple(inspect.signature(found).parameters)  # type: ignore[arg-type]
+        try:
+            taken = tuple(inspect.signature(found).parameters)  # type: ignore[arg-type]
+        except (TypeError, ValueError):  # it is no function any more, or one of C++
+            return f"{name} does not say what it takes"
         if taken[: len(arguments)] != arguments:
             return f"{name} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}"
     return None

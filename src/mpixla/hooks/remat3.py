@@ -12,9 +12,9 @@ from typing import Any
 
 import jax
 from jax.interpreters import ad, batching, mlir
-from jax.interpreters.partial_eval import custom_partial_eval_rules
 from jax.lax import while_p
 
+from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
 from ..core.rewrite import jaxprs_in
 from ..core.spmd import Primitive

@@ -8,9 +8,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from jax.interpreters.partial_eval import custom_partial_eval_rules
 from jax.lax import scan_p
 
+from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
