@@ -309,7 +309,8 @@ with jax.debug_nans(True):
 """,
     "remat3": """
 jax.config.update("jax_remat3", True)
-assert refused(jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum())), X)
+fun = jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum()))
+assert refused(fun, X) or str(jax.make_jaxpr(fun)(X)).count("allreduce[") == 1
 """,
     "scan": """
 g = jax.custom_jvp(add)

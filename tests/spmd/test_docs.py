@@ -52,14 +52,20 @@ def test_docstring_of_what_starts(name):
     assert max(map(len, text.splitlines())) <= 116
 
 
+def shown(function):
+    """The signature that help() shows, in one line: Python 3.13 puts each parameter of a long one into its own."""
+    text = pydoc.plain(pydoc.render_doc(function)).partition("\n\n")[2].partition(inspect.getdoc(function)[:20])[0]
+    return " ".join(text.split()).replace("( ", "(")
+
+
 @pytest.mark.parametrize("name", [name for name in mpixla.__all__ if inspect.isfunction(getattr(mpixla, name))])
 def test_help_has_the_names_of_users(name):
-    signature = pydoc.plain(pydoc.render_doc(getattr(mpixla, name))).split("\n\n")[1].splitlines()[0]
+    signature = shown(getattr(mpixla, name))
     assert signature.startswith(f"{name}(")
     assert not re.search(r"jaxlib|mpi4py|typing\.|mpixla\.[a-z]|~|= -\d", signature)
 
 
 def test_help_of_recv():
     signature = "recv(x: Any, source: int | jax.Array | mpixla.Shift = MPI.ANY_SOURCE, *, tag: int | jax.Array = MPI."
-    assert signature in pydoc.plain(pydoc.render_doc(mpixla.recv))
+    assert shown(mpixla.recv).startswith(signature)
     assert inspect.signature(mpixla.recv).parameters["source"].default == MPI.ANY_SOURCE
