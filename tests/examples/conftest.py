@@ -7,7 +7,7 @@ import pytest
 from jobs import PATIENCE, example, job  # noqa: F401
 
 # The others take longer; they are the same under every MPI.
-QUICK = ("test_overlap.py", "test_showing.py", "test_training.py")
+QUICK = ("test_overlap.py", "test_refusals.py", "test_showing.py", "test_training.py")
 
 
 def pytest_collection_modifyitems(items):

@@ -35,7 +35,7 @@ def numpy_spectra(viscosity, steps):
     return np.array(spectra)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("ranks", [2, 1, 4])
 def test_against_numpy(example, tmp_path, ranks):
     options = ("--size", N, "--reynolds", REYNOLDS, "--time", STEPS * DT, "--steps", STEPS)
     example(ranks, "fft", *options, "--data", "fft.npz", "--save", "fft.png")
@@ -80,13 +80,6 @@ print("ok")
 """
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_gradient(job, ranks):
     assert job(ranks, GRADIENT, EXAMPLES).stdout.split() == ["ok"] * ranks
-
-
-def test_size_that_cannot_be_split(example):
-    refused = example(2, "fft", "--size", 15, check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.count("fft.py: --size 15: a grid of 2 x 1 processes cannot share so many points.") == 1
-    assert "Take a multiple of 2.\n" in refused.stderr

@@ -57,9 +57,3 @@ def test_same_on_any_number_of_ranks(example, tmp_path, ranks):
     some, two = (samples(example, tmp_path, n, steps=300) for n in (ranks, 2))
     for name, values in two.items():
         np.testing.assert_allclose(some[name], values, atol=1e-4, err_msg=name)
-
-
-def test_replicas_that_cannot_be_split(example):
-    refused = example(2, "tempering", "--replicas", 5, check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.count("--replicas 5: 2 processes cannot have equally many. Take a multiple of 2") == 1

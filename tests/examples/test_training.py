@@ -51,15 +51,3 @@ def test_against_numpy(example, tmp_path, ranks):
     assert f"12 steps on {ranks} rank(s): loss {losses[0]:.4f} to {losses[-1]:.4f}" in done.stdout
     assert float(done.stdout.split("at most ")[1].split()[0]) < 1e-9
     assert (tmp_path / "out.png").stat().st_size > 10_000
-
-
-def test_batches_that_cannot_be_split(example):
-    refused = example(2, "training", "--points", "60", "--batch", "25", check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.count("60 points cannot be split into batches of 25 on 2 ranks: --batch must divide") == 1
-
-
-def test_a_name_that_no_data_can_have(example):
-    refused = example(2, "training", "--data", "out.txt", check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.count("training.py: --data out.txt: the name must end in .npz.\n") == 1
