@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from mpi4py import MPI
+from test_large_counts import limit, refused  # noqa: F401
+from test_value import check
 
 import mpixla
 from cases import check_refused
+from reference import ROW
 
 NAMES = ("allgatherv", "alltoallv", "gatherv", "scatterv")
 RANK, SIZE = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
@@ -96,6 +99,13 @@ def test_counts_are_readable_in_programs(rank, size):
     text = program.lower(np.ones(sum(sendcounts))).as_text()
     assert f"recvcounts = array<i64: {', '.join(map(str, recvcounts))}>" in text
     assert f"sendcounts = array<i64: {', '.join(map(str, sendcounts))}>" in text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_large_counts(name, limit, comm, size):  # noqa: F811
+    """On any number of ranks, each of which has a count."""
+    with refused(name):
+        check(ROW[name], ROW[name].variants(size)[0], np.dtype("float32"), (5,), comm, "eager")
 
 
 @pytest.mark.parametrize("name", NAMES)
