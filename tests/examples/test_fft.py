@@ -35,22 +35,20 @@ def numpy_spectra(viscosity, steps):
     return np.array(spectra)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2, pytest.param(4, marks=pytest.mark.long)])
-def test_against_numpy(example, tmp_path, ranks):
+@pytest.mark.parametrize("ranks", [2, 1, 4])
+def test_against_numpy(computed, ranks):
     options = ("--size", N, "--reynolds", REYNOLDS, "--time", STEPS * DT, "--steps", STEPS)
-    example(ranks, "fft", *options, "--data", "fft.npz", "--save", "fft.png")
-    assert (tmp_path / "fft.png").stat().st_size > 10_000
-    with np.load(tmp_path / "fft.npz") as saved:
-        assert saved["error"] < 1e-6
-        exact = numpy_spectra(1 / REYNOLDS, STEPS)
-        assert abs(exact[-1] - exact[0]).max() > 0.01
-        np.testing.assert_allclose(saved["spectra"], exact, atol=1e-6)
-        step = 1e-4
-        energies = [numpy_spectra(1 / REYNOLDS + d, STEPS // 10)[-1].sum() for d in (-step, step)]
-        np.testing.assert_allclose(saved["slope"], (energies[1] - energies[0]) / (2 * step), rtol=1e-3)
-        y, z = np.meshgrid(*[2 * np.pi * np.arange(N) / N] * 2, indexing="ij")
-        vorticity = np.hypot(np.cos(y) * np.sin(z), 2 * np.sin(y) * np.cos(z))  # of the first field, where x is pi/2
-        np.testing.assert_allclose(saved["slices"][0], vorticity, atol=1e-5)
+    _, saved = computed(ranks, "fft", *options)
+    assert saved["error"] < 1e-6
+    exact = numpy_spectra(1 / REYNOLDS, STEPS)
+    assert abs(exact[-1] - exact[0]).max() > 0.01
+    np.testing.assert_allclose(saved["spectra"], exact, atol=1e-6)
+    step = 1e-4
+    energies = [numpy_spectra(1 / REYNOLDS + d, STEPS // 10)[-1].sum() for d in (-step, step)]
+    np.testing.assert_allclose(saved["slope"], (energies[1] - energies[0]) / (2 * step), rtol=1e-3)
+    y, z = np.meshgrid(*[2 * np.pi * np.arange(N) / N] * 2, indexing="ij")
+    vorticity = np.hypot(np.cos(y) * np.sin(z), 2 * np.sin(y) * np.cos(z))  # of the first field, where x is pi/2
+    np.testing.assert_allclose(saved["slices"][0], vorticity, atol=1e-5)
 
 
 # Half the sum of squares of what remains of an array when its short waves are taken out. Its gradient is what remains.
@@ -80,13 +78,6 @@ print("ok")
 """
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_gradient(job, ranks):
     assert job(ranks, GRADIENT, EXAMPLES).stdout.split() == ["ok"] * ranks
-
-
-def test_size_that_cannot_be_split(example):
-    refused = example(2, "fft", "--size", 15, check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.count("fft.py: --size 15: a grid of 2 x 1 processes cannot share so many points.") == 1
-    assert "Take a multiple of 2.\n" in refused.stderr

@@ -7,19 +7,12 @@ PEAKS = [(-10, 0.5, 0.2), (-3, 0.8, 0.4), (4, 0.4, 0.1), (11, 1.0, 0.3)]  # plac
 REPLICAS, STEPS = 12, 4000
 
 
-def samples(example, folder, ranks, steps=STEPS):
-    example(ranks, "tempering", "--steps", steps, "--data", f"{ranks}.npz", "--save", "samples.png")
-    assert (folder / "samples.png").stat().st_size > 10_000
-    with np.load(folder / f"{ranks}.npz") as saved:
-        return dict(saved)
-
-
 def log_density(x):
     return np.log(sum(w / (s * np.sqrt(2 * np.pi)) * np.exp(-0.5 * ((x - m) / s) ** 2) for m, s, w in PEAKS) + 1e-300)
 
 
-def test_samples(example, tmp_path):
-    found = samples(example, tmp_path, 2)
+def test_samples(computed):
+    _, found = computed(2, "tempering", "--steps", STEPS)
     x, walkers, swapped, stuck = (found[name] for name in ("x", "walkers", "swapped", "stuck"))
     assert x.shape == walkers.shape == swapped.shape == stuck.shape == (STEPS, REPLICAS)
     # The cold chain is at each peak for its share of the time, and there has its place and width. Alone it is stuck.
@@ -53,13 +46,7 @@ def check_swaps(walkers, swapped):
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 3, 4])
-def test_same_on_any_number_of_ranks(example, tmp_path, ranks):
-    some, two = (samples(example, tmp_path, n, steps=300) for n in (ranks, 2))
+def test_same_on_any_number_of_ranks(computed, ranks):
+    some, two = (computed(n, "tempering", "--steps", 300)[1] for n in (ranks, 2))
     for name, values in two.items():
         np.testing.assert_allclose(some[name], values, atol=1e-4, err_msg=name)
-
-
-def test_replicas_that_cannot_be_split(example):
-    refused = example(2, "tempering", "--replicas", 5, check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.count("--replicas 5: 2 processes cannot have equally many. Take a multiple of 2") == 1

@@ -1,7 +1,5 @@
 """examples/uneven.py, and what docs/trouble.md says of its timeline: the others wait for rank 0."""
 
-from pathlib import Path
-
 import jax
 import numpy as np
 import pytest
@@ -10,14 +8,11 @@ from mpixla.trace.match import match
 from mpixla.trace.read import read
 from mpixla.trace.tables import who_waited
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-
 
 @pytest.mark.long
-def test_the_others_wait_for_rank_0(job, tmp_path):
+def test_the_others_wait_for_rank_0(example, tmp_path):
     options = ("--particles", "400", "--more", "6", "--steps", "10")
-    done = job(3, RUN, EXAMPLES / "uneven.py", *options, MPIXLA_TRACE="traces")
+    done = example(3, "uneven", *options, MPIXLA_TRACE="traces")
     assert done.stdout.startswith("10 steps, energy ")
     found = read(tmp_path / "traces")
     match(found)

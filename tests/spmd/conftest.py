@@ -217,6 +217,17 @@ def size():
 
 
 @pytest.fixture
+def below(rank, size):
+    """The rank before this one, on a ring of all."""
+    return (rank - 1) % size
+
+
+@pytest.fixture
+def above(rank, size):
+    return (rank + 1) % size
+
+
+@pytest.fixture
 def cart(comm):
     """Cartesian communicators for grids (tests/halo_model.py), freed at the end."""
     made = []

@@ -7,6 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from cases import check_refused
 
 X = np.ones((3, 2), np.float32)
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -84,19 +85,14 @@ BAD_CALLS = [
     ),
     ("x of dates", lambda: mpixla.bcast(np.zeros(2, "M8[D]"), 0), TypeError, r"has dtype datetime64\[D\], which JAX"),
     ("x of strings", lambda: mpixla.allgather(np.array(["a"])), TypeError, "has dtype <U1, which JAX does not have"),
+    ("cotangent", lambda: mpixla.allreduce(1.0, MPI.SUM, cotangent="both"), ValueError, "must be .* but is 'both'"),
     ("x int4", lambda: mpixla.bcast(jnp.zeros(2, jnp.int4), 0), TypeError, "dtype int4"),
 ]
 
 
-@pytest.mark.parametrize("how", ["eager", "jit"])
 @pytest.mark.parametrize(("call", "kind", "sentence"), [pytest.param(*c[1:], id=c[0]) for c in BAD_CALLS])
-def test_bad_arguments(call, kind, sentence, how):
-    with pytest.raises(kind, match=sentence) as raised:
-        (jax.jit(call) if how == "jit" else call)()
-    text = str(raised.value)
-    assert text[0].islower() or text[0].isalpha()
-    assert text.endswith(".")
-    assert "0x" not in text
+def test_bad_arguments(call, kind, sentence):
+    check_refused(call, kind, sentence)
 
 
 def test_traced_values_where_static_ones_are_needed():
@@ -120,25 +116,17 @@ def test_inter_communicator(comm, rank, size):
     half.Free()
 
 
-def test_communicator_freed_before(comm):
-    clone = comm.Clone()
-    clone.Free()
-    with pytest.raises(ValueError, match="freed"):
-        mpixla.allreduce(X, MPI.SUM, comm=clone)
-
-
 def still_works(comm, size):
     assert mpixla.allreduce(jnp.int32(1), MPI.SUM, comm=comm) == size
     assert jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=comm) + 1)(jnp.int32(1)) == size + 1
 
 
-@pytest.mark.parametrize("how", ["handle", "another object"])
-def test_communicator_freed_after_compilation(comm, size, how):
-    """The program fails, in words, however the communicator was freed, and whatever took its handle since."""
+def test_communicator_freed_through_another_object(comm, size):
+    """The program fails, in words, and the next calls work, whatever took the communicator's handle since."""
     clone = comm.Clone()
     program = jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=clone))
     assert program(jnp.int32(1)) == size
-    (clone if how == "handle" else MPI.Intracomm(clone)).Free()
+    MPI.Intracomm(clone).Free()
     successor = comm.Clone()
     for _ in range(2):
         with pytest.raises(Exception, match="freed after this program was traced"):
@@ -171,18 +159,4 @@ def test_truncated_message(comm, rank, size, how):
             for part in ("<- 0 with tag 8 and 3 items of float64", "rank 1 of", "'MPI_COMM_WORLD'"):
                 assert part in str(raised.value)
     comm.Barrier()
-    still_works(comm, size)
-
-
-def test_error_inside_a_loop(comm, size):
-    clone = comm.Clone()
-
-    @jax.jit
-    def program(x):
-        return jax.lax.fori_loop(0, 3, lambda i, x: mpixla.allreduce(x, MPI.SUM, comm=clone), x)
-
-    program(jnp.float32(1)).block_until_ready()
-    clone.Free()
-    with pytest.raises(Exception, match="freed"):
-        program(jnp.float32(1)).block_until_ready()
     still_works(comm, size)

@@ -53,6 +53,16 @@ def test_communicator(row, comm, rank, size):
         before = [program] if inputs or want is not None else []
 
 
+@pytest.mark.parametrize("name", ["halo_exchange", "neighbor_allgather"])
+def test_cartesian_communicator(name, comm, size):
+    ring = comm.Create_cart([size], periods=[True])
+    program = jax.jit(lambda x: getattr(mpixla, name)(x, comm=ring))
+    jax.block_until_ready(program(jnp.zeros(3)))
+    ring.Free()
+    with pytest.raises(Exception, match=WAS_FREED):
+        jax.block_until_ready(program(jnp.zeros(3)))
+
+
 @pytest.mark.parametrize("jit", [jax.jit, lambda f: f], ids=["jit", "eager"])
 def test_transposed_when_the_communicator_was_freed(jit, comm, rank, size):
     """What was known of it is forgotten by then."""
@@ -149,10 +159,9 @@ def test_memory_does_not_grow(comm):
     assert resident() - before < 15  # MB; a program takes about 1.5
 
 
-def test_status_objects_share_a_program(comm, rank, size, compilations):
+def test_status_objects_share_a_program(comm, below, above, compilations):
     """A status object is filled when the call returns."""
     x = jnp.arange(4, dtype=FLOAT)
-    below, above = (rank - 1) % size, (rank + 1) % size
     mpixla.sendrecv(x, x, below, above, comm=comm, status=MPI.Status())
     compilations.clear()
     for n in range(3):

@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from cases import check_refused
 from halo_model import Grid, blocks_of, dims_of
 from hlo import Program
 
@@ -25,7 +26,8 @@ GRIDS = [
     for periods in itertools.product((False, True), repeat=len(widths))
     if len(widths) < 3 or periods[1] != periods[2]  # each is 26 messages to compile
 ]
-SOME = [g for g in GRIDS if any(g.periods) and not all(g.periods) and (len(g.dims) < 3 or g.periods[0] < g.periods[1])]
+# A third dimension adds messages, and no rule: they are derived one by one.
+SOME = [g for g in GRIDS if any(g.periods) and not all(g.periods) and len(g.dims) < 3]
 MIXED = Grid(dims_of(2, SIZE)[0], (False, True), (1, 2), (0, 1), 2)
 
 
@@ -163,20 +165,13 @@ def test_one_program_for_all_ranks(grid, comm, cart, rank, size):
     assert len(set(comm.allgather(text))) == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "kind", "sentence"),
-    [
-        ({"comm": None}, TypeError, "halo_start needs a Cartesian communicator"),
-        ({"comm": MPI.COMM_WORLD}, TypeError, "halo_start needs a Cartesian communicator, but 'MPI_COMM_WORLD'"),
-        ({"width": -1}, ValueError, "width of halo_start is -1"),
-        ({"axes": (1, 1)}, ValueError, "axes of halo_start are .* names an axis twice"),
-        ({"x": np.zeros((2, 5))}, ValueError, "halo_start of width 1 along axis 0 needs at least 3 items"),
-        ({"x": "text"}, TypeError, "x of halo_start must be an array"),
-    ],
-)
-def test_bad_arguments(given, kind, sentence, cart):
-    with pytest.raises(kind, match=sentence):
-        mpixla.halo_start(**{"x": np.zeros((4, 5)), "comm": cart(MIXED), **given})
+def test_bad_arguments(cart):
+    """As of halo_exchange, by another name."""
+    x, c = np.zeros((4, 5)), cart(MIXED)
+    check_refused(lambda: mpixla.halo_start(x, None), TypeError, "halo_start needs a Cartesian communicator")
+    check_refused(
+        lambda: mpixla.halo_start(x[:2], c), ValueError, "halo_start of width 1 along axis 0 needs at least 3"
+    )
 
 
 def test_nothing_to_exchange(cart):

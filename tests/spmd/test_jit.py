@@ -1,6 +1,5 @@
 """mpixla.jit does what jax.jit does, with a program that has no effects."""
 
-import threading
 from functools import partial
 from typing import NamedTuple
 
@@ -188,34 +187,3 @@ def test_without_communication():
         assert float(mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM))(1.0)) == SIZE
         # As with jax.jit, arguments have values then.
         assert float(mpixla.jit(lambda x: x if float(mpixla.allreduce(x, MPI.SUM)) == SIZE else -x)(1.0)) == 1
-
-
-def test_failure_leaves_later_calls_working(comm, rank):
-    gone = comm.Dup()
-    f = mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=gone))
-    f(jnp.ones(2))
-    gone.Free()
-    with pytest.raises(Exception, match="was freed"):
-        jax.block_until_ready(f(jnp.ones(2)))
-    assert float(mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM))(1.0)) == SIZE
-
-
-def test_two_threads_with_a_communicator_each(comm, rank):
-    comms = [comm.Dup() for _ in range(2)]
-    totals = [None, None]
-
-    def work(i):
-        f = mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=comms[i]))
-        x = jnp.float64(rank + i)
-        for _ in range(50):
-            x = f(x) / SIZE
-        totals[i] = float(x)
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert totals == [sum(range(SIZE)) / SIZE + i for i in range(2)]
-    for c in comms:
-        c.Free()

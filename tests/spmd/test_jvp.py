@@ -8,15 +8,11 @@ from jax.experimental.jet import jet
 from mpi4py import MPI
 
 import mpixla
-from reference import ROWS, difference, in_turn, normal
+from cases import cases
+from reference import difference, in_turn, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()
-CASES = [
-    pytest.param(row, variant, id=f"{row.name}-{variant}")
-    for row in ROWS
-    for variant in row.variants(SIZE)
-    if row.differentiable(**variant)
-]
+CASES = cases(lambda row, variant: row.differentiable(**variant))
 
 
 @pytest.mark.parametrize(("row", "variant", "how"), in_turn(CASES, ["jit", "jit", "eager"]))
@@ -39,12 +35,13 @@ def test_jvp(row, variant, comm, rank, size, how):
 
 
 def test_no_derivative_of_user_made_reductions():
-    def first(a, b, datatype):
-        pass
-
-    op = MPI.Op.Create(first)
-    with pytest.raises(TypeError, match="allreduce with op user-made .* has no derivative"):
-        jax.jvp(lambda x: mpixla.allreduce(x, op), (1.0,), (1.0,))
+    op = MPI.Op.Create(lambda a, b, datatype: None)
+    for name, call in (
+        ("allreduce", mpixla.allreduce),
+        ("iallreduce", lambda x, op: mpixla.wait(mpixla.iallreduce(x, op))),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} with op user-made .* has no derivative"):
+            jax.jvp(lambda x: call(x, op), (1.0,), (1.0,))  # noqa: B023
     op.Free()
 
 
@@ -71,12 +68,8 @@ def test_ties_share_the_derivative(op, mode, rank, size):
         np.testing.assert_allclose(jax.grad(lambda x: mpixla.allreduce(x, op).sum())(x), share)
     else:
         t = np.full(3, rank + 1.0)
-        want = sum_over_ranks(share * t)
+        want = MPI.COMM_WORLD.allreduce(share * t)
         np.testing.assert_allclose(jax.jvp(lambda x: mpixla.allreduce(x, op), (x,), (t,))[1], want)
-
-
-def sum_over_ranks(x):
-    return MPI.COMM_WORLD.allreduce(x)
 
 
 @pytest.mark.parametrize("how", ["allreduce", "scan", "exscan", "reduce_scatter"])
@@ -100,9 +93,8 @@ def test_product_with_zeros(how, rank, size):
     np.testing.assert_allclose(jax.jvp(f, (x,), (t,))[1], want)
 
 
-def test_taylor_series(comm, rank, size):
+def test_taylor_series(comm, rank, size, below, above):
     """Of what is linear each term is the operation's; others are refused."""
-    below, above = (rank - 1) % size, (rank + 1) % size
 
     def f(x):
         request = mpixla.isendrecv(jnp.sin(x), x, below, above, comm=comm)

@@ -34,10 +34,10 @@ def limit(request):
     native.lib.mpixla_count_limit_set(before)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=lambda t: t.__name__)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_operation(row, dtype, limit, comm):
-    dtype = np.dtype(dtype)
-    for variant in [v for v in row.variants(SIZE) if row.takes(dtype, **v)][:1]:
+def test_every_operation(row, limit, comm):
+    """Also of a type that MPI itself does not reduce."""
+    variant = row.variants(SIZE)[0]
+    for dtype in [np.float32, *([ml_dtypes.bfloat16] if "op" in variant else [])]:
         with refused(row.name):
-            check(row, variant, dtype, (5, 3), comm, "eager")
+            check(row, variant, np.dtype(dtype), (5, 3), comm, "eager")

@@ -4,11 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 import mpixla
+from cases import HOWS
 
-HOWS = {"eager": lambda f: f, "jit": jax.jit, "sealed": mpixla.jit}
+SIZE = MPI.COMM_WORLD.Get_size()
 HOW = pytest.mark.parametrize("how", HOWS)
+OTHERS = pytest.mark.skipif(SIZE == 1, reason="needs another rank")
 TREE = {"w": jnp.arange(6.0).reshape(2, 3), "b": [jnp.int8(-3), jnp.array([True, False])], "key": jax.random.key(3)}
 
 
@@ -33,9 +36,8 @@ def test_nan_and_no_entries(how, x):
 
 
 @HOW
+@OTHERS
 def test_an_entry_that_differs(rank, size, how):
-    if size == 1:
-        pytest.skip("needs another rank")
     tree = {**TREE, "w": TREE["w"].at[1, 2].add(rank == size - 1)}
     with pytest.raises(Exception, match="assert_replicated") as raised:
         check(how, tree)
@@ -65,9 +67,8 @@ def test_an_entry_that_differs(rank, size, how):
         ("bool", ("True", "False")),
     ],
 )
+@OTHERS
 def test_values_of_every_kind(rank, size, dtype, values):
-    if size == 1:
-        pytest.skip("needs another rank")
     kind = jnp.dtype(dtype)
     pair = [True, False] if dtype == "bool" else [-1, -2] if jnp.issubdtype(kind, jnp.integer) else [0.25, 0.5]
     mine = np.array(pair).astype(kind)[1 if rank == size - 1 else 0]
@@ -78,9 +79,8 @@ def test_values_of_every_kind(rank, size, dtype, values):
     assert f"{others} {values[0]}" in str(raised.value)
 
 
-def test_numbers_that_look_the_same(rank, size):
-    if size == 1:
-        pytest.skip("needs another rank")
+@OTHERS
+def test_numbers_that_look_the_same(rank):
     quiet = np.array([0x7FC00000 + (rank == 0)], np.uint32).view(np.float32)
     with pytest.raises(Exception, match="nan, where rank [01] has nan of other bits"):
         check("eager", quiet)
@@ -102,16 +102,14 @@ def test_numbers_that_look_the_same(rank, size):
         (lambda odd: [] if odd else [1], r"leaf \[0\] of .* is not the same .*rank 1 has an empty tree"),
     ],
 )
-def test_other_kinds(rank, size, mine, sentence):
-    if size == 1:
-        pytest.skip("needs another rank")
+@OTHERS
+def test_other_kinds(rank, mine, sentence):
     with pytest.raises(Exception, match=f"(?s){sentence}"):
         check("jit", mine(rank == 1))
 
 
-def test_names_the_rank_that_differs_from_most(rank, size):
-    if size < 3:
-        pytest.skip("needs three ranks")
+@pytest.mark.skipif(SIZE < 3, reason="needs three ranks")
+def test_names_the_rank_that_differs_from_most(rank):
     with pytest.raises(Exception, match=r"\n  rank 0 differs from rank 1 in 2 of 2 entries") as raised:
         check("jit", [jnp.full(2, rank == 0), jnp.ones(3), jnp.float32(rank)])
     text = str(raised.value)
@@ -120,9 +118,8 @@ def test_names_the_rank_that_differs_from_most(rank, size):
     assert "Arrays after it that are not the same either: 1." in text
 
 
-def test_batches_of_other_sizes(rank, size):
-    if size == 1:
-        pytest.skip("needs another rank")
+@OTHERS
+def test_batches_of_other_sizes(rank):
     check_batch = jax.jit(jax.vmap(mpixla.assert_replicated))
     with pytest.raises(Exception, match=r"rank 1 has it in another shape"):
         jax.block_until_ready(check_batch(jnp.ones((3 + (rank == 1), 2))))
@@ -142,10 +139,8 @@ def test_derivative_and_batch(rank):
     np.testing.assert_array_equal(jax.vmap(mpixla.assert_replicated, 1, 1)(jnp.ones((2, 3))), np.ones((2, 3)))
 
 
-def test_stays_where_nothing_uses_it(rank, size):
-    if size == 1:
-        pytest.skip("needs another rank")
-
+@OTHERS
+def test_stays_where_nothing_uses_it(rank):
     @jax.jit
     def f(x):
         mpixla.assert_replicated(x)

@@ -167,16 +167,6 @@ def test_gradients_of_ragged_all_to_all(comm, rank):
     np.testing.assert_array_equal(got[1], of_output[rank])
 
 
-def test_the_example_of_jax(comm, rank):
-    """What jax.lax.ragged_all_to_all's documentation has, on two ranks."""
-    if SIZE != 2:
-        pytest.skip("it is for two ranks")
-    operand, output = ([1, 2, 2], [3, 4, 0])[rank], [0, 0, 0, 0]
-    numbers = ([0, 1], [0, 1])[rank], ([1, 2], [1, 1])[rank], ([0, 0], [1, 2])[rank], ([1, 1], [2, 1])[rank]
-    got = mpixla.ragged_all_to_all(*map(jnp.array, (operand, output, *numbers)), comm=comm)
-    assert got.tolist() == ([1, 3, 0, 0], [2, 2, 4, 0])[rank]
-
-
 # Bad calls
 
 X = np.ones((3, 2))

@@ -7,6 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from messages import by_one_request, by_request, by_sendrecv
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
@@ -31,33 +32,17 @@ def _mix(comm, exchange):
     rank = comm.Get_rank()
 
     def step(x, dest):
-        return x + exchange(x, jnp.argsort(dest)[rank], dest[rank]) / 2, None
+        return x + exchange(x, x, jnp.argsort(dest)[rank], dest[rank], comm)[0] / 2, None
 
     return lambda x, dests: jax.lax.scan(step, x, dests)[0]
 
 
-def _by_requests(comm):
-    def exchange(x, source, dest):
-        receiving = mpixla.irecv(x, source, tag=source, comm=comm)
-        sending = mpixla.isend(x, dest, tag=comm.Get_rank(), comm=comm)
-        return mpixla.waitall([receiving, sending])[0]
-
-    return exchange
-
-
-WAYS = {
-    "sendrecv": lambda comm: lambda x, source, dest: mpixla.sendrecv(x, x, source, dest, comm=comm),
-    "isendrecv": lambda comm: lambda x, source, dest: mpixla.wait(mpixla.isendrecv(x, x, source, dest, comm=comm)),
-    "isend and irecv": _by_requests,
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("exchange", [by_sendrecv, by_one_request, by_request])
 @pytest.mark.parametrize("jit", [jax.jit, mpixla.jit], ids=["jax.jit", "mpixla.jit"])
-def test_partners_drawn_at_random(comm, rank, way, jit):
+def test_partners_drawn_at_random(comm, rank, exchange, jit):
     """A scan over them, forward and backward: the cotangents go the messages' ways backward."""
     start = np.arange(SIZE * 3.0).reshape(SIZE, 3)
-    mix = _mix(comm, WAYS[way](comm))
+    mix = _mix(comm, exchange)
     for seed in range(3):
         dests = _partners(seed, 5)
         got = jit(mix)(jnp.asarray(start[rank]), jnp.asarray(dests))

@@ -74,26 +74,6 @@ def test_statuses_and_reports_have_the_rank(comm, rank):
     assert (status.Get_source(), status.Get_tag()) == ((rank - 1) % SIZE, 4)
 
 
-def test_cotangents_of_templates_at_walls():
-    """They come back where nothing arrived, and only there, traced or not."""
-    line = MPI.COMM_WORLD.Create_cart([SIZE], periods=[False])
-    own = line.Get_rank()
-    up, down = mpixla.Shift(0, 1), mpixla.Shift(0, -1)
-
-    def both(x, template):
-        return mpixla.sendrecv(x, template, down, up, comm=line)
-
-    def started(x, template):
-        return mpixla.wait(mpixla.isendrecv(x, template, down, up, comm=line))
-
-    for fun in (both, started, jax.jit(both), jax.jit(started), mpixla.jit(both)):
-        _, pull = jax.vjp(fun, jnp.ones(2), jnp.ones(2))
-        of_x, of_template = pull(jnp.full(2, 10.0 + own))
-        np.testing.assert_array_equal(of_template, [10.0, 10.0] if own == 0 else [0, 0])
-        np.testing.assert_array_equal(of_x, [11.0 + own] * 2 if own < SIZE - 1 else [0, 0])
-    line.Free()
-
-
 @pytest.mark.not_checked
 def test_eager_calls_share_a_program(comm):
     """A second one with an equal shift goes straight to it."""

@@ -14,6 +14,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from cases import HOWS
 from mpixla.core import eager
 from mpixla.mpi.comm import comm_of
 from mpixla.ops.point_to_point import send_p
@@ -56,9 +57,11 @@ def in_threads(work, comms):
 
 
 def check(work, comms):
-    for result in in_threads(work, comms):
+    results = in_threads(work, comms)
+    for result in results:
         if isinstance(result, Exception):
             raise result
+    return results
 
 
 def values(number, turn, rank, items=5):
@@ -149,23 +152,16 @@ def gradients(number, turn, comm, compiled):
 
 
 WORK = (collectives, messages, requests, halos, gradients)
-HOW = (("eager", lambda fun: fun), ("jit", jax.jit), ("sealed", mpixla.jit))
 
 
-@pytest.mark.parametrize("how", ["eager", "jit", "sealed", "mixed"])
+@pytest.mark.parametrize("how", [*HOWS, "mixed"])
 def test_every_kind_of_call_at_once(comms, how):
     """Threads do the same things in different orders, so that all kinds meet."""
 
     def work(number, comm):
-        done = {}
         for turn in range(ROUNDS):
-            kind = WORK[(number + turn) % len(WORK)]
-            compile_as = HOW[(number + turn) % 3][1] if how == "mixed" else dict(HOW)[how]
-            key = kind, compile_as
-            done.setdefault(key, 0)
-            kind(number, turn, comm, compile_as)
-            done[key] += 1
-        return done
+            compile_as = [*HOWS.values()][(number + turn) % 3] if how == "mixed" else HOWS[how]
+            WORK[(number + turn) % len(WORK)](number, turn, comm, compile_as)
 
     check(work, comms)
 
@@ -181,7 +177,6 @@ def test_one_program_for_all(comms, rank, size):
             result = programs[number](x + turn)
             if turn % 10 == 0:
                 np.testing.assert_array_equal(result, total + turn * size)
-        return None
 
     check(work, comms)
 
@@ -218,14 +213,10 @@ def test_errors_of_one_thread_stay_there(comms, size):
                 told.append(str(caught.value))
                 with pytest.raises(ValueError, match="root"):
                     mpixla.bcast(jnp.ones(2), size, comm=comm)
-            collectives(number, turn, comm, jax.jit if turn % 2 else HOW[0][1])
+            collectives(number, turn, comm, HOWS["jit" if turn % 2 else "eager"])
         return told
 
-    results = in_threads(work, comms)
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    assert len(results[0]) == ROUNDS
+    assert len(check(work, comms)[0]) == ROUNDS
 
 
 def test_a_communicator_is_freed_while_others_work(comms):
@@ -234,10 +225,9 @@ def test_a_communicator_is_freed_while_others_work(comms):
     def work(number, comm):
         for turn in range(ROUNDS // 2):
             short_lived = comm.Dup() if number != 1 else comm
-            collectives(number, turn, short_lived, HOW[turn % 3][1])
+            collectives(number, turn, short_lived, [*HOWS.values()][turn % 3])
             if number != 1:
                 short_lived.Free()
-        return None
 
     check(work, comms)
 

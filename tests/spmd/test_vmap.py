@@ -7,16 +7,12 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from cases import cases
+from messages import by_one_request, by_recv, by_request, by_sendrecv
 from reference import ROWS, bits, expected, in_turn, operands
 
-SIZE = MPI.COMM_WORLD.Get_size()
 BATCH = 3
-CASES = [
-    pytest.param(row, variant, id=f"{row.name}-{variant}")
-    for row in ROWS
-    for variant in row.variants(SIZE)
-    if row.shapes(shape=(), rank=0, size=1, **row.variants(1)[0])
-]
+CASES = cases(lambda row, variant: row.shapes(shape=(), rank=0, size=1, **row.variants(1)[0]))
 
 
 def float_or_int(row, variant):
@@ -73,40 +69,18 @@ def test_vmap_of_vmap(row, variant, comm, rank, size):
         np.testing.assert_array_equal(bits(got), bits(np.array(want)))
 
 
-def _by_sendrecv(message, template, below, above, comm):
-    return mpixla.sendrecv(message, template, below, above, comm=comm)
-
-
-def _by_requests(message, template, below, above, comm):
-    receiving = mpixla.irecv(template, below, comm=comm)
-    sending = mpixla.isend(message, above, comm=comm)
-    return mpixla.waitall([sending, receiving])[1]
-
-
-def _by_one_request(message, template, below, above, comm):
-    return mpixla.wait(mpixla.isendrecv(message, template, below, above, comm=comm))
-
-
-def _by_send_and_recv(message, template, below, above, comm):
-    sending = mpixla.isend(message, above, comm=comm)
-    received = mpixla.recv(template, below, comm=comm)
-    mpixla.wait(sending)
-    return received
-
-
 @pytest.mark.not_checked
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("axis", [0, -1])
-@pytest.mark.parametrize("call", [_by_sendrecv, _by_requests, _by_one_request, _by_send_and_recv])
-def test_vmap_of_messages_shorter_than_the_template(comm, rank, size, call, axis, depth):
+@pytest.mark.parametrize("call", [by_sendrecv, by_one_request, by_request, by_recv])
+def test_vmap_of_messages_shorter_than_the_template(comm, rank, size, below, above, call, axis, depth):
     """In each part of the batch the message is in front, and the template's values remain behind it."""
     batch = (3, 2)[:depth]
     messages = [np.random.default_rng(r).normal(size=(*batch, 2)) for r in range(size)]
     template = -np.arange(np.prod(batch) * 6, dtype=float).reshape(*batch, 2, 3)
-    below, above = (rank - 1) % size, (rank + 1) % size
 
     def f(message, template):
-        return call(message, template, below, above, comm)
+        return call(message, template, below, above, comm)[0]
 
     want = template.copy()
     want.reshape(*batch, 6)[..., :2] = messages[below]
@@ -116,19 +90,6 @@ def test_vmap_of_messages_shorter_than_the_template(comm, rank, size, call, axis
     for _ in range(depth):
         f = jax.vmap(f, in_axes=axis)
     np.testing.assert_array_equal(jax.jit(f)(*given), want)
-
-
-def _received(x, below, above, comm):
-    """What a rank got by two requests, and what it sent."""
-    receiving = mpixla.irecv(x, below, comm=comm)
-    sending = mpixla.isend(x, above, comm=comm)
-    return mpixla.wait(receiving), mpixla.wait(sending)
-
-
-def _received_at_once(x, below, above, comm):
-    sending = mpixla.isend(x, above, comm=comm)
-    received = mpixla.recv(x, below, comm=comm)
-    return received, mpixla.wait(sending)
 
 
 LOSSES = {
@@ -141,32 +102,29 @@ LOSSES = {
 
 def _pairs():
     for loss in LOSSES:
-        for call in (_received, _received_at_once):
+        for call in (by_request, by_recv):
             # The cotangent that recv sends back is zeros without a batch: a message shorter than its template.
-            shorter = call is _received_at_once and loss == "what arrived is not used"
+            shorter = call is by_recv and loss == "what arrived is not used"
             yield pytest.param(loss, call, marks=[pytest.mark.not_checked] if shorter else [])
 
 
 @pytest.mark.parametrize("looped", [False, True], ids=["", "in a scan"])
 @pytest.mark.parametrize(("loss", "call"), list(_pairs()))
-def test_vmap_of_gradients_of_messages(comm, rank, size, loss, call, looped):
+def test_vmap_of_gradients_of_messages(comm, rank, size, below, above, loss, call, looped):
     """Each end of a message has a cotangent of its own, of which JAX may know that it has no batch."""
-    below, above = (rank - 1) % size, (rank + 1) % size
 
     def f(x):
         if not looped:
-            return LOSSES[loss](*call(x, below, above, comm))
-        return jax.lax.scan(lambda a, _: (a, LOSSES[loss](*call(a, below, above, comm))), x, None, length=2)[1].sum()
+            return LOSSES[loss](*call(x, x, below, above, comm))
+        step = lambda a, _: (a, LOSSES[loss](*call(a, a, below, above, comm)))  # noqa: E731
+        return jax.lax.scan(step, x, None, length=2)[1].sum()
 
     x = np.random.default_rng(rank).normal(size=(3, 2))
     want = np.stack([jax.grad(f)(part) for part in x])
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(f)))(x), want, rtol=1e-12)
 
 
-AT_ONCE = {"sendrecv": mpixla.sendrecv, "isendrecv": lambda *args, **of: mpixla.wait(mpixla.isendrecv(*args, **of))}
-
-
-@pytest.mark.parametrize("call", AT_ONCE)
+@pytest.mark.parametrize("call", [by_sendrecv, by_one_request])
 def test_vmap_of_gradients_by_a_template(comm, rank, size, call):
     """What goes back for a template is a cotangent on the rank without a source, zeros on the others, and as many."""
     below = rank - 1 if rank > 0 else MPI.PROC_NULL
@@ -174,7 +132,7 @@ def test_vmap_of_gradients_by_a_template(comm, rank, size, call):
 
     def f(x):
         template = mpixla.scan(x, MPI.SUM, comm=comm)
-        return jnp.sum(AT_ONCE[call](x, template, below, above, comm=comm) ** 2)
+        return jnp.sum(call(x, template, below, above, comm)[0] ** 2)
 
     x = np.random.default_rng(rank).normal(size=(3, 2))
     want = np.stack([jax.grad(f)(part) for part in x])

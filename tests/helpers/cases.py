@@ -1,0 +1,32 @@
+"""Cases that tests draw from the oracle's table (tests/reference.py), and ways to call what a case has."""
+
+import jax
+import pytest
+from mpi4py import MPI
+
+import mpixla
+from reference import ROWS
+
+HOWS = {"eager": lambda f: f, "jit": jax.jit, "sealed": mpixla.jit}
+
+
+def cases(which=lambda row, variant: True):
+    """Each row with each variant of its static arguments, where that is asked for."""
+    return [
+        pytest.param(row, variant, id=f"{row.name}-{variant}")
+        for row in ROWS
+        for variant in row.variants(MPI.COMM_WORLD.Get_size())
+        if which(row, variant)
+    ]
+
+
+def check_refused(call, kind, sentence):
+    """A call without arguments is refused, eagerly and when traced, with a sentence that has these words."""
+    for mode in (lambda f: f, jax.jit):
+        with pytest.raises(kind, match=sentence) as raised:
+            mode(lambda: call())()
+        text = str(raised.value)
+        assert text[0].isalpha()
+        assert text.endswith(".")
+        assert "0x" not in text
+    return text
