@@ -14,8 +14,8 @@ pytestmark = pytest.mark.any_mpi
 
 VARIABLES = sorted(set(re.findall(r"MPIXLA_[A-Z_]+", (ROOT / "docs/environment.md").read_text())))
 
-# JAX is imported once. Each variable has a process that was forked before mpixla was imported, in a folder of its own: a
-# value may be taken for the name of a file. What it prints, and its status, are in there.
+# JAX is imported once. Each variable has a process that was forked before mpixla was imported, in a folder of its own:
+# a value may be taken for the name of a file. What it prints, and its status, are in there.
 FORKS = """
 import os, signal, sys
 import jax.numpy as jnp
@@ -42,7 +42,11 @@ print(mpixla.allreduce(jnp.ones(2), op=MPI.SUM))
 
 @pytest.mark.parametrize(
     "value",
-    ["-1", pytest.param("\udcff\udcfe", marks=pytest.mark.long), pytest.param("x" * 5000 + "\n", marks=pytest.mark.long)],
+    [
+        "-1",
+        pytest.param("\udcff\udcfe", marks=pytest.mark.long),
+        pytest.param("x" * 5000 + "\n", marks=pytest.mark.long),
+    ],
     ids=["negative", "bytes", "long"],
 )
 def test_environment(tmp_path, value):
