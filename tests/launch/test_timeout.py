@@ -1,6 +1,7 @@
 """MPIXLA_TIMEOUT: jobs that hang end with a report that says why, and jobs that only take long do not."""
 
 import re
+from typing import NamedTuple
 
 import pytest
 
@@ -18,49 +19,166 @@ BEGINNING = """
 """
 
 
-def report_of(job, n, code, *, seconds="2", **environment):
-    """The report of a job that ends with one."""
-    done = job(n, BEGINNING + code, check=False, MPIXLA_TIMEOUT=seconds, **environment)
-    assert done.returncode != 0, done.stdout + done.stderr
-    assert done.stderr.count("so the whole job ends") == 1, done.stderr
-    return done.stderr[done.stderr.index("mpixla: rank") :]
+class Hang(NamedTuple):
+    """What becomes of a program that hangs: patterns of its report, each of a rank's own lines if it has a number."""
+
+    code: str
+    says: tuple[str | tuple[int, str], ...]
+    ranks: int = 2
+    check: str = ""
 
 
-def line_of(text, number):
-    """What the report says of a rank."""
-    return re.search(rf"^  rank {number} \(.*?(?=^  ranks? \d|\Z)", text, re.DOTALL | re.MULTILINE)[0]
-
-
-def test_rank_that_never_comes(job):
-    text = report_of(
-        job,
-        2,
+STOPPED = r"Rank 1 has not come: its process is stopped \(SIGSTOP, or a debugger\): process \d+ on "
+BUSY = "Rank 1 has not come: it is in no call of mpixla; in the last second it used "
+HANGS = {
+    "a rank never comes": Hang(
         """
     if rank == 0:
         mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
-    )
-    assert re.match(r"mpixla: rank 0 has waited for \d+\.\d s in a call, longer than MPIXLA_TIMEOUT=2 allows", text)
-    assert "MPI_Allreduce with 3 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'mpixla default'" in text
-    assert re.search(r"at script\.py:\d+", text)
-    assert "Rank 1 has not come: it is at the end of its script." in text
-    last = (
-        r"s ago: MPI_Barrier, on rank 1 of 2 of communicator 'mpixla default', at script\.py:\d+ \(collective call 1\)"
-    )
-    assert re.search(last, line_of(text, 1))
-
-
-def test_stopped(job):
-    text = report_of(
-        job,
-        2,
+        (
+            r"\Ampixla: rank 0 has waited for \d+\.\d s in a call, longer than MPIXLA_TIMEOUT=2 allows",
+            "MPI_Allreduce with 3 items of float32, op MPI_SUM, on rank 0 of 2 of communicator 'mpixla default'",
+            r"at script\.py:\d+",
+            r"Rank 1 has not come: it is at the end of its script\.",
+            (
+                1,
+                r"s ago: MPI_Barrier, on rank 1 of 2 of communicator 'mpixla default', at script\.py:\d+ \(collective "
+                r"call 1\)",
+            ),
+        ),
+    ),
+    "a process is stopped": Hang(
         """
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
-    )
-    assert re.search(r"Rank 1 has not come: its process is stopped \(SIGSTOP, or a debugger\): process \d+ on ", text)
+        (STOPPED,),
+    ),
+    "both receive first": Hang(
+        """
+    got = mpixla.recv(x, source=1 - rank, tag=4)
+    mpixla.send(x, dest=1 - rank, tag=4)
+    """,
+        (
+            "These ranks wait for each other in a circle: rank (0 waits for rank 1, rank 1 waits for rank 0|1 waits "
+            r"for rank 0, rank 0 waits for rank 1)\.",
+            (0, "MPI_Recv <- 1 with tag 4 and 3 items of float32, on rank 0 of 2"),
+            (0, "waits for rank 1"),
+            (1, "MPI_Recv <- 0 with tag 4 and 3 items of float32, on rank 1 of 2"),
+            (1, "waits for rank 0"),
+        ),
+    ),
+    "another collective call": Hang(
+        """
+    big = jnp.zeros(100000)
+    if rank == 0:
+        mpixla.allreduce(big, op=MPI.SUM).block_until_ready()
+    else:
+        mpixla.barrier()
+        mpixla.reduce(big, op=MPI.SUM, root=1).block_until_ready()
+        mpixla.recv(x, source=0)
+    """,
+        (
+            "Ranks 0 and 1 make different calls: collective call 2 on communicator 'mpixla default'",
+            r"on rank 0: .*MPI_Allreduce .*script\.py:\d+",
+            r"on rank 1: .*MPI_Barrier.*script\.py:\d+",
+        ),
+        check="0",
+    ),
+    "a loop in Python": Hang(
+        """
+    def count_for_ever():
+        n = 0
+        while True:
+            n += 1
+    if rank == 1:
+        count_for_ever()
+    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    """,
+        (BUSY, "Python's main thread:", r"script\.py:\d+ in count_for_ever: (n \+= 1|while True:)"),
+    ),
+    "Python's lock is held in C": Hang(
+        """
+    import ctypes
+    if rank == 1:
+        ctypes.PyDLL(None).sleep(1000)
+    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    """,
+        ("Rank 1 has not come", "Python's lock is held for a long time"),
+    ),
+    "requests that nothing matches": Hang(
+        """
+    request = mpixla.irecv(x, source=1 - rank, tag=7)
+    mpixla.wait(request).block_until_ready()
+    """,
+        ("MPI_Wait for MPI_Irecv <- ", r"started at script\.py", "circle"),
+    ),
+    # Members are named by their rank in MPI_COMM_WORLD.
+    "sub-communicators": Hang(
+        """
+    row = MPI.COMM_WORLD.Split(rank % 2, rank)
+    row.Set_name("odd" if rank % 2 else "even")
+    if rank == 3:
+        time.sleep(1000)
+    for i in range(3):
+        mpixla.allreduce(x, op=MPI.SUM, comm=row).block_until_ready()
+    """,
+        (
+            "Rank 3 has not come: it is in no call of mpixla",
+            (1, "on rank 0 of 2 of communicator 'odd'"),
+            "it is at the end of its script",
+        ),
+        ranks=4,
+    ),
+    # Each has a communicator. The one that hangs is named, and its lines.
+    "threads": Hang(
+        """
+    comms = [MPI.COMM_WORLD.Dup() for _ in range(2)]
+    for comm in comms:  # first used in one order on both ranks: docs/trouble.md
+        mpixla.barrier(comm=comm)
+    def work(i):
+        for step in range(3):
+            if (rank, i, step) == (1, 1, 2):
+                time.sleep(1000)
+            mpixla.allreduce(x, op=MPI.SUM, comm=comms[i]).block_until_ready()
+    threads = [threading.Thread(target=work, args=(i,), name=f"worker {i}") for i in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    """,
+        ("Rank 1 has not come", "Python's thread worker 1:", r"in work: time\.sleep\(1000\)"),
+    ),
+}
+# They wait for each other at the end of their scripts, where no call is under way.
+STOPS_LATE = Hang(
+    """
+    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    """,
+    ("has come to the end of its script, and has waited there for longer than MPIXLA_TIMEOUT=", STOPPED),
+    ranks=3,
+)
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [*HANGS.values(), pytest.param(STOPS_LATE, marks=pytest.mark.long)],
+    ids=[*HANGS, "a process is stopped when the others have ended"],
+)
+def test_report(job, hang):
+    done = job(hang.ranks, BEGINNING + hang.code, check=False, MPIXLA_TIMEOUT="2", MPIXLA_CHECK=hang.check)
+    assert done.returncode != 0, done.stdout + done.stderr
+    assert done.stderr.count("so the whole job ends") == 1, done.stderr
+    text = done.stderr[done.stderr.index("mpixla: rank") :]
+    for says in hang.says:
+        if isinstance(says, tuple):
+            rank, says = says
+            own = re.search(rf"^  rank {rank} \(.*?(?=^  ranks? \d|\Z)", text, re.DOTALL | re.MULTILINE)[0]
+            assert re.search(says, own), text
+        else:
+            assert re.search(says, text), text
 
 
 HOSTS = """
@@ -87,153 +205,6 @@ def test_stopped_on_another_host(job):
     )
     assert "mpixla: rank 0 has waited for " in done.stderr, done.stderr
     assert "Rank 1 has not come: its process is stopped (SIGSTOP, or a debugger): process " in done.stderr, done.stderr
-
-
-@pytest.mark.long
-def test_stopped_when_the_others_have_ended(job):
-    """They wait for each other at the end of their scripts, where no call is under way."""
-    text = report_of(
-        job,
-        3,
-        """
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    if rank == 1:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    """,
-    )
-    assert "has come to the end of its script, and has waited there for longer than MPIXLA_TIMEOUT=" in text
-    assert re.search(r"Rank 1 has not come: its process is stopped \(SIGSTOP, or a debugger\): process \d+ on ", text)
-
-
-def test_both_receive_first(job):
-    text = report_of(
-        job,
-        2,
-        """
-    other = 1 - rank
-    got = mpixla.recv(x, source=other, tag=4)
-    mpixla.send(x, dest=other, tag=4)
-    """,
-    )
-    assert re.search(
-        "These ranks wait for each other in a circle: "
-        "rank (0 waits for rank 1, rank 1 waits for rank 0|1 waits for rank 0, rank 0 waits for rank 1).",
-        text,
-    )
-    for rank in (0, 1):
-        assert f"MPI_Recv <- {1 - rank} with tag 4 and 3 items of float32, on rank {rank} of 2" in line_of(text, rank)
-        assert f"waits for rank {1 - rank}" in line_of(text, rank)
-
-
-def test_other_collective(job):
-    text = report_of(
-        job,
-        2,
-        """
-    big = jnp.zeros(100000)
-    if rank == 0:
-        mpixla.allreduce(big, op=MPI.SUM).block_until_ready()
-    else:
-        mpixla.barrier()
-        mpixla.reduce(big, op=MPI.SUM, root=1).block_until_ready()
-        mpixla.recv(x, source=0)
-    """,
-        MPIXLA_CHECK="0",
-    )
-    assert "Ranks 0 and 1 make different calls: collective call 2 on communicator 'mpixla default'" in text, text
-    assert re.search(r"on rank 0: .*MPI_Allreduce .*script\.py:\d+", text)
-    assert re.search(r"on rank 1: .*MPI_Barrier.*script\.py:\d+", text)
-
-
-def test_python_loop(job):
-    text = report_of(
-        job,
-        2,
-        """
-    def count_for_ever():
-        n = 0
-        while True:
-            n += 1
-    if rank == 1:
-        count_for_ever()
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    """,
-    )
-    assert "Rank 1 has not come: it is in no call of mpixla; in the last second it used " in text
-    assert "Python's main thread:" in text
-    assert re.search(r"script\.py:\d+ in count_for_ever: (n \+= 1|while True:)", text)
-
-
-def test_lock_of_python_held_in_c(job):
-    text = report_of(
-        job,
-        2,
-        """
-    import ctypes
-    if rank == 1:
-        ctypes.PyDLL(None).sleep(1000)
-    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
-    """,
-    )
-    assert "Rank 1 has not come" in text
-    assert "Python's lock is held for a long time" in text
-
-
-def test_requests_never_matched(job):
-    text = report_of(
-        job,
-        2,
-        """
-    request = mpixla.irecv(x, source=1 - rank, tag=7)
-    mpixla.wait(request).block_until_ready()
-    """,
-    )
-    assert "MPI_Wait for MPI_Irecv <- " in text
-    assert "started at script.py" in text
-    assert "circle" in text
-
-
-def test_sub_communicators(job):
-    """Members are named by their rank in MPI_COMM_WORLD."""
-    text = report_of(
-        job,
-        4,
-        """
-    row = MPI.COMM_WORLD.Split(rank % 2, rank)
-    row.Set_name("odd" if rank % 2 else "even")
-    if rank == 3:
-        time.sleep(1000)
-    for i in range(3):
-        mpixla.allreduce(x, op=MPI.SUM, comm=row).block_until_ready()
-    """,
-    )
-    assert "Rank 3 has not come: it is in no call of mpixla" in text
-    assert "on rank 0 of 2 of communicator 'odd'" in line_of(text, 1)
-    assert "it is at the end of its script" in text
-
-
-def test_threads(job):
-    """Each thread has a communicator; the one that hangs is named, and its Python lines."""
-    text = report_of(
-        job,
-        2,
-        """
-    comms = [MPI.COMM_WORLD.Dup() for _ in range(2)]
-    for comm in comms:  # first used in one order on both ranks: docs/trouble.md
-        mpixla.barrier(comm=comm)
-    def work(i):
-        for step in range(3):
-            if (rank, i, step) == (1, 1, 2):
-                time.sleep(1000)
-            mpixla.allreduce(x, op=MPI.SUM, comm=comms[i]).block_until_ready()
-    threads = [threading.Thread(target=work, args=(i,), name=f"worker {i}") for i in range(2)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    """,
-    )
-    assert "Rank 1 has not come" in text
-    assert "Python's thread worker 1:" in text
-    assert re.search(r"in work: time\.sleep\(1000\)", text)
 
 
 # Partners that come late, large messages, a process that was forked, and an end of the program's own.

@@ -151,7 +151,7 @@ mpixla.allreduce(jnp.ones(2), op=MPI.SUM).block_until_ready()
 mpixla.barrier()  # MPI has the files that it needs
 LIMIT
 step = lambda i, x: mpixla.allreduce(x, op=MPI.SUM) / size + 1
-x = mpixla.jit(lambda x: lax.fori_loop(0, 10000, step, x))(jnp.zeros(2))
+x = mpixla.jit(lambda x: lax.fori_loop(0, 14000, step, x))(jnp.zeros(2))
 print(f"{float(x[0]):.0f}\\n", end="")
 """
 UNLIMITED = FILLS.replace("LIMIT", "")
@@ -161,7 +161,7 @@ UNLIMITED = FILLS.replace("LIMIT", "")
 @pytest.mark.long
 def test_a_limit(job, tmp_path):
     done = job(2, UNLIMITED, MPIXLA_TRACE="traces", MPIXLA_TRACE_LIMIT="1.5")
-    assert done.stdout.split() == ["10000"] * 2
+    assert done.stdout.split() == ["14000"] * 2
     assert done.stderr.count("and the program goes on: the file has reached its limit of 1 MiB") == 2
     for rank in range(2):
         file = tmp_path / f"traces/rank-000{rank}.trace"
@@ -176,7 +176,7 @@ def test_a_limit(job, tmp_path):
 def test_a_file_that_cannot_grow(job, tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400000, resource.RLIM_INFINITY))"
     done = job(2, FILLS.replace("LIMIT", limit), MPIXLA_TRACE="traces")
-    assert done.stdout.split() == ["10000"] * 2
+    assert done.stdout.split() == ["14000"] * 2
     assert done.stderr.count("and the program goes on: the file cannot be made longer: File too large") == 2
     for rank in range(2):
         timeline = read_file(tmp_path / f"traces/rank-000{rank}.trace")
