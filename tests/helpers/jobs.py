@@ -22,6 +22,39 @@ def facts(said):
     return dict(re.split(r"  +", line, maxsplit=1) for line in said.splitlines())
 
 
+def alone(*arguments, cwd=None, timeout=200, **environment):
+    """Runs Python with these arguments and without mpirun, as one rank: alone("-c", code) -> CompletedProcess."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, **environment},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+        check=False,
+    )
+
+
+def together(programs, begin=""):
+    """One script of several programs by their names, so that they share a start. Each says its name at its end.
+
+    They are functions, in which what `begin` defines is there; none may end the job. See `all_ended`.
+    """
+    lines = [textwrap.dedent(begin)]
+    for number, (name, code) in enumerate(programs.items()):
+        body = textwrap.indent(textwrap.dedent(code).strip("\n"), "    ")
+        lines += [f"def program_{number}():", body, f"    print({name!r}, flush=True)", f"program_{number}()"]
+    return "\n".join(lines) + "\n"
+
+
+def all_ended(done, programs, n):
+    """Whether each of `n` ranks came to the end of each program (see `together`)."""
+    said = done.stdout.splitlines()
+    return {name: said.count(name) for name in programs} == dict.fromkeys(programs, n)
+
+
 @pytest.fixture
 def job(tmp_path):
     """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.

@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
+from jobs import all_ended, together
+from mpixla.watch import checks
+
 PREAMBLE = """
 import sys
-import jax, jax.numpy as jnp, mpixla
+import jax, jax.numpy as jnp, mpixla, numpy as np
 from mpi4py import MPI
 rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 comm = MPI.COMM_WORLD.Dup()
@@ -235,6 +238,17 @@ MESSAGES = {
         "the data type and the count",
         (1,),
     ),
+    "of mpi4py's, of which nobody knows the type": Wrong(
+        """
+        fresh = MPI.COMM_WORLD.Dup()
+        if rank == 0:
+            return fresh.Send(np.arange(3, dtype=np.int32), 1)
+        if rank == 1:
+            return mpixla.recv(x, 0, comm=fresh)  #B
+        """,
+        r"rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script\.py:",
+        (1,),
+    ),
     "started, too small": Wrong(
         PAIR.format("mpixla.wait(mpixla.isend(x, 1, comm=comm))", "mpixla.wait(mpixla.irecv(x[:3], 0, comm=comm))"),
         "the count",
@@ -289,8 +303,15 @@ def raised_in(done, number):
     return {int(rank): ast.literal_eval(text) for rank, text in found}
 
 
-@pytest.mark.parametrize("how", ["eager", "jit", "sealed"])
-@pytest.mark.parametrize("size", [2, pytest.param(3, marks=[pytest.mark.long, pytest.mark.any_mpi])])
+@pytest.mark.parametrize(
+    ("how", "size"),
+    [
+        ("eager", 2),
+        ("jit", 2),
+        ("sealed", 2),
+        pytest.param("jit", 3, marks=[pytest.mark.long, pytest.mark.any_mpi]),
+    ],
+)
 def test_calls_that_do_not_fit(job, how, size):
     cases = {**COLLECTIVE, **MESSAGES}
     code, places = program(cases, how)
@@ -303,46 +324,6 @@ def test_calls_that_do_not_fit(job, how, size):
             for (of, _), place in places.items():
                 assert of != name or place in text, (name, place, text)
     assert sorted(re.findall(r"ended (\d)", done.stdout)) == [str(rank) for rank in range(size)]
-
-
-def test_groups_of_ranks(job):
-    """Ranks that want the same are one line."""
-    done = job(
-        4,
-        f"""{PREAMBLE}
-try:
-    mpixla.allreduce(x[: 3 if rank == 2 else 5], MPI.SUM).block_until_ready()
-except Exception as e:
-    print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
-""",
-        MPIXLA_CHECK="1",
-    )
-    raised = raised_in(done, 0)
-    assert set(raised) == {0, 1, 2, 3}
-    for rank, text in raised.items():
-        assert f"r{rank} | MPIXLA_CHECK: the ranks of communicator 'mpixla default' do not agree" in text
-        assert "\n  ranks 0, 1 and 3: MPI_Allreduce of 5 items of float32 with op MPI_SUM, at script.py:" in text
-        assert "\n  rank 2: MPI_Allreduce of 3 items of float32 with op MPI_SUM, at script.py:" in text
-
-
-def test_message_that_mpi4py_sends(job):
-    """Nobody knows its type, but how long it is."""
-    done = job(
-        2,
-        f"""{PREAMBLE}
-import numpy as np
-if rank == 0:
-    comm.Send(np.arange(3, dtype=np.int32), 1)
-else:
-    try:
-        mpixla.recv(x, 0, comm=comm).block_until_ready()
-    except Exception as e:
-        print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
-""",
-        MPIXLA_CHECK="1",
-    )
-    (text,) = raised_in(done, 0).values()
-    assert "rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script.py:" in text
 
 
 def test_lines_may_differ_where_only_calls_are_compared(job):
@@ -366,8 +347,7 @@ except Exception as e:
     )
 
 
-@pytest.mark.parametrize("mode", ["1", ""])
-def test_started_on_two_communicators_and_waited_for_in_crossed_order(job, mode):
+def test_started_on_two_communicators_and_waited_for_in_crossed_order(job):
     """Each rank waits for what the other one has started and does not wait for yet."""
     code = f"""{PREAMBLE}
 ours = [MPI.COMM_WORLD.Dup() for _ in range(2)]
@@ -380,7 +360,7 @@ for number in (1, 0) if odd else (0, 1):
         print(f"<<{{number}} {{rank}} {{str(e)!r}}>>", flush=True)
 right(x)
 """
-    done = job(2, code, MPIXLA_CHECK=mode)
+    done = job(2, code)
     for number, start in enumerate(["a = ", "b = "]):
         (line,) = [i for i, text in enumerate(code.splitlines(), 1) if text.startswith(start)]
         raised = raised_in(done, number)
@@ -491,7 +471,6 @@ RIGHT = {
             fresh.Free()
         """,
     "mpi4py receives what has as many bytes as the next message": """
-        import numpy as np
         fresh = MPI.COMM_WORLD.Dup()
         mpixla.barrier(comm=fresh)
         if rank == 0:
@@ -504,7 +483,6 @@ RIGHT = {
         """,
     # Types are not compared any more once mpi4py has sent something.
     "mpi4py sends what has as many bytes as the next message": """
-        import numpy as np
         fresh = MPI.COMM_WORLD.Dup()
         mpixla.barrier(comm=fresh)
         if rank == 1:
@@ -515,7 +493,6 @@ RIGHT = {
             assert (mpixla.recv(x + 1, 1, comm=fresh) == x).all()
         """,
     "mpi4py sends and receives": """
-        import numpy as np
         if rank == 0:
             comm.Send(np.arange(3, dtype=np.int32), 1)
             mpixla.send(x, 1, comm=comm)
@@ -532,12 +509,8 @@ RIGHT = {
 
 def test_right_programs(job):
     """None is refused, and none waits for ever."""
-    lines = [PREAMBLE]
-    for number, (name, body) in enumerate(RIGHT.items()):
-        lines += [f"def right{number}():", f"    print(rank, {name!r}, flush=True)"]
-        lines += [textwrap.indent(textwrap.dedent(body), "    "), f"right{number}()", "right(x)"]
-    done = job(2, "\n".join(lines), MPIXLA_CHECK="calls")
-    assert sorted(done.stdout.splitlines()) == sorted(f"{rank} {name}" for rank in (0, 1) for name in RIGHT)
+    programs = {name: f"{textwrap.dedent(body)}right(x)\n" for name, body in RIGHT.items()}
+    assert all_ended(job(2, together(programs, PREAMBLE), MPIXLA_CHECK="calls"), programs, 2)
 
 
 @pytest.mark.parametrize("late", [0, 2])
@@ -563,29 +536,35 @@ else:
     assert "mpixla: r0 | MPIXLA_CHECK: the ranks of communicator" in done.stderr
 
 
-@pytest.mark.parametrize("start", ["iallreduce(big, MPI.SUM", "ibcast(big, 0", "iallgather(big"])
-def test_long_calls_that_only_one_rank_starts(job, start):
+def test_long_calls_that_only_one_rank_starts(job):
     """What takes their place on the others must not receive what it has no memory for, nor leave them out of step."""
     done = job(
         3,
         f"""{PREAMBLE}
 big = jnp.ones(300_000)
-try:
-    if rank == 0:
-        mpixla.wait(mpixla.{start}, comm=comm))
-    else:
-        mpixla.allreduce(x, MPI.SUM, comm=comm).block_until_ready()
-except Exception as e:
-    print(f"<<0 {{rank}} {{str(e)!r}}>>", flush=True)
-right(x)
-everybody = mpixla.wait(mpixla.iallgather(big * rank, comm=comm))
-assert (everybody == jnp.arange(size)[:, None]).all()
-print("in step", rank, flush=True)
+starts = [
+    lambda: mpixla.iallreduce(big, MPI.SUM, comm=comm),
+    lambda: mpixla.ibcast(big, 0, comm=comm),
+    lambda: mpixla.iallgather(big, comm=comm),
+]
+for number, start in enumerate(starts):
+    try:
+        if rank == 0:
+            mpixla.wait(start())
+        else:
+            mpixla.allreduce(x, MPI.SUM, comm=comm).block_until_ready()
+    except Exception as e:
+        print(f"<<{{number}} {{rank}} {{str(e)!r}}>>", flush=True)
+    right(x)
+    everybody = mpixla.wait(mpixla.iallgather(big * rank, comm=comm))
+    assert (everybody == jnp.arange(size)[:, None]).all()
+    print("in step", rank, flush=True)
 """,
         MPIXLA_CHECK="calls",
     )
-    assert set(raised_in(done, 0)) == {0, 1, 2}
-    assert sorted(re.findall(r"in step (\d)", done.stdout)) == ["0", "1", "2"]
+    for number in range(3):
+        assert set(raised_in(done, number)) == {0, 1, 2}
+    assert sorted(re.findall(r"in step (\d)", done.stdout)) == sorted("012" * 3)
 
 
 def test_environment_must_be_the_same(job):
@@ -600,5 +579,11 @@ except RuntimeError as e:
 """
     done = job(2, code)
     assert done.stdout.count("must be the same on all ranks") == 2
-    done = job(2, code.replace('"01"[MPI.COMM_WORLD.rank]', '"strictly"').replace("RuntimeError", "ValueError"))
-    assert done.stdout.count("MPIXLA_CHECK is 'strictly' on rank") == 2
+
+
+def test_a_word_that_there_is_not(monkeypatch):
+    """On one rank: all refuse it."""
+    monkeypatch.setenv("MPIXLA_CHECK", "strictly")
+    most, minus_least = checks.wish()
+    with pytest.raises(ValueError, match="MPIXLA_CHECK is 'strictly' on rank 0, and on some rank it is nothing that"):
+        checks.begin(max(most, 0), max(minus_least, 0))

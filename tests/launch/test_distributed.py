@@ -3,21 +3,20 @@
 import os
 import re
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import jaxlib
 import pytest
 
-from jobs import start
+from jobs import all_ended, alone, start, together
 from mpixla.base import trampoline
 from mpixla.distributed._cliques import refuse_where_mpi_cannot
 from mpixla.distributed._collectives import collectives_of
 
 ROOT = Path(__file__).parents[2]
 # How many processes: with more, what the tests of two say is seldom different.
-RANKS = [2, *(pytest.param(n, marks=[pytest.mark.long, pytest.mark.any_mpi]) for n in (3, 4))]
+RANKS = [2, pytest.param(3, marks=[pytest.mark.long, pytest.mark.any_mpi])]
 LAUNCHER = ("-m", "mpixla.distributed")
 
 # What every program begins with.
@@ -225,17 +224,6 @@ def test_groups_of_ranks(distributed):
     distributed(3, code)
 
 
-def test_max_and_min_with_nan(distributed):
-    code = """
-    data = np.array([[1, np.nan, 3], [4, 5, np.nan]], np.float32)
-    for f in (jax.lax.pmax, jax.lax.pmin):
-        y = jax.jit(jax.shard_map(lambda x: f(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))(shard(data))
-        reduce = np.max if f is jax.lax.pmax else np.min
-        np.testing.assert_array_equal(y.addressable_data(0)[0], reduce(data, axis=0))
-    """
-    distributed(2, code)
-
-
 # What is refused.
 
 
@@ -280,50 +268,45 @@ def test_unknown_jaxlib_is_tried(job, tmp_path, fits):
     assert done.stderr.count("jaxlib 99.0 does not take the library by which mpixla gives it MPI: MPItrampoline") == 1
 
 
-@pytest.mark.parametrize(
-    ("before", "said"),
-    [
-        ("jax.config.update('jax_num_cpu_devices', 2)", "JAX was told to have 2 CPU devices in a process"),
-        ("jax.devices()", "called after JAX had started. Call it before anything that computes"),
-        ("d.initialize()", "was called before. Call it once."),
-        (
-            "d.initialize = lambda: jax.distributed.initialize(process_id=7)",
-            "was given process_id=7 and num_processes=None, but this process is rank 0 of 1 under MPI.",
-        ),
-    ],
-)
-def test_refusals_of_initialize(job, before, said):
-    code = f"""
+def test_refusals_of_initialize(job):
+    """One after the other; after the first three it can still be called."""
+    code = """
         import jax, mpixla.distributed as d
-        {before}
+
+        def refused(said, call=d.initialize):
+            try:
+                call()
+            except Exception as e:
+                assert said in str(e), e
+            else:
+                raise AssertionError(said)
+
+        asked = jax.config.values["jax_num_cpu_devices"]
+        jax.config.update("jax_num_cpu_devices", 2)
+        refused("JAX was told to have 2 CPU devices in a process")
+        jax.config.update("jax_num_cpu_devices", asked)
+        refused(
+            "was given process_id=7 and num_processes=None, but this process is rank 0 of 1 under MPI.",
+            lambda: jax.distributed.initialize(process_id=7),
+        )
+        d.initialize()
+        refused("was called before. Call it once.")
+        print("the end")
+    """
+    assert job(1, code, python=LAUNCHER).stdout == "the end\n"
+
+
+def test_initialize_after_jax_has_started(job):
+    code = """
+        import jax, mpixla.distributed
+        jax.devices()
         try:
-            d.initialize()
+            mpixla.distributed.initialize()
         except Exception as e:
             print(e)
     """
+    said = "called after JAX had started. Call it before anything that computes"
     assert said in job(1, code, python=LAUNCHER).stdout
-
-
-def test_programs_that_are_refused(distributed):
-    """Each on all ranks, before anything is communicated; and the next program runs."""
-    code = """
-    def refused(f, data, said):
-        try:
-            jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))(shard(data))
-        except NotImplementedError as e:
-            assert said in str(e), e
-        else:
-            raise AssertionError("not refused")
-
-    for dtype in (jnp.float16, jnp.float8_e4m3fn):
-        refused(lambda x: jax.lax.psum(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
-        refused(lambda x: jax.lax.all_gather(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
-        data = np.arange(size, dtype=dtype)
-        swap = lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)])
-        moved = jax.shard_map(swap, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
-        check(jax.jit(lambda x: moved(x).astype("float32"))(shard(data)), data[::-1].astype("float32"))
-    """
-    distributed(2, code)
 
 
 def test_two_local_devices(distributed):
@@ -403,24 +386,21 @@ def test_rank_that_does_not_come(distributed):
     )
 
 
-@pytest.mark.parametrize("program", [("-m", "script"), ("-c", "import script"), ("script.py",)])
-def test_what_the_launcher_runs(job, tmp_path, program):
+@pytest.mark.parametrize("program", [("-m", "script"), ("-c", "import script")])
+def test_what_the_launcher_runs(tmp_path, program):
     code = """
         import sys, jax
         jax.distributed.initialize()
         sys.stdout.write(f"{jax.process_count()} {sys.argv[1:]}\\n")
     """
     (tmp_path / "script.py").write_text(textwrap.dedent(code))
-    command = [str(ROOT / "tools/mpirun"), "-n", "2", sys.executable, *LAUNCHER, *program, "one", "-m"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
+    done = start(2, *program, "one", "-m", python=LAUNCHER, cwd=tmp_path)
     assert done.stdout == "2 ['one', '-m']\n" * 2, done.stderr
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), ([], 2), (["-m"], 2), (["--what"], 2)])
-def test_usage_is_said_once(tmp_path, arguments, status):
-    command = [str(ROOT / "tools/mpirun"), "-n", "2", sys.executable, *LAUNCHER, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=tmp_path)
-    assert done.returncode == status
+def test_usage_is_said_once():
+    done = start(2, "--what", python=LAUNCHER, check=False)
+    assert done.returncode == 2
     assert (done.stdout + done.stderr).count("usage: mpirun -n N python -m mpixla.distributed") == 1
 
 
@@ -518,54 +498,6 @@ def test_operations_in_shard_map_with_a_compilation_cache(distributed, tmp_path)
         assert len(list(cache.glob("jit__lambda-*-cache"))) == 3  # psum, both, and the reader of `check`
 
 
-def test_mesh_over_hosts(distributed):
-    """As if each rank were on a host of its own: the mesh is the one that JAX makes on one."""
-    code = """
-    from mpixla.distributed import _mesh
-    Auto = jax.sharding.AxisType.Auto
-    calls = [
-        lambda: jax.make_mesh((size,), ("x",)),
-        lambda: jax.make_mesh([size, 1], ("x", "y"), (Auto, Auto)),
-        lambda: jax.make_mesh(axis_shapes=(1, size), axis_names=("x", "y"), axis_types=(Auto, Auto)),
-        lambda: jax.make_mesh((size,), ("x",), devices=jax.devices()[::-1]),
-        lambda: jax.make_mesh((1,), ("x",)),
-    ]
-    of_jax = [call() for call in calls]
-    _mesh._are_cpus_of_several_hosts = lambda devices: True
-    made = [call() for call in calls]
-    assert made == of_jax
-    assert [mesh.axis_types for mesh in made] == [mesh.axis_types for mesh in of_jax]
-    try:
-        jax.make_mesh((size + 1,), ("x",))
-    except ValueError as e:
-        print("refused:", e)
-    """
-    assert distributed(2, code).stdout.count("refused: Number of devices 2 must be") == 2
-
-
-def test_calls_are_made_by_threads_of_the_library(distributed):
-    """None of XLA's, nor the one that calls it, waits in MPI."""
-    done = distributed(
-        2,
-        """
-    import threading
-    from mpi4py import MPI
-    threads = set()
-
-    def add(a, b, _):
-        threads.add(threading.get_ident())
-        np.frombuffer(b, np.float32)[:] += np.frombuffer(a, np.float32)
-
-    op = MPI.Op.Create(add, commute=True)
-    x = jnp.arange(3.0, dtype=jnp.float32)
-    assert (mpixla.allreduce(x, op=op) == 2 * np.arange(3)).all()
-    assert threading.get_ident() not in threads
-    print("calls of it", len(threads))
-        """,
-    )
-    assert "calls of it 1" in done.stdout
-
-
 @pytest.mark.parametrize("n", RANKS)
 def test_gradients_through_both(distributed, n):
     """Against derivatives by hand, with types that say what varies and without."""
@@ -637,10 +569,42 @@ def test_gradients_through_both(distributed, n):
     distributed(n, BOTH + code)
 
 
-@pytest.mark.any_mpi
-def test_one_program_for_all(distributed):
-    """XLA's collectives fit together only if all ranks have the same program: also where an operation has a root."""
-    code = """
+@pytest.mark.parametrize("n", [*RANKS, pytest.param(4, marks=[pytest.mark.long, pytest.mark.any_mpi])])
+def test_random_programs(n):
+    script = ROOT / "tests/soak/sharded.py"
+    done = start(n, script, "--programs", "12", "--seed", "3", python=LAUNCHER, MPIXLA_TIMEOUT="60")
+    assert f"12 programs on {n} ranks, 0 wrong" in done.stdout
+
+
+# None of these ends the job, so they share a start.
+PROGRAMS = {
+    "max and min with NaN": """
+    data = np.array([[1, np.nan, 3], [4, 5, np.nan]], np.float32)
+    for f in (jax.lax.pmax, jax.lax.pmin):
+        y = jax.jit(jax.shard_map(lambda x: f(x, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()))(shard(data))
+        reduce = np.max if f is jax.lax.pmax else np.min
+        np.testing.assert_array_equal(y.addressable_data(0)[0], reduce(data, axis=0))
+    """,
+    # Each on all ranks, before anything is communicated; and the next program runs.
+    "programs that are refused": """
+    def refused(f, data, said):
+        try:
+            jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False))(shard(data))
+        except NotImplementedError as e:
+            assert said in str(e), e
+        else:
+            raise AssertionError("not refused")
+
+    for dtype in (jnp.float16, jnp.float8_e4m3fn):
+        refused(lambda x: jax.lax.psum(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
+        refused(lambda x: jax.lax.all_gather(x, "x"), np.ones((size, 2), dtype), "does not take its type f16")
+        data = np.arange(size, dtype=dtype)
+        swap = lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)])
+        moved = jax.shard_map(swap, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        check(jax.jit(lambda x: moved(x).astype("float32"))(shard(data)), data[::-1].astype("float32"))
+    """,
+    # XLA's collectives fit together only if all ranks have the same program: also where an operation has a root.
+    "one program for all": """
     import re
     weights = np.arange(1, size * 4 + 1, dtype=np.float32).reshape(size, 4)
     ops = {
@@ -675,20 +639,24 @@ def test_one_program_for_all(distributed):
             assert str(e).startswith(f"{name} has an array of another shape on the root than elsewhere"), e
         else:
             raise AssertionError(name)
-    """
-    distributed(2, BOTH + code)
+    """,
+    # None of XLA's, nor the one that calls it, waits in MPI.
+    "calls are made by threads of the library": """
+    import threading
+    threads = set()
 
+    def add(a, b, _):
+        threads.add(threading.get_ident())
+        np.frombuffer(b, np.float32)[:] += np.frombuffer(a, np.float32)
 
-@pytest.mark.parametrize("n", RANKS)
-def test_random_programs(n):
-    script = ROOT / "tests/soak/sharded.py"
-    done = start(n, script, "--programs", "12", "--seed", "3", python=LAUNCHER, MPIXLA_TIMEOUT="60")
-    assert f"12 programs on {n} ranks, 0 wrong" in done.stdout
-
-
-def test_programs_of_one_process(distributed):
-    """XLA has collectives of one device, too; and threads may come to cliques in other orders on other ranks."""
-    code = """
+    op = MPI.Op.Create(add, commute=True)
+    x = jnp.arange(3.0, dtype=jnp.float32)
+    assert (mpixla.allreduce(x, op=op) == 2 * np.arange(3)).all()
+    assert threading.get_ident() not in threads
+    assert max(MPI.COMM_WORLD.allgather(len(threads))) == 1
+    """,
+    # XLA has collectives of one device, too; and threads may come to cliques in other orders on other ranks.
+    "programs of one process": """
     import threading
     own = Mesh(np.array(jax.local_devices()), "x")
     mine = jax.device_put(np.arange(4.0, dtype=np.float32)[None], NamedSharding(own, P("x")))
@@ -713,12 +681,8 @@ def test_programs_of_one_process(distributed):
         thread.start()
     for thread in threads:
         thread.join()
-    """
-    distributed(2, code)
-
-
-def test_operations_outside_of_shard_map_are_refused(distributed):
-    code = """
+    """,
+    "operations outside of shard_map": """
     for f in (lambda x: mpixla.allreduce(x, op=MPI.SUM), lambda x: mpixla.scan(x.T, op=MPI.SUM)):
         try:
             jax.jit(f)(x)
@@ -727,8 +691,37 @@ def test_operations_outside_of_shard_map_are_refused(distributed):
         else:
             raise AssertionError("not refused")
     np.testing.assert_array_equal(mpixla.allreduce(jnp.ones(2), op=MPI.SUM), np.full(2, size))
-    """
-    distributed(2, BOTH + code)
+    """,
+    # As if each rank were on a host of its own: the mesh is the one that JAX makes on one.
+    "a mesh over hosts": """
+    from mpixla.distributed import _mesh
+    Auto = jax.sharding.AxisType.Auto
+    calls = [
+        lambda: jax.make_mesh((size,), ("x",)),
+        lambda: jax.make_mesh([size, 1], ("x", "y"), (Auto, Auto)),
+        lambda: jax.make_mesh(axis_shapes=(1, size), axis_names=("x", "y"), axis_types=(Auto, Auto)),
+        lambda: jax.make_mesh((size,), ("x",), devices=jax.devices()[::-1]),
+        lambda: jax.make_mesh((1,), ("x",)),
+    ]
+    of_jax = [call() for call in calls]
+    _mesh._are_cpus_of_several_hosts = lambda devices: True
+    made = [call() for call in calls]
+    assert made == of_jax
+    assert [mesh.axis_types for mesh in made] == [mesh.axis_types for mesh in of_jax]
+    try:
+        jax.make_mesh((size + 1,), ("x",))
+    except ValueError as e:
+        assert str(e).startswith("Number of devices 2 must be"), e
+    else:
+        raise AssertionError("not refused")
+    """,
+}
+
+
+def test_programs(distributed):
+    programs = {name: textwrap.dedent(code) for name, code in PROGRAMS.items()}
+    code = textwrap.indent(together(programs, BOTH), "    ")
+    assert all_ended(distributed(2, code), programs, 2)
 
 
 # Ranks that fail or leave.
@@ -736,16 +729,15 @@ def test_operations_outside_of_shard_map_are_refused(distributed):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("leaves", "said"),
+    ("leaves", "known", "said"),
     [
-        ("sys.exit()", "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
-        ("sys.exit(3)", "rank 1 ended by sys.exit, with status 3, so the whole job is aborted"),
-        ("raise OSError('no')", "rank 1 ended with an uncaught OSError"),
-        ("os._exit(0)", "rank 1 was to end without MPI"),
+        ("sys.exit()", True, "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
+        ("sys.exit()", False, "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
+        ("raise OSError('no')", True, "rank 1 ended with an uncaught OSError"),
+        ("os._exit(0)", False, "rank 1 was to end without MPI"),
     ],
 )
-@pytest.mark.parametrize("known", [True, False])
-def test_rank_that_leaves(distributed, leaves, said, known):
+def test_rank_that_leaves(distributed, leaves, known, said):
     """The job ends, whether the program ran before or not, without a time limit."""
     code = f"""
     import os
@@ -841,9 +833,7 @@ def test_timeline_and_debug_lines(distributed, tmp_path):
     for rank in range(2):
         assert f"r{rank} | " in done.stderr + done.stdout
     assert "MPI_Allreduce with 2 items" in done.stderr + done.stdout
-    read = subprocess.run(
-        [sys.executable, "-m", "mpixla.trace", tmp_path / "trace"], capture_output=True, text=True, timeout=200
-    )
+    read = alone("-m", "mpixla.trace", tmp_path / "trace")
     assert read.returncode == 0, read.stderr
     for operation in ("allreduce", "send", "recv", "sendrecv"):
         assert re.search(rf"^  {operation} ", read.stdout, re.MULTILINE), read.stdout
@@ -864,9 +854,7 @@ def test_timeline_of_two_communicators(distributed, tmp_path):
     np.testing.assert_array_equal(out.addressable_data(0), [4])
     """
     distributed(4, code, MPIXLA_TRACE=str(tmp_path / "trace"))
-    read = subprocess.run(
-        [sys.executable, "-m", "mpixla.trace", tmp_path / "trace"], capture_output=True, text=True, timeout=200
-    )
+    read = alone("-m", "mpixla.trace", tmp_path / "trace")
     assert read.returncode == 0, read.stderr
     assert re.search(r"^  allreduce ", read.stdout, re.MULTILINE), read.stdout
     assert "Note: " not in read.stdout

@@ -2,51 +2,28 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from jobs import ROOT, start
 
 BAD = {
-    "fails": (
-        'assert rank != 1, "this rank is different"\n    mpixla.barrier()',
-        "this rank is different",
-        60,
-    ),
-    "dies": ("if rank == 1:\n        os._exit(3)\n    mpixla.barrier()", "", 60),
-    "is stuck": ("if rank == 1:\n        return\n    mpixla.barrier()", "Timeout", 60),
+    "fails": ('assert rank != 1, "this rank is different"\n    mpixla.barrier()', "this rank is different"),
+    "dies": ("if rank == 1:\n        os._exit(3)\n    mpixla.barrier()", ""),
+    "is stuck": ("if rank == 1:\n        return\n    mpixla.barrier()", "Timeout"),
 }
 
 
 @pytest.mark.parametrize("how", BAD)
 def test_a_bad_rank_ends_the_run(tmp_path, how):
-    body, report, seconds = BAD[how]
+    body, report = BAD[how]
     (tmp_path / "conftest.py").write_text((ROOT / "tests/spmd/conftest.py").read_text())
     (tmp_path / "test_bad.py").write_text(f"import os, mpixla\n\ndef test_bad(rank):\n    {body}\n")
-    pytest_command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--timeout=5",
-        "--timeout-method=thread",
-        "-p",
-        "no:cacheprovider",
-    ]
-    done = subprocess.run(
-        [ROOT / "tools/mpirun", "-n", "2", *pytest_command, tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        cwd=tmp_path,
-        # What mpixla says of a rank that has ended would come first.
-        env={
-            **os.environ,
-            "MPIXLA_TIMEOUT": "0",
-            "PYTHONPATH": f"{ROOT / 'tests/helpers'}:{ROOT / 'tests'}:{os.environ.get('PYTHONPATH', '')}",
-        },
-    )
+    pytest_command = ["-m", "pytest", "--timeout=5", "--timeout-method=thread", "-p", "no:cacheprovider", tmp_path]
+    paths = [ROOT / "tests/helpers", ROOT / "tests", os.environ.get("PYTHONPATH", "")]
+    # What mpixla says of a rank that has ended would come first.
+    silent = {"MPIXLA_TIMEOUT": "0", "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    done = start(2, *pytest_command, timeout=60, cwd=tmp_path, check=False, **silent)
     assert done.returncode != 0
     assert report in done.stdout + done.stderr
 

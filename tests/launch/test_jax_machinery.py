@@ -85,11 +85,11 @@ def program(x):
     y = jax.lax.fori_loop(0, 3, lambda i, y: mpixla.sendrecv(y + half, y, other, other), y)
     return total + y
 
-platforms = sys.argv[2:] or None
-exported = export.export(jax.jit(program), platforms=platforms, disabled_checks=mpixla.export_checks())(x)
 y, gradient = jax.value_and_grad(lambda x: program(x).sum())(x)
-with open(f"{{sys.argv[1]}}-{{rank}}", "wb") as file:
-    file.write(exported.serialize(vjp_order=1))
+for name, platforms in {{"here": None, "everywhere": ["cpu", "cuda", "rocm"]}}.items():
+    exported = export.export(jax.jit(program), platforms=platforms, disabled_checks=mpixla.export_checks())(x)
+    with open(f"{{name}}-{{rank}}", "wb") as file:
+        file.write(exported.serialize(vjp_order=1))
 sys.stdout.write(json.dumps([rank, y.tolist(), gradient.tolist()]) + "\\n")
 """
 
@@ -98,21 +98,21 @@ LOAD = f"""{PREAMBLE}
 from jax import export
 reverse = MPI.COMM_WORLD.Split(0, -rank)
 jax.eval_shape(lambda: mpixla.barrier(comm=reverse))
-with open(f"{{sys.argv[1]}}-{{rank}}", "rb") as file:
-    program = export.deserialize(file.read())
-y, gradient = jax.value_and_grad(lambda x: program.call(x).sum())(x)
-sys.stdout.write(json.dumps([rank, y.tolist(), gradient.tolist()]) + "\\n")
+for name in ("here", "everywhere"):
+    with open(f"{{name}}-{{rank}}", "rb") as file:
+        program = export.deserialize(file.read())
+    y, gradient = jax.value_and_grad(lambda x: program.call(x).sum())(x)
+    sys.stdout.write(json.dumps([rank, y.tolist(), gradient.tolist()]) + "\\n")
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("platforms", [[], ["cpu", "cuda", "rocm"]], ids=["here", "everywhere"])
-def test_exported_program_runs_elsewhere(job, tmp_path, platforms):
+def test_exported_program_runs_elsewhere(job):
     """Exported for several platforms, too, whether this machine has them or not."""
-    first = sorted(job(2, EXPORT, tmp_path / "program", *platforms).stdout.splitlines())
-    second = sorted(job(2, LOAD, tmp_path / "program").stdout.splitlines())
+    first = sorted(job(2, EXPORT).stdout.splitlines())
+    second = sorted(job(2, LOAD).stdout.splitlines())
     assert len(first) == 2
-    assert first == second
+    assert sorted(2 * first) == second
 
 
 def test_export_asks_for_the_checks():
@@ -148,22 +148,6 @@ def test_profiler_shows_calls_by_name(tmp_path):
         names = traced(tmp_path / str(number), lambda how=how: how(jnp.ones(3)))
         calls = [name for name in names if name in ("allreduce", "sendrecv", "iallgather", "barrier", "wait")]
         assert calls == ["allreduce", "sendrecv", "sendrecv", "iallgather", "barrier", "wait"], names
-
-
-def test_ahead_of_time(job):
-    """More than once: later calls take another way than the first."""
-    job(
-        2,
-        f"""{PREAMBLE}
-def program(x):
-    return mpixla.allreduce(x, op=MPI.SUM)
-for jit in (jax.jit, mpixla.jit):
-    compiled = jit(program).lower(x).compile()
-    for _ in range(3):
-        right(compiled(x), 2 * jnp.arange(3.0) + 1)
-    assert "mpixla_allreduce" in compiled.as_text()
-""",
-    )
 
 
 def test_large_constants_as_arguments(job):

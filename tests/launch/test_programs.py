@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from jobs import all_ended, together
+from mpixla.base import settings
+
 pytestmark = pytest.mark.any_mpi
 
 LOWER = """
@@ -95,39 +98,18 @@ assert f(jnp.ones(4)).sum() == 4
     )
 
 
-def test_without_x64(job):
-    """Doubles from NumPy become floats, as everywhere in JAX."""
-    job(
-        2,
-        """
-import mpixla, numpy as np
-from mpi4py import MPI
+# None of these ends the job, so they share a start.
+PROGRAMS = {
+    "doubles from NumPy become floats, as everywhere in JAX": """
 y = mpixla.allreduce(np.arange(3.0), op=MPI.SUM)
 assert y.dtype == np.float32 and list(y) == [0, 2, 4]
 """,
-    )
-
-
-def test_disable_jit(job):
-    job(
-        2,
-        """
-import jax, jax.numpy as jnp, mpixla
-from mpi4py import MPI
+    "without jit": """
 with jax.disable_jit():
     y = jax.jit(lambda x: mpixla.allreduce(x + 1, op=MPI.SUM))(jnp.ones(3))
 assert list(y) == [4, 4, 4]
 """,
-    )
-
-
-def test_threads(job):
-    """Each thread with a communicator of its own."""
-    job(
-        2,
-        """
-import jax, jax.numpy as jnp, mpixla, threading
-from mpi4py import MPI
+    "threads, each with a communicator of its own": """
 comms = [MPI.COMM_WORLD.Clone() for _ in range(4)]
 wrong = []
 def work(comm, i):
@@ -140,7 +122,20 @@ for t in threads: t.start()
 for t in threads: t.join()
 assert not wrong
 """,
-    )
+    "ahead of time, more than once: later calls take another way than the first": """
+x = jnp.arange(3.0) + MPI.COMM_WORLD.rank
+for jit in (jax.jit, mpixla.jit):
+    compiled = jit(lambda x: mpixla.allreduce(x, op=MPI.SUM)).lower(x).compile()
+    for _ in range(3):
+        assert list(compiled(x)) == [1, 3, 5]
+    assert "mpixla_allreduce" in compiled.as_text()
+""",
+}
+
+
+def test_programs(job):
+    begin = "import jax, jax.numpy as jnp, mpixla, numpy as np, threading\nfrom mpi4py import MPI\n"
+    assert all_ended(job(2, together(PROGRAMS, begin)), PROGRAMS, 2)
 
 
 FREED = """
@@ -195,10 +190,20 @@ for program in programs:
 """
 
 
-@pytest.mark.parametrize("report", ["MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE", None])
-def test_eager_calls_have_lines_where_reports_are_asked_for(job, report, tmp_path):
+@pytest.mark.parametrize("reports", [True, False])
+def test_eager_calls_have_lines_where_reports_are_asked_for(job, reports):
     """Else two lines share one program, whose line is that of the thread."""
-    value = {"MPIXLA_CHECK": "1", "MPIXLA_TIMEOUT": "60", "MPIXLA_TRACE": str(tmp_path)}
-    seen = job(1, FREED + TWO_LINES, **({report: value[report]} if report else {})).stdout
-    assert ("script.py:16 in <lambda>" in seen) == bool(report)
+    seen = job(1, FREED + TWO_LINES, **({"MPIXLA_TRACE": "traces"} if reports else {})).stdout
+    assert ("script.py:16 in <lambda>" in seen) == reports
     assert "script.py:17 in <lambda>" in seen
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("MPIXLA_CHECK", "1"), ("MPIXLA_TIMEOUT", "60"), ("MPIXLA_TRACE", "t")]
+)
+def test_what_asks_for_reports(monkeypatch, variable, value):
+    for name in ("MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"):
+        monkeypatch.delenv(name, raising=False)
+    assert not settings.asks_for_reports()
+    monkeypatch.setenv(variable, value)
+    assert settings.asks_for_reports()
