@@ -1,13 +1,12 @@
 /* Checked mode, collective calls: this process is rank 0 of four, and the test says what the others want. */
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "call.h"
 #include "check.h"
 #include "check/check.h"
 #include "check/wanted.h"
 #include "fixture.h"
+#include "scarce.h"
 
 static call c;
 
@@ -123,8 +122,8 @@ static void start_make(void) {
     static float id[2];
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     call_make(&waiting, "barrier", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("iallreduce");
-    waiting.handler = call_request_handler("wait");
+    c.handler = call_handler("iallreduce");
+    waiting.handler = call_handler("wait");
     call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     call_insert(&waiting, CALL_OPERANDS, 0, FFI_F32, 2, id);
@@ -203,17 +202,11 @@ void *calloc(size_t n, size_t bytes) {
     return memory;
 }
 
-static int callocs, status;
+static int callocs;
 
-static void run_in_a_child(void) {
-    enum { CAME_BACK = 3 };
-    pid_t child = fork();
-    if (child == 0) {
-        callocs_left = callocs;
-        (void)run();
-        _exit(CAME_BACK);
-    }
-    waitpid(child, &status, 0);
+static void run_with_few_callocs(void) {
+    callocs_left = callocs;
+    (void)run();
 }
 
 /* The others wait for what this rank wants, or for its part of what they have started: the job ends. */
@@ -227,11 +220,10 @@ static void no_memory_to_say_what_differs(void) {
     other.starts = 1;
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     for (callocs = 0; callocs < 3; callocs++) {
-        const char *told = fixture_stderr_of(run_in_a_child);
-        CHECK(WIFEXITED(status));
-        CHECK_INT(WEXITSTATUS(status), 1);
-        CHECK_IN(told, sentences[callocs]);
-        CHECK_IN(told, "so the job ends");
+        const scarce_end end = scarce_run(run_with_few_callocs);
+        CHECK_INT(end.status, 1);
+        CHECK_IN(end.told, sentences[callocs]);
+        CHECK_IN(end.told, "so the job ends");
     }
     others_differ = 0;
 }

@@ -1,11 +1,9 @@
 /* Calls that last, in processes of their own; what several ranks say of each other is tested with a real MPI. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "scarce.h"
 #include "watch/flight.h"
 
@@ -111,9 +110,7 @@ static int ended(void (*during)(void), int ranks, int talks, int stacks) {
         used += (size_t)n;
     text[used] = '\0';
     close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return process_end(child);
 }
 
 static void ends_what_lasts(void) {
@@ -181,10 +178,7 @@ static void ends_with_mpi(void) {
         pause_for(MILLISECONDS);
         _exit(fake->calls == calls ? STAYS : 1);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), STAYS);
+    CHECK_INT(process_end(child), STAYS);
 }
 
 /* Where its thread cannot be started the process still ends, and answers the others when it does. */
@@ -199,10 +193,7 @@ static void ends_without_its_thread(void) {
         fake->finalize();
         _exit(STAYS);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), STAYS);
+    CHECK_INT(process_end(child), STAYS);
 }
 
 int main(int argc, char **argv) {

@@ -1,13 +1,12 @@
 /* The signal that comes again; that one alone ends the job after a while is tested with a real MPI. */
-#include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 
 enum { APART_MILLISECONDS = 800 };
 
@@ -42,8 +41,7 @@ static int interrupted(void (*handler)(int), int calls) {
         signal(SIGINT, handler);
         if (mpixla_interrupt_watch(1, 1, -1) != 0) _exit(77);
         call_make(&c, "send", FIXTURE_RANK0, 0);
-        pthread_t thread;
-        if (calls) pthread_create(&thread, NULL, run_for_ever, NULL);
+        (void)threads_start(calls, run_for_ever);
         while (calls && !atomic_load(&in_call)) pause_for(1);
         for (int i = 0; i < 2; i++) {
             raise(SIGINT);
@@ -53,9 +51,7 @@ static int interrupted(void (*handler)(int), int calls) {
         pause_for(APART_MILLISECONDS);
         _exit(calls ? 79 : 0);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return process_end(child);
 }
 
 int main(int argc, char **argv) {

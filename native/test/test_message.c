@@ -148,8 +148,8 @@ static void what_was_started_is_compared_when_it_is_waited_for(void) {
     static float id[2];
     call_make(&c, "recv", FIXTURE_RANK0, 0);
     call_make(&waiting, "barrier", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("irecv");
-    waiting.handler = call_request_handler("wait_recv");
+    c.handler = call_handler("irecv");
+    waiting.handler = call_handler("wait_recv");
     call_attribute_remove(&c, 3); /* the status */
     call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);

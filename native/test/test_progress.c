@@ -18,7 +18,7 @@ static void pause_for(int periods) {
 
 static void start(void) {
     call_make(&c, "send", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("isend");
+    c.handler = call_handler("isend");
     while (c.frame.rets.size > 0) call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
@@ -26,7 +26,7 @@ static void start(void) {
 
 static void wait_for_it(void) {
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("wait_send");
+    c.handler = call_handler("wait_send");
     call_insert(&c, CALL_OPERANDS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
 }

@@ -1,5 +1,4 @@
 /* The fake driver: what is late, and what it refuses. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "test/gpu/fake_context.h"
@@ -9,6 +8,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/fake_stream.h"
 #include "test/gpu/gpu_check.h"
+#include "test/run.h"
 
 enum { BYTES = 64 };
 
@@ -265,10 +265,8 @@ static void *complain_in_a_thread(void *unused) {
 }
 
 static void complaints_find_their_thread(void) {
-    pthread_t thread;
     fake_complaints_start();
-    pthread_create(&thread, NULL, complain_in_a_thread, NULL);
-    pthread_join(thread, NULL);
+    threads_run(1, complain_in_a_thread);
     fake_complain("first");
     fake_complain("second");
     CHECK_STR(complaint(), "first");

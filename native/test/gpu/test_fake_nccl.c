@@ -1,9 +1,7 @@
 /* The fake NCCL, between threads and between processes: right results, and each misuse seen. */
 #define _GNU_SOURCE /* fork; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_context.h"
@@ -14,33 +12,33 @@
 #include "test/gpu/fake_reduce.h"
 #include "test/gpu/fake_stream.h"
 #include "test/gpu/gpu_check.h"
+#include "test/run.h"
 
 /* NCCL's numbers. */
 enum { INT8 = 0, UINT8, INT32, UINT32, INT64, UINT64, HALF, FLOAT, DOUBLE, BFLOAT };
 enum { RANKS = 3 };
 
-struct place;
-typedef struct ranks {
-    int size;
-    nccl_id id;
-    void (*body)(struct place *place);
-} ranks;
-
 /* A rank: a thread with a GPU, a stream and a communicator of its own. */
 typedef struct place {
-    const ranks *all;
     int rank, size;
     fake_stream *stream;
     nccl_comm comm;
 } place;
 
-static void *rank_run(void *argument) {
-    place *p = argument;
+/* What all ranks of now have. */
+static struct {
+    int size;
+    nccl_id id;
+    void (*body)(place *p);
+} all;
+
+static void *rank_run(void *number) {
+    place here = {.rank = (int)(intptr_t)number, .size = all.size}, *p = &here;
     fake_complaints_start();
     p->stream = fake_stream_take(p->rank);
     CHECK_INT(cuCtxPushCurrent_v2(fake_context_get(p->rank)), 0);
-    CHECK_INT(ncclCommInitRank(&p->comm, p->size, p->all->id, p->rank), 0);
-    p->all->body(p);
+    CHECK_INT(ncclCommInitRank(&p->comm, p->size, all.id, p->rank), 0);
+    all.body(p);
     CHECK_INT(fake_stream_run(p->stream, fake_stream_added(p->stream)), 0);
     CHECK_STR(complaint(), "");
     if (p->comm) CHECK_INT(ncclCommDestroy(p->comm), 0);
@@ -51,15 +49,10 @@ static void *rank_run(void *argument) {
 }
 
 static void on_ranks(int size, void (*body)(place *p)) {
-    ranks all = {.size = size, .body = body};
-    pthread_t threads[RANKS];
-    place places[RANKS];
+    all.size = size;
+    all.body = body;
     CHECK_INT(ncclGetUniqueId(&all.id), 0);
-    for (int i = 0; i < size; i++) {
-        places[i] = (place){.all = &all, .rank = i, .size = size};
-        pthread_create(&threads[i], NULL, rank_run, &places[i]);
-    }
-    for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
+    threads_run(size, rank_run);
     CHECK_INT(fake_comms_live(), 0);
     CHECK_INT(fake_memory_live(), 0);
 }
@@ -406,11 +399,7 @@ static void processes_meet(const char *shared, const char *enabled, const char *
         fflush(stdout);
         _exit(failed != 0);
     }
-    for (int i = 0; i < 2; i++) {
-        int status = -1;
-        CHECK(waitpid(children[i], &status, 0) == children[i]);
-        CHECK_INT(status, 0);
-    }
+    for (int i = 0; i < 2; i++) CHECK_INT(process_end(children[i]), 0);
 }
 
 int main(void) {

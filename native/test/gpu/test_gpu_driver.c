@@ -1,7 +1,6 @@
 /* Finding the driver and NCCL, which happens once in a process: each situation has one of its own.
  */
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -10,11 +9,11 @@
 #include "mpixla.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/gpu_check.h"
+#include "test/run.h"
 
 static const char *other_library, *gpu_library;
 
 static void in_a_process(void (*run)(void)) {
-    int status = -1;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -26,7 +25,7 @@ static void in_a_process(void (*run)(void)) {
         fflush(stdout);
         _exit(atomic_load(&check_failed) != 0);
     }
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_INT(process_end(child), 0);
 }
 
 /* A sentence is this, but for the dynamic linker's words in it. */

@@ -3,7 +3,6 @@
  * results. Where other ranks wait for this one, the job ends.
  */
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_context.h"
@@ -12,6 +11,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/run.h"
 #include "test/scarce.h"
 
 enum { MOST = 256, CODE = 700 };
@@ -25,9 +25,9 @@ static const char *run_both(const scene_step *step) {
     scene_open(&on_host, 0, ++seed);
     scene_open(&on_device, 1, seed);
     gpu_mpi_reset(seed);
-    CHECK_STR(step->run(&on_host), "");
+    CHECK_STR(scene_run(&on_host, step), "");
     gpu_mpi_reset(seed);
-    snprintf(sentence, sizeof sentence, "%s", step->run(&on_device));
+    snprintf(sentence, sizeof sentence, "%s", scene_run(&on_device, step));
     return sentence;
 }
 
@@ -121,14 +121,13 @@ static void trial_start(trial *t, const scene_step *step) {
 
 static void trial_wait(trial *t) {
     char text[4096];
-    int status = -1;
-    CHECK(waitpid(t->process, &status, 0) == t->process && WIFEXITED(status));
+    const int status = process_end(t->process);
     rewind(t->told);
     text[fread(text, 1, sizeof text - 1, t->told)] = '\0';
     fclose(t->told);
-    t->ends_the_job = WEXITSTATUS(status) != CAME_BACK;
+    t->ends_the_job = status != CAME_BACK;
     if (!t->ends_the_job) return;
-    CHECK_INT(WEXITSTATUS(status), 1);
+    CHECK_INT(status, 1);
     CHECK_IN(text, "mpixla: r0 | ");
     CHECK_IN(text, t->function);
     CHECK_IN(text, "of the CUDA driver returned error code 700, CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory");

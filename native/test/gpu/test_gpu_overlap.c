@@ -13,13 +13,13 @@
  *   popped, asking for it
  */
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_memory.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/run.h"
 
 enum { MOST = 1024 };
 
@@ -30,7 +30,7 @@ static const char *program(scene *s, int is_on_device, int seed) {
     const char *sentence = "";
     scene_open(s, is_on_device, seed);
     gpu_mpi_reset(seed);
-    for (int i = 0; i < scene_step_count && !*sentence; i++) sentence = scene_steps[i].run(s);
+    for (int i = 0; i < scene_step_count && !*sentence; i++) sentence = scene_run(s, &scene_steps[i]);
     return sentence;
 }
 
@@ -130,7 +130,6 @@ static int places_noticed(const char *function) {
     enum { RIGHT, NOTICED, NOT_CALLED };
     int places = 0;
     for (int64_t number = 1;; number++) {
-        int status = -1;
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
@@ -138,9 +137,10 @@ static int places_noticed(const char *function) {
             const char *what = notice();
             _exit(fake_calls_count(function) < number ? NOT_CALLED : what ? NOTICED : RIGHT);
         }
-        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= NOT_CALLED);
-        if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) >= NOT_CALLED) return places;
-        places += WEXITSTATUS(status) == NOTICED;
+        const int end = process_end(child);
+        CHECK(end >= RIGHT && end <= NOT_CALLED);
+        if (end != RIGHT && end != NOTICED) return places;
+        places += end == NOTICED;
     }
 }
 

@@ -430,10 +430,9 @@ static void messages_need_no_plan(void) {
     wish("auto");
     comm_make(FIXTURE_SIZE);
     for (int i = 0; i < 4; i++) {
-        const scene_step *step = scene_steps;
-        while (strcmp(step->name, steps_[i]) != 0) step++;
+        const scene_step *step = scene_step_find(steps_[i]);
         scene_open(&s, 1, 1);
-        CHECK_STR(step->run(&s), "");
+        CHECK_STR(scene_run(&s, step), "");
         CHECK_INT(gpu_drain(), 0);
         scene_close(&s);
     }
