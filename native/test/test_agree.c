@@ -16,42 +16,33 @@ static int others_differ;                        /* whether the numbers differ *
 static int comparisons, reports;                 /* made so far */
 static char made[sizeof(((fake_mpi *)0)->call)]; /* the last call that is none of checked mode's */
 
-static int is(const char *function) {
-    size_t length = strlen(function);
-    return strncmp(fake->call, function, length) == 0 && (fake->call[length] == ' ' || fake->call[length] == '_');
-}
-
-static int64_t count(void) {
-    return strtoll(strchr(fake->call, ' ') + 1, NULL, 10);
-}
-
 /* MPI_Iallreduce of 64-bit numbers, which no program's here is. */
 static int is_comparison(void) {
-    return is("MPI_Iallreduce") && strstr(fake->call, " t9 ") != NULL;
+    return fixture_is("MPI_Iallreduce") && strstr(fake->call, " t9 ") != NULL;
 }
 
 static void bring(void) {
     char *to = fake->recv;
     if (is_comparison()) {
         uint64_t words[3];
-        CHECK_INT(count(), 3);
+        CHECK_INT(fixture_count(), 3);
         memcpy(words, fake->send, sizeof words);
         if (others_differ) words[0] = UINT64_MAX;
         memcpy(to, words, sizeof words);
         comparisons++;
-    } else if (is("MPI_Irecv") && count() == (int64_t)sizeof(wanted)) {
+    } else if (fixture_is("MPI_Irecv") && fixture_count() == (int64_t)sizeof(wanted)) {
         const char *from = strstr(fake->call, "<- ");
         memcpy(to, from && from[3] == '2' ? &other : &ours, sizeof other);
         reports++;
-    } else if (is("MPI_Isend") && count() == (int64_t)sizeof(wanted)) {
+    } else if (fixture_is("MPI_Isend") && fixture_count() == (int64_t)sizeof(wanted)) {
         memcpy(&ours, fake->send, sizeof ours);
-    } else if (is("MPI_Alltoall") && count() == 3) {
+    } else if (fixture_is("MPI_Alltoall") && fixture_count() == 3) {
         int64_t tally[3 * FIXTURE_SIZE];
         memcpy(tally, (const char *)fake->send + sizeof tally, sizeof tally); /* what this rank expects lies behind */
         memcpy(to, tally, sizeof tally);
-    } else if (is("MPI_Allgather")) {
-        for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + i * count(), fake->send, (size_t)count());
-    } else if (!is("MPI_Alltoall")) {
+    } else if (fixture_is("MPI_Allgather")) {
+        for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + i * fixture_count(), fake->send, (size_t)fixture_count());
+    } else if (!fixture_is("MPI_Alltoall")) {
         snprintf(made, sizeof made, "%s", fake->call);
     }
 }

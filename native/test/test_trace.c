@@ -10,7 +10,7 @@
 #include "run.h"
 #include "watch/trace.h"
 
-enum { THREADS = 4, EACH = 500, TIMED = 5000, ROUNDS = 10, RESTARTS = 200 };
+enum { THREADS = 4, EACH = 500, RESTARTS = 200 };
 
 static char directory[] = "/tmp/mpixla-trace-XXXXXX", path[256];
 static call c;
@@ -350,31 +350,6 @@ static void goes_on_without_a_file_that_is_full(void) {
     CHECK_IN(mpixla_last_error(), "is not complete");
 }
 
-/* The processor's time for a call, in the best of several rounds. */
-static double nanoseconds_of_a_call(void) {
-    double best = 1e9;
-    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
-    call_attribute_insert(&c, 2, "site", 77);
-    for (int round = 0; round < ROUNDS; round++) {
-        struct timespec begin, end;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-        for (int i = 0; i < TIMED; i++) (void)c.handler(&c.frame);
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-        double each = ((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec)) / TIMED;
-        if (each < best) best = each;
-    }
-    return best;
-}
-
-/* Not a check, as machines differ: what a traced call costs more, for whoever reads the output. */
-static void tells_its_cost(void) {
-    double without = nanoseconds_of_a_call();
-    CHECK_INT(start(64 << 20), 0);
-    double with = nanoseconds_of_a_call();
-    CHECK_INT(mpixla_trace_end(), 0);
-    printf("a call takes %.0f ns, and %.0f ns more if it is traced\n", without, with - without);
-}
-
 int main(int argc, char **argv) {
     if (!mkdtemp(directory)) return 2;
     snprintf(path, sizeof path, "%s/rank-0000.trace", directory);
@@ -387,7 +362,6 @@ int main(int argc, char **argv) {
     starts_again_while_calls_go_on();
     ends_a_call_after_its_file();
     goes_on_without_a_file_that_is_full();
-    tells_its_cost();
     unlink(path);
     rmdir(directory);
     return check_failures();
