@@ -281,25 +281,24 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
 
-    static const int64_t lists[ATTRIBUTES][2] = {
-        [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_RECVCOUNTS] = {2, 1}, [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    /* Of an exchange and of a halo; a fill; the number of a name. The others are rows of each rank. */
+    static const struct {
+        uint32_t of;
+        size_t size;
+        int64_t elements[2];
+    } lists[ATTRIBUTES] = {[ATTRIBUTE_SENDCOUNTS] = {BACK, 2, {1, 2}},  [ATTRIBUTE_RECVCOUNTS] = {BACK, 2, {2, 1}},
+                           [ATTRIBUTE_SENDOFFSETS] = {BACK, 2, {0, 1}}, [ATTRIBUTE_AXES] = {AXES, 1, {0}},
+                           [ATTRIBUTE_WIDTH] = {AXES, 1, {1}},          [ATTRIBUTE_FILL] = {FILL, 2, {0, 0}},
+                           [ATTRIBUTE_LEAVES] = {LEAVES, 1, {5}}};
     static const int64_t one_two[] = {1, 2}, two_one[] = {2, 1}, sendtags[] = {3, 4}, recvtags[] = {5, 6};
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (shape->attributes & lists[i].of && c->attributes.arrays[i].data)
+            call_array_set(c, i, lists[i].size, lists[i].elements);
     if (shape->attributes & BACK) {
         call_edges_set(comm, 1, 2, one_two, sendtags);
         call_edges_set(comm, 0, 2, two_one, recvtags);
     }
-    for (int i = 0; i < ATTRIBUTES; i++)
-        if (shape->attributes & BACK && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
-
-    static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_WIDTH] = 1};
     if (shape->attributes & AXES) call_grid_set(comm, 1, one_two, &one_two[1]);
-    for (int i = 0; i < ATTRIBUTES; i++)
-        if (shape->attributes & AXES && c->attributes.arrays[i].data) call_array_set(c, i, 1, &halo[i]);
-
-    if (shape->attributes & FILL) call_array_set(c, ATTRIBUTE_FILL, 2, (const int64_t[]){0, 0});
-
-    static const int64_t leaf = 5; /* the number of a name */
-    if (shape->attributes & LEAVES) call_array_set(c, ATTRIBUTE_LEAVES, 1, &leaf);
 
     frame_counts counts = shape->counts;
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;

@@ -25,16 +25,6 @@ static void needs_the_start(void) {
 
 /* Attributes */
 
-static void reads_every_operation(void) {
-    for (int i = 0; i < OPS; i++)
-        for (int root = ON; root <= OFF; root++) {
-            call_make(&c, ops[i], LEFT, root);
-            CHECK_STR(call_read(&c, ops[i], &f), "");
-            CHECK_INT(f.size, FIXTURE_SIZE);
-            CHECK(f.comm == fake->handle(LEFT + 1));
-        }
-}
-
 /* A shift becomes the rank that it leads to, for MPI and for reports. */
 static void reads_shifts(void) {
     static const int sizes[] = {4}, walls[] = {0}, place[] = {0};
@@ -488,6 +478,7 @@ static void picks_the_calls_for_a_count(void) {
         for (int root = ON; root <= OFF; root++) {
             call_make(&c, ops[i], LEFT, root);
             CHECK_STR(call_read(&c, ops[i], &f), "");
+            CHECK(f.size == FIXTURE_SIZE && f.comm == fake->handle(LEFT + 1));
             int by_rows = f.facts.row->counts >= GATHERED_ROWS; /* then those of all ranks count (test_parts.c) */
             CHECK(by_rows || (f.n <= CALL_COUNT && f.mpi == mpi->small));
         }
@@ -607,7 +598,6 @@ static void describes_parts(void) {
 int main(int argc, char **argv) {
     needs_the_start();
     fixture_start(argc, argv);
-    reads_every_operation();
     reads_shifts();
     refuses_wrong_attributes();
     refuses_wrong_values();

@@ -1,20 +1,15 @@
 /* The thread that lets messages move: it calls MPI while requests are under way, and at no other time. */
-#include <time.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "handler.h"
 
-enum { PERIOD = 1000000 }; /* nanoseconds */
+enum { PERIOD = 1000000 }; /* nanoseconds: a millisecond */
 
 static call c;
 static float id[2];
-
-static void pause_for(int periods) {
-    const struct timespec t = {.tv_nsec = (long)periods * PERIOD};
-    nanosleep(&t, NULL);
-}
 
 static void start(void) {
     call_make(&c, "send", FIXTURE_RANK0, 0);
@@ -33,9 +28,9 @@ static void wait_for_it(void) {
 
 /* How many calls are made in some time, but for those that it may be about to make. */
 static int calls_in_a_while(void) {
-    pause_for(2);
+    clock_sleep(2);
     int before = atomic_load(&fake->probes);
-    pause_for(30);
+    clock_sleep(30);
     return atomic_load(&fake->probes) - before;
 }
 
@@ -60,7 +55,7 @@ static void on(void) {
     for (int i = 0; i < 3; i++) {
         int before = atomic_load(&fake->probes);
         start();
-        while (atomic_load(&fake->probes) < before + 5) pause_for(1);
+        while (atomic_load(&fake->probes) < before + 5) clock_sleep(1);
         wait_for_it();
         CHECK(becomes_quiet());
     }
@@ -72,7 +67,7 @@ static void the_end(void) {
     CHECK_INT(mpixla_requests_end(), 1);
     int before = atomic_load(&fake->probes);
     start();
-    pause_for(30);
+    clock_sleep(30);
     CHECK_INT(atomic_load(&fake->probes), before);
 }
 

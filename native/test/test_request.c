@@ -2,9 +2,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
@@ -564,24 +564,18 @@ static void leaves_messages_to_itself(void) {
     CHECK_STR(end(0), "");
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* As long as for one. */
 static void waits_for_all_at_once(void) {
-    double started, one, many;
+    int64_t started, one, many;
     fake->done = 0;
     CHECK_STR(start("irecv"), "");
-    started = now();
+    started = clock_now();
     end(1);
-    one = now() - started;
+    one = clock_now() - started;
     for (int i = 0; i < 10; i++) CHECK_STR(start("irecv"), "");
-    started = now();
+    started = clock_now();
     end(10);
-    many = now() - started;
+    many = clock_now() - started;
     CHECK(many < 5 * one);
     fake->done = 1;
 }

@@ -119,12 +119,6 @@ static void reads_rows(void) {
     CHECK_STR(call_read(&c, "scatterv", &f), "");
     CHECK_INT(f.send.count, 6);
     CHECK_INT(f.recv.count, 2);
-    gathered[0] = 4;
-    CHECK_STR(call_read(&c, "scatterv", &f),
-              "the receive buffer of MPI_Scatterv has 3 rows, but its counts say 4: a larger capacity takes "
-              "them");
-    gathered[0] = -1;
-    CHECK_STR(call_read(&c, "scatterv", &f), "MPI_Scatterv got counts[0] = -1, which is negative");
 }
 
 /* One row has one item here. */

@@ -38,6 +38,14 @@ extern void (*gpu_mpi_watch)(void);
 extern void (*gpu_mpi_agree)(int64_t bytes);
 extern int gpu_mpi_ranks;
 
+/* The calls of the driver and of NCCL since fake_calls_forget, which are at most so many: the function, and which of
+ * its calls it is, from 1. */
+typedef struct gpu_noted {
+    const char *function;
+    int64_t nth;
+} gpu_noted;
+int64_t gpu_calls_list(gpu_noted *calls, int64_t most);
+
 /* Every scene has these. */
 enum {
     SCENE_SENT,

@@ -285,6 +285,7 @@ static void collectives_differ(place *p) {
 static void freed_too_early(place *p) {
     CHECK_INT(ncclAllReduce(p->memory, p->memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
     fake_memory_free(p->memory);
+    p->memory = NULL;
     ends_badly(p, "when the stream came to it, memory of ncclAllReduce");
 }
 

@@ -135,9 +135,8 @@ static void trial_wait(trial *t) {
 }
 
 static void each_call_fails_once(const scene_step *step) {
-    static const char *functions[MOST];
+    static gpu_noted calls[MOST];
     static trial trials[MOST];
-    fake_noted noted;
     int ended = 0;
     works(step);
     fake_calls_forget();
@@ -145,28 +144,23 @@ static void each_call_fails_once(const scene_step *step) {
     gpu_mpi_watch = note;
     works(step);
     gpu_mpi_watch = NULL;
-    int64_t count = fake_calls_count(NULL);
-    CHECK(count >= 4 && count <= MOST);
-    for (int64_t i = 0; i < count && i < MOST; i++) {
-        CHECK_INT(fake_calls_read(i, &noted), 0);
-        functions[i] = noted.function;
-    }
-    for (int64_t i = 0; i < count && i < MOST; i++) {
-        trials[i] = (trial){.function = functions[i], .nth = 1};
-        for (int64_t k = 0; k < i; k++) trials[i].nth += functions[k] == functions[i];
+    int64_t count = gpu_calls_list(calls, MOST);
+    CHECK(count >= 4);
+    for (int64_t i = 0; i < count; i++) {
+        trials[i] = (trial){.function = calls[i].function, .nth = calls[i].nth};
         if (step->is_collective) trial_start(&trials[i], step); /* all at once, since the end of a job takes a while */
     }
-    for (int64_t i = 0; i < count && i < MOST && step->is_collective; i++) trial_wait(&trials[i]);
-    for (int64_t i = 0; i < count && i < MOST; i++) {
+    for (int64_t i = 0; i < count && step->is_collective; i++) trial_wait(&trials[i]);
+    for (int64_t i = 0; i < count; i++) {
         int before = atomic_load(&check_failed);
         if (!trials[i].ends_the_job) fails_once(step, trials[i].function, trials[i].nth);
-        if (is_before(functions[i]))
+        if (is_before(calls[i].function))
             CHECK(!trials[i].ends_the_job);
-        else if (step->is_collective && i < before_mpi && !is_got_over(functions[i]))
+        else if (step->is_collective && i < before_mpi && !is_got_over(calls[i].function))
             CHECK(trials[i].ends_the_job);
         ended += trials[i].ends_the_job;
         if (atomic_load(&check_failed) > before)
-            printf("... in %s, where %s number %lld fails\n", step->name, functions[i], (long long)trials[i].nth);
+            printf("... in %s, where %s number %lld fails\n", step->name, calls[i].function, (long long)trials[i].nth);
     }
     CHECK((ended > 0) == step->is_collective);
 }
