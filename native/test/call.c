@@ -51,14 +51,6 @@ const frame_shape *call_shape(const char *op) {
     exit(2);
 }
 
-static ffi_handler *handler_find(const char *op) {
-    size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
-    for (size_t i = 0; i < rows; i++)
-        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
-    return NULL;
-}
-
 ffi_handler *call_helper_handler(const char *name) {
     size_t rows;
     const mpixla_helper_row *table = mpixla_helper_table(&rows);
@@ -67,8 +59,12 @@ ffi_handler *call_helper_handler(const char *name) {
     return NULL;
 }
 
-ffi_handler *call_request_handler(const char *op) {
-    return handler_find(op);
+ffi_handler *call_handler(const char *op) {
+    size_t rows;
+    const mpixla_op_row *table = mpixla_op_table(&rows);
+    for (size_t i = 0; i < rows; i++)
+        if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
+    return NULL;
 }
 
 void call_insert(call *c, int side, int position, int dtype, int64_t count, void *data) {
@@ -138,14 +134,16 @@ void call_site_set(call *c, int64_t site, const char *text) {
     c->attributes.value_pointers[i] = &c->attributes.site;
 }
 
-void call_attribute_set(call *c, const char *name, int64_t value) {
-    for (int64_t i = 0; i < c->frame.attrs.size; i++)
-        if (strcmp(c->attributes.names[i].ptr, name) == 0) {
-            c->attributes.values[i] = value;
-            return;
-        }
+/* The place of the attribute. */
+static int attribute_find(const call *c, const char *name) {
+    for (int i = 0; i < c->frame.attrs.size; i++)
+        if (strcmp(c->attributes.names[i].ptr, name) == 0) return i;
     fprintf(stderr, "the call has no attribute %s\n", name);
     exit(2);
+}
+
+void call_attribute_set(call *c, const char *name, int64_t value) {
+    c->attributes.values[attribute_find(c, name)] = value;
 }
 
 void call_array_set(call *c, int attribute, size_t size, const int64_t *elements) {
@@ -155,39 +153,22 @@ void call_array_set(call *c, int attribute, size_t size, const int64_t *elements
 }
 
 void call_list_set(call *c, const char *name, const int64_t *items, size_t size) {
-    for (int64_t i = 0; i < c->frame.attrs.size; i++)
-        if (strcmp(c->attributes.names[i].ptr, name) == 0) {
-            *(ffi_array *)c->attributes.value_pointers[i] =
-                (ffi_array){.dtype = FFI_S64, .size = size, .data = (void *)(uintptr_t)items};
-            return;
-        }
-    fprintf(stderr, "the call has no attribute %s\n", name);
-    exit(2);
+    *(ffi_array *)c->attributes.value_pointers[attribute_find(c, name)] =
+        (ffi_array){.dtype = FFI_S64, .size = size, .data = (void *)(uintptr_t)items};
 }
 
 void call_shift_set(call *c, const char *name, int64_t direction, int64_t disp) {
-    for (int64_t i = 0; i < c->frame.attrs.size; i++) {
-        if (strcmp(c->attributes.names[i].ptr, name) != 0) continue;
-        int attribute = strcmp(name, "dest") == 0 ? ATTRIBUTE_DEST : ATTRIBUTE_SOURCE;
-        c->attributes.types[i] = FFI_ATTRIBUTE_ARRAY;
-        c->attributes.value_pointers[i] = &c->attributes.arrays[attribute];
-        call_array_set(c, attribute, 2, (const int64_t[]){direction, disp});
-        return;
-    }
-    fprintf(stderr, "the call has no attribute %s\n", name);
-    exit(2);
+    int i = attribute_find(c, name), attribute = strcmp(name, "dest") == 0 ? ATTRIBUTE_DEST : ATTRIBUTE_SOURCE;
+    c->attributes.types[i] = FFI_ATTRIBUTE_ARRAY;
+    c->attributes.value_pointers[i] = &c->attributes.arrays[attribute];
+    call_array_set(c, attribute, 2, (const int64_t[]){direction, disp});
 }
 
 void call_put_off(call *c, const char *name) {
-    for (int64_t i = 0; i < c->frame.attrs.size; i++) {
-        if (strcmp(c->attributes.names[i].ptr, name) != 0) continue;
-        c->attributes.operand = bytes_of("operand");
-        c->attributes.types[i] = FFI_ATTRIBUTE_STRING;
-        c->attributes.value_pointers[i] = &c->attributes.operand;
-        return;
-    }
-    fprintf(stderr, "the call has no attribute %s\n", name);
-    exit(2);
+    int i = attribute_find(c, name);
+    c->attributes.operand = bytes_of("operand");
+    c->attributes.types[i] = FFI_ATTRIBUTE_STRING;
+    c->attributes.value_pointers[i] = &c->attributes.operand;
 }
 
 /* Neighbours */
@@ -285,7 +266,7 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                                [ATTRIBUTE_STATUS] = MPIXLA_NO_STATUS};
     const frame_shape *shape = call_shape(op);
     call_clear(c);
-    c->handler = handler_find(op);
+    c->handler = call_handler(op);
     size_t rows;
     const char *const *names = mpixla_attribute_table(&rows);
     const comm_entry *entry = comm_find(comm);
@@ -300,25 +281,24 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
                                   : i == ATTRIBUTE_ROOT ? root
                                                         : values[i]);
 
-    static const int64_t lists[ATTRIBUTES][2] = {
-        [ATTRIBUTE_SENDCOUNTS] = {1, 2}, [ATTRIBUTE_RECVCOUNTS] = {2, 1}, [ATTRIBUTE_SENDOFFSETS] = {0, 1}};
+    /* Of an exchange and of a halo; a fill; the number of a name. The others are rows of each rank. */
+    static const struct {
+        uint32_t of;
+        size_t size;
+        int64_t elements[2];
+    } lists[ATTRIBUTES] = {[ATTRIBUTE_SENDCOUNTS] = {BACK, 2, {1, 2}},  [ATTRIBUTE_RECVCOUNTS] = {BACK, 2, {2, 1}},
+                           [ATTRIBUTE_SENDOFFSETS] = {BACK, 2, {0, 1}}, [ATTRIBUTE_AXES] = {AXES, 1, {0}},
+                           [ATTRIBUTE_WIDTH] = {AXES, 1, {1}},          [ATTRIBUTE_FILL] = {FILL, 2, {0, 0}},
+                           [ATTRIBUTE_LEAVES] = {LEAVES, 1, {5}}};
     static const int64_t one_two[] = {1, 2}, two_one[] = {2, 1}, sendtags[] = {3, 4}, recvtags[] = {5, 6};
+    for (int i = 0; i < ATTRIBUTES; i++)
+        if (shape->attributes & lists[i].of && c->attributes.arrays[i].data)
+            call_array_set(c, i, lists[i].size, lists[i].elements);
     if (shape->attributes & BACK) {
         call_edges_set(comm, 1, 2, one_two, sendtags);
         call_edges_set(comm, 0, 2, two_one, recvtags);
     }
-    for (int i = 0; i < ATTRIBUTES; i++)
-        if (shape->attributes & BACK && c->attributes.arrays[i].data) call_array_set(c, i, 2, lists[i]);
-
-    static const int64_t halo[ATTRIBUTES] = {[ATTRIBUTE_WIDTH] = 1};
     if (shape->attributes & AXES) call_grid_set(comm, 1, one_two, &one_two[1]);
-    for (int i = 0; i < ATTRIBUTES; i++)
-        if (shape->attributes & AXES && c->attributes.arrays[i].data) call_array_set(c, i, 1, &halo[i]);
-
-    if (shape->attributes & FILL) call_array_set(c, ATTRIBUTE_FILL, 2, (const int64_t[]){0, 0});
-
-    static const int64_t leaf = 5; /* the number of a name */
-    if (shape->attributes & LEAVES) call_array_set(c, ATTRIBUTE_LEAVES, 1, &leaf);
 
     frame_counts counts = shape->counts;
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;
@@ -342,6 +322,10 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
         int side = buffers[i].side, last = (int)(side == CALL_OPERANDS ? c->frame.args.size : c->frame.rets.size);
         if (here) call_insert(c, side, last, FFI_F32, buffers[i].count, buffers[i].data);
     }
+}
+
+const char *call_read(const call *c, const char *op, frame *f) {
+    return frame_read(f, call_shape(op), &c->frame, NULL) == 0 ? "" : mpixla_last_error();
 }
 
 const char *call_run(call *c) {

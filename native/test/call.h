@@ -38,8 +38,8 @@ typedef struct call {
     char message[CALL_MESSAGE]; /* its message; "" */
 } call;
 
-/* Of an operation that starts something, or waits for it: for the handler of a call that was made as another one. */
-ffi_handler *call_request_handler(const char *op);
+/* Of an operation, which a call that was made as another one may have. */
+ffi_handler *call_handler(const char *op);
 
 /* Of a helper (helpers/helper.h). */
 ffi_handler *call_helper_handler(const char *name);
@@ -86,6 +86,9 @@ void call_array_set(call *c, int attribute, size_t size, const int64_t *elements
 /* Changes the number of items of a buffer, or its element type. */
 void call_count_set(call *c, int side, int position, int64_t count);
 void call_dtype_set(call *c, int side, int position, int dtype);
+
+/* Reads the call as this operation. "" if it can be read, else the sentence. */
+const char *call_read(const call *c, const char *op, frame *f);
 
 /* Runs the operation's handler. Returns the error's message, or "". */
 const char *call_run(call *c);

@@ -73,6 +73,15 @@ void fixture_fail(const char *function, int code) {
     fake->code = code;
 }
 
+int fixture_is(const char *function) {
+    size_t length = strlen(function);
+    return strncmp(fake->call, function, length) == 0 && fake->call[length] == ' ';
+}
+
+int64_t fixture_count(void) {
+    return strtoll(strchr(fake->call, ' ') + 1, NULL, 10);
+}
+
 const char *fixture_stderr_of(void (*run)(void)) {
     static char text[4096];
     FILE *file = tmpfile();

@@ -26,6 +26,10 @@ void fixture_start(int argc, char **argv);
 /* From now on `function` (or none, NULL) of the fake MPI fails with `code`. */
 void fixture_fail(const char *function, int code);
 
+/* Whether the call of the fake MPI that was made last, or is being made, is of this function; and its first count. */
+int fixture_is(const char *function);
+int64_t fixture_count(void);
+
 /* Runs a function with standard error in a file, and returns what was written: until the next such call. */
 const char *fixture_stderr_of(void (*run)(void));
 

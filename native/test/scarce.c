@@ -3,20 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "fixture.h"
+#include "run.h"
 
 /* Under sanitizers too, what does not fit into memory is NULL. */
-__attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) {
-    return "allocator_may_return_null=1";
-}
+#define MALLOC_MAY_FAIL(options)                                      \
+    __attribute__((visibility("default"))) const char *options(void); \
+    const char *options(void) {                                       \
+        return "allocator_may_return_null=1";                         \
+    }
+MALLOC_MAY_FAIL(__asan_default_options)
+MALLOC_MAY_FAIL(__msan_default_options)
+MALLOC_MAY_FAIL(__tsan_default_options)
 
 int scarce_is_real(void) {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -46,11 +46,11 @@ static void run_in_a_child(void) {
         to_run();
         _exit(0);
     }
-    waitpid(child, &status, 0);
+    status = process_end(child);
 }
 
 scarce_end scarce_run(void (*run)(void)) {
     to_run = run;
     const char *told = fixture_stderr_of(run_in_a_child);
-    return (scarce_end){.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1, .told = told};
+    return (scarce_end){.status = status, .told = told};
 }

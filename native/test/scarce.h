@@ -3,7 +3,7 @@
 #define MPIXLA_TEST_SCARCE_H
 
 typedef struct scarce_end {
-    int status;       /* with which it exits; 0 where `run` returns, -1 where a signal ends it */
+    int status;       /* with which it exits; 0 where `run` returns, the negative number of a signal that ends it */
     const char *told; /* on standard error, until the next such call */
 } scarce_end;
 

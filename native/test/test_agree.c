@@ -1,13 +1,12 @@
 /* Checked mode, collective calls: this process is rank 0 of four, and the test says what the others want. */
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "call.h"
 #include "check.h"
 #include "check/check.h"
 #include "check/wanted.h"
 #include "fixture.h"
+#include "scarce.h"
 
 static call c;
 
@@ -17,42 +16,33 @@ static int others_differ;                        /* whether the numbers differ *
 static int comparisons, reports;                 /* made so far */
 static char made[sizeof(((fake_mpi *)0)->call)]; /* the last call that is none of checked mode's */
 
-static int is(const char *function) {
-    size_t length = strlen(function);
-    return strncmp(fake->call, function, length) == 0 && (fake->call[length] == ' ' || fake->call[length] == '_');
-}
-
-static int64_t count(void) {
-    return strtoll(strchr(fake->call, ' ') + 1, NULL, 10);
-}
-
 /* MPI_Iallreduce of 64-bit numbers, which no program's here is. */
 static int is_comparison(void) {
-    return is("MPI_Iallreduce") && strstr(fake->call, " t9 ") != NULL;
+    return fixture_is("MPI_Iallreduce") && strstr(fake->call, " t9 ") != NULL;
 }
 
 static void bring(void) {
     char *to = fake->recv;
     if (is_comparison()) {
         uint64_t words[3];
-        CHECK_INT(count(), 3);
+        CHECK_INT(fixture_count(), 3);
         memcpy(words, fake->send, sizeof words);
         if (others_differ) words[0] = UINT64_MAX;
         memcpy(to, words, sizeof words);
         comparisons++;
-    } else if (is("MPI_Irecv") && count() == (int64_t)sizeof(wanted)) {
+    } else if (fixture_is("MPI_Irecv") && fixture_count() == (int64_t)sizeof(wanted)) {
         const char *from = strstr(fake->call, "<- ");
         memcpy(to, from && from[3] == '2' ? &other : &ours, sizeof other);
         reports++;
-    } else if (is("MPI_Isend") && count() == (int64_t)sizeof(wanted)) {
+    } else if (fixture_is("MPI_Isend") && fixture_count() == (int64_t)sizeof(wanted)) {
         memcpy(&ours, fake->send, sizeof ours);
-    } else if (is("MPI_Alltoall") && count() == 3) {
+    } else if (fixture_is("MPI_Alltoall") && fixture_count() == 3) {
         int64_t tally[3 * FIXTURE_SIZE];
         memcpy(tally, (const char *)fake->send + sizeof tally, sizeof tally); /* what this rank expects lies behind */
         memcpy(to, tally, sizeof tally);
-    } else if (is("MPI_Allgather")) {
-        for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + i * count(), fake->send, (size_t)count());
-    } else if (!is("MPI_Alltoall")) {
+    } else if (fixture_is("MPI_Allgather")) {
+        for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + i * fixture_count(), fake->send, (size_t)fixture_count());
+    } else if (!fixture_is("MPI_Alltoall")) {
         snprintf(made, sizeof made, "%s", fake->call);
     }
 }
@@ -123,8 +113,8 @@ static void start_make(void) {
     static float id[2];
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     call_make(&waiting, "barrier", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("iallreduce");
-    waiting.handler = call_request_handler("wait");
+    c.handler = call_handler("iallreduce");
+    waiting.handler = call_handler("wait");
     call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     call_insert(&waiting, CALL_OPERANDS, 0, FFI_F32, 2, id);
@@ -203,17 +193,11 @@ void *calloc(size_t n, size_t bytes) {
     return memory;
 }
 
-static int callocs, status;
+static int callocs;
 
-static void run_in_a_child(void) {
-    enum { CAME_BACK = 3 };
-    pid_t child = fork();
-    if (child == 0) {
-        callocs_left = callocs;
-        (void)run();
-        _exit(CAME_BACK);
-    }
-    waitpid(child, &status, 0);
+static void run_with_few_callocs(void) {
+    callocs_left = callocs;
+    (void)run();
 }
 
 /* The others wait for what this rank wants, or for its part of what they have started: the job ends. */
@@ -227,11 +211,10 @@ static void no_memory_to_say_what_differs(void) {
     other.starts = 1;
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     for (callocs = 0; callocs < 3; callocs++) {
-        const char *told = fixture_stderr_of(run_in_a_child);
-        CHECK(WIFEXITED(status));
-        CHECK_INT(WEXITSTATUS(status), 1);
-        CHECK_IN(told, sentences[callocs]);
-        CHECK_IN(told, "so the job ends");
+        const scarce_end end = scarce_run(run_with_few_callocs);
+        CHECK_INT(end.status, 1);
+        CHECK_IN(end.told, sentences[callocs]);
+        CHECK_IN(end.told, "so the job ends");
     }
     others_differ = 0;
 }

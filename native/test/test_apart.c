@@ -1,15 +1,14 @@
 #include <fenv.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "call.h"
 #include "call/apart.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 
 /* XLA's side. */
 
@@ -211,9 +210,7 @@ static void *run_many(void *unused) {
 }
 
 static void serves_many_threads(void) {
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, run_many, NULL);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_run(THREADS, run_many);
     while (apart_count() > 0) sched_yield();
     CHECK_INT(mpixla_calls_in_flight(), 0);
 }
@@ -236,8 +233,7 @@ static void refuses_in_a_forked_process(void) {
         const char *message = call_run(&c);
         _exit(c.frame.future || !strstr(message, "this process was forked"));
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_INT(process_end(child), 0);
 }
 
 int main(int argc, char **argv) {

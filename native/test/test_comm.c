@@ -1,10 +1,10 @@
-#include <pthread.h>
 
 #include "base/error.h"
 #include "check.h"
 #include "fixture.h"
 #include "mpi/comm.h"
 #include "mpi/loss.h"
+#include "run.h"
 
 enum { THREADS = 4, EACH = 150 };
 
@@ -178,12 +178,10 @@ static void *register_all(void *argument) {
 }
 
 static void is_shared_by_threads(void) {
-    pthread_t threads[THREADS];
     first_comm = fake->comm_new(0, 1, 0);
     for (int i = 1; i < EACH; i++) CHECK_INT(fake->comm_new(0, 1, 0), first_comm + i);
     pthread_barrier_init(&together, NULL, THREADS);
-    for (int t = 0; t < THREADS; t++) CHECK(pthread_create(&threads[t], NULL, register_all, (void *)(intptr_t)t) == 0);
-    for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+    threads_run(THREADS, register_all);
     pthread_barrier_destroy(&together);
     for (int i = 0; i < EACH; i++) {
         CHECK(ids[0][i] >= 0 && (i == 0 || ids[0][i] == ids[0][i - 1] + 1));

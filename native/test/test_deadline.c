@@ -1,18 +1,17 @@
 /* Calls that last, in processes of their own; what several ranks say of each other is tested with a real MPI. */
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/pause.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "scarce.h"
 #include "watch/flight.h"
 
@@ -21,23 +20,18 @@ enum { RANKS = 4, STAYS = 79, MILLISECONDS = 200, OUTPUT = 1 << 16 };
 static call c;
 static char text[OUTPUT];
 
-static void pause_for(int milliseconds) {
-    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
-    nanosleep(&t, NULL);
-}
-
 /* The watcher's messages are calls of the fake MPI, too. */
 static _Thread_local int calls_here;
 
 static void stay(void) {
-    if (calls_here) pause_for(60000);
+    if (calls_here) clock_sleep(60000);
 }
 
 /* For several limits, in pieces that are each shorter. */
 static void compute(void) {
     for (int i = 0; i < 8 && calls_here; i++) {
         pause_begin();
-        pause_for(MILLISECONDS);
+        clock_sleep(MILLISECONDS);
         pause_end();
     }
 }
@@ -45,7 +39,7 @@ static void compute(void) {
 static int many;
 
 static void be_short(void) {
-    if (calls_here) pause_for(MILLISECONDS / 4);
+    if (calls_here) clock_sleep(MILLISECONDS / 4);
 }
 
 /* Threads that have made calls before, and are still there. */
@@ -54,7 +48,7 @@ static int older_threads;
 static void *take_a_place(void *taken) {
     CHECK(flight_mine());
     atomic_fetch_add((atomic_int *)taken, 1);
-    for (;;) pause_for(60000);
+    for (;;) clock_sleep(60000);
     return NULL;
 }
 
@@ -64,7 +58,7 @@ static void older_threads_start(void) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, take_a_place, &taken) == 0) pthread_detach(thread);
     }
-    while (atomic_load(&taken) < older_threads) pause_for(1);
+    while (atomic_load(&taken) < older_threads) clock_sleep(1);
 }
 
 static int is_word; /* there is no limit, but a word is said */
@@ -111,9 +105,7 @@ static int ended(void (*during)(void), int ranks, int talks, int stacks) {
         used += (size_t)n;
     text[used] = '\0';
     close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return process_end(child);
 }
 
 static void ends_what_lasts(void) {
@@ -132,7 +124,7 @@ static void watches_the_newest_thread(void) {
 }
 
 static void stay_a_while(void) {
-    if (calls_here) pause_for(5 * MILLISECONDS);
+    if (calls_here) clock_sleep(5 * MILLISECONDS);
 }
 
 /* Once for one wait, however long it is. */
@@ -178,13 +170,10 @@ static void ends_with_mpi(void) {
         fake->done = 1;
         fake->finalize();
         int calls = fake->calls;
-        pause_for(MILLISECONDS);
+        clock_sleep(MILLISECONDS);
         _exit(fake->calls == calls ? STAYS : 1);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), STAYS);
+    CHECK_INT(process_end(child), STAYS);
 }
 
 /* Where its thread cannot be started the process still ends, and answers the others when it does. */
@@ -199,10 +188,7 @@ static void ends_without_its_thread(void) {
         fake->finalize();
         _exit(STAYS);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK_INT(WEXITSTATUS(status), STAYS);
+    CHECK_INT(process_end(child), STAYS);
 }
 
 int main(int argc, char **argv) {

@@ -1,10 +1,9 @@
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "check.h"
 #include "mpixla.h"
+#include "run.h"
 
 static void words_the_failure(void) {
     CHECK_STR(error_get(), "");
@@ -32,10 +31,8 @@ static void *other_thread(void *unused) {
 }
 
 static void is_one_for_each_thread(void) {
-    pthread_t thread;
     error_set("of this thread");
-    CHECK(pthread_create(&thread, NULL, other_thread, NULL) == 0);
-    pthread_join(thread, NULL);
+    threads_run(1, other_thread);
     CHECK_STR(error_get(), "of this thread");
 }
 

@@ -1,11 +1,11 @@
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/feature.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "watch/failure.h"
 
 static call c;
@@ -134,8 +134,7 @@ static void ends_badly(void) {
             if (mpixla_exit_badly() != 0) _exit(77);
             exit(status ? 3 : 0);
         }
-        int got = 0;
-        CHECK(waitpid(child, &got, 0) == child && WIFEXITED(got) && WEXITSTATUS(got) == 1);
+        CHECK_INT(process_end(child), 1);
     }
 }
 

@@ -1,8 +1,8 @@
-#include <pthread.h>
 
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "watch/flight.h"
 
 enum { THREADS = 4, CALLS = 2000, LOOKS = 100 };
@@ -59,9 +59,8 @@ static void *run_many(void *unused) {
 
 /* Who looks never sees a call that has ended: its frame is gone. Sanitizers say so. */
 static void looks_while_others_call(void) {
-    pthread_t threads[THREADS];
     atomic_store(&looks, 0);
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, run_many, NULL);
+    const run_threads threads = threads_start(THREADS, run_many);
     while (atomic_load(&looks) < LOOKS) {
         int n = look_for_calls();
         CHECK(n <= THREADS);
@@ -70,7 +69,7 @@ static void looks_while_others_call(void) {
         CHECK_IN(text, "MPI_Barrier, on rank 0 of 4");
         atomic_fetch_add(&looks, 1);
     }
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_join(&threads);
     CHECK_INT(mpixla_calls_in_flight(), 0);
 }
 
@@ -145,9 +144,9 @@ static void keeps_no_call_that_does_not_fit(void) {
     CHECK_STR(last[0].facts.row->mpi_name, "MPI_Recv");
 }
 
-static void *run_alike(void *which) {
+static void *run_alike(void *number_) {
     static _Thread_local call mine;
-    int number = *(const int *)which;
+    const int number = 1 + (int)(intptr_t)number_;
     for (int i = 0; i < CALLS || atomic_load(&looks) < LOOKS; i++) {
         call_make(&mine, "send", FIXTURE_RANK0, 0);
         call_attribute_set(&mine, "sendtag", number);
@@ -159,14 +158,9 @@ static void *run_alike(void *which) {
 
 /* Who reads meanwhile gets whole records: their words belong together. */
 static void reads_last_calls_while_others_call(void) {
-    pthread_t threads[THREADS];
-    int numbers[THREADS];
     flight_record last[FLIGHT_KEPT];
     atomic_store(&looks, 0);
-    for (int i = 0; i < THREADS; i++) {
-        numbers[i] = i + 1;
-        pthread_create(&threads[i], NULL, run_alike, &numbers[i]);
-    }
+    const run_threads threads = threads_start(THREADS, run_alike);
     while (atomic_load(&looks) < LOOKS)
         for (int64_t thread = 0; thread < THREADS + 1; thread++) {
             int n = flight_last(thread, last);
@@ -177,22 +171,21 @@ static void reads_last_calls_while_others_call(void) {
                 atomic_fetch_add(&looks, 1);
             }
         }
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_join(&threads);
 }
 
-static void *run_one(void *place) {
-    *(flight **)place = flight_mine();
-    return NULL;
+static flight *place;
+
+static void *run_one(void *unused) {
+    place = flight_mine();
+    return unused;
 }
 
 static void gives_places_of_ended_threads_again(void) {
-    flight *first = NULL, *second = NULL;
-    pthread_t thread;
-    pthread_create(&thread, NULL, run_one, &first);
-    pthread_join(thread, NULL);
-    pthread_create(&thread, NULL, run_one, &second);
-    pthread_join(thread, NULL);
-    CHECK(first && first == second && first != flight_mine());
+    threads_run(1, run_one);
+    const flight *first = place;
+    threads_run(1, run_one);
+    CHECK(first && first == place && first != flight_mine());
 }
 
 int main(int argc, char **argv) {

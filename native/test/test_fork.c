@@ -1,13 +1,12 @@
 /* Forked processes, while another thread holds one of the library's locks: it is held for ever in them. */
-#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "watch/failure.h"
 
 enum { SECONDS = 20 };
@@ -50,19 +49,16 @@ static int is_refused(void) {
 }
 
 static void refuses_at_once(void *(*reads)(void *nothing)) {
-    pthread_t thread;
     char byte = 0;
-    int status = -1;
     failure_note("a failure that nobody has looked at", NULL);
     CHECK_INT(mprotect(page, page_bytes, PROT_NONE), 0);
-    CHECK_INT(pthread_create(&thread, NULL, reads, NULL), 0);
+    const run_threads thread = threads_start(1, reads);
     CHECK_INT(read(stops[0], &byte, 1), 1);
     pid_t child = fork();
     if (child == 0) _exit(is_refused());
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_INT(status, 0);
+    CHECK_INT(process_end(child), 0);
     CHECK_INT(write(goes_on[1], &byte, 1), 1);
-    pthread_join(thread, NULL);
+    threads_join(&thread);
     mpixla_failures_seen("a failure that nobody has looked at");
 }
 

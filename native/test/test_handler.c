@@ -260,68 +260,38 @@ static void works_in_place(void) {
     CHECK_IN(call_run(&c), "MPI_Bcast was called with 1 operands on this rank, but takes 0");
 }
 
-/* Every function that has a count has a large one. */
+/* Every function that has a count has a large one. Without those it is the last of two pieces, or one element of a type
+ * of four items. */
 static void uses_large_counts(void) {
-    static const char *const calls[][2] = {
-        {"allgather", "MPI_Allgather_c 4 t11 to 4 t11 c2"},
-        {"allreduce", "MPI_Allreduce_c 4 t11 op 100 c2"},
-        {"alltoall", "MPI_Alltoall_c 4 t11 to 4 t11 c2"},
-        {"bcast", "MPI_Bcast_c 4 t11 root 0 c2"},
-        {"gather", "MPI_Gather_c 4 t11 to 4 t11 root 0 c2"},
-        {"recv", "MPI_Recv_c 4 t11 <- 2 tag 8 c2"},
-        {"reduce", "MPI_Reduce_c 4 t11 op 100 root 0 c2"},
-        {"scan", "MPI_Scan_c 4 t11 op 100 c2"},
-        {"scatter", "MPI_Scatter_c 4 t11 to 4 t11 root 0 c2"},
-        {"send", "MPI_Send_c 4 t11 -> 1 tag 7 c2"},
-        {"sendrecv", "MPI_Sendrecv_c 4 t11 -> 1 tag 7, 4 t11 <- 2 tag 8 c2"},
-    };
-    static const char *const without[] = {
-        "MPI_Allgather 1 t300 to 1 t300 c2",
-        "MPI_Allreduce 1 t11 op 100 c2",
-        "MPI_Alltoall 1 t300 to 1 t300 c2",
-        "MPI_Bcast 1 t11 root 0 c2",
-        "MPI_Gather 1 t300 to 1 t300 root 0 c2",
-        "MPI_Recv 1 t300 <- 2 tag 8 c2",
-        "MPI_Reduce 1 t11 op 100 root 0 c2",
-        "MPI_Scan 1 t11 op 100 c2",
-        "MPI_Scatter 1 t300 to 1 t300 root 0 c2",
-        "MPI_Send 1 t300 -> 1 tag 7 c2",
-        "MPI_Sendrecv 1 t301 -> 1 tag 7, 1 t300 <- 2 tag 8 c2",
+    static const struct {
+        const char *op, *call, *without;
+    } rows[] = {
+        {"allgather", "MPI_Allgather_c 4 t11 to 4 t11 c2", "MPI_Allgather 1 t300 to 1 t300 c2"},
+        {"allreduce", "MPI_Allreduce_c 4 t11 op 100 c2", "MPI_Allreduce 1 t11 op 100 c2"},
+        {"alltoall", "MPI_Alltoall_c 4 t11 to 4 t11 c2", "MPI_Alltoall 1 t300 to 1 t300 c2"},
+        {"bcast", "MPI_Bcast_c 4 t11 root 0 c2", "MPI_Bcast 1 t11 root 0 c2"},
+        {"gather", "MPI_Gather_c 4 t11 to 4 t11 root 0 c2", "MPI_Gather 1 t300 to 1 t300 root 0 c2"},
+        {"recv", "MPI_Recv_c 4 t11 <- 2 tag 8 c2", "MPI_Recv 1 t300 <- 2 tag 8 c2"},
+        {"reduce", "MPI_Reduce_c 4 t11 op 100 root 0 c2", "MPI_Reduce 1 t11 op 100 root 0 c2"},
+        {"scan", "MPI_Scan_c 4 t11 op 100 c2", "MPI_Scan 1 t11 op 100 c2"},
+        {"scatter", "MPI_Scatter_c 4 t11 to 4 t11 root 0 c2", "MPI_Scatter 1 t300 to 1 t300 root 0 c2"},
+        {"send", "MPI_Send_c 4 t11 -> 1 tag 7 c2", "MPI_Send 1 t300 -> 1 tag 7 c2"},
+        {"sendrecv", "MPI_Sendrecv_c 4 t11 -> 1 tag 7, 4 t11 <- 2 tag 8 c2",
+         "MPI_Sendrecv 1 t301 -> 1 tag 7, 1 t300 <- 2 tag 8 c2"},
     };
     CHECK_INT(mpixla_count_limit_set(CALL_COUNT), INT_MAX);
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        call_make(&c, calls[i][0], FIXTURE_RANK0, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        call_make(&c, rows[i].op, FIXTURE_RANK0, 0);
         for (int side = 0; side < 2; side++)
             for (int place = 0; place < 2; place++) {
                 int64_t *count = &c.sides[side].dims[place][0];
                 *count = *count / CALL_COUNT * (CALL_COUNT + 1);
             }
-        call_run(&c);
-        if (fake->has_large) {
-            CHECK_STR(c.message, "");
-            CHECK_STR(fake->call, calls[i][1]);
-            continue;
-        }
-        /* The last of two pieces, or one element of a type of four items. */
-        CHECK_STR(c.message, "");
-        CHECK_STR(fake->call, without[i]);
+        CHECK_STR(call_run(&c), "");
+        CHECK_STR(fake->call, fake->has_large ? rows[i].call : rows[i].without);
         CHECK_INT(fake->types, 0);
     }
     CHECK_INT(mpixla_count_limit_set(INT_MAX), CALL_COUNT);
-}
-
-static int64_t seen_in_flight;
-static void look_in_flight(void) {
-    seen_in_flight = mpixla_calls_in_flight();
-}
-
-static void counts_calls_in_flight(void) {
-    call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    fake->during = look_in_flight;
-    CHECK_STR(call_run(&c), "");
-    fake->during = NULL;
-    CHECK_INT(seen_in_flight, 1);
-    CHECK_INT(mpixla_calls_in_flight(), 0);
 }
 
 /* Last: communicators, and then MPI, go away. */
@@ -331,9 +301,7 @@ static void refuses_what_is_gone(void) {
     call_make(&c, "allreduce", id, 0);
     CHECK_STR(call_run(&c), "");
     CHECK_INT(fake->comm_free(number), 0);
-    CHECK_STR(call_run(&c),
-              "communicator 'gone' was freed after this program was traced; trace the program again with a "
-              "communicator that exists");
+    CHECK_IN(call_run(&c), "communicator 'gone' was freed after this program was traced");
     CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     CHECK_STR(call_run(&c), "");
@@ -358,7 +326,6 @@ int main(int argc, char **argv) {
     works_in_place();
     keeps_the_template();
     uses_large_counts();
-    counts_calls_in_flight();
     refuses_what_is_gone();
     return check_failures();
 }

@@ -1,13 +1,12 @@
 /* The signal that comes again; that one alone ends the job after a while is tested with a real MPI. */
-#include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 
 enum { APART_MILLISECONDS = 800 };
 
@@ -19,14 +18,9 @@ static void handle(int number) {
     atomic_fetch_add(&handled, 1);
 }
 
-static void pause_for(int milliseconds) {
-    const struct timespec t = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
-    nanosleep(&t, NULL);
-}
-
 static void stay(void) {
     atomic_store(&in_call, 1);
-    for (;;) pause_for(1000);
+    for (;;) clock_sleep(1000);
 }
 
 static void *run_for_ever(void *unused) {
@@ -42,20 +36,17 @@ static int interrupted(void (*handler)(int), int calls) {
         signal(SIGINT, handler);
         if (mpixla_interrupt_watch(1, 1, -1) != 0) _exit(77);
         call_make(&c, "send", FIXTURE_RANK0, 0);
-        pthread_t thread;
-        if (calls) pthread_create(&thread, NULL, run_for_ever, NULL);
-        while (calls && !atomic_load(&in_call)) pause_for(1);
+        (void)threads_start(calls, run_for_ever);
+        while (calls && !atomic_load(&in_call)) clock_sleep(1);
         for (int i = 0; i < 2; i++) {
             raise(SIGINT);
             if (atomic_load(&handled) != i + 1 && handler == handle) _exit(78);
-            pause_for(APART_MILLISECONDS);
+            clock_sleep(APART_MILLISECONDS);
         }
-        pause_for(APART_MILLISECONDS);
+        clock_sleep(APART_MILLISECONDS);
         _exit(calls ? 79 : 0);
     }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return process_end(child);
 }
 
 int main(int argc, char **argv) {

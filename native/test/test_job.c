@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "mpi/job.h"
@@ -22,9 +23,25 @@ static void is_an_error_of_one_alone(void) {
     CHECK_STR(error_get(), "out of memory for a test");
 }
 
+static call c;
+
+static void call_in_a_crowd(void) {
+    (void)call_run(&c);
+}
+
+/* What the ranks of a communicator agree on before a GPU's memory comes: the others wait for what this one says. */
+static void ends_it_without_memory_to_agree(void) {
+    call_make(&c, "barrier", mpixla_comm_register(fake->handle(fake->comm_new(0, INT32_MAX, 0)), "crowd"), 0);
+    mpixla_gpus_expect(1, 0);
+    const scarce_end end = scarce_run(call_in_a_crowd);
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for what the ranks of a communicator agree on\n");
+    CHECK_INT(end.status, 1);
+}
+
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     ends_the_job_of_others();
     is_an_error_of_one_alone();
+    ends_it_without_memory_to_agree();
     return check_failures();
 }

@@ -1,8 +1,7 @@
-#include <pthread.h>
 
 #include "base/error.h"
 #include "base/list.h"
-#include "check.h"
+#include "run.h"
 
 enum { MANY = 3 * LIST_CHUNK + 5, THREADS = 4, EACH = 2000 };
 
@@ -73,11 +72,9 @@ static void *append(void *argument) {
 }
 
 static void is_shared_by_threads(void) {
-    pthread_t threads[THREADS];
     static int seen[THREADS * EACH];
     pthread_barrier_init(&together, NULL, THREADS);
-    for (int t = 0; t < THREADS; t++) CHECK(pthread_create(&threads[t], NULL, append, (void *)(intptr_t)t) == 0);
-    for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+    threads_run(THREADS, append);
     pthread_barrier_destroy(&together);
     CHECK_INT(atomic_load(&own.count), THREADS * EACH);
     for (int i = 0; i < THREADS * EACH; i++) seen[((large *)list_find(&own, i))->number]++;

@@ -1,4 +1,3 @@
-#include <pthread.h>
 #include <regex.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "watch/log.h"
 
 enum { LINE = 1024, THREADS = 4, EACH = 25 };
@@ -127,15 +127,13 @@ static void *read_many(void *unused) {
 }
 
 static void keeps_lines_of_threads_apart(void) {
-    pthread_t threads[THREADS], reader;
     mpixla_logging_set(1);
     capture_start();
-    pthread_create(&reader, NULL, read_many, NULL);
-    for (int t = 0; t < THREADS; t++) pthread_create(&threads[t], NULL, run_many, NULL);
-    for (int t = 0; t < THREADS; t++) pthread_join(threads[t], NULL);
+    const run_threads reader = threads_start(1, read_many);
+    threads_run(THREADS, run_many);
     /* A reader that waits for a line which never comes is woken. */
     shutdown(ends[1], SHUT_RD);
-    pthread_join(reader, NULL);
+    threads_join(&reader);
     CHECK_INT(lines_read, 2 * THREADS * EACH);
     capture_end();
     mpixla_logging_set(0);

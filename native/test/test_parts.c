@@ -1,6 +1,5 @@
 /* The operations whose parts differ in size, from XLA's frame to what MPI is told. */
 #include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -8,6 +7,8 @@
 #include "call/parts.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
+#include "scarce.h"
 
 static call c;
 
@@ -15,73 +16,19 @@ static const struct {
     const char *op;
     int64_t sent[4], received[4]; /* `sent` is COUNTS where there is one array */
     int64_t root;
-    int64_t rows[2]; /* of the send and the receive buffer; -1: not here */
-    const char *call, *large;
+    int64_t rows[2];  /* of the send and the receive buffer; -1: not here */
+    const char *call; /* of MPI, behind the function's name */
 } rows[] = {
     /* this process is rank 2 of 4 */
-    {"allgatherv",
-     {1, 2, 0, 3},
-     {0},
-     0,
-     {0, 6},
-     "MPI_Allgatherv 0 t11 to (5 10 0 15 @ 0 5 15 15) t11 c3",
-     "MPI_Allgatherv_c 0 t11 to (5 10 0 15 @ 0 5 15 15) t11 c3"},
-    {"allgatherv",
-     {0, 0, 4, 1},
-     {0},
-     0,
-     {4, 5},
-     "MPI_Allgatherv 20 t11 to (0 0 20 5 @ 0 0 0 20) t11 c3",
-     "MPI_Allgatherv_c 20 t11 to (0 0 20 5 @ 0 0 0 20) t11 c3"},
-    {"alltoallv",
-     {1, 0, 2, 3},
-     {2, 1, 2, 0},
-     0,
-     {6, 5},
-     "MPI_Alltoallv (5 0 10 15 @ 0 5 5 15) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3",
-     "MPI_Alltoallv_c (5 0 10 15 @ 0 5 5 15) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3"},
-    {"alltoallv",
-     {1, 0, 0, 0},
-     {2, 1, 2, 0},
-     0,
-     {1, 5},
-     "MPI_Alltoallv (5 0 0 0 @ 0 5 5 5) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3",
-     "MPI_Alltoallv_c (5 0 0 0 @ 0 5 5 5) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3"},
-    {"gatherv",
-     {1, 2, 3, 0},
-     {0},
-     2,
-     {3, 6},
-     "MPI_Gatherv 15 t11 to (5 10 15 0 @ 0 5 15 30) t11 root 2 c3",
-     "MPI_Gatherv_c 15 t11 to (5 10 15 0 @ 0 5 15 30) t11 root 2 c3"},
-    {"gatherv",
-     {1, 2, 3, 0},
-     {0},
-     1,
-     {3, -1},
-     "MPI_Gatherv 15 t11 to (none) t11 root 1 c3",
-     "MPI_Gatherv_c 15 t11 to (none) t11 root 1 c3"},
-    {"scatterv",
-     {1, 2, 3, 0},
-     {0},
-     2,
-     {6, 3},
-     "MPI_Scatterv (5 10 15 0 @ 0 5 15 30) t11 to 15 t11 root 2 c3",
-     "MPI_Scatterv_c (5 10 15 0 @ 0 5 15 30) t11 to 15 t11 root 2 c3"},
-    {"scatterv",
-     {1, 2, 3, 0},
-     {0},
-     1,
-     {-1, 3},
-     "MPI_Scatterv (none) t11 to 15 t11 root 1 c3",
-     "MPI_Scatterv_c (none) t11 to 15 t11 root 1 c3"},
-    {"alltoallv",
-     {0, 0, 0, 0},
-     {0, 0, 0, 0},
-     0,
-     {0, 0},
-     "MPI_Alltoallv (0 0 0 0 @ 0 0 0 0) t11 to (0 0 0 0 @ 0 0 0 0) t11 c3",
-     NULL},
+    {"allgatherv", {1, 2, 0, 3}, {0}, 0, {0, 6}, "0 t11 to (5 10 0 15 @ 0 5 15 15) t11 c3"},
+    {"allgatherv", {0, 0, 4, 1}, {0}, 0, {4, 5}, "20 t11 to (0 0 20 5 @ 0 0 0 20) t11 c3"},
+    {"alltoallv", {1, 0, 2, 3}, {2, 1, 2}, 0, {6, 5}, "(5 0 10 15 @ 0 5 5 15) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3"},
+    {"alltoallv", {1, 0, 0, 0}, {2, 1, 2}, 0, {1, 5}, "(5 0 0 0 @ 0 5 5 5) t11 to (10 5 10 0 @ 0 10 15 25) t11 c3"},
+    {"gatherv", {1, 2, 3, 0}, {0}, 2, {3, 6}, "15 t11 to (5 10 15 0 @ 0 5 15 30) t11 root 2 c3"},
+    {"gatherv", {1, 2, 3, 0}, {0}, 1, {3, -1}, "15 t11 to (none) t11 root 1 c3"},
+    {"scatterv", {1, 2, 3, 0}, {0}, 2, {6, 3}, "(5 10 15 0 @ 0 5 15 30) t11 to 15 t11 root 2 c3"},
+    {"scatterv", {1, 2, 3, 0}, {0}, 1, {-1, 3}, "(none) t11 to 15 t11 root 1 c3"},
+    {"alltoallv", {0, 0, 0, 0}, {0}, 0, {0, 0}, "(0 0 0 0 @ 0 0 0 0) t11 to (0 0 0 0 @ 0 0 0 0) t11 c3"},
 };
 enum { ROWS = sizeof rows / sizeof rows[0], ITEMS = 5 };
 static int64_t dims[2][3];
@@ -102,25 +49,31 @@ static void make(size_t i) {
     }
 }
 
+static void check_call(const char *op, const char *suffix, const char *arguments) {
+    char expected[160];
+    snprintf(expected, sizeof expected, "%s%s %s", call_shape(op)->mpi_name, suffix, arguments);
+    CHECK_STR(c.message, "");
+    CHECK_STR(fake->call, expected);
+}
+
 static void tells_mpi_the_parts(void) {
     for (size_t i = 0; i < ROWS; i++) {
         make(i);
-        CHECK_STR(call_run(&c), "");
-        CHECK_STR(fake->call, rows[i].call);
+        call_run(&c);
+        check_call(rows[i].op, "", rows[i].call);
         CHECK(fake->send == (rows[i].rows[0] < 0 ? NULL : c.send));
         CHECK(fake->recv == (rows[i].rows[1] < 0 ? NULL : c.recv));
     }
 }
 
 /* A call of more items than an int counts: MPI's own function makes it, and without one it is refused. */
-static void run_large(const char *op, const char *call, int64_t limit) {
+static void run_large(const char *op, const char *arguments, int64_t limit) {
     char sentence[256];
     int before = fake->calls;
     mpixla_count_limit_set(limit);
     call_run(&c);
     if (fake->has_large) {
-        CHECK_STR(c.message, "");
-        CHECK_STR(fake->call, call);
+        check_call(op, "_c", arguments);
         return;
     }
     const char *name = call_shape(op)->mpi_name;
@@ -143,9 +96,9 @@ static void uses_large_counts(void) {
         if (received > most) most = received;
         make(i);
         mpixla_count_limit_set(most > 0 ? most * ITEMS : 1);
-        CHECK_STR(call_run(&c), "");
-        CHECK_STR(fake->call, rows[i].call);
-        if (most > 0) run_large(rows[i].op, rows[i].large, most * ITEMS - 1);
+        call_run(&c);
+        check_call(rows[i].op, "", rows[i].call);
+        if (most > 0) run_large(rows[i].op, rows[i].call, most * ITEMS - 1);
     }
     /* Displacements beyond 32 bits: nothing is read or written, since this is a fake. */
     static const int64_t great[] = {INT64_C(3000000000), 1, 2, 3};
@@ -153,97 +106,39 @@ static void uses_large_counts(void) {
     call_array_set(&c, ATTRIBUTE_COUNTS, 4, great);
     dims[0][0] = 2;
     dims[1][0] = INT64_C(3000000006);
-    run_large("allgatherv",
-              "MPI_Allgatherv_c 10 t11 to (15000000000 5 10 15 @ 0 15000000000 15000000005 15000000015) t11 c3",
-              INT_MAX);
+    run_large("allgatherv", "10 t11 to (15000000000 5 10 15 @ 0 15000000000 15000000005 15000000015) t11 c3", INT_MAX);
 }
 
 static void refuses_wrong_counts(void) {
+    enum { OF_ROWS = ATTRIBUTE_COUNTS, SENT = ATTRIBUTE_SENDCOUNTS, RECEIVED = ATTRIBUTE_RECVCOUNTS };
     static const struct {
         const char *op;
         int attribute;
         size_t size;
-        int64_t elements[5];
-        const char *sentence;
+        int64_t elements[4];
+        const char *part; /* of the sentence */
     } wrong[] = {
-        {"allgatherv",
-         ATTRIBUTE_COUNTS,
-         3,
-         {3, 3, 3},
-         "MPI_Allgatherv got 3 counts, but communicator 'rank2' has 4 ranks"},
-        {"gatherv",
-         ATTRIBUTE_COUNTS,
-         5,
-         {3, 3, 3, 3, 0},
-         "MPI_Gatherv got 5 counts, but communicator 'rank2' has 4 ranks"},
-        {"scatterv", ATTRIBUTE_COUNTS, 0, {0}, "MPI_Scatterv got 0 counts, but communicator 'rank2' has 4 ranks"},
-        {"alltoallv",
-         ATTRIBUTE_SENDCOUNTS,
-         3,
-         {3, 3, 3},
-         "MPI_Alltoallv got 3 sendcounts, but communicator 'rank2' has 4 ranks"},
-        {"alltoallv",
-         ATTRIBUTE_RECVCOUNTS,
-         1,
-         {3},
-         "MPI_Alltoallv got 1 recvcounts, but communicator 'rank2' has 4 ranks"},
-        {"allgatherv", ATTRIBUTE_COUNTS, 4, {9, 3, 3, -3}, "MPI_Allgatherv got counts[3] = -3, which is negative"},
-        {"alltoallv",
-         ATTRIBUTE_RECVCOUNTS,
-         4,
-         {-1, 3, 3, 3},
-         "MPI_Alltoallv got recvcounts[0] = -1, which is negative"},
-        {"gatherv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {INT64_MAX, 1, 3, 3},
-         "MPI_Gatherv got counts that add up to more than a 64-bit integer holds"},
-        {"allgatherv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {3, 3, 2, 4},
-         "the send buffer of MPI_Allgatherv has 3 rows, but its counts say 2"},
-        {"allgatherv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {3, 3, 3, 4},
-         "the receive buffer of MPI_Allgatherv has 12 rows, but its counts say 13"},
-        {"gatherv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {3, 2, 4, 3},
-         "the send buffer of MPI_Gatherv has 3 rows, but its counts say 4"},
-        {"gatherv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {3, 2, 3, 3},
-         "the receive buffer of MPI_Gatherv has 12 rows, but its counts say 11"},
-        {"scatterv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {3, 2, 3, 3},
-         "the send buffer of MPI_Scatterv has 12 rows, but its counts say 11"},
-        {"scatterv",
-         ATTRIBUTE_COUNTS,
-         4,
-         {2, 3, 4, 3},
-         "the receive buffer of MPI_Scatterv has 3 rows, but its counts say 4"},
-        {"alltoallv",
-         ATTRIBUTE_SENDCOUNTS,
-         4,
-         {3, 3, 3, 2},
-         "the send buffer of MPI_Alltoallv has 12 rows, but its counts say 11"},
-        {"alltoallv",
-         ATTRIBUTE_RECVCOUNTS,
-         4,
-         {3, 3, 3, 2},
-         "the receive buffer of MPI_Alltoallv has 12 rows, but its counts say 11"},
+        {"allgatherv", OF_ROWS, 3, {3, 3, 3}, "MPI_Allgatherv got 3 counts, but communicator 'rank2' has 4 ranks"},
+        {"scatterv", OF_ROWS, 0, {0}, "MPI_Scatterv got 0 counts, but communicator 'rank2' has 4 ranks"},
+        {"alltoallv", SENT, 3, {3, 3, 3}, "MPI_Alltoallv got 3 sendcounts, but communicator 'rank2' has 4 ranks"},
+        {"alltoallv", RECEIVED, 1, {3}, "MPI_Alltoallv got 1 recvcounts, but communicator 'rank2' has 4 ranks"},
+        {"allgatherv", OF_ROWS, 4, {9, 3, 3, -3}, "MPI_Allgatherv got counts[3] = -3, which is negative"},
+        {"alltoallv", RECEIVED, 4, {-1, 3, 3, 3}, "MPI_Alltoallv got recvcounts[0] = -1, which is negative"},
+        {"gatherv", OF_ROWS, 4, {INT64_MAX, 1}, "got counts that add up to more than a 64-bit integer holds"},
+        {"allgatherv", OF_ROWS, 4, {3, 3, 2, 4}, "send buffer of MPI_Allgatherv has 3 rows, but its counts say 2"},
+        {"allgatherv", OF_ROWS, 4, {3, 3, 3, 4}, "receive buffer of MPI_Allgatherv has 12 rows, but its counts say 13"},
+        {"gatherv", OF_ROWS, 4, {3, 2, 4, 3}, "send buffer of MPI_Gatherv has 3 rows, but its counts say 4"},
+        {"gatherv", OF_ROWS, 4, {3, 2, 3, 3}, "receive buffer of MPI_Gatherv has 12 rows, but its counts say 11"},
+        {"scatterv", OF_ROWS, 4, {3, 2, 3, 3}, "send buffer of MPI_Scatterv has 12 rows, but its counts say 11"},
+        {"scatterv", OF_ROWS, 4, {2, 3, 4, 3}, "receive buffer of MPI_Scatterv has 3 rows, but its counts say 4"},
+        {"alltoallv", SENT, 4, {3, 3, 3, 2}, "send buffer of MPI_Alltoallv has 12 rows, but its counts say 11"},
+        {"alltoallv", RECEIVED, 4, {3, 3, 3, 2}, "receive buffer of MPI_Alltoallv has 12 rows, but its counts say 11"},
     };
     int before = fake->calls;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         call_make(&c, wrong[i].op, FIXTURE_RANK2, 2);
         call_array_set(&c, wrong[i].attribute, wrong[i].size, wrong[i].elements);
-        CHECK_STR(call_run(&c), wrong[i].sentence);
+        CHECK_IN(call_run(&c), wrong[i].part);
         CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
     }
     CHECK_INT(fake->calls, before);
@@ -329,27 +224,20 @@ static void *fill(void *unused) {
 }
 
 static void keeps_memory_for_each_thread(void) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) CHECK_INT(pthread_create(&threads[i], NULL, fill, NULL), 0);
     fill(NULL);
-    for (int i = 0; i < 4; i++) CHECK_INT(pthread_join(threads[i], NULL), 0);
+    threads_run(4, fill);
 }
 
-/* The sanitizers' malloc ends the program where the ordinary one returns NULL, unless told otherwise. */
-#define MALLOC_MAY_FAIL(options)                                      \
-    __attribute__((visibility("default"))) const char *options(void); \
-    const char *options(void) {                                       \
-        return "allocator_may_return_null=1";                         \
-    }
-MALLOC_MAY_FAIL(__asan_default_options)
-MALLOC_MAY_FAIL(__msan_default_options)
-MALLOC_MAY_FAIL(__tsan_default_options)
-
-static void needs_memory(void) {
+static void make_too_many(void) {
     int64_t one = 1;
     parts p;
     CHECK_INT(parts_make(&p, PARTS_SENT, &one, INT64_C(1) << 56, 1, 1), -1);
-    CHECK_STR(error_get(), "out of memory for 1152921504606846976 bytes that a call needs while it runs");
+    fputs(error_get(), stderr);
+}
+
+static void needs_memory(void) {
+    CHECK_IN(scarce_run(make_too_many).told,
+             "out of memory for 1152921504606846976 bytes that a call needs while it runs");
 }
 
 int main(int argc, char **argv) {

@@ -1,24 +1,19 @@
 /* The thread that lets messages move: it calls MPI while requests are under way, and at no other time. */
-#include <time.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "handler.h"
 
-enum { PERIOD = 1000000 }; /* nanoseconds */
+enum { PERIOD = 1000000 }; /* nanoseconds: a millisecond */
 
 static call c;
 static float id[2];
 
-static void pause_for(int periods) {
-    const struct timespec t = {.tv_nsec = (long)periods * PERIOD};
-    nanosleep(&t, NULL);
-}
-
 static void start(void) {
     call_make(&c, "send", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("isend");
+    c.handler = call_handler("isend");
     while (c.frame.rets.size > 0) call_remove(&c, CALL_RESULTS, 0);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
@@ -26,16 +21,16 @@ static void start(void) {
 
 static void wait_for_it(void) {
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("wait_send");
+    c.handler = call_handler("wait_send");
     call_insert(&c, CALL_OPERANDS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
 }
 
 /* How many calls are made in some time, but for those that it may be about to make. */
 static int calls_in_a_while(void) {
-    pause_for(2);
+    clock_sleep(2);
     int before = atomic_load(&fake->probes);
-    pause_for(30);
+    clock_sleep(30);
     return atomic_load(&fake->probes) - before;
 }
 
@@ -60,7 +55,7 @@ static void on(void) {
     for (int i = 0; i < 3; i++) {
         int before = atomic_load(&fake->probes);
         start();
-        while (atomic_load(&fake->probes) < before + 5) pause_for(1);
+        while (atomic_load(&fake->probes) < before + 5) clock_sleep(1);
         wait_for_it();
         CHECK(becomes_quiet());
     }
@@ -72,7 +67,7 @@ static void the_end(void) {
     CHECK_INT(mpixla_requests_end(), 1);
     int before = atomic_load(&fake->probes);
     start();
-    pause_for(30);
+    clock_sleep(30);
     CHECK_INT(atomic_load(&fake->probes), before);
 }
 

@@ -47,9 +47,7 @@ static void numbers_user_made_ones(void) {
     CHECK_STR(reduction_name(first), "a user-made reduction");
     CHECK(reduction_find(PREDEFINED + 2) == NULL);
     CHECK(reduction_find(-1) == NULL);
-    CHECK_STR(error_get(),
-              "reduction number -1 is not registered in this process; a program that was exported needs its user-made "
-              "reductions passed to an operation here first, in the same order, as docs/other_tools.md says");
+    CHECK_IN(error_get(), "reduction number -1 is not registered");
     CHECK_INT(mpixla_reduction_is_alive(first), 1);
     CHECK_INT(mpixla_reduction_is_alive(2), 1);
     CHECK_INT(mpixla_reduction_is_alive(1), 0); /* not bound */

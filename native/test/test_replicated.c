@@ -27,15 +27,6 @@ static struct {
 /* The records that ranks tell each other: numbers of the name, the kind and the data, and words. */
 enum { NUMBERS = 3 };
 
-static int is(const char *function) {
-    size_t length = strlen(function);
-    return strncmp(fake->call, function, length) == 0 && fake->call[length] == ' ';
-}
-
-static int64_t count(void) {
-    return strtoll(strchr(fake->call, ' ') + 1, NULL, 10);
-}
-
 static void bring_record(char *to, int64_t bytes) {
     uint64_t numbers[NUMBERS];
     const size_t words = (size_t)bytes - sizeof numbers;
@@ -50,7 +41,7 @@ static void bring_record(char *to, int64_t bytes) {
 
 static void bring(void) {
     char *to = fake->recv;
-    if (is("MPI_Allreduce")) {
+    if (fixture_is("MPI_Allreduce")) {
         uint64_t numbers[2], most = (uint64_t)others.arrays;
         memcpy(numbers, fake->send, sizeof numbers);
         if (others.reduced == 1) { /* how many arrays there are */
@@ -61,15 +52,15 @@ static void bring(void) {
         }
         others.reduced++;
         memcpy(to, numbers, sizeof numbers);
-    } else if (is("MPI_Allgather")) {
-        int64_t bytes = count();
+    } else if (fixture_is("MPI_Allgather")) {
+        int64_t bytes = fixture_count();
         others.gathered++;
         for (int i = 0; i < FIXTURE_SIZE; i++) {
             memcpy(to + i * bytes, fake->send, (size_t)bytes);
             if (i != 2 && i != others.like_us) bring_record(to + i * bytes, bytes);
         }
-    } else if (is("MPI_Bcast")) {
-        memcpy(to, others.entries, (size_t)count());
+    } else if (fixture_is("MPI_Bcast")) {
+        memcpy(to, others.entries, (size_t)fixture_count());
     }
 }
 
@@ -184,7 +175,7 @@ static void says_who_has_another_array(void) {
         "  rank 2 has the name that we have\n"
         "If this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, adds up those of "
         "all ranks (docs/derivatives.md).");
-    CHECK(!is("MPI_Bcast"));
+    CHECK(!fixture_is("MPI_Bcast"));
     make(1);
     others.differing = 1;
     others.what = OTHER_KIND;

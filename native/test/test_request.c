@@ -1,16 +1,16 @@
 #include <limits.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "handler.h"
 #include "ops/request.h"
+#include "run.h"
 #include "scarce.h"
 
 static call c;
@@ -232,20 +232,13 @@ static void waits_without_ids(void) {
 static void tells_of_errors_of_mpi(void) {
     static const char *const ops[] = {"iallgather", "iallreduce", "ialltoall",       "ibcast",
                                       "irecv",      "isend",      "ireduce_scatter", "isendrecv"};
-    static const char *const functions[] = {"MPI_Iallgather",
-                                            "MPI_Iallreduce",
-                                            "MPI_Ialltoall",
-                                            "MPI_Ibcast",
-                                            "MPI_Irecv",
-                                            "MPI_Isend",
-                                            "MPI_Ireduce_scatter_block",
-                                            "MPI_Isend"};
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
         int cancelled = fake->cancelled;
-        fixture_fail(functions[i], 0xabc06);
+        int is_exchange = strcmp(ops[i], "isendrecv") == 0;
+        fixture_fail(is_exchange ? "MPI_Isend" : call_shape(ops[i])->mpi_name, 0xabc06);
         CHECK_IN(start(ops[i]), " returned error code 6: the fake MPI's text for error 703494 (MPI_I");
         CHECK_INT(c.code, FFI_INTERNAL);
-        CHECK_INT(fake->cancelled, cancelled + (strcmp(ops[i], "isendrecv") == 0)); /* its receive was started */
+        CHECK_INT(fake->cancelled, cancelled + is_exchange); /* its receive was started */
         fixture_fail(NULL, 0);
     }
     CHECK_STR(start("irecv"), "");
@@ -394,15 +387,11 @@ static void run_end(void) {
 }
 
 static void works_from_several_threads(void) {
-    static void *(*const runs[])(void *) = {start_and_wait, start_and_wait_without_ids, send_to_itself,
-                                            wait_for_strays};
-    enum { KINDS = sizeof runs / sizeof runs[0] };
-    pthread_t threads[KINDS][THREADS];
     fake->done = 1;
-    for (int k = 0; k < KINDS; k++)
-        for (int i = 0; i < THREADS; i++) pthread_create(&threads[k][i], NULL, runs[k], NULL);
-    for (int k = 0; k < KINDS; k++)
-        for (int i = 0; i < THREADS; i++) pthread_join(threads[k][i], NULL);
+    const run_threads all[] = {threads_start(THREADS, start_and_wait),
+                               threads_start(THREADS, start_and_wait_without_ids),
+                               threads_start(THREADS, send_to_itself), threads_start(THREADS, wait_for_strays)};
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) threads_join(&all[k]);
     CHECK_STR(fixture_stderr_of(run_end), "");
     CHECK_INT(ended, 0);
 }
@@ -575,24 +564,18 @@ static void leaves_messages_to_itself(void) {
     CHECK_STR(end(0), "");
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* As long as for one. */
 static void waits_for_all_at_once(void) {
-    double started, one, many;
+    int64_t started, one, many;
     fake->done = 0;
     CHECK_STR(start("irecv"), "");
-    started = now();
+    started = clock_now();
     end(1);
-    one = now() - started;
+    one = clock_now() - started;
     for (int i = 0; i < 10; i++) CHECK_STR(start("irecv"), "");
-    started = now();
+    started = clock_now();
     end(10);
-    many = now() - started;
+    many = clock_now() - started;
     CHECK(many < 5 * one);
     fake->done = 1;
 }

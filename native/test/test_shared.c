@@ -1,10 +1,9 @@
 /* Memory that processes share, by its number. */
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/shared.h"
-#include "check.h"
+#include "run.h"
 
 enum { BYTES = 3 * 4096, PART = 4096 };
 
@@ -20,9 +19,7 @@ static void two_processes_share_it(void) {
         if (there) strcpy(there + PART, "from the child");
         _exit(there == NULL);
     }
-    int status = -1;
-    waitpid(child, &status, 0);
-    CHECK_INT(status, 0);
+    CHECK_INT(process_end(child), 0);
     CHECK_STR(here + PART, "from the child");
     shared_forget(number);
     CHECK(shared_open(number, 0, BYTES, 0, PART) == NULL); /* but who has it keeps it */

@@ -1,9 +1,8 @@
-#include <pthread.h>
 
 #include "base/error.h"
 #include "call/site.h"
-#include "check.h"
 #include "mpixla.h"
+#include "run.h"
 
 enum { THREADS = 4, SITES = 3000 };
 
@@ -82,8 +81,8 @@ static int64_t number_of(int thread, int i) {
     return INT64_C(0x5eed0000) + i + (int64_t)thread % 2 * SITES; /* two threads have the same */
 }
 
-static void *name_many(void *which) {
-    int thread = *(const int *)which;
+static void *name_many(void *number) {
+    int thread = (int)(intptr_t)number;
     char text[64], read[96];
     for (int i = 0; i < SITES; i++) {
         int64_t site = number_of(thread, i);
@@ -100,14 +99,8 @@ static void *name_many(void *which) {
 
 /* The table grows meanwhile, and names stay where they are. */
 static void is_for_many_threads(void) {
-    pthread_t threads[THREADS];
-    int numbers[THREADS];
     const char *kept = site_text(42);
-    for (int i = 0; i < THREADS; i++) {
-        numbers[i] = i;
-        pthread_create(&threads[i], NULL, name_many, &numbers[i]);
-    }
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_run(THREADS, name_many);
     for (int i = 0; i < SITES; i++) {
         char text[64];
         snprintf(text, sizeof text, "line %lld", (long long)number_of(1, i));

@@ -31,24 +31,25 @@ static void write_down(void) {
     state_write(&w, &facts);
 }
 
+static int read_back(void) {
+    wire_reader r = {.data = w.data, .bytes = w.bytes};
+    return state_read(&s, &r);
+}
+
 static const state_call *seen_in(const char *op, int64_t comm) {
     call_make(&c, op, comm, 2);
-    int position = 0;
-    while (position < c.frame.attrs.size && strcmp(c.attributes.names[position].ptr, "site") < 0) position++;
-    call_attribute_insert(&c, position, "site", SITE_NUMBER);
+    call_site_set(&c, SITE_NUMBER, NULL);
     fake->during = write_down;
     CHECK_STR(call_run(&c), "");
     fake->during = NULL;
-    wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK(state_read(&s, &r));
+    CHECK(read_back());
     CHECK_INT(s.in_calls, 1);
     return &s.calls[0];
 }
 
 static void tells_of_itself(void) {
     write_down();
-    wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK(state_read(&s, &r));
+    CHECK(read_back());
     CHECK_INT(s.rank, 2);
     CHECK_INT(s.presence, STATE_HERE);
     CHECK_INT(s.ended, 1);
@@ -114,8 +115,7 @@ static void tells_twins_apart(void) {
     int twin = fake->comm_new(2, FIXTURE_SIZE, 0);
     CHECK_INT(mpixla_comm_register(fake->handle(twin), "rank2"), FIXTURE_RANK2 + 1);
     write_down();
-    wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK(state_read(&s, &r));
+    CHECK(read_back());
     CHECK_INT(s.in_comms, 4);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++) CHECK(s.comms[i].comm != s.comms[j].comm);
@@ -148,8 +148,7 @@ static void refuses_what_is_cut_off(void) {
     }
     lost[1] = STATE_HERE; /* what can answer is not lost */
     write_down();
-    wire_reader r = {.data = w.data, .bytes = w.bytes};
-    CHECK(!state_read(&s, &r));
+    CHECK(!read_back());
     free(w.data);
 }
 

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/system.h"
-#include "check.h"
+#include "run.h"
 
 enum { MILLISECOND = 1000000 };
 
@@ -11,18 +11,17 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition;
 static atomic_int done;
 
-static void *try_lock(void *result) {
-    *(int *)result = system_lock(&lock, 20);
-    if (*(int *)result) pthread_mutex_unlock(&lock);
-    return NULL;
+static int has_locked;
+
+static void *try_lock(void *nothing) {
+    has_locked = system_lock(&lock, 20);
+    if (has_locked) pthread_mutex_unlock(&lock);
+    return nothing;
 }
 
 static int lock_elsewhere(void) {
-    pthread_t thread;
-    int result = -1;
-    CHECK(pthread_create(&thread, NULL, try_lock, &result) == 0);
-    pthread_join(thread, NULL);
-    return result;
+    threads_run(1, try_lock);
+    return has_locked;
 }
 
 static void locks_for_so_long(void) {
@@ -44,18 +43,17 @@ static void *signal_condition(void *nothing) {
 
 /* By the clock that only goes forward: by the time of day the moment would be long past. */
 static void waits_until(void) {
-    pthread_t thread;
     CHECK_INT(system_condition_make(&condition), 0);
     pthread_mutex_lock(&lock);
     int64_t until = clock_now() + 20 * MILLISECOND;
     CHECK(system_condition_wait(&condition, &lock, until));
     CHECK(clock_now() >= until);
     CHECK(system_condition_wait(&condition, &lock, -1));
-    CHECK(pthread_create(&thread, NULL, signal_condition, NULL) == 0);
+    const run_threads thread = threads_start(1, signal_condition);
     int64_t forever = clock_now() + INT64_C(3600000) * MILLISECOND;
     while (!atomic_load(&done)) CHECK(!system_condition_wait(&condition, &lock, forever));
     pthread_mutex_unlock(&lock);
-    pthread_join(thread, NULL);
+    threads_join(&thread);
 }
 
 static void ring(int number) {
@@ -70,7 +68,6 @@ static void *wait_for_bell(void *nothing) {
 }
 
 static void hears_each_ring_once(void) {
-    pthread_t thread;
     CHECK_INT(system_bell_make(), 0);
     CHECK(!system_bell_was_rung());
     const struct sigaction action = {.sa_handler = ring};
@@ -80,9 +77,9 @@ static void hears_each_ring_once(void) {
     CHECK(system_bell_was_rung());
     system_bell_wait();
     CHECK(!system_bell_was_rung());
-    CHECK(pthread_create(&thread, NULL, wait_for_bell, NULL) == 0);
+    const run_threads thread = threads_start(1, wait_for_bell);
     system_bell_ring();
-    pthread_join(thread, NULL);
+    threads_join(&thread);
     CHECK_INT(atomic_load(&done), 2);
 }
 

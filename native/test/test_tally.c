@@ -1,7 +1,5 @@
 /* Checked mode, what goes between each two ranks: this process is rank 0 of four, and the test says what rank 1 sends.
  */
-#include <stdlib.h>
-
 #include "base/error.h"
 #include "call.h"
 #include "check.h"
@@ -15,21 +13,16 @@ static call c;
 static frame f;
 static int64_t more_for_me; /* items of rank 1's beyond what this rank expects */
 
-static int is(const char *function) {
-    size_t length = strlen(function);
-    return strncmp(fake->call, function, length) == 0 && fake->call[length] == ' ';
-}
-
 /* The others expect what this rank sends, and find nothing. */
 static void bring(void) {
-    int64_t tallies[WORDS * FIXTURE_SIZE], count = strtoll(strchr(fake->call, ' ') + 1, NULL, 10);
+    int64_t tallies[WORDS * FIXTURE_SIZE], count = fixture_count();
     char *to = fake->recv;
-    if (is("MPI_Alltoall")) {
+    if (fixture_is("MPI_Alltoall")) {
         CHECK_INT(count, WORDS);
         memcpy(tallies, (const char *)fake->send + sizeof tallies, sizeof tallies); /* what it expects lies behind */
         tallies[WORDS + 1] += more_for_me;
         memcpy(to, tallies, sizeof tallies);
-    } else if (is("MPI_Allgather")) {
+    } else if (fixture_is("MPI_Allgather")) {
         for (int i = 0; i < FIXTURE_SIZE; i++) memcpy(to + i * count, fake->send, (size_t)count);
     }
 }

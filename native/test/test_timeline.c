@@ -1,16 +1,15 @@
 /* The file is whole at each moment: it is read after each step. */
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "check.h"
 #include "records.h"
+#include "run.h"
 
 enum { MANY = 3000, THREADS = 4, KILLS = 25, LIMIT = 1 << 20, FIRST = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES };
 
@@ -165,12 +164,11 @@ static void *add_many(void *unused) {
 }
 
 static void keeps_records_of_threads_apart(size_t limit) {
-    pthread_t threads[THREADS];
     atomic_store(&added_by_all, 0);
     CHECK(open_with(limit) != NULL);
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, add_many, NULL);
+    const run_threads threads = threads_start(THREADS, add_many);
     timeline_show(file);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_join(&threads);
     int stopped = *records_read(path).header->stopped != '\0', added = atomic_load(&added_by_all);
     CHECK_INT(stopped, limit < LIMIT);
     CHECK_INT(added == THREADS * MANY, !stopped);
@@ -198,12 +196,10 @@ static void *number_all(void *unused) {
 }
 
 static void gives_each_text_one_number(void) {
-    pthread_t threads[THREADS];
     for (int i = 0; i < MANY; i++) (void)text_of(i);
     CHECK(open_with((size_t)64 << 20) != NULL);
     timeline_show(file);
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, number_all, NULL);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_run(THREADS, number_all);
     CHECK_INT(atomic_load(&definitions), MANY);
     records r = records_read(path);
     for (int i = 0; i < MANY; i += 7)
@@ -230,7 +226,7 @@ static void is_whole_when_the_process_is_killed(void) {
         while (whole_in(path) <= 0) nanosleep(&pause, NULL);
         for (int j = 0; j < 1 + i % 7; j++) nanosleep(&pause, NULL);
         kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
+        CHECK_INT(process_end(child), -SIGKILL);
         CHECK(whole_in(path) > 0);
     }
 }

@@ -117,9 +117,7 @@ static void shifts(void) {
               "a shift has direction 1, but communicator 'rank2' is not Cartesian: its ranks are one ring, whose "
               "direction is 0");
     CHECK_INT(shift(999, 0, 1, &rank), -1);
-    CHECK_STR(mpixla_last_error(),
-              "communicator number 999 is not registered in this process; a program that was exported needs its "
-              "communicators passed to an operation here first, in the same order, as docs/other_tools.md says");
+    CHECK_IN(mpixla_last_error(), "communicator number 999 is not registered");
 }
 
 static void tells_of_errors(void) {

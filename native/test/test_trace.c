@@ -1,4 +1,3 @@
-#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,9 +7,10 @@
 #include "check.h"
 #include "fixture.h"
 #include "records.h"
+#include "run.h"
 #include "watch/trace.h"
 
-enum { THREADS = 4, EACH = 500, TIMED = 5000, ROUNDS = 10, RESTARTS = 200 };
+enum { THREADS = 4, EACH = 500, RESTARTS = 200 };
 
 static char directory[] = "/tmp/mpixla-trace-XXXXXX", path[256];
 static call c;
@@ -42,7 +42,7 @@ static int calls(void) {
 }
 
 /* The last one in the file. */
-static timeline_call call_read(void) {
+static timeline_call last_call(void) {
     timeline_call found;
     (void)calls();
     memcpy(&found, &records_last(&now, TIMELINE_CALL, -1)->of.call, sizeof found);
@@ -71,7 +71,7 @@ static const char *list(uint32_t kind) {
 }
 
 static void during(void) {
-    timeline_call open = call_read();
+    timeline_call open = last_call();
     CHECK_STR(text(open.mpi), "MPI_Allreduce");
     CHECK_INT(open.state, TIMELINE_OPEN);
     CHECK_INT(open.took, 0);
@@ -96,7 +96,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     CHECK_STR(call_run(&c), "");
     int64_t after = mpixla_trace_now();
     fake->during = NULL;
-    timeline_call e = call_read();
+    timeline_call e = last_call();
     CHECK_STR(now.header->magic, "mpixla");
     CHECK_INT(now.header->version, 3);
     CHECK_INT(now.header->record_bytes, 128);
@@ -133,7 +133,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     CHECK_INT(e.from, TIMELINE_NONE);
 
     CHECK_STR(run("sendrecv", FIXTURE_RANK0, 0), "");
-    e = call_read();
+    e = last_call();
     CHECK_INT(calls(), 2);
     CHECK_INT(records_count(&now, TIMELINE_COMMUNICATOR), 1); /* which was described before */
     CHECK_STR(text(e.op), "sendrecv");
@@ -150,7 +150,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     CHECK_STR(call_run(&c), "");
-    e = call_read();
+    e = last_call();
     CHECK_INT(communicator_read()->rank, 2);
     CHECK_STR(list(TIMELINE_MEMBERS), "");
     CHECK_INT(e.from, TIMELINE_ANY);
@@ -163,13 +163,13 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     call_attribute_set(&c, "dest", MPIXLA_PROC_NULL);
     CHECK_IN(call_run(&c), "error code 6");
     fixture_fail(NULL, 0);
-    e = call_read();
+    e = last_call();
     CHECK_INT(e.state, TIMELINE_FAILED);
     CHECK_STR(text(e.mpi), "MPI_Send");
     CHECK_INT(e.to, TIMELINE_NOBODY);
 
     CHECK_STR(run("bcast", FIXTURE_RANK0, 3), "");
-    e = call_read();
+    e = last_call();
     CHECK_INT(e.root, 11);
     CHECK_INT(e.sends, 0);
     CHECK_INT(e.receives, 12);
@@ -195,15 +195,15 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
 static void says_whose_neighbours(void) {
     CHECK_INT(start(1 << 20), 0);
     CHECK_STR(run("exchange", FIXTURE_RANK0, 0), "");
-    CHECK_INT(call_read().neighbours, TIMELINE_SOURCES);
+    CHECK_INT(last_call().neighbours, TIMELINE_SOURCES);
     CHECK_STR(list(TIMELINE_SOURCES), "8 6 ");
     CHECK_STR(list(TIMELINE_DESTS), "6 8 ");
     call_make(&c, "exchange", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "back", 1);
     CHECK_STR(call_run(&c), "");
-    CHECK_INT(call_read().neighbours, TIMELINE_DESTS);
+    CHECK_INT(last_call().neighbours, TIMELINE_DESTS);
     CHECK_STR(run("barrier", FIXTURE_RANK0, 0), "");
-    CHECK_INT(call_read().neighbours, 0);
+    CHECK_INT(last_call().neighbours, 0);
     CHECK_INT(mpixla_trace_end(), 0);
 }
 
@@ -222,7 +222,7 @@ static void says_who_waits_for_whom(void) {
     CHECK_INT(start(1 << 20), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         CHECK_STR(run(rows[i].op, FIXTURE_RANK0, 0), "");
-        CHECK_INT(call_read().meeting, rows[i].meeting);
+        CHECK_INT(last_call().meeting, rows[i].meeting);
     }
     CHECK_INT(mpixla_trace_end(), 0);
 }
@@ -231,11 +231,11 @@ static void says_which_request(void) {
     static float id[2];
     CHECK_INT(start(1 << 20), 0);
     call_make(&c, "send", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("isend");
+    c.handler = call_handler("isend");
     call_attribute_insert(&c, 3, "site", 77);
     call_insert(&c, CALL_RESULTS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
-    timeline_call e = call_read();
+    timeline_call e = last_call();
     CHECK_STR(communicator_read()->name, "rank0"); /* in each file */
     CHECK_STR(text(e.op), "isend");
     CHECK_INT(e.category, TIMELINE_START);
@@ -244,10 +244,10 @@ static void says_which_request(void) {
     CHECK_INT(e.to, 6);
     CHECK_INT(e.sends, 12);
     call_make(&c, "barrier", FIXTURE_RANK0, 0);
-    c.handler = call_request_handler("wait_send");
+    c.handler = call_handler("wait_send");
     call_insert(&c, CALL_OPERANDS, 0, FFI_F32, 2, id);
     CHECK_STR(call_run(&c), "");
-    e = call_read();
+    e = last_call();
     CHECK_STR(text(e.op), "wait_send");
     CHECK_STR(text(e.waits_for), "isend");
     CHECK_STR(text(e.started_at), "model.py:3 in step");
@@ -269,10 +269,8 @@ static void *run_many(void *unused) {
 
 /* Every call of every thread. */
 static void takes_calls_of_threads(void) {
-    pthread_t threads[THREADS];
     CHECK_INT(start(64 << 20), 0);
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, run_many, NULL);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_run(THREADS, run_many);
     CHECK_INT(mpixla_trace_end(), 0);
     CHECK_INT(calls(), THREADS * EACH);
     int of_thread[64] = {0};
@@ -298,9 +296,8 @@ static void *run_until_over(void *unused) {
 
 /* No call of one file comes into the next, nor does one that began in the first and ends after all. */
 static void starts_again_while_calls_go_on(void) {
-    pthread_t threads[THREADS];
     const struct timespec pause = {.tv_nsec = 300000};
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, run_until_over, NULL);
+    const run_threads threads = threads_start(THREADS, run_until_over);
     for (int i = 0; i < RESTARTS; i++) {
         unlink(path);
         int64_t before = mpixla_trace_now();
@@ -318,7 +315,7 @@ static void starts_again_while_calls_go_on(void) {
         }
     }
     atomic_store(&is_over, 1);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_join(&threads);
 }
 
 static void restart(void) {
@@ -335,7 +332,7 @@ static void ends_a_call_after_its_file(void) {
     CHECK_STR(run("barrier", FIXTURE_RANK0, 0), "");
     fake->during = NULL;
     CHECK_INT(calls(), 2);
-    CHECK_INT(call_read().state, TIMELINE_OVER);
+    CHECK_INT(last_call().state, TIMELINE_OVER);
     CHECK_INT(mpixla_trace_end(), 0); /* of a file that had nothing to tell */
     CHECK_INT(calls(), 2);
 }
@@ -353,31 +350,6 @@ static void goes_on_without_a_file_that_is_full(void) {
     CHECK_IN(mpixla_last_error(), "is not complete");
 }
 
-/* The processor's time for a call, in the best of several rounds. */
-static double nanoseconds_of_a_call(void) {
-    double best = 1e9;
-    call_make(&c, "allreduce", FIXTURE_RANK0, 0);
-    call_attribute_insert(&c, 2, "site", 77);
-    for (int round = 0; round < ROUNDS; round++) {
-        struct timespec begin, end;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
-        for (int i = 0; i < TIMED; i++) (void)c.handler(&c.frame);
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
-        double each = ((double)(end.tv_sec - begin.tv_sec) * 1e9 + (double)(end.tv_nsec - begin.tv_nsec)) / TIMED;
-        if (each < best) best = each;
-    }
-    return best;
-}
-
-/* Not a check, as machines differ: what a traced call costs more, for whoever reads the output. */
-static void tells_its_cost(void) {
-    double without = nanoseconds_of_a_call();
-    CHECK_INT(start(64 << 20), 0);
-    double with = nanoseconds_of_a_call();
-    CHECK_INT(mpixla_trace_end(), 0);
-    printf("a call takes %.0f ns, and %.0f ns more if it is traced\n", without, with - without);
-}
-
 int main(int argc, char **argv) {
     if (!mkdtemp(directory)) return 2;
     snprintf(path, sizeof path, "%s/rank-0000.trace", directory);
@@ -390,7 +362,6 @@ int main(int argc, char **argv) {
     starts_again_while_calls_go_on();
     ends_a_call_after_its_file();
     goes_on_without_a_file_that_is_full();
-    tells_its_cost();
     unlink(path);
     rmdir(directory);
     return check_failures();

@@ -19,9 +19,7 @@ static int64_t number;
 static void offers_are_taken_by_place(void) {
     trampoline_handle other = 0;
     CHECK_INT(mpixla_trampoline_offer(99, FIRST, 2), -1);
-    CHECK_STR(error_get(),
-              "communicator number 99 is not registered in this process; a program that was exported needs its "
-              "communicators passed to an operation here first, in the same order, as docs/other_tools.md says");
+    CHECK_IN(error_get(), "communicator number 99 is not registered");
     number = mpixla_trampoline_offer(FIXTURE_RANK2, FIRST, 2);
     CHECK(number >= 0);
     CHECK(mpixla_trampoline_offer(FIXTURE_RANK0, FIRST, 0) == number + 1);

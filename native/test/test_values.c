@@ -1,7 +1,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "call.h"
 #include "call/frame.h"
 #include "check.h"
@@ -9,10 +8,6 @@
 
 static call c;
 static frame f;
-
-static const char *read_call(const char *op) {
-    return frame_read(&f, call_shape(op), &c.frame, NULL) == 0 ? "" : error_get();
-}
 
 /* A call with these attributes at run time, and the numbers behind its other operands. */
 static void make(const char *op, const char *const *names, int n, int dtype, int64_t count, void *numbers) {
@@ -29,7 +24,7 @@ static void reads_ranks_and_tags(void) {
     int64_t wide[] = {FAKE_PROC_NULL, 5, 0, FAKE_PROC_NULL}, source = 3;
     char text[128];
     make("sendrecv", message, 4, FFI_S32, 4, narrow);
-    CHECK_STR(read_call("sendrecv"), "");
+    CHECK_STR(call_read(&c, "sendrecv", &f), "");
     CHECK_INT(f.dest, 3);
     CHECK_INT(f.source, FAKE_ANY_SOURCE);
     CHECK_INT(f.sendtag, 9);
@@ -40,12 +35,12 @@ static void reads_ranks_and_tags(void) {
     call_describe(&f.facts, NULL, 0, text, sizeof text);
     CHECK_STR(text, "MPI_Sendrecv -> 3 with tag 9 and 3 items <- any with tag any and 3 items");
     make("sendrecv", message, 4, FFI_S64, 4, wide);
-    CHECK_STR(read_call("sendrecv"), "");
+    CHECK_STR(call_read(&c, "sendrecv", &f), "");
     CHECK_INT(f.dest, FAKE_PROC_NULL);
     CHECK_INT(f.attributes[ATTRIBUTE_DEST], MPIXLA_PROC_NULL);
     CHECK_INT(f.source, FAKE_PROC_NULL);
     make("recv", &message[3], 1, FFI_S64, 1, &source); /* the others are as they were */
-    CHECK_STR(read_call("recv"), "");
+    CHECK_STR(call_read(&c, "recv", &f), "");
     CHECK_INT(f.source, 3);
     CHECK_INT(f.recvtag, 8);
 }
@@ -68,30 +63,31 @@ static void refuses_what_is_no_rank_or_tag(void) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int64_t value = rows[i].value;
         make("sendrecv", &rows[i].name, 1, FFI_S64, 1, &value);
-        CHECK_IN(read_call("sendrecv"), rows[i].part);
+        CHECK_IN(call_read(&c, "sendrecv", &f), rows[i].part);
     }
 }
 
 static void refuses_other_operands(void) {
     int64_t numbers[] = {1, 2, 3, 0, 0};
     make("sendrecv", message, 4, FFI_S64, 5, numbers);
-    CHECK_STR(read_call("sendrecv"),
+    CHECK_STR(call_read(&c, "sendrecv", &f),
               "MPI_Sendrecv was given 5 numbers at run time, which are not as many as its attributes need");
     make("sendrecv", message, 4, FFI_S64, 3, numbers);
-    CHECK_IN(read_call("sendrecv"), "MPI_Sendrecv was given 3 numbers at run time");
+    CHECK_IN(call_read(&c, "sendrecv", &f), "MPI_Sendrecv was given 3 numbers at run time");
     make("sendrecv", message, 4, FFI_F32, 4, numbers);
-    CHECK_IN(read_call("sendrecv"), "MPI_Sendrecv was called without the operand that its numbers at run time are in");
+    CHECK_IN(call_read(&c, "sendrecv", &f),
+             "MPI_Sendrecv was called without the operand that its numbers at run time are in");
     make("sendrecv", message, 4, FFI_S64, 4, NULL);
-    CHECK_IN(read_call("sendrecv"), "MPI_Sendrecv was called without the operand");
+    CHECK_IN(call_read(&c, "sendrecv", &f), "MPI_Sendrecv was called without the operand");
     make("sendrecv", message, 4, FFI_S64, 4, numbers);
     call_remove(&c, CALL_OPERANDS, 1);
-    CHECK_IN(read_call("sendrecv"), "MPI_Sendrecv was called with 1 operands on this rank, but takes 2");
+    CHECK_IN(call_read(&c, "sendrecv", &f), "MPI_Sendrecv was called with 1 operands on this rank, but takes 2");
     make("sendrecv", message, 4, FFI_S64, 4, numbers);
     c.attributes.operand.len = 3;
-    CHECK_IN(read_call("sendrecv"), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer");
+    CHECK_IN(call_read(&c, "sendrecv", &f), "attribute 'dest' of MPI_Sendrecv must be a 64-bit integer");
     call_make(&c, "bcast", FIXTURE_RANK0, 0); /* a root never is */
     call_put_off(&c, "root");
-    CHECK_IN(read_call("bcast"), "attribute 'root' of MPI_Bcast must be a 64-bit integer");
+    CHECK_IN(call_read(&c, "bcast", &f), "attribute 'root' of MPI_Bcast must be a 64-bit integer");
 }
 
 /* Buffers may have more rows than count. Only those that do are sent; those of the result behind them become zeros. */
@@ -101,7 +97,7 @@ static void reads_rows(void) {
     char text[256];
     make("alltoallv", both, 2, FFI_S32, 8, exchanged);
     memset(c.recv, 0x11, sizeof c.recv);
-    CHECK_STR(read_call("alltoallv"), "");
+    CHECK_STR(call_read(&c, "alltoallv", &f), "");
     CHECK_INT(f.send.count, 4);
     CHECK_INT(f.recv.count, 4);
     CHECK(f.rest == c.recv + 4 * sizeof(float));
@@ -112,23 +108,17 @@ static void reads_rows(void) {
     CHECK_STR(call_run(&c), "");
     for (size_t i = 4 * sizeof(float); i < sizeof c.recv; i++) CHECK_INT(c.recv[i], i < 12 * sizeof(float) ? 0 : 0x11);
     exchanged[2] = 12;
-    CHECK_STR(read_call("alltoallv"),
+    CHECK_STR(call_read(&c, "alltoallv", &f),
               "the receive buffer of MPI_Alltoallv has 12 rows, but its counts say 14: a larger capacity takes "
               "them");
     make("allgatherv", counts, 1, FFI_S32, 4, gathered);
-    CHECK_STR(read_call("allgatherv"), "");
+    CHECK_STR(call_read(&c, "allgatherv", &f), "");
     CHECK_INT(f.send.count, 2);
     CHECK_INT(f.recv.count, 6);
     make("scatterv", counts, 1, FFI_S32, 4, gathered);
-    CHECK_STR(read_call("scatterv"), "");
+    CHECK_STR(call_read(&c, "scatterv", &f), "");
     CHECK_INT(f.send.count, 6);
     CHECK_INT(f.recv.count, 2);
-    gathered[0] = 4;
-    CHECK_STR(read_call("scatterv"),
-              "the receive buffer of MPI_Scatterv has 3 rows, but its counts say 4: a larger capacity takes "
-              "them");
-    gathered[0] = -1;
-    CHECK_STR(read_call("scatterv"), "MPI_Scatterv got counts[0] = -1, which is negative");
 }
 
 /* One row has one item here. */
@@ -136,14 +126,14 @@ static void reads_slots(void) {
     static const char *const all[] = {"recvcounts", "sendcounts", "sendoffsets"};
     int64_t numbers[] = {1, 0, 1, 2, 0, 1};
     make("exchange", all, 3, FFI_S64, 6, numbers);
-    CHECK_STR(read_call("exchange"), "");
+    CHECK_STR(call_read(&c, "exchange", &f), "");
     CHECK_INT(f.recv.count, 1);
     CHECK_INT(f.rest_bytes, 2 * sizeof(float));
     make("exchange", all, 2, FFI_S64, 4, numbers);
-    CHECK_IN(read_call("exchange"), "only some of its counts at run time");
+    CHECK_IN(call_read(&c, "exchange", &f), "only some of its counts at run time");
     numbers[0] = INT64_MAX;
     make("exchange", all, 3, FFI_S64, 6, numbers);
-    CHECK_IN(read_call("exchange"), "the receive buffer of MPI_Isend has 3 rows");
+    CHECK_IN(call_read(&c, "exchange", &f), "the receive buffer of MPI_Isend has 3 rows");
 }
 
 int main(int argc, char **argv) {

@@ -8,6 +8,16 @@
     _Static_assert(offsetof(ours, field) == offsetof(theirs, their_field) &&             \
                        sizeof(((ours *)0)->field) == sizeof(((theirs *)0)->their_field), \
                    #ours "." #field " is elsewhere than " #theirs "." #their_field)
+#define SAME_1(ours, theirs, field) SAME_FIELD(ours, field, theirs, field)
+#define SAME_2(ours, theirs, field, ...) \
+    SAME_1(ours, theirs, field);         \
+    SAME_1(ours, theirs, __VA_ARGS__)
+#define SAME_3(ours, theirs, field, ...) \
+    SAME_1(ours, theirs, field);         \
+    SAME_2(ours, theirs, __VA_ARGS__)
+#define SAME_4(ours, theirs, field, ...) \
+    SAME_1(ours, theirs, field);         \
+    SAME_3(ours, theirs, __VA_ARGS__)
 #define SAME_HEAD(ours, theirs)                         \
     SAME_FIELD(ours, struct_size, theirs, struct_size); \
     SAME_FIELD(ours, extension_start, theirs, extension_start)
@@ -15,30 +25,17 @@
 SAME(FFI_VERSION_MAJOR, XLA_FFI_API_MAJOR);
 _Static_assert(FFI_VERSION_MINOR <= XLA_FFI_API_MINOR, "this jaxlib is older than what libmpixla announces");
 
-SAME(FFI_PRED, XLA_FFI_DataType_PRED);
-SAME(FFI_S8, XLA_FFI_DataType_S8);
-SAME(FFI_S16, XLA_FFI_DataType_S16);
-SAME(FFI_S32, XLA_FFI_DataType_S32);
-SAME(FFI_S64, XLA_FFI_DataType_S64);
-SAME(FFI_U8, XLA_FFI_DataType_U8);
-SAME(FFI_U16, XLA_FFI_DataType_U16);
-SAME(FFI_U32, XLA_FFI_DataType_U32);
-SAME(FFI_U64, XLA_FFI_DataType_U64);
-SAME(FFI_F16, XLA_FFI_DataType_F16);
-SAME(FFI_F32, XLA_FFI_DataType_F32);
-SAME(FFI_F64, XLA_FFI_DataType_F64);
-SAME(FFI_C64, XLA_FFI_DataType_C64);
-SAME(FFI_BF16, XLA_FFI_DataType_BF16);
-SAME(FFI_TOKEN, XLA_FFI_DataType_TOKEN);
-SAME(FFI_C128, XLA_FFI_DataType_C128);
-SAME(FFI_F8E5M2, XLA_FFI_DataType_F8E5M2);
-SAME(FFI_F8E4M3FN, XLA_FFI_DataType_F8E4M3FN);
-SAME(FFI_F8E4M3B11FNUZ, XLA_FFI_DataType_F8E4M3B11FNUZ);
-SAME(FFI_F8E5M2FNUZ, XLA_FFI_DataType_F8E5M2FNUZ);
-SAME(FFI_F8E4M3FNUZ, XLA_FFI_DataType_F8E4M3FNUZ);
-SAME(FFI_F8E4M3, XLA_FFI_DataType_F8E4M3);
-SAME(FFI_F8E3M4, XLA_FFI_DataType_F8E3M4);
-SAME(FFI_F8E8M0FNU, XLA_FFI_DataType_F8E8M0FNU);
+#define TYPES(EACH)                                                                                                  \
+    EACH(PRED)                                                                                                       \
+    EACH(S8)                                                                                                         \
+    EACH(S16)                                                                                                        \
+    EACH(S32)                                                                                                        \
+    EACH(S64)                                                                                                        \
+    EACH(U8) EACH(U16) EACH(U32) EACH(U64) EACH(F16) EACH(F32) EACH(F64) EACH(C64) EACH(BF16) EACH(TOKEN) EACH(C128) \
+        EACH(F8E5M2) EACH(F8E4M3FN) EACH(F8E4M3B11FNUZ) EACH(F8E5M2FNUZ) EACH(F8E4M3FNUZ) EACH(F8E4M3) EACH(F8E3M4)  \
+            EACH(F8E8M0FNU)
+#define SAME_TYPE(name) SAME(FFI_##name, XLA_FFI_DataType_##name);
+TYPES(SAME_TYPE)
 
 SAME(FFI_FAILED_PRECONDITION, XLA_FFI_Error_Code_FAILED_PRECONDITION);
 SAME(FFI_INTERNAL, XLA_FFI_Error_Code_INTERNAL);
@@ -52,18 +49,13 @@ SAME(FFI_ATTRIBUTE_STRING, XLA_FFI_AttrType_STRING);
 
 /* The extension's type has two names, but is the first member here in both. */
 typedef __typeof__(((XLA_FFI_Metadata_Extension *)0)->extension_base) extension_base;
-SAME_FIELD(ffi_extension, struct_size, extension_base, struct_size);
-SAME_FIELD(ffi_extension, type, extension_base, type);
-SAME_FIELD(ffi_extension, next, extension_base, next);
+SAME_3(ffi_extension, extension_base, struct_size, type, next);
 SAME_FIELD(ffi_metadata_extension, base, XLA_FFI_Metadata_Extension, extension_base);
 SAME_FIELD(ffi_metadata_extension, metadata, XLA_FFI_Metadata_Extension, metadata);
-SAME_FIELD(ffi_metadata, struct_size, XLA_FFI_Metadata, struct_size);
-SAME_FIELD(ffi_metadata, api_version, XLA_FFI_Metadata, api_version);
-SAME_FIELD(ffi_metadata, traits, XLA_FFI_Metadata, traits);
+SAME_3(ffi_metadata, XLA_FFI_Metadata, struct_size, api_version, traits);
 
 SAME_HEAD(ffi_version, XLA_FFI_Api_Version);
-SAME_FIELD(ffi_version, major_version, XLA_FFI_Api_Version, major_version);
-SAME_FIELD(ffi_version, minor_version, XLA_FFI_Api_Version, minor_version);
+SAME_2(ffi_version, XLA_FFI_Api_Version, major_version, minor_version);
 
 SAME_HEAD(ffi_error_create_args, XLA_FFI_Error_Create_Args);
 SAME_FIELD(ffi_error_create_args, message, XLA_FFI_Error_Create_Args, message);
@@ -83,12 +75,10 @@ SAME_FIELD(ffi_future_create_args, future, XLA_FFI_Future_Create_Args, future);
 SAME_HEAD(ffi_future_set_available_args, XLA_FFI_Future_SetAvailable_Args);
 SAME_FIELD(ffi_future_set_available_args, future, XLA_FFI_Future_SetAvailable_Args, future);
 SAME_HEAD(ffi_future_set_error_args, XLA_FFI_Future_SetError_Args);
-SAME_FIELD(ffi_future_set_error_args, future, XLA_FFI_Future_SetError_Args, future);
-SAME_FIELD(ffi_future_set_error_args, error, XLA_FFI_Future_SetError_Args, error);
+SAME_2(ffi_future_set_error_args, XLA_FFI_Future_SetError_Args, future, error);
 
 SAME_HEAD(ffi_api, XLA_FFI_Api);
-SAME_FIELD(ffi_api, api_version, XLA_FFI_Api, api_version);
-SAME_FIELD(ffi_api, internal_api, XLA_FFI_Api, internal_api);
+SAME_2(ffi_api, XLA_FFI_Api, api_version, internal_api);
 SAME_FIELD(ffi_api, error_create, XLA_FFI_Api, XLA_FFI_Error_Create);
 SAME_FIELD(ffi_api, error_destroy, XLA_FFI_Api, XLA_FFI_Error_Destroy);
 SAME_FIELD(ffi_api, stream_get, XLA_FFI_Api, XLA_FFI_Stream_Get);
@@ -97,42 +87,28 @@ SAME_FIELD(ffi_api, future_set_available, XLA_FFI_Api, XLA_FFI_Future_SetAvailab
 SAME_FIELD(ffi_api, future_set_error, XLA_FFI_Api, XLA_FFI_Future_SetError);
 
 SAME_HEAD(ffi_buffer, XLA_FFI_Buffer);
-SAME_FIELD(ffi_buffer, dtype, XLA_FFI_Buffer, dtype);
-SAME_FIELD(ffi_buffer, data, XLA_FFI_Buffer, data);
-SAME_FIELD(ffi_buffer, rank, XLA_FFI_Buffer, rank);
-SAME_FIELD(ffi_buffer, dims, XLA_FFI_Buffer, dims);
+SAME_4(ffi_buffer, XLA_FFI_Buffer, dtype, data, rank, dims);
 
-SAME_FIELD(ffi_bytes, ptr, XLA_FFI_ByteSpan, ptr);
-SAME_FIELD(ffi_bytes, len, XLA_FFI_ByteSpan, len);
-SAME_FIELD(ffi_scalar, dtype, XLA_FFI_Scalar, dtype);
-SAME_FIELD(ffi_scalar, value, XLA_FFI_Scalar, value);
-SAME_FIELD(ffi_array, dtype, XLA_FFI_Array, dtype);
-SAME_FIELD(ffi_array, size, XLA_FFI_Array, size);
-SAME_FIELD(ffi_array, data, XLA_FFI_Array, data);
+SAME_2(ffi_bytes, XLA_FFI_ByteSpan, ptr, len);
+SAME_2(ffi_scalar, XLA_FFI_Scalar, dtype, value);
+SAME_3(ffi_array, XLA_FFI_Array, dtype, size, data);
 
 SAME_HEAD(ffi_buffers, XLA_FFI_Args);
-SAME_FIELD(ffi_buffers, size, XLA_FFI_Args, size);
-SAME_FIELD(ffi_buffers, types, XLA_FFI_Args, types);
+SAME_2(ffi_buffers, XLA_FFI_Args, size, types);
 SAME_FIELD(ffi_buffers, buffers, XLA_FFI_Args, args);
 SAME_HEAD(ffi_buffers, XLA_FFI_Rets);
-SAME_FIELD(ffi_buffers, size, XLA_FFI_Rets, size);
-SAME_FIELD(ffi_buffers, types, XLA_FFI_Rets, types);
+SAME_2(ffi_buffers, XLA_FFI_Rets, size, types);
 SAME_FIELD(ffi_buffers, buffers, XLA_FFI_Rets, rets);
 
 SAME_HEAD(ffi_attributes, XLA_FFI_Attrs);
-SAME_FIELD(ffi_attributes, size, XLA_FFI_Attrs, size);
-SAME_FIELD(ffi_attributes, types, XLA_FFI_Attrs, types);
-SAME_FIELD(ffi_attributes, names, XLA_FFI_Attrs, names);
+SAME_3(ffi_attributes, XLA_FFI_Attrs, size, types, names);
 SAME_FIELD(ffi_attributes, values, XLA_FFI_Attrs, attrs);
 
 /* Embedded structs, so their sizes count too. */
 SAME_HEAD(ffi_call_frame, XLA_FFI_CallFrame);
 SAME_FIELD(ffi_call_frame, api, XLA_FFI_CallFrame, api);
 SAME_FIELD(ffi_call_frame, context, XLA_FFI_CallFrame, ctx);
-SAME_FIELD(ffi_call_frame, stage, XLA_FFI_CallFrame, stage);
-SAME_FIELD(ffi_call_frame, args, XLA_FFI_CallFrame, args);
-SAME_FIELD(ffi_call_frame, rets, XLA_FFI_CallFrame, rets);
-SAME_FIELD(ffi_call_frame, attrs, XLA_FFI_CallFrame, attrs);
+SAME_4(ffi_call_frame, XLA_FFI_CallFrame, stage, args, rets, attrs);
 SAME_FIELD(ffi_call_frame, future, XLA_FFI_CallFrame, future);
 
 /* Enums are read as ints. */

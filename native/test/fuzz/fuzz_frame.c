@@ -684,7 +684,7 @@ static void change(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
 
 /* XLA's structs, and memory */
 
-static int itemsize(int dtype) {
+int fuzz_itemsize(int dtype) {
     for (int i = 0; i < DTYPES; i++)
         if (dtypes[i].number == dtype) return dtypes[i].bytes;
     return 0;
@@ -692,7 +692,7 @@ static int itemsize(int dtype) {
 
 /* What the shape says; -1 if it is none. */
 static int64_t bytes_of(const fuzz_buffer *g) {
-    int64_t bytes = itemsize(g->dtype);
+    int64_t bytes = fuzz_itemsize(g->dtype);
     if (bytes == 0 || g->rank < 0 || (g->rank > 0 && g->no_dims)) return -1;
     for (int i = 0; i < g->rank; i++)
         if (g->dims[i] < 0 || __builtin_mul_overflow(bytes, g->dims[i], &bytes)) return -1;

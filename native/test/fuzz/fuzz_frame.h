@@ -111,6 +111,9 @@ typedef struct fuzz_frame {
     void *value_pointers[FUZZ_ATTRIBUTES];
 } fuzz_frame;
 
+/* The bytes of an item; 0 if there is no such type. */
+int fuzz_itemsize(int dtype);
+
 /* A call; `changes` is how many things may be wrong with it at most. */
 void fuzz_frame_make(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b, int changes);
 /* The right wait for a request. */

@@ -54,23 +54,21 @@ static void run(void) {
     fuzz_one(bytes, sizeof bytes);
 }
 
-static int has_option(int argc, char **argv, const char *wanted) {
+static const char *option_find(int argc, char **argv, const char *wanted) {
     const char *found = getenv("FUZZ_OPTIONS");
     found = found ? strstr(found, wanted) : NULL;
     for (int i = 0; i < argc && !found; i++) found = strstr(argv[i], wanted);
-    return found != NULL;
+    return found;
 }
 
 static unsigned long long option(int argc, char **argv, const char *wanted, unsigned long long otherwise) {
-    const char *found = getenv("FUZZ_OPTIONS");
-    found = found ? strstr(found, wanted) : NULL;
-    for (int i = 0; i < argc && !found; i++) found = strstr(argv[i], wanted);
+    const char *found = option_find(argc, argv, wanted);
     return found ? strtoull(found + strlen(wanted), NULL, 10) : otherwise;
 }
 
 int fuzz_main(int argc, char **argv) {
     unsigned long long seconds = option(argc, argv, "--seconds=", 0), runs = option(argc, argv, "--runs=", CASES);
-    if (has_option(argc, argv, "--watched")) fuzz_watch();
+    if (option_find(argc, argv, "--watched")) fuzz_watch();
     time_t start = time(NULL), end = start + (time_t)seconds;
     first = option(argc, argv, "--seed=", seconds > 0 ? (unsigned long long)start * 1000000 : 1);
     signal(SIGALRM, on_signal);

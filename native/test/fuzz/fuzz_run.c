@@ -62,15 +62,8 @@ static int64_t number_behind(const char *text, const char *mark) {
 }
 
 static int64_t item_bytes(int type) {
-    switch (type) {
-#define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \
-    case ffi:                                                   \
-        return itemsize;
-#include "tables/dtypes.def"
-#undef MPIXLA_DTYPE
-        default:
-            wrong("MPI was given data type %d", type);
-    }
+    if (fuzz_itemsize(type) == 0) wrong("MPI was given data type %d", type);
+    return fuzz_itemsize(type);
 }
 
 /* Memory of the call must have all of it. Memory that is none of the call's is the library's, which the sanitizers

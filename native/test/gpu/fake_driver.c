@@ -47,16 +47,18 @@ static int without_context(const char *function) {
     return FAKE_INVALID_CONTEXT;
 }
 
+static fake_stream *stream_any(const char *function, driver_stream handle) {
+    fake_stream *stream = fake_stream_find(handle);
+    if (!stream) fake_complain("%s was given %p, which is no stream", function, handle);
+    return stream;
+}
+
 /* Finds a stream, of the current context's device. */
 static fake_stream *stream_of(const char *function, driver_stream handle) {
-    fake_stream *stream = fake_stream_find(handle);
-    if (!stream)
-        fake_complain("%s was given %p, which is no stream", function, handle);
-    else if (fake_stream_device(stream) != fake_context_current())
-        fake_complain("%s was given a stream of device %d while a context of device %d is current", function,
-                      fake_stream_device(stream), fake_context_current());
-    else
-        return stream;
+    fake_stream *stream = stream_any(function, handle);
+    if (!stream || fake_stream_device(stream) == fake_context_current()) return stream;
+    fake_complain("%s was given a stream of device %d while a context of device %d is current", function,
+                  fake_stream_device(stream), fake_context_current());
     return NULL;
 }
 
@@ -309,11 +311,8 @@ int cuStreamSynchronize(driver_stream handle) {
 
 int cuStreamGetCtx(driver_stream handle, driver_context *context) {
     ENTER(cuStreamGetCtx, 0);
-    const fake_stream *stream = fake_stream_find(handle);
-    if (!stream) {
-        fake_complain("cuStreamGetCtx was given %p, which is no stream", handle);
-        return FAKE_INVALID_HANDLE;
-    }
+    const fake_stream *stream = stream_any("cuStreamGetCtx", handle);
+    if (!stream) return FAKE_INVALID_HANDLE;
     *context = fake_context_get(fake_stream_device(stream));
     return FAKE_SUCCESS;
 }
@@ -337,11 +336,8 @@ int cuCtxGetDevice(int *device) {
 /* HIP's own. */
 int hipStreamGetDevice(driver_stream handle, int *device) {
     ENTER(hipStreamGetDevice, 0);
-    const fake_stream *stream = fake_stream_find(handle);
-    if (!stream) {
-        fake_complain("hipStreamGetDevice was given %p, which is no stream", handle);
-        return FAKE_INVALID_HANDLE;
-    }
+    const fake_stream *stream = stream_any("hipStreamGetDevice", handle);
+    if (!stream) return FAKE_INVALID_HANDLE;
     *device = fake_stream_device(stream);
     return FAKE_SUCCESS;
 }

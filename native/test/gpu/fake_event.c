@@ -1,6 +1,7 @@
 #include "test/gpu/fake_event.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "test/gpu/fake_calls.h"
@@ -15,7 +16,7 @@ typedef struct event {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static event *events;
-static int64_t live;
+static atomic_llong live;
 
 /* With the lock held. */
 static event *find(driver_event handle) {
@@ -89,8 +90,5 @@ int fake_event_destroy(driver_event handle) {
 }
 
 int64_t fake_events_live(void) {
-    pthread_mutex_lock(&lock);
-    int64_t result = live;
-    pthread_mutex_unlock(&lock);
-    return result;
+    return atomic_load(&live);
 }

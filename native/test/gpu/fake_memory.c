@@ -2,6 +2,7 @@
 #include "test/gpu/fake_memory.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,7 @@ static size_t count, room, used;
 static struct {
     block *first, *last;
 } unused[CLASSES];
-static int64_t live;
+static atomic_llong live;
 static int opened;
 
 static void start(void) {
@@ -152,10 +153,7 @@ int fake_memory_free(void *memory) {
 }
 
 int64_t fake_memory_live(void) {
-    lock_it();
-    int64_t result = live;
-    unlock_it();
-    return result;
+    return atomic_load(&live);
 }
 
 const char *fake_memory_wrong(const void *memory, size_t bytes) {

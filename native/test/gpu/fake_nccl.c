@@ -21,7 +21,7 @@ static const char prefix[] = "/mpixla-fake-nccl-";
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fake_comm *comms; /* those that ended stay, so that no handle is used again */
-static int64_t live;
+static atomic_llong live;
 
 static _Thread_local char last_error[512];
 
@@ -196,10 +196,7 @@ int ncclCommGetAsyncError(nccl_comm handle, int *error) {
 }
 
 int64_t fake_comms_live(void) {
-    pthread_mutex_lock(&lock);
-    int64_t result = live;
-    pthread_mutex_unlock(&lock);
-    return result;
+    return atomic_load(&live);
 }
 
 /* Groups */

@@ -1,6 +1,7 @@
 #include "test/gpu/fake_pinned.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ typedef struct piece {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static piece *pieces;
-static int64_t live, live_bytes;
+static atomic_llong live, live_bytes;
 
 void *fake_pinned_alloc(size_t bytes) {
     piece *p = malloc(sizeof *p);
@@ -67,15 +68,9 @@ int fake_pinned_has(const void *memory, size_t bytes) {
 }
 
 int64_t fake_pinned_live(void) {
-    pthread_mutex_lock(&lock);
-    int64_t result = live;
-    pthread_mutex_unlock(&lock);
-    return result;
+    return atomic_load(&live);
 }
 
 int64_t fake_pinned_bytes(void) {
-    pthread_mutex_lock(&lock);
-    int64_t result = live_bytes;
-    pthread_mutex_unlock(&lock);
-    return result;
+    return atomic_load(&live_bytes);
 }

@@ -133,6 +133,17 @@ void gpu_recover(void) {
     while (fake_complaint_take(text, sizeof text)) continue;
 }
 
+int64_t gpu_calls_list(gpu_noted *calls, int64_t most) {
+    fake_noted noted;
+    int64_t count = fake_calls_count(NULL);
+    for (int64_t i = 0; i < count; i++) {
+        if (i >= most || fake_calls_read(i, &noted) != 0) exit(2);
+        calls[i] = (gpu_noted){.function = noted.function, .nth = 1};
+        for (int64_t k = 0; k < i; k++) calls[i].nth += strcmp(calls[k].function, noted.function) == 0;
+    }
+    return count;
+}
+
 static ffi_error *stream_get(ffi_stream_get_args *args) {
     args->stream = gpu_stream;
     return NULL;
@@ -273,35 +284,6 @@ static void help(scene *s, const char *name) {
 
 /* Steps */
 
-static const char *allreduce(scene *s) {
-    scene_call(s, "allreduce", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_ITEMS, SCENE_SENT);
-    result(s, 0, SCENE_ITEMS, SCENE_REDUCED);
-    return call_run(&s->c);
-}
-
-static const char *receive(scene *s, int array, int64_t missing) {
-    scene_call(s, "recv", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_ITEMS, SCENE_TEMPLATE);
-    result(s, 0, SCENE_ITEMS, array);
-    fake->missing = missing;
-    const char *sentence = call_run(&s->c);
-    fake->missing = 0;
-    return sentence;
-}
-
-static const char *recv(scene *s) {
-    return receive(s, SCENE_RECEIVED, 0);
-}
-
-static const char *recv_again(scene *s) {
-    return receive(s, SCENE_AGAIN, 0);
-}
-
-static const char *recv_less(scene *s) {
-    return receive(s, SCENE_SHORT, 5);
-}
-
 static const char *recv_with_status(scene *s) {
     scene_call(s, "recv", FIXTURE_RANK0, 0);
     operand(s, 0, SCENE_ITEMS, SCENE_RECEIVED);
@@ -385,77 +367,10 @@ static const char *halo_transpose_with_itself(scene *s) {
     return halo(s, "halo_transpose", SCENE_OTHER_BLOCK, SCENE_OTHER_BLOCK, low, high);
 }
 
-static const char *allreduce_in_place(scene *s) {
-    scene_call(s, "allreduce", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_ITEMS, SCENE_RECEIVED);
-    result(s, 0, SCENE_ITEMS, SCENE_RECEIVED);
-    return call_run(&s->c);
-}
-
-static const char *large_allreduce(scene *s) {
-    scene_call(s, "allreduce", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE);
-    result(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_REDUCED);
-    return call_run(&s->c);
-}
-
-static const char *large_allreduce_in_place(scene *s) {
-    scene_call(s, "allreduce", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_REDUCED);
-    result(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_REDUCED);
-    return call_run(&s->c);
-}
-
-static const char *large_bcast(scene *s) {
-    scene_call(s, "bcast", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_REDUCED);
-    return call_run(&s->c);
-}
-
-static const char *large_bcast_off_root(scene *s) {
-    scene_call(s, "bcast", FIXTURE_RANK2, 0);
-    result(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_SPREAD);
-    return call_run(&s->c);
-}
-
-static const char *large_scan(scene *s) {
-    scene_call(s, "scan", FIXTURE_RANK2, 0);
-    operand(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_SPREAD);
-    result(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_SCANNED);
-    return call_run(&s->c);
-}
-
-static const char *large_reduce(scene *s) {
-    scene_call(s, "reduce", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE_SCANNED);
-    result(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE);
-    return call_run(&s->c);
-}
-
-static const char *large_reduce_off_root(scene *s) {
-    scene_call(s, "reduce", FIXTURE_RANK2, 0);
-    operand(s, 0, SCENE_LARGE_ITEMS, SCENE_LARGE);
-    return call_run(&s->c);
-}
-
-static const char *send(scene *s) {
-    scene_call(s, "send", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_ITEMS, SCENE_WAITED);
-    return call_run(&s->c);
-}
-
 static const char *send_to_itself(scene *s) {
     scene_call(s, "send", FIXTURE_RANK0, 0);
     operand(s, 0, SCENE_ITEMS, SCENE_RECEIVED);
     call_attribute_set(&s->c, "dest", 0);
-    return call_run(&s->c);
-}
-
-static const char *sendrecv(scene *s) {
-    scene_call(s, "sendrecv", FIXTURE_RANK0, 0);
-    operand(s, 0, SCENE_ITEMS, SCENE_RECEIVED);
-    operand(s, 1, SCENE_ITEMS, SCENE_TEMPLATE);
-    result(s, 0, SCENE_ITEMS, SCENE_SENT);
     return call_run(&s->c);
 }
 
@@ -465,11 +380,6 @@ static const char *exchange_(scene *s) {
     operand(s, 0, 3, SCENE_SENT);
     result(s, 0, 3, SCENE_EXCHANGED);
     call_edges_set(FIXTURE_RANK0, 0, 2, sources, tags);
-    return call_run(&s->c);
-}
-
-static const char *barrier(scene *s) {
-    scene_call(s, "barrier", FIXTURE_RANK0, 0);
     return call_run(&s->c);
 }
 
@@ -509,31 +419,53 @@ static const char *unpack(scene *s) {
 }
 
 const scene_step scene_steps[] = {
-    {"recv", recv, 0},
-    {"recv again", recv_again, 0},
-    {"recv of less", recv_less, 0},
-    {"allreduce", allreduce, 1},
-    {"requests", requests, 0},
-    {"halo_exchange", halo_exchange_, 1},
-    {"recv with status", recv_with_status, 0},
-    {"halo_exchange with itself", halo_with_itself, 1},
-    {"allreduce in place", allreduce_in_place, 1},
-    {"halo_transpose", halo_transpose_, 1},
-    {"halo_transpose with itself", halo_transpose_with_itself, 1},
-    {"large allreduce", large_allreduce, 1},
-    {"large bcast off root", large_bcast_off_root, 1},
-    {"large allreduce in place", large_allreduce_in_place, 1},
-    {"large bcast", large_bcast, 1},
-    {"large scan", large_scan, 1},
-    {"large reduce", large_reduce, 1},
-    {"large reduce off root", large_reduce_off_root, 1},
-    {"send", send, 0},
-    {"send to itself", send_to_itself, 0},
-    {"sendrecv", sendrecv, 0},
-    {"exchange", exchange_, 1},
-    {"barrier", barrier, 1},
-    {"pack", pack, 0},
-    {"rank", own_rank, 0},
-    {"unpack", unpack, 0},
+    {"recv", 0, .op = "recv", .operands = {SCENE_TEMPLATE}, .result = SCENE_RECEIVED},
+    {"recv again", 0, .op = "recv", .operands = {SCENE_TEMPLATE}, .result = SCENE_AGAIN},
+    {"recv of less", 0, .op = "recv", .operands = {SCENE_TEMPLATE}, .result = SCENE_SHORT, .missing = 5},
+    {"allreduce", 1, .op = "allreduce", .operands = {SCENE_SENT}, .result = SCENE_REDUCED},
+    {"requests", 0, .run = requests},
+    {"halo_exchange", 1, .run = halo_exchange_},
+    {"recv with status", 0, .run = recv_with_status},
+    {"halo_exchange with itself", 1, .run = halo_with_itself},
+    {"allreduce in place", 1, .op = "allreduce", .operands = {SCENE_RECEIVED}, .result = SCENE_RECEIVED},
+    {"halo_transpose", 1, .run = halo_transpose_},
+    {"halo_transpose with itself", 1, .run = halo_transpose_with_itself},
+    {"large allreduce", 1, .op = "allreduce", .operands = {SCENE_LARGE}, .result = SCENE_LARGE_REDUCED},
+    {"large bcast off root", 1, .op = "bcast", .is_rank2 = 1, .result = SCENE_LARGE_SPREAD},
+    {"large allreduce in place", 1, .op = "allreduce", .operands = {SCENE_LARGE_REDUCED},
+     .result = SCENE_LARGE_REDUCED},
+    {"large bcast", 1, .op = "bcast", .operands = {SCENE_LARGE_REDUCED}},
+    {"large scan", 1, .op = "scan", .is_rank2 = 1, .operands = {SCENE_LARGE_SPREAD}, .result = SCENE_LARGE_SCANNED},
+    {"large reduce", 1, .op = "reduce", .operands = {SCENE_LARGE_SCANNED}, .result = SCENE_LARGE},
+    {"large reduce off root", 1, .op = "reduce", .is_rank2 = 1, .operands = {SCENE_LARGE}},
+    {"send", 0, .op = "send", .operands = {SCENE_WAITED}},
+    {"send to itself", 0, .run = send_to_itself},
+    {"sendrecv", 0, .op = "sendrecv", .operands = {SCENE_RECEIVED, SCENE_TEMPLATE}, .result = SCENE_SENT},
+    {"exchange", 1, .run = exchange_},
+    {"barrier", 1, .op = "barrier"},
+    {"pack", 0, .run = pack},
+    {"rank", 0, .run = own_rank},
+    {"unpack", 0, .run = unpack},
 };
 const int scene_step_count = sizeof scene_steps / sizeof scene_steps[0];
+
+const scene_step *scene_step_find(const char *name) {
+    for (int i = 0; i < scene_step_count; i++)
+        if (strcmp(scene_steps[i].name, name) == 0) return &scene_steps[i];
+    exit(2);
+}
+
+static int64_t items_of(int array) {
+    return (int64_t)(arrays[array].bytes / sizeof(int32_t));
+}
+
+const char *scene_run(scene *s, const scene_step *step) {
+    if (step->run) return step->run(s);
+    scene_call(s, step->op, step->is_rank2 ? FIXTURE_RANK2 : FIXTURE_RANK0, 0);
+    for (int i = 0; i < s->c.frame.args.size; i++) operand(s, i, items_of(step->operands[i]), step->operands[i]);
+    if (s->c.frame.rets.size > 0) result(s, 0, items_of(step->result), step->result);
+    fake->missing = step->missing;
+    const char *sentence = call_run(&s->c);
+    fake->missing = 0;
+    return sentence;
+}

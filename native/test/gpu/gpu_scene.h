@@ -38,6 +38,14 @@ extern void (*gpu_mpi_watch)(void);
 extern void (*gpu_mpi_agree)(int64_t bytes);
 extern int gpu_mpi_ranks;
 
+/* The calls of the driver and of NCCL since fake_calls_forget, which are at most so many: the function, and which of
+ * its calls it is, from 1. */
+typedef struct gpu_noted {
+    const char *function;
+    int64_t nth;
+} gpu_noted;
+int64_t gpu_calls_list(gpu_noted *calls, int64_t most);
+
 /* Every scene has these. */
 enum {
     SCENE_SENT,
@@ -84,15 +92,21 @@ void scene_close(scene *s);
 /* The name of the first array in which the two differ, or NULL. The stream must have run. */
 const char *scenes_differ(const scene *on_host, const scene *on_device);
 
-/* Things that a program does, each with calls of its own, in an order in which they use what those before gave. Each
- * returns the sentence of the first call that failed, or "". */
+/* Things that a program does, each with calls of its own, in an order in which they use what those before gave. */
 typedef struct scene_step {
     const char *name;
-    const char *(*run)(scene *s);
-    int is_collective; /* all ranks make it, and wait for one that does not */
+    int is_collective;            /* all ranks make it, and wait for one that does not */
+    const char *(*run)(scene *s); /* NULL: it is one call, of all items of arrays */
+    const char *op;
+    int is_rank2;            /* on that communicator, else FIXTURE_RANK0 */
+    int operands[2], result; /* the arrays; those that this rank does not pass are not looked at */
+    int64_t missing;         /* of its message */
 } scene_step;
 extern const scene_step scene_steps[];
 extern const int scene_step_count;
+const scene_step *scene_step_find(const char *name);
+/* The sentence of the first call that failed, or "". */
+const char *scene_run(scene *s, const scene_step *step);
 
 /* A call as call_make's with the handler for the scene's memory, and a buffer of it. */
 void scene_call(scene *s, const char *op, int64_t comm, int64_t root);

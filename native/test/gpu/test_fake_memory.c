@@ -1,12 +1,11 @@
 /* Device memory: who may touch it, and what becomes of it. */
 #define _GNU_SOURCE /* fork; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
-#include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_memory.h"
 #include "test/gpu/gpu_check.h"
+#include "test/run.h"
 
 /* The signal that ends a process which reads, or writes, this byte; 0: none. */
 static int signal_of_touch(volatile char *byte, int writes) {
@@ -20,9 +19,7 @@ static int signal_of_touch(volatile char *byte, int writes) {
             (void)*byte;
         _exit(0);
     }
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return -process_end(child);
 }
 
 static void the_host_may_not_touch_it(void) {
@@ -106,9 +103,7 @@ static void *allocate_often(void *unused) {
 }
 
 static void threads_may_allocate_at_once(void) {
-    pthread_t threads[4];
-    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, allocate_often, NULL);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    threads_run(4, allocate_often);
     CHECK_STR(complaint(), "");
     CHECK_INT(fake_memory_live(), 0);
 }

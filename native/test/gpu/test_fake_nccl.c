@@ -1,9 +1,7 @@
 /* The fake NCCL, between threads and between processes: right results, and each misuse seen. */
 #define _GNU_SOURCE /* fork; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_context.h"
@@ -14,52 +12,61 @@
 #include "test/gpu/fake_reduce.h"
 #include "test/gpu/fake_stream.h"
 #include "test/gpu/gpu_check.h"
+#include "test/run.h"
 
 /* NCCL's numbers. */
 enum { INT8 = 0, UINT8, INT32, UINT32, INT64, UINT64, HALF, FLOAT, DOUBLE, BFLOAT };
 enum { RANKS = 3 };
 
-struct place;
-typedef struct ranks {
-    int size;
-    nccl_id id;
-    void (*body)(struct place *place);
-} ranks;
-
 /* A rank: a thread with a GPU, a stream and a communicator of its own. */
 typedef struct place {
-    const ranks *all;
     int rank, size;
     fake_stream *stream;
     nccl_comm comm;
+    int32_t *memory; /* of the GPU: 8 items, 0 to 7 */
 } place;
 
-static void *rank_run(void *argument) {
-    place *p = argument;
+/* What all ranks of now have. */
+static struct {
+    int size;
+    nccl_id id;
+    void (*body)(place *p);
+} all;
+
+/* Device memory with these integers, and reading it. */
+static int32_t *integers(size_t count, int32_t first, int32_t step) {
+    int32_t *memory = fake_memory_alloc(count * sizeof *memory), *engine = fake_memory_engine(memory);
+    for (size_t i = 0; i < count; i++) engine[i] = first + step * (int32_t)i;
+    return memory;
+}
+
+static int32_t at(const int32_t *memory, size_t i) {
+    return ((const int32_t *)fake_memory_engine(memory))[i];
+}
+
+static void *rank_run(void *number) {
+    place here = {.rank = (int)(intptr_t)number, .size = all.size}, *p = &here;
     fake_complaints_start();
     p->stream = fake_stream_take(p->rank);
     CHECK_INT(cuCtxPushCurrent_v2(fake_context_get(p->rank)), 0);
-    CHECK_INT(ncclCommInitRank(&p->comm, p->size, p->all->id, p->rank), 0);
-    p->all->body(p);
+    CHECK_INT(ncclCommInitRank(&p->comm, p->size, all.id, p->rank), 0);
+    p->memory = integers(8, 0, 1);
+    all.body(p);
     CHECK_INT(fake_stream_run(p->stream, fake_stream_added(p->stream)), 0);
     CHECK_STR(complaint(), "");
     if (p->comm) CHECK_INT(ncclCommDestroy(p->comm), 0);
     CHECK_INT(cuCtxPopCurrent_v2(NULL), 0);
     fake_stream_give(p->stream);
+    (void)fake_memory_free(p->memory);
     fake_complaints_end();
     return NULL;
 }
 
 static void on_ranks(int size, void (*body)(place *p)) {
-    ranks all = {.size = size, .body = body};
-    pthread_t threads[RANKS];
-    place places[RANKS];
+    all.size = size;
+    all.body = body;
     CHECK_INT(ncclGetUniqueId(&all.id), 0);
-    for (int i = 0; i < size; i++) {
-        places[i] = (place){.all = &all, .rank = i, .size = size};
-        pthread_create(&threads[i], NULL, rank_run, &places[i]);
-    }
-    for (int i = 0; i < size; i++) pthread_join(threads[i], NULL);
+    threads_run(size, rank_run);
     CHECK_INT(fake_comms_live(), 0);
     CHECK_INT(fake_memory_live(), 0);
 }
@@ -73,17 +80,6 @@ static int error_of(place *p) {
     int error = -1;
     CHECK_INT(ncclCommGetAsyncError(p->comm, &error), 0);
     return error;
-}
-
-/* Device memory with these integers, and reading it. */
-static int32_t *integers(size_t count, int32_t first, int32_t step) {
-    int32_t *memory = fake_memory_alloc(count * sizeof *memory), *engine = fake_memory_engine(memory);
-    for (size_t i = 0; i < count; i++) engine[i] = first + step * (int32_t)i;
-    return memory;
-}
-
-static int32_t at(const int32_t *memory, size_t i) {
-    return ((const int32_t *)fake_memory_engine(memory))[i];
 }
 
 static void collectives_give_what_they_should(place *p) {
@@ -206,7 +202,7 @@ static void types_reduce(void) {
 }
 
 static void misuse_is_refused(place *p) {
-    int32_t host[4] = {0}, *memory = integers(8, 0, 1);
+    int32_t host[4] = {0}, *memory = p->memory;
     fake_stream *elsewhere = fake_stream_take(1 - p->rank);
     CHECK_REFUSED(ncclAllReduce(host, memory, 4, INT32, FAKE_SUM, p->comm, p->stream), FAKE_NCCL_INVALID_ARGUMENT,
                   "ncclAllReduce of 4 int32, sum: the source, 16 bytes");
@@ -242,7 +238,6 @@ static void misuse_is_refused(place *p) {
     CHECK_IN(ncclGetLastError(p->comm), "within a group");
     CHECK_INT(error_of(p), 0);
     fake_stream_give(elsewhere);
-    fake_memory_free(memory);
 }
 
 /* Each of these ruins its communicator. */
@@ -257,84 +252,68 @@ static void ends_badly(place *p, const char *part) {
 }
 
 static void counts_differ(place *p) {
-    int32_t *memory = integers(4, 0, 1);
     if (p->rank == 0)
-        CHECK_INT(ncclSend(memory, 3, INT32, 1, p->comm, p->stream), 0);
+        CHECK_INT(ncclSend(p->memory, 3, INT32, 1, p->comm, p->stream), 0);
     else
-        CHECK_INT(ncclRecv(memory, 4, INT32, 0, p->comm, p->stream), 0);
+        CHECK_INT(ncclRecv(p->memory, 4, INT32, 0, p->comm, p->stream), 0);
     ends_badly(p, "rank 1 calls ncclRecv of 4 int32 from rank 0, but rank 0 calls ncclSend of 3 int32 to rank 1");
-    fake_memory_free(memory);
 }
 
 static void types_differ(place *p) {
-    int32_t *memory = integers(4, 0, 1);
-    CHECK_INT(ncclAllReduce(memory, memory, 4, p->rank ? INT32 : FLOAT, FAKE_SUM, p->comm, p->stream), 0);
+    CHECK_INT(ncclAllReduce(p->memory, p->memory, 4, p->rank ? INT32 : FLOAT, FAKE_SUM, p->comm, p->stream), 0);
     ends_badly(p, "calls ncclAllReduce of 4 ");
-    fake_memory_free(memory);
 }
 
 static void roots_differ(place *p) {
-    int32_t *memory = integers(4, 0, 1);
-    CHECK_INT(ncclBroadcast(memory, memory, 4, INT32, p->rank, p->comm, p->stream), 0);
+    CHECK_INT(ncclBroadcast(p->memory, p->memory, 4, INT32, p->rank, p->comm, p->stream), 0);
     ends_badly(p, "with root");
-    fake_memory_free(memory);
 }
 
 static void reductions_differ(place *p) {
-    int32_t *memory = integers(4, 0, 1);
-    CHECK_INT(ncclAllReduce(memory, memory, 4, INT32, p->rank ? FAKE_SUM : FAKE_MAX, p->comm, p->stream), 0);
+    CHECK_INT(ncclAllReduce(p->memory, p->memory, 4, INT32, p->rank ? FAKE_SUM : FAKE_MAX, p->comm, p->stream), 0);
     ends_badly(p, "maximum");
-    fake_memory_free(memory);
 }
 
 static void collectives_differ(place *p) {
-    int32_t *memory = integers(8, 0, 1);
     if (p->rank == 0)
-        CHECK_INT(ncclAllReduce(memory, memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
+        CHECK_INT(ncclAllReduce(p->memory, p->memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
     else
-        CHECK_INT(ncclReduceScatter(memory, memory + 4, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
+        CHECK_INT(ncclReduceScatter(p->memory, p->memory + 4, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
     ends_badly(p, "ncclReduceScatter of 4 int32, sum");
-    fake_memory_free(memory);
 }
 
 static void freed_too_early(place *p) {
-    int32_t *memory = integers(4, 0, 1);
-    CHECK_INT(ncclAllReduce(memory, memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
-    fake_memory_free(memory);
+    CHECK_INT(ncclAllReduce(p->memory, p->memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
+    fake_memory_free(p->memory);
+    p->memory = NULL;
     ends_badly(p, "when the stream came to it, memory of ncclAllReduce");
 }
 
 static void one_leaves(place *p) {
-    int32_t *memory = integers(4, 0, 1);
     if (p->rank == 0) {
-        CHECK_INT(ncclAllReduce(memory, memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
+        CHECK_INT(ncclAllReduce(p->memory, p->memory, 4, INT32, FAKE_SUM, p->comm, p->stream), 0);
         CHECK_REFUSED(ncclCommDestroy(p->comm), FAKE_NCCL_INVALID_USAGE, "still had 1 of its operations to run");
         CHECK_INT(ncclCommAbort(p->comm), 0);
         p->comm = NULL;
         synchronize(p);
-        CHECK_INT(at(memory, 0), 0);
+        CHECK_INT(at(p->memory, 0), 0);
     } else {
-        CHECK_INT(ncclRecv(memory, 4, INT32, 0, p->comm, p->stream), 0);
+        CHECK_INT(ncclRecv(p->memory, 4, INT32, 0, p->comm, p->stream), 0);
         ends_badly(p, "but rank 0 has left the communicator");
     }
-    fake_memory_free(memory);
 }
 
 /* Both receive, and nobody sends. */
 static void all_wait_in_vain(place *p) {
-    int32_t *memory = integers(4, 0, 1);
-    CHECK_INT(ncclRecv(memory, 4, INT32, 1 - p->rank, p->comm, p->stream), 0);
+    CHECK_INT(ncclRecv(p->memory, 4, INT32, 1 - p->rank, p->comm, p->stream), 0);
     ends_badly(p, "in ncclRecv of 4 int32 from rank");
-    fake_memory_free(memory);
 }
 
 /* Both send first, without a group. */
 static void all_send_first(place *p) {
-    int32_t *memory = integers(4, 0, 1);
-    CHECK_INT(ncclSend(memory, 1, INT32, 1 - p->rank, p->comm, p->stream), 0);
-    CHECK_INT(ncclRecv(memory + 1, 1, INT32, 1 - p->rank, p->comm, p->stream), 0);
+    CHECK_INT(ncclSend(p->memory, 1, INT32, 1 - p->rank, p->comm, p->stream), 0);
+    CHECK_INT(ncclRecv(p->memory + 1, 1, INT32, 1 - p->rank, p->comm, p->stream), 0);
     ends_badly(p, "in ncclSend of 1 int32 to rank");
-    fake_memory_free(memory);
 }
 
 static void failures_are_injected(place *p) {
@@ -406,11 +385,7 @@ static void processes_meet(const char *shared, const char *enabled, const char *
         fflush(stdout);
         _exit(failed != 0);
     }
-    for (int i = 0; i < 2; i++) {
-        int status = -1;
-        CHECK(waitpid(children[i], &status, 0) == children[i]);
-        CHECK_INT(status, 0);
-    }
+    for (int i = 0; i < 2; i++) CHECK_INT(process_end(children[i]), 0);
 }
 
 int main(void) {

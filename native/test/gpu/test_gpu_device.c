@@ -91,42 +91,6 @@ static void a_stream_that_is_not_given_is_a_sentence(void) {
     CHECK_INT(fake_context_depth(), 0);
 }
 
-/* A handler says it, too. */
-static void handlers_say_so(void) {
-    static scene s;
-    scene_open(&s, 1, 1);
-    CHECK_INT(gpu_drain(), 0);
-    scene_call(&s, "allreduce", FIXTURE_RANK0, 0);
-    s.c.api.stream_get = stream_refuse;
-    s.c.api.error_destroy = error_destroy;
-    int before = fake->calls;
-    CHECK_STR(call_run(&s.c), "XLA gave no stream for this call, so it does not run on a GPU");
-    CHECK_INT(s.c.code, FFI_FAILED_PRECONDITION);
-    CHECK_INT(fake->calls, before);
-    CHECK_INT(destroyed, 2);
-    CHECK_INT(gpu_drain(), 0);
-    scene_close(&s);
-}
-
-static void failures_leave_nothing(void) {
-    static const char *const functions[] = {"cuStreamGetCtx", "cuCtxPushCurrent_v2", "cuCtxGetDevice"};
-    device d;
-    api_make();
-    stream_of_call = gpu_stream;
-    fake_fail_may_pass(1);
-    for (int i = 0; i < 3; i++) {
-        CHECK_INT(fake_fail(functions[i], 1, 719), 0);
-        CHECK_INT(device_enter(&d, &given), -1);
-        CHECK_IN(error_get(), functions[i]);
-        CHECK_IN(error_get(), " of the CUDA driver returned error code 719, CUDA_ERROR_LAUNCH_FAILED: ");
-        CHECK_INT(fake_context_depth(), 0);
-    }
-    fake_fail_may_pass(0);
-    CHECK_INT(device_enter(&d, &given), 0);
-    device_leave(&d);
-    CHECK_STR(complaint(), "");
-}
-
 /* Copies */
 
 enum { BYTES = 64 };
@@ -255,8 +219,6 @@ int main(int argc, char **argv) {
     int is_rocm = driver_get()->platform == DRIVER_ROCM;
     the_context_is_the_streams();
     a_stream_that_is_not_given_is_a_sentence();
-    handlers_say_so();
-    if (!is_rocm) failures_leave_nothing();
     api_make();
     stream_of_call = gpu_stream;
     CHECK_INT(device_enter(&gpu, &given), 0);

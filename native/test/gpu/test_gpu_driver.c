@@ -1,7 +1,6 @@
 /* Finding the driver and NCCL, which happens once in a process: each situation has one of its own.
  */
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -10,11 +9,11 @@
 #include "mpixla.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/gpu_check.h"
+#include "test/run.h"
 
 static const char *other_library, *gpu_library;
 
 static void in_a_process(void (*run)(void)) {
-    int status = -1;
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
@@ -26,10 +25,16 @@ static void in_a_process(void (*run)(void)) {
         fflush(stdout);
         _exit(atomic_load(&check_failed) != 0);
     }
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_INT(process_end(child), 0);
 }
 
-/* A sentence is this, but for the dynamic linker's words in it. */
+/* With the name of a file in it. */
+__attribute__((format(printf, 1, 0))) static void check_error(const char *format, const char *file) {
+    char expected[512];
+    snprintf(expected, sizeof expected, format, file);
+    CHECK_STR(error_get(), expected);
+}
+
 static void no_driver(void) {
     setenv("MPIXLA_CUDA_LIBRARY", "/nowhere/libcuda.so", 1);
     setenv("MPIXLA_HIP_LIBRARY", "/nowhere/libamdhip64.so", 1);
@@ -61,26 +66,20 @@ static void the_systems_driver(void) {
 }
 
 static void a_driver_without_a_function(void) {
-    char expected[512];
     setenv("MPIXLA_CUDA_LIBRARY", other_library, 1);
-    snprintf(expected, sizeof expected,
-             "the CUDA driver (%s) has no function cuInit: it is older than mpixla can use. Install a newer driver",
-             other_library);
     CHECK(driver_get() == NULL);
-    CHECK_STR(error_get(), expected);
+    check_error("the CUDA driver (%s) has no function cuInit: it is older than mpixla can use. Install a newer driver",
+                other_library);
     CHECK_INT(mpixla_gpu_is_possible(), 0);
 }
 
 /* ROCm's comes next. */
 static void a_hip_driver_without_a_function(void) {
-    char expected[512];
     setenv("MPIXLA_CUDA_LIBRARY", "/nowhere/libcuda.so", 1);
     setenv("MPIXLA_HIP_LIBRARY", other_library, 1);
-    snprintf(expected, sizeof expected,
-             "the ROCm driver (%s) has no function hipInit: it is older than mpixla can use. Install a newer driver",
-             other_library);
     CHECK(driver_get() == NULL);
-    CHECK_STR(error_get(), expected);
+    check_error("the ROCm driver (%s) has no function hipInit: it is older than mpixla can use. Install a newer driver",
+                other_library);
 }
 
 static void the_driver_of_the_variable(void) {
@@ -155,19 +154,15 @@ static void no_rccl(void) {
 }
 
 static void an_nccl_without_a_function(void) {
-    char expected[512];
     setenv("MPIXLA_NCCL_LIBRARY", other_library, 1);
     CHECK(nccl_get(DRIVER_CUDA) == NULL);
-    snprintf(expected, sizeof expected, "NCCL (%s) has no function ncclGetVersion: it is too old", other_library);
-    CHECK_STR(error_get(), expected);
+    check_error("NCCL (%s) has no function ncclGetVersion: it is too old", other_library);
 }
 
 static void an_nccl_that_is_too_old(void) {
-    char expected[512];
     setenv("MPIXLA_FAKE_NCCL_VERSION", "21310", 1);
     CHECK(nccl_get(DRIVER_CUDA) == NULL);
-    snprintf(expected, sizeof expected, "NCCL 2.13 (%s) is too old: mpixla takes 2.14 or later", gpu_library);
-    CHECK_STR(error_get(), expected);
+    check_error("NCCL 2.13 (%s) is too old: mpixla takes 2.14 or later", gpu_library);
 }
 
 static void an_nccl_that_fails(void) {

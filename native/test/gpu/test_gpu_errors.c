@@ -3,7 +3,6 @@
  * results. Where other ranks wait for this one, the job ends.
  */
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_context.h"
@@ -12,6 +11,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/run.h"
 #include "test/scarce.h"
 
 enum { MOST = 256, CODE = 700 };
@@ -25,9 +25,9 @@ static const char *run_both(const scene_step *step) {
     scene_open(&on_host, 0, ++seed);
     scene_open(&on_device, 1, seed);
     gpu_mpi_reset(seed);
-    CHECK_STR(step->run(&on_host), "");
+    CHECK_STR(scene_run(&on_host, step), "");
     gpu_mpi_reset(seed);
-    snprintf(sentence, sizeof sentence, "%s", step->run(&on_device));
+    snprintf(sentence, sizeof sentence, "%s", scene_run(&on_device, step));
     return sentence;
 }
 
@@ -121,14 +121,13 @@ static void trial_start(trial *t, const scene_step *step) {
 
 static void trial_wait(trial *t) {
     char text[4096];
-    int status = -1;
-    CHECK(waitpid(t->process, &status, 0) == t->process && WIFEXITED(status));
+    const int status = process_end(t->process);
     rewind(t->told);
     text[fread(text, 1, sizeof text - 1, t->told)] = '\0';
     fclose(t->told);
-    t->ends_the_job = WEXITSTATUS(status) != CAME_BACK;
+    t->ends_the_job = status != CAME_BACK;
     if (!t->ends_the_job) return;
-    CHECK_INT(WEXITSTATUS(status), 1);
+    CHECK_INT(status, 1);
     CHECK_IN(text, "mpixla: r0 | ");
     CHECK_IN(text, t->function);
     CHECK_IN(text, "of the CUDA driver returned error code 700, CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory");
@@ -136,9 +135,8 @@ static void trial_wait(trial *t) {
 }
 
 static void each_call_fails_once(const scene_step *step) {
-    static const char *functions[MOST];
+    static gpu_noted calls[MOST];
     static trial trials[MOST];
-    fake_noted noted;
     int ended = 0;
     works(step);
     fake_calls_forget();
@@ -146,28 +144,23 @@ static void each_call_fails_once(const scene_step *step) {
     gpu_mpi_watch = note;
     works(step);
     gpu_mpi_watch = NULL;
-    int64_t count = fake_calls_count(NULL);
-    CHECK(count >= 4 && count <= MOST);
-    for (int64_t i = 0; i < count && i < MOST; i++) {
-        CHECK_INT(fake_calls_read(i, &noted), 0);
-        functions[i] = noted.function;
-    }
-    for (int64_t i = 0; i < count && i < MOST; i++) {
-        trials[i] = (trial){.function = functions[i], .nth = 1};
-        for (int64_t k = 0; k < i; k++) trials[i].nth += functions[k] == functions[i];
+    int64_t count = gpu_calls_list(calls, MOST);
+    CHECK(count >= 4);
+    for (int64_t i = 0; i < count; i++) {
+        trials[i] = (trial){.function = calls[i].function, .nth = calls[i].nth};
         if (step->is_collective) trial_start(&trials[i], step); /* all at once, since the end of a job takes a while */
     }
-    for (int64_t i = 0; i < count && i < MOST && step->is_collective; i++) trial_wait(&trials[i]);
-    for (int64_t i = 0; i < count && i < MOST; i++) {
+    for (int64_t i = 0; i < count && step->is_collective; i++) trial_wait(&trials[i]);
+    for (int64_t i = 0; i < count; i++) {
         int before = atomic_load(&check_failed);
         if (!trials[i].ends_the_job) fails_once(step, trials[i].function, trials[i].nth);
-        if (is_before(functions[i]))
+        if (is_before(calls[i].function))
             CHECK(!trials[i].ends_the_job);
-        else if (step->is_collective && i < before_mpi && !is_got_over(functions[i]))
+        else if (step->is_collective && i < before_mpi && !is_got_over(calls[i].function))
             CHECK(trials[i].ends_the_job);
         ended += trials[i].ends_the_job;
         if (atomic_load(&check_failed) > before)
-            printf("... in %s, where %s number %lld fails\n", step->name, functions[i], (long long)trials[i].nth);
+            printf("... in %s, where %s number %lld fails\n", step->name, calls[i].function, (long long)trials[i].nth);
     }
     CHECK((ended > 0) == step->is_collective);
 }

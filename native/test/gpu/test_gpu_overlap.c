@@ -13,13 +13,13 @@
  *   popped, asking for it
  */
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_memory.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/run.h"
 
 enum { MOST = 1024 };
 
@@ -30,7 +30,7 @@ static const char *program(scene *s, int is_on_device, int seed) {
     const char *sentence = "";
     scene_open(s, is_on_device, seed);
     gpu_mpi_reset(seed);
-    for (int i = 0; i < scene_step_count && !*sentence; i++) sentence = scene_steps[i].run(s);
+    for (int i = 0; i < scene_step_count && !*sentence; i++) sentence = scene_run(s, &scene_steps[i]);
     return sentence;
 }
 
@@ -73,21 +73,13 @@ static void calls_do_not_disturb_each_other(void) {
 }
 
 /* The calls of the driver that the program makes, when it has made them before. */
-static const char *functions[MOST];
-static int64_t nth[MOST];
+static gpu_noted calls[MOST];
 
 static int64_t calls_list(void) {
-    fake_noted noted;
     fake_calls_forget();
     CHECK(notice() == NULL);
-    int64_t count = fake_calls_count(NULL);
-    CHECK(count > 100 && count < MOST);
-    for (int64_t i = 0; i < count; i++) {
-        CHECK_INT(fake_calls_read(i, &noted), 0);
-        functions[i] = noted.function;
-        nth[i] = 1;
-        for (int64_t k = 0; k < i; k++) nth[i] += strcmp(functions[k], noted.function) == 0;
-    }
+    int64_t count = gpu_calls_list(calls, MOST);
+    CHECK(count > 100);
     return count;
 }
 
@@ -105,12 +97,12 @@ static int may_pass(const char *function, int64_t number) {
 static int64_t noticed_of(const char *function, int64_t count) {
     int64_t noticed = 0;
     for (int64_t i = 0; i < count; i++) {
-        if (strcmp(functions[i], function) != 0) continue;
-        CHECK_INT(fake_fail(functions[i], nth[i], FAKE_SKIP), 0);
+        if (strcmp(calls[i].function, function) != 0) continue;
+        CHECK_INT(fake_fail(calls[i].function, calls[i].nth, FAKE_SKIP), 0);
         const char *what = notice();
         noticed += what != NULL;
-        if (what || may_pass(function, nth[i])) continue;
-        printf("nobody noticed that %s number %lld did nothing\n", function, (long long)nth[i]);
+        if (what || may_pass(function, calls[i].nth)) continue;
+        printf("nobody noticed that %s number %lld did nothing\n", function, (long long)calls[i].nth);
         CHECK(what != NULL);
     }
     return noticed;
@@ -119,7 +111,7 @@ static int64_t noticed_of(const char *function, int64_t count) {
 static void every_mistake_is_noticed(const char *const *waits, size_t kinds) {
     int64_t count = calls_list();
     for (int64_t i = 0; i < count; i++)
-        if (nth[i] == 1) (void)noticed_of(functions[i], count);
+        if (calls[i].nth == 1) (void)noticed_of(calls[i].function, count);
     for (size_t i = 0; i < kinds; i++) CHECK(noticed_of(waits[i], count) >= 20);
     CHECK(notice() == NULL);
 }
@@ -130,7 +122,6 @@ static int places_noticed(const char *function) {
     enum { RIGHT, NOTICED, NOT_CALLED };
     int places = 0;
     for (int64_t number = 1;; number++) {
-        int status = -1;
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
@@ -138,9 +129,10 @@ static int places_noticed(const char *function) {
             const char *what = notice();
             _exit(fake_calls_count(function) < number ? NOT_CALLED : what ? NOTICED : RIGHT);
         }
-        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) <= NOT_CALLED);
-        if (status == -1 || !WIFEXITED(status) || WEXITSTATUS(status) >= NOT_CALLED) return places;
-        places += WEXITSTATUS(status) == NOTICED;
+        const int end = process_end(child);
+        CHECK(end >= RIGHT && end <= NOT_CALLED);
+        if (end != RIGHT && end != NOTICED) return places;
+        places += end == NOTICED;
     }
 }
 

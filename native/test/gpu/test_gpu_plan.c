@@ -289,23 +289,13 @@ static void nccl_that_does_not_start_is_not_used(void) {
     static const struct {
         int size;
         const char *function; /* that fails here, or NULL */
-        int code, failing[2]; /* who says so in the two steps */
+        int code, second;     /* who says so in the second step; -1: nobody */
         int aborted;
         const char *why;
     } rows[] = {
-        {2,
-         "ncclGetUniqueId",
-         2,
-         {-1, -1},
-         0,
-         "NCCL does not start on rank 0: ncclGetUniqueId returned error code 2, unhandled system error"},
-        {1,
-         "ncclCommInitRank",
-         3,
-         {-1, -1},
-         0,
-         "NCCL does not start on rank 0: ncclCommInitRank returned error code 3, internal error"},
-        {2, NULL, 0, {-1, 1}, 1, "NCCL does not start on rank 1"},
+        {2, "ncclGetUniqueId", 2, -1, 0, "on rank 0: ncclGetUniqueId returned error code 2, unhandled system error"},
+        {1, "ncclCommInitRank", 3, -1, 0, "on rank 0: ncclCommInitRank returned error code 3, internal error"},
+        {2, NULL, 0, 1, 1, "NCCL does not start on rank 1"},
     };
     fake_fail_may_pass(1);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -314,7 +304,7 @@ static void nccl_that_does_not_start_is_not_used(void) {
             setenv("MPIXLA_FAKE_DEVICE_TIMEOUT", "1", 1); /* for the other, if this one does not come */
             comm_make(rows[i].size);
             script = rows[i].size == 2 ? the_other_has_its_own_gpu : NULL;
-            memcpy(failing, rows[i].failing, sizeof failing);
+            failing[1] = rows[i].second;
             if (rows[i].function) CHECK_INT(fake_fail(rows[i].function, 1, rows[i].code), 0);
             fake_calls_forget();
             const char *sentence = allreduce(1, SCENE_ITEMS);
@@ -430,10 +420,9 @@ static void messages_need_no_plan(void) {
     wish("auto");
     comm_make(FIXTURE_SIZE);
     for (int i = 0; i < 4; i++) {
-        const scene_step *step = scene_steps;
-        while (strcmp(step->name, steps_[i]) != 0) step++;
+        const scene_step *step = scene_step_find(steps_[i]);
         scene_open(&s, 1, 1);
-        CHECK_STR(step->run(&s), "");
+        CHECK_STR(scene_run(&s, step), "");
         CHECK_INT(gpu_drain(), 0);
         scene_close(&s);
     }

@@ -1,5 +1,4 @@
 /* The pool: who gets a block, and when; what is kept, and what is not. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -11,6 +10,7 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
+#include "test/run.h"
 #include "test/scarce.h"
 
 enum { PAGE = 4096 };
@@ -273,7 +273,7 @@ static void nothing_is_allocated_on_the_steady_path(void) {
             gpu_mpi_reset(round);
             if (round == 20) fake_calls_forget();
             if (round == 21) before = fake_calls_count(NULL);
-            CHECK_STR(scene_steps[i].run(&s), "");
+            CHECK_STR(scene_run(&s, &scene_steps[i]), "");
             if (round % 4 == 0) CHECK_INT(gpu_drain(), 0); /* XLA does it now and then */
             CHECK_INT(gpu_drain(), 0);
             scene_close(&s);
@@ -289,7 +289,7 @@ static void a_late_stream_needs_no_more(void) {
     for (int round = 0; round < 200; round++) {
         if (round == 100) fake_calls_forget();
         gpu_mpi_reset(round);
-        for (int i = 0; i < scene_step_count; i++) CHECK_STR(scene_steps[i].run(&s), "");
+        for (int i = 0; i < scene_step_count; i++) CHECK_STR(scene_run(&s, &scene_steps[i]), "");
     }
     CHECK_INT(fake_calls_count("cuMemHostAlloc"), 0);
     CHECK_INT(fake_calls_count("cuEventCreate"), 0);
@@ -323,10 +323,8 @@ static void *get_and_give(void *argument) {
 /* Nobody has another's block, and none is lost. */
 static void threads_share_blocks(void) {
     enum { THREADS = 4, BLOCKS = 64 };
-    pthread_t threads[THREADS];
     pool_block *b[BLOCKS];
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], NULL, get_and_give, NULL);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    threads_run(THREADS, get_and_give);
     int64_t blocks = 0, before = fake_pinned_live();
     while (blocks < BLOCKS && fake_pinned_live() == before) b[blocks++] = pool_get(&gpu, POOL_PINNED, 5 * PAGE);
     CHECK(blocks >= 2 && blocks <= 3 * THREADS + 1); /* the last was made */

@@ -265,15 +265,14 @@ static void failures_of_mpi_are_told(void) {
         {"barrier", "MPI_Barrier"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const scene_step *step = scene_steps;
-        while (strcmp(step->name, rows[i].step) != 0) step++;
+        const scene_step *step = scene_step_find(rows[i].step);
         both_open();
         gpu_mpi_reset(seed);
-        CHECK_STR(step->run(&on_device), "");
+        CHECK_STR(scene_run(&on_device, step), "");
         CHECK_INT(gpu_drain(), 0);
         int64_t blocks = fake_pinned_live();
         fixture_fail(rows[i].function, 0xa06);
-        CHECK_IN(step->run(&on_device), " returned error code 6: the fake MPI's text");
+        CHECK_IN(scene_run(&on_device, step), " returned error code 6: the fake MPI's text");
         fixture_fail(NULL, 0);
         CHECK_INT(mpixla_calls_in_flight(), 0);
         CHECK_INT(fake_context_depth(), 0);
@@ -281,9 +280,9 @@ static void failures_of_mpi_are_told(void) {
         both_close();
         both_open();
         gpu_mpi_reset(seed);
-        CHECK_STR(step->run(&on_host), "");
+        CHECK_STR(scene_run(&on_host, step), "");
         gpu_mpi_reset(seed);
-        CHECK_STR(step->run(&on_device), "");
+        CHECK_STR(scene_run(&on_device, step), "");
         both_are_equal();
         CHECK_INT(fake_pinned_live(), blocks);
         both_close();
@@ -292,14 +291,14 @@ static void failures_of_mpi_are_told(void) {
 
 /* What goes to oneself is in memory that is nobody else's until it was received. */
 static void messages_to_oneself_are_kept(void) {
-    const scene_step *step = scene_steps;
+    const scene_step *step = scene_step_find("send to itself");
     int32_t sent[SCENE_ITEMS];
-    while (strcmp(step->name, "send to itself") != 0) step++;
+
     both_open();
     gpu_mpi_reset(seed);
     fake->done = 0;
     notes_start();
-    CHECK_STR(step->run(&on_device), "");
+    CHECK_STR(scene_run(&on_device, step), "");
     gpu_mpi_watch = NULL;
     CHECK_STR(notes[0].text, "MPI_Isend 12 t4 -> 0 tag 7 c2");
     const void *kept = notes[0].send;
@@ -313,12 +312,11 @@ static void messages_to_oneself_are_kept(void) {
 
 /* A wait takes what a start has given, and no memory of a GPU reaches MPI in between. */
 static void requests_are_on_the_host(void) {
-    const scene_step *step = scene_steps;
-    while (strcmp(step->name, "requests") != 0) step++;
+    const scene_step *step = scene_step_find("requests");
     both_open();
     gpu_mpi_reset(seed);
     notes_start();
-    CHECK_STR(step->run(&on_device), "");
+    CHECK_STR(scene_run(&on_device, step), "");
     gpu_mpi_watch = NULL;
     CHECK_INT(noted, 2);
     CHECK_STR(notes[0].text, "MPI_Irecv 12 t4 <- 2 tag 8 c2");
@@ -343,7 +341,7 @@ int main(int argc, char **argv) {
     fake_fail_may_pass(1);
     for (int i = 0; i < scene_step_count; i++) { /* the ranks agree */
         both_open();
-        CHECK_STR(scene_steps[i].run(&on_device), "");
+        CHECK_STR(scene_run(&on_device, &scene_steps[i]), "");
         both_close();
     }
     large_calls_are_in_pieces();

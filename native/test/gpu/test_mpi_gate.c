@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include "test/call.h"
 #include "test/check.h"
 #include "test/fake_mpi.h"
 #include "test/gpu/gpu_types.h"
@@ -94,39 +95,24 @@ static ffi_error *handler(ffi_call_frame *frame) {
     return NULL;
 }
 
-static ffi_error *error_create(ffi_error_create_args *args) {
-    printf("the seam says: %s\n", args->message);
-    CHECK(!"an error");
-    return NULL;
-}
-
 static ffi_error *no_stream(ffi_stream_get_args *args) {
     args->stream = NULL;
     return NULL;
 }
 
 static void it_opens_while_the_stream_is_idle(void) {
-    float operand[4] = {1, 2, 3, 4}, result[4];
-    int64_t dims[1] = {4};
-    ffi_api api = {.struct_size = sizeof api, .error_create = error_create, .stream_get = no_stream};
-    ffi_buffer buffers[2] = {
-        {.struct_size = sizeof buffers[0], .dtype = FFI_F32, .data = operand, .rank = 1, .dims = dims},
-        {.struct_size = sizeof buffers[0], .dtype = FFI_F32, .data = result, .rank = 1, .dims = dims}};
-    int types[1] = {FFI_KIND_BUFFER};
-    void *pointers[2] = {&buffers[0], &buffers[1]};
-    ffi_call_frame frame = {
-        .struct_size = sizeof frame,
-        .api = &api,
-        .context = &frame,
-        .stage = FFI_STAGE_EXECUTE,
-        .args = {.struct_size = sizeof frame.args, .size = 1, .types = types, .buffers = pointers},
-        .rets = {.struct_size = sizeof frame.rets, .size = 1, .types = types, .buffers = pointers + 1}};
+    static call c;
+    call_make(&c, "barrier", 0, 0);
+    for (int side = 0; side < 2; side++) call_insert(&c, side, 0, FFI_F32, 4, side ? c.recv : c.send);
+    c.api.stream_get = no_stream;
+    c.frame.context = &c;
     ffi_handler *(*wrapper)(const char *target);
     int (*handler_set)(const char *target, ffi_handler *device_handler);
     find(gpu, "seam_wrapper", &wrapper);
     find(gpu, "seam_handler_set", &handler_set);
     CHECK_INT(handler_set("mpixla_send", handler), 0);
-    CHECK(wrapper("mpixla_send")(&frame) == NULL);
+    c.handler = wrapper("mpixla_send");
+    CHECK_STR(call_run_unseen(&c), "");
     CHECK_INT(runs, 1);
     CHECK(!is_open());
 }

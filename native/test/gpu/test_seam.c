@@ -1,7 +1,5 @@
 /* Device handlers behind the seam: right ones, and each mistake seen. */
-#include <pthread.h>
-#include <stdlib.h>
-
+#include "test/call.h"
 #include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_memory.h"
 #include "test/gpu/fake_nccl.h"
@@ -9,18 +7,9 @@
 #include "test/gpu/fake_stream.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/seam_rows.h"
+#include "test/run.h"
 
-enum { ITEMS = 4, BUFFERS = 4, MESSAGE = 2048 };
-
-struct ffi_error {
-    char message[MESSAGE];
-};
-
-static ffi_error *error_create(ffi_error_create_args *args) {
-    ffi_error *error = malloc(sizeof *error);
-    snprintf(error->message, sizeof error->message, "%s", args->message);
-    return error;
-}
+enum { ITEMS = 4, BUFFERS = 4 };
 
 static ffi_error *stream_get_of_the_cpu(ffi_stream_get_args *args) {
     args->stream = NULL;
@@ -28,56 +17,29 @@ static ffi_error *stream_get_of_the_cpu(ffi_stream_get_args *args) {
 }
 
 /* A call with float32 operands and results of ITEMS. */
-typedef struct call {
-    ffi_call_frame frame;
-    struct {
-        ffi_api api;
-        void *more[4]; /* what XLA has beyond what is declared */
-    } table;
-    ffi_buffer buffers[2][BUFFERS];
-    int64_t dims[2][BUFFERS];
-    int types[BUFFERS];
-    void *pointers[2][BUFFERS];
+typedef struct seam_call {
+    call of;
     float data[2][BUFFERS][ITEMS];
-    char message[MESSAGE];
-} call;
+} seam_call;
 
-static void call_make(call *c, int operands, int results) {
-    memset(c, 0, sizeof *c);
-    c->table.api.struct_size = sizeof c->table;
-    c->table.api.error_create = error_create;
-    c->table.api.stream_get = stream_get_of_the_cpu;
-    c->table.more[3] = c;
-    c->frame = (ffi_call_frame){
-        .struct_size = sizeof c->frame, .api = &c->table.api, .context = c, .stage = FFI_STAGE_EXECUTE};
-    for (int side = 0; side < 2; side++) {
-        ffi_buffers *b = side ? &c->frame.rets : &c->frame.args;
-        *b = (ffi_buffers){.struct_size = sizeof *b,
-                           .size = side ? results : operands,
-                           .types = c->types,
-                           .buffers = c->pointers[side]};
-        for (int i = 0; i < BUFFERS; i++) {
-            c->dims[side][i] = ITEMS;
-            c->types[i] = FFI_KIND_BUFFER;
-            c->buffers[side][i] = (ffi_buffer){.struct_size = sizeof(ffi_buffer),
-                                               .dtype = FFI_F32,
-                                               .data = c->data[side][i],
-                                               .rank = 1,
-                                               .dims = &c->dims[side][i]};
-            c->pointers[side][i] = &c->buffers[side][i];
+static void make(seam_call *c, int operands, int results) {
+    call_make(&c->of, "barrier", 0, 0);
+    c->of.api.stream_get = stream_get_of_the_cpu;
+    c->of.frame.context = c;
+    for (int side = 0; side < 2; side++)
+        for (int i = 0; i < (side ? results : operands); i++) {
+            call_insert(&c->of, side, i, FFI_F32, ITEMS, c->data[side][i]);
             for (int k = 0; k < ITEMS; k++) c->data[side][i][k] = side ? -1.0f : (float)(10 * i + k);
         }
-    }
 }
 
 /* The error's message, or "". */
-static const char *call_run(call *c, ffi_handler *handler) {
+static const char *run(seam_call *c, ffi_handler *handler) {
     CHECK_INT(seam_handler_set("mpixla_allreduce", handler), 0);
-    ffi_error *error = seam_wrapper("mpixla_allreduce")(&c->frame);
-    snprintf(c->message, sizeof c->message, "%s", error ? error->message : "");
-    free(error);
+    c->of.handler = seam_wrapper("mpixla_allreduce");
+    (void)call_run_unseen(&c->of);
     CHECK_INT(fake_memory_live(), 0);
-    return c->message;
+    return c->of.message;
 }
 
 static void *stream_of(const ffi_call_frame *frame) {
@@ -119,19 +81,19 @@ static ffi_error *tenfold(ffi_call_frame *frame) {
 }
 
 static void a_handler_finds_its_buffers(void) {
-    call c;
+    static seam_call c;
     int64_t calls = seam_calls();
-    call_make(&c, 1, 1);
-    CHECK_STR(call_run(&c, tenfold), "");
+    make(&c, 1, 1);
+    CHECK_STR(run(&c, tenfold), "");
     for (int i = 0; i < ITEMS; i++) CHECK_INT(c.data[1][0][i], 10 * i);
     CHECK_INT(seam_calls(), calls + 1);
-    c.pointers[1][0] = c.pointers[0][0]; /* in place */
-    CHECK_STR(call_run(&c, tenfold), "");
+    c.of.sides[1].pointers[0] = c.of.sides[0].pointers[0]; /* in place */
+    CHECK_STR(run(&c, tenfold), "");
     for (int i = 0; i < ITEMS; i++) CHECK_INT(c.data[0][0][i], 10 * i);
 }
 
 static void mistakes_are_seen(void) {
-    call c;
+    static seam_call c;
     static const struct {
         int mistake;
         const char *message;
@@ -143,17 +105,17 @@ static void mistakes_are_seen(void) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         mistake = rows[i].mistake;
-        call_make(&c, 1, 1);
-        CHECK_IN(call_run(&c, tenfold), rows[i].message);
+        make(&c, 1, 1);
+        CHECK_IN(run(&c, tenfold), rows[i].message);
     }
     mistake = WAITS_NOT_BEFORE; /* wrong values: the operand arrives late, and so does the copy */
-    call_make(&c, 1, 1);
-    call_run(&c, tenfold);
+    make(&c, 1, 1);
+    run(&c, tenfold);
     CHECK(c.data[1][0][2] != 20);
     mistake = NOTHING;
     CHECK_INT(fake_fail("cuStreamSynchronize", 2, 700), 0);
-    call_make(&c, 1, 1);
-    CHECK_IN(call_run(&c, tenfold), "nobody minded");
+    make(&c, 1, 1);
+    CHECK_IN(run(&c, tenfold), "nobody minded");
     CHECK_INT(fake_pinned_live(), 0);
 }
 
@@ -171,20 +133,26 @@ static ffi_error *look(ffi_call_frame *frame) {
 }
 
 static void buffers_may_share_memory_and_have_none(void) {
-    call c;
-    call_make(&c, 4, 2);
-    c.buffers[0][1].data = c.buffers[1][0].data = c.buffers[0][0].data;
-    c.dims[0][2] = 0;
-    c.buffers[0][3].dtype = FFI_TOKEN;
-    c.buffers[0][3].rank = 0;
-    CHECK_STR(call_run(&c, look), "");
+    static seam_call c;
+    make(&c, 4, 2);
+    c.of.sides[0].buffers[1].data = c.of.sides[1].buffers[0].data = c.data[0][0];
+    call_count_set(&c.of, CALL_OPERANDS, 2, 0);
+    call_dtype_set(&c.of, CALL_OPERANDS, 3, FFI_TOKEN);
+    c.of.sides[0].buffers[3].rank = 0;
+    CHECK_STR(run(&c, look), "");
     for (int i = 0; i < ITEMS; i++) CHECK_INT(c.data[0][0][i], i);
     for (int i = 0; i < (int)sizeof c.data[1][1]; i++) CHECK_INT(((unsigned char *)c.data[1][1])[i], FAKE_FRESH);
 }
 
+/* What XLA has beyond what is declared. */
+typedef struct longer_api {
+    ffi_api api;
+    void *more[4];
+} longer_api;
+
 static ffi_error *look_at_the_frame(ffi_call_frame *frame) {
-    const call *mine = frame->context;
-    CHECK_INT(frame->api->struct_size, sizeof mine->table);
+    const seam_call *mine = frame->context;
+    CHECK_INT(frame->api->struct_size, sizeof(longer_api));
     CHECK(((void *const *)(frame->api + 1))[3] == mine);
     CHECK(((ffi_buffer *)frame->args.buffers[0])->data == mine->data[0][0]); /* a token */
     ffi_stream_get_args args = {.struct_size = sizeof args, .context = (void *)(uintptr_t)&args};
@@ -194,12 +162,15 @@ static ffi_error *look_at_the_frame(ffi_call_frame *frame) {
 }
 
 static void the_frame_is_xlas(void) {
-    call c;
-    call_make(&c, 1, 0);
-    c.buffers[0][0].dtype = FFI_TOKEN;
-    CHECK_IN(call_run(&c, look_at_the_frame), "asked for with another context");
-    c.table.api.struct_size = offsetof(ffi_api, stream_get);
-    CHECK_IN(call_run(&c, look_at_the_frame), "does not know this version");
+    static seam_call c;
+    make(&c, 1, 0);
+    call_dtype_set(&c.of, CALL_OPERANDS, 0, FFI_TOKEN);
+    longer_api longer = {.api = c.of.api, .more[3] = &c};
+    longer.api.struct_size = sizeof longer;
+    c.of.frame.api = &longer.api;
+    CHECK_IN(run(&c, look_at_the_frame), "asked for with another context");
+    longer.api.struct_size = offsetof(ffi_api, stream_get);
+    CHECK_IN(run(&c, look_at_the_frame), "does not know this version");
 }
 
 static ffi_error *complain_and_fail(ffi_call_frame *frame) {
@@ -215,20 +186,20 @@ static ffi_error *answer(ffi_call_frame *frame) {
 }
 
 static void what_is_no_call_is_passed_on(void) {
-    call c;
+    static seam_call c;
     ffi_metadata metadata = {.struct_size = sizeof metadata};
     ffi_metadata_extension extension = {.base = {.type = FFI_EXTENSION_METADATA}, .metadata = &metadata};
-    call_make(&c, 1, 1);
-    CHECK_STR(call_run(&c, complain_and_fail), "its own");
+    make(&c, 1, 1);
+    CHECK_STR(run(&c, complain_and_fail), "its own");
     CHECK_STR(complaint(), "");
-    c.frame.extension_start = &extension.base;
-    CHECK_STR(call_run(&c, answer), "");
+    c.of.frame.extension_start = &extension.base;
+    CHECK_STR(run(&c, answer), "");
     CHECK_INT(metadata.traits, 5);
-    c.frame.extension_start = NULL;
-    c.frame.stage = 0;
-    CHECK_STR(call_run(&c, answer), "");
-    c.frame.stage = FFI_STAGE_EXECUTE;
-    CHECK_IN(call_run(&c, NULL), "no device handler for mpixla_allreduce");
+    c.of.frame.extension_start = NULL;
+    c.of.frame.stage = 0;
+    CHECK_STR(run(&c, answer), "");
+    c.of.frame.stage = FFI_STAGE_EXECUTE;
+    CHECK_IN(run(&c, NULL), "no device handler for mpixla_allreduce");
 }
 
 static void targets_are_those_of_the_tables(void) {
@@ -248,30 +219,28 @@ static pthread_barrier_t both;
 static void *streams[2];
 
 static ffi_error *meet(ffi_call_frame *frame) {
-    int number = (int)(*(call *)frame->context).data[0][0][0];
+    int number = (int)((seam_call *)frame->context)->data[0][0][0];
     streams[number] = stream_of(frame);
     pthread_barrier_wait(&both);
     return tenfold(frame);
 }
 
-static void *run_in_a_thread(void *argument) {
-    call *c = argument;
-    ffi_error *error = seam_wrapper("mpixla_send")(&c->frame);
-    CHECK(error == NULL);
+static seam_call calls[2];
+
+static void *run_in_a_thread(void *number) {
+    seam_call *c = &calls[(intptr_t)number];
+    CHECK(seam_wrapper("mpixla_send")(&c->of.frame) == NULL);
     return NULL;
 }
 
 static void threads_do_not_wait_for_each_other(void) {
-    static call calls[2];
-    pthread_t threads[2];
     CHECK_INT(seam_handler_set("mpixla_send", meet), 0);
     pthread_barrier_init(&both, NULL, 2);
     for (int i = 0; i < 2; i++) {
-        call_make(&calls[i], 1, 1);
+        make(&calls[i], 1, 1);
         calls[i].data[0][0][0] = (float)i;
-        pthread_create(&threads[i], NULL, run_in_a_thread, &calls[i]);
     }
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    threads_run(2, run_in_a_thread);
     CHECK(streams[0] != streams[1]);
     CHECK_INT(calls[1].data[1][0][0], 10);
     CHECK_INT(calls[1].data[1][0][3], 30);
