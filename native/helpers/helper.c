@@ -22,14 +22,18 @@ int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, cons
     const ffi_buffer *b = given->buffers[i];
     const dtype_entry *dtype = dtype_find(b->dtype);
     if (!dtype) return REFUSED;
-    *a = (helper_array){.buffer = b, .lines = 1, .line = 1, .bytes = dtype->row->itemsize};
-    int is_valid = b->rank >= 0 && (b->rank == 0 || b->dims);
+    *a = (helper_array){.buffer = b, .lines = 1, .line = 1};
+    int64_t bytes = dtype->row->itemsize;
+    int is_valid = b->rank >= 0 && (b->rank == 0 || b->dims), is_empty = 0;
     for (int64_t k = 0; is_valid && k < b->rank; k++) {
-        is_valid = b->dims[k] >= 0 && !__builtin_mul_overflow(a->bytes, b->dims[k], &a->bytes) &&
-                   (k + 1 == b->rank || !__builtin_mul_overflow(a->lines, b->dims[k], &a->lines));
-        a->line = b->dims[k];
+        int64_t n = b->dims[k];
+        is_valid = n >= 0 && (n == 0 || !__builtin_mul_overflow(bytes, n, &bytes)); /* also where another is 0 */
+        is_empty |= n == 0;
+        if (k + 1 < b->rank && is_valid) a->lines *= n;
+        a->line = n;
     }
     if (!is_valid) return error_set("array %lld %s has no valid shape", (long long)i, what);
+    a->bytes = is_empty ? 0 : bytes;
     if (!b->data && a->bytes > 0) return error_set("array %lld %s is a null pointer", (long long)i, what);
     return 0;
 }
