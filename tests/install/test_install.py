@@ -116,6 +116,8 @@ class TestCluster:
 
     @pytest.mark.skipif(not DEBIAN_S_MPICH.exists(), reason=f"there is no {DEBIAN_S_MPICH} (Debian's package mpich)")
     def test_mpich_of_debian(self, home):
+        install = pages.block(CLUSTERS, "/path/to/mpixla").text.replace("/path/to/mpixla", str(home.repository))
+        home.type("".join(line for line in install.splitlines(keepends=True) if "module load" not in line))
         said = home.type(pages.block(CLUSTERS, "~/mpich-lib").text)
         assert facts_in(said)["MPI"].startswith("MPICH Version: 4.")
         assert facts_in(said)["ranks"].startswith("2 ")
