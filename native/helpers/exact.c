@@ -70,13 +70,15 @@ static void add_some(exact_sum *s, const lines_read *r, const char *x, const cha
 
 static void add_all(const lines_read *r) {
     int64_t bytes = r->line * itemsize_of(r->dtype);
+    const char *x = r->data[0], *y = r->data[1]; /* NULL where there are no items, or is one array */
     exact_environment e;
     exact_enter(&e);
     for (int64_t i = 0; i < r->lines; i++) {
         exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)r->result + i * r->words);
-        const char *y = r->n == 2 ? r->data[1] + i * bytes : NULL;
-        if (r->line > 0) add_some(&s, r, r->data[0] + i * bytes, y, r->line);
+        if (x && r->line > 0) add_some(&s, r, x, y, r->line);
         exact_end(&s);
+        if (x) x += bytes;
+        if (y) y += bytes;
     }
     exact_leave(&e);
 }

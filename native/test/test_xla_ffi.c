@@ -25,18 +25,31 @@
 SAME(FFI_VERSION_MAJOR, XLA_FFI_API_MAJOR);
 _Static_assert(FFI_VERSION_MINOR <= XLA_FFI_API_MINOR, "this jaxlib is older than what libmpixla announces");
 
-#define TYPES(EACH)                                                                                                 \
-    EACH(PRED)                                                                                                      \
-    EACH(S8)                                                                                                        \
-    EACH(S16)                                                                                                       \
-    EACH(S32)                                                                                                       \
-    EACH(S64)                                                                                                       \
-    EACH(U8)                                                                                                        \
-    EACH(U16) EACH(U32) EACH(U64) EACH(F16) EACH(F32) EACH(F64) EACH(C64) EACH(BF16) EACH(TOKEN) EACH(C128)         \
-        EACH(F8E5M2) EACH(F8E4M3FN) EACH(F8E4M3B11FNUZ) EACH(F8E5M2FNUZ) EACH(F8E4M3FNUZ) EACH(F8E4M3) EACH(F8E3M4) \
-            EACH(F8E8M0FNU)
-#define SAME_TYPE(name) SAME(FFI_##name, XLA_FFI_DataType_##name);
-TYPES(SAME_TYPE)
+#define SAME_TYPE(name) SAME(FFI_##name, XLA_FFI_DataType_##name)
+SAME_TYPE(PRED);
+SAME_TYPE(S8);
+SAME_TYPE(S16);
+SAME_TYPE(S32);
+SAME_TYPE(S64);
+SAME_TYPE(U8);
+SAME_TYPE(U16);
+SAME_TYPE(U32);
+SAME_TYPE(U64);
+SAME_TYPE(F16);
+SAME_TYPE(F32);
+SAME_TYPE(F64);
+SAME_TYPE(C64);
+SAME_TYPE(BF16);
+SAME_TYPE(TOKEN);
+SAME_TYPE(C128);
+SAME_TYPE(F8E5M2);
+SAME_TYPE(F8E4M3FN);
+SAME_TYPE(F8E4M3B11FNUZ);
+SAME_TYPE(F8E5M2FNUZ);
+SAME_TYPE(F8E4M3FNUZ);
+SAME_TYPE(F8E4M3);
+SAME_TYPE(F8E3M4);
+SAME_TYPE(F8E8M0FNU);
 
 SAME(FFI_FAILED_PRECONDITION, XLA_FFI_Error_Code_FAILED_PRECONDITION);
 SAME(FFI_INTERNAL, XLA_FFI_Error_Code_INTERNAL);
