@@ -3,14 +3,13 @@
 import importlib.util
 import inspect
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import mpixla
+from jobs import alone
 from mpixla.mpi import native
 from reference import ROWS
 
@@ -89,7 +88,8 @@ def test_every_environment_variable_is_explained():
 
 
 def test_every_option_of_run_is_explained():
-    told = subprocess.run([sys.executable, "-m", "mpixla", "run", "--help"], capture_output=True, text=True, check=True)
+    told = alone("-m", "mpixla", "run", "--help")
+    assert told.returncode == 0, told.stderr
     page = (DOCS / "clusters.md").read_text().partition("\n## Start\n")[2].partition("\n## ")[0]
     options = set(re.findall(r"^  (?:-\w \w, )?(--[\w-]+)", told.stdout, re.MULTILINE)) - {
         "--help",
@@ -100,10 +100,10 @@ def test_every_option_of_run_is_explained():
 
 
 def test_matrix_is_up_to_date():
-    tests = ROOT / "tests"
-    printed = subprocess.run([sys.executable, tests / "matrix.py"], capture_output=True, text=True, check=True).stdout
+    done = alone(ROOT / "tests" / "matrix.py")
+    assert done.returncode == 0, done.stderr
     _, _, rest = (DOCS / "reference.md").read_text().partition("<!-- tests/matrix.py writes this -->\n")
-    assert rest.partition("<!-- until here -->\n")[0] == f"\n{printed}\n", "run: python tests/matrix.py --write"
+    assert rest.partition("<!-- until here -->\n")[0] == f"\n{done.stdout}\n", "run: python tests/matrix.py --write"
 
 
 def test_diagrams_are_up_to_date():
