@@ -16,7 +16,7 @@ from ..base.words import kind_of
 from ..mpi import native
 from ..mpi.comm import PairOp, reduction_of
 from ..mpi.mpi import MPI
-from .primitive import as_array
+from .primitive import as_array, wide
 
 # The reductions of pairs, and of the values alone.
 _VALUES_OP = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}
@@ -76,13 +76,8 @@ def _unsigned(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"uint{8 * dtype.itemsize}")
 
 
-def _wide(dtype: np.dtype) -> np.dtype:
-    """What a type is compared as: the 16- and 8-bit floats as float32, which holds them exactly."""
-    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else dtype
-
-
 def _key_of(x: jax.Array) -> jax.Array:
-    x = jax.lax.stop_gradient(x).astype(_wide(x.dtype))
+    x = jax.lax.stop_gradient(x).astype(wide(x.dtype))
     unsigned = _unsigned(x.dtype)
     sign = unsigned.type(1 << (8 * x.dtype.itemsize - 1))
     if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
@@ -94,13 +89,13 @@ def _key_of(x: jax.Array) -> jax.Array:
 
 
 def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
-    wide = _wide(dtype)
-    sign = key.dtype.type(1 << (8 * wide.itemsize - 1))
-    if jnp.issubdtype(wide, jnp.unsignedinteger):
+    compared = wide(dtype)
+    sign = key.dtype.type(1 << (8 * compared.itemsize - 1))
+    if jnp.issubdtype(compared, jnp.unsignedinteger):
         return key
-    if jnp.issubdtype(wide, jnp.signedinteger):
-        return (key ^ sign).astype(wide)
-    return jax.lax.bitcast_convert_type(jnp.where(key & sign != 0, key ^ sign, ~key), wide).astype(dtype)
+    if jnp.issubdtype(compared, jnp.signedinteger):
+        return (key ^ sign).astype(compared)
+    return jax.lax.bitcast_convert_type(jnp.where(key & sign != 0, key ^ sign, ~key), compared).astype(dtype)
 
 
 def _bytes(key: jax.Array) -> jax.Array:
@@ -127,8 +122,8 @@ def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool) -> tuple[jax.Array, jax.Array]:
-    width = _wide(value).itemsize
-    key = _of_bytes(encoded[..., :width], _unsigned(_wide(value)))
+    width = wide(value).itemsize
+    key = _of_bytes(encoded[..., :width], _unsigned(wide(value)))
     places = _of_key(~_of_bytes(encoded[..., width:], _unsigned(place)), place)
     is_nan = key == ~key.dtype.type(0)
     # Zeros, which exscan gives on the first rank, are less than every pair: there the value is the least.

@@ -330,6 +330,11 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
     return x
 
 
+def wide(dtype: Any) -> np.dtype:
+    """What a type is computed in: floats of less than 32 bits as float32, which has them all."""
+    return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else np.dtype(dtype)
+
+
 def _refusal(x: Any, what: str, name: str) -> str:
     """Why JAX makes no array of ``x``, and what to pass."""
     if not isinstance(x, (np.ndarray, np.generic)):

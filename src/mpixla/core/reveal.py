@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from .effect import ordered
-from .rewrite import Rewriting
+from .rewrite import Rewriting, as_call
 
 _OURS = __name__.partition(".")[0]
 
@@ -35,8 +35,6 @@ class _Program:
 
     def _traced(self, eqn: Any) -> Any:
         """The equation, or a call of what its primitive does if that communicates."""
-        from jax.extend.core.primitives import closed_call_p  # takes a while to import
-
         impl = functools.partial(eqn.primitive.impl, **eqn.params)
         try:
             with eqn.ctx.manager:  # settings, as in JAX's own lowering
@@ -49,9 +47,7 @@ class _Program:
 
             traced = lower_jaxpr2(traced)
         traced = self.reveal(traced)
-        if ordered not in traced.effects:
-            return eqn
-        return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": traced}, effects={*eqn.effects, ordered})
+        return as_call(eqn, traced) if ordered in traced.effects else eqn
 
 
 def _is_of_others(primitive: Any) -> bool:

@@ -33,6 +33,13 @@ def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str
     return dict(jax.tree.unflatten(structure, after))
 
 
+def as_call(eqn: Any, jaxpr: Any) -> Any:
+    """The equation as a call of this program, which communicates."""
+    from jax.extend.core.primitives import closed_call_p  # takes a while to import
+
+    return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": jaxpr}, effects={*eqn.effects, ordered})
+
+
 class Rewriting:
     """One program while it is rewritten."""
 

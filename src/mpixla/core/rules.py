@@ -66,6 +66,15 @@ def define(
         _define_batching(primitive, batch)
 
 
+def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
+    """The transpose is another primitive of the same parameters, numbers at run time among them, and of these."""
+
+    def transpose(*cts: Any, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
+        return other().bind(*cts, *values, **params, **more)
+
+    return transpose
+
+
 def _op_of(params: dict[str, Any]) -> Any:
     return getattr(params.get("call"), "op", params.get("op"))
 

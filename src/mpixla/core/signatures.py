@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from ..base.required import trace_state_clean
+from ..mpi.native import Named
 
 _NAMES = (
     (r"(jax\.)?jaxlib\.[\w.]*\bArray\b", "jax.Array"),
@@ -23,15 +24,6 @@ _NAMES = (
     (r"~(?=\w)", ""),
 )
 _CONSTANTS = {"source": "MPI.ANY_SOURCE", "tag": "MPI.ANY_TAG", "recvtag": "MPI.ANY_TAG"}
-
-
-class _Named(int):
-    """A number of MPI's that is shown by its name."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 class _Text:
@@ -56,8 +48,7 @@ def _annotation(annotation: Any) -> Any:
 def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     default = parameter.default
     if type(default) is int and default < 0 and parameter.name in _CONSTANTS:
-        default = _Named(default)
-        default.name = _CONSTANTS[parameter.name]
+        default = Named(default, _CONSTANTS[parameter.name])
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
 
 

@@ -12,12 +12,13 @@ import jax
 from .mpi import MPI
 
 
-class _Named(int):
+class Named(int):
     """A number that programs print by its name."""
 
     _name: str
 
-    def __new__(cls, value: int, name: str) -> "_Named":
+    def __new__(cls, value: int, name: str) -> "Named":
+        """The number with this name."""
         self = super().__new__(cls, value)
         self._name = name
         return self
@@ -27,9 +28,9 @@ class _Named(int):
 
 
 # The numbers that programs carry for MPI's special ranks and tags (mpixla.h), equal under every MPI.
-ANY_SOURCE = _Named(-1, "ANY_SOURCE")
-PROC_NULL = _Named(-2, "PROC_NULL")
-ANY_TAG = _Named(-1, "ANY_TAG")
+ANY_SOURCE = Named(-1, "ANY_SOURCE")
+PROC_NULL = Named(-2, "PROC_NULL")
+ANY_TAG = Named(-1, "ANY_TAG")
 SITE = "site"  # the attribute that lowering adds (sites.py)
 NO_STATUS = -1
 STATUS_RESULT = -2

@@ -140,6 +140,17 @@ def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
     }
 
 
+def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:
+    """Different axes of an array, counted from the front. A refusal begins with what is said of them."""
+    given = axes[0] if len(axes) == 1 else tuple(axes)
+    if any(not -x.ndim <= axis < x.ndim for axis in axes):
+        raise ValueError(f"{said} {given}, but an array of shape {x.shape} has {x.ndim} axes.{rule}")
+    own = tuple(axis % x.ndim for axis in axes)
+    if len(set(own)) < len(own):
+        raise ValueError(f"{said} {given}, which names an axis twice for an array of shape {x.shape}.{rule}")
+    return own
+
+
 # Counts: rows, entries of the first axis. Static ones are a tuple. Where the user says how many rows there is room for,
 # they are known only at run time, and are an array.
 

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
-from ..core.rules import Rules
+from ..core.rules import Rules, by
 from ..core.spmd import Primitive
 from ..core.tree import Tree, joins, moves
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
@@ -24,6 +24,7 @@ from .shapes import (
     batch_behind_stack,
     batch_from_behind_stack,
     batch_in_front,
+    batch_second,
     like,
     nothing,
     stacked,
@@ -78,6 +79,26 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
     return {"weighted": weighted, "transpose": transpose, "batch": batch_in_front}
 
 
+def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
+    """What becomes of the cotangents of ``gather`` and ``gatherv``: off the root the result was the operand as well."""
+
+    def fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
+        (part,) = scatter().bind(ct, *values, comm=comm, root=root, **params)
+        return [part if comm.rank == root else part + ct]
+
+    return fun
+
+
+def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
+    """Of those of ``scatter`` and ``scatterv``: off the root the operand was a template."""
+
+    def fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
+        whole = gather().bind(ct, *values, comm=comm, root=root, **params)
+        return whole if comm.rank == root else [jnp.zeros_like(ct)]
+
+    return fun
+
+
 # allgather
 
 
@@ -103,7 +124,7 @@ _allgather_transpose: Primitive = compose(
     lambda ct, *, comm: [own_part(ct, comm)],
     takes_replicated=True,
     batch=batch_from_behind_stack,
-    transpose=lambda ct, *, types, comm: allgather_p.bind(ct, comm=comm, cotangent=REPLICATED),
+    transpose=by(lambda: allgather_p, cotangent=REPLICATED),
 )
 
 
@@ -161,20 +182,14 @@ pvary_p: Primitive = compose(
     lambda x, *, comm: [x],
     takes_replicated=True,
     batch=batch_in_front,
-    transpose=lambda ct, *, types, comm: allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=REPLICATED),
+    transpose=by(lambda: allreduce_p, op=SUM, cotangent=REPLICATED),
 )
 
 
 @overload
-def allreduce(
-    x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED
-) -> jax.Array: ...
-
-
+def allreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> jax.Array: ...
 @overload
-def allreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Tree: ...
-
-
+def allreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=True)
 def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on every rank.
@@ -214,13 +229,9 @@ def allreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None, cotangent: Co
 
 
 @overload
-def pvary(x: ArrayLike, *, comm: MPI.Comm | None = None) -> jax.Array: ...
-
-
+def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
-def pvary(x: Tree, *, comm: MPI.Comm | None = None) -> Tree: ...
-
-
+def pvary(x: Tree, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @moves()
 def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Returns ``x``, marked as the same on every rank and about to be used differently on each.
@@ -258,12 +269,7 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # alltoall
 
-alltoall_p: Primitive = make(
-    "alltoall",
-    like,
-    batch=lambda **params: (1, 1),
-    transpose=lambda ct, *, types, comm: alltoall_p.bind(ct, comm=comm),
-)
+alltoall_p: Primitive = make("alltoall", like, batch=batch_second, transpose=by(lambda: alltoall_p))
 
 
 @moves()
@@ -338,18 +344,14 @@ _bcast_transpose: Primitive = compose(
     lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
     takes_replicated=True,
     batch=batch_in_front,
-    transpose=lambda ct, *, types, comm, root: bcast_p.bind(ct, comm=comm, root=root, cotangent=REPLICATED),
+    transpose=by(lambda: bcast_p, cotangent=REPLICATED),
 )
 
 
 @overload
-def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> jax.Array: ...
-
-
+def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> jax.Array: ...
 @overload
-def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Tree: ...
-
-
+def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=False)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Sends the root's array to every rank.
@@ -437,25 +439,13 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p: Primitive = make(
-    "gather",
-    stacked_on_root,
-    batch=batch_behind_stack,
-    transpose=lambda ct, *, types, **params: _gather_transpose.bind(ct, **params),
-)
-
-
-def _gather_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
-    (part,) = scatter_p.bind(ct, comm=comm, root=root)
-    return [part if comm.rank == root else part + ct]  # off the root the result was the operand as well
-
-
+gather_p: Primitive = make("gather", stacked_on_root, batch=batch_behind_stack, transpose=by(lambda: _gather_transpose))
 _gather_transpose: Primitive = compose(
     "gather_transpose",
     unstacked_on_root,
-    _gather_transpose_fun,
+    gather_back(lambda: scatter_p),
     batch=batch_from_behind_stack,
-    transpose=lambda ct, *, types, **params: gather_p.bind(ct, **params),
+    transpose=by(lambda: gather_p),
 )
 
 
@@ -522,18 +512,10 @@ def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
 
 
 _reduce_transpose: Primitive = compose(
-    "reduce_transpose",
-    like,
-    _reduce_transpose_fun,
-    batch=batch_in_front,
-    transpose=lambda ct, *, types, comm, root: reduce_p.bind(ct, comm=comm, op=SUM, root=root),
+    "reduce_transpose", like, _reduce_transpose_fun, batch=batch_in_front, transpose=by(lambda: reduce_p, op=SUM)
 )
 _sum_on_root: Primitive = compose(
-    "sum_on_root",
-    like,
-    _sum_on_root_fun,
-    batch=batch_in_front,
-    transpose=lambda ct, *, types, comm, root: bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING),
+    "sum_on_root", like, _sum_on_root_fun, batch=batch_in_front, transpose=by(lambda: bcast_p, cotangent=VARYING)
 )
 
 
@@ -660,24 +642,14 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 # scatter
 
 scatter_p: Primitive = make(
-    "scatter",
-    unstacked_on_root,
-    batch=batch_from_behind_stack,
-    transpose=lambda ct, *, types, **params: _scatter_transpose.bind(ct, **params),
+    "scatter", unstacked_on_root, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
 )
-
-
-def _scatter_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
-    whole = gather_p.bind(ct, comm=comm, root=root)
-    return whole if comm.rank == root else [jnp.zeros_like(ct)]  # off the root the operand was a template
-
-
 _scatter_transpose: Primitive = compose(
     "scatter_transpose",
     stacked_on_root,
-    _scatter_transpose_fun,
+    scatter_back(lambda: gather_p),
     batch=batch_behind_stack,
-    transpose=lambda ct, *, types, **params: scatter_p.bind(ct, **params),
+    transpose=by(lambda: scatter_p),
 )
 
 

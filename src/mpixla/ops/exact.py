@@ -10,12 +10,12 @@ import numpy as np
 from jax.core import ShapedArray
 
 from ..core.exact import rounded, words_of
-from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose
+from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, wide
 from ..core.spmd import Primitive
-from ..core.tree import data_of, is_key, plan_of_each
+from ..core.tree import is_key
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_integer
+from .arguments import as_axes, as_convention, as_integer
 from .collective import SUM, allreduce_p, pvary_p
 from .shapes import batch_in_front
 
@@ -24,11 +24,6 @@ from .shapes import batch_in_front
 
 def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
     return [x.update(shape=x.shape[:-1], weak_type=False) for x in arrays]
-
-
-def _wide(x: Any) -> Any:
-    """Short floats as float32, which has them all."""
-    return x if x.dtype.itemsize >= 4 else x.astype(jnp.float32)
 
 
 def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
@@ -40,7 +35,7 @@ def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
 
 
 def _fsum_fun(*arrays: Any, comm: Comm, cotangent: str) -> list[Any]:
-    total = _added([words_of(_wide(x)) for x in arrays], comm, cotangent)
+    total = _added([words_of(x.astype(wide(x.dtype))) for x in arrays], comm, cotangent)
     return [rounded(words, x.dtype) for words, x in zip(total, arrays, strict=True)]
 
 
@@ -111,13 +106,7 @@ def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(x.ndim))
     given = [as_integer(i, "axis", "fsum") for i in (axis if isinstance(axis, (tuple, list)) else [axis])]
-    for i in given:
-        if not -x.ndim <= i < x.ndim:
-            raise ValueError(f"axis of fsum is {axis}, but an array of shape {x.shape} has {x.ndim} axes.")
-    axes = tuple(i % x.ndim for i in given)
-    if len(set(axes)) < len(axes):
-        raise ValueError(f"axis of fsum is {axis}, which names an axis twice for an array of shape {x.shape}.")
-    return axes
+    return as_axes(given, x, "axis of fsum is")
 
 
 def check_floats(x: jax.Array, name: str, instead: str) -> None:
@@ -180,11 +169,7 @@ def fsum(
         check_floats(array, "fsum", "use allreduce of jnp.sum")
         arrays.append(array)
     lines = [_lines(array, _axes(axis, array)) for array in arrays]
-    is_complex = [jnp.iscomplexobj(array) for array in arrays]
-    parts = [
-        jnp.stack([line.real, line.imag]) if is_of_two else line
-        for line, is_of_two in zip(lines, is_complex, strict=True)
-    ]
+    parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]
     sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []
-    results = [jax.lax.complex(y[0], y[1]) if two else y for y, two in zip(sums, is_complex, strict=True)]
-    return plan_of_each(structure, [data_of(array) for array in arrays]).tree_of(results)
+    results = [jax.lax.complex(*y) if jnp.iscomplexobj(x) else y for x, y in zip(arrays, sums, strict=True)]
+    return jax.tree.unflatten(structure, results)

@@ -5,22 +5,18 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 from jax.interpreters import ad, batching
 from mpi4py import MPI
 
-from ..core.primitive import as_array, lower_in_place, make
+from ..core.primitive import as_array, lower_in_place, make, wide
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
 from ..mpi.comm import Comm, comm_of, forget_when_freed
-from .arguments import as_integer
+from .arguments import as_axes, as_integer
+from .shapes import each_like
 
 # For each array, which of its axes each Cartesian dimension is.
 Axes = tuple[tuple[int, ...], ...]
-
-
-def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
-    return arrays
 
 
 def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
@@ -35,8 +31,7 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
 
     def transpose(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
         # The C library adds floats of 32 bits and more.
-        wide = [ct.astype(jnp.float32) if _is_narrow(ct.dtype) else ct for ct in cotangents]
-        added = transposed().bind(*wide, **params)
+        added = transposed().bind(*(ct.astype(wide(ct.dtype)) for ct in cotangents), **params)
         return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
 
     def batch(arrays: Any, dims: Any, *, axes: Axes, **params: Any) -> tuple[Any, Any]:
@@ -46,13 +41,9 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
         )
         return primitive.bind(*arrays, axes=shifted, **params), list(dims)
 
-    primitive = make(name, _like, lower=lower_in_place, jvp=jvp, transpose=transpose)
+    primitive = make(name, each_like, lower=lower_in_place, jvp=jvp, transpose=transpose)
     batching.primitive_batchers[primitive] = batch
     return primitive
-
-
-def _is_narrow(dtype: Any) -> bool:
-    return jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4
 
 
 _exchange: Primitive = _make("halo_exchange", lambda: _transposed)
@@ -101,18 +92,8 @@ def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
 
 def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name: str) -> tuple[int, ...]:
     """The axes, counted from the front, of one array that has room for the ghosts."""
-    for axis in axes:
-        if not -x.ndim <= axis < x.ndim:
-            raise ValueError(
-                f"{name} was to exchange along axis {axis}, but an array of shape {x.shape} has {x.ndim} axes. "
-                "Pass axes=, the axis of x that each dimension of the communicator is."
-            )
-    own = tuple(axis % x.ndim for axis in axes)
-    if len(set(own)) < len(own):
-        raise ValueError(
-            f"axes of {name} are {axes}, which names an axis twice for an array of shape {x.shape}. Each "
-            "dimension of the communicator needs an axis of its own."
-        )
+    rule = " Each dimension of the communicator needs an axis of its own: pass axes=."
+    own = as_axes(axes, x, f"axes of {name} are", rule)
     for axis, width in zip(own, widths, strict=True):
         inner = x.shape[axis] - 2 * width
         if width > 0 and inner < width:

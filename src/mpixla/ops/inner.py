@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..core.primitive import REPLICATED, Cotangent, as_array
+from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention
@@ -61,12 +61,6 @@ def _counting(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: Any
         leaf if m is None else jnp.where(m, leaf, jnp.zeros_like(leaf)) for leaf, m in zip(leaves, masks, strict=True)
     ]
     return [leaf.astype(dtype) for leaf in counting]
-
-
-def _sum_dtype(dtype: Any) -> Any:
-    """What is summed up in: short floats in f32."""
-    is_short = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
-    return jnp.dtype(jnp.float32) if is_short else dtype
 
 
 def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -133,15 +127,15 @@ def vdot(
         if a.shape != b.shape:
             where = f"leaf {i + 1} of " if len(xs) > 1 else ""
             raise ValueError(f"{where}x and y of vdot differ in shape: {a.shape} and {b.shape}.")
-    as_convention(cotangent, "vdot", comm_of(comm))
+    c = comm_of(comm)
+    convention = as_convention(cotangent, "vdot", c)
     dtype = jnp.result_type(*xs, *ys)
-    work = _sum_dtype(dtype)
+    work = wide(dtype)
     masks = _masks(mask, xs, structure, "vdot")
     if exact:
-        c = comm_of(comm)
         one = _as_one(xs, masks, work, "vdot")
         other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "vdot")
-        return exact_dot(one, other, dtype, c, as_convention(cotangent, "vdot", c)).astype(dtype)
+        return exact_dot(one, other, dtype, c, convention).astype(dtype)
     parts = list(map(_dot, _counting(xs, masks, work), _counting(ys, masks, work)))
     total: jax.Array = allreduce(sum(parts[1:], parts[0]), op=MPI.SUM, comm=comm, cotangent=cotangent)
     return total.astype(dtype)
@@ -201,14 +195,22 @@ def norm(
     if isinstance(ord, jax.core.Tracer) or ord not in _ORDS:
         raise ValueError(f"ord of norm is {ord!r}, but must be 1, 2, jnp.inf or 'rms'.")
     leaves, structure = _vector(x, "x", "norm")
-    as_convention(cotangent, "norm", comm_of(comm))
+    c = comm_of(comm)
+    convention = as_convention(cotangent, "norm", c)
     dtype = jnp.result_type(*leaves, 1.0)
-    masks, real = _masks(mask, leaves, structure, "norm"), jnp.finfo(dtype).dtype
-    if exact and ord != jnp.inf:  # the maximum is
-        return _exact_norm(_as_one(leaves, masks, _sum_dtype(dtype), "norm"), leaves, masks, ord, real, comm, cotangent)
-    own = _part_of_norm(leaves, masks, ord=ord, work=_sum_dtype(dtype))
-    op = MPI.MAX if ord == jnp.inf else MPI.SUM
-    return _norm_of(allreduce(own, op=op, comm=comm, cotangent=cotangent), ord=ord, real=real)
+    masks, work = _masks(mask, leaves, structure, "norm"), wide(dtype)
+    if not exact or ord == jnp.inf:  # the maximum is
+        own = _part_of_norm(leaves, masks, ord=ord, work=work)
+        total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)
+    elif ord == 1:
+        total = fsum(_sizes(_as_one(leaves, masks, work, "norm")), comm=comm, cotangent=cotangent)
+    else:
+        one = _as_one(leaves, masks, work, "norm")
+        total = exact_dot(one, one, work, c, convention).real
+        if ord == "rms":
+            count = jnp.asarray(_count(leaves, masks), total.dtype)
+            total = jnp.stack([total, allreduce(count, op=MPI.SUM, comm=comm, cotangent=cotangent)])
+    return _norm_of(total, ord=ord, real=jnp.finfo(dtype).dtype)
 
 
 # Each is one program, also eagerly, where numbers that are written down here would be transfers to the device.
@@ -219,7 +221,7 @@ def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord
     """What is reduced: the sum or the maximum of a rank's part, for "rms" with how many count."""
     parts = _counting(leaves, masks, work)
     if ord in (1, jnp.inf):
-        sizes = [jnp.where(part == 0, 0, jnp.abs(part)) for part in parts]  # without JAX's derivative of 1 at zero
+        sizes = list(map(_sizes, parts))
         if ord == 1:
             return jnp.stack(list(map(jnp.sum, sizes))).sum()
         return jnp.stack([y.max(initial=0) for y in sizes]).max()
@@ -236,24 +238,9 @@ def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
     return (_root(total) if ord in (2, "rms") else total).astype(real)
 
 
-def _exact_norm(
-    one: jax.Array,
-    leaves: list[jax.Array],
-    masks: list[jax.Array | None],
-    ord: float | str,
-    real: Any,
-    comm: Any,
-    cotangent: Cotangent,
-) -> jax.Array:
-    c = comm_of(comm)
-    if ord == 1:
-        sizes = jnp.where(one == 0, 0, jnp.abs(one))  # without JAX's derivative of 1 at zero
-        return fsum(sizes, comm=comm, cotangent=cotangent).astype(real)
-    total = exact_dot(one, one, _sum_dtype(real), c, as_convention(cotangent, "norm", c)).real
-    if ord == "rms":
-        counted = allreduce(jnp.asarray(_count(leaves, masks), total.dtype), op=MPI.SUM, comm=comm, cotangent=cotangent)
-        total = total / jnp.maximum(counted, 1)
-    return _root(total).astype(real)
+def _sizes(part: jax.Array) -> jax.Array:
+    """Absolute values, without JAX's derivative of 1 at zero."""
+    return jnp.where(part == 0, 0, jnp.abs(part))
 
 
 def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:

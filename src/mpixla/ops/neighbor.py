@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from ..core.primitive import as_array, compose, make
+from ..core.rules import by
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of, forget_when_freed
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
-from .shapes import unstacked
-from .vector import batch_behind_rows, moved, resized, result_of, room_back
+from .shapes import batch_second, unstacked
+from .vector import moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
 # (native/mpi/topology.h).
@@ -109,7 +110,7 @@ def _exchange_transpose(
 _exchange: Primitive = make(
     "exchange",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=batch_behind_rows,
+    batch=batch_second,
     transpose=_exchange_transpose,
 )
 
@@ -132,14 +133,14 @@ _gather: Primitive = compose(
     lambda x, *, comm, degrees: [x.update(shape=(degrees.in_, *x.shape))],
     _gather_fun,
     batch=lambda **params: (0, 1),
-    transpose=lambda ct, *, types, **params: _gather_transpose.bind(ct, **params),
+    transpose=by(lambda: _gather_transpose),
 )
 _gather_transpose: Primitive = compose(
     "neighbor_allgather_transpose",
     unstacked,
     _gather_transpose_fun,
     batch=lambda **params: (1, 0),
-    transpose=lambda ct, *, types, **params: _gather.bind(ct, **params),
+    transpose=by(lambda: _gather),
 )
 
 

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
-from ..core.rules import batch_like, tangents_beside_values
+from ..core.rules import batch_like, by, tangents_beside_values
 from ..core.spmd import Primitive
 from ..core.tree import Tree, moves
 from ..core.values import joined, split
@@ -84,39 +84,19 @@ def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
-recv_p: Primitive = make(
-    "recv",
-    _recv_shapes,
-    batch=batch_behind,
-    jvp=_recv_jvp,
-    transpose=lambda ct, *, types, values=(), **params: _recv_transpose.bind(ct, *values, **params),
-)
+recv_p: Primitive = make("recv", _recv_shapes, batch=batch_behind, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
 _recv_transpose: Primitive = compose(
-    "recv_transpose",
-    like,
-    _recv_transpose_fun,
-    batch=batch_behind,
-    transpose=lambda ct, *, types, values=(), **params: recv_p.bind(ct, *values, **params),
+    "recv_transpose", like, _recv_transpose_fun, batch=batch_behind, transpose=by(lambda: recv_p)
 )
 
 
 @overload
 def recv(
-    x: ArrayLike,
-    source: Rank = MPI.ANY_SOURCE,
-    *,
-    tag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-    status: MPI.Status | None = None,
+    x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
 ) -> jax.Array: ...
 @overload
 def recv(
-    x: Tree,
-    source: Rank = MPI.ANY_SOURCE,
-    *,
-    tag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-    status: MPI.Status | None = None,
+    x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ..., status: MPI.Status | None = ...
 ) -> Tree: ...
 @moves()
 def recv(

@@ -2,12 +2,11 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 
 from ..core.primitive import as_array, lower_in_place, make
 from ..core.spmd import Primitive
@@ -15,16 +14,11 @@ from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .shapes import batch_in_front
-
-
-def _like(*arrays: ShapedArray, **params: Any) -> Sequence[ShapedArray]:
-    return arrays
-
+from .shapes import batch_in_front, each_like
 
 _assert_p: Primitive = make(
     "assert_replicated",
-    _like,
+    each_like,
     lower=lower_in_place,
     batch=batch_in_front,
     # The values are the operands, and a derivative that differs between ranks is no fault.

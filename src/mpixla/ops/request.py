@@ -677,29 +677,13 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
 
 
 @overload
-def irecv(
-    x: ArrayLike,
-    source: Rank = MPI.ANY_SOURCE,
-    *,
-    tag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-) -> Request[jax.Array]: ...
+def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
-def irecv(
-    x: Tree,
-    source: Rank = MPI.ANY_SOURCE,
-    *,
-    tag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-) -> Request[Tree]: ...
+def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @moves(collect=_of_tree)
 @documented_like(recv)
 def irecv(
-    x: Any,
-    source: Rank = MPI.ANY_SOURCE,
-    *,
-    tag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
+    x: Any, source: Rank = MPI.ANY_SOURCE, *, tag: Tag = MPI.ANY_TAG, comm: MPI.Comm | None = None
 ) -> Request[Any]:
     """Starts to receive an array from another rank.
 

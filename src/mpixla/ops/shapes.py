@@ -12,6 +12,11 @@ def like(x: ShapedArray, *values: ShapedArray, **params: Any) -> list[ShapedArra
     return [x]
 
 
+def each_like(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
+    """As many results as operands, each like its own."""
+    return list(arrays)
+
+
 def stacked(x: ShapedArray, *, comm: Comm, **params: Any) -> list[ShapedArray]:
     """The result has one operand for each rank."""
     return [x.update(shape=(comm.size, *x.shape))]
@@ -40,6 +45,11 @@ def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
 def batch_in_front(**params: Any) -> tuple[int, int]:
     """The batch is the first axis."""
     return 0, 0
+
+
+def batch_second(**params: Any) -> tuple[int, int]:
+    """The batch is the second axis, behind that of the ranks, or of the rows that are counted."""
+    return 1, 1
 
 
 def batch_behind(**params: Any) -> tuple[int, int]:

@@ -15,14 +15,15 @@ from jax.core import ShapedArray
 
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
 from ..core.rank import own_rank
-from ..core.rules import Transpose
+from ..core.rules import Transpose, by
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
-from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p
+from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gather_back, scatter_back
+from .shapes import batch_second
 
 # One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
 
@@ -95,21 +96,16 @@ def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int
     return x.at[places].get(mode="fill", fill_value=0)
 
 
-def batch_behind_rows(**params: Any) -> tuple[int, int]:
-    """The batch is the second axis."""
-    return 1, 1
-
-
 def room_back(types: Any, capacity: int | None) -> int | None:
     """The capacity of what goes back to the operand."""
     return None if capacity is None else types[0].shape[0]
 
 
 def _back_by(other: Callable[[], Primitive], **more: Any) -> Transpose:
-    """The transpose is another primitive of the same parameters, and of these."""
+    """As ``by``, with the capacity of what goes back."""
 
-    def transpose(ct: Any, *, types: Any, capacity: int | None, values: Sequence[Any] = (), **params: Any) -> list[Any]:
-        return other().bind(ct, *values, capacity=room_back(types, capacity), **params, **more)
+    def transpose(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
+        return by(other, **more)(ct, types=types, capacity=room_back(types, capacity), **params)
 
     return transpose
 
@@ -136,7 +132,7 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 _allgatherv: Primitive = make(
     "allgatherv",
     _all_rows,
-    batch=batch_behind_rows,
+    batch=batch_second,
     transpose=lambda ct, *, cotangent, **params: _back_by(
         lambda: _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
     )(ct, **params),
@@ -154,14 +150,14 @@ _allgatherv_transpose: Primitive = compose(
     _own_rows,
     lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
     takes_replicated=True,
-    batch=batch_behind_rows,
+    batch=batch_second,
     transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
 )
 _sum_of_rows: Primitive = compose(
     "sum_of_rows",
     _own_rows,
     _sum_of_rows_fun,
-    batch=batch_behind_rows,
+    batch=batch_second,
     transpose=_back_by(lambda: _allgatherv, cotangent=VARYING),
 )
 
@@ -241,7 +237,7 @@ def _alltoallv_transpose(
 _alltoallv: Primitive = make(
     "alltoallv",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=batch_behind_rows,
+    batch=batch_second,
     transpose=_alltoallv_transpose,
 )
 
@@ -313,35 +309,21 @@ def alltoallv(
 # gatherv and scatterv
 
 _gatherv: Primitive = make(
-    "gatherv", _all_rows_on_root, batch=batch_behind_rows, transpose=_back_by(lambda: _gatherv_transpose)
+    "gatherv", _all_rows_on_root, batch=batch_second, transpose=_back_by(lambda: _gatherv_transpose)
 )
-_scatterv: Primitive = make(
-    "scatterv", _own_rows, batch=batch_behind_rows, transpose=_back_by(lambda: _scatterv_transpose)
-)
-
-
-def _gatherv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
-    (part,) = _scatterv.bind(ct, *values, comm=comm, root=root, **params)
-    return [part if comm.rank == root else part + ct]  # off the root the result was the operand as well
-
-
-def _scatterv_transpose_fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
-    whole = _gatherv.bind(ct, *values, comm=comm, root=root, **params)
-    return whole if comm.rank == root else [jnp.zeros_like(ct)]  # off the root the operand was a template
-
-
+_scatterv: Primitive = make("scatterv", _own_rows, batch=batch_second, transpose=_back_by(lambda: _scatterv_transpose))
 _gatherv_transpose: Primitive = compose(
     "gatherv_transpose",
     _own_rows,
-    _gatherv_transpose_fun,
-    batch=batch_behind_rows,
+    gather_back(lambda: _scatterv),
+    batch=batch_second,
     transpose=_back_by(lambda: _gatherv),
 )
 _scatterv_transpose: Primitive = compose(
     "scatterv_transpose",
     _all_rows_on_root,
-    _scatterv_transpose_fun,
-    batch=batch_behind_rows,
+    scatter_back(lambda: _gatherv),
+    batch=batch_second,
     transpose=_back_by(lambda: _scatterv),
 )
 
