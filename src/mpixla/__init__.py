@@ -127,10 +127,10 @@ def __dir__() -> list[str]:
 
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/other_tools.md).
 comm_of(get_default_comm())
-# What watches begins first, since ranks that are asked for different things must hear of it before anything else; the
-# end of the process next, so that what fails after it is told. The rules and the hooks may come in any order.
-_agreement.settle()
+# The end of the process first, so that what fails from here on, on one rank only as well, ends the job; then what the
+# ranks agree on, before anything that depends on it. The rules and the hooks may come in any order.
 _exit.install()
+_agreement.settle()
 _keep.install()
 _loops.install()
 _hooks.install()

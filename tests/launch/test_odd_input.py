@@ -65,6 +65,23 @@ def test_environment(tmp_path, value):
             assert "Unicode" not in err, err
 
 
+@pytest.mark.parametrize("variable", ["MPIXLA_GPU_TRANSPORT", "MPIXLA_HOOKS_OFF"])
+def test_environment_of_one_rank(job, variable):
+    """What ranks need not agree on is refused by the rank that has it, and the others do not wait for it."""
+    program = f"""
+    import os
+    from mpi4py import MPI
+    if MPI.COMM_WORLD.Get_rank() == 1:
+        os.environ["{variable}"] = "wrong"
+    import mpixla
+    mpixla.barrier()
+    """
+    done = job(2, program, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "rank 1 ended with an uncaught ValueError, so the whole job is aborted" in done.stderr
+    assert f"ValueError: {variable}" in done.stderr
+
+
 def test_command_line():
     """Those that are text: test_main.py."""
     done = alone("-m", "mpixla", "bench", "\udcff")
