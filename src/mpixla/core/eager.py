@@ -1,9 +1,9 @@
-"""Eager calls: a compiled program for each primitive and its parameters.
+"""Eager calls: a compiled program for each primitive and its parameters, sealed (seal.py).
 
-The programs have no JAX effects, because JAX dispatches a program with effects in Python and one without in C++. They
-go when the communicator or the reduction that they were made for is freed.
+It goes when the communicator or the reduction that it was made for is freed.
 """
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -11,66 +11,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import ShapedArray
-from jax.interpreters import mlir
 
 from ..base import settings
+from ..base.required import trace_state_clean
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..watch import sites
 from . import nan
-from .effect import ordered
 from .repeat import Program, recorder
+from .seal import sealed_p
 from .spmd import Primitive
 
 Params = tuple[tuple[str, Any], ...]
-
-_sealed = Primitive("mpi_call")
-_sealed.multiple_results = True
-
-# What stands for the results of a call that has none: JAX drops a computation without effects unless something uses
-# its result.
-DONE = ShapedArray((0,), np.dtype(np.bool_))
-
-
-def _results_of(op: Primitive, operands: Sequence[ShapedArray], params: Params) -> list[ShapedArray]:
-    results, _effects = op.abstract_eval(*operands, **dict(params))
-    return list(results)
-
-
-def _sealed_abstract(*operands: ShapedArray, op: Primitive, params: Params) -> list[ShapedArray]:
-    return _results_of(op, operands, params) or [DONE]
-
-
-def _sealed_lower(ctx: Any, *operands: Any, op: Primitive, params: Params) -> Sequence[Any]:
-    results = _results_of(op, ctx.avals_in, params)
-    inner = ctx.replace(
-        primitive=op,
-        avals_out=results,
-        tokens_in=mlir.TokenSet.create([ordered]),
-        tokens_out=None,
-    )
-    # Through JAX, not by the lowering rule itself: profilers then show the primitive's name.
-    fun = mlir.lower_fun(lambda *xs: op.bind(*xs, **dict(params)), multiple_results=True)
-    with sites.shared():
-        return fun(inner, *operands) if results else [*fun(inner, *operands), done()]
-
-
-def done() -> Any:
-    """``DONE`` as a value of a program."""
-    return mlir.ir_constant(np.zeros(DONE.shape, DONE.dtype))
-
-
-def _sealed_impl(*operands: Any, op: Primitive, params: Params) -> list[Any]:
-    """What JAX calls in the place of the program: where jit is disabled, and when the program gave a NaN."""
-    if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-        raise FloatingPointError(f"the result of {op.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs).")
-    with jax.disable_jit(False):
-        return _program(op, params).run(*operands)
-
-
-_sealed.def_abstract_eval(_sealed_abstract)
-_sealed.def_impl(_sealed_impl)
-mlir.register_lowering(_sealed, _sealed_lower, cacheable=False)  # for primitive._is_argument
 
 
 class _Eager:
@@ -80,11 +31,22 @@ class _Eager:
         self.has_results = True  # as tracing finds out
 
         def call(*operands: Any) -> Any:
-            self.has_results = bool(_results_of(primitive, [jax.typeof(x) for x in operands], params))
-            return _sealed.bind(*operands, op=primitive, params=params)
+            if trace_state_clean():
+                return self._run_at_once(primitive.name, operands)
+            jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
+            *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)
+            self.has_results = bool(results)
+            return results or [done]
 
         call.__name__ = call.__qualname__ = primitive.name
         self.run: Callable[..., list[Any]] = jax.jit(call)
+
+    def _run_at_once(self, name: str, operands: Sequence[Any]) -> list[Any]:
+        """What JAX calls in the place of the program: where jit is disabled, and when the program gave a NaN."""
+        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            raise FloatingPointError(f"the result of {name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs).")
+        with jax.disable_jit(False):
+            return self.run(*operands)
 
 
 _LIMIT = 4096

@@ -1,25 +1,20 @@
-"""Programs that communicate, dispatched as those that do not.
+"""``mpixla.jit``: whatever communicates is dispatched in C++, also what has no result.
 
-JAX dispatches a program with effects in Python and one without in C++, which is many times faster. The effect only has
-to keep the order within the program, so it is sealed in when the program is lowered: what JAX then makes a module of
-consists of one primitive without effects, whose lowering makes the token that threads through the communication inside.
-A program without a result is left as it is, since nobody could wait for it or see it fail; ``mpixla.jit`` gives it one.
+JAX's own programs are sealed where JAX makes modules of them (hooks/sealing.py), except those without a result, since
+nobody could wait for one or see it fail. This gives it one.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import jax
-from jax.core import ShapedArray
-from jax.interpreters import mlir
 
 from ..base.required import trace_state_clean
-from .eager import DONE, done
 from .effect import ordered
 from .rewrite import evaluate
+from .seal import computes, sealed_p
 from .signatures import hide_own_frames
-from .spmd import Primitive
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -36,33 +31,6 @@ class Compiled(Protocol[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's result."""
         ...
-
-
-_program = Primitive("mpi_program")
-_program.multiple_results = True
-
-
-def _program_abstract(*operands: ShapedArray, jaxpr: Any) -> tuple[list[ShapedArray], set[Any]]:
-    return [*jaxpr.out_avals, DONE], {effect for effect in jaxpr.effects if effect is not ordered}
-
-
-_program.def_effectful_abstract_eval(_program_abstract)
-
-
-def _program_lower(ctx: Any, *operands: Any, jaxpr: Any) -> Sequence[Any]:
-    inner = ctx.replace(
-        avals_out=jaxpr.out_avals,
-        tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
-        tokens_out=None,
-    )
-    results = mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(inner, *operands)
-    if dict(ctx.tokens_in.items()):
-        tokens = dict(inner.tokens_out.items())
-        ctx.set_tokens_out(mlir.TokenSet({effect: t for effect, t in tokens.items() if effect is not ordered}))
-    return [*results, done()]
-
-
-mlir.register_lowering(_program, _program_lower, cacheable=False)  # for primitive._is_argument
 
 
 @jax.tree_util.register_pytree_node_class
@@ -98,30 +66,15 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     operands = [leaves[i] for i in places]
     jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
     tree = jax.tree.structure(shapes)
-    has_result = _has_result(jaxpr)
+    has_result = computes(jaxpr)
     if ordered not in jaxpr.effects or (has_result and not seals_itself):
         return jax.tree.unflatten(tree, evaluate(jaxpr, *operands))
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
-    *results, done = _program.bind(*operands, jaxpr=jaxpr)
+    *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=False)
     if has_result:
         return jax.tree.unflatten(tree, results)
     results = [given.get(id(v), y) for v, y in zip(jaxpr.jaxpr.outvars, results, strict=True)]
     return _Silent(jax.tree.unflatten(tree, results), done)
-
-
-def _has_result(jaxpr: Any) -> bool:
-    """Whether it computes any of its results."""
-    made = {id(v) for eqn in jaxpr.jaxpr.eqns for v in eqn.outvars}
-    return any(id(v) in made for v in jaxpr.jaxpr.outvars)
-
-
-def seal(jaxpr: Any) -> Any:
-    """A program as one equation without the effect; itself, if it has no result."""
-    if not _has_result(jaxpr):
-        return jaxpr
-    sealed = jax.make_jaxpr(lambda *operands: _program.bind(*operands, jaxpr=jaxpr)[:-1])(*jaxpr.in_avals)
-    named = sealed.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info)
-    return named if sealed.jaxpr is sealed else sealed.replace(jaxpr=named)
 
 
 @overload

@@ -1,4 +1,4 @@
-"""Programs that communicate are dispatched in C++: their effect is sealed in (core/jit.py) where JAX makes a module.
+"""Programs that communicate are dispatched in C++: their effect is sealed in (core/seal.py) where JAX makes a module.
 
 By then JAX has found in a program all that it wants to know; what it makes of the module's own effects is how it
 dispatches the program. Not so for export, where whoever loads the program must know of the effect.
@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core import jit
 from ..core.effect import ordered
+from ..core.seal import seal
 
 LOST = "A call of a program that communicates takes some 0.1 ms, not microseconds, unless mpixla.jit compiles it."
 NEEDS = {
@@ -27,7 +28,7 @@ def install() -> None:
     @functools.wraps(lower)
     def lower_sealed(jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any) -> Any:
         if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
-            sealed = jit.seal(jaxpr)
+            sealed = seal(jaxpr)
             # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
             # that is used twice it counts twice, but not within an equation.
             if len(jaxpr_const_args(getattr(sealed, "jaxpr", sealed))) == constants:

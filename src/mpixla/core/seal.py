@@ -1,0 +1,65 @@
+"""Sealing: a program that communicates, as one that does not show it.
+
+JAX dispatches a program with effects in Python and one without in C++, which is many times faster. The effect only has
+to keep the order within the program, so it is sealed in when the program is lowered: what JAX then makes a module of
+consists of one primitive without effects, whose lowering makes the token that threads through the communication inside.
+"""
+
+import contextlib
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import mlir
+
+from ..watch import sites
+from .effect import ordered
+from .rewrite import evaluate
+from .spmd import Primitive
+
+# Its results are those of the program, and one to wait for: JAX drops what has no effect, unless something uses a
+# result of it. That of an eager call other lines make as well (watch/sites.py).
+sealed_p = Primitive("mpi_program")
+sealed_p.multiple_results = True
+
+_DONE = ShapedArray((0,), np.dtype(np.bool_))
+
+
+def _types(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[ShapedArray], set[Any]]:
+    return [*jaxpr.out_avals, _DONE], {effect for effect in jaxpr.effects if effect is not ordered}
+
+
+def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any]:
+    inner = ctx.replace(
+        avals_out=jaxpr.out_avals,
+        tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
+        tokens_out=None,
+    )
+    with sites.shared() if is_eager else contextlib.nullcontext():
+        results = mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(inner, *operands)
+    if dict(ctx.tokens_in.items()):
+        tokens = dict(inner.tokens_out.items())
+        ctx.set_tokens_out(mlir.TokenSet({effect: t for effect, t in tokens.items() if effect is not ordered}))
+    return [*results, mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
+
+
+sealed_p.def_effectful_abstract_eval(_types)
+mlir.register_lowering(sealed_p, _lower, cacheable=False)  # for primitive._is_argument
+
+
+def computes(jaxpr: Any) -> bool:
+    """Whether a program computes any of its results."""
+    made = {id(v) for eqn in jaxpr.jaxpr.eqns for v in eqn.outvars}
+    return any(id(v) in made for v in jaxpr.jaxpr.outvars)
+
+
+def seal(jaxpr: Any) -> Any:
+    """A program as one equation without the effect; itself, if it has no result: nobody could wait for it."""
+    if not computes(jaxpr):
+        return jaxpr
+    sealed = jax.make_jaxpr(lambda *xs: sealed_p.bind(*xs, jaxpr=jaxpr, is_eager=False)[:-1])(*jaxpr.in_avals)
+    named = sealed.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info)
+    return named if sealed.jaxpr is sealed else sealed.replace(jaxpr=named)
