@@ -69,6 +69,12 @@ BAD_CALLS = [
     ("a token, and no array", lambda: mpixla.barrier(token=jnp.zeros(())), TypeError, r"barrier\(\) takes no token"),
     ("a token of two arrays", lambda: mpixla.sendrecv(X, X, 0, 0, token=X), TypeError, r"sendrecv\(\) takes no token"),
     ("x a string", lambda: mpixla.allreduce("abc", MPI.SUM), TypeError, "x of allreduce must be an array"),
+    (
+        "x too large",
+        lambda: mpixla.allreduce(2**70, MPI.SUM),
+        ValueError,
+        "x of allreduce is a number that is too large",
+    ),
     ("x an object", lambda: mpixla.bcast(object(), 0), TypeError, "x of bcast must be an array.* is an object"),
     (
         "x of another byte order",

@@ -187,6 +187,12 @@ def test_batches_are_one_call(rank, size):
         (lambda: mpixla.vdot(True, True), TypeError, "cannot reduce dtype bool"),
         (lambda: mpixla.norm(1.0, cotangent="twice"), ValueError, "cotangent of norm must be"),
         (lambda: mpixla.vdot(1.0, 1.0, cotangent="twice"), ValueError, "cotangent of vdot must be"),
+        (lambda: jax.jit(lambda x: mpixla.norm(x, np.float32(1) * jnp.float32(2)))(1.0), ValueError, "ord of norm is"),
+        (
+            lambda: mpixla.norm(jnp.ones(3), mask="none"),
+            TypeError,
+            "mask of norm must be an array or a number",
+        ),
         (lambda: jax.jit(lambda o: mpixla.norm(1.0, o))(2), ValueError, "ord of norm is"),
     ],
 )

@@ -353,6 +353,9 @@ def test_what_is_no_request(rank):
         mpixla.wait([mpixla])
     with pytest.raises(TypeError, match="wait needs a Request"):
         mpixla.waitall([x])
+    for wrong in (3, x):
+        with pytest.raises(TypeError, match="waitall needs a list of requests, but got a"):
+            mpixla.waitall(wrong)
     for wrong in (3, [3]):
         with pytest.raises(TypeError, match="overlap needs a Request, .* but got an int"):
             mpixla.overlap(wrong, jnp.sin, x)

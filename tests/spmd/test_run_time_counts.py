@@ -174,6 +174,8 @@ BAD_CALLS = {
     "capacity": (lambda n: mpixla.alltoallv(X, n, capacity=-1), ValueError, "^capacity of alltoallv is -1"),
     "traced capacity": (lambda n: mpixla.alltoallv(X, n, capacity=n[0]), TypeError, "^capacity of .* traced .* static"),
     "floats": (lambda n: mpixla.allgatherv(X, n * 1.5, capacity=3), TypeError, "^counts of .* must be integers"),
+    "large": (lambda n: mpixla.alltoallv(X, [2**70] * SIZE, capacity=3), TypeError, "^sendcounts of .* must be int"),
+    "no template": (lambda n: mpixla.alltoallv(X, n, capacity=3, template="x"), TypeError, "^template of .* must be"),
     "text": (lambda n: mpixla.gatherv(X, "many", 0, capacity=3), TypeError, "^counts of gatherv must be integers"),
     "too few": (
         lambda n: mpixla.alltoallv(X, n[:0], capacity=3),

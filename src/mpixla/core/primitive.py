@@ -318,12 +318,15 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
 
     Raises:
         TypeError: if it is nothing that JAX makes an array of, or has a dtype that MPI cannot move.
+        ValueError: if it is a number that is too large.
     """
     if not isinstance(x, jax.Array):
         try:
             x = jnp.asarray(x)
         except (TypeError, ValueError) as e:  # the latter for None
             raise TypeError(_refusal(x, what, name)) from e
+        except OverflowError as e:
+            raise ValueError(f"{what} of {name} is a number that is too large for JAX: {e}.") from None
     if x.dtype.name not in native.dtypes:
         known = ", ".join(native.dtypes)
         raise TypeError(f"{name} cannot communicate {what} of dtype {x.dtype.name}. It takes {known}.")

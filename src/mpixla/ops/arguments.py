@@ -210,8 +210,8 @@ def as_integers(value: Any, what: str, name: str) -> jax.Array:
     """An array of integers, of the same type on every rank."""
     try:
         counts = jnp.asarray(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{what} of {name} must be integers, but is {value!r}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{what} of {name} must be integers that JAX has a type for, but is {value!r}.") from None
     if not jnp.issubdtype(counts.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be integers, but is of dtype {counts.dtype}.")
     return counts.astype(jax.dtypes.canonicalize_dtype(np.int64))

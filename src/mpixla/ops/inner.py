@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..mpi.comm import comm_of
@@ -42,7 +43,7 @@ def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> lis
 
 
 def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
-    taken = jnp.asarray(mask)
+    taken = as_array(mask, "mask", name)
     if taken.dtype != bool:
         raise TypeError(f"mask of {name} must be of bools, which say what counts, but is of dtype {taken.dtype}.")
     try:
@@ -192,7 +193,7 @@ def norm(
         >>> float(mpixla.norm(jnp.full(4, -3.0), ord="rms"))
         3.0
     """
-    if isinstance(ord, jax.core.Tracer) or ord not in _ORDS:
+    if not isinstance(ord, (int, float, str, np.number)) or ord not in _ORDS:
         raise ValueError(f"ord of norm is {ord!r}, but must be 1, 2, jnp.inf or 'rms'.")
     leaves, structure = _vector(x, "x", "norm")
     c = comm_of(comm)

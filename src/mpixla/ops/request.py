@@ -4,7 +4,7 @@ The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md, "Requ
 are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
 
@@ -559,6 +559,8 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
         >>> float(received) == (rank - 1) % size, float(sent) == rank
         (True, True)
     """
+    if not isinstance(requests, Iterable) or isinstance(requests, jax.Array):
+        raise TypeError(f"waitall needs a list of requests, but got {kind_of(requests)}.")
     return [wait(request) for request in requests]
 
 

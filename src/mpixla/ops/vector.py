@@ -17,7 +17,7 @@ from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, 
 from ..core.rank import own_rank
 from ..core.rules import Transpose, by
 from ..core.spmd import Primitive
-from ..core.tree import moves
+from ..core.tree import is_key, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -50,11 +50,10 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
         return rows
 
     def of_leaf(y: Any, t: Any) -> Any:
-        if jnp.shape(t) != y.shape or jnp.result_type(t) != y.dtype:
-            raise ValueError(
-                f"template of {name} must be like the result, {y.dtype}{list(y.shape)}, but is "
-                f"{jnp.result_type(t)}{list(jnp.shape(t))}."
-            )
+        t = t if is_key(t) else as_array(t, "template", name)
+        if t.shape != y.shape or t.dtype != y.dtype:
+            types = [f"{z.dtype}{list(z.shape)}" for z in (y, t)]
+            raise ValueError(f"template of {name} must be like the result, {types[0]}, but is {types[1]}.")
         came = jnp.arange(y.shape[0]) < jnp.sum(counts)
         return jnp.where(came.reshape(-1, *(1,) * (y.ndim - 1)), y, t)
 
