@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -405,20 +406,22 @@ def test_usage_is_said_once():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "module"),
+    ("command", "found"),
     [
-        ("python -m a.b c", "a.b"),
-        ("python -uma.b", "a.b"),
-        ("python -W error -X dev -m a -m b", "a"),
-        ("python --check-hash-based-pycs -m a", "a"),
-        ("python script.py -m a", None),
-        ("python -c code -m a", None),
-        ("python - -m a", None),
-        ("python", None),
+        ("python -m a.b / c", ("a.b", [])),
+        ("python -uma.b / -m c", ("a.b", ["-u"])),
+        ("python -W error -X dev -Om a / -m b", ("a", ["-W", "error", "-X", "dev", "-O"])),
+        ("python --check-hash-based-pycs never -m a /", ("a", ["--check-hash-based-pycs", "never"])),
     ],
 )
-def test_module_of_a_command_line(arguments, module):
-    assert trampoline.module_of(arguments.split()) == module
+def test_the_module_that_python_runs(command, found, monkeypatch):
+    """What is behind the slash follows the module."""
+    before, rest = (part.split() for part in command.split("/"))
+    monkeypatch.setattr(sys, "orig_argv", [*before, *rest])
+    monkeypatch.setattr(sys, "argv", ["-m", *rest])
+    assert trampoline.module_run() == found
+    monkeypatch.setattr(sys, "argv", ["a.py", *rest])  # it is found, or it is a script
+    assert trampoline.module_run() is None
 
 
 # mpixla's operations in sharded programs.

@@ -14,7 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from mpixla.base import program
-from mpixla.launch import launchers, library, options, places, rank, slurm
+from mpixla.launch import launchers, library, options, rank, slurm
 
 VENDOR, VERSION = MPI.get_vendor()
 RUN = [sys.executable, "-m", "mpixla", "run"]
@@ -341,7 +341,7 @@ def programs(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{tmp_path / folder}:/bin")
         return tmp_path / folder
 
-    for name in [*places._LAUNCHERS, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
+    for name in [*launchers._STARTED, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
         monkeypatch.delenv(name, raising=False)
     return make
 
@@ -427,12 +427,16 @@ def test_slurm(programs, monkeypatch, vendor, language):
     assert slurm.language(kind.srun) is None  # not in an allocation
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert slurm.language(kind.srun) == language
-    assert slurm.command(language, None, None, True, False) == ["srun", f"--mpi={language}", "--cpu-bind=cores"]
+
+    def command(*given):
+        return shlex.join(slurm.command(language, options.parse([*given, "-c", ""])))
+
+    assert command() == f"srun --mpi={language} --cpu-bind=cores"
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "6")
-    assert shlex.join(slurm.command(language, 8, None, True, True)) == (
+    assert command("-n", "8", "--label") == (
         f"srun --mpi={language} --ntasks=8 --cpus-per-task=6 --cpu-bind=cores --label"
     )
-    assert "--cpus-per-task=4 --cpu-bind=none" in shlex.join(slurm.command(language, 8, 4, False, True))
+    assert "--cpus-per-task=4 --cpu-bind=none" in command("-n", "8", "--threads", "4", "--no-pin")
     assert slurm.tasks() is None
     monkeypatch.setenv("SLURM_NTASKS", "12")
     assert slurm.tasks() == 12

