@@ -44,7 +44,7 @@ def initialize(**options: Any) -> None:
         >>> jax.process_count() == jax.device_count()
         True
     """
-    _start(find_coordinator, options)
+    _start(None, options)
 
 
 def initialize_as_asked(
@@ -69,15 +69,15 @@ def initialize_as_asked(
     if local_device_ids is not None:
         options["local_device_ids"] = local_device_ids
     # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
-    _start((lambda: coordinator_address) if coordinator_address else find_coordinator, options)
+    _start(coordinator_address, options)
 
 
-def _start(find: Any, options: dict[str, Any]) -> None:
+def _start(coordinator_address: str | None, options: dict[str, Any]) -> None:
     global _is_initialized
     _refuse_where_it_cannot_be()
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
     _initialize_of_jax(
-        find(),
+        coordinator_address or find_coordinator(),
         num_processes=MPI.COMM_WORLD.Get_size(),
         process_id=MPI.COMM_WORLD.Get_rank(),
         cluster_detection_method="deactivate",

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..mpi.mpi import MPI
 
@@ -25,18 +25,10 @@ def end(status: int, text: str) -> NoReturn:
 class Parser(argparse.ArgumentParser):
     """argparse's, with one voice for all ranks. All ranks must parse the same arguments."""
 
-    def print_usage(self, file: Any = None) -> None:
-        """Prints the usage on rank 0."""
-        self._print_on_one(self.format_usage(), file)
-
-    def print_help(self, file: Any = None) -> None:
-        """Prints the help on rank 0."""
-        self._print_on_one(self.format_help(), file)
-
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Ends the process, with the others."""
         end(status, message or "")
 
-    def _print_on_one(self, text: str, file: IO[str] | None) -> None:
+    def _print_message(self, message: str, file: Any = None) -> None:
         if MPI.COMM_WORLD.Get_rank() == 0:
-            (file or sys.stdout).write(text)
+            super()._print_message(message, file)
