@@ -361,7 +361,7 @@ def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
     names = dict(zip(kind.names, (said.format("4.9.1") for said in others.values()), strict=False))
     names[kind.names[-1]] = SAID[vendor].format("4.9.2")
     folder = programs(**{name.replace(".", "_"): said for name, said in names.items()})
-    with pytest.raises(launchers.NoLauncherError) as refused:
+    with pytest.raises(library.CannotStartError) as refused:
         launchers.find(kind, mine)
     assert f"{vendor} 4.9.1 ({tmp_path}/mpi/lib/libmpi.so.12)" in str(refused.value)
     assert f"{folder / kind.names[-1]} (4.9.2)" in str(refused.value)
@@ -380,7 +380,7 @@ def test_launchers_above_the_installation_are_left_alone(programs, tmp_path):
     programs()
     for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib/x86_64-linux-gnu/libmpi.so.12", "libmpi.so.12"):
         mine = library.Library("MPICH", "4.9.1", folder.parent / place)
-        with pytest.raises(launchers.NoLauncherError):
+        with pytest.raises(library.CannotStartError):
             launchers.find(launchers.kind_of(mine), mine)
     assert not ran.exists()
     programs("shared/mpi/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
@@ -400,7 +400,7 @@ def test_versions_are_numbers(programs, said, version):
 
 def test_an_mpi_that_is_not_known():
     with pytest.raises(
-        launchers.NoLauncherError, match=r"mpi4py loads LAM 7\.1, and mpixla does not know how that MPI starts ranks"
+        library.CannotStartError, match=r"mpi4py loads LAM 7\.1, and mpixla does not know how that MPI starts ranks"
     ):
         launchers.kind_of(library.Library("LAM", "7.1", None))
 

@@ -8,13 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .library import Library
+from .library import CannotStartError, Library
 
 _SECONDS = 30  # that one may take to say what it is
-
-
-class NoLauncherError(Exception):
-    """There is none that belongs to the MPI."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +90,13 @@ def kind_of(library: Library) -> Kind:
     """The kind of an MPI's launchers.
 
     Raises:
-        NoLauncherError: if the MPI is one that is not in the table.
+        CannotStartError: if the MPI is one that is not in the table.
     """
     for kind in KINDS:
         if library.vendor in kind.vendors:
             return kind
     known = ", ".join(vendor for kind in KINDS for vendor in kind.vendors)
-    raise NoLauncherError(
+    raise CannotStartError(
         f"mpi4py loads {library}, and mpixla does not know how that MPI starts ranks (it knows {known}). Start the "
         "program with that MPI's own launcher: mpirun -n 4 python script.py."
     )
@@ -112,28 +108,25 @@ def find(kind: Kind, library: Library) -> Path:
     A name says nothing: every MPI has an mpirun, and another MPI's starts ranks that each take themselves for alone.
 
     Raises:
-        NoLauncherError: if there is none, with those that there are.
+        CannotStartError: if there is none, with those that there are.
     """
     others = []
     for file in _candidates(kind, library):
         found = _version_of(file, kind)
         # MVAPICH has numbers of its own, and a launcher of MPICH's.
-        if found and (_numbers(found) == _numbers(library.version) or library.vendor not in kind.vendors[:1]):
+        if found and (_shortest(found) == _shortest(library.version) or library.vendor not in kind.vendors[:1]):
             return file
         others.append(f"{file} ({found or 'of another MPI'})")
-    raise NoLauncherError(
+    raise CannotStartError(
         f"mpi4py loads {library}, and no launcher of this MPI and version was found beside it or on PATH"
         + (f", but {', '.join(others)}" if others else "")
         + ". Load or install the launcher of the same MPI, or name it with --launcher."
     )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _shortest(version: str) -> str:
     """4.2 is the version that others call 4.2.0."""
-    numbers = [int(part) for part in version.split(".")]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    return re.sub(r"(\.0)+$", "", version)
 
 
 def _beside(file: Path) -> list[Path]:

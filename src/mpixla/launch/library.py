@@ -10,8 +10,8 @@ ADVICE = (
 )
 
 
-class NoMPIError(Exception):
-    """mpi4py loads none."""
+class CannotStartError(Exception):
+    """No rank can be started, as there is no MPI or no launcher of it: in words."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def loaded() -> Library:
     """The library that a rank will have, as this process has the same environment.
 
     Raises:
-        NoMPIError: if mpi4py finds none.
+        CannotStartError: if mpi4py finds none.
     """
     import mpi4py
 
@@ -38,7 +38,7 @@ def loaded() -> Library:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as e:
-        raise NoMPIError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
+        raise CannotStartError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
     vendor, version = MPI.get_vendor()
     return Library(vendor, ".".join(map(str, version)), _file(str(MPI.__file__)))
 

@@ -12,8 +12,7 @@ from .launchers import said_by
 def language(understood: Sequence[str]) -> str | None:
     """The language in which srun is to speak to the MPI, inside an allocation; None if srun cannot start the ranks.
 
-    Args:
-        understood: the languages that the MPI understands, the best first. ``pmix`` is also ``pmix_v4`` and so on.
+    It is the first that both know of those that the MPI understands. ``pmix`` is also ``pmix_v4`` and so on.
     """
     if not os.environ.get("SLURM_JOB_ID") or not shutil.which("srun"):
         return None

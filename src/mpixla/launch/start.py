@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ..base import program, settings, trampoline
 from . import launchers, rank, slurm
-from .library import Library, NoMPIError, loaded
+from .library import CannotStartError, Library, loaded
 from .options import parse
 
 _WRONG = 2  # exit status where nothing was started
@@ -24,11 +24,9 @@ _OF_A_SHELL = ("PATH", "VIRTUAL_ENV", "NPROC")
 
 
 def run(arguments: list[str], python: list[str]) -> NoReturn:
-    """Becomes the launcher of the MPI that mpi4py loads, which starts the ranks.
+    """Becomes the launcher of the MPI that mpi4py loads, which starts each rank with this Python and its own options.
 
-    Args:
-        arguments: what follows ``run`` on the command line.
-        python: the interpreter with its own options, with which each rank is started.
+    The arguments are what follows ``run`` on the command line.
     """
     options = parse(arguments)
     others = launchers.started_by()
@@ -40,7 +38,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     try:
         library = loaded()
         command, environment = _command(options, library, python)
-    except (NoMPIError, launchers.NoLauncherError) as e:
+    except CannotStartError as e:
         _refuse(str(e))
     if options.dry_run:
         changed = [f"{name}={value}" for name, value in environment.items() if os.environ.get(name) != value]

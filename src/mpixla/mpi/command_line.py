@@ -10,9 +10,7 @@ from ..mpi.mpi import MPI
 def end(status: int, text: str) -> NoReturn:
     """Prints on rank 0, and ends this process when all ranks have come here: mpirun may kill the others then.
 
-    Args:
-        status: the exit status; the text goes to standard output for 0, and to standard error for others.
-        text: what to print.
+    The text goes to standard output where the exit status is 0, and to standard error elsewhere.
     """
     if MPI.COMM_WORLD.Get_rank() == 0:
         (sys.stderr if status else sys.stdout).write(text)

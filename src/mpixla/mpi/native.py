@@ -105,65 +105,60 @@ class Op(NamedTuple):
         return tuple(name for name in self.attributes if name != SITE)
 
 
-def _load() -> ctypes.CDLL:
-    path = Path(__file__).parent.with_name("libmpixla.so")
-    try:
-        lib = ctypes.CDLL(str(path))
-    except OSError as e:
-        raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
-    # Those without arguments that return an int or nothing are called as they are.
-    for name, result, arguments in (
-        ("mpixla_start", c_int, [c_void_p]),
-        ("mpixla_mpi_file", c_char_p, []),
-        ("mpixla_last_error", c_char_p, []),
-        ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
-        ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),
-        ("mpixla_reduction_register", c_int64, [c_uint64]),
-        ("mpixla_reduction_keep", c_int, [c_int64, c_void_p]),
-        ("mpixla_reduction_is_alive", c_int, [c_int64]),
-        ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
-        ("mpixla_comm_is_alive", c_int, [c_int64]),
-        ("mpixla_comm_shift", c_int, [c_int64, POINTER(c_int64), c_int64, POINTER(c_int64)]),
-        ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
-        ("mpixla_trampoline_offer", c_int64, [c_int64, c_int, c_int]),
-        ("mpixla_trampoline_count", c_int, [c_int64, c_int, POINTER(c_int64)]),
-        ("mpixla_trampoline_left", c_int, [c_int64, c_int, POINTER(c_int64)]),
-        ("mpixla_trampoline_stuck", c_int, [c_int64]),
-        ("mpixla_site_name", c_int, [c_int64, c_char_p]),
-        ("mpixla_site_call", None, [c_int64]),
-        ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
-        ("mpixla_status_register", c_int64, [c_void_p]),
-        ("mpixla_requests_end", c_int64, []),
-        ("mpixla_logging_set", c_int, [c_int]),
-        ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
-        ("mpixla_trace_now", c_int64, []),
-        ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
-        ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
-        ("mpixla_calls_in_flight", c_int64, []),
-        ("mpixla_failures_seen", None, [c_char_p]),
-        ("mpixla_failures_raised_on", None, [c_void_p]),
-        ("mpixla_failures_end", c_int64, []),
-        ("mpixla_progress_set", c_int, [c_int64]),
-        ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
-        ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
-        ("mpixla_timeout_output_set", None, [c_int]),
-        ("mpixla_timeout_stack_give", None, [c_char_p]),
-        ("mpixla_count_limit_set", c_int64, [c_int64]),
-        ("mpixla_gpus_expect", None, [c_int, c_int]),
-        ("mpixla_gpu_transport_set", c_int, [c_char_p]),
-        ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
-        ("mpixla_gpu_count", c_int, [c_char_p]),
-        ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
-        ("mpixla_nccl_file_add", None, [c_char_p]),
-        ("mpixla_hip_file_add", None, [c_char_p]),
-        ("mpixla_gpu_piece_set", c_int64, [c_int64]),
-    ):
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
-    return lib
-
-
-lib = _load()
+_path = Path(__file__).parent.with_name("libmpixla.so")
+try:
+    lib = ctypes.CDLL(str(_path))
+except OSError as e:
+    raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
+# Those without arguments that return an int or nothing are called as they are.
+for _name, _result, _arguments in (
+    ("mpixla_start", c_int, [c_void_p]),
+    ("mpixla_mpi_file", c_char_p, []),
+    ("mpixla_last_error", c_char_p, []),
+    ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
+    ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),
+    ("mpixla_reduction_register", c_int64, [c_uint64]),
+    ("mpixla_reduction_keep", c_int, [c_int64, c_void_p]),
+    ("mpixla_reduction_is_alive", c_int, [c_int64]),
+    ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
+    ("mpixla_comm_is_alive", c_int, [c_int64]),
+    ("mpixla_comm_shift", c_int, [c_int64, POINTER(c_int64), c_int64, POINTER(c_int64)]),
+    ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
+    ("mpixla_trampoline_offer", c_int64, [c_int64, c_int, c_int]),
+    ("mpixla_trampoline_count", c_int, [c_int64, c_int, POINTER(c_int64)]),
+    ("mpixla_trampoline_left", c_int, [c_int64, c_int, POINTER(c_int64)]),
+    ("mpixla_trampoline_stuck", c_int, [c_int64]),
+    ("mpixla_site_name", c_int, [c_int64, c_char_p]),
+    ("mpixla_site_call", None, [c_int64]),
+    ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
+    ("mpixla_status_register", c_int64, [c_void_p]),
+    ("mpixla_requests_end", c_int64, []),
+    ("mpixla_logging_set", c_int, [c_int]),
+    ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
+    ("mpixla_trace_now", c_int64, []),
+    ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
+    ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
+    ("mpixla_calls_in_flight", c_int64, []),
+    ("mpixla_failures_seen", None, [c_char_p]),
+    ("mpixla_failures_raised_on", None, [c_void_p]),
+    ("mpixla_failures_end", c_int64, []),
+    ("mpixla_progress_set", c_int, [c_int64]),
+    ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
+    ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
+    ("mpixla_timeout_output_set", None, [c_int]),
+    ("mpixla_timeout_stack_give", None, [c_char_p]),
+    ("mpixla_count_limit_set", c_int64, [c_int64]),
+    ("mpixla_gpus_expect", None, [c_int, c_int]),
+    ("mpixla_gpu_transport_set", c_int, [c_char_p]),
+    ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
+    ("mpixla_gpu_count", c_int, [c_char_p]),
+    ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
+    ("mpixla_nccl_file_add", None, [c_char_p]),
+    ("mpixla_hip_file_add", None, [c_char_p]),
+    ("mpixla_gpu_piece_set", c_int64, [c_int64]),
+):
+    _function = getattr(lib, _name)
+    _function.restype, _function.argtypes = _result, _arguments
 
 
 def check(result: int) -> int:
