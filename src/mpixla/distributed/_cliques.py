@@ -169,11 +169,11 @@ def _tag(ranks: Sequence[int]) -> int:
 def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
     rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], settings.time_limit() or _LIMIT
-    tag, words, word = _tag(ranks), np.zeros(len(ranks), int), np.zeros(1, int)
+    tag, nothing = _tag(ranks), np.zeros(0)
     others = [r for r in ranks if r != first] if rank == first else [first]
-    waiting = {r: _channel.Irecv(words[i : i + 1], r, tag) for i, r in enumerate(others)}
+    waiting = {r: _channel.Irecv(nothing, r, tag) for r in others}
     if rank != first:
-        said = _channel.Isend(word, first, tag)
+        said = _channel.Isend(nothing, first, tag)
         limit += 5  # the first one knows who is missing, and says it
     end, pause = time.monotonic() + limit, 0.0
     while waiting:
@@ -186,7 +186,7 @@ def _meet(ranks: Sequence[int]) -> None:
         pause = min(pause + 1e-5, 0.01)
     if rank == first:
         for other in others:
-            _channel.Send(word, other, tag)
+            _channel.Send(nothing, other, tag)
     else:
         said.Wait()
 
