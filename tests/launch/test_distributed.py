@@ -354,7 +354,9 @@ def test_large_counts_are_refused():
         ("replica_groups=mesh['a'=2,'b'=2] {'b'}", ((0, 1), (2, 3))),
         ("replica_groups=mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+        ("replica_groups=mesh['a'=2,'b'=2] {}", ((0,), (1,), (2,), (3,))),
         ("replica_groups=mesh['a'=4] {'a':(2)2}", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['a'=4] {'a':(2)2,'a':(1)2}", ((0, 2, 1, 3),)),
         ("replica_groups=mesh['a'=4] {'a':(1)2}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=(3,1,2,0) {'b'}", ((3, 1), (2, 0))),
@@ -409,7 +411,7 @@ def test_usage_is_said_once():
     ("command", "found"),
     [
         ("python -m a.b / c", ("a.b", [])),
-        ("python -uma.b / -m c", ("a.b", ["-u"])),
+        ("python -ummpixla / -m c", ("mpixla", ["-u"])),
         ("python -W error -X dev -Om a / -m b", ("a", ["-W", "error", "-X", "dev", "-O"])),
         ("python --check-hash-based-pycs never -m a /", ("a", ["--check-hash-based-pycs", "never"])),
     ],

@@ -289,6 +289,7 @@ def _processes_with(text):
         (["-n", "0", "x.py"], "it must be a whole number, at least 1, but is '0'"),
         (["-n", "two", "x.py"], "it must be a whole number, at least 1, but is 'two'"),
         (["-n", "2", "--timeout", "-1", "x.py"], "it must be a number of seconds greater than 0, but is '-1'"),
+        (["-n", "2", "--timeout", "0", "x.py"], "it must be a number of seconds greater than 0, but is '0'"),
         (["-n", "2", "--hosts", "a,,b", "x.py"], "it must be names of hosts with commas between them"),
         (["-c", "pass"], "how many ranks? Say it with -n"),
         (["-n", "2", "--launcher", "/nowhere/mpirun", "-c", "pass"], "/nowhere/mpirun cannot be started: No such file"),
