@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -353,7 +354,9 @@ def test_large_counts_are_refused():
         ("replica_groups=mesh['a'=2,'b'=2] {'b'}", ((0, 1), (2, 3))),
         ("replica_groups=mesh['a'=2,'b'=2] {'a'}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2] {'b','a'}", ((0, 2, 1, 3),)),
+        ("replica_groups=mesh['a'=2,'b'=2] {}", ((0,), (1,), (2,), (3,))),
         ("replica_groups=mesh['a'=4] {'a':(2)2}", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['a'=4] {'a':(2)2,'a':(1)2}", ((0, 2, 1, 3),)),
         ("replica_groups=mesh['a'=4] {'a':(1)2}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=([2,2]T(1,0)) {'b'}", ((0, 2), (1, 3))),
         ("replica_groups=mesh['a'=2,'b'=2], device_ids=(3,1,2,0) {'b'}", ((3, 1), (2, 0))),
@@ -405,20 +408,22 @@ def test_usage_is_said_once():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "module"),
+    ("command", "found"),
     [
-        ("python -m a.b c", "a.b"),
-        ("python -uma.b", "a.b"),
-        ("python -W error -X dev -m a -m b", "a"),
-        ("python --check-hash-based-pycs -m a", "a"),
-        ("python script.py -m a", None),
-        ("python -c code -m a", None),
-        ("python - -m a", None),
-        ("python", None),
+        ("python -m a.b / c", ("a.b", [])),
+        ("python -ummpixla / -m c", ("mpixla", ["-u"])),
+        ("python -W error -X dev -Om a / -m b", ("a", ["-W", "error", "-X", "dev", "-O"])),
+        ("python --check-hash-based-pycs never -m a /", ("a", ["--check-hash-based-pycs", "never"])),
     ],
 )
-def test_module_of_a_command_line(arguments, module):
-    assert trampoline.module_of(arguments.split()) == module
+def test_the_module_that_python_runs(command, found, monkeypatch):
+    """What is behind the slash follows the module."""
+    before, rest = (part.split() for part in command.split("/"))
+    monkeypatch.setattr(sys, "orig_argv", [*before, *rest])
+    monkeypatch.setattr(sys, "argv", ["-m", *rest])
+    assert trampoline.module_run() == found
+    monkeypatch.setattr(sys, "argv", ["a.py", *rest])  # it is found, or it is a script
+    assert trampoline.module_run() is None
 
 
 # mpixla's operations in sharded programs.
@@ -694,7 +699,6 @@ PROGRAMS = {
     """,
     # As if each rank were on a host of its own: the mesh is the one that JAX makes on one.
     "a mesh over hosts": """
-    from mpixla.distributed import _mesh
     Auto = jax.sharding.AxisType.Auto
     calls = [
         lambda: jax.make_mesh((size,), ("x",)),
@@ -704,7 +708,7 @@ PROGRAMS = {
         lambda: jax.make_mesh((1,), ("x",)),
     ]
     of_jax = [call() for call in calls]
-    _mesh._are_cpus_of_several_hosts = lambda devices: True
+    mpixla.distributed._are_cpus_of_several_hosts = lambda devices: True
     made = [call() for call in calls]
     assert made == of_jax
     assert [mesh.axis_types for mesh in made] == [mesh.axis_types for mesh in of_jax]

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from mpixla import __main__
 from mpixla.cli import bench, info, network, selftest
-from mpixla.launch import places
+from mpixla.launch import launchers
 from mpixla.mpi import native
 
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
@@ -122,7 +122,7 @@ def test_messages_that_do_not_arrive(job):
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_launcher_of_another_mpi(monkeypatch, capsys, variable):
     """Each process is alone then, and everything would work, but for nobody."""
-    for known in places._LAUNCHERS:
+    for known in launchers._STARTED:
         monkeypatch.delenv(known, raising=False)
     assert info.wrong_launcher() is None
     monkeypatch.setenv(variable, "1")
@@ -164,7 +164,6 @@ from dataclasses import replace
 import mpixla
 from mpixla import __main__
 from mpixla.cli import selftest
-from mpixla.launch import places
 rank = mpixla.get_default_comm().Get_rank()
 selftest._PATIENCE = 1
 checks = selftest.CHECKS[:5]

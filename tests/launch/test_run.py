@@ -14,7 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from mpixla.base import program
-from mpixla.launch import launchers, library, options, places, rank, slurm
+from mpixla.launch import launchers, library, options, rank, slurm
 
 VENDOR, VERSION = MPI.get_vendor()
 RUN = [sys.executable, "-m", "mpixla", "run"]
@@ -289,6 +289,7 @@ def _processes_with(text):
         (["-n", "0", "x.py"], "it must be a whole number, at least 1, but is '0'"),
         (["-n", "two", "x.py"], "it must be a whole number, at least 1, but is 'two'"),
         (["-n", "2", "--timeout", "-1", "x.py"], "it must be a number of seconds greater than 0, but is '-1'"),
+        (["-n", "2", "--timeout", "0", "x.py"], "it must be a number of seconds greater than 0, but is '0'"),
         (["-n", "2", "--hosts", "a,,b", "x.py"], "it must be names of hosts with commas between them"),
         (["-c", "pass"], "how many ranks? Say it with -n"),
         (["-n", "2", "--launcher", "/nowhere/mpirun", "-c", "pass"], "/nowhere/mpirun cannot be started: No such file"),
@@ -341,7 +342,7 @@ def programs(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{tmp_path / folder}:/bin")
         return tmp_path / folder
 
-    for name in [*places._LAUNCHERS, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
+    for name in [*launchers._STARTED, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
         monkeypatch.delenv(name, raising=False)
     return make
 
@@ -361,7 +362,7 @@ def test_the_launcher_of_the_same_mpi(programs, tmp_path, vendor):
     names = dict(zip(kind.names, (said.format("4.9.1") for said in others.values()), strict=False))
     names[kind.names[-1]] = SAID[vendor].format("4.9.2")
     folder = programs(**{name.replace(".", "_"): said for name, said in names.items()})
-    with pytest.raises(launchers.NoLauncherError) as refused:
+    with pytest.raises(library.CannotStartError) as refused:
         launchers.find(kind, mine)
     assert f"{vendor} 4.9.1 ({tmp_path}/mpi/lib/libmpi.so.12)" in str(refused.value)
     assert f"{folder / kind.names[-1]} (4.9.2)" in str(refused.value)
@@ -380,7 +381,7 @@ def test_launchers_above_the_installation_are_left_alone(programs, tmp_path):
     programs()
     for place in ("lib/libmpi.so.12", "lib/release/libmpi.so.12", "lib/x86_64-linux-gnu/libmpi.so.12", "libmpi.so.12"):
         mine = library.Library("MPICH", "4.9.1", folder.parent / place)
-        with pytest.raises(launchers.NoLauncherError):
+        with pytest.raises(library.CannotStartError):
             launchers.find(launchers.kind_of(mine), mine)
     assert not ran.exists()
     programs("shared/mpi/bin", mpiexec_hydra=HYDRA.format("4.9.1"))
@@ -400,7 +401,7 @@ def test_versions_are_numbers(programs, said, version):
 
 def test_an_mpi_that_is_not_known():
     with pytest.raises(
-        launchers.NoLauncherError, match=r"mpi4py loads LAM 7\.1, and mpixla does not know how that MPI starts ranks"
+        library.CannotStartError, match=r"mpi4py loads LAM 7\.1, and mpixla does not know how that MPI starts ranks"
     ):
         launchers.kind_of(library.Library("LAM", "7.1", None))
 
@@ -427,12 +428,16 @@ def test_slurm(programs, monkeypatch, vendor, language):
     assert slurm.language(kind.srun) is None  # not in an allocation
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     assert slurm.language(kind.srun) == language
-    assert slurm.command(language, None, None, True, False) == ["srun", f"--mpi={language}", "--cpu-bind=cores"]
+
+    def command(*given):
+        return shlex.join(slurm.command(language, options.parse([*given, "-c", ""])))
+
+    assert command() == f"srun --mpi={language} --cpu-bind=cores"
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "6")
-    assert shlex.join(slurm.command(language, 8, None, True, True)) == (
+    assert command("-n", "8", "--label") == (
         f"srun --mpi={language} --ntasks=8 --cpus-per-task=6 --cpu-bind=cores --label"
     )
-    assert "--cpus-per-task=4 --cpu-bind=none" in shlex.join(slurm.command(language, 8, 4, False, True))
+    assert "--cpus-per-task=4 --cpu-bind=none" in command("-n", "8", "--threads", "4", "--no-pin")
     assert slurm.tasks() is None
     monkeypatch.setenv("SLURM_NTASKS", "12")
     assert slurm.tasks() == 12

@@ -54,19 +54,3 @@ EFFECT_REGISTRIES = (
     remat_allowed_effects,
     partial_eval_kept_effects,
 )
-
-__all__ = [
-    "EFFECT_REGISTRIES",
-    "Effect",
-    "Primitive",
-    "custom_partial_eval_rules",
-    "fancy_primitive_batchers",
-    "is_user_filename",
-    "jax_has_started",
-    "jit_p",
-    "partial_eval_jaxpr_custom_rules",
-    "register_exclusion",
-    "remat_p",
-    "trace_state_clean",
-    "user_context",
-]

@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from . import tested
@@ -26,23 +25,20 @@ why_not = (
 )
 
 
-def module_of(arguments: Sequence[str]) -> str | None:
-    """The module that a command line of Python's runs with ``-m``, if it does."""
-    rest = iter(arguments[1:])
-    for argument in rest:
-        if not argument.startswith("-") or argument in ("-", "--"):
-            return None
-        if argument.startswith("--"):
-            continue
-        for i, option in enumerate(argument[1:], 2):
-            if option in "cmWX":
-                value = argument[i:] or next(rest, "")
-                if option == "m":
-                    return value
-                if option == "c":
-                    return None
-                break
-    return None
+def module_run() -> tuple[str, list[str]] | None:
+    """The module of ``-m`` whose package Python imports just now, if it does, and Python's own options before it.
+
+    Until the module is found, ``sys.argv`` is ``-m`` and what follows the module: ``-X dev -um mpixla run -n 4``.
+    """
+    words = sys.orig_argv[: len(sys.orig_argv) + 1 - len(sys.argv)]
+    if sys.argv[:1] != ["-m"] or len(words) < 2:
+        return None
+    *options, module = words
+    if module.startswith("-"):  # in one word: -ummpixla
+        flags, _, module = module.partition("m")
+    else:
+        flags = options.pop().removesuffix("m")
+    return module, [*options[1:], *([flags] if flags != "-" else [])]
 
 
 def forget() -> None:
@@ -86,5 +82,5 @@ def _try(version: str) -> str:
 
 
 # Python looks for the module of -m, and imports this package for it.
-if sys.argv[:1] == ["-m"] and module_of(sys.orig_argv) == LAUNCHER:
+if (_run := module_run()) and _run[0] == LAUNCHER:
     _prepare()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import hooks
 from ..base import tested
-from ..launch.places import started_by
+from ..launch.launchers import started_by
 from ..mpi import gpu, hosts, native
 from ..mpi.mpi import MPI
 from ..ops.collective import barrier

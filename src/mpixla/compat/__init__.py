@@ -5,13 +5,15 @@ docs/migration.md says what each call becomes and what differs.
 """
 
 import functools
+import re
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 import jax
 
-from . import _errors, _jpi, _mpi4jax
+from ..mpi.mpi import MPI
+from . import _jpi, _mpi4jax
 from ._modules import tell_version
 from ._tokens import new_token
 
@@ -70,5 +72,33 @@ def install(name: str) -> None:
         # Functions that return JAX's own tokens are dispatched in Python; those that return arrays are not.
         jax.lax.create_token = lambda _=None: new_token()
     if not _installed:
-        _errors.install()
+        _tell_errors()
     _installed.add(name)
+
+
+_LINE = re.compile(r"r\d+ \| \w+ returned error code -?\d+: .*")
+
+# What the C library says of a rank that the communicator does not have, which it does not pass on to MPI.
+_WRONG_RANK = re.compile(r"(\w+) got (dest|source|root) = .*")
+
+
+def _line_of(text: str) -> str | None:
+    if line := _LINE.search(text):
+        return line.group()
+    if wrong := _WRONG_RANK.search(text):
+        code = MPI.ERR_ROOT if wrong[2] == "root" else MPI.ERR_RANK
+        return f"r{MPI.COMM_WORLD.Get_rank()} | {wrong[1]} returned error code {code}: {wrong.group()}"
+    return None
+
+
+def _tell_errors() -> None:
+    """Puts the line by which programs for mpi4jax know an MPI error before its traceback, where nobody catches it."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if line := _line_of(str(value)):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        previous(kind, value, trace)
+
+    sys.excepthook = hook

@@ -1,5 +1,6 @@
 """JPI: its functions in terms of mpixla's. Each takes a token and gives one."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -22,52 +23,46 @@ def gen_token() -> jax.Array:
     return jnp.zeros((), jnp.float32)
 
 
-def _after(token: Any, fun: Any, x: Any, **arguments: Any) -> Any:
-    name = fun.__name__
+def _after(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
     # As in JPI, a call is differentiated if its token is. An allreduce passes that on, and is differentiated for its
     # operand alone: reverse mode of it is each rank's own affair, and not every op has a derivative.
     tied, token = tie(x, take_token(token, name))
     with ranks_left_to_calls():
-        if fun is mpixla.allreduce:
-            return fun(x, **arguments), token
-        return tie(fun(tied, **arguments), token)
+        if name == "allreduce":
+            return call(x), token
+        return tie(call(tied), token)
 
 
 def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:
     """The arrays of all ranks, stacked."""
-    return _after(token, mpixla.allgather, x, comm=comm)
+    return _after(token, "allgather", lambda x: mpixla.allgather(x, comm=comm), x)
 
 
 def allreduce(x: Any, token: Any, op: MPI.Op, comm: MPI.Comm | None = None) -> _Result:
     """The reduction over all ranks."""
-    return _after(token, mpixla.allreduce, x, op=op, comm=comm)
+    return _after(token, "allreduce", lambda x: mpixla.allreduce(x, op=op, comm=comm), x)
 
 
 def barrier(token: Any, comm: MPI.Comm | None = None) -> Any:
     """The token, after all ranks have come here."""
-
-    def barrier(x: None, **arguments: Any) -> None:
-        mpixla.barrier(**arguments)
-
-    return _after(token, barrier, None, comm=comm)[1]
+    return _after(token, "barrier", lambda _: mpixla.barrier(comm=comm), None)[1]
 
 
 def bcast(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
     """The root's array."""
-    return _after(token, mpixla.bcast, x, root=root, comm=comm)
+    return _after(token, "bcast", lambda x: mpixla.bcast(x, root=root, comm=comm), x)
 
 
 def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
     """On the root the arrays of all ranks, stacked; elsewhere zeros of that shape."""
 
-    def gather(x: Any, **arguments: Any) -> jax.Array:
-        result = mpixla.gather(x, **arguments)
-        c = comm_of(comm)
+    def stack(x: Any) -> jax.Array:
+        result, c = mpixla.gather(x, root=root, comm=comm), comm_of(comm)
         return result if c.rank == root else jnp.zeros((c.size, *result.shape), result.dtype)
 
-    return _after(token, gather, x, root=root, comm=comm)
+    return _after(token, "gather", stack, x)
 
 
 def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
@@ -76,7 +71,7 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
     A part of one entry comes without the first axis.
     """
 
-    def scatter(x: Any, **arguments: Any) -> jax.Array:
+    def cut(x: Any) -> jax.Array:
         x, c = jnp.asarray(x), comm_of(comm)
         if x.ndim == 0 or x.shape[0] % c.size != 0:
             raise ValueError(
@@ -84,24 +79,20 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
                 f"but x has shape {x.shape}."
             )
         parts = x.reshape(c.size, x.shape[0] // c.size, *x.shape[1:])
-        part = mpixla.scatter(parts if c.rank == root else parts[0], **arguments)
+        part = mpixla.scatter(parts if c.rank == root else parts[0], root=root, comm=comm)
         return part[0] if part.shape[0] == 1 else part
 
-    return _after(token, scatter, x, root=root, comm=comm)
+    return _after(token, "scatter", cut, x)
 
 
 def recv(x: Any, token: Any, source: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
     """The array that ``source`` sends, like the template ``x``."""
-    return _after(token, mpixla.recv, x, source=source, tag=tag, comm=comm)
+    return _after(token, "recv", lambda x: mpixla.recv(x, source=source, tag=tag, comm=comm), x)
 
 
 def send(x: Any, token: Any, dest: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
     """``x``, after it was sent."""
-
-    def send(x: Any, **arguments: Any) -> jax.Array:
-        return mpixla.wait(mpixla.isend(x, **arguments))
-
-    return _after(token, send, x, dest=dest, tag=tag, comm=comm)
+    return _after(token, "send", lambda x: mpixla.wait(mpixla.isend(x, dest=dest, tag=tag, comm=comm)), x)
 
 
 def make() -> dict[str, ModuleType]:

@@ -19,28 +19,22 @@ def make_module(name: str, contents: Mapping[str, Any]) -> ModuleType:
     return module
 
 
-class _Distribution(Distribution):
-    def __init__(self, name: str, version: str) -> None:
-        self._metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-
-    def read_text(self, filename: str) -> str | None:
-        return self._metadata if filename == "METADATA" else None
-
-    def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        raise FileNotFoundError(f"{path}: mpixla.compat provides this package without files.")
-
-
-class _Finder(DistributionFinder):
-    def __init__(self, name: str, version: str) -> None:
-        self._name, self._found = name, [_Distribution(name, version)]
-
-    def find_spec(self, *args: Any) -> None:
-        """No modules: those are in sys.modules."""
-
-    def find_distributions(self, context: Any = DistributionFinder.Context()) -> Iterable[Distribution]:  # noqa: B008
-        return self._found if context.name == self._name else []
-
-
 def tell_version(name: str, version: str) -> None:
     """Has importlib.metadata say this version of a package, also where another is installed."""
-    sys.meta_path.insert(0, _Finder(name, version))
+
+    class Provided(Distribution):
+        def read_text(self, filename: str) -> str | None:
+            is_known = filename == "METADATA"
+            return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" if is_known else None
+
+        def locate_file(self, path: str | os.PathLike[str]) -> Any:
+            raise FileNotFoundError(f"{path}: mpixla.compat provides this package without files.")
+
+    class Finder(DistributionFinder):
+        def find_spec(self, *args: Any) -> None:
+            """No modules: those are in sys.modules."""
+
+        def find_distributions(self, context: Any = DistributionFinder.Context()) -> Iterable[Distribution]:  # noqa: B008
+            return [Provided()] if context.name == name else []
+
+    sys.meta_path.insert(0, Finder())

@@ -131,12 +131,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "has_hip_support": mpixla.has_rocm_support,
         "has_sycl_support": mpixla.has_sycl_support,
     }
-    utils: dict[str, Any] = {
-        "HashableMPIType": HashableMPIType,
-        "wrap_as_hashable": wrap_as_hashable,
-        "unpack_hashable": unpack_hashable,
-        **support,
-    }
+    hashable = {f.__name__: f for f in (HashableMPIType, wrap_as_hashable, unpack_hashable)}
     logging = {"set_logging": _set_logging, "get_logging": _get_logging}
     version = _VERSION_WITH_TOKENS if tokens else _VERSION
     contents: dict[str, dict[str, Any]] = {
@@ -144,7 +139,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "mpi4jax._src": {**ops, **support},
         "mpi4jax._src.comm": {"get_default_comm": get_default_comm},
         "mpi4jax._src.flush": {"flush": _flush},
-        "mpi4jax._src.utils": utils,
+        "mpi4jax._src.utils": {**hashable, **support},
         "mpi4jax._src.xla_bridge": logging,
         "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
     }

@@ -3,9 +3,13 @@
 Start the job with ``mpirun -n N python -m mpixla.distributed script.py``, and call :func:`initialize` first of all.
 """
 
+import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..base import trampoline
 from ..base.required import jax_has_started
@@ -40,7 +44,7 @@ def initialize(**options: Any) -> None:
         >>> jax.process_count() == jax.device_count()
         True
     """
-    _start(find_coordinator, options)
+    _start(None, options)
 
 
 def initialize_as_asked(
@@ -65,15 +69,15 @@ def initialize_as_asked(
     if local_device_ids is not None:
         options["local_device_ids"] = local_device_ids
     # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
-    _start((lambda: coordinator_address) if coordinator_address else find_coordinator, options)
+    _start(coordinator_address, options)
 
 
-def _start(find: Any, options: dict[str, Any]) -> None:
+def _start(coordinator_address: str | None, options: dict[str, Any]) -> None:
     global _is_initialized
     _refuse_where_it_cannot_be()
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
     _initialize_of_jax(
-        find(),
+        coordinator_address or find_coordinator(),
         num_processes=MPI.COMM_WORLD.Get_size(),
         process_id=MPI.COMM_WORLD.Get_rank(),
         cluster_detection_method="deactivate",
@@ -104,3 +108,29 @@ def _refuse_where_it_cannot_be() -> None:
             f"JAX was told to have {devices} CPU devices in a process (jax_num_cpu_devices), but over MPI a process "
             "has one. Start one process a device."
         )
+
+
+def over_hosts(make_mesh: Any) -> Any:
+    """``jax.make_mesh`` that also makes meshes of CPUs of several hosts, in their order.
+
+    JAX takes each host for a slice of accelerators, with a fast network inside and a slow one between, and refuses to
+    make a mesh of several. Under MPI the network is one.
+    """
+
+    @functools.wraps(make_mesh)
+    def make(
+        axis_shapes: Sequence[int], axis_names: Any, *types: Any, devices: Sequence[Any] | None = None, **named: Any
+    ) -> Any:
+        used = (jax.devices() if devices is None else list(devices))[: math.prod(axis_shapes)]
+        if not _are_cpus_of_several_hosts(used) or len(used) < math.prod(axis_shapes):
+            return make_mesh(axis_shapes, axis_names, *types, devices=devices, **named)
+        # What it makes of the other arguments, and of those that were left out, each JAX decides for itself.
+        one = make_mesh([1] * len(axis_shapes), axis_names, *types, devices=used[:1], **named)
+        return jax.sharding.Mesh(np.array(used).reshape(axis_shapes), one.axis_names, axis_types=one.axis_types)
+
+    return make
+
+
+def _are_cpus_of_several_hosts(devices: list[Any]) -> bool:
+    slices = {getattr(device, "slice_index", 0) for device in devices}
+    return len(slices) > 1 and all(device.platform == "cpu" for device in devices)

@@ -7,8 +7,7 @@ import jax
 from ..base import trampoline
 from ..base.program import is_program, run
 from ..mpi.command_line import end
-from . import initialize_as_asked
-from ._mesh import over_hosts
+from . import initialize_as_asked, over_hosts
 
 _USAGE = (
     "usage: mpirun -n N python -m mpixla.distributed (script.py | -m module | -c code) [arguments...]\n"

@@ -27,7 +27,6 @@ from ._collectives import Collective, collectives_of
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
 _INT_MAX = 2**31 - 1
 _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
-_WORD = np.dtype(np.int64)
 
 _opened: _leave.Cliques = {}
 _channel: Any = None  # for meetings
@@ -114,7 +113,8 @@ def _open(devices: tuple[Any, ...]) -> None:
         comm = _channel.Create_group(group, _tag(ranks))
         for made in (group, everyone):
             made.Free()
-        comm.Set_name(_name(ranks))
+        shown = ", ".join(map(str, ranks[:8]))
+        comm.Set_name(f"JAX's, ranks {shown}{', ...' if len(ranks) > 8 else ''}")
         _opened[key] = (_offer(comm, devices), ranks)
 
 
@@ -137,11 +137,6 @@ def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> int:
             "This JAX is not one that mpixla was tested with for that: report it to mpixla."
         ) from (failed[0] if failed else None)
     return number
-
-
-def _name(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8]))
-    return f"JAX's, ranks {shown}{', ...' if len(ranks) > 8 else ''}"
 
 
 def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> None:
@@ -174,11 +169,11 @@ def _tag(ranks: Sequence[int]) -> int:
 def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
     rank, first, limit = MPI.COMM_WORLD.Get_rank(), ranks[0], settings.time_limit() or _LIMIT
-    tag, words, word = _tag(ranks), np.zeros(len(ranks), _WORD), np.zeros(1, _WORD)
+    tag, nothing = _tag(ranks), np.zeros(0)
     others = [r for r in ranks if r != first] if rank == first else [first]
-    waiting = {r: _channel.Irecv(words[i : i + 1], r, tag) for i, r in enumerate(others)}
+    waiting = {r: _channel.Irecv(nothing, r, tag) for r in others}
     if rank != first:
-        said = _channel.Isend(word, first, tag)
+        said = _channel.Isend(nothing, first, tag)
         limit += 5  # the first one knows who is missing, and says it
     end, pause = time.monotonic() + limit, 0.0
     while waiting:
@@ -191,7 +186,7 @@ def _meet(ranks: Sequence[int]) -> None:
         pause = min(pause + 1e-5, 0.01)
     if rank == first:
         for other in others:
-            _channel.Send(word, other, tag)
+            _channel.Send(nothing, other, tag)
     else:
         said.Wait()
 

@@ -1,6 +1,5 @@
 """The collectives in a compiled program, read from XLA's text of it."""
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -77,31 +76,19 @@ def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
 
     The last is a part of an axis: of so many parts before it, and of this size.
     """
-    names = re.findall(r"'([^']*)'=(\d+)", axes)
-    shape: list[int] = []
-    places: dict[tuple[str, int], tuple[int, int]] = {}  # from a name and the size before it to a place and an end
-    of_axis: dict[str, int] = {}
-    parts = re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen)
-    for name, size in names:
-        cuts = {1, int(size)}
-        for part, before, length in parts:
-            if part == name and length:
-                cuts |= {int(before), int(before) * int(length)}
-        ordered = sorted(cuts)
-        of_axis[name] = int(size)
-        for low, high in itertools.pairwise(ordered):
-            places[name, low] = len(shape), high
-            shape.append(high // low)
-    array = _mesh_devices(ids, math.prod(shape)).reshape(shape)
-    inner: list[int] = []
-    for name, before, length in parts:
-        at = int(before or 1)
-        end = at * int(length) if length else of_axis[name]
-        while at < end:
-            place, at = places[name, at]
-            inner.append(place)
-    outer = [i for i in range(len(shape)) if i not in inner]
-    return array.transpose([*outer, *inner]).reshape(-1, math.prod(shape[i] for i in inner))
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
+    devices = np.ravel(_mesh_devices(ids, math.prod(sizes.values())))
+    # Where each device is along each axis; below, what is the same in all of a group, and its place in that.
+    along = dict(zip(sizes, np.indices([*sizes.values()]).reshape(len(sizes), devices.size), strict=True))
+    place, members = np.zeros(devices.size, int), 1
+    for name, before, length in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen):
+        parts = int(length or sizes[name])
+        below = sizes[name] // (int(before or 1) * parts)  # entries of a part
+        part = along[name] // below % parts
+        along[name] = along[name] - part * below
+        place, members = place * parts + part, members * parts
+    order = np.lexsort((place, *reversed(along.values())))
+    return devices[order].reshape(-1, members)
 
 
 def _mesh_devices(ids: str, count: int) -> Any:

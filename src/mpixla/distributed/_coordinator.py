@@ -19,25 +19,19 @@ def find_coordinator() -> str:
     Raises:
         RuntimeError: on all ranks, if one of them reaches no address of rank 0.
     """
-    comm = MPI.COMM_WORLD.Dup()
-    try:
-        return _agree(comm)
-    finally:
-        comm.Free()
-
-
-def _agree(comm: MPI.Intracomm) -> str:
-    """Rank 0 listens, and the others try the addresses that it knows of itself, one after the other."""
-    is_first = comm.Get_rank() == 0
-    several = hosts.has_several(comm)
-    with socket.socket(socket.AF_INET) as listener:
+    # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
+    with contextlib.ExitStack() as stack:
+        comm = MPI.COMM_WORLD.Dup()
+        stack.callback(comm.Free)
+        listener = stack.enter_context(socket.socket(socket.AF_INET))
+        is_first = comm.Get_rank() == 0
+        several = hosts.has_several(comm)
+        port, addresses = 0, list[str]()
         if is_first:
             listener.bind(("", 0))
             listener.listen(comm.Get_size())
             port = listener.getsockname()[1]
             addresses = _own_addresses() if several else ["127.0.0.1"]
-        else:
-            port, addresses = 0, []
         addresses, port = comm.bcast((addresses, port))
         lost = set(range(1, comm.Get_size()))  # ranks that have reached none
         for address in addresses:

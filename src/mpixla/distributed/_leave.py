@@ -7,8 +7,7 @@ Meanwhile each rank looks from time to time whether a call of its own waits for 
 import ctypes
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..mpi import native
 from ..mpi.abort import abort
@@ -37,56 +36,53 @@ def watch(channel: MPI.Intracomm, cliques: Cliques) -> None:
     leaving = threading.Event()
     thread = threading.Thread(target=_look, args=(channel, cliques, leaving), name="mpixla leave", daemon=True)
     thread.start()
-    when_done(lambda: _leave(channel, cliques, leaving, thread.join))
+
+    def leave() -> None:
+        sent = _tell(channel, cliques)
+        leaving.set()
+        thread.join()
+        MPI.Request.waitall(sent)
+
+    when_done(leave)
 
 
-def _leave(channel: MPI.Intracomm, cliques: Cliques, leaving: threading.Event, join: Callable[[], None]) -> None:
+def _tell(channel: MPI.Intracomm, cliques: Cliques) -> list[MPI.Request]:
     rank, counts = channel.Get_rank(), (ctypes.c_int64 * 3)()
-    notes: list[dict[tuple[int, ...], tuple[int, list[int]]]] = [{} for _ in range(channel.Get_size())]
+    notes: list[Cliques] = [{} for _ in range(channel.Get_size())]  # for each rank: this one's place, and its calls
     for key, (number, ranks) in list(cliques.items()):
         for place, other in enumerate(ranks):
             native.check(native.lib.mpixla_trampoline_count(number, place, counts))
             notes[other][key] = (ranks.index(rank), list(counts))
-    sent = [channel.isend(note, other, _TAG) for other, note in enumerate(notes) if other != rank]
-    leaving.set()
-    join()
-    MPI.Request.waitall(sent)
+    return [channel.isend(note, other, _TAG) for other, note in enumerate(notes) if other != rank]
 
 
 def _look(channel: MPI.Intracomm, cliques: Cliques, leaving: threading.Event) -> None:
-    before: tuple[Any, ...] = ()
+    stuck = None
     while not leaving.is_set() or len(left) < channel.Get_size() - 1:
         status = MPI.Status()
         while channel.Iprobe(MPI.ANY_SOURCE, _TAG, status):
-            _hear(channel.recv(None, status.Get_source(), _TAG), cliques)
+            for key, (place, counts) in channel.recv(None, status.Get_source(), _TAG).items():
+                if key in cliques:
+                    native.lib.mpixla_trampoline_left(cliques[key][0], place, (ctypes.c_int64 * 3)(*counts))
             left.add(status.Get_source())
-        # Twice: a call may end just now.
-        stuck = _stuck(cliques) if left else ()
-        if stuck and stuck == before:
-            _end_job(*stuck)
-        before = stuck
+        before, stuck = stuck, _stuck(cliques) if left else None
+        if stuck and stuck == before:  # twice: a call may end just now
+            missing, ranks = stuck
+            end_job(
+                f"waits in a program that is sharded over the ranks {', '.join(map(str, ranks))}, but rank {missing} "
+                "has come to the end of its script and will not run it, so the whole job ends. All these ranks must "
+                "run it"
+            )
         time.sleep(_SHORT if leaving.is_set() else _PAUSE)
 
 
-def _hear(note: Any, cliques: Cliques) -> None:
-    for key, (place, counts) in note.items():
-        if key in cliques:
-            native.lib.mpixla_trampoline_left(cliques[key][0], place, (ctypes.c_int64 * 3)(*counts))
-
-
-def _stuck(cliques: Cliques) -> tuple[Any, ...]:
+def _stuck(cliques: Cliques) -> tuple[int, list[int]] | None:
+    """A rank that will not make a call in which this one waits, and the ranks of the clique."""
     for number, ranks in list(cliques.values()):
         place = native.lib.mpixla_trampoline_stuck(number)
         if place >= 0:
-            return ranks[place], tuple(ranks)
-    return ()
-
-
-def _end_job(missing: int, ranks: tuple[int, ...]) -> None:
-    end_job(
-        f"waits in a program that is sharded over the ranks {', '.join(map(str, ranks))}, but rank {missing} has come "
-        "to the end of its script and will not run it, so the whole job ends. All these ranks must run it"
-    )
+            return ranks[place], ranks
+    return None
 
 
 def end_job(sentence: str) -> NoReturn:

@@ -6,10 +6,13 @@ refuses the programs that would need it. One that does not fit the installed JAX
 installed does not matter: no two replace one function, and none calls another.
 """
 
+import functools
 import importlib
 import inspect
 import warnings
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import jax
 
@@ -25,13 +28,26 @@ ON_REQUEST = ("first_run", "turns")
 installed: set[str] = set()
 
 
-def _find(name: str) -> object:
-    """What a name such as "jax._src.core:Primitive.bind" stands for."""
+def _find(name: str) -> tuple[Any, str, Any]:
+    """The module or class that has the object with a name such as "jax._src.core:Primitive.bind", its name, and it."""
     module, _, path = name.partition(":")
-    found: object = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    return found
+    *outer, last = path.split(".")
+    owner = functools.reduce(getattr, outer, importlib.import_module(module))
+    return owner, last, getattr(owner, last)
+
+
+def replace(name: str) -> Callable[[Callable[..., Any]], None]:
+    """Decorates what takes the place of a function of JAX's, which it is given before its own arguments."""
+    owner, last, original = _find(name)
+
+    def put(new: Callable[..., Any]) -> None:
+        @functools.wraps(original)
+        def call(*args: Any, **options: Any) -> Any:
+            return new(original, *args, **options)
+
+        setattr(owner, last, call)
+
+    return put
 
 
 def _load(name: str) -> ModuleType:
@@ -42,13 +58,13 @@ def why_not(hook: ModuleType) -> str | None:
     """Why a hook does not fit this JAX; None if it does."""
     for name, arguments in hook.NEEDS.items():
         try:
-            found = _find(name)
+            *_, found = _find(name)
         except (ImportError, AttributeError):
             return f"there is no {name}"
         if arguments is None:
             continue
         try:
-            taken = tuple(inspect.signature(found).parameters)  # type: ignore[arg-type]
+            taken = tuple(inspect.signature(found).parameters)
         except (TypeError, ValueError):  # it is no function any more, or one of C++
             return f"{name} does not say what it takes"
         if taken[: len(arguments)] != arguments:

@@ -7,20 +7,18 @@ for one that was compiled ahead of time.
 from typing import Any
 
 from ..core.effect import ordered
+from . import replace
 
 LOST = "A program without a result that was compiled ahead of time fails at its second call."
-NEEDS = {"jax._src.interpreters.pxla:MeshExecutable.create_cpp_call": ("self", "params")}
+_CREATE = "jax._src.interpreters.pxla:MeshExecutable.create_cpp_call"
+NEEDS = {_CREATE: ("self", "params")}
 
 
 def install() -> None:
     """Replaces what makes the dispatch in C++."""
-    from jax._src.interpreters.pxla import MeshExecutable
 
-    create = MeshExecutable.create_cpp_call
-
-    def create_if_silent(self: Any, params: Any) -> Any:
+    @replace(_CREATE)
+    def create_if_silent(create: Any, self: Any, params: Any) -> Any:
         if ordered in getattr(self.unsafe_call, "ordered_effects", ()):
             return None
         return create(self, params)
-
-    MeshExecutable.create_cpp_call = create_if_silent  # type: ignore[method-assign]

@@ -7,9 +7,11 @@ import functools
 from typing import Any
 
 from ..core import primitive
+from . import replace
 
 LOST = "Sharded programs that communicate are refused where JAX keeps compiled programs (JAX_COMPILATION_CACHE_DIR)."
-NEEDS = {"jax._src.compiler:_cache_write": ("cache_key", "compile_time_secs", "module_name", "backend", "executable")}
+_WRITE = "jax._src.compiler:_cache_write"
+NEEDS = {_WRITE: ("cache_key", "compile_time_secs", "module_name", "backend", "executable")}
 
 
 def install() -> None:
@@ -24,14 +26,8 @@ def leave() -> None:
 
 @functools.cache
 def _replace() -> None:
-    from jax._src import compiler
-
-    write = compiler._cache_write
-
-    @functools.wraps(write)
-    def write_others(key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:
+    @replace(_WRITE)
+    def write_rest(write: Any, key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:
         head = executable.hlo_modules()[0].to_string().partition("\n")[0]
         if "token[]" not in head or "num_partitions=" not in head:
             write(key, seconds, name, backend, executable, *rest)
-
-    compiler._cache_write = write_others  # type: ignore[assignment]

@@ -7,9 +7,12 @@ which devices a program is for. Every program is made here, and is always first 
 from collections.abc import Callable
 from typing import Any
 
+from . import replace
+
 LOST = "mpixla.distributed is refused."
+_BUILD = "jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call"
 NEEDS = {
-    "jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call": ("self",),
+    _BUILD: ("self",),
     "jax._src.interpreters.pxla:ExecuteReplicated.__call__": ("self",),
     "jax._src.interpreters.pxla:ExecuteReplicated.xla_executable": None,
 }
@@ -19,7 +22,6 @@ def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
     """Calls ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs."""
     from jax._src.interpreters import pxla
 
-    build = pxla.UnloadedMeshExecutable.build_unsafe_call
     execute = pxla.ExecuteReplicated.__call__
     unprepared: dict[int, tuple[Any, ...]] = {}
 
@@ -37,10 +39,9 @@ def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
         def __del__(self) -> None:
             unprepared.pop(id(self), None)
 
-    def build_unprepared(self: Any) -> Any:
+    @replace(_BUILD)
+    def build_unprepared(build: Any, self: Any) -> Any:
         call = build(self)
         unprepared[id(call)] = tuple(self.device_list)
         call.__class__ = Unprepared
         return call
-
-    pxla.UnloadedMeshExecutable.build_unsafe_call = build_unprepared  # type: ignore[method-assign]

@@ -17,33 +17,33 @@ from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
 from ..core.rewrite import jaxprs_in
 from ..core.spmd import Primitive
+from . import replace
 
 LOST = "Under jax_remat3, a checkpoint that communicates makes its calls again on the way back, and may hang."
+_REMAT = "jax._src.ad_checkpoint:RematTraced"
 NEEDS = {
-    "jax._src.ad_checkpoint:RematTraced.lin": ("self",),
-    "jax._src.ad_checkpoint:RematTraced.vjp_bwd": ("self",),
-    "jax._src.ad_checkpoint:RematTraced.vjp_fwd": ("self",),
+    f"{_REMAT}.lin": ("self",),
+    f"{_REMAT}.vjp_bwd": ("self",),
+    f"{_REMAT}.vjp_fwd": ("self",),
     "jax._src.hijax:call_hi_primitive_linearized_p": None,
-    "jax._src.interpreters.remat:remat_transform": ("policy", "f", "args"),
     "jax._src.interpreters.remat:rules": None,
 }
 
 
 def install() -> None:
     """Adds the rules; before JAX 0.12, whose rules do not say what is kept, refuses what communicates."""
-    from jax._src.ad_checkpoint import RematTraced
     from jax._src.interpreters import remat
 
     if jax.__version_info__ < (0, 12):
-        for name in ("vjp_fwd", "lin"):
-            setattr(RematTraced, name, _refusing(getattr(RematTraced, name)))
+        replace(f"{_REMAT}.lin")(_refuse)
+        replace(f"{_REMAT}.vjp_fwd")(_refuse)
         return
     for primitive in custom_partial_eval_rules:
         if isinstance(primitive, Primitive):  # that communicates (core/keep.py)
             remat.rules[primitive] = functools.partial(_once, primitive)
     remat.rules[while_p] = functools.partial(_no_loop, remat.rules.get(while_p, _all_again))
     _show_effect()
-    RematTraced.vjp_bwd = _with_zeros(RematTraced.vjp_bwd)  # type: ignore[method-assign]
+    replace(f"{_REMAT}.vjp_bwd")(_with_zeros)
 
 
 def _once(primitive: Any, trace: Any, *operands: Any, **params: Any) -> tuple[Any, Any, Any]:
@@ -73,22 +73,18 @@ def _jvp(primals: Any, tangents: Any, *, call: Any, params: Any, count: int) -> 
     results = _kept.bind(*primals, call=call, params=params, count=count)
     if all(type(t) is ad.Zero for t in tangents[count:]):
         return results, [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
+    if call is None:
+        raise NotImplementedError(
+            "the derivative of a vmap of the derivative of a jax.checkpoint that communicates is not there under "
+            "jax_remat3 (JAX_REMAT3). Turn it off, jax.config.update('jax_remat3', False), or communicate outside."
+        )
     return results, call.tangents(primals[count:], tangents[count:], results, dict(params))
 
 
 def _batch(arrays: Any, dims: Any, *, call: Any, params: Any, count: int) -> Any:
     """Has no derivative any more: of the batch, the call would have other parameters."""
     del call, params
-    return _kept.bind(*arrays, call=_OfBatch, params=(), count=count), dims[:count]
-
-
-class _OfBatch:
-    @staticmethod
-    def tangents(*_: Any) -> Any:
-        raise NotImplementedError(
-            "the derivative of a vmap of the derivative of a jax.checkpoint that communicates is not there under "
-            "jax_remat3 (JAX_REMAT3). Turn it off, jax.config.update('jax_remat3', False), or communicate outside."
-        )
+    return _kept.bind(*arrays, call=None, params=(), count=count), dims[:count]
 
 
 mlir.register_lowering(_kept, _lower)
@@ -117,18 +113,10 @@ def _show_effect() -> None:
     linearized.def_effectful_abstract_eval(typed)
 
 
-def _with_zeros(derive: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(derive)
-    def call(self: Any, kept: Any, cotangents: Any, *rest: Any) -> Any:
-        if ordered in self.effects:  # JAX does nothing where all are zero
-            cotangents = jax.tree.map(
-                lambda ct: ad.instantiate_zeros(ct) if type(ct) is ad.Zero else ct,
-                cotangents,
-                is_leaf=lambda ct: type(ct) is ad.Zero,
-            )
-        return derive(self, kept, cotangents, *rest)
-
-    return call
+def _with_zeros(derive: Callable[..., Any], self: Any, kept: Any, cotangents: Any, *rest: Any) -> Any:
+    if ordered in self.effects:  # JAX does nothing where all are zero
+        cotangents = jax.tree.map(ad.instantiate_zeros, cotangents, is_leaf=lambda ct: type(ct) is ad.Zero)
+    return derive(self, kept, cotangents, *rest)
 
 
 _REFUSAL = (
@@ -138,11 +126,7 @@ _REFUSAL = (
 )
 
 
-def _refusing(derive: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(derive)
-    def call(self: Any, *args: Any) -> Any:
-        if ordered in self.jaxpr.effects:
-            raise NotImplementedError(_REFUSAL.format("communicates"))
-        return derive(self, *args)
-
-    return call
+def _refuse(derive: Callable[..., Any], self: Any, *args: Any) -> Any:
+    if ordered in self.jaxpr.effects:
+        raise NotImplementedError(_REFUSAL.format("communicates"))
+    return derive(self, *args)

@@ -12,43 +12,36 @@ from jax.lax import scan_p
 
 from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
+from . import replace
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
-NEEDS = {"jax._src.lax.control_flow.loops:_scan_known_hoisting": ("jaxpr_known", "known_consts")}
+_TAKE_OUT = "jax._src.lax.control_flow.loops:_scan_known_hoisting"
+NEEDS = {_TAKE_OUT: ("jaxpr_known", "known_consts")}
 
 
 def install() -> None:
     """Replaces the function that takes out what does not change."""
-    from jax._src.lax.control_flow import loops
 
-    take_out = loops._scan_known_hoisting
-
-    @functools.wraps(take_out)
-    def leave_in(jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
+    @replace(_TAKE_OUT)
+    def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
         if ordered in jaxpr.effects:
             return jaxpr, consts, [False] * count, []
         return take_out(jaxpr, consts, count, *rest)
-
-    loops._scan_known_hoisting = leave_in
 
 
 def leave() -> None:
     """Has derivatives refused in which JAX would take a call out of its loop."""
     from jax._src.interpreters.ad import primitive_linearizations
 
-    for rules, operands_from in ((custom_partial_eval_rules, 1), (primitive_linearizations, 2)):
-        rules[scan_p] = _refusing(rules[scan_p], operands_from)
+    for rules in (custom_partial_eval_rules, primitive_linearizations):
+        rules[scan_p] = functools.partial(_unless_constant, rules[scan_p])
 
 
-def _refusing(rule: Callable[..., Any], operands_from: int) -> Callable[..., Any]:
-    @functools.wraps(rule)
-    def call(*args: Any, jaxpr: Any, **params: Any) -> Any:
-        if ordered in jaxpr.effects:
-            consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))
-            _refuse_constant_calls(getattr(jaxpr, "jaxpr", jaxpr), consts)
-        return rule(*args, jaxpr=jaxpr, **params)
-
-    return call
+def _unless_constant(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params: Any) -> Any:
+    if ordered in jaxpr.effects:
+        consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))
+        _refuse_constant_calls(getattr(jaxpr, "jaxpr", jaxpr), consts)
+    return rule(*args, jaxpr=jaxpr, **params)
 
 
 def _refuse_constant_calls(jaxpr: Any, consts: int) -> None:

@@ -4,16 +4,17 @@ By then JAX has found in a program all that it wants to know; what it makes of t
 dispatches the program. Not so for export, where whoever loads the program must know of the effect.
 """
 
-import functools
 from typing import Any
 
 from ..core import jit
 from ..core.effect import ordered
 from ..core.seal import seal
+from . import replace
 
 LOST = "A call of a program that communicates takes some 0.1 ms, not microseconds, unless mpixla.jit compiles it."
+_LOWER = "jax._src.interpreters.pxla:_cached_lowering_to_hlo"
 NEEDS = {
-    "jax._src.interpreters.pxla:_cached_lowering_to_hlo": None,  # a cache, which does not say what it takes
+    _LOWER: None,  # a cache, which does not say what it takes
     "jax._src.core:jaxpr_const_args": None,
 }
 
@@ -21,12 +22,11 @@ NEEDS = {
 def install() -> None:
     """Replaces the function that makes modules."""
     from jax._src.core import jaxpr_const_args
-    from jax._src.interpreters import pxla
 
-    lower = pxla._cached_lowering_to_hlo
-
-    @functools.wraps(lower)
-    def lower_sealed(jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any) -> Any:
+    @replace(_LOWER)
+    def lower_sealed(
+        lower: Any, jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any
+    ) -> Any:
         if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
             sealed = seal(jaxpr)
             # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
@@ -35,7 +35,6 @@ def install() -> None:
                 jaxpr = sealed
         return lower(jaxpr, name, backend, constants, *args, **options)
 
-    pxla._cached_lowering_to_hlo = lower_sealed  # type: ignore[assignment]
     jit.seals_itself = False
 
 

@@ -11,10 +11,12 @@ import jax
 
 from ..core.effect import CommunicationEffect
 from ..watch import exit
+from . import replace
 
 LOST = "After a program without a result has failed, later ones fail as well, and a call of one takes 0.2 ms more."
+_NEXT_TOKEN = "jax._src.dispatch:RuntimeTokenSet.get_token_input"
 NEEDS = {
-    "jax._src.dispatch:RuntimeTokenSet.get_token_input": ("self", "eff", "devices"),
+    _NEXT_TOKEN: ("self", "eff", "devices"),
     "jax._src.dispatch:runtime_tokens.current_tokens": None,
     "jax._src.dispatch:runtime_tokens.clear": (),
 }
@@ -24,11 +26,10 @@ _tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
 
 def install() -> None:
     """Replaces what gives a dispatch its token."""
-    from jax._src.dispatch import RuntimeTokenSet, runtime_tokens
+    from jax._src.dispatch import runtime_tokens
 
-    next_token = RuntimeTokenSet.get_token_input
-
-    def same_token(self: Any, effect: Any, devices: list[Any]) -> Any:
+    @replace(_NEXT_TOKEN)
+    def same_token(next_token: Any, self: Any, effect: Any, devices: list[Any]) -> Any:
         if not isinstance(effect, CommunicationEffect):
             return next_token(self, effect, devices)
         key = tuple(devices)
@@ -38,6 +39,5 @@ def install() -> None:
                 _tokens[key] = next_token(self, effect, devices)
         return _tokens[key]
 
-    RuntimeTokenSet.get_token_input = same_token  # type: ignore[assignment, method-assign]
     # JAX's exit handlers would print the failures of programs whose tokens it has.
     exit.forget_failures = runtime_tokens.clear

@@ -2,24 +2,12 @@
 
 import sys
 
-from ..base.trampoline import module_of
+from ..base.trampoline import module_run
 
 NAME = "run"
-PACKAGE = "mpixla"
-
-
-def _options_of_python(before: list[str]) -> list[str]:
-    """Python's own options, from what stands before ``run``: ``-X dev -m mpixla``, or in one word ``-ummpixla``."""
-    *options, last = before
-    if last == PACKAGE:
-        *options, last = options
-    last = last.removesuffix(PACKAGE).removesuffix("m")
-    return [*options, last] if last != "-" else options
-
 
 # For -m Python imports the package first, with the rest of the command line in sys.argv.
-if sys.argv[:2] == ["-m", NAME] and module_of(sys.orig_argv) == PACKAGE:
+if sys.argv[1:2] == [NAME] and (_run := module_run()) and _run[0] == "mpixla":
     from .start import run
 
-    _place = sys.orig_argv.index(NAME)
-    run(sys.orig_argv[_place + 1 :], [sys.executable, *_options_of_python(sys.orig_argv[1:_place])])
+    run(sys.argv[2:], [sys.executable, *_run[1]])

@@ -3,16 +3,14 @@
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from .ask import said_by
-from .library import Library
+from .library import CannotStartError, Library
 
-
-class NoLauncherError(Exception):
-    """There is none that belongs to the MPI."""
+_SECONDS = 30  # that one may take to say what it is
 
 
 @dataclass(frozen=True)
@@ -26,16 +24,15 @@ class Kind:
     unpinned: tuple[str, ...]  # leaves the pinning to us
     as_root: tuple[str, ...] = ()
     crowded: tuple[str, ...] = ()  # more ranks than cores
-    environment_unpinned: tuple[tuple[str, str], ...] = ()  # the same by variables, where the user has not set these
-    environment_between_hosts: tuple[
-        tuple[str, str], ...
-    ] = ()  # what pays between hosts, where the user has not set these
+    # Variables, where the user has not set these: that leave the pinning to us, and that pay between hosts.
+    environment_unpinned: Mapping[str, str] = field(default_factory=dict)
+    environment_between_hosts: Mapping[str, str] = field(default_factory=dict)
     passes_environment: bool = True  # to other hosts
     srun: tuple[str, ...] = ()  # the languages of Slurm's that it understands, the best first
 
 
 # By itself UCX moves 8 KiB at a time over TCP: less than the network can, while only a thread calls MPI now and then.
-_UCX = (("UCX_TCP_TX_SEG_SIZE", "256k"), ("UCX_TCP_RX_SEG_SIZE", "256k"))
+_UCX = {"UCX_TCP_TX_SEG_SIZE": "256k", "UCX_TCP_RX_SEG_SIZE": "256k"}
 _HYDRA = ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun")
 
 KINDS = (
@@ -54,7 +51,7 @@ KINDS = (
         says=r"Intel\(R\) MPI Library.*Version (\d+(?:\.\d+)+)",
         label=("-prepend-rank",),
         unpinned=(),
-        environment_unpinned=(("I_MPI_PIN", "0"),),
+        environment_unpinned={"I_MPI_PIN": "0"},
         srun=("pmi2", "pmix"),
     ),
     Kind(
@@ -72,17 +69,34 @@ KINDS = (
 )
 
 
+# Where they say how many processes they have started.
+_STARTED = {
+    "OMPI_COMM_WORLD_SIZE": "Open MPI's mpirun",
+    "PMI_SIZE": "an mpirun or srun that speaks PMI (MPICH, Intel MPI, Cray, Slurm)",
+    "SLURM_STEP_NUM_TASKS": "Slurm's srun",
+}
+
+
+def started_by() -> tuple[str, str, int] | None:
+    """The variable that says it, the launcher, and the number of processes, if this is one of several."""
+    for variable, launcher in _STARTED.items():
+        number = os.environ.get(variable, "")
+        if number.isdigit() and int(number) > 1:
+            return variable, launcher, int(number)
+    return None
+
+
 def kind_of(library: Library) -> Kind:
     """The kind of an MPI's launchers.
 
     Raises:
-        NoLauncherError: if the MPI is one that is not in the table.
+        CannotStartError: if the MPI is one that is not in the table.
     """
     for kind in KINDS:
         if library.vendor in kind.vendors:
             return kind
     known = ", ".join(vendor for kind in KINDS for vendor in kind.vendors)
-    raise NoLauncherError(
+    raise CannotStartError(
         f"mpi4py loads {library}, and mpixla does not know how that MPI starts ranks (it knows {known}). Start the "
         "program with that MPI's own launcher: mpirun -n 4 python script.py."
     )
@@ -94,28 +108,25 @@ def find(kind: Kind, library: Library) -> Path:
     A name says nothing: every MPI has an mpirun, and another MPI's starts ranks that each take themselves for alone.
 
     Raises:
-        NoLauncherError: if there is none, with those that there are.
+        CannotStartError: if there is none, with those that there are.
     """
     others = []
     for file in _candidates(kind, library):
         found = _version_of(file, kind)
         # MVAPICH has numbers of its own, and a launcher of MPICH's.
-        if found and (_numbers(found) == _numbers(library.version) or library.vendor not in kind.vendors[:1]):
+        if found and (_shortest(found) == _shortest(library.version) or library.vendor not in kind.vendors[:1]):
             return file
         others.append(f"{file} ({found or 'of another MPI'})")
-    raise NoLauncherError(
+    raise CannotStartError(
         f"mpi4py loads {library}, and no launcher of this MPI and version was found beside it or on PATH"
         + (f", but {', '.join(others)}" if others else "")
         + ". Load or install the launcher of the same MPI, or name it with --launcher."
     )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _shortest(version: str) -> str:
     """4.2 is the version that others call 4.2.0."""
-    numbers = [int(part) for part in version.split(".")]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+    return re.sub(r"(\.0)+$", "", version)
 
 
 def _beside(file: Path) -> list[Path]:
@@ -144,6 +155,23 @@ def _version_of(file: Path, kind: Kind) -> str | None:
     """The version of a launcher; None if it is of another kind, or does not say."""
     said = re.search(kind.says, said_by([str(file), "--version"], with_folder(file)))
     return said.group(1) if said else None
+
+
+def said_by(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """All that a command prints; "" if it cannot be started, or takes too long."""
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
 
 
 def with_folder(launcher: Path) -> dict[str, str]:

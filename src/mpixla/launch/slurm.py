@@ -3,16 +3,16 @@
 import os
 import re
 import shutil
+from argparse import Namespace
 from collections.abc import Sequence
 
-from .ask import said_by
+from .launchers import said_by
 
 
 def language(understood: Sequence[str]) -> str | None:
     """The language in which srun is to speak to the MPI, inside an allocation; None if srun cannot start the ranks.
 
-    Args:
-        understood: the languages that the MPI understands, the best first. ``pmix`` is also ``pmix_v4`` and so on.
+    It is the first that both know of those that the MPI understands. ``pmix`` is also ``pmix_v4`` and so on.
     """
     if not os.environ.get("SLURM_JOB_ID") or not shutil.which("srun"):
         return None
@@ -26,22 +26,14 @@ def tasks() -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def command(speaks: str, ranks: int | None, threads: int | None, pin: bool, label: bool) -> list[str]:
-    """srun and its options.
-
-    Args:
-        speaks: the language.
-        ranks: how many; None for as many tasks as the allocation has.
-        threads: cores of each; None for as many CPUs per task as the allocation has.
-        pin: whether each gets cores of its own.
-        label: whether each line of output gets its rank.
-    """
-    threads_asked = str(threads) if threads else os.environ.get("SLURM_CPUS_PER_TASK")
+def command(speaks: str, options: Namespace) -> list[str]:
+    """srun with what it is asked for; where that is nothing, it takes what the allocation has."""
+    threads = options.threads or os.environ.get("SLURM_CPUS_PER_TASK")
     return [
         "srun",
         f"--mpi={speaks}",
-        *([f"--ntasks={ranks}"] if ranks else []),
-        *([f"--cpus-per-task={threads_asked}"] if threads_asked else []),
-        f"--cpu-bind={'cores' if pin else 'none'}",
-        *(["--label"] if label else []),
+        *([f"--ntasks={options.ranks}"] if options.ranks else []),
+        *([f"--cpus-per-task={threads}"] if threads else []),
+        f"--cpu-bind={'none' if options.no_pin else 'cores'}",
+        *(["--label"] if options.label else []),
     ]

@@ -9,14 +9,12 @@ import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from math import ceil
-from pathlib import Path
 from typing import NoReturn
 
 from ..base import program, settings, trampoline
 from . import launchers, rank, slurm
-from .library import Library, NoMPIError, loaded
+from .library import CannotStartError, Library, loaded
 from .options import parse
-from .places import started_by
 
 _WRONG = 2  # exit status where nothing was started
 
@@ -26,14 +24,12 @@ _OF_A_SHELL = ("PATH", "VIRTUAL_ENV", "NPROC")
 
 
 def run(arguments: list[str], python: list[str]) -> NoReturn:
-    """Becomes the launcher of the MPI that mpi4py loads, which starts the ranks.
+    """Becomes the launcher of the MPI that mpi4py loads, which starts each rank with this Python and its own options.
 
-    Args:
-        arguments: what follows ``run`` on the command line.
-        python: the interpreter with its own options, with which each rank is started.
+    The arguments are what follows ``run`` on the command line.
     """
     options = parse(arguments)
-    others = started_by()
+    others = launchers.started_by()
     if others:
         _refuse(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
@@ -42,7 +38,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     try:
         library = loaded()
         command, environment = _command(options, library, python)
-    except (NoMPIError, launchers.NoLauncherError) as e:
+    except CannotStartError as e:
         _refuse(str(e))
     if options.dry_run:
         changed = [f"{name}={value}" for name, value in environment.items() if os.environ.get(name) != value]
@@ -68,19 +64,17 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     started = [*python, *_runner(options), *options.program]
     speaks = None if options.launcher or options.hosts else slurm.language(kind.srun)
     if speaks:
-        head = slurm.command(speaks, options.ranks, options.threads, not options.no_pin, options.label)
-        return [*head, *options.launcher_args, *started], {
-            **dict(kind.environment_between_hosts),
-            **os.environ,
-            **asked,
-        }
+        environment = {**kind.environment_between_hosts, **os.environ, **asked}
+        return [*slurm.command(speaks, options), *options.launcher_args, *started], environment
     options.ranks = options.ranks or slurm.tasks()
     if not options.ranks:
-        _refuse(f"how many ranks? Say it with -n. This machine has {_cores_in_words(len(rank.cores()))}.")
+        cores = len(rank.cores())
+        _refuse(f"how many ranks? Say it with -n. This machine has {cores} core{'s' * (cores > 1)}.")
     launcher = options.launcher or launchers.find(kind, library)
-    environment = {**launchers.with_folder(launcher), **asked}
-    for name, value in (*kind.environment_unpinned, *(kind.environment_between_hosts if options.hosts else ())):
-        environment.setdefault(name, value)
+    between_hosts = kind.environment_between_hosts if options.hosts else {}
+    environment = {**kind.environment_unpinned, **between_hosts, **launchers.with_folder(launcher), **asked}
+    # What takes a rank's share of the cores, and becomes the program.
+    pinned = [] if options.no_pin else [python[0], "-I", "-S", rank.__file__, str(options.threads or rank.AUTO)]
     head = [
         str(launcher),
         *(kind.as_root if os.geteuid() == 0 else ()),
@@ -91,25 +85,23 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         "-n",
         str(options.ranks),
     ]
-    return [*head, *(_pinned(options, python[0])), *started], environment
+    return [*head, *pinned, *started], environment
 
 
 def _runner(options: Namespace) -> list[str]:
     """What runs the program, and hears how it ends; nothing for our own commands, which say that themselves."""
     if options.distributed:
         return ["-m", trampoline.LAUNCHER]
-    return [] if options.module and options.module[0].split(".")[0] == "mpixla" else [str(Path(program.__file__))]
-
-
-def _cores_in_words(n: int) -> str:
-    return f"{n} core{'s' * (n > 1)}"
+    return [] if options.module and options.module[0].split(".")[0] == "mpixla" else [program.__file__]
 
 
 def _asked(options: Namespace) -> dict[str, str]:
     """The variables that options stand for."""
-    asked = {settings.TIMEOUT: options.timeout, settings.CHECK: "1" if options.check else None}
-    if options.trace:
-        asked[settings.TRACE] = str(options.trace.absolute())
+    asked = {
+        settings.TIMEOUT: options.timeout,
+        settings.CHECK: "1" if options.check else None,
+        settings.TRACE: str(options.trace.absolute()) if options.trace else None,
+    }
     return {name: value for name, value in asked.items() if value is not None}
 
 
@@ -126,10 +118,3 @@ def _where(options: Namespace, kind: launchers.Kind, environment: Mapping[str, s
         ",".join(f"{host}:{each}" for host in options.hosts),
         *(word for name in passed for word in ("-x", name)),
     ]
-
-
-def _pinned(options: Namespace, python: str) -> list[str]:
-    """What takes a rank's share of the cores, and becomes the program."""
-    if options.no_pin:
-        return []
-    return [python, "-I", "-S", str(Path(rank.__file__)), str(options.threads or rank.AUTO)]

@@ -34,16 +34,10 @@ def name() -> str:
 
 
 def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> Reading | None:
-    """Compares the clocks of some ranks with rank 0's. Rank 0 and these must call it at about the same time.
+    """What this rank finds; None on rank 0, on ranks that do not compare, and if it waits longer than ``seconds``.
 
-    Args:
-        comm: mpi4py's communicator, on which nothing else is under way.
-        ranks: those that compare; rank 0 is none of them.
-        now: the clock.
-        seconds: for which a rank waits for the others.
-
-    Returns:
-        What this rank has found; None on rank 0, on ranks that are not among those, and if the time was over.
+    Rank 0 and ``ranks``, which compare their clocks with its, must call it at about the same time, with a communicator
+    of mpi4py's on which nothing else is under way. ``now`` is the clock.
     """
     deadline = time.monotonic() + seconds
     if comm.Get_rank() == 0:

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,9 @@ def begin(in_job: float) -> None:
     native.lib.mpixla_gpus_expect(_in_job, _here)
     if not _here:
         return
-    nccl = _nccl_file()
-    if nccl:
+    if nccl := _nccl_file():
         native.lib.mpixla_nccl_file_add(os.fsencode(nccl))
-    why_not = mpi_refuses()
-    if why_not:
+    if why_not := mpi_refuses():
         native.lib.mpixla_gpu_mpi_refuse(why_not.encode(errors="replace"))
 
 
@@ -71,8 +71,7 @@ def _is_possible() -> bool:
             return False
         if find_spec("jax_plugins") is None:
             return False
-        hip = _hip_file()
-        if hip:
+        if hip := _hip_file():
             native.lib.mpixla_hip_file_add(os.fsencode(hip))
     return bool(native.lib.mpixla_gpu_is_possible())
 
@@ -80,26 +79,25 @@ def _is_possible() -> bool:
 def _hip_file() -> str | None:
     """HIP where JAX's plugin, which may not be loaded yet, will find it: of several, there must be one in a process."""
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
-    spec = find_spec("_rocm_sdk_core")
-    folders += [Path(folder) / "lib" for folder in (spec and spec.submodule_search_locations) or ()]
-    for folder in (*folders, Path("/opt/rocm/lib")):
-        for name in ("libamdhip64.so.7", "libamdhip64.so.6"):
-            if (folder / name).exists():
-                return str(folder / name)
-    return None
+    folders += [*_libraries_of("_rocm_sdk_core"), Path("/opt/rocm/lib")]
+    return _first_of(folders, "libamdhip64.so.7", "libamdhip64.so.6")
 
 
 def _nccl_file() -> str | None:
     """NCCL as JAX's CUDA packages bring it."""
-    try:
-        spec = find_spec("nvidia.nccl")
-    except ModuleNotFoundError:
-        return None
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        file = Path(folder) / "lib" / "libnccl.so.2"
-        if file.exists():
-            return str(file)
-    return None
+    return _first_of(_libraries_of("nvidia.nccl"), "libnccl.so.2")
+
+
+def _libraries_of(package: str) -> list[Path]:
+    with suppress(ModuleNotFoundError):  # nor is there the package that it is in
+        if spec := find_spec(package):
+            return [Path(folder) / "lib" for folder in spec.submodule_search_locations or ()]
+    return []
+
+
+def _first_of(folders: Sequence[Path], *names: str) -> str | None:
+    files = (folder / name for folder in folders for name in names)
+    return next((str(file) for file in files if file.exists()), None)
 
 
 def mpi_refuses() -> str | None:

@@ -4,7 +4,7 @@ import os
 import sys
 from contextlib import suppress
 
-from ..base.missing import ADVICE
+from ..launch.library import ADVICE
 
 
 def _tell_of_launcher() -> None:

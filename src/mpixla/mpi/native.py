@@ -3,7 +3,6 @@
 import ctypes
 import sys
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,55 +36,6 @@ STATUS_RESULT = -2
 
 # mpixla_where: which ranks pass a buffer.
 NOWHERE, EVERYWHERE, ON_ROOT, OFF_ROOT = range(4)
-
-
-class _Facts(ctypes.Structure):
-    _fields_ = (
-        ("struct_size", c_size_t),
-        ("library", c_char_p),
-        ("handle_size", c_int64),
-        ("status_size", c_int64),
-        ("status_source", c_int64),
-        ("status_tag", c_int64),
-        ("any_source", c_int64),
-        ("any_tag", c_int64),
-        ("proc_null", c_int64),
-        ("in_place", c_int64),
-        ("match_first", c_int64),
-        ("cart", c_int64),
-        ("graph", c_int64),
-        ("dist_graph", c_int64),
-        ("max_error_string", c_int64),
-        ("comm_world", c_uint64),
-        ("comm_self", c_uint64),
-    )
-
-
-class _DtypeRow(ctypes.Structure):
-    _fields_ = (("name", c_char_p), ("mpi_name", c_char_p), ("kind", c_char_p), ("itemsize", c_int64))
-
-
-class _ReductionRow(ctypes.Structure):
-    _fields_ = (("name", c_char_p), ("kinds", c_char_p))
-
-
-class _OpRow(ctypes.Structure):
-    _fields_ = (
-        ("name", c_char_p),
-        ("mpi_name", c_char_p),
-        ("host_handler", c_void_p),
-        ("device_handler", c_void_p),
-        ("send", c_int),
-        ("template", c_int),
-        ("recv", c_int),
-        ("attributes", c_uint32),
-        ("in_place", c_int),
-        ("request", c_int),
-    )
-
-
-class _HelperRow(ctypes.Structure):
-    _fields_ = (("name", c_char_p), ("host_handler", c_void_p), ("device_handler", c_void_p))
 
 
 class TraceFacts(ctypes.Structure):
@@ -123,19 +73,32 @@ class Reduction(NamedTuple):
     kinds: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Op:
+class _Helper(NamedTuple):
+    """A handler that calls no MPI (mpixla.h)."""
+
+    name: str
+    host_handler: int
+    device_handler: int
+
+
+class Op(NamedTuple):
     """A row of native/tables/ops.def."""
 
     name: str
     mpi_name: str
-    target: str
+    host_handler: int
+    device_handler: int
     send: int
     template: int
     recv: int
     attributes: tuple[str, ...]
-    in_place: bool = False
-    request: int = 0  # mpixla_request: what it does to a request
+    in_place: bool
+    request: int  # mpixla_request: what it does to a request
+
+    @property
+    def target(self) -> str:
+        """What programs call it."""
+        return "mpixla_" + self.name
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -143,82 +106,60 @@ class Op:
         return tuple(name for name in self.attributes if name != SITE)
 
 
-def _load() -> ctypes.CDLL:
-    path = Path(__file__).parent.with_name("libmpixla.so")
-    try:
-        lib = ctypes.CDLL(str(path))
-    except OSError as e:
-        raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
-    size = POINTER(c_size_t)
-    for name, result, arguments in (
-        ("mpixla_start", c_int, [POINTER(_Facts)]),
-        ("mpixla_mpi_file", c_char_p, []),
-        ("mpixla_last_error", c_char_p, []),
-        ("mpixla_dtype_table", POINTER(_DtypeRow), [size]),
-        ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
-        ("mpixla_reduction_table", POINTER(_ReductionRow), [size]),
-        ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),
-        ("mpixla_reduction_register", c_int64, [c_uint64]),
-        ("mpixla_reduction_keep", c_int, [c_int64, c_void_p]),
-        ("mpixla_reduction_is_alive", c_int, [c_int64]),
-        ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
-        ("mpixla_comm_is_alive", c_int, [c_int64]),
-        ("mpixla_comm_shift", c_int, [c_int64, POINTER(c_int64), c_int64, POINTER(c_int64)]),
-        ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
-        ("mpixla_trampoline_offer", c_int64, [c_int64, c_int, c_int]),
-        ("mpixla_trampoline_offers", c_int, []),
-        ("mpixla_trampoline_count", c_int, [c_int64, c_int, POINTER(c_int64)]),
-        ("mpixla_trampoline_left", c_int, [c_int64, c_int, POINTER(c_int64)]),
-        ("mpixla_trampoline_stuck", c_int, [c_int64]),
-        ("mpixla_site_name", c_int, [c_int64, c_char_p]),
-        ("mpixla_site_call", None, [c_int64]),
-        ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
-        ("mpixla_check_first_calls", c_int, []),
-        ("mpixla_check_end", None, []),
-        ("mpixla_status_register", c_int64, [c_void_p]),
-        ("mpixla_op_table", POINTER(_OpRow), [size]),
-        ("mpixla_requests_end", c_int64, []),
-        ("mpixla_helper_table", POINTER(_HelperRow), [size]),
-        ("mpixla_attribute_table", POINTER(c_char_p), [size]),
-        ("mpixla_logging_set", c_int, [c_int]),
-        ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
-        ("mpixla_trace_end", c_int, []),
-        ("mpixla_trace_now", c_int64, []),
-        ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
-        ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
-        ("mpixla_calls_apart", None, []),
-        ("mpixla_calls_in_flight", c_int64, []),
-        ("mpixla_failures_seen", None, [c_char_p]),
-        ("mpixla_failures_raised_on", None, [c_void_p]),
-        ("mpixla_failures_end", c_int64, []),
-        ("mpixla_exit_badly", c_int, []),
-        ("mpixla_forked", None, []),
-        ("mpixla_local_start", None, []),
-        ("mpixla_progress_set", c_int, [c_int64]),
-        ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
-        ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
-        ("mpixla_timeout_output_set", None, [c_int]),
-        ("mpixla_timeout_stack_wanted", c_int, []),
-        ("mpixla_timeout_stack_give", None, [c_char_p]),
-        ("mpixla_timeout_ended", None, []),
-        ("mpixla_count_limit_set", c_int64, [c_int64]),
-        ("mpixla_gpu_is_possible", c_int, []),
-        ("mpixla_gpus_expect", None, [c_int, c_int]),
-        ("mpixla_gpu_transport_set", c_int, [c_char_p]),
-        ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
-        ("mpixla_gpu_count", c_int, [c_char_p]),
-        ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
-        ("mpixla_gpus_end", c_int, []),
-        ("mpixla_nccl_file_add", None, [c_char_p]),
-        ("mpixla_hip_file_add", None, [c_char_p]),
-        ("mpixla_gpu_piece_set", c_int64, [c_int64]),
-    ):
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
-    return lib
-
-
-lib = _load()
+_path = Path(__file__).parent.with_name("libmpixla.so")
+try:
+    lib = ctypes.CDLL(str(_path))
+except OSError as e:
+    raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
+# Those without arguments that return an int or nothing are called as they are.
+for _name, _result, _arguments in (
+    ("mpixla_start", c_int, [c_void_p]),
+    ("mpixla_mpi_file", c_char_p, []),
+    ("mpixla_last_error", c_char_p, []),
+    ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
+    ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),
+    ("mpixla_reduction_register", c_int64, [c_uint64]),
+    ("mpixla_reduction_keep", c_int, [c_int64, c_void_p]),
+    ("mpixla_reduction_is_alive", c_int, [c_int64]),
+    ("mpixla_comm_register", c_int64, [c_uint64, c_char_p]),
+    ("mpixla_comm_is_alive", c_int, [c_int64]),
+    ("mpixla_comm_shift", c_int, [c_int64, POINTER(c_int64), c_int64, POINTER(c_int64)]),
+    ("mpixla_comm_members_set", c_int, [c_int64, POINTER(c_int)]),
+    ("mpixla_trampoline_offer", c_int64, [c_int64, c_int, c_int]),
+    ("mpixla_trampoline_count", c_int, [c_int64, c_int, POINTER(c_int64)]),
+    ("mpixla_trampoline_left", c_int, [c_int64, c_int, POINTER(c_int64)]),
+    ("mpixla_trampoline_stuck", c_int, [c_int64]),
+    ("mpixla_site_name", c_int, [c_int64, c_char_p]),
+    ("mpixla_site_call", None, [c_int64]),
+    ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
+    ("mpixla_status_register", c_int64, [c_void_p]),
+    ("mpixla_requests_end", c_int64, []),
+    ("mpixla_logging_set", c_int, [c_int]),
+    ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
+    ("mpixla_trace_now", c_int64, []),
+    ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
+    ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
+    ("mpixla_calls_in_flight", c_int64, []),
+    ("mpixla_failures_seen", None, [c_char_p]),
+    ("mpixla_failures_raised_on", None, [c_void_p]),
+    ("mpixla_failures_end", c_int64, []),
+    ("mpixla_progress_set", c_int, [c_int64]),
+    ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
+    ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
+    ("mpixla_timeout_output_set", None, [c_int]),
+    ("mpixla_timeout_stack_give", None, [c_char_p]),
+    ("mpixla_count_limit_set", c_int64, [c_int64]),
+    ("mpixla_gpus_expect", None, [c_int, c_int]),
+    ("mpixla_gpu_transport_set", c_int, [c_char_p]),
+    ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
+    ("mpixla_gpu_count", c_int, [c_char_p]),
+    ("mpixla_gpu_transport_describe", None, [c_int64, c_char_p, c_size_t]),
+    ("mpixla_nccl_file_add", None, [c_char_p]),
+    ("mpixla_hip_file_add", None, [c_char_p]),
+    ("mpixla_gpu_piece_set", c_int64, [c_int64]),
+):
+    _function = getattr(lib, _name)
+    _function.restype, _function.argtypes = _result, _arguments
 
 
 def check(result: int) -> int:
@@ -228,10 +169,20 @@ def check(result: int) -> int:
     return result
 
 
-def _rows(table: Any) -> list[Any]:
+def _rows(function: Any, c_type: Any) -> list[Any]:
     count = c_size_t()
-    rows = table(ctypes.byref(count))
-    return rows[: count.value]
+    function.restype = POINTER(c_type)
+    return function(ctypes.byref(count))[: count.value]
+
+
+def _table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
+    """A table of the library's, with its texts as ``str``: its columns are the fields of a class, in their order."""
+
+    class Row(ctypes.Structure):
+        _fields_ = tuple(zip(row_class._fields, c_types, strict=True))
+
+    values = [[getattr(row, name) for name in row_class._fields] for row in _rows(function, Row)]
+    return [row_class(*(v.decode() if isinstance(v, bytes) else v for v in row)) for row in values]
 
 
 def handle_of(mpi_object: Any) -> int:
@@ -253,26 +204,34 @@ def _place_in_status(set_it: Any) -> int:
 
 
 def _connect() -> None:
-    facts = _Facts(
-        struct_size=ctypes.sizeof(_Facts),
-        library=str(MPI.__file__).encode(),
-        handle_size=MPI._sizeof(MPI.Comm),
-        status_size=MPI._sizeof(MPI.Status),
-        status_source=_place_in_status(MPI.Status.Set_source),
-        status_tag=_place_in_status(MPI.Status.Set_tag),
-        any_source=MPI.ANY_SOURCE,
-        any_tag=MPI.ANY_TAG,
-        proc_null=MPI.PROC_NULL,
-        in_place=int(MPI.IN_PLACE),
-        match_first="MPICH" in MPI.Get_library_version(),
-        cart=MPI.CART,
-        graph=MPI.GRAPH,
-        dist_graph=MPI.DIST_GRAPH,
-        max_error_string=MPI.MAX_ERROR_STRING,
-        comm_world=handle_of(MPI.COMM_WORLD),
-        comm_self=handle_of(MPI.COMM_SELF),
-    )
-    if lib.mpixla_start(ctypes.byref(facts)) != 0:
+    facts = {
+        "library": str(MPI.__file__).encode(),
+        "handle_size": MPI._sizeof(MPI.Comm),
+        "status_size": MPI._sizeof(MPI.Status),
+        "status_source": _place_in_status(MPI.Status.Set_source),
+        "status_tag": _place_in_status(MPI.Status.Set_tag),
+        "any_source": MPI.ANY_SOURCE,
+        "any_tag": MPI.ANY_TAG,
+        "proc_null": MPI.PROC_NULL,
+        "in_place": int(MPI.IN_PLACE),
+        "match_first": "MPICH" in MPI.Get_library_version(),
+        "cart": MPI.CART,
+        "graph": MPI.GRAPH,
+        "dist_graph": MPI.DIST_GRAPH,
+        "max_error_string": MPI.MAX_ERROR_STRING,
+        "comm_world": handle_of(MPI.COMM_WORLD),
+        "comm_self": handle_of(MPI.COMM_SELF),
+    }
+
+    class MPIFacts(ctypes.Structure):
+        """``mpixla_mpi_facts``: its size, the file, and numbers of 64 bits."""
+
+        _fields_ = (
+            ("struct_size", c_size_t),
+            *((name, c_char_p if name == "library" else c_int64) for name in facts),
+        )
+
+    if lib.mpixla_start(ctypes.byref(MPIFacts(ctypes.sizeof(MPIFacts), **facts))) != 0:
         raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
     # Where MPI does not have them, mpi4py gives one class for all three, which is that of other errors.
     losses = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
@@ -284,55 +243,36 @@ def _connect() -> None:
         check(lib.mpixla_reduction_bind(row.name.encode(), handle_of(find_mpi(row.name))))
 
 
-# What XLA calls the platforms of GPUs, on all of which one handler finds out where it is.
-GPU_PLATFORMS = ("CUDA", "ROCM")
-
-
-def _register_handlers(target: str, row: Any) -> None:
-    jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(row.host_handler), platform="cpu")
-    for platform in GPU_PLATFORMS:
-        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(row.device_handler), platform=platform)
-
-
-def _register() -> dict[str, Op]:
-    attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table)]
-    ops = {}
-    for row in _rows(lib.mpixla_op_table):
-        op = Op(
-            name=row.name.decode(),
-            mpi_name=row.mpi_name.decode(),
-            target="mpixla_" + row.name.decode(),
-            send=row.send,
-            template=row.template,
-            recv=row.recv,
-            attributes=tuple(name for i, name in enumerate(attributes) if row.attributes >> i & 1),
-            in_place=bool(row.in_place),
-            request=row.request,
-        )
-        _register_handlers(op.target, row)
-        ops[op.name] = op
-    return ops
-
-
-dtypes = {
-    row.name.decode(): Dtype(row.name.decode(), row.mpi_name.decode(), row.kind.decode(), row.itemsize)
-    for row in _rows(lib.mpixla_dtype_table)
-}
+_text, _code = c_char_p, c_void_p
+dtypes = {row.name: row for row in _table(lib.mpixla_dtype_table, Dtype, _text, _text, _text, c_int64)}
 reductions = [
-    Reduction(row.name.decode(), tuple(row.kinds.decode().split())) for row in _rows(lib.mpixla_reduction_table)
+    row._replace(kinds=tuple(row.kinds.split())) for row in _table(lib.mpixla_reduction_table, Reduction, _text, _text)
 ]
 _connect()
-_all_ops = _register()
-ops = {name: op for name, op in _all_ops.items() if not op.request}
+
+_attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table, _text)]
+_all_ops = [
+    row._replace(
+        attributes=tuple(name for i, name in enumerate(_attributes) if row.attributes >> i & 1),
+        in_place=bool(row.in_place),
+    )
+    for row in _table(lib.mpixla_op_table, Op, _text, _text, _code, _code, *[c_int] * 3, c_uint32, c_int, c_int)
+]
+ops = {op.name: op for op in _all_ops if not op.request}
 # Operations that start something, and those that wait for it.
-request_ops = {name: op for name, op in _all_ops.items() if op.request}
-# Handlers that call no MPI (mpixla.h).
+request_ops = {op.name: op for op in _all_ops if op.request}
+_helpers = _table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
+HELPER_TARGETS = tuple("mpixla_" + row.name for row in _helpers)
 EXACT_ADD_TARGET, EXACT_ROUND_TARGET = "mpixla_exact_add", "mpixla_exact_round"
 ORDER_TARGET, PACK_TARGET = "mpixla_order", "mpixla_pack"
 RANK_TARGET, UNPACK_TARGET = "mpixla_rank", "mpixla_unpack"
-HELPER_TARGETS = EXACT_ADD_TARGET, EXACT_ROUND_TARGET, ORDER_TARGET, PACK_TARGET, RANK_TARGET, UNPACK_TARGET
-for _row in _rows(lib.mpixla_helper_table):
-    _register_handlers("mpixla_" + _row.name.decode(), _row)
+
+# What XLA calls the platforms of GPUs, on all of which one handler finds out where it is.
+GPU_PLATFORMS = ("CUDA", "ROCM")
+for _row in (*_all_ops, *_helpers):
+    for _platform in ("cpu", *GPU_PLATFORMS):
+        _handler = _row.host_handler if _platform == "cpu" else _row.device_handler
+        jax.ffi.register_ffi_target("mpixla_" + _row.name, jax.ffi.pycapsule(_handler), platform=_platform)
 
 
 def set_logging(enabled: bool) -> bool:

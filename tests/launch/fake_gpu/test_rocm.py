@@ -84,18 +84,20 @@ def test_calls_of_all_kinds(job, transport):
     assert all(line.startswith(f"{transport}: ") for line in said)
 
 
-def test_where_hip_is(tmp_path, job):
-    """JAX's plugin finds HIP beside itself; who asks before that plugin is loaded must find the same."""
-    for folder in ("_rocm_sdk_core/lib", "own"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "libamdhip64.so.7").touch()
+def test_where_libraries_are(tmp_path, job):
+    """HIP is where JAX's plugin, which may not be loaded yet, finds it: beside itself. NCCL is in a package."""
+    files = [tmp_path / "_rocm_sdk_core/lib/libamdhip64.so.7", tmp_path / "own/libamdhip64.so.7"]
+    files.append(tmp_path / "nvidia/nccl/lib/libnccl.so.2")
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.touch()
     code = """
         import os, sys
         sys.path.insert(0, sys.argv[1])
-        from mpixla.mpi.gpu import _hip_file
+        from mpixla.mpi.gpu import _hip_file, _nccl_file
         print(_hip_file())
         os.environ["LD_LIBRARY_PATH"] = os.path.join(sys.argv[1], "own")
         print(_hip_file())
+        print(_nccl_file())
         """
-    found = job(1, code, tmp_path).stdout.split()
-    assert found == [str(tmp_path / folder / "libamdhip64.so.7") for folder in ("_rocm_sdk_core/lib", "own")]
+    assert job(1, code, tmp_path).stdout.split() == list(map(str, files))
