@@ -95,8 +95,7 @@ HOSTS = [
 
 @pytest.mark.parametrize(("hosts", "near", "far"), HOSTS)
 def test_pairs_that_are_measured(hosts, near, far):
-    assert network._on_one_host(hosts) == near
-    assert network._between_hosts(hosts) == far
+    assert network._pairs(hosts) == (near, far)
 
 
 def test_messages_that_do_not_arrive(job):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mpixla.trace import layout
+from mpixla.trace import layout, picture
 from mpixla.trace.match import match
 from mpixla.trace.merge import merge
 from mpixla.trace.read import read
@@ -159,12 +159,27 @@ def test_any_source(files):
     assert files.waits()[0] == [(40, 2), (10, 1)]
 
 
+@pytest.mark.parametrize(("of", "waits"), [({"from_": "any", "recvtag": 5}, (60, 1)), ({"from_": 2}, (80, 2))])
+def test_any_source_or_any_tag(files, of, waits):
+    """The first message of those that fit, which is not the first of all."""
+    for rank, begin, tag in ((3, 50, 4), (1, 70, 5), (2, 90, 5)):
+        files.call(rank, "send", begin, 1, "message", to=0, sendtag=tag)
+    files.call(0, "recv", 10, 100, "message", **{"recvtag": "any", **of})
+    assert files.waits()[0] == [waits]
+
+
 def test_a_send_that_waits_for_its_receive(files):
     files.call(0, "send", 10, 50, "message", to=1, sendtag=0)
     files.call(1, "recv", 40, 25, "message", from_=0, recvtag=0)
     files.call(2, "send", 10, 5, "message", to=3, sendtag=0)  # does not wait
     files.call(3, "recv", 40, 25, "message", from_=2, recvtag=0)
     assert files.waits() == [[(30, 1)], [NONE], [NONE], [NONE]]
+
+
+def test_nobody_waits_for_itself(files):
+    files.call(0, "send", 10, 0, "message", to=0, sendtag=0, ends=False)
+    files.call(1, "barrier", 10, 90)
+    assert files.waits()[0] == [NONE]
 
 
 def test_sendrecv(files):
@@ -220,6 +235,8 @@ def test_who_never_came(files):
     ]
     waits = [(call.waiting / 1000, call.late) for call in job.calls()]
     assert waits == [(100, 2), (90, 2), (5, 3), (0, None), (70, 2)]
+    files.calls[0][0]["transport"] = "nccl"  # which has only got the call
+    assert next(files.match().calls()).waiting == 0
 
 
 def test_calls_that_do_not_fit_together(files):
@@ -241,7 +258,7 @@ def test_clocks(files):
     files.clocks[1] = files.clocks[3] = "other"
     files.readings[1] = [(0, 5_000_000), (2_000_000, 4_000_000), (4_000_000, 3_000_000)]
     job = files.match()
-    assert [call.begin for call in job.calls()] == [1_000_000, 6_000_000, 1_000_000, 5_500_000]
+    assert [call.begin for call in job.calls()] == [0, 5_000_000, 0, 4_500_000]
     files.readings[1] = []
     assert "The clocks of here were not compared" in files.match().notes[0]
 
@@ -254,3 +271,18 @@ def test_amounts():
         "1.5 MiB",
         "5.0 TiB",
     ]
+
+
+def test_what_is_drawn(files):
+    """Spans are spread over the steps that they cover. Where calls overlap, the worst is seen."""
+    files.call(0, "send", 0, 501, "message", to=1, sendtag=0)
+    files.call(0, "allreduce", 501, 499, sequence=0, transport="host", gpu=150)
+    files.call(0, "barrier", 750, 0, sequence=1, ends=False)
+    files.call(1, "allreduce", 800, 200, sequence=0)
+    files.call(1, "barrier", 2400, 0, sequence=1)
+    job = files.match()
+    shares = picture._shares(job.timelines[0].calls, job.time)
+    steps = picture._STEPS / 2400
+    spent = {part: share.sum() / steps for part, share in shares.items()}
+    assert spent == pytest.approx({"moving": 501, "gpu": 150, "waiting": 2400 - 651})
+    assert max(sum(shares.values())) <= 1 + 1e-9

@@ -12,6 +12,7 @@ import mpixla
 from ..mpi import hosts
 from ..mpi.mpi import MPI
 from . import info
+from .info import say
 
 SIZES = (4, 1 << 10, 1 << 15, 1 << 20, 1 << 24)  # bytes
 
@@ -34,7 +35,6 @@ def run() -> int:
         "allreduce": lambda x: mpixla.allreduce(x, MPI.SUM),
     }
     count = len(set(hosts.host_of_each(comm)))
-    say: Callable[[str], None] = (lambda text: print(text, flush=True)) if rank == 0 else (lambda text: None)
     say(f"mpixla bench: {size} rank{'s' * (size > 1)} on {count} host{'s' * (count > 1)}, {info.mpi_name()}")
     rate = "; MB/s in one direction" if size > 1 else ""
     say(f"Time of one call in a jitted loop. sendrecv: each rank to the next one, around a ring{rate}.")

@@ -23,6 +23,12 @@ _THREAD_LEVELS = {
 }
 
 
+def say(text: str) -> None:
+    """Prints a line on rank 0."""
+    if MPI.COMM_WORLD.Get_rank() == 0:
+        print(text, flush=True)
+
+
 def wrong_launcher() -> str | None:
     """A sentence about processes that were started together and do not know each other, or None."""
     if MPI.COMM_WORLD.Get_size() > 1:
@@ -48,8 +54,7 @@ def run() -> int:
     rows = report(places, transport)
     # What is known is said before the ranks talk to each other, which some networks do not let them.
     for title, text in chain(rows.items(), network.rows([host for host, _ in places])):
-        if comm.Get_rank() == 0:
-            print(f"{title:{max(map(len, rows))}}  {text}", flush=True)
+        say(f"{title:{max(map(len, rows))}}  {text}")
     wrong = wrong_launcher()
     if wrong:
         print(f"\n{wrong}", file=sys.stderr)

@@ -15,9 +15,6 @@ _TAG = 1
 _ROUNDS = 100  # messages there and back, of which the best counts
 _PATIENCE = 30.0  # for all of them, seconds
 
-# Two ranks between which messages are measured.
-Pair = tuple[int, int]
-
 
 def rows(hosts: list[str]) -> Iterator[tuple[str, str]]:
     """Titles and texts of the report, on rank 0. All ranks must call it, and go through all rows.
@@ -25,9 +22,10 @@ def rows(hosts: list[str]) -> Iterator[tuple[str, str]]:
     Args:
         hosts: the host of each rank.
     """
+    near, far = _pairs(hosts)
     for title, pair, none in (
-        ("on one host", _on_one_host(hosts), "no two ranks are on one host"),
-        ("between hosts", _between_hosts(hosts), "all ranks are on one host"),
+        ("on one host", near, "no two ranks are on one host"),
+        ("between hosts", far, "all ranks are on one host"),
     ):
         if len(hosts) == 1:
             yield title, "there is one rank"
@@ -38,22 +36,14 @@ def rows(hosts: list[str]) -> Iterator[tuple[str, str]]:
             yield title, f"{_seconds(pair, between) * 1e6:.2f} us for 4 bytes, between {between}"
 
 
-def _on_one_host(hosts: list[str]) -> Pair | None:
-    """The first two."""
-    first: dict[str, int] = {}
-    for rank, host in enumerate(hosts):
-        if host in first:
-            return first[host], rank
-        first[host] = rank
-    return None
+def _pairs(hosts: list[str]) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The first two ranks on one host; and rank 0, with the first that is elsewhere."""
+    near = ((hosts.index(host), rank) for rank, host in enumerate(hosts) if hosts.index(host) != rank)
+    far = ((0, rank) for rank, host in enumerate(hosts) if host != hosts[0])
+    return next(near, None), next(far, None)
 
 
-def _between_hosts(hosts: list[str]) -> Pair | None:
-    """Rank 0, and the first that is elsewhere."""
-    return next(((0, rank) for rank, host in enumerate(hosts) if host != hosts[0]), None)
-
-
-def _seconds(pair: Pair, between: str) -> float:
+def _seconds(pair: tuple[int, int], between: str) -> float:
     """How long a short message takes in one direction, on all ranks."""
     comm, word, best = MPI.COMM_WORLD, np.zeros(1, np.int32), float("inf")
     asks, answers = pair
@@ -68,11 +58,11 @@ def _seconds(pair: Pair, between: str) -> float:
         for _ in range(_ROUNDS):
             comm.Recv(word, asks, _TAG)
             comm.Send(word, asks, _TAG)
-    _wait_for_all()
+    wait_for_all()
     return comm.bcast(best / 2, asks)
 
 
-def _wait_for_all() -> None:
+def wait_for_all() -> None:
     """A barrier that leaves the processor to those that measure."""
     request = MPI.COMM_WORLD.Ibarrier()
     while not request.Test():

@@ -4,11 +4,9 @@ It checks an installation; what each operation promises is checked by the test s
 on which a check fails says so, and ends the job if the others do not come back from that check.
 """
 
-import os
-import sys
 import threading
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +17,11 @@ import numpy as np
 import mpixla
 
 from ..mpi import gpu
+from ..mpi.abort import abort
+from ..mpi.arrival import running
 from ..mpi.mpi import MPI
-from . import info, trial
+from . import info, network, trial
+from .info import say
 
 # Seconds that a check may take, and that a rank on which one failed waits for the others.
 TIMEOUT = 60.0
@@ -139,7 +140,6 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
         print(f"mpixla does NOT work here: {wrong_launcher}", flush=True)
         return 1
     world = World()
-    say: Callable[[str], None] = (lambda text: print(text, flush=True)) if world.rank == 0 else (lambda text: None)
     ranks = f"{world.size} rank{'s' if world.size > 1 else ''}"
     say(f"mpixla test: {len(CHECKS)} checks on {ranks}, {info.mpi_name()}")
     failed = []
@@ -153,7 +153,10 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
     if gpu.is_expected():
         say(f"        GPU arrays travel by {gpu.transport_of(world.comm)}")
         if tries_mpi:
-            _try_mpi(world, say)
+            # What MPIXLA_GPU_TRANSPORT=mpi would do: rank 0 tries it, and the others wait.
+            if world.rank == 0:
+                say(f"        MPI with a GPU's memory: {trial.gpu_memory_through_mpi()}")
+            network.wait_for_all()
     if failed:
         say(f"mpixla does NOT work here: {len(failed)} of {len(CHECKS)} checks failed: {'; '.join(failed)}.")
     else:
@@ -162,33 +165,18 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
     return int(bool(failed))
 
 
-def _try_mpi(world: World, say: Callable[[str], None]) -> None:
-    """Rank 0 tries what MPIXLA_GPU_TRANSPORT=mpi would do; the others wait."""
-    if world.rank == 0:
-        say(f"        MPI with a GPU's memory: {trial.gpu_memory_through_mpi()[1]}")
-    done = world.comm.Ibarrier()
-    while not done.Test():
-        time.sleep(0.05)
-
-
 def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
     """Does a check, and returns what was wrong on which rank: the same on every rank."""
-    watch = threading.Timer(timeout, _give_up, [check, world, f"did not end within {timeout:g} s"])
-    watch.daemon = True
-    watch.start()
-    wrong = _attempt(check, world)
-    # A failed rank may have left the others in the middle of the operation, so waiting for them must have an end.
-    count = np.zeros(1, np.int64)
-    agreed = world.results.Iallreduce(np.array([wrong is not None], np.int64), count)
-    deadline = time.monotonic() + (timeout if wrong is None else min(timeout, _PATIENCE))
-    while not agreed.Test():
-        if time.monotonic() > deadline:
-            _give_up(check, world, wrong or "went well, but another rank did not come back from it")
-        time.sleep(0)
-    watch.cancel()
-    if not count[0]:
-        return []
-    return [f"rank {rank}: {text}" for rank, text in enumerate(world.results.allgather(wrong)) if text is not None]
+
+    def limited(seconds: float, why: str) -> AbstractContextManager[None]:
+        return running(threading.Timer(seconds, _give_up, [check, world, why]))
+
+    with limited(timeout, f"did not end within {timeout:g} s"):
+        wrong = _attempt(check, world)
+        # A rank on which it failed may have left the others in the middle of the operation: it waits for less.
+        with limited(min(timeout, _PATIENCE), wrong) if wrong else nullcontext():
+            answers = world.results.allgather(wrong)
+    return [f"rank {rank}: {text}" for rank, text in enumerate(answers) if text]
 
 
 def _attempt(check: Check, world: World) -> str | None:
@@ -214,14 +202,7 @@ def _brief(x: np.ndarray) -> str:
 
 
 def _give_up(check: Check, world: World, why: str) -> None:
-    sys.stdout.flush()
-    print(
+    abort(
         f"FAILED  {check.name}\n        rank {world.rank}: {why}\n"
-        f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted.",
-        file=sys.stderr,
-        flush=True,
+        f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted."
     )
-    time.sleep(0.3)  # mpirun drops what it has not forwarded when a job aborts
-    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        MPI.COMM_WORLD.Abort(1)
-    os._exit(1)

@@ -16,14 +16,14 @@ _CONFIGURATION = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW", "I_MPI_FABRICS", "I_MP
 _JOB = "import sys; from mpixla.cli import selftest; sys.exit(selftest.run(tries_mpi=False))"
 
 
-def gpu_memory_through_mpi() -> tuple[bool, str]:
-    """Whether it works, and what there is to say. Call it on one rank."""
+def gpu_memory_through_mpi() -> str:
+    """Whether it works, in words. Call it on one rank."""
     why_not = gpu.mpi_refuses()
     if why_not:
-        return False, f"not tried: {why_not}"
+        return f"not tried: {why_not}"
     mpirun = shutil.which(os.environ.get("MPIRUN", "mpirun"))
     if not mpirun:
-        return False, "not tried: there is no mpirun on PATH"
+        return "not tried: there is no mpirun on PATH"
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -37,9 +37,9 @@ def gpu_memory_through_mpi() -> tuple[bool, str]:
             command, env=environment, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
         )
     except subprocess.TimeoutExpired:
-        return False, f"does not work: a job of 2 ranks did not end within {_SECONDS} s"
+        return f"does not work: a job of 2 ranks did not end within {_SECONDS} s"
     if done.returncode == 0:
-        return True, "works: set MPIXLA_GPU_TRANSPORT=mpi to use it"
+        return "works: set MPIXLA_GPU_TRANSPORT=mpi to use it"
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     wrong = next((line.strip() for line in lines if "FAILED" in line or "signal" in line.lower()), "")
-    return False, f"does not work: a job of 2 ranks ended with status {done.returncode}. {wrong}".strip()
+    return f"does not work: a job of 2 ranks ended with status {done.returncode}. {wrong}".strip()

@@ -13,7 +13,7 @@ NEEDS = {_COMPILE: (), _READ: ("module_name", "cache_key")}
 _turn = threading.local()
 
 
-def install(take: Callable[[str], Callable[[], None]]) -> None:
+def install(take: Callable[[str], Callable[[], None] | None]) -> None:
     """Calls ``take``, with its key, before a program is looked for in the compilation cache, if there is one or not.
 
     What it returns is called when the program is there: found, or compiled and written. JAX has no place for that.

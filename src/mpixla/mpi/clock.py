@@ -23,14 +23,18 @@ class Reading(NamedTuple):
     round_trip: int
 
 
-def name() -> str:
-    """What all processes have in common that have the same monotonic clock: the start of the host, and its time."""
-    boot = socket.gethostname()
+def host(namespace: str) -> str:
+    """What processes have in common that run on one host since its start, on Linux in one namespace of a kind.
+
+    Args:
+        namespace: "time" for those that have the same monotonic clock, "pid" for those that see each other's numbers.
+    """
+    text = socket.gethostname()
     with suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        text = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     with suppress(OSError):
-        boot += " " + os.readlink("/proc/self/ns/time")
-    return boot
+        text += " " + os.readlink(f"/proc/self/ns/{namespace}")
+    return text
 
 
 def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> Reading | None:

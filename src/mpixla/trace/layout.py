@@ -24,18 +24,8 @@ HEADER = np.dtype(
 )
 
 
-class Kind(IntEnum):
-    """What a record is."""
-
-    NOTHING = 0
-    CALL = 1
-    TEXT = 2
-    COMMUNICATOR = 3
-    MEMBERS = 4
-    SOURCES = 5
-    DESTS = 6
-    CLOCK = 7
-
+# What a record is.
+Kind = IntEnum("Kind", ["NOTHING", "CALL", "TEXT", "COMMUNICATOR", "MEMBERS", "SOURCES", "DESTS", "CLOCK"], start=0)
 
 ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag
 CATEGORIES = ("collective", "message", "start", "wait")
@@ -52,9 +42,7 @@ _SMALL = ("category", "meeting", "is_reverse", "neighbours", "state")
 
 def _record(*fields: tuple[str, str]) -> np.dtype[np.void]:
     names, formats = zip(*_RECORD, *fields, strict=True)
-    packed = np.dtype([*_RECORD, *fields])
-    offsets = [packed.fields[name][1] for name in names]  # type: ignore[index]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": BYTES})
+    return np.dtype({"names": names, "formats": formats, "itemsize": BYTES})
 
 
 CALL = _record(

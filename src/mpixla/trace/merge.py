@@ -5,19 +5,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .layout import ANY
 from .read import Call, Job, Timeline
 
 # Arrows for shorter waits would hide those for the longer ones.
 _SHORTEST_ARROW = 1000
 
+# What the viewers read; its times are microseconds.
+Event = dict[str, Any]
 
-def _microseconds(nanoseconds: int) -> float:
-    return nanoseconds / 1000
 
-
-def _arguments(call: Call) -> dict[str, Any]:
+def _arguments(call: Call) -> Event:
     """What the call is, without what it has none of."""
-    words = {
+    late_call = call.late_call
+    texts_and_numbers = {
+        "failed": int(call.has_failed),
         "mpi": call.mpi,
         "site": call.site,
         "request": call.request,
@@ -26,129 +28,84 @@ def _arguments(call: Call) -> dict[str, Any]:
         "dtype": call.dtype,
         "op": call.reduction,
         "transport": call.transport,
-    }
-    numbers = {
         "root": call.root,
         "items": call.items,
-        "sequence": call.sequence if call.sequence >= 0 else None,
-        "gpu": _microseconds(call.gpu) if call.transport else None,
+        "sequence": call.sequence,
+        "gpu": call.gpu / 1000 if call.transport else None,
+        "comm": call.comm.group.name,
+        "number": call.comm.number,
+        "reverse": 1 if call.is_reverse else None,
+        "sources": call.sources or None,
+        "thread": call.thread,
+        "waiting": call.waiting / 1000,
+        "moving": call.moving / 1000,
+        "has_no_end": None if call.is_over else 1,
+        "waited_for": None if call.late is None else f"rank {call.late}",
+        "which_came_to": late_call.site if late_call else None,
+        "note": "enqueued: NCCL runs it later, on the GPU's stream" if call.transport == "nccl" else None,
     }
-    arguments: dict[str, Any] = {"failed": int(call.has_failed), **{k: v for k, v in words.items() if v}}
-    arguments |= {k: v for k, v in numbers.items() if v is not None}
-    if call.group is not None:
-        arguments |= {"comm": call.group.name, "number": call.comm}
-    if call.is_reverse:
-        arguments["reverse"] = 1
+    arguments = {name: value for name, value in texts_and_numbers.items() if value not in (None, "")}
     if call.sendtag is not None:
         arguments |= {"to": call.to, "sendtag": call.sendtag}
     if call.recvtag is not None:
-        arguments |= {"from": call.source, "recvtag": call.recvtag}
-    if call.sources:
-        arguments["sources"] = call.sources
+        source, tag = ("any" if value == ANY else value for value in (call.source, call.recvtag))
+        arguments |= {"from": source, "recvtag": tag}
     if call.category != "wait":
         arguments |= {"sends": call.sends, "receives": call.receives}
-    return {**arguments, "thread": call.thread}
+    return arguments
 
 
-def _events_of(job: Job, call: Call) -> Iterator[dict[str, Any]]:
+def _slice(call: Call, name: str, category: str, begin: int, time: int, **more: Any) -> Event:
     place = {"pid": call.rank, "tid": call.lane}
-    start = _microseconds(call.begin - job.begin)
-    arguments = {**_arguments(call), "waiting": _microseconds(call.waiting), "moving": _microseconds(call.moving)}
-    if not call.is_over:
-        arguments["has_no_end"] = 1
-    if call.late is not None:
-        arguments["waited_for"] = f"rank {call.late}"
-        if call.late_call is not None and call.late_call.site:
-            arguments["which_came_to"] = call.late_call.site
-    if call.transport == "nccl":
-        arguments["note"] = "enqueued: NCCL runs it later, on the GPU's stream"
-    yield {
-        "ph": "X",
-        "name": call.title,
-        "cat": call.category,
-        **place,
-        "ts": start,
-        "dur": _microseconds(call.time),
-        "args": arguments,
-    }
+    return {"ph": "X", "name": name, "cat": category, **place, "ts": begin / 1000, "dur": time / 1000, **more}
+
+
+def _slices(call: Call) -> Iterator[Event]:
+    yield _slice(call, call.title, call.category, call.begin, call.time, args=_arguments(call))
     if call.ready > call.begin:
-        yield {
-            "ph": "X",
-            "name": "its GPU",
-            "cat": "gpu",
-            **place,
-            "ts": start,
-            "dur": _microseconds(call.ready - call.begin),
-        }
-    if call.waiting <= 0 or call.late is None:
-        return
-    begin, end = call.ready - job.begin, call.ready - job.begin + call.waiting
-    yield {
-        "ph": "X",
-        "name": f"waits for rank {call.late}",
-        "cat": "waiting",
-        **place,
-        "ts": _microseconds(begin),
-        "dur": _microseconds(call.waiting),
-    }
-    late = call.late_call
-    if late is not None and call.waiting >= _SHORTEST_ARROW:
-        arrow = {"name": "is waited for", "cat": "waiting", "id": f"{call.rank}.{call.place}"}
-        yield {
-            "ph": "s",
-            **arrow,
-            "pid": late.rank,
-            "tid": late.lane,
-            "ts": _microseconds(late.begin - job.begin),
-        }
-        yield {"ph": "f", "bp": "e", **arrow, **place, "ts": _microseconds(end)}
+        yield _slice(call, "its GPU", "gpu", call.begin, call.ready - call.begin)
+    if call.waiting:
+        yield _slice(call, f"waits for rank {call.late}", "waiting", call.ready, call.waiting)
 
 
-def _request_arrow(job: Job, start: Call, wait: Call) -> Iterator[dict[str, Any]]:
-    arrow = {"name": "request", "cat": "request", "id": f"r{start.rank}.{start.place}", "pid": start.rank}
-    yield {"ph": "s", **arrow, "tid": start.lane, "ts": _microseconds(start.begin - job.begin)}
-    yield {"ph": "f", "bp": "e", **arrow, "tid": wait.lane, "ts": _microseconds(wait.begin - job.begin)}
+def _arrow(name: str, category: str, number: str, start: Call, end: Call, when: int) -> Iterator[Event]:
+    """From where a call begins to another one, at a time."""
+    arrow = {"name": name, "cat": category, "id": number}
+    yield {"ph": "s", **arrow, "pid": start.rank, "tid": start.lane, "ts": start.begin / 1000}
+    yield {"ph": "f", "bp": "e", **arrow, "pid": end.rank, "tid": end.lane, "ts": when / 1000}
 
 
-def _rank_events(job: Job, timeline: Timeline) -> Iterator[dict[str, Any]]:
-    rank = timeline.rank
+def _rank_events(timeline: Timeline) -> Iterator[Event]:
+    rank, calls = timeline.rank, timeline.calls
     yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank} on {timeline.host}"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}}
-    for lane in sorted({call.lane for call in timeline.calls}):
-        name = {"name": f"calls {lane + 1}" if lane else "calls"}
-        yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": name}
-    started: dict[str, Call] = {}
-    for call in timeline.calls:
-        yield from _events_of(job, call)
-        if call.request and call.category == "start":
-            started[call.request] = call
-        elif call.request in started:
-            yield from _request_arrow(job, started.pop(call.request), call)
+    for lane in sorted({call.lane for call in calls}):
+        name = f"calls {lane + 1}" if lane else "calls"
+        yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": lane, "args": {"name": name}}
+    for call in calls:
+        yield from _slices(call)
+    for i, call in enumerate(calls):
+        if call.wait is not None:
+            yield from _arrow("request", "request", f"r{rank}.{i}", call, call.wait, call.wait.begin)
+        if call.late_call is not None and call.waiting >= _SHORTEST_ARROW:
+            until = call.ready + call.waiting
+            yield from _arrow("is waited for", "waiting", f"{rank}.{i}", call.late_call, call, until)
     if timeline.stopped:
-        last = max((call.end for call in timeline.calls), default=job.begin)
-        yield {
-            "ph": "i",
-            "s": "p",
-            "name": f"the timeline ends here: {timeline.stopped}",
-            "pid": rank,
-            "tid": 0,
-            "ts": _microseconds(last - job.begin),
-        }
+        name, last = f"the timeline ends here: {timeline.stopped}", max((call.end for call in calls), default=0)
+        yield {"ph": "i", "s": "p", "name": name, "pid": rank, "tid": 0, "ts": last / 1000}
 
 
-def merge(job: Job, file: Path) -> int:
-    """Writes the timeline of all ranks, and returns its number of events. Times begin at 0.
+def merge(job: Job, file: Path) -> None:
+    """Writes the timeline of all ranks. Times begin at 0.
 
     Raises:
         OSError: if the file cannot be written.
     """
-    count = 0
+    between = "\n"
     with file.open("w", encoding="utf-8") as out:
         out.write('{"displayTimeUnit": "ms", "traceEvents": [')
         for rank in sorted(job.timelines):
-            for event in _rank_events(job, job.timelines[rank]):
-                out.write(",\n" if count else "\n")
-                out.write(json.dumps(event))
-                count += 1
+            for event in _rank_events(job.timelines[rank]):
+                out.write(between + json.dumps(event))
+                between = ",\n"
         out.write("\n]}\n")
-    return count

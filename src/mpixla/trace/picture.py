@@ -1,145 +1,121 @@
 """A picture of a job: what each rank did when, and who waited for whom."""
 
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .read import Call, Job, Timeline
-from .tables import amount, who_waited
+from .read import Call, Job
+from .tables import Sum, Unit, amount, who_waited
 
 # Time is drawn in so many steps. In one step a rank may do several things: their shares are stacked.
 _STEPS = 1200
 _MOST_ROWS = 64
 _MOST_WORDS = 8  # ranks of a matrix that has its numbers written into it
+_MOST_ARROWS = 40
+_HALF = 0.42  # of a row's height
 
-_PARTS = ("moving", "gpu", "waiting")
-_COLOURS = {"outside": "#dfe5ec", "moving": "#2b6cb0", "gpu": "#38a169", "waiting": "#e8590c"}
-_NAMES = {
-    "outside": "outside of calls",
-    "moving": "in a call, moving",
-    "gpu": "in a call, for its GPU",
-    "waiting": "in a call, waiting",
+# What a rank does: its colour and name.
+_PARTS = {
+    "outside": ("#dfe5ec", "outside of calls"),
+    "moving": ("#2b6cb0", "in a call, moving"),
+    "gpu": ("#38a169", "in a call, for its GPU"),
+    "waiting": ("#e8590c", "in a call, waiting"),
 }
 
 
-def _add(shares: Any, begin: float, end: float) -> None:
-    """Adds a span, in steps, to the steps that it covers, by how much of each it does."""
-    first, last = int(begin), min(int(end), len(shares) - 1)
-    if first >= len(shares) or end <= begin:
-        return
-    if first == last:
-        shares[first] += end - begin
-        return
-    shares[first] += first + 1 - begin
-    shares[first + 1 : last] += 1
-    shares[last] += end - last
+def _add(share: Any, begin: float, end: float) -> None:
+    """Adds a span to the steps that it covers: how much of each."""
+    first, last = int(begin), min(ceil(end), len(share))
+    share[first:last] += np.diff(np.clip(np.arange(first, last + 1), begin, end))
 
 
-def shares_of(timeline: Timeline, begin: int, end: int, steps: int) -> dict[str, Any]:
-    """What part of each step a rank spent in what, as arrays of numbers from 0 to 1."""
-    shares = {part: np.zeros(steps) for part in _PARTS}
-    scale = steps / max(1, end - begin)
-    for call in timeline.calls:
-        start, ready, over = ((t - begin) * scale for t in (call.begin, call.ready, call.end))
-        waited = ready + call.waiting * scale
-        _add(shares["gpu"], start, ready)
-        _add(shares["waiting"], ready, waited)
-        _add(shares["moving"], waited, over)
+def _shares(calls: list[Call], time: int) -> dict[str, Any]:
+    """What part of each step a rank spent in what kind of call, as arrays of numbers from 0 to 1."""
+    shares = {part: np.zeros(_STEPS) for part in ("moving", "gpu", "waiting")}
+    scale = _STEPS / max(1, time)
+    for call in calls:
+        waited = call.ready + call.waiting
+        _add(shares["gpu"], call.begin * scale, call.ready * scale)
+        _add(shares["waiting"], call.ready * scale, waited * scale)
+        _add(shares["moving"], waited * scale, call.end * scale)
     # Calls of several threads may overlap: the worst is seen.
-    room = np.ones(steps)
-    for part in reversed(_PARTS):
+    room = np.ones(_STEPS)
+    for part in ("waiting", "gpu", "moving"):
         shares[part] = np.minimum(shares[part], room)
         room -= shares[part]
     return shares
 
 
-def matrix_of(job: Job, ranks: list[int]) -> Any:
-    """Nanoseconds that row i waited for column j."""
-    places = {rank: i for i, rank in enumerate(ranks)}
-    waited = np.zeros((len(ranks), len(ranks)))
-    for (rank, late), wait in who_waited(job).items():
-        if rank in places and late in places:
-            waited[places[rank], places[late]] += wait.waiting
-    return waited
-
-
-def _unit(nanoseconds: float) -> tuple[float, str]:
-    return (1e9, "s") if nanoseconds >= 1e9 else (1e6, "ms") if nanoseconds >= 1e6 else (1e3, "us")
-
-
 def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
-    scale, unit = _unit(job.end - job.begin)
-    span = max(1, job.end - job.begin) / scale
+    unit = Unit(job.time)
+    span = max(1, job.time) / unit.nanoseconds
     edges = np.linspace(0, span, _STEPS + 1)
     for row, rank in enumerate(ranks):
-        bottom = np.full(_STEPS, row + 0.42)
-        axes.fill_between([0, span], row - 0.42, row + 0.42, color=_COLOURS["outside"], linewidth=0)
+        axes.fill_between([0, span], row - _HALF, row + _HALF, color=_PARTS["outside"][0], linewidth=0)
         if rank not in job.timelines:
             axes.text(span / 2, row, "no timeline", ha="center", va="center", color="#555555", fontsize=8)
             continue
-        shares = shares_of(job.timelines[rank], job.begin, job.end, _STEPS)
-        for part in _PARTS:
-            top = bottom - 0.84 * shares[part]
-            axes.stairs(top, edges, baseline=bottom, fill=True, color=_COLOURS[part], linewidth=0)
+        bottom = np.full(_STEPS, row + _HALF)
+        for part, share in _shares(job.timelines[rank].calls, job.time).items():
+            top = bottom - 2 * _HALF * share
+            axes.stairs(top, edges, baseline=bottom, fill=True, color=_PARTS[part][0], linewidth=0)
             bottom = top
     axes.set_xlim(0, span)
     axes.set_ylim(len(ranks) - 0.5, -0.5)
-    axes.set_xlabel(f"time, {unit}")
+    axes.set_xlabel(f"time, {unit.name}")
     every = max(1, len(ranks) // 16)
     axes.set_yticks(range(0, len(ranks), every), [f"rank {rank}" for rank in ranks[::every]])
     axes.tick_params(axis="y", length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
 
 
 def _draw_arrows(axes: Any, job: Job, ranks: list[int]) -> None:
     """From the one waited for, when it came, to the one who waited: the longest waits, if they can be told apart."""
-    scale, _ = _unit(job.end - job.begin)
-    places = {rank: i for i, rank in enumerate(ranks)}
-    waits: list[Call] = [c for c in job.calls() if c.late_call is not None and c.rank in places and c.late in places]
+    rows = {rank: i for i, rank in enumerate(ranks)}
+    waits = [call for call in job.calls() if call.late_call and call.rank in rows and call.late in rows]
     waits.sort(key=lambda call: -call.waiting)
-    for call in waits[:40]:
-        if call.waiting < 0.01 * (job.end - job.begin) or call.late is None:
+    style = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
+    for call in waits[:_MOST_ARROWS]:
+        if call.late is None or call.waiting < 0.01 * job.time:
             break
-        x = (call.ready + call.waiting - job.begin) / scale
-        style = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
-        down = places[call.rank] > places[call.late]
-        ends = (places[call.late] + (0.42 if down else -0.42), places[call.rank] + (-0.1 if down else 0.1))
-        axes.annotate("", xy=(x, ends[1]), xytext=(x, ends[0]), arrowprops=style, annotation_clip=True)
+        x = (call.ready + call.waiting) / Unit(job.time).nanoseconds
+        start, end = rows[call.late], rows[call.rank]
+        down = 1 if end > start else -1
+        axes.annotate(
+            "", xy=(x, end - 0.1 * down), xytext=(x, start + _HALF * down), arrowprops=style, annotation_clip=True
+        )
 
 
-def _draw_matrix(figure: Any, axes: Any, job: Job, ranks: list[int]) -> None:
-    waited = matrix_of(job, ranks)
-    scale, unit = _unit(waited.max(initial=0))
-    image = axes.imshow(waited / scale, cmap="Oranges", vmin=0, vmax=max(waited.max(initial=0) / scale, 1e-9))
+def _draw_matrix(figure: Any, axes: Any, waits: dict[tuple[int, int], Sum], ranks: list[int]) -> None:
+    """How long each rank, a row, waited for each, a column."""
+    waited = np.array([[waits[rank, late].waiting for late in ranks] for rank in ranks])
+    unit = Unit(waited.max())
+    waited = waited / unit.nanoseconds
+    image = axes.imshow(waited, cmap="Oranges", vmin=0, vmax=max(waited.max(), 1e-9))
     if len(ranks) <= _MOST_WORDS:
         for i, j in zip(*np.nonzero(waited), strict=True):
-            dark = waited[i, j] > 0.6 * waited.max()
-            axes.text(
-                j,
-                i,
-                f"{waited[i, j] / scale:.3g}",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="white" if dark else "black",
-            )
+            colour = "white" if waited[i, j] > 0.6 * waited.max() else "black"
+            axes.text(j, i, f"{waited[i, j]:.3g}", ha="center", va="center", fontsize=8, color=colour)
     every = max(1, len(ranks) // 8)
     axes.set_xticks(range(0, len(ranks), every), ranks[::every])
     axes.set_yticks(range(0, len(ranks), every), ranks[::every])
     axes.set_xlabel("for rank")
     axes.set_ylabel("rank")
-    axes.set_title(f"waited, {unit}", fontsize=9)
+    axes.set_title(f"waited, {unit.name}", fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8)
 
 
-def _title(job: Job) -> str:
-    calls = list(job.calls())
-    time, waiting = sum(call.time for call in calls), sum(call.waiting for call in calls)
-    sent = amount(sum(call.sends for call in calls))
-    part = f", {100 * waiting / time:.0f} % of the time in calls is waiting" if time else ""
-    return f"{len(calls):,} calls of {job.ranks} ranks that sent {sent}{part}"
+def _choose_ranks(job: Job, waits: dict[tuple[int, int], Sum]) -> list[int]:
+    """Of very many ranks, the ones that the others waited for, and that waited, most."""
+    if job.ranks <= _MOST_ROWS:
+        return list(range(job.ranks))
+    weights = dict.fromkeys(job.timelines, 0)
+    for pair, s in waits.items():
+        for rank in pair:
+            weights[rank] = weights.get(rank, 0) + s.waiting
+    return sorted(sorted(weights, key=lambda rank: (-weights[rank], rank))[:_MOST_ROWS])
 
 
 def draw(job: Job, file: Path) -> str | None:
@@ -149,32 +125,30 @@ def draw(job: Job, file: Path) -> str | None:
         from matplotlib.patches import Patch
     except ImportError:
         return "The picture needs matplotlib, which is not installed here: pip install matplotlib"
-    # Of very many ranks, the ones that the others waited for, and that waited, most.
-    ranks = list(range(job.ranks)) if job.ranks <= _MOST_ROWS else []
-    if not ranks:
-        weights = dict.fromkeys(job.timelines, 0)
-        for (rank, late), wait in who_waited(job).items():
-            for one in (rank, late):
-                weights[one] = weights.get(one, 0) + wait.waiting
-        ranks = sorted(sorted(weights, key=lambda rank: (-weights[rank], rank))[:_MOST_ROWS])
+    waits, whole = who_waited(job), Sum.of(job.calls())
+    ranks = _choose_ranks(job, waits)
     height = 1.6 + 0.34 * max(5, min(len(ranks), 24))
     figure = Figure(figsize=(12, height), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[4, 1])
     _draw_timelines(left, job, ranks)
     _draw_arrows(left, job, ranks)
-    _draw_matrix(figure, right, job, ranks)
-    parts = [part for part in _NAMES if part != "gpu" or any(call.transport for call in job.calls())]
+    _draw_matrix(figure, right, waits, ranks)
+    has_gpu = any(call.transport for call in job.calls())
+    looks = [look for part, look in _PARTS.items() if part != "gpu" or has_gpu]
     left.legend(
-        handles=[Patch(color=_COLOURS[part], label=_NAMES[part]) for part in parts],
+        handles=[Patch(color=colour, label=name) for colour, name in looks],
         loc="lower left",
         bbox_to_anchor=(0, 1),
-        ncols=len(parts),
+        ncols=len(looks),
         frameon=False,
         fontsize=9,
         borderaxespad=0.1,
     )
+    share = f", {whole.share()} of the time in calls is waiting" if whole.time else ""
     few = "" if len(ranks) == job.ranks else f", the {len(ranks)} that waited or were waited for most"
-    figure.suptitle(_title(job) + few, fontsize=10)
+    figure.suptitle(
+        f"{whole.calls:,} calls of {job.ranks} ranks that sent {amount(whole.sends)}{share}{few}", fontsize=10
+    )
     try:
         figure.savefig(file, dpi=130)
     except (OSError, ValueError) as e:

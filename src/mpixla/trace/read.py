@@ -2,7 +2,8 @@
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from sys import intern
@@ -35,48 +36,48 @@ class Membership:
 
     group: Group
     position: int
-    comm: int  # its number in the process
+    number: int  # in the process
     neighbours: dict[int, tuple[int, ...]]  # lists of ranks, by their kinds
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of one rank. Times are nanoseconds of rank 0's clock, ranks those of MPI_COMM_WORLD."""
+    """One call of one rank. Times are nanoseconds from the first call of all, ranks those of MPI_COMM_WORLD."""
 
     rank: int
+    comm: Membership
     begin: int
     end: int  # of what is known, if it did not end
-    name: str
+    is_over: bool
+    has_failed: bool
     category: str  # "collective", "message", "start" of a request, or "wait" for one
-    meeting: str = ""  # of a collective call: who waits for whom
+    meeting: str  # of a collective call: who waits for whom
+    sequence: int | None  # of a collective call in its group
+    is_reverse: bool  # ranks count from the last one
+    root: int | None
+    to: int | None
+    sendtag: int | None  # of a call that sends a message, also to nobody
+    source: int | None  # or ANY
+    recvtag: int | None  # or ANY; of a call that receives a message
+    sources: tuple[int, ...]
+    sends: int  # bytes
+    receives: int
+    items: int | None
+    request: str
+    gpu: int  # it first waited so long for the GPU
+    thread: int
+    # Texts, "" for none:
+    op: str
+    mpi: str  # MPI's function
+    site: str
+    dtype: str
+    reduction: str
+    waits_for: str  # the operation that it waits for
+    started_at: str
+    transport: str  # of arrays of a GPU
+    # What is found when all have been read:
     lane: int = 0
-    is_over: bool = True
-    has_failed: bool = False
-    site: str = ""
-    group: Group | None = None
-    position: int = 0  # of the rank in the group
-    sequence: int = -1  # of a collective call in its group
-    is_reverse: bool = False  # ranks count from the last one
-    root: int | None = None
-    to: int | None = None
-    sendtag: int | None = None  # of a call that sends a message, also to nobody
-    source: int | str | None = None  # "any"
-    recvtag: int | str | None = None  # "any"; of a call that receives one
-    sources: tuple[int, ...] = ()
-    sends: int = 0  # bytes
-    receives: int = 0
-    request: str = ""
-    waits_for: str = ""  # the operation that it waits for
-    started_at: str = ""
-    transport: str = ""  # of arrays of a GPU
-    gpu: int = 0  # it first waited so long for the GPU
-    mpi: str = ""  # MPI's function
-    comm: int = 0  # the number of its communicator in the process
-    items: int | None = None
-    dtype: str = ""
-    reduction: str = ""
-    thread: int = 0
-    place: int = 0  # of its record in the file
+    wait: "Call | None" = None  # for the request that it starts
     # What match.py finds:
     waiting: int = 0  # of its time, from `ready` on
     late: int | None = None  # the rank that it waited for
@@ -98,9 +99,19 @@ class Call:
         return max(0, self.end - self.ready - self.waiting)
 
     @property
+    def name(self) -> str:
+        """The operation."""
+        return "wait" if self.op.startswith("wait_") else self.op
+
+    @property
     def title(self) -> str:
         """The operation, as its user calls it."""
         return f"wait for {self.waits_for}" if self.waits_for else self.name
+
+    @property
+    def line(self) -> str:
+        """The user's."""
+        return self.site or "an unknown line"
 
 
 @dataclass(slots=True)
@@ -108,15 +119,14 @@ class Timeline:
     """What a file says."""
 
     file: Path
-    rank: int = -1
-    ranks: int = 0
-    host: str = ""
-    job: str = ""
-    clock: str = ""
+    rank: int
+    ranks: int
+    host: str
+    job: str
+    clock: str
+    stopped: str  # why it is not complete
     readings: list[tuple[int, int, int]] = field(default_factory=list)  # when, ahead, round trip
-    groups: dict[int, "Membership"] = field(default_factory=dict)  # by the number in the file
     calls: list[Call] = field(default_factory=list)
-    stopped: str = ""  # why it is not complete
     damaged: int = 0  # records that say what cannot be
 
 
@@ -126,8 +136,7 @@ class Job:
 
     timelines: dict[int, Timeline]  # by rank
     ranks: int
-    begin: int
-    end: int
+    time: int  # from its first call to the last moment that is known
     notes: list[str]  # what was wrong, a sentence each
 
     def calls(self) -> Iterator[Call]:
@@ -144,6 +153,11 @@ def _checked(value: int, least: int = 0, most: int = _MOST) -> int:
     if not least <= value <= most:
         raise _DamageError
     return value
+
+
+def _known(value: int) -> int | None:
+    """What stands for nothing is negative."""
+    return value if value >= 0 else None
 
 
 def _text(raw: bytes) -> str:
@@ -163,104 +177,92 @@ def _members(parts: list[int], size: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def _rows(records: Any) -> Iterator[dict[str, Any]]:
+    """Some after the other: all at once would take much memory."""
+    for first in range(0, len(records), _BLOCK):
+        for values in records[first : first + _BLOCK].tolist():
+            yield dict(zip(records.dtype.names, values, strict=True))
+
+
 class _Reader:
-    """Reads the records of one file."""
+    """Reads the records of one file. All that others refer to comes first."""
 
     def __init__(self, timeline: Timeline, records: Any) -> None:
         self._timeline = timeline
-        self._records = records
-        self._parts: dict[tuple[int, int], bytearray] = {}  # by kind and number
-        self._texts = {0: ""}
-        self._alike: dict[Any, int] = {}
-
-    def read(self) -> None:
-        """All that others refer to comes first."""
-        kinds = self._records["kind"]
-        self._timeline.damaged += int((kinds > max(Kind)).sum())
+        self._comms: dict[int, Membership] = {}  # by the number in the file
+        self._alike: Counter[Any] = Counter()
+        self._lists: dict[tuple[int, int], bytearray] = defaultdict(bytearray)  # by kind and number
+        kinds = records["kind"]
+        timeline.damaged += int((kinds > max(Kind)).sum())
         parts = np.isin(kinds, [Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS])
-        for kind, number, used, data in self._records[parts].view(layout.PART).tolist():
-            self._parts.setdefault((kind, number), bytearray()).extend(data[:used])
-        for (kind, number), raw in self._parts.items():
-            if kind == Kind.TEXT:
-                self._texts[number] = _text(bytes(raw))
-        self._each(kinds == Kind.COMMUNICATOR, layout.COMMUNICATOR, self._communicator)
-        self._each(kinds == Kind.CLOCK, layout.CLOCK, self._clock)
-        self._each(kinds == Kind.CALL, layout.CALL, self._call)
+        for part in _rows(records[parts].view(layout.PART)):
+            self._lists[part["kind"], part["number"]] += part["bytes"][: part["used"]]
+        self._texts = {number: _text(bytes(raw)) for (kind, number), raw in self._lists.items() if kind == Kind.TEXT}
+        self._texts[0] = ""
+        self._each(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), self._communicator)
+        self._each(records[kinds == Kind.CLOCK].view(layout.CLOCK), self._clock)
+        self._each(records[kinds == Kind.CALL], self._call)
 
-    def _each(self, which: Any, kind: Any, read: Any) -> None:
-        places = np.flatnonzero(which)
-        for first in range(0, len(places), _BLOCK):
-            block = places[first : first + _BLOCK]
-            for place, values in zip(block.tolist(), self._records[block].view(kind).tolist(), strict=True):
-                try:
-                    read(dict(zip(kind.names, values, strict=True)), place)
-                except (_DamageError, LookupError):  # the latter: it names what is not there
-                    self._timeline.damaged += 1
+    def _each(self, records: Any, read: Callable[[dict[str, Any]], None]) -> None:
+        for record in _rows(records):
+            try:
+                read(record)
+            except (_DamageError, LookupError):  # the latter: it names what is not there
+                self._timeline.damaged += 1
 
     def _list(self, kind: int, number: int) -> list[int]:
-        raw = bytes(self._parts.get((kind, number), b""))
+        raw = self._lists[kind, number]
         found: list[int] = np.frombuffer(raw[: len(raw) // 4 * 4], "i4").tolist()
         return found
 
-    def _communicator(self, r: dict[str, Any], place: int) -> None:
+    def _communicator(self, r: dict[str, Any]) -> None:
         number, size = r["number"], _checked(r["size"], 1, _MOST_RANKS)
-        if number in self._timeline.groups:
+        if number in self._comms:
             raise _DamageError
         name, members = _text(r["name"]), _members(self._list(Kind.MEMBERS, number), size)
-        alike = self._alike[name, members, size] = self._alike.get((name, members, size), -1) + 1
+        group = Group(name, size, members, self._alike[name, members, size])
+        self._alike[name, members, size] += 1
         neighbours: dict[int, tuple[int, ...]] = {0: ()}
         neighbours |= {kind: tuple(self._list(kind, number)) for kind in (Kind.SOURCES, Kind.DESTS)}
-        self._timeline.groups[number] = Membership(
-            Group(name, size, members, alike), _checked(r["rank"], 0, size - 1), r["in_process"], neighbours
-        )
+        self._comms[number] = Membership(group, _checked(r["rank"], 0, size - 1), r["in_process"], neighbours)
 
-    def _clock(self, r: dict[str, Any], place: int) -> None:
+    def _clock(self, r: dict[str, Any]) -> None:
         reading = _checked(r["when"]), _checked(r["ahead"], -_MOST), _checked(r["round_trip"])
         self._timeline.readings.append(reading)
 
-    def _call(self, r: dict[str, Any], place: int) -> None:
-        of, text = self._timeline.groups[r["number"]], self._texts
-        op, begin, is_over = text[r["op"]], _checked(r["began"]), r["state"] != layout.OPEN
+    def _call(self, r: dict[str, Any]) -> None:
+        comm, begin, is_over = self._comms[r["number"]], _checked(r["began"]), r["state"] != layout.OPEN
+        texts: dict[str, Any] = {name: self._texts[r[name]] for name in layout.TEXTS}
         root, to, source = r["root"], r["to"], r["from"]
-        if not op or r["state"] > layout.FAILED or layout.ANY in (root, to):
+        if not texts["op"] or r["state"] > layout.FAILED or layout.ANY in (root, to):
             raise _DamageError
         if min(root, to, source) < layout.NONE or max(root, to, source) >= _MOST_RANKS:
             raise _DamageError
         self._timeline.calls.append(
             Call(
                 rank=self._timeline.rank,
+                comm=comm,
                 begin=begin,
                 end=begin + _checked(r["took"]) if is_over else -1,
-                name="wait" if op.startswith("wait_") else op,
-                category=layout.CATEGORIES[r["category"]],
-                meeting=layout.MEETINGS[r["meeting"]],
                 is_over=is_over,
                 has_failed=r["state"] == layout.FAILED,
-                site=text[r["site"]],
-                group=of.group,
-                position=of.position,
-                sequence=_checked(r["sequence"], -1),
+                category=layout.CATEGORIES[r["category"]],
+                meeting=layout.MEETINGS[r["meeting"]],
+                sequence=_known(_checked(r["sequence"], -1)),
                 is_reverse=bool(r["is_reverse"]),
-                root=root if root >= 0 else None,
-                to=to if to >= 0 else None,
+                root=_known(root),
+                to=_known(to),
                 sendtag=None if to == layout.NONE else r["sendtag"],
-                source="any" if source == layout.ANY else source if source >= 0 else None,
-                recvtag=None if source == layout.NONE else "any" if r["recvtag"] == layout.ANY else r["recvtag"],
-                sources=of.neighbours[r["neighbours"]],
+                source=source if source >= layout.ANY else None,
+                recvtag=None if source == layout.NONE else r["recvtag"],
+                sources=comm.neighbours[r["neighbours"]],
                 sends=_checked(r["sends"]),
                 receives=_checked(r["receives"]),
+                items=_known(r["items"]),
                 request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
-                waits_for=text[r["waits_for"]],
-                started_at=text[r["started_at"]],
-                transport=text[r["transport"]],
                 gpu=max(0, _checked(r["gpu"], -1)) if is_over else 0,
-                mpi=text[r["mpi"]],
-                comm=of.comm,
-                items=None if r["items"] < 0 else r["items"],
-                dtype=text[r["dtype"]],
-                reduction=text[r["reduction"]],
                 thread=r["thread"],
-                place=place,
+                **texts,
             )
         )
 
@@ -277,6 +279,15 @@ def _give_lanes(calls: list[Call]) -> None:
         heapq.heappush(taken, (call.end if call.is_over else 2 * _MOST, call.lane))
 
 
+def _pair_requests(calls: list[Call]) -> None:
+    started: dict[str, Call] = {}
+    for call in calls:
+        if call.request and call.category == "start":
+            started[call.request] = call
+        elif call.request in started:
+            started.pop(call.request).wait = call
+
+
 def read_file(file: Path) -> Timeline:
     """The timeline of a file.
 
@@ -287,44 +298,43 @@ def read_file(file: Path) -> Timeline:
     data = file.read_bytes()
     if len(data) < layout.HEADER.itemsize or not data.startswith(layout.MAGIC + b"\0"):
         raise ValueError(f"{file.name} is no timeline, or its beginning is damaged: it does not say whose it is.")
-    header = np.frombuffer(data, layout.HEADER, 1)[0]
-    if (int(header["version"]), int(header["record_bytes"])) != (layout.VERSION, layout.BYTES):
+    header = next(_rows(np.frombuffer(data, layout.HEADER, 1)))
+    if (header["version"], header["record_bytes"]) != (layout.VERSION, layout.BYTES):
         raise ValueError(
             f"{file.name} was written by another version of mpixla, whose timelines have layout {header['version']} "
             f"where this one reads layout {layout.VERSION}: read it with python -m mpixla.trace of that version."
         )
-    timeline = Timeline(
-        file,
-        rank=int(header["rank"]),
-        ranks=int(header["ranks"]),
-        host=_text(bytes(header["host"])),
-        job=_text(bytes(header["job"])),
-        clock=_text(bytes(header["clock"])),
-        stopped=_text(bytes(header["stopped"])),
-    )
-    if not 0 <= timeline.rank < timeline.ranks <= _MOST_RANKS:
-        raise ValueError(f"{file.name} is damaged: it says that it is of rank {timeline.rank} of {timeline.ranks}.")
+    rank, ranks = header["rank"], header["ranks"]
+    if not 0 <= rank < ranks <= _MOST_RANKS:
+        raise ValueError(f"{file.name} is damaged: it says that it is of rank {rank} of {ranks}.")
+    host, job, clock, stopped = (_text(header[name]) for name in ("host", "job", "clock", "stopped"))
+    timeline = Timeline(file, rank, ranks, host, job, clock, stopped)
     body = data[layout.HEADER.itemsize :]
     whole = len(body) // layout.BYTES * layout.BYTES
     timeline.damaged = int(any(body[whole:]))
-    _Reader(timeline, np.frombuffer(body[:whole], layout.CALL)).read()
+    _Reader(timeline, np.frombuffer(body[:whole], layout.CALL))
     timeline.calls.sort(key=lambda call: call.begin)
     _give_lanes(timeline.calls)
+    _pair_requests(timeline.calls)
     return timeline
 
 
-def _shorten(words: list[str], most: int = 8) -> str:
-    shown = ", ".join(words[:most])
-    return shown + (f" and {len(words) - most} more" if len(words) > most else "")
+def _shorten(words: list[str]) -> str:
+    return ", ".join(words[:8]) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
 
 
-def _choose_run(timelines: list[Timeline], notes: list[str]) -> list[Timeline]:
-    """A directory may have files of several runs: those of the newest."""
+def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeline]:
+    """A directory may have files of several runs: those of the newest, by rank."""
     newest = max(timelines, key=lambda timeline: (timeline.file.stat().st_mtime, timeline.file)).job
     others = [timeline.file.name for timeline in timelines if timeline.job != newest]
     if others:
         notes.append(f"{_shorten(others)}: of an earlier run, and left out.")
-    return [timeline for timeline in timelines if timeline.job == newest]
+    chosen: dict[int, Timeline] = {}
+    for timeline in timelines:
+        if timeline.job == newest and chosen.setdefault(timeline.rank, timeline) is not timeline:
+            other = chosen[timeline.rank].file.name
+            notes.append(f"{timeline.file.name} is of rank {timeline.rank}, as {other} is, and left out.")
+    return chosen
 
 
 def _ahead(readings: list[tuple[int, int, int]], when: int) -> int:
@@ -336,35 +346,35 @@ def _ahead(readings: list[tuple[int, int, int]], when: int) -> int:
 
 def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
     """Times become those of rank 0's clock. Ranks with the same clock share what was found of it."""
-    readings: dict[str, list[tuple[int, int, int]]] = {}
+    clocks: dict[str, list[Timeline]] = defaultdict(list)
     for timeline in timelines.values():
-        readings.setdefault(timeline.clock, []).extend(timeline.readings)
-    unknown = sorted(clock for clock, found in readings.items() if not found)
+        clocks[timeline.clock].append(timeline)
+    unknown = []
+    for alike in clocks.values():
+        readings = sorted({reading for timeline in alike for reading in timeline.readings})
+        if not readings:
+            unknown.append(alike)
+            continue
+        for timeline in alike:
+            for call in timeline.calls:
+                ahead = _ahead(readings, call.begin)
+                call.begin += ahead
+                call.end += ahead
     if len(unknown) > 1:
-        hosts = sorted({timeline.host for timeline in timelines.values() if timeline.clock in unknown})
+        hosts = sorted({timeline.host for alike in unknown for timeline in alike})
         notes.append(
             f"The clocks of {_shorten(hosts)} were not compared: times of ranks on different ones do not fit together."
         )
-    for clock, found in readings.items():
-        readings[clock] = sorted(set(found))
-    for timeline in timelines.values():
-        known = readings[timeline.clock]
-        for call in timeline.calls if known else ():
-            ahead = _ahead(known, call.begin)
-            call.begin += ahead
-            if call.is_over:
-                call.end += ahead
 
 
-def _end(timelines: dict[int, Timeline]) -> tuple[int, int]:
-    """The first and the last moment that is known; calls that did not end last until the latter."""
-    calls = [call for timeline in timelines.values() for call in timeline.calls]
-    begin = min((call.begin for call in calls), default=0)
-    end = max((max(call.begin, call.end) for call in calls), default=begin)
+def _begin_at_zero(calls: list[Call]) -> int:
+    """Times become those from the first call on. Returns the last one: calls that did not end last until then."""
+    first = min((call.begin for call in calls), default=0)
+    last = max((call.end if call.is_over else call.begin for call in calls), default=first)
     for call in calls:
-        if not call.is_over:
-            call.end = end
-    return begin, end
+        call.end = (call.end if call.is_over else last) - first
+        call.begin -= first
+    return last - first
 
 
 def read(directory: Path) -> Job:
@@ -385,23 +395,12 @@ def read(directory: Path) -> Job:
             notes.append(f"{file.name} cannot be read: {e.strerror}.")
         except ValueError as e:
             notes.append(str(e))
-    old = [file.name for file in sorted(directory.glob("rank-*.json"))]
-    if old:
-        notes.append(
-            f"{_shorten(old)}: of an earlier version of mpixla, and left out; python -m mpixla.trace of that version "
-            "reads them."
-        )
     if not found:
         raise FileNotFoundError(
             f"There is no timeline in {directory}. Run the program with MPIXLA_TRACE={directory} first."
             + "".join(f" {note}" for note in notes)
         )
-    found = _choose_run(found, notes)
-    timelines = dict[int, Timeline]()
-    for timeline in found:
-        if timelines.setdefault(timeline.rank, timeline) is not timeline:
-            other = timelines[timeline.rank].file.name
-            notes.append(f"{timeline.file.name} is of rank {timeline.rank}, as {other} is, and left out.")
+    timelines = _choose_run(found, notes)
     ranks = max(timeline.ranks for timeline in timelines.values())
     missing = [str(rank) for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:
@@ -413,5 +412,6 @@ def read(directory: Path) -> Job:
         if timeline.stopped:
             notes.append(f"{timeline.file.name} ends before the program did: {timeline.stopped}.")
     _align(timelines, notes)
-    begin, end = _end(timelines)
-    return Job(timelines, ranks, begin, end, notes)
+    job = Job(timelines, ranks, 0, notes)
+    job.time = _begin_at_zero(list(job.calls()))
+    return job

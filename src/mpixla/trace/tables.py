@@ -3,10 +3,9 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from .read import Call, Job
-
-UNKNOWN = "an unknown line"
 
 
 @dataclass(slots=True)
@@ -31,54 +30,47 @@ class Sum:
         self.sends += call.sends
         self.receives += call.receives
 
+    @classmethod
+    def of(cls, calls: Iterable[Call]) -> "Sum":
+        """Counts all of them in."""
+        made = cls()
+        for call in calls:
+            made.add(call)
+        return made
 
-def group(calls: Iterable[Call], key: Callable[[Call], tuple[str, ...]]) -> dict[tuple[str, ...], Sum]:
+    def share(self) -> str:
+        """How much of the time is waiting."""
+        return f"{100 * self.waiting / self.time:.0f} %" if self.time else "none"
+
+
+def group(calls: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, Sum]:
     """The sums of the calls that have the same key."""
-    sums: dict[tuple[str, ...], Sum] = defaultdict(Sum)
+    sums: dict[Any, Sum] = defaultdict(Sum)
     for call in calls:
         sums[key(call)].add(call)
     return sums
 
 
-@dataclass(slots=True)
-class Wait:
-    """What a rank waited for another one."""
-
-    waiting: int = 0
-    calls: int = 0
-    lines: Counter[str] | None = None  # nanoseconds, by the line of the one who waited
-
-    def add(self, call: Call) -> None:
-        """Counts a call in."""
-        self.waiting += call.waiting
-        self.calls += 1
-        self.lines = Counter() if self.lines is None else self.lines
-        self.lines[call.site or UNKNOWN] += call.waiting
-
-
-def who_waited(job: Job) -> dict[tuple[int, int], Wait]:
+def who_waited(job: Job) -> dict[tuple[int, int], Sum]:
     """By who waited and for whom."""
-    waits: dict[tuple[int, int], Wait] = defaultdict(Wait)
-    for call in job.calls():
-        if call.late is not None and call.waiting > 0:
-            waits[call.rank, call.late].add(call)
-    return waits
+    waits = (call for call in job.calls() if call.late is not None)
+    return group(waits, lambda call: (call.rank, call.late))
 
 
 # Words
-
-_UNITS = ((10**9, "s"), (10**6, "ms"), (10**3, "us"))
 
 
 class Unit:
     """One for all times of a table: the largest in which the greatest of them is 1 or more."""
 
-    def __init__(self, greatest: int) -> None:
-        self._nanoseconds, self.name = next((unit for unit in _UNITS if greatest >= unit[0]), _UNITS[-1])
+    def __init__(self, greatest: float) -> None:
+        units = {"s": 10**9, "ms": 10**6, "us": 10**3}
+        self.name = next((name for name, nanoseconds in units.items() if greatest >= nanoseconds), "us")
+        self.nanoseconds = units[self.name]
 
     def __call__(self, nanoseconds: int) -> str:
         """The time, without the unit."""
-        return f"{nanoseconds / self._nanoseconds:.3f}"
+        return f"{nanoseconds / self.nanoseconds:.3f}"
 
 
 def amount(count: int) -> str:
@@ -106,39 +98,38 @@ def _table(title: str, heads: list[str], rows: list[list[str]], words: int, most
     return "\n".join(lines) + "\n"
 
 
-def _sums(title: str, heads: list[str], sums: dict[tuple[str, ...], Sum], unit: Unit, most: int, has_gpu: bool) -> str:
-    ordered = sorted(sums.items(), key=lambda item: (-item[1].time, item[0]))
+def _sums(title: str, heads: list[str], sums: dict[Any, Sum], unit: Unit, most: int, has_gpu: bool) -> str:
     times = ["time", "gpu", "waiting", "moving"] if has_gpu else ["time", "waiting", "moving"]
     rows = []
-    for key, s in ordered:
-        gpu = [unit(s.gpu)] if has_gpu else []
-        values = [unit(s.time), *gpu, unit(s.waiting), unit(s.moving), amount(s.sends), amount(s.receives)]
-        rows.append([*key, f"{s.calls:,}", *values])
+    for key, s in sorted(sums.items(), key=lambda item: (-item[1].time, item[0])):
+        values = [unit(getattr(s, time)) for time in times]
+        rows.append([*key, f"{s.calls:,}", *values, amount(s.sends), amount(s.receives)])
     return _table(title, [*heads, "calls", *times, "sends", "receives"], rows, len(heads), most)
 
 
-def _ranks(job: Job, waits: dict[tuple[int, int], Wait], unit: Unit, most: int) -> str:
-    caused: Counter[int] = Counter()
-    for (_, late), wait in waits.items():
-        caused[late] += wait.waiting
-    sums = {rank: Sum() for rank in job.timelines}
-    for call in job.calls():
-        sums[call.rank].add(call)
+def _ranks(job: Job, unit: Unit, most: int) -> str:
+    sums = group(job.calls(), lambda call: call.rank)
+    caused = group(job.calls(), lambda call: call.late)
     rows = []
     # Who held the others up comes first.
-    for rank, s in sorted(sums.items(), key=lambda item: (-caused[item[0]], -item[1].time, item[0])):
-        outside = max(0, job.end - job.begin - s.time)
-        values = [unit(outside), unit(s.time), unit(s.waiting), unit(s.moving), unit(caused[rank])]
-        rows.append([str(rank), job.timelines[rank].host, f"{s.calls:,}", *values, amount(s.sends), amount(s.receives)])
+    for rank in sorted(job.timelines, key=lambda rank: (-caused[rank].waiting, -sums[rank].time, rank)):
+        s = sums[rank]
+        values = [max(0, job.time - s.time), s.time, s.waiting, s.moving, caused[rank].waiting]
+        bytes_ = [amount(s.sends), amount(s.receives)]
+        rows.append([str(rank), job.timelines[rank].host, f"{s.calls:,}", *map(unit, values), *bytes_])
     heads = ["rank", "host", "calls", "outside", "in calls", "waiting", "moving", "others waited", "sends", "receives"]
     return _table(f"By rank, in {unit.name}: whom the others waited for most comes first", heads, rows, 2, most)
 
 
-def _who(waits: dict[tuple[int, int], Wait], unit: Unit, most: int) -> str:
+def _who(job: Job, unit: Unit, most: int) -> str:
+    lines: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    for call in job.calls():
+        if call.late is not None:
+            lines[call.rank, call.late][call.line] += call.waiting
     rows = []
-    for (rank, late), wait in sorted(waits.items(), key=lambda item: (-item[1].waiting, item[0])):
-        line, share = wait.lines.most_common(1)[0] if wait.lines else (UNKNOWN, 0)
-        rows.append([f"rank {rank}", f"rank {late}", line, unit(wait.waiting), f"{wait.calls:,}", unit(share)])
+    for (rank, late), s in sorted(who_waited(job).items(), key=lambda item: (-item[1].waiting, item[0])):
+        ((line, share),) = lines[rank, late].most_common(1)
+        rows.append([f"rank {rank}", f"rank {late}", line, unit(s.waiting), f"{s.calls:,}", unit(share)])
     heads = ["who", "for whom", "mostly at", "waiting", "calls", "of it there"]
     return _table(f"Who waited for whom, in {unit.name}", heads, rows, 3, most)
 
@@ -146,24 +137,19 @@ def _who(waits: dict[tuple[int, int], Wait], unit: Unit, most: int) -> str:
 def tables(job: Job, most: int) -> str:
     """All tables as text, the worst first, with at most so many rows each."""
     calls = list(job.calls())
-    whole = Sum()
-    for call in calls:
-        whole.add(call)
-    unit = Unit(max(whole.time, job.end - job.begin))
-    share = f"{100 * whole.waiting / whole.time:.0f} % of it waiting" if whole.time else "none of it waiting"
+    whole = Sum.of(calls)
+    unit = Unit(max(whole.time, job.time))
     ranks = f"{len(job.timelines)} of {job.ranks}" if len(job.timelines) < job.ranks else str(job.ranks)
     has_gpu = any(call.transport for call in calls)
     by_op = group(calls, lambda call: (call.title,))
-    by_line = group(calls, lambda call: (call.site or UNKNOWN, call.title))
-    waits = who_waited(job)
-    span = unit(job.end - job.begin)
+    by_line = group(calls, lambda call: (call.line, call.title))
     parts = [
-        f"{ranks} {'rank' if job.ranks == 1 else 'ranks'}, {whole.calls:,} calls in {span} {unit.name}; "
-        f"{unit(whole.time)} {unit.name} in calls, added over the ranks, {share}.\n",
+        f"{ranks} {'rank' if job.ranks == 1 else 'ranks'}, {whole.calls:,} calls in {unit(job.time)} {unit.name}; "
+        f"{unit(whole.time)} {unit.name} in calls, added over the ranks, {whole.share()} of it waiting.\n",
         _sums(f"By operation, in {unit.name}", ["operation"], by_op, unit, most, has_gpu),
         _sums(f"By line, in {unit.name}", ["line", "operation"], by_line, unit, most, has_gpu),
-        _ranks(job, waits, unit, most),
+        _ranks(job, unit, most),
     ]
-    if waits:
-        parts.append(_who(waits, unit, most))
+    if whole.waiting:
+        parts.append(_who(job, unit, most))
     return "\n".join(parts)

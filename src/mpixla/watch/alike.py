@@ -74,7 +74,10 @@ def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) ->
 
     def say(ranks: list[int], again: bool, by_all: bool) -> None:
         rest = then_by_all if by_all and then_by_all is not None else then
-        _write(f"mpixla: {_in_words(ranks)} {did}" + (" (the same as above).\n" if again else f"{rest}\n{more}"))
+        text = " (the same as above)." if again else f"{rest}\n{more}".removesuffix("\n")
+        with suppress(OSError, ValueError):  # nobody reads it, or it was closed
+            sys.stderr.write(f"mpixla: {_in_words(ranks)} {did}{text}\n")
+            sys.stderr.flush()
 
     try:
         return _settle(what, rank, size, say)
@@ -88,18 +91,18 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
     with _alone():
         before = _read()
         _note(what, rank, now, False)
-    is_first = all(note.what != what for note in before)
-    # Whatever comes when the moment is over is said at once: the job is about to end.
-    start = min([now, *(note.when for note in before)])
-    while not (by_all := len({note.rank for note in _read()}) == size) and time.monotonic() < start + _MOMENT:
-        time.sleep(_PAUSE)
-    # The others wait for the first one's word.
-    while not is_first and not _is_said(what) and time.monotonic() < now + 2 * _MOMENT:
-        time.sleep(_PAUSE)
+    if all(note.what != what for note in before):
+        # Whatever comes when the moment is over is said at once: the job is about to end.
+        start = min([now, *(note.when for note in before)])
+        _wait_until(lambda notes: len({note.rank for note in notes}) == size, start + _MOMENT)
+    else:  # the first one speaks
+        _wait_until(lambda notes: any(note.what == what and note.is_said for note in notes), now + 2 * _MOMENT)
     with _alone():
-        notes = [note for note in _read() if note.what == what]
-        said = {note.rank for note in notes if note.is_said}
-        left = sorted({note.rank for note in notes} - said)
+        notes = _read()
+        by_all = len({note.rank for note in notes}) == size
+        alike = [note for note in notes if note.what == what]
+        said = {note.rank for note in alike if note.is_said}
+        left = sorted({note.rank for note in alike} - said)
         if rank not in left:
             return Told(False, by_all)
         say(left, bool(said), by_all)
@@ -108,8 +111,9 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
     return Told(True, by_all)
 
 
-def _is_said(what: str) -> bool:
-    return any(note.what == what and note.is_said for note in _read())
+def _wait_until(is_so: Callable[[list[_Note]], bool], deadline: float) -> None:
+    while not is_so(_read()) and time.monotonic() < deadline:
+        time.sleep(_PAUSE)
 
 
 @contextmanager
@@ -143,9 +147,3 @@ def _in_words(ranks: list[int]) -> str:
     runs = [[rank for _, rank in run] for _, run in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0])]
     *words, last = [word for run in runs for word in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(words)}{' and ' if words else ''}{last}"
-
-
-def _write(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads it, or it was closed
-        sys.stderr.write(text if text.endswith("\n") else f"{text}\n")
-        sys.stderr.flush()

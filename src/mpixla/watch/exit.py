@@ -146,30 +146,29 @@ class _Heard:
     """Standard error, but what this thread writes is kept."""
 
     def __init__(self) -> None:
-        self._stream, self._thread, self._kept = sys.stderr, threading.get_ident(), [""]
+        self.stream, self.text, self._thread = sys.stderr, "", threading.get_ident()
 
     def write(self, text: str) -> int:
         if threading.get_ident() != self._thread:
-            return self._stream.write(text)
-        self._kept.append(text)
+            return self.stream.write(text)
+        self.text += text
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
 
 def _printed_by(hook: Callable[..., Any], *arguments: Any) -> str:
     """What a hook prints."""
-    heard = _Heard()
-    sys.stderr = heard
+    sys.stderr = heard = _Heard()
     try:
         hook(*arguments)
     except BaseException:
-        heard._stream.write("".join(heard._kept))
+        heard.stream.write(heard.text)
         raise
     finally:
-        sys.stderr = heard._stream
-    return "".join(heard._kept)
+        sys.stderr = heard.stream
+    return heard.text
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
@@ -208,12 +207,8 @@ def hear(text: str) -> None:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
 
 
-def _nothing() -> None:
-    pass
-
-
 # Has JAX forget the programs that failed (hooks/tokens.py).
-forget_failures: Callable[[], None] = _nothing
+forget_failures: Callable[[], None] | None = None
 
 
 def _wait() -> None:
@@ -224,7 +219,8 @@ def _wait() -> None:
         jax.block_until_ready(jax.jit(jnp.negative)(jnp.zeros(())))
         jax.effects_barrier()
     except Exception:
-        forget_failures()
+        if forget_failures is not None:
+            forget_failures()
     # Threads of the user's have an order of their own; what they dispatched may still be inside MPI.
     while native.lib.mpixla_calls_in_flight():
         time.sleep(0.001)

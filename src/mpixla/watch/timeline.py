@@ -3,7 +3,7 @@
 import ctypes
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..base import settings
 from ..mpi import clock, native
@@ -19,15 +19,6 @@ _comm: Any = None  # for the comparison of clocks, where there are several
 _comparing: list[int] = []  # the first rank of each further host
 
 
-class _Rank(NamedTuple):
-    """What the ranks tell each other."""
-
-    wants: bool
-    clock: str
-    failure: str | None
-    job: str
-
-
 def wish() -> tuple[float]:
     """Whether this rank is to write a timeline: others need not."""
     return (settings.is_on(settings.TRACE),)
@@ -39,35 +30,17 @@ def begin(in_job: float) -> None:
     Raises:
         ImportError: on all ranks, if one cannot write what it is to write.
     """
-    if in_job:
-        _start_on_all(settings.is_on(settings.TRACE))
-
-
-def _start_on_all(wanted: bool) -> None:
     global _comm
-    failure = None
+    if not in_job:
+        return
     comm = get_default_comm()
-    directory = os.path.abspath(os.environ.get(settings.TRACE, ""))
-    if wanted:
-        try:
-            os.makedirs(directory, exist_ok=True)
-        except OSError as e:
-            failure = f"the directory {directory} cannot be made: {e.strerror}"
-    mine = _Rank(wanted, clock.name(), failure, f"{time.time_ns():x}-{os.getpid():x}")
-    ranks: list[_Rank] = comm.allgather(mine)
-    if wanted and not failure:
-        failure = _start(directory, len(ranks), ranks[0].job)
-    failures = comm.allgather(failure)
+    job = comm.bcast(f"{time.time_ns():x}-{os.getpid():x}")
+    failure = _start(comm.Get_size(), job) if settings.is_on(settings.TRACE) else None
+    failures, clocks = zip(*comm.allgather((failure, clock.host("time"))), strict=True)
     first = next((rank for rank, failure in enumerate(failures) if failure), None)
     if first is not None:
         native.lib.mpixla_trace_end()
-        is_limit = str(failures[first]).startswith(_LIMIT)
-        way_out = "Set it to such a number" if is_limit else "Name a directory that every rank can write to"
-        raise ImportError(
-            f"mpixla cannot trace on rank {first} (MPIXLA_TRACE): {failures[first]}. {way_out}, or unset "
-            f"{_LIMIT if is_limit else settings.TRACE}."
-        )
-    clocks = [rank.clock for rank in ranks]
+        raise ImportError(f"mpixla cannot trace on rank {first} (MPIXLA_TRACE): {failures[first]}")
     _comparing[:] = [rank for rank, name in enumerate(clocks) if name != clocks[0] and clocks.index(name) == rank]
     if _comparing:
         _comm = MPI.COMM_WORLD.Dup()
@@ -75,24 +48,33 @@ def _start_on_all(wanted: bool) -> None:
         _tell(readings[clocks.index(clocks[comm.Get_rank()])])
 
 
-def _start(directory: str, ranks: int, job: str) -> str | None:
-    """Returns what was wrong."""
+def _start(ranks: int, job: str) -> str | None:
+    """Returns what was wrong, and what to do."""
+    way_out = f"Name a directory that every rank can write to, or unset {settings.TRACE}."
+    directory = os.path.abspath(os.environ[settings.TRACE])
+    try:
+        os.makedirs(directory, exist_ok=True)
+    except OSError as e:
+        return f"the directory {directory} cannot be made: {e.strerror}. {way_out}"
     text = os.environ.get(_LIMIT) or str(_LIMIT_MIB)
     try:
         limit = int(float(text) * 2**20)
     except (ValueError, OverflowError):
         limit = -1
     if not 2**20 <= limit < 2**62:
-        return f"{_LIMIT} must be a number of MiB, at least 1, but is '{text}'"
+        wrong = f"{_LIMIT} must be a number of MiB, at least 1, but is '{text}'"
+        return f"{wrong}. Set it to such a number, or unset {_LIMIT}."
     facts = native.TraceFacts(
         struct_size=ctypes.sizeof(native.TraceFacts),
         directory=os.fsencode(directory),
         limit=limit,
         ranks=ranks,
         job=job.encode(),
-        clock=clock.name().encode(),
+        clock=clock.host("time").encode(),
     )
-    return None if native.lib.mpixla_trace_start(ctypes.byref(facts)) == 0 else native.lib.mpixla_last_error().decode()
+    if native.lib.mpixla_trace_start(ctypes.byref(facts)) == 0:
+        return None
+    return f"{native.lib.mpixla_last_error().decode()}. {way_out}"
 
 
 def _now() -> int:

@@ -1,19 +1,16 @@
 """Ranks that wait, and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python."""
 
 import gc
-import linecache
 import os
 import platform
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
-from types import FrameType
 
 from ..base import settings
 from ..base.required import is_user_filename
-from ..mpi import native
+from ..mpi import clock, native
 from ..mpi.comm import channel_of_reports, get_default_comm
 from ..mpi.mpi import MPI
 from .sites import short_name
@@ -56,7 +53,7 @@ def begin(most: float, minus_least: float) -> None:
             f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {limit:g} s. Let "
             "mpirun pass the variable on to all of them.\n"
         )
-    processes = comm.allgather((_host(), platform.node() or "an unnamed host", os.getpid()))
+    processes = comm.allgather((clock.host("pid"), platform.node() or "an unnamed host", os.getpid()))
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
     channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
@@ -78,14 +75,6 @@ def _standard_error() -> int:
     return next((x.targetfd_save for x in captures if getattr(x, "targetfd", None) == 2), 2)
 
 
-def _host() -> str:
-    """What is the same for processes that see each other's numbers: the host, and on Linux the PID namespace."""
-    text = platform.node()
-    with suppress(OSError):
-        text = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
-    return text
-
-
 def _tell_stacks() -> None:
     while native.lib.mpixla_timeout_stack_wanted():
         native.lib.mpixla_timeout_stack_give("\n".join(_stacks()).encode(errors="replace"))
@@ -96,21 +85,10 @@ def _stacks() -> Iterator[str]:
     frames, own, main = sys._current_frames(), threading.get_ident(), threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident in sorted(frames, key=lambda ident: ident != main):
-        lines = list(_lines(frames[ident]))
-        users = [text for is_users, text in lines if is_users]
+        lines = traceback.extract_stack(frames[ident])[::-1]
+        users = [at for at in lines if is_user_filename(at.filename) and not at.filename.startswith("<frozen")]
         if ident == own or not (users or ident == main):
             continue
         yield "Python's main thread:" if ident == main else f"Python's thread {names.get(ident, ident)}:"
-        yield from [f"  {text}" for text in (users or [text for _, text in lines])[:_LINES]]
-
-
-def _lines(frame: FrameType | None) -> Iterator[tuple[bool, str]]:
-    while frame is not None:
-        code = frame.f_code
-        source = linecache.getline(code.co_filename, frame.f_lineno).strip()
-        is_users = is_user_filename(code.co_filename) and not code.co_filename.startswith("<frozen")
-        yield (
-            is_users,
-            f"{short_name(code.co_filename)}:{frame.f_lineno} in {code.co_name}" + (f": {source}" if source else ""),
-        )
-        frame = frame.f_back
+        for at in (users or lines)[:_LINES]:
+            yield f"  {short_name(at.filename)}:{at.lineno} in {at.name}" + (f": {at.line}" if at.line else "")

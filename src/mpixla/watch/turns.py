@@ -11,6 +11,7 @@ compiles for itself.
 """
 
 import fcntl
+import functools
 import os
 import sys
 import time
@@ -23,7 +24,6 @@ import jax
 from ..base import settings
 
 _LIMIT = 600.0  # seconds after which the process that compiles is taken for stopped
-_told = False
 
 
 def install() -> bool:
@@ -40,21 +40,21 @@ def install() -> bool:
     return True
 
 
-def take(key: str) -> Callable[[], None]:
-    """Waits for this process's turn to look for a program in the cache. Returns what ends the turn."""
+def take(key: str) -> Callable[[], None] | None:
+    """Waits for this process's turn to look for a program in the cache. Returns what ends the turn, if it has one."""
     directory = _directory()
     if not directory:
         _tell()
-        return _nothing
+        return None
     # Locks are for files. And of JAX's distributed processes only the first one writes.
     if "://" in directory or jax.process_count() > 1:
-        return _nothing
+        return None
     lock = Path(directory) / f"{key}-turn"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError:
-        return _nothing
+        return None
     if _locked(file, fcntl.LOCK_EX):
         return lambda: _end(file, lock)
     # Another process compiles it. What it has compiled is there once it lets go.
@@ -63,7 +63,7 @@ def take(key: str) -> Callable[[], None]:
         time.sleep(patience)
         patience = min(2 * patience, 0.05)
     os.close(file)
-    return _nothing
+    return None
 
 
 def _directory() -> str:
@@ -87,15 +87,10 @@ def _end(file: int, lock: Path) -> None:
     os.close(file)
 
 
-def _nothing() -> None:
-    pass
-
-
+@functools.cache
 def _tell() -> None:
-    global _told
-    if not _told:
-        _told = True
-        sys.stderr.write(
-            f"mpixla: {settings.COMPILE_ONCE} has no effect, because JAX keeps no compiled programs. Set "
-            "JAX_COMPILATION_CACHE_DIR to a directory that the ranks share.\n"
-        )
+    """Once."""
+    sys.stderr.write(
+        f"mpixla: {settings.COMPILE_ONCE} has no effect, because JAX keeps no compiled programs. Set "
+        "JAX_COMPILATION_CACHE_DIR to a directory that the ranks share.\n"
+    )
