@@ -6,7 +6,7 @@ on which a check fails says so, and ends the job if the others do not come back 
 
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,9 +173,10 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
 
     with limited(timeout, f"did not end within {timeout:g} s"):
         wrong = _attempt(check, world)
-        # A rank on which it failed may have left the others in the middle of the operation: it waits for less.
-        with limited(min(timeout, _PATIENCE), wrong) if wrong else nullcontext():
-            answers = world.results.allgather(wrong)
+    # A rank on which it failed may have left the others in the middle of the operation: it waits for less.
+    why = wrong or "went well, but another rank did not come back from it"
+    with limited(min(timeout, _PATIENCE) if wrong else timeout, why):
+        answers = world.results.allgather(wrong)
     return [f"rank {rank}: {text}" for rank, text in enumerate(answers) if text]
 
 

@@ -5,7 +5,6 @@ import os
 from ..base import settings
 from ..mpi import native
 from ..mpi.comm import channel_of_reports
-from ..mpi.mpi import MPI
 
 # What the environment may say, and how the C library calls it (native/check/check.h).
 _MODES = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")
@@ -34,12 +33,12 @@ def begin(most: float, minus_least: float) -> None:
     given, least = _given(), -minus_least
     if least < 0:
         raise ValueError(
-            f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, and on some rank it is nothing that "
-            "mpixla knows. Set it to 1, calls or 0, the same on all ranks, or leave it out."
+            f"{settings.CHECK} is {given!r} on this rank, and on some rank it is nothing that mpixla knows. Set it to "
+            "1, calls or 0, the same on all ranks, or leave it out."
         )
     if most != least:
         raise RuntimeError(
-            f"{settings.CHECK} is {given!r} on rank {MPI.COMM_WORLD.Get_rank()}, but must be the same on all ranks. "
+            f"{settings.CHECK} is {given!r} on this rank, but must be the same on all ranks. "
             "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
         )
     mode = _NAMES[int(most)]
