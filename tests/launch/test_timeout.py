@@ -97,7 +97,11 @@ HANGS = {
         count_for_ever()
     mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
-        (BUSY, "Python's main thread:", r"script\.py:\d+ in count_for_ever: (n \+= 1|while True:)"),
+        (
+            BUSY,
+            r"Python's main thread:\s+script\.py:\d+ in count_for_ever: (n \+= 1|while True:)\s+"
+            r"script\.py:\d+ in <module>: count_for_ever\(\)\n",
+        ),
     ),
     "Python's lock is held in C": Hang(
         """

@@ -4,10 +4,12 @@ import json
 import os
 import random
 import re
+from pathlib import Path
 
 import pytest
 
 from jobs import alone
+from mpixla.mpi import clock
 from mpixla.trace.match import match
 from mpixla.trace.merge import merge
 from mpixla.trace.read import read, read_file
@@ -199,6 +201,7 @@ def test_a_directory_that_cannot_be_made_is_told_on_every_rank(job, tmp_path):
         f"ImportError: mpixla cannot trace on rank 0 (MPIXLA_TRACE): the directory {tmp_path}/file cannot be made: "
     )
     assert done.stderr.count(sentence) == 2
+    assert done.stderr.count("Name a directory that every rank can write to, or unset MPIXLA_TRACE.\n") == 2
 
 
 def test_bad_limit(monkeypatch, tmp_path):
@@ -396,6 +399,12 @@ print("ok\\n", end="")
 
 def test_clocks_are_compared(job):
     assert job(3, CLOCKS).stdout.split() == ["ok"] * 3
+
+
+def test_what_has_the_same_clock_or_sees_the_same_processes():
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for namespace in ("time", "pid"):
+        assert clock.host(namespace) == f"{boot} {os.readlink(f'/proc/self/ns/{namespace}')}"
 
 
 HOSTS = """
