@@ -135,8 +135,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
-            they are the same on every rank too and count once; or "varying", they differ and are added up.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         An array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the same on every rank.
@@ -361,8 +360,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
             matter. Or a pytree of such arrays, of the same structure on every rank.
         root: the rank that sends.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
-            they are the same on every rank too and count once; or "varying", they differ and are added up.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         The root's array, the same on every rank.
@@ -409,8 +407,7 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, as of ``allreduce``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -421,9 +418,7 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         As for ``scan``.
 
     Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
-            intra-communicator.
-        ValueError: for a communicator or reduction that was freed.
+        TypeError, ValueError: as ``allreduce``.
 
     Example:
         >>> from mpi4py import MPI
@@ -525,8 +520,7 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, as of ``allreduce``.
         root: the rank that has the result.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
@@ -538,10 +532,7 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
         for ``allreduce``. Off the root the result is ``x``, so there the rank's own cotangent is added.
 
     Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, a root that is not a static
-            integer, or a ``comm`` that is no intra-communicator.
-        ValueError: for a root that is not a rank of the communicator, or a communicator or reduction that was
-            freed.
+        TypeError, ValueError: as ``allreduce``, and for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> from mpi4py import MPI
@@ -573,8 +564,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
             arrays.
-        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, as of ``allreduce``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -611,8 +601,7 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
-            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        op: the reduction, as of ``allreduce``.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
@@ -624,9 +613,7 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         zero. The other reductions have no derivative.
 
     Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
-            intra-communicator.
-        ValueError: for a communicator or reduction that was freed.
+        TypeError, ValueError: as ``allreduce``.
 
     Example:
         >>> from mpi4py import MPI

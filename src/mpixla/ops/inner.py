@@ -161,14 +161,11 @@ def norm(
             be empty; their dtypes are the same on all ranks.
         ord: 2, the root of the sum of squares; 1, the sum of absolute values; ``jnp.inf``, their maximum; or "rms",
             the root of the mean of squares.
-        mask: which entries count, such as those that are no copies of another rank's: an array of bools that
-            broadcasts to each leaf's shape, or a pytree of them. By default all do.
+        mask: which entries count, as of ``vdot``.
         exact: whether what is summed up is exact, and the sum is rounded once: then it has the same bits on any
-            number of ranks (docs/exact.md). Of floats and complex numbers. "rms" then takes
-            two calls.
+            number of ranks (docs/exact.md). Of floats and complex numbers. "rms" then takes two calls.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``: "replicated" where the
-            result is a loss, "varying" where it enters each rank's own computation, as in the steps of a solver.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``vdot``.
 
     Returns:
         A real scalar, the same on every rank; 0 if nothing counts. NaN if an entry that counts is NaN. Floats of less
@@ -180,10 +177,7 @@ def norm(
         to their entries that do; to find these ranks takes two calls more.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator, a dtype that MPI cannot move, or a mask that is not
-            of bools.
-        ValueError: for another ``ord``, a mask that does not fit, a vector without arrays, a ``cotangent`` that is
-            neither, or a communicator that was freed.
+        TypeError, ValueError: as ``vdot``, and for another ``ord``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -201,9 +201,8 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
         Linear. Reverse mode: the ``neighbor_alltoall`` along the same edges in the other direction.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a first axis that does not have one entry for each slot, for a communicator without a topology
-            or with a graph whose edges go one way only (``Create_graph``), or one that was freed.
+        TypeError, ValueError: as ``neighbor_allgather``, and for a first axis that does not have one entry for each
+            slot.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -254,12 +253,8 @@ def neighbor_alltoallv(
         that do not count.
 
     Raises:
-        TypeError: for counts that are not static integers (with a capacity, integers), a ``template`` without a
-            capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each slot, or whose sum is not the number of ``x``'s
-            rows, a ``template`` that is not like the result, a communicator without a topology or with a graph whose
-            edges go one way only (``Create_graph``), or one that was freed.
-        jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``alltoallv``, for counts that are not one for each slot,
+            and for a communicator as ``neighbor_allgather``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

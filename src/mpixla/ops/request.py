@@ -546,8 +546,7 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
         As for ``wait``.
 
     Raises:
-        TypeError: for what is no request.
-        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
+        TypeError, jax.errors.JaxRuntimeError: as ``wait``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -592,8 +591,7 @@ def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any
         and is waited for where the request was started, ``fun`` is computed backward between the two.
 
     Raises:
-        TypeError: for what is no request.
-        jax.errors.JaxRuntimeError: when running, for a request that was waited for before.
+        TypeError, jax.errors.JaxRuntimeError: as ``wait``.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla

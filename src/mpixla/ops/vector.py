@@ -182,8 +182,7 @@ def allgatherv(
             known only at run time, and one program takes any of them.
         template: with a capacity, an array like the result, whose rows remain behind those that came.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        cotangent: how reverse mode counts the cotangents of the result, which is the same on every rank: "replicated",
-            they are the same on every rank too and count once; or "varying", they differ and are added up.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         An array of shape ``(sum(counts), ...)`` with the ranks' arrays one behind the other, the same on every rank.
@@ -273,11 +272,8 @@ def alltoallv(
         Linear. Reverse mode: ``alltoallv`` with the counts exchanged; zeros for rows that do not count.
 
     Raises:
-        TypeError: for counts that are not sequences of static integers (with a capacity, of integers), a
-            ``template`` without a capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have
-            ``sum(sendcounts)`` rows, a ``template`` that is not like the result, or a communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``allgatherv``; for an ``x`` that does not have
+            ``sum(sendcounts)`` rows.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -341,9 +337,7 @@ def gatherv(
     Args:
         x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With
             a capacity it may have more rows: the first ones count. Or a pytree of such arrays.
-        counts: how many rows, entries of the first axis, each rank's ``x`` has: static integers, the same on every
-            rank. They may be 0. With a capacity they may be traced; or one integer, the rows of this rank, which is
-            gathered from all.
+        counts: how many rows, entries of the first axis, each rank's ``x`` has, as of ``allgatherv``.
         root: the rank that receives.
         capacity: how many rows the root's result has room for, a static integer. Then counts are known only at run
             time, and one program takes any of them. All ranks must give it or none.
@@ -360,13 +354,8 @@ def gatherv(
         result is ``x``.
 
     Raises:
-        TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a
-            ``template`` without a capacity, a root that is not a static integer, a ``comm`` that is no
-            intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``counts[rank]``
-            rows, a root that is not a rank of the communicator, a ``template`` that is not like the result, or a
-            communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``allgatherv``, and for a root that is no static integer,
+            or no rank of the communicator.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
@@ -421,13 +410,8 @@ def scatterv(
         Linear in the root's ``x``. Reverse mode: ``gatherv``, and zeros off the root and for rows that do not count.
 
     Raises:
-        TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a
-            ``template`` without a capacity, a root that is not a static integer, a ``comm`` that is no
-            intra-communicator, or a dtype that MPI cannot move.
-        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``sum(counts)``
-            rows on the root and ``counts[rank]`` elsewhere, a root that is not a rank of the communicator, a
-            ``template`` that is not like the result, or a communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``gatherv``; for an ``x`` that does not have
+            ``sum(counts)`` rows on the root, and ``counts[rank]`` elsewhere.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
