@@ -4,8 +4,6 @@ import os
 import sys
 from contextlib import suppress
 
-from ..launch.library import ADVICE
-
 
 def _tell_of_launcher() -> None:
     """MPICH ends a process that Open MPI has started, and does not say why, unless it was built to speak PMIx."""
@@ -27,6 +25,8 @@ _tell_of_launcher()
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
+    from ..launch.library import ADVICE  # which other processes need not load
+
     raise ImportError(f"mpixla found no MPI library that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
 
 __all__ = ["MPI"]

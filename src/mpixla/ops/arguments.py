@@ -141,7 +141,10 @@ def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
 
 
 def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:
-    """Different axes of an array, counted from the front. A refusal begins with what is said of them."""
+    """Different axes of an array, counted from the front.
+
+    A refusal begins with what is said of them, and ends with the rule, which has a space before it.
+    """
     given = axes[0] if len(axes) == 1 else tuple(axes)
     if any(not -x.ndim <= axis < x.ndim for axis in axes):
         raise ValueError(f"{said} {given}, but an array of shape {x.shape} has {x.ndim} axes.{rule}")

@@ -19,7 +19,7 @@ from ..core.values import split
 from ..mpi.comm import Comm, comm_of, forget_when_freed
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
-from .shapes import batch_second, unstacked
+from .shapes import batch_behind_stack, batch_from_behind_stack, batch_second, unstacked
 from .vector import moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
@@ -132,14 +132,14 @@ _gather: Primitive = compose(
     "neighbor_allgather",
     lambda x, *, comm, degrees: [x.update(shape=(degrees.in_, *x.shape))],
     _gather_fun,
-    batch=lambda **params: (0, 1),
+    batch=batch_behind_stack,
     transpose=by(lambda: _gather_transpose),
 )
 _gather_transpose: Primitive = compose(
     "neighbor_allgather_transpose",
     unstacked,
     _gather_transpose_fun,
-    batch=lambda **params: (1, 0),
+    batch=batch_from_behind_stack,
     transpose=by(lambda: _gather),
 )
 

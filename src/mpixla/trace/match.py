@@ -4,6 +4,7 @@ A call waits from its own beginning until the calls that it depends on have begu
 """
 
 from collections import defaultdict, deque
+from operator import attrgetter
 
 from .layout import ANY
 from .read import Call, Group, Job
@@ -51,10 +52,6 @@ def _depend(call: Call, other: Call) -> None:
     _wait(_waiter(call), other.ready, other.rank, other)
 
 
-def _ready(call: Call) -> int:
-    return call.ready
-
-
 def _meet(calls: list[Call], notes: list[str]) -> None:
     """A collective call, as its ranks made it."""
     by_rank = {call.rank: call for call in calls}
@@ -72,7 +69,7 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
             f"Rank {_words(absent)} never came to call {sequence} on communicator '{group.name}', {stuck[0].title} at "
             f"{stuck[0].line}, in which rank {_words([call.rank for call in stuck])} was to the end."
         )
-    meeting, last = calls[0].meeting, max(calls, key=_ready)
+    meeting, last = calls[0].meeting, max(calls, key=attrgetter("ready"))
     root = next((call for call in calls if call.rank == calls[0].root), None)
     if meeting == "each for all":
         for call in calls:
@@ -87,7 +84,7 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
         last = calls[0]
         for call in calls[1:]:
             _depend(call, last)
-            last = max(last, call, key=_ready)
+            last = max(last, call, key=attrgetter("ready"))
     elif meeting == "each for neighbours":
         for call in calls:
             for source in call.sources:

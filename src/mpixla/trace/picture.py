@@ -73,14 +73,14 @@ def _draw_timelines(axes: Any, job: Job, ranks: list[int]) -> None:
 
 def _draw_arrows(axes: Any, job: Job, ranks: list[int]) -> None:
     """From the one waited for, when it came, to the one who waited: the longest waits, if they can be told apart."""
-    rows = {rank: i for i, rank in enumerate(ranks)}
+    rows, scale = {rank: i for i, rank in enumerate(ranks)}, Unit(job.time).nanoseconds
     waits = [call for call in job.calls() if call.late_call and call.rank in rows and call.late in rows]
     waits.sort(key=lambda call: -call.waiting)
     style = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 0.8, "shrinkA": 0, "shrinkB": 0}
     for call in waits[:_MOST_ARROWS]:
         if call.late is None or call.waiting < 0.01 * job.time:
             break
-        x = (call.ready + call.waiting) / Unit(job.time).nanoseconds
+        x = (call.ready + call.waiting) / scale
         start, end = rows[call.late], rows[call.rank]
         down = 1 if end > start else -1
         axes.annotate(
