@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export, lax
+from jax.custom_derivatives import linear_call
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from mpi4py import MPI
@@ -77,6 +78,8 @@ WRAPPERS = {
     "hidden again": lambda f: hidden(f),
     "hidden jit": lambda f: hidden(jax.jit(f)),
     "hidden scan": lambda f: hidden(lambda x: lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]),
+    "linear_call": lambda f: lambda x: linear_call(lambda _, x: f(x), lambda _, ct: f(ct), (), x),
+    "composite": lambda f: lax.composite(f, "mpixla.test"),
     "linear solve": lambda f: lambda x: lax.custom_linear_solve(lambda x: x, x, lambda _, x: f(x)),
 }
 

@@ -29,7 +29,7 @@ class _Program:
         return self._rewriting.of(jaxpr)
 
     def _reveal_in(self, rewriting: Rewriting, eqn: Any) -> Any:
-        if ordered not in eqn.effects and _is_of_others(eqn.primitive):
+        if ordered not in eqn.effects and _may_hide(eqn.primitive):
             return self._traced(eqn)
         return rewriting.inside(eqn)
 
@@ -50,12 +50,17 @@ class _Program:
         return as_call(eqn, traced) if ordered in traced.effects else eqn
 
 
-def _is_of_others(primitive: Any) -> bool:
-    """Whether it is neither JAX's nor ours. JAX's show the effects of what is inside."""
+# Those of JAX's that do not show the effects of what is inside.
+_HIDING = ("composite", "linear_call")
+
+
+def _may_hide(primitive: Any) -> bool:
+    """Whether it is neither JAX's nor ours, or one of those."""
     impl = primitive.impl
     while isinstance(impl, functools.partial):
         impl = impl.func
-    return getattr(impl, "__module__", "").partition(".")[0] not in ("jax", "jaxlib", _OURS)
+    module = getattr(impl, "__module__", "").partition(".")[0]
+    return module not in ("jax", "jaxlib", _OURS) or primitive.name in _HIDING
 
 
 def reveal(jaxpr: Any, name: str) -> Any:
