@@ -47,22 +47,15 @@ def counts_once(comm: Comm) -> bool:
     return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size
 
 
-def make(
-    name: str,
-    shapes: ShapeRule,
-    *,
-    row: native.Op | None = None,
-    lower: Callable[..., Any] | None = None,
-    **rules: Unpack[Rules],
-) -> Primitive:
-    """Makes the primitive for the row ``name`` of native/tables/ops.def, or for another row.
+def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]) -> Primitive:
+    """Makes the primitive for the row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    It has multiple results. Its parameters include the row's attributes. ``lower`` is one of the lowering rules below,
-    by default the one for rows that have a send buffer, a template and a receive buffer at most. ``rules`` are
-    those for derivatives and batches.
+    It has multiple results. Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of
+    many arrays. ``rules`` are those for derivatives and batches.
     """
-    return _define(name, shapes, functools.partial(lower or _lower, row or native.ops[name]), rules)
+    row = native.ops.get(name) or native.request_ops[name]
+    return _define(name, shapes, functools.partial(lower or _lower, row), rules)
 
 
 def compose(
@@ -179,12 +172,6 @@ def _is_argument(value: Any) -> bool:
         return False
     function = block.owner
     return "sym_name" in function.attributes and mlir.ir.StringAttr(function.attributes["sym_name"]).value == "main"
-
-
-def lower_all(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-    """Passes the handler all operands, and takes all results from it."""
-    _prepare_for_devices(row, ctx.module_context)
-    return _call_handler(row, ctx, operands, range(len(operands)), bool(ctx.avals_out), params)
 
 
 def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:

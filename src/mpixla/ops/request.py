@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from ..base.words import kind_of
 from ..core.hold import hold
-from ..core.primitive import as_array, compose, lower_all, make
+from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import batch_like, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, manual_axes, vary, varying_axes
@@ -113,10 +113,7 @@ def _row_result_shape(*operands: ShapedArray, gives: _Type | None, **params: Any
 
 _WAITS = ("wait", "wait_recv", "wait_send")
 _rows: dict[str, Primitive] = {
-    name: make(name, _row_result_shape, row=row, lower=lower_all)
-    if name in _WAITS
-    else make(name, _row_id_shape, row=row)
-    for name, row in native.request_ops.items()
+    name: make(name, _row_result_shape if name in _WAITS else _row_id_shape) for name in native.request_ops
 }
 
 
