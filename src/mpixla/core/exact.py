@@ -9,12 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.interpreters import batching
 
 from ..mpi import native
 from .helper import make_helper
-from .rules import with_batch_at
-from .spmd import Primitive
+from .rules import define
 
 # Of an accumulator of numbers, and of one of products of float64 (native/base/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
@@ -30,16 +28,10 @@ def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[Shaped
     return [words.update(shape=(*words.shape[:-1], 1), dtype=dtype)]
 
 
-def _each_line(primitive: Primitive) -> Primitive:
-    batching.primitive_batchers[primitive] = lambda operands, dims, **params: (
-        primitive.bind(*with_batch_at(0, operands, dims), **params),
-        [0],
-    )
-    return primitive
-
-
-_add_p = _each_line(make_helper("exact_add", native.EXACT_ADD_TARGET, _words))
-_round_p = _each_line(make_helper("exact_round", native.EXACT_ROUND_TARGET, _rounded, ("digits", "largest", "lowest")))
+_add_p = make_helper("exact_add", native.EXACT_ADD_TARGET, _words)
+_round_p = make_helper("exact_round", native.EXACT_ROUND_TARGET, _rounded, ("digits", "largest", "lowest"))
+for _primitive in (_add_p, _round_p):
+    define(_primitive, batch=lambda **params: (0, 0))
 
 
 def words_of(*lines: jax.Array) -> jax.Array:

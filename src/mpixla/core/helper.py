@@ -15,9 +15,8 @@ from .spmd import Primitive
 def make_helper(
     name: str, target: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()
 ) -> Primitive:
-    """Makes the primitive of a target, which gets these of its parameters: numbers. It has multiple results."""
+    """Makes the primitive of a target, which gets these of its parameters: numbers."""
     primitive = Primitive(name)
-    primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:

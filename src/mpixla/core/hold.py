@@ -24,7 +24,6 @@ from .primitive import row_major
 from .spmd import Primitive
 
 _hold = Primitive("hold")  # of arrays, of which so many are `first`: the same, where the others are there after those
-_hold.multiple_results = True
 
 
 def hold(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:

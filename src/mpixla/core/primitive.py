@@ -51,7 +51,7 @@ def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = Non
     """Makes the primitive for the row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    It has multiple results. Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of
+    Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of
     many arrays. ``rules`` are those for derivatives and batches.
     """
     row = native.ops.get(name) or native.request_ops[name]
@@ -90,7 +90,6 @@ def compose(
 
 def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
     primitive = Primitive(name)
-    primitive.multiple_results = True
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
     def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
@@ -140,7 +139,6 @@ def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **param
 
 # One side of an operation that has a root.
 _side = Primitive("side")
-_side.multiple_results = True
 _side.def_effectful_abstract_eval(lambda *operands, gives, **params: (list(gives), {ordered}))
 mlir.register_lowering(
     _side,

@@ -17,8 +17,8 @@ from ..mpi.comm import Comm, Shift
 from .spmd import Primitive, manual_axes
 
 _rank = Primitive("mpi_rank")
-_rank.def_abstract_eval(lambda *, comm, shift: ShapedArray((), np.dtype(np.int32)))
-_rank.def_impl(lambda *, comm, shift: jnp.int32(known_rank_at(comm, shift) if shift else comm.rank))
+_rank.def_abstract_eval(lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))])
+_rank.def_impl(lambda *, comm, shift: [jnp.int32(known_rank_at(comm, shift) if shift else comm.rank)])
 
 
 def _lower(ctx: Any, *, comm: Comm, shift: Shift | tuple[()]) -> Any:
@@ -33,12 +33,12 @@ mlir.register_lowering(_rank, _lower)
 
 def own_rank(comm: Comm) -> Any:
     """This process's rank, as a traced int32."""
-    return _rank.bind(comm=comm, shift=())
+    return _rank.bind(comm=comm, shift=())[0]
 
 
 def rank_at(comm: Comm, shift: Shift) -> Any:
     """The rank that a shift leads to, or ``native.PROC_NULL``, as a traced int32."""
-    return _rank.bind(comm=comm, shift=shift)
+    return _rank.bind(comm=comm, shift=shift)[0]
 
 
 def known_rank_at(comm: Comm, shift: Shift) -> int:

@@ -44,7 +44,7 @@ def define(
     """Gives a primitive its rules.
 
     Args:
-        primitive: it has multiple results.
+        primitive: whose they are.
         transpose: for reverse mode. Numbers at run time (values.py) it gets as ``values``, where the primitive takes
             any.
         jvp: for forward mode, if the primitive is not linear in its operands without such numbers.
@@ -195,31 +195,31 @@ def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str
 # agree; but to JAX a cotangent that is a constant has none. So it gets that of something that is known then.
 
 _batch_like = Primitive("batch_like")
-_batch_like.def_abstract_eval(lambda x, like: x)
-_batch_like.def_impl(lambda x, like: x)
+_batch_like.def_abstract_eval(lambda x, like: [x])
+_batch_like.def_impl(lambda x, like: [x])
 mlir.register_lowering(_batch_like, lambda ctx, x, like: [x])
 
 
 def batch_like(x: Any, like: Any) -> Any:
     """``x``, with a batch where ``like`` has one. Nothing else matters of ``like``; it may be empty."""
-    return _batch_like.bind(x, like)
+    return _batch_like.bind(x, like)[0]
 
 
-def _batch_like_batch(operands: Any, dims: Any) -> tuple[Any, int]:
+def _batch_like_batch(operands: Any, dims: Any) -> tuple[Any, list[int]]:
     (x, like), (dim, of_like) = operands, dims
     if dim is None:
         x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
-    return _batch_like.bind(x, like), dim
+    return _batch_like.bind(x, like), [dim]
 
 
 def _batch_like_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     t, like = tangents[0], primals[1]
-    return _batch_like.bind(*primals), t if type(t) is ad.Zero else _batch_like.bind(t, like)
+    return _batch_like.bind(*primals), [t] if type(t) is ad.Zero else _batch_like.bind(t, like)
 
 
 batching.primitive_batchers[_batch_like] = _batch_like_batch
 ad.primitive_jvps[_batch_like] = _batch_like_jvp
-ad.primitive_transposes[_batch_like] = lambda ct, x, like: [
-    ct if type(ct) is ad.Zero else _batch_like.bind(ct, like),
+ad.primitive_transposes[_batch_like] = lambda cts, x, like: [
+    cts[0] if type(cts[0]) is ad.Zero else batch_like(cts[0], like),
     None,
 ]
