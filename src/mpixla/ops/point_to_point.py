@@ -1,7 +1,7 @@
 """Messages from one rank to another: one block for each operation, as in collective.py."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from ..core.values import joined, split
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import Rank, Tag, as_message
+from .arguments import Rank, Tag, Tags, as_message
 from .shapes import batch_behind, like, nothing
 
 # recv
@@ -231,27 +231,11 @@ sendrecv_p: Primitive = make("sendrecv", _sendrecv_shapes, batch=batch_behind, t
 
 @overload
 def sendrecv(
-    sendbuf: Any,
-    recvbuf: ArrayLike,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-    status: MPI.Status | None = None,
+    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
 ) -> jax.Array: ...
 @overload
 def sendrecv(
-    sendbuf: Any,
-    recvbuf: Tree,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-    status: MPI.Status | None = None,
+    sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
 ) -> Tree: ...
 @moves(2)
 def sendrecv(

@@ -6,7 +6,7 @@ are.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,7 @@ from ..core.values import has_values, joined, split
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
-from .arguments import Rank, Tag, as_message, as_rank, as_reduction, check_leading_size
+from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction, check_leading_size
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
 from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
@@ -706,26 +706,10 @@ def irecv(
 
 @overload
 def isendrecv(
-    sendbuf: Any,
-    recvbuf: ArrayLike,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
+    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, **more: Unpack[Tags]
 ) -> Request[jax.Array]: ...
 @overload
-def isendrecv(
-    sendbuf: Any,
-    recvbuf: Tree,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-) -> Request[Tree]: ...
+def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
 @moves(2, collect=_of_tree)
 @documented_like(sendrecv)
 def isendrecv(
