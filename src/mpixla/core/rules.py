@@ -14,7 +14,7 @@ from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching, mlir
 
 from .spmd import Primitive, vary, varying_axes
-from .values import has_values
+from .values import details, has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
@@ -75,10 +75,6 @@ def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
     return transpose
 
 
-def _op_of(params: dict[str, Any]) -> Any:
-    return getattr(params.get("call"), "op", params.get("op"))
-
-
 def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     """The rule gets arrays for all tangents."""
 
@@ -88,9 +84,9 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         return jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-        op = _op_of(params)
+        call = details(params)
+        op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name not in ("SUM", "PROD", "MAX", "MIN"):
-            name = getattr(params.get("call"), "name", primitive.name)
             raise TypeError(
                 f"{name} with op {op.name} has no derivative. SUM, PROD, MAX and MIN have one; jax.lax.stop_gradient "
                 "keeps others out of a derivative."
@@ -106,7 +102,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
 
 def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
     """The rule for Taylor series (jax.experimental.jet), term by term: of what is linear each term is as the first."""
-    op = _op_of(params)
+    op = details(params).get("op")
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
             f"{primitive.name} with op {op.name} has no rule for Taylor series (jax.experimental.jet): only what is "

@@ -19,9 +19,15 @@ def _is_operand(param: Any) -> bool:
     return isinstance(param, str) and param == OPERAND
 
 
+def details(params: dict[str, Any]) -> dict[str, Any]:
+    """A primitive's parameters, with those of the call that it only starts or waits for (ops/request.py)."""
+    call = params.get("call")
+    return {**params, **vars(call)} if hasattr(call, "comm") else params
+
+
 def has_values(params: dict[str, Any]) -> bool:
     """Whether the last operand is numbers at run time."""
-    return any(map(_is_operand, params.values()))
+    return any(map(_is_operand, details(params).values()))
 
 
 def is_traced(x: Any) -> bool:

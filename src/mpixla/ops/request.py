@@ -256,32 +256,6 @@ _KINDS = {
 }
 
 
-# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
-# ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
-
-
-def _start_shapes(*operands: ShapedArray, call: _Call, batch: int) -> list[ShapedArray]:
-    return [ShapedArray((*operands[0].shape[:batch], _ID), np.dtype(np.float32))]
-
-
-def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
-    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
-
-
-_start: Primitive = compose(
-    "start",
-    _start_shapes,
-    lambda *operands, call, batch: call.kind.start(call, batch, *operands),
-    jvp=lambda primals, tangents, **params: _start_jvp(primals, tangents, **params),
-)
-_wait: Primitive = compose(
-    "wait",
-    _wait_shapes,
-    lambda *operands, call: call.kind.wait(call, *operands),
-    jvp=lambda primals, tangents, **params: _wait_jvp(primals, tangents, **params),
-)
-
-
 # Derivatives. An id is a float, so it has a tangent and a cotangent: ids of further requests, for the communication of
 # the tangents and of the cotangents. So start and wait are linear, and start and wait of the reverse communication are
 # the transposes of wait and start.
@@ -307,22 +281,12 @@ def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[
     return _start.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
 
-def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -> list[Any]:
-    (request_id,) = map(ad.instantiate_zeros, cotangents)
-    sizes, values = request_id.shape[:-1], operands[call.kind.takes :]
+def _start_transpose(request_id: Any, *, types: Any, call: _Call, batch: int, values: Sequence[Any] = ()) -> list[Any]:
+    sizes = request_id.shape[:-1]
     back, route = _reversed(call, values)
     keeps = [_zeros(back.gives, sizes)] if back.kind.keeps else []
     (x_bar,) = _wait.bind(request_id, *keeps, *route, call=back)
-    template_bar = [_zeros(call.gives, sizes)] * (call.kind.takes - 1)
-    return _cotangents([x_bar, *template_bar, *values], operands)
-
-
-def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """Those of the operands that have one, which vary inside jax.shard_map where the operands do."""
-    return [
-        None if not ad.is_undefined_primal(x) else ct if type(ct) is ad.Zero else vary(ct, varying_axes(x.aval))
-        for ct, x in zip(results, operands, strict=True)
-    ]
+    return [x_bar, *[_zeros(call.gives, sizes)] * (call.kind.takes - 1)]
 
 
 def _parts_of_wait(call: _Call, operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
@@ -355,11 +319,10 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
     results += values
     for x in ids:
         results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
-    return _cotangents(results, (request_id, *operands))
-
-
-ad.primitive_transposes[_start] = _start_transpose
-ad.primitive_transposes[_wait] = _wait_transpose
+    return [
+        None if not ad.is_undefined_primal(x) else ct if type(ct) is ad.Zero else vary(ct, varying_axes(x.aval))
+        for ct, x in zip(results, (request_id, *operands), strict=True)
+    ]
 
 
 # Batches: one request of MPI's for all of it.
@@ -391,6 +354,27 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
     return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *ids, call=call), [0]
 
 
+# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
+# ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
+
+
+def _start_shapes(*operands: ShapedArray, call: _Call, batch: int) -> list[ShapedArray]:
+    return [ShapedArray((*operands[0].shape[:batch], _ID), np.dtype(np.float32))]
+
+
+def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
+    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
+
+
+_start: Primitive = compose(
+    "start",
+    _start_shapes,
+    lambda *operands, call, batch: call.kind.start(call, batch, *operands),
+    jvp=_start_jvp,
+    transpose=_start_transpose,
+)
+_wait: Primitive = compose("wait", _wait_shapes, lambda *operands, call: call.kind.wait(call, *operands), jvp=_wait_jvp)
+ad.primitive_transposes[_wait] = _wait_transpose
 batching.primitive_batchers[_start] = _start_batch
 batching.primitive_batchers[_wait] = _wait_batch
 
