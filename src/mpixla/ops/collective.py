@@ -250,8 +250,7 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         Forward mode: the identity. Reverse mode: ``allreduce(SUM)`` of the cotangents. ``x`` counts once.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
+        TypeError, ValueError: as ``allgather``.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -286,8 +285,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         Linear. Reverse mode: ``alltoall``.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a first axis that does not have ``size`` entries, or a communicator that was freed.
+        TypeError, ValueError: as ``allgather``, and for a first axis that does not have ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -370,10 +368,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
         ``cotangent="varying"`` the sum of all cotangents on the root.
 
     Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a root that is not a rank of the communicator, a ``cotangent`` that is neither, or a
-            communicator that was freed.
+        TypeError, ValueError: as ``allgather``, and for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -462,9 +457,7 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         result is ``x``.
 
     Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a root that is not a rank of the communicator, or a communicator that was freed.
+        TypeError, ValueError: as ``allgather``, and for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
@@ -574,9 +567,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
 
     Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
-            intra-communicator.
-        ValueError: for a first axis that does not have ``size`` entries, or a communicator or reduction that was freed.
+        TypeError, ValueError: as ``allreduce``, and for a first axis that does not have ``size`` entries.
 
     Example:
         >>> from mpi4py import MPI
@@ -657,11 +648,8 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         Linear in the root's ``x``. Reverse mode: ``gather``, and zeros off the root.
 
     Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a first axis on the root that does not have ``size`` entries, a root that is not a rank of the
-            communicator, or a communicator that was freed.
-        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
+        TypeError, ValueError, NotImplementedError: as ``gather``, and for a first axis on the root that does not have
+            ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

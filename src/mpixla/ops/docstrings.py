@@ -37,7 +37,8 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
         raises = {error: re.sub(rf", (or )?an? ``{name}``[^,]*?(?=,|\.$)", "", text) for error, text in raises.items()}
     summary, example = own[""], own["Example"]
-    returns = own.get("Returns") or "A request; ``wait`` gives " + _within(theirs["Returns"].lstrip())
+    result = theirs.get("Returns", "").lstrip()
+    returns = own.get("Returns") or f"A request; ``wait`` gives {result[:1].lower()}{result[1:]}"
     sections = {
         "Args": [_filled(f"{name}: {arguments[name]}", hanging=4) for name in parameters],
         "Returns": [_filled(returns)],
@@ -56,15 +57,10 @@ def _sections(function: Callable[..., Any]) -> dict[str, str]:
 
 def _entries(text: str) -> dict[str, str]:
     """The texts of a section's entries by name, each in one line."""
-    names_and_texts = re.split(r"^    (\S+): ", text, flags=re.MULTILINE)[1:]
+    names_and_texts = re.split(r"^    (\w[\w., ]*): ", text, flags=re.MULTILINE)[1:]
     return {
         name: " ".join(entry.split()) for name, entry in zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
     }
-
-
-def _within(text: str) -> str:
-    """A text as it is within a sentence."""
-    return text[0].lower() + text[1:]
 
 
 def _filled(text: str, hanging: int = 0) -> str:

@@ -157,13 +157,12 @@ def norm(
     cotangent="varying")`` (docs/solvers.md).
 
     Args:
-        x: this rank's part of the vector, an array or a pytree of arrays of any shape. Parts may differ in size, and
-            be empty; their dtypes are the same on all ranks.
+        x: this rank's part of the vector, an array or a pytree of arrays, as of ``vdot``.
         ord: 2, the root of the sum of squares; 1, the sum of absolute values; ``jnp.inf``, their maximum; or "rms",
             the root of the mean of squares.
         mask: which entries count, as of ``vdot``.
-        exact: whether what is summed up is exact, and the sum is rounded once: then it has the same bits on any
-            number of ranks (docs/exact.md). Of floats and complex numbers. "rms" then takes two calls.
+        exact: whether what is summed up is exact, and the sum is rounded once, as of ``vdot``. "rms" then takes two
+            calls.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``vdot``.
 

@@ -239,9 +239,8 @@ def neighbor_alltoallv(
         sendcounts: for each slot, how many rows go there: static integers. With a capacity they may be traced.
         recvcounts: for each slot, how many rows come from there, as its other end sends: static integers. With a
             capacity they may be traced, or all ranks leave them out and tell each other.
-        capacity: how many rows the result has room for, a static integer, which may differ between ranks. Then counts
-            are known only at run time, and one program takes any of them.
-        template: with a capacity, an array like the result, whose rows remain behind those that came.
+        capacity: how many rows the result has room for, as of ``alltoallv``.
+        template: an array like the result, as of ``alltoallv``.
         comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
 
     Returns:

@@ -178,11 +178,7 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
         ``wait(isend(x, dest))``, which is ``x`` and takes its cotangent back.
 
     Raises:
-        TypeError: for a destination or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
-            communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for the destination and the tag.
 
     Example:
         >>> from mpi4py import MPI
@@ -262,8 +258,7 @@ def sendrecv(
         sendtag: the tag of the message that is sent. It may be traced.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        status: filled, each time the call runs, with the source, tag and length of the message received. Of a pytree
-            each array is a message, and the status is the last one's.
+        status: filled with what was received, as by ``recv``.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
@@ -274,12 +269,7 @@ def sendrecv(
         ``sendbuf`` comes from ``dest``, under the same tags. ``source`` must not be ``MPI.ANY_SOURCE``.
 
     Raises:
-        TypeError: for a rank or tag that is not an integer, a ``comm`` that is no intra-communicator, a
-            ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
-        ValueError: for a source or destination that is not a rank or direction of the communicator, a tag out of
-            range, or a communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced rank or
-            tag whose value is none.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for both ranks and both tags.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -63,8 +63,7 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
         The identity, without communication. Derivatives may differ between ranks.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
+        TypeError, ValueError: as ``allgather``.
         RuntimeError: (or ``ValueError``, whichever JAX makes of a failed call) on every rank, if structures, shapes,
             dtypes or entries differ. It names the leaf and the ranks that differ from most others, how many entries
             differ, and the first of them with both values. A NaN is equal to one of the same bits, and 0.0 is not

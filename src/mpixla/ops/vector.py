@@ -335,8 +335,7 @@ def gatherv(
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
     Args:
-        x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With
-            a capacity it may have more rows: the first ones count. Or a pytree of such arrays.
+        x: this rank's array of shape ``(counts[rank], ...)``, or a pytree of such arrays, as of ``allgatherv``.
         counts: how many rows, entries of the first axis, each rank's ``x`` has, as of ``allgatherv``.
         root: the rank that receives.
         capacity: how many rows the root's result has room for, a static integer. Then counts are known only at run
@@ -397,8 +396,7 @@ def scatterv(
         counts: how many rows, entries of the first axis, each rank gets: static integers, the same on every rank. They
             may be 0. With a capacity they may be traced, and the root's are taken.
         root: the rank that sends.
-        capacity: how many rows the result has room for, a static integer, which may differ between ranks. Then counts
-            are known only at run time, and one program takes any of them. All ranks must give it or none.
+        capacity: how many rows the result has room for, as of ``alltoallv``. All ranks must give it or none.
         template: with a capacity, an array like the result, whose rows remain behind those that came.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
