@@ -116,7 +116,6 @@ def _number(value: Any) -> int:
 
 def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
-    _prepare_for_devices(row, ctx.module_context)
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
         return _lower_side(row, ctx, *operands, on_root=False, **params)
     if _device_count(ctx.module_context) != 1:
@@ -174,7 +173,6 @@ def _is_argument(value: Any) -> bool:
 
 def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """As many results as operands, each in its operand's memory, which XLA copies before if it is still needed."""
-    _prepare_for_devices(row, ctx.module_context)
     return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
 
 
@@ -189,6 +187,7 @@ def _call_handler(
     in_place: bool = False,
 ) -> Sequence[Any]:
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
+    _prepare_for_devices(row, ctx.module_context)
     gpu.settle()
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],

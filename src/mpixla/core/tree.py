@@ -19,6 +19,9 @@ from .pairs import is_of_pairs, reduce_pair
 from .primitive import as_array
 from .repeat import remembers
 
+_join = jax.jit(pack, static_argnums=1)
+_cut = jax.jit(unpack, static_argnums=1)
+
 F = TypeVar("F", bound=Callable[..., Any])
 # What a pytree is, which an operation gives back as it was.
 Tree = TypeVar("Tree")
@@ -152,13 +155,3 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
         return remembers(1)(on_tree)  # type: ignore[return-value]
 
     return decorate
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _join(arrays: list[jax.Array], kept_axes: int) -> jax.Array:
-    return pack(arrays, kept_axes)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _cut(joined: jax.Array, shapes: tuple[tuple[int, ...], ...]) -> list[jax.Array]:
-    return unpack(joined, shapes)

@@ -43,10 +43,6 @@ def as_scalar(value: Any, what: str, name: str) -> Any:
     """
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be an integer, but is a traced value of {value.aval}.")
-    return _signed(value)
-
-
-def _signed(value: Any) -> Any:
     if value.dtype.itemsize == 8 and jnp.issubdtype(value.dtype, jnp.signedinteger):
         return value
     if jnp.issubdtype(value.dtype, jnp.unsignedinteger):
