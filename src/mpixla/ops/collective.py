@@ -28,9 +28,7 @@ from .shapes import (
     like,
     nothing,
     stacked,
-    stacked_on_root,
     unstacked,
-    unstacked_on_root,
 )
 
 # Derivatives of reductions. The sum is linear. Of the others the derivative by each rank's operand is a weight, and the
@@ -429,10 +427,10 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p: Primitive = make("gather", stacked_on_root, batch=batch_behind_stack, transpose=by(lambda: _gather_transpose))
+gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpose=by(lambda: _gather_transpose))
 _gather_transpose: Primitive = compose(
     "gather_transpose",
-    unstacked_on_root,
+    unstacked,
     gather_back(lambda: scatter_p),
     batch=batch_from_behind_stack,
     transpose=by(lambda: gather_p),
@@ -620,11 +618,11 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 # scatter
 
 scatter_p: Primitive = make(
-    "scatter", unstacked_on_root, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
+    "scatter", unstacked, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
 )
 _scatter_transpose: Primitive = compose(
     "scatter_transpose",
-    stacked_on_root,
+    stacked,
     scatter_back(lambda: gather_p),
     batch=batch_behind_stack,
     transpose=by(lambda: scatter_p),

@@ -16,7 +16,7 @@ def documented_like(blocking: Callable[..., Any]) -> Callable[[F], F]:
 
     Its own docstring has a summary, an example, and what differs; it gets everything else from that of ``blocking``:
     arguments that are not in its own ``Args``, what ``wait`` then returns, ``Derivative`` and ``Raises``. Arguments
-    that it does not take are left out.
+    that it does not take are left out, and a derivative that depends on one is referred to.
 
     Put it below decorators that copy the docstring.
     """
@@ -34,7 +34,10 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     parameters = inspect.signature(function).parameters
     arguments = _entries(theirs["Args"]) | _entries(own.get("Args", ""))
     raises = _entries(theirs["Raises"])
+    derivative = own.get("Derivative", theirs["Derivative"])
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
+        if f"``{name}" in derivative:
+            derivative = f"As for ``{blocking.__name__}``."
         raises = {error: re.sub(rf", (or )?an? ``{name}``[^,]*?(?=,|\.$)", "", text) for error, text in raises.items()}
     summary, example = own[""], own["Example"]
     result = theirs.get("Returns", "").lstrip()
@@ -42,7 +45,7 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     sections = {
         "Args": [_filled(f"{name}: {arguments[name]}", hanging=4) for name in parameters],
         "Returns": [_filled(returns)],
-        "Derivative": [_filled(own.get("Derivative", theirs["Derivative"]))],
+        "Derivative": [_filled(derivative)],
         "Raises": [_filled(f"{error}: {text}", hanging=4) for error, text in raises.items()],
         "Example": [example],
     }

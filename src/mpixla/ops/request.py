@@ -742,9 +742,6 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
     Args:
         op: the reduction, such as ``MPI.SUM``.
 
-    Derivative:
-        As for ``allreduce``.
-
     Example:
         >>> from mpi4py import MPI
         >>> import jax.numpy as jnp, mpixla
@@ -765,9 +762,6 @@ def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send the root's array to every rank.
 
-    Derivative:
-        As for ``bcast``.
-
     Example:
         >>> import jax.numpy as jnp, mpixla
         >>> rank = mpixla.get_default_comm().Get_rank()
@@ -782,9 +776,6 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
 @documented_like(allgather)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to gather the arrays of all ranks on every rank.
-
-    Derivative:
-        As for ``allgather``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
