@@ -6,7 +6,7 @@ that run at all make every call, with zeros where JAX has none.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -25,45 +25,33 @@ BatchAxes = Callable[..., tuple[int, int]]
 
 
 class Rules(TypedDict, total=False):
-    """What ``define`` takes."""
+    """What there may be for a primitive."""
 
+    # For reverse mode. Numbers at run time (values.py) it gets as `values`, where the primitive takes any.
     transpose: Transpose
+    # For forward mode, if the primitive is not linear in its operands without such numbers.
     jvp: Jvp
-    weighted: Jvp
+    # Of a reduction, whose sum is linear: for forward mode of PROD, MAX and MIN, from the operand, its tangent, and the
+    # parameters.
+    weighted: Callable[..., Sequence[Any]]
+    # Where operands and results have the batch of a vmap, all of which it does in one call.
     batch: BatchAxes
 
 
-def define(
-    primitive: Primitive,
-    *,
-    transpose: Transpose | None = None,
-    jvp: Jvp | None = None,
-    weighted: Jvp | None = None,
-    batch: BatchAxes | None = None,
-) -> None:
-    """Gives a primitive its rules.
-
-    Args:
-        primitive: whose they are.
-        transpose: for reverse mode. Numbers at run time (values.py) it gets as ``values``, where the primitive takes
-            any.
-        jvp: for forward mode, if the primitive is not linear in its operands without such numbers.
-        weighted: of a reduction, whose sum is linear: for forward mode of ``PROD``, ``MAX`` and ``MIN``, from the
-            operand, its tangent, and the parameters.
-        batch: where operands and results have the batch of a vmap, all of which it does in one call.
-    """
+def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
+    """Gives a primitive its rules."""
 
     def linear(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
         if "op" in params and params["op"].name != "SUM":
-            return weighted(*primals, *tangents, **params)  # type: ignore[misc]
+            return rules["weighted"](*primals, *tangents, **params)
         return primitive.bind(*tangents_beside_values(primals, tangents, params), **params)
 
-    if jvp or transpose:
-        _define_jvp(primitive, jvp or linear)
-    if transpose:
-        _define_transpose(primitive, transpose)
-    if batch:
-        _define_batching(primitive, batch)
+    if "jvp" in rules or "transpose" in rules:
+        _define_jvp(primitive, rules.get("jvp", linear))
+    if "transpose" in rules:
+        _define_transpose(primitive, rules["transpose"])
+    if "batch" in rules:
+        _define_batching(primitive, rules["batch"])
 
 
 def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
