@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from ..mpi import native
 from .helper import make_helper
 from .rules import define
 
@@ -28,8 +27,8 @@ def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[Shaped
     return [words.update(shape=(*words.shape[:-1], 1), dtype=dtype)]
 
 
-_add_p = make_helper("exact_add", native.EXACT_ADD_TARGET, _words)
-_round_p = make_helper("exact_round", native.EXACT_ROUND_TARGET, _rounded, ("digits", "largest", "lowest"))
+_add_p = make_helper("exact_add", _words)
+_round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
 for _primitive in (_add_p, _round_p):
     define(_primitive, batch=lambda **params: (0, 0))
 

@@ -22,9 +22,8 @@ _rank.def_impl(lambda *, comm, shift: [jnp.int32(known_rank_at(comm, shift) if s
 
 
 def _lower(ctx: Any, *, comm: Comm, shift: Shift | tuple[()]) -> Any:
-    rule = jax.ffi.ffi_lowering(
-        native.RANK_TARGET, backend_config={"shift": mlir.dense_int_array(shift.steps if shift else [])}
-    )
+    steps = mlir.dense_int_array(shift.steps if shift else [])
+    rule = jax.ffi.ffi_lowering(native.target_of("rank"), backend_config={"shift": steps})
     return rule(ctx, comm=np.int64(comm.id))
 
 
