@@ -27,10 +27,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Tree = TypeVar("Tree")
 
 
-def _is_leaf(x: Any) -> bool:
-    return isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])
-
-
 def is_key(x: Any) -> bool:
     """Whether it is an array of PRNG keys."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
@@ -41,7 +37,7 @@ def _is_array(x: Any) -> bool:
 
     So does it get None, and refuses it: to JAX that is a pytree without arrays, for which there is nothing to do.
     """
-    return x is None or (_is_leaf(x) and not is_key(x))
+    return x is None or ((isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])) and not is_key(x))
 
 
 def data_of(x: Any) -> Any:

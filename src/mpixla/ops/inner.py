@@ -46,11 +46,8 @@ def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
     taken = as_array(mask, "mask", name)
     if taken.dtype != bool:
         raise TypeError(f"mask of {name} must be of bools, which say what counts, but is of dtype {taken.dtype}.")
-    try:
-        fits = jnp.broadcast_shapes(taken.shape, leaf.shape) == leaf.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    sizes = zip(taken.shape[::-1], leaf.shape[::-1], strict=False)
+    if taken.ndim > leaf.ndim or any(size not in (1, n) for size, n in sizes):
         raise ValueError(f"mask of {name} has shape {taken.shape}, which does not broadcast to x's, {leaf.shape}.")
     return taken
 

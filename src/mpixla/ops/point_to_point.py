@@ -14,7 +14,7 @@ from ..core.rank import rank_at
 from ..core.rules import batch_like, by, tangents_beside_values
 from ..core.spmd import Primitive
 from ..core.tree import Tree, moves
-from ..core.values import joined, split
+from ..core.values import has_values, joined, split
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
@@ -24,14 +24,11 @@ from .shapes import batch_behind, like, nothing
 # recv
 
 
-def _with_status(template: ShapedArray, status: Status) -> list[ShapedArray]:
-    """What is received, and the status where it is a result."""
+def _received(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
+    """What is like the template, the last array, and the status where it is a result."""
+    template = operands[-1 - has_values(params)]
     content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
     return [template, content] if status == STATUS_RESULT else [template]
-
-
-def _recv_shapes(template: ShapedArray, *values: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
-    return _with_status(template, status)
 
 
 def of_template(ct: Any, source: Any, comm: Comm) -> Any:
@@ -84,7 +81,7 @@ def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
-recv_p: Primitive = make("recv", _recv_shapes, batch=batch_behind, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
+recv_p: Primitive = make("recv", _received, batch=batch_behind, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
 _recv_transpose: Primitive = compose(
     "recv_transpose", like, _recv_transpose_fun, batch=batch_behind, transpose=by(lambda: recv_p)
 )
@@ -193,12 +190,6 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
 # sendrecv
 
 
-def _sendrecv_shapes(
-    sendbuf: ShapedArray, recvbuf: ShapedArray, *values: ShapedArray, status: Status, **params: Any
-) -> list[ShapedArray]:
-    return _with_status(recvbuf, status)
-
-
 def swapped(message: dict[str, Any]) -> dict[str, Any]:
     """The ranks and tags of the cotangents' messages: each goes back where the message came from, under its tag."""
     recvtag, sendtag = message["recvtag"], message["sendtag"]
@@ -222,7 +213,7 @@ def _sendrecv_transpose(
     return [arrived, of_template(ct, known["source"], comm)]
 
 
-sendrecv_p: Primitive = make("sendrecv", _sendrecv_shapes, batch=batch_behind, transpose=_sendrecv_transpose)
+sendrecv_p: Primitive = make("sendrecv", _received, batch=batch_behind, transpose=_sendrecv_transpose)
 
 
 @overload
