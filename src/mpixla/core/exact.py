@@ -30,7 +30,7 @@ def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[Shaped
 _add_p = make_helper("exact_add", _words)
 _round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
 for _primitive in (_add_p, _round_p):
-    define(_primitive, batch=lambda **params: (0, 0))
+    define(_primitive, batch=(0, 0))
 
 
 def words_of(*lines: jax.Array) -> jax.Array:

@@ -20,8 +20,8 @@ from .values import details, has_values
 Jvp = Callable[..., Sequence[Any]]
 # The results' cotangents, the operands' types and the parameters to the operands' cotangents.
 Transpose = Callable[..., Sequence[Any]]
-# The parameters to the axes at which operands and results have their batch.
-BatchAxes = Callable[..., tuple[int, int]]
+# The axes at which operands and results have their batch, or what the parameters say of them.
+BatchAxes = tuple[int, int] | Callable[..., tuple[int, int]]
 
 
 class Rules(TypedDict, total=False):
@@ -154,7 +154,7 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
         n = len(operands) - has_values(params)
         if any(dim is not None for dim in dims[n:]):
             return _one_by_one(primitive, operands, dims, params)
-        before, after = axes(**params)
+        before, after = axes(**params) if callable(axes) else axes
         results = primitive.bind(*with_batch_at(before, operands[:n], dims[:n]), *operands[n:], **params)
         return results, [after % y.ndim for y in results]
 

@@ -21,10 +21,10 @@ from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
 from .shapes import (
+    IN_FRONT,
+    SECOND,
     batch_behind_stack,
     batch_from_behind_stack,
-    batch_in_front,
-    batch_second,
     like,
     nothing,
     stacked,
@@ -74,7 +74,7 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
     def transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
         return own().bind(ct, comm=comm, op=op, reverse=not reverse)
 
-    return {"weighted": weighted, "transpose": transpose, "batch": batch_in_front}
+    return {"weighted": weighted, "transpose": transpose, "batch": IN_FRONT}
 
 
 def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
@@ -162,7 +162,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 allreduce_p: Primitive = make(
     "allreduce",
     like,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     weighted=lambda x, t, *, comm, op, cotangent: allreduce_p.bind(
         shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent
     ),
@@ -178,7 +178,7 @@ pvary_p: Primitive = compose(
     like,
     lambda x, *, comm: [x],
     takes_replicated=True,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     transpose=by(lambda: allreduce_p, op=SUM, cotangent=REPLICATED),
 )
 
@@ -265,7 +265,7 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # alltoall
 
-alltoall_p: Primitive = make("alltoall", like, batch=batch_second, transpose=by(lambda: alltoall_p))
+alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda: alltoall_p))
 
 
 @moves()
@@ -327,7 +327,7 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 bcast_p: Primitive = make(
     "bcast",
     like,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     transpose=lambda ct, *, types, comm, root, cotangent: (
         _sum_on_root if cotangent == VARYING else _bcast_transpose
     ).bind(ct, comm=comm, root=root),
@@ -338,7 +338,7 @@ _bcast_transpose: Primitive = compose(
     like,
     lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
     takes_replicated=True,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     transpose=by(lambda: bcast_p, cotangent=REPLICATED),
 )
 
@@ -481,7 +481,7 @@ def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) ->
 reduce_p: Primitive = make(
     "reduce",
     like,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     weighted=_weighted_reduce,
     transpose=lambda ct, *, types, comm, op, root: _reduce_transpose.bind(ct, comm=comm, root=root),
 )
@@ -498,10 +498,10 @@ def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
 
 
 _reduce_transpose: Primitive = compose(
-    "reduce_transpose", like, _reduce_transpose_fun, batch=batch_in_front, transpose=by(lambda: reduce_p, op=SUM)
+    "reduce_transpose", like, _reduce_transpose_fun, batch=IN_FRONT, transpose=by(lambda: reduce_p, op=SUM)
 )
 _sum_on_root: Primitive = compose(
-    "sum_on_root", like, _sum_on_root_fun, batch=batch_in_front, transpose=by(lambda: bcast_p, cotangent=VARYING)
+    "sum_on_root", like, _sum_on_root_fun, batch=IN_FRONT, transpose=by(lambda: bcast_p, cotangent=VARYING)
 )
 
 

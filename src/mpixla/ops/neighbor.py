@@ -19,7 +19,7 @@ from ..core.values import split
 from ..mpi.comm import Comm, comm_of, forget_when_freed
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
-from .shapes import batch_behind_stack, batch_from_behind_stack, batch_second, unstacked
+from .shapes import SECOND, batch_behind_stack, batch_from_behind_stack, unstacked
 from .vector import moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
@@ -110,7 +110,7 @@ def _exchange_transpose(
 _exchange: Primitive = make(
     "exchange",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_exchange_transpose,
 )
 

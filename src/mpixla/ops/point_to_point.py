@@ -19,7 +19,7 @@ from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
 from .arguments import Rank, Tag, Tags, as_message
-from .shapes import batch_behind, like, nothing
+from .shapes import BEHIND, like, nothing
 
 # recv
 
@@ -81,9 +81,9 @@ def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
-recv_p: Primitive = make("recv", _received, batch=batch_behind, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
+recv_p: Primitive = make("recv", _received, batch=BEHIND, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
 _recv_transpose: Primitive = compose(
-    "recv_transpose", like, _recv_transpose_fun, batch=batch_behind, transpose=by(lambda: recv_p)
+    "recv_transpose", like, _recv_transpose_fun, batch=BEHIND, transpose=by(lambda: recv_p)
 )
 
 
@@ -154,7 +154,7 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
     )
 
 
-send_p: Primitive = make("send", nothing, batch=batch_behind, transpose=_refuse_reverse_mode)
+send_p: Primitive = make("send", nothing, batch=BEHIND, transpose=_refuse_reverse_mode)
 
 
 @moves()
@@ -213,7 +213,7 @@ def _sendrecv_transpose(
     return [arrived, of_template(ct, known["source"], comm)]
 
 
-sendrecv_p: Primitive = make("sendrecv", _received, batch=batch_behind, transpose=_sendrecv_transpose)
+sendrecv_p: Primitive = make("sendrecv", _received, batch=BEHIND, transpose=_sendrecv_transpose)
 
 
 @overload

@@ -14,13 +14,13 @@ from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .shapes import batch_in_front, each_like
+from .shapes import IN_FRONT, each_like
 
 _assert_p: Primitive = make(
     "assert_replicated",
     each_like,
     lower=lower_in_place,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     # The values are the operands, and a derivative that differs between ranks is no fault.
     jvp=lambda primals, tangents, **params: tangents,
 )

@@ -35,19 +35,9 @@ def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
     return []
 
 
-def batch_in_front(**params: Any) -> tuple[int, int]:
-    """The batch is the first axis."""
-    return 0, 0
-
-
-def batch_second(**params: Any) -> tuple[int, int]:
-    """The batch is the second axis, behind that of the ranks, or of the rows that are counted."""
-    return 1, 1
-
-
-def batch_behind(**params: Any) -> tuple[int, int]:
-    """The batch is the last axis. So a message that is shorter than the template is the beginning of each part."""
-    return -1, -1
+# Axes of a batch, of operands and of results: the first; the second, behind that of the ranks, or of the rows that are
+# counted; or the last, so that a message that is shorter than the template is the beginning of each part.
+IN_FRONT, SECOND, BEHIND = (0, 0), (1, 1), (-1, -1)
 
 
 def batch_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
 from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gather_back, scatter_back
-from .shapes import batch_second
+from .shapes import SECOND
 
 # One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
 
@@ -131,7 +131,7 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 _allgatherv: Primitive = make(
     "allgatherv",
     _all_rows,
-    batch=batch_second,
+    batch=SECOND,
     transpose=lambda ct, *, cotangent, **params: _back_by(
         lambda: _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
     )(ct, **params),
@@ -149,14 +149,14 @@ _allgatherv_transpose: Primitive = compose(
     _own_rows,
     lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
     takes_replicated=True,
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
 )
 _sum_of_rows: Primitive = compose(
     "sum_of_rows",
     _own_rows,
     _sum_of_rows_fun,
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _allgatherv, cotangent=VARYING),
 )
 
@@ -235,7 +235,7 @@ def _alltoallv_transpose(
 _alltoallv: Primitive = make(
     "alltoallv",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_alltoallv_transpose,
 )
 
@@ -303,22 +303,20 @@ def alltoallv(
 
 # gatherv and scatterv
 
-_gatherv: Primitive = make(
-    "gatherv", _all_rows_on_root, batch=batch_second, transpose=_back_by(lambda: _gatherv_transpose)
-)
-_scatterv: Primitive = make("scatterv", _own_rows, batch=batch_second, transpose=_back_by(lambda: _scatterv_transpose))
+_gatherv: Primitive = make("gatherv", _all_rows_on_root, batch=SECOND, transpose=_back_by(lambda: _gatherv_transpose))
+_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_back_by(lambda: _scatterv_transpose))
 _gatherv_transpose: Primitive = compose(
     "gatherv_transpose",
     _own_rows,
     gather_back(lambda: _scatterv),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _gatherv),
 )
 _scatterv_transpose: Primitive = compose(
     "scatterv_transpose",
     _all_rows_on_root,
     scatter_back(lambda: _gatherv),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _scatterv),
 )
 
