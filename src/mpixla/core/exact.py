@@ -1,6 +1,6 @@
 """Exact sums as words, which add up in any order, in C (native/helpers/exact.c): of numbers, and of products of them.
 
-They have no derivative: the operations that use them do (ops/exact.py).
+They have no derivatives and batches: the operations that are made of them do (ops/exact.py).
 """
 
 from typing import Any
@@ -11,7 +11,6 @@ import numpy as np
 from jax.core import ShapedArray
 
 from .helper import make_helper
-from .rules import define
 
 # Of an accumulator of numbers, and of one of products of float64 (native/base/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
@@ -29,8 +28,6 @@ def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[Shaped
 
 _add_p = make_helper("exact_add", _words)
 _round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
-for _primitive in (_add_p, _round_p):
-    define(_primitive, batch=(0, 0))
 
 
 def words_of(*lines: jax.Array) -> jax.Array:

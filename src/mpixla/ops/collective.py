@@ -20,6 +20,7 @@ from ..core.tree import Tree, joins, moves
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
+from .docstrings import documented_like
 from .shapes import (
     IN_FRONT,
     SECOND,
@@ -230,6 +231,7 @@ def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def pvary(x: Tree, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @moves()
+@documented_like(allgather)
 def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Returns ``x``, marked as the same on every rank and about to be used differently on each.
 
@@ -239,16 +241,12 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: an array that is the same on every rank, or a pytree of such arrays.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         ``x``.
 
     Derivative:
         Forward mode: the identity. Reverse mode: ``allreduce(SUM)`` of the cotangents. ``x`` counts once.
-
-    Raises:
-        TypeError, ValueError: as ``allgather``.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -348,6 +346,7 @@ def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Co
 @overload
 def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=False)
+@documented_like(allgather)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Sends the root's array to every rank.
 
@@ -355,8 +354,6 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not
             matter. Or a pytree of such arrays, of the same structure on every rank.
         root: the rank that sends.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         The root's array, the same on every rank.
@@ -366,7 +363,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
         ``cotangent="varying"`` the sum of all cotangents on the root.
 
     Raises:
-        TypeError, ValueError: as ``allgather``, and for a root that is no static integer, or no rank of ``comm``.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -395,13 +392,9 @@ exscan_p: Primitive = compose("exscan", like, _exscan_fill, **_scan_rules(lambda
 
 
 @joins(reduces=True)
+@documented_like(allreduce)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks before it.
-
-    Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, as of ``allreduce``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x``: the reduction over ranks ``0`` to the one before this. On rank 0 the reduction's neutral
@@ -409,9 +402,6 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Derivative:
         As for ``scan``.
-
-    Raises:
-        TypeError, ValueError: as ``allreduce``.
 
     Example:
         >>> from mpi4py import MPI
@@ -438,13 +428,12 @@ _gather_transpose: Primitive = compose(
 
 
 @moves()
+@documented_like(allgather)
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gathers the arrays of all ranks on the root.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         root: the rank that receives.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``; elsewhere ``x``
@@ -455,7 +444,7 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         result is ``x``.
 
     Raises:
-        TypeError, ValueError: as ``allgather``, and for a root that is no static integer, or no rank of ``comm``.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
@@ -506,14 +495,12 @@ _sum_on_root: Primitive = compose(
 
 
 @joins(reduces=True)
+@documented_like(allreduce)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on the root.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, as of ``allreduce``.
         root: the rank that has the result.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root the reduced array; elsewhere ``x`` itself.
@@ -523,7 +510,7 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
         for ``allreduce``. Off the root the result is ``x``, so there the rank's own cotangent is added.
 
     Raises:
-        TypeError, ValueError: as ``allreduce``, and for a root that is no static integer, or no rank of ``comm``.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> from mpi4py import MPI
@@ -585,13 +572,9 @@ scan_p: Primitive = make("scan", like, **_scan_rules(lambda: scan_p, inclusive=T
 
 
 @joins(reduces=True)
+@documented_like(allreduce)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks up to and including itself.
-
-    Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, as of ``allreduce``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x``: the reduction over ranks ``0`` to this one.
@@ -600,9 +583,6 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         ``SUM`` is linear; in reverse mode it is the scan that starts at the last rank. ``MAX`` and ``MIN`` give the
         derivative to the ranks that hold the extreme so far, in equal shares. ``PROD`` is right where a factor is
         zero. The other reductions have no derivative.
-
-    Raises:
-        TypeError, ValueError: as ``allreduce``.
 
     Example:
         >>> from mpi4py import MPI

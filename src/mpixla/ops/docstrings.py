@@ -1,4 +1,4 @@
-"""Docstrings of functions that start what another function does: what both have in common is written once."""
+"""Docstrings of functions that do, or start, what another function does: what both have in common is written once."""
 
 import inspect
 import re
@@ -12,11 +12,11 @@ _WIDTH = 116  # lines of 120 in a docstring that is indented by 4
 
 
 def documented_like(blocking: Callable[..., Any]) -> Callable[[F], F]:
-    """Completes the docstring of a function that starts what ``blocking`` does, and gives a request.
+    """Completes the docstring of a function that does what ``blocking`` does, or starts it and gives a request.
 
     Its own docstring has a summary, an example, and what differs; it gets everything else from that of ``blocking``:
-    arguments that are not in its own ``Args``, what ``wait`` then returns, ``Derivative`` and ``Raises``. Arguments
-    that it does not take are left out, and a derivative that depends on one is referred to.
+    arguments that are not in its own ``Args``, what ``wait`` then returns, ``Derivative``, and what else it ``Raises``.
+    Arguments that it does not take are left out, and a derivative that depends on one is referred to.
 
     Put it below decorators that copy the docstring.
     """
@@ -33,7 +33,7 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     own, theirs = _sections(function), _sections(blocking)
     parameters = inspect.signature(function).parameters
     arguments = _entries(theirs["Args"]) | _entries(own.get("Args", ""))
-    raises = _entries(theirs["Raises"])
+    raises = _entries(theirs["Raises"]) | _entries(own.get("Raises", ""))
     derivative = own.get("Derivative", theirs["Derivative"])
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
         if f"``{name}" in derivative:
