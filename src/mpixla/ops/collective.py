@@ -267,12 +267,12 @@ alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda
 
 
 @moves()
+@documented_like(allgather)
 def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of this rank's array to each rank, and receives one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x`` with what rank ``i`` sent at index ``i``.
@@ -281,7 +281,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         Linear. Reverse mode: ``alltoall``.
 
     Raises:
-        TypeError, ValueError: as ``allgather``, and for a first axis that does not have ``size`` entries.
+        ValueError: for a first axis that does not have ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -536,14 +536,13 @@ reduce_scatter_p: Primitive = make(
 
 
 @joins(reduces=True, kept_axes=1)
+@documented_like(allreduce)
 def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
             arrays.
-        op: the reduction, as of ``allreduce``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         The reduction over the ranks' ``x[rank]``, of shape ``(...)``.
@@ -552,7 +551,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
 
     Raises:
-        TypeError, ValueError: as ``allreduce``, and for a first axis that does not have ``size`` entries.
+        ValueError: for a first axis that does not have ``size`` entries.
 
     Example:
         >>> from mpi4py import MPI

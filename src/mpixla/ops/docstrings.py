@@ -33,12 +33,14 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     own, theirs = _sections(function), _sections(blocking)
     parameters = inspect.signature(function).parameters
     arguments = _entries(theirs["Args"]) | _entries(own.get("Args", ""))
-    raises = _entries(theirs["Raises"]) | _entries(own.get("Raises", ""))
+    raises = _entries(theirs["Raises"])
     derivative = own.get("Derivative", theirs["Derivative"])
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
         if f"``{name}" in derivative:
             derivative = f"As for ``{blocking.__name__}``."
         raises = {error: re.sub(rf", (or )?an? ``{name}``[^,]*?(?=,|\.$)", "", text) for error, text in raises.items()}
+    for error, text in _entries(own.get("Raises", "")).items():
+        raises[error] = f"{raises[error][:-1]}; {text}" if error in raises else text
     summary, example = own[""], own["Example"]
     result = theirs.get("Returns", "").lstrip()
     returns = own.get("Returns") or f"A request; ``wait`` gives {result[:1].lower()}{result[1:]}"

@@ -23,6 +23,7 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
 from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gather_back, scatter_back
+from .docstrings import documented_like
 from .shapes import SECOND
 
 # One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
@@ -321,6 +322,7 @@ _scatterv_transpose: Primitive = compose(
 )
 
 
+@documented_like(allgatherv)
 def gatherv(
     x: Any,
     counts: Any,
@@ -333,13 +335,10 @@ def gatherv(
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
     Args:
-        x: this rank's array of shape ``(counts[rank], ...)``, or a pytree of such arrays, as of ``allgatherv``.
-        counts: how many rows, entries of the first axis, each rank's ``x`` has, as of ``allgatherv``.
         root: the rank that receives.
         capacity: how many rows the root's result has room for, a static integer. Then counts are known only at run
             time, and one program takes any of them. All ranks must give it or none.
         template: with a capacity, on the root an array like the result, whose rows remain behind those that came.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root an array of shape ``(sum(counts), ...)`` with the ranks' arrays one behind the other; elsewhere
@@ -351,8 +350,7 @@ def gatherv(
         result is ``x``.
 
     Raises:
-        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``allgatherv``, and for a root that is no static integer,
-            or no rank of the communicator.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
