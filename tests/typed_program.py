@@ -55,6 +55,7 @@ def main() -> None:
     assert_type(mpixla.waitall([mpixla.irecv(x, 0), mpixla.isend(x, 0)]), list[jax.Array])
     assert_type(mpixla.wait(mpixla.isendrecv(x, state, 0, dest=jnp.int32(0))), State)
     assert_type(mpixla.sendrecv(x, state, 0, mpixla.Shift(0, 1)), State)
+    assert_type(mpixla.sendrecv(x, x, source=0, dest=0, sendtag=1, status=MPI.Status()), jax.Array)
     assert_type(mpixla.recv(x, MPI.ANY_SOURCE), jax.Array)
     assert_type(mpixla.alltoallv(state, x, capacity=3), Any)
     line = MPI.COMM_SELF.Create_cart([1])
@@ -69,6 +70,8 @@ def main() -> None:
     mpixla.norm(x, cotangent="twice")  # type: ignore[arg-type]
     mpixla.wait(x)  # type: ignore[arg-type]
     mpixla.send(x, "0")  # type: ignore[arg-type]
+    mpixla.sendrecv(x, x, 0, 0, recvtag="1")  # type: ignore[call-overload]
+    mpixla.isendrecv(x, x, 0, 0, status=MPI.Status())  # type: ignore[call-overload]
     mpixla.alltoallv(x)  # type: ignore[call-arg]
 
 

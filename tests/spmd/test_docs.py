@@ -52,6 +52,32 @@ def test_docstring_of_what_starts(name):
     assert max(map(len, text.splitlines())) <= 116
 
 
+LIKE = {
+    "allgather": ("alltoall", "bcast", "gather", "pvary"),
+    "allgatherv": ("gatherv",),
+    "allreduce": ("exscan", "reduce", "reduce_scatter", "scan"),
+}
+
+
+@pytest.mark.parametrize(("name", "other"), [(name, other) for other, names in LIKE.items() for name in names])
+def test_docstring_of_what_is_like_another(name, other):
+    """It has all sections, and raises what the other raises, which comes before what is its own."""
+    text = inspect.getdoc(getattr(mpixla, name))
+    assert re.findall(r"^(\w+):\n    (?=\S)", text, re.MULTILINE) == SECTIONS
+    assert "A request" not in text
+    docs = text, inspect.getdoc(getattr(mpixla, other))
+    own, others = (re.findall(r"^    (\w[\w., ]*): for ", doc, re.MULTILINE) for doc in docs)
+    assert own[: len(others)] == others
+    assert max(map(len, text.splitlines())) <= 116
+
+
+def test_docstring_where_both_raise_an_error():
+    text = " ".join(inspect.getdoc(mpixla.alltoall).split())
+    assert (
+        "ValueError: for a communicator that was freed; for a first axis that does not have ``size`` entries." in text
+    )
+
+
 def shown(function):
     """The signature that help() shows, in one line: Python 3.13 puts each parameter of a long one into its own."""
     text = pydoc.plain(pydoc.render_doc(function)).partition("\n\n")[2].partition(inspect.getdoc(function)[:20])[0]

@@ -20,6 +20,7 @@ from . import nan
 from .repeat import Program, recorder
 from .seal import sealed_p
 from .spmd import Primitive
+from .values import details
 
 Params = tuple[tuple[str, Any], ...]
 
@@ -69,9 +70,8 @@ def _program(primitive: Primitive, params: Params) -> _Eager:
 
 
 def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
-    """What can be freed among the parameters of a primitive, also of one that starts a request."""
-    values = [*params.values(), *vars(params["call"]).values()] if "call" in params else params.values()
-    return [x for x in values if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)]
+    """What can be freed among the parameters of a primitive."""
+    return [x for x in details(params).values() if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)]
 
 
 def _forget_freed() -> None:

@@ -1,6 +1,6 @@
 """Exact sums as words, which add up in any order, in C (native/helpers/exact.c): of numbers, and of products of them.
 
-They have no derivative: the operations that use them do (ops/exact.py).
+They have no derivatives and batches: the operations that are made of them do (ops/exact.py).
 """
 
 from typing import Any
@@ -9,12 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.interpreters import batching
 
-from ..mpi import native
 from .helper import make_helper
-from .rules import with_batch_at
-from .spmd import Primitive
 
 # Of an accumulator of numbers, and of one of products of float64 (native/base/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
@@ -30,16 +26,8 @@ def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[Shaped
     return [words.update(shape=(*words.shape[:-1], 1), dtype=dtype)]
 
 
-def _each_line(primitive: Primitive) -> Primitive:
-    batching.primitive_batchers[primitive] = lambda operands, dims, **params: (
-        primitive.bind(*with_batch_at(0, operands, dims), **params),
-        [0],
-    )
-    return primitive
-
-
-_add_p = _each_line(make_helper("exact_add", native.EXACT_ADD_TARGET, _words))
-_round_p = _each_line(make_helper("exact_round", native.EXACT_ROUND_TARGET, _rounded, ("digits", "largest", "lowest")))
+_add_p = make_helper("exact_add", _words)
+_round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
 
 
 def words_of(*lines: jax.Array) -> jax.Array:

@@ -9,19 +9,18 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
+from ..mpi import native
 from .spmd import Primitive
 
 
-def make_helper(
-    name: str, target: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()
-) -> Primitive:
-    """Makes the primitive of a target, which gets these of its parameters: numbers. It has multiple results."""
+def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
+    """Makes the primitive of a handler, by its name, which gets these of its parameters: numbers."""
     primitive = Primitive(name)
-    primitive.multiple_results = True
     primitive.def_abstract_eval(shapes)
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-        return jax.ffi.ffi_lowering(target)(ctx, *operands, **{key: np.int64(params[key]) for key in attributes})
+        rule = jax.ffi.ffi_lowering(native.target_of(name))
+        return rule(ctx, *operands, **{key: np.int64(params[key]) for key in attributes})
 
     def run(*operands: Any, **params: Any) -> list[Any]:
         with jax.disable_jit(False):

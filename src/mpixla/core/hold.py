@@ -24,7 +24,6 @@ from .primitive import row_major
 from .spmd import Primitive
 
 _hold = Primitive("hold")  # of arrays, of which so many are `first`: the same, where the others are there after those
-_hold.multiple_results = True
 
 
 def hold(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -46,7 +45,9 @@ def _lower(ctx: Any, *operands: Any, first: int) -> list[Any]:
     So the arrays that come first are read once, and what is then made in their memory comes after that for certain;
     else XLA copies them.
     """
-    rule = jax.ffi.ffi_lowering(native.ORDER_TARGET, operand_output_aliases={0: 0}, skip_ffi_layout_processing=True)
+    rule = jax.ffi.ffi_lowering(
+        native.target_of("order"), operand_output_aliases={0: 0}, skip_ffi_layout_processing=True
+    )
 
     def behind(x: Any, aval: Any, others: Sequence[Any], types: Sequence[Any]) -> Any:
         inner = ctx.replace(avals_in=[aval, *types], avals_out=[aval])

@@ -6,7 +6,7 @@ nobody could wait for one or see it fail. This gives it one.
 
 import functools
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import jax
 
@@ -33,19 +33,11 @@ class Compiled(Protocol[P, R]):
         ...
 
 
-@jax.tree_util.register_pytree_node_class
-class _Silent:
+class _Silent(NamedTuple):
     """What a function returns that has no result, but None or its arguments; and what there is when it is done."""
 
-    def __init__(self, tree: Any, done: Any) -> None:
-        self.tree, self.done = tree, done
-
-    def tree_flatten(self) -> tuple[tuple[Any, Any], None]:
-        return (self.tree, self.done), None
-
-    @classmethod
-    def tree_unflatten(cls, _: None, children: Any) -> "_Silent":
-        return cls(*children)
+    tree: Any
+    done: Any
 
 
 seals_itself = False  # where JAX does not (hooks/sealing.py)

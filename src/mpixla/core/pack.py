@@ -9,7 +9,6 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import batching
 
-from ..mpi import native
 from .helper import make_helper
 from .rules import define, with_batch_at
 
@@ -29,8 +28,8 @@ def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
     return [array.update(shape=(*array.shape[:-1], *shape)) for shape in shapes]
 
 
-_pack = make_helper("pack", native.PACK_TARGET, _packed)
-_unpack = make_helper("unpack", native.UNPACK_TARGET, _unpacked)
+_pack = make_helper("pack", _packed)
+_unpack = make_helper("unpack", _unpacked)
 
 
 def _transpose_of_pack(ct: Any, *, types: Any, kept_axes: int) -> list[Any]:

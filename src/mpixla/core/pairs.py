@@ -18,9 +18,6 @@ from ..mpi.comm import PairOp, reduction_of
 from ..mpi.mpi import MPI
 from .primitive import as_array, wide
 
-# The reductions of pairs, and of the values alone.
-_VALUES_OP = {"MAXLOC": MPI.MAX, "MINLOC": MPI.MIN}
-
 
 def is_of_pairs(op: Any) -> TypeGuard[MPI.Op]:
     """Whether this is ``MPI.MAXLOC`` or ``MPI.MINLOC``."""
@@ -45,7 +42,7 @@ def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any,
     differentiable = jax.custom_jvp(reduce)
 
     def jvp(primals: Any, tangents: Any) -> Any:
-        values_op = _VALUES_OP[reduction_of(op).name]
+        values_op = MPI.MAX if largest else MPI.MIN
         results = reduce(*primals)
         _, tangent = jax.jvp(lambda v: function(v, values_op, *args, **kwargs), primals[:1], tangents[:1])
         return results, (tangent, np.zeros(results[1].shape, jax.dtypes.float0))

@@ -47,22 +47,15 @@ def counts_once(comm: Comm) -> bool:
     return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size
 
 
-def make(
-    name: str,
-    shapes: ShapeRule,
-    *,
-    row: native.Op | None = None,
-    lower: Callable[..., Any] | None = None,
-    **rules: Unpack[Rules],
-) -> Primitive:
-    """Makes the primitive for the row ``name`` of native/tables/ops.def, or for another row.
+def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]) -> Primitive:
+    """Makes the primitive for the row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    It has multiple results. Its parameters include the row's attributes. ``lower`` is one of the lowering rules below,
-    by default the one for rows that have a send buffer, a template and a receive buffer at most. ``rules`` are
-    those for derivatives and batches.
+    Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of
+    many arrays. ``rules`` are those for derivatives and batches.
     """
-    return _define(name, shapes, functools.partial(lower or _lower, row or native.ops[name]), rules)
+    row = native.ops.get(name) or native.request_ops[name]
+    return _define(name, shapes, functools.partial(lower or _lower, row), rules)
 
 
 def compose(
@@ -97,7 +90,6 @@ def compose(
 
 def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:
     primitive = Primitive(name)
-    primitive.multiple_results = True
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
     def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
@@ -124,7 +116,6 @@ def _number(value: Any) -> int:
 
 def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
-    _prepare_for_devices(row, ctx.module_context)
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
         return _lower_side(row, ctx, *operands, on_root=False, **params)
     if _device_count(ctx.module_context) != 1:
@@ -147,7 +138,6 @@ def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **param
 
 # One side of an operation that has a root.
 _side = Primitive("side")
-_side.multiple_results = True
 _side.def_effectful_abstract_eval(lambda *operands, gives, **params: (list(gives), {ordered}))
 mlir.register_lowering(
     _side,
@@ -181,15 +171,8 @@ def _is_argument(value: Any) -> bool:
     return "sym_name" in function.attributes and mlir.ir.StringAttr(function.attributes["sym_name"]).value == "main"
 
 
-def lower_all(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-    """Passes the handler all operands, and takes all results from it."""
-    _prepare_for_devices(row, ctx.module_context)
-    return _call_handler(row, ctx, operands, range(len(operands)), bool(ctx.avals_out), params)
-
-
 def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
     """As many results as operands, each in its operand's memory, which XLA copies before if it is still needed."""
-    _prepare_for_devices(row, ctx.module_context)
     return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
 
 
@@ -204,6 +187,7 @@ def _call_handler(
     in_place: bool = False,
 ) -> Sequence[Any]:
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
+    _prepare_for_devices(row, ctx.module_context)
     gpu.settle()
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],

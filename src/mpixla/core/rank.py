@@ -17,14 +17,13 @@ from ..mpi.comm import Comm, Shift
 from .spmd import Primitive, manual_axes
 
 _rank = Primitive("mpi_rank")
-_rank.def_abstract_eval(lambda *, comm, shift: ShapedArray((), np.dtype(np.int32)))
-_rank.def_impl(lambda *, comm, shift: jnp.int32(known_rank_at(comm, shift) if shift else comm.rank))
+_rank.def_abstract_eval(lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))])
+_rank.def_impl(lambda *, comm, shift: [jnp.int32(known_rank_at(comm, shift) if shift else comm.rank)])
 
 
 def _lower(ctx: Any, *, comm: Comm, shift: Shift | tuple[()]) -> Any:
-    rule = jax.ffi.ffi_lowering(
-        native.RANK_TARGET, backend_config={"shift": mlir.dense_int_array(shift.steps if shift else [])}
-    )
+    steps = mlir.dense_int_array(shift.steps if shift else [])
+    rule = jax.ffi.ffi_lowering(native.target_of("rank"), backend_config={"shift": steps})
     return rule(ctx, comm=np.int64(comm.id))
 
 
@@ -33,12 +32,12 @@ mlir.register_lowering(_rank, _lower)
 
 def own_rank(comm: Comm) -> Any:
     """This process's rank, as a traced int32."""
-    return _rank.bind(comm=comm, shift=())
+    return _rank.bind(comm=comm, shift=())[0]
 
 
 def rank_at(comm: Comm, shift: Shift) -> Any:
     """The rank that a shift leads to, or ``native.PROC_NULL``, as a traced int32."""
-    return _rank.bind(comm=comm, shift=shift)
+    return _rank.bind(comm=comm, shift=shift)[0]
 
 
 def known_rank_at(comm: Comm, shift: Shift) -> int:

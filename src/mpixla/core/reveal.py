@@ -17,39 +17,6 @@ from .rewrite import Rewriting, as_call
 _OURS = __name__.partition(".")[0]
 
 
-class _Program:
-    """One program while it is rewritten."""
-
-    def __init__(self) -> None:
-        self._rewriting = Rewriting(self._reveal_in)
-        self.untraceable: dict[str, Exception] = {}
-
-    def reveal(self, jaxpr: Any) -> Any:
-        """The jaxpr with all communication visible; the same object if it was before."""
-        return self._rewriting.of(jaxpr)
-
-    def _reveal_in(self, rewriting: Rewriting, eqn: Any) -> Any:
-        if ordered not in eqn.effects and _may_hide(eqn.primitive):
-            return self._traced(eqn)
-        return rewriting.inside(eqn)
-
-    def _traced(self, eqn: Any) -> Any:
-        """The equation, or a call of what its primitive does if that communicates."""
-        impl = functools.partial(eqn.primitive.impl, **eqn.params)
-        try:
-            with eqn.ctx.manager:  # settings, as in JAX's own lowering
-                traced = jax.make_jaxpr(impl)(*(atom.aval for atom in eqn.invars))
-        except Exception as e:  # whatever others raise where they get no arrays
-            self.untraceable[eqn.primitive.name] = e
-            return eqn
-        if getattr(traced, "is_high", False):  # as JAX has lowered the rest of the program by now
-            from jax.interpreters.partial_eval import lower_jaxpr2  # type: ignore[attr-defined]
-
-            traced = lower_jaxpr2(traced)
-        traced = self.reveal(traced)
-        return as_call(eqn, traced) if ordered in traced.effects else eqn
-
-
 # Those of JAX's that do not show the effects of what is inside.
 _HIDING = ("composite", "linear_call")
 
@@ -63,20 +30,44 @@ def _may_hide(primitive: Any) -> bool:
     return module not in ("jax", "jaxlib", _OURS) or primitive.name in _HIDING
 
 
+def _traced(eqn: Any) -> Any:
+    """What its primitive does, as a jaxpr."""
+    impl = functools.partial(eqn.primitive.impl, **eqn.params)
+    with eqn.ctx.manager:  # settings, as in JAX's own lowering
+        traced = jax.make_jaxpr(impl)(*(atom.aval for atom in eqn.invars))
+    if getattr(traced, "is_high", False):  # as JAX has lowered the rest of the program by now
+        from jax.interpreters.partial_eval import lower_jaxpr2  # type: ignore[attr-defined]
+
+        traced = lower_jaxpr2(traced)
+    return traced
+
+
 def reveal(jaxpr: Any, name: str) -> Any:
     """A program with all communication visible, from its jaxpr and its name.
 
     Raises:
         NotImplementedError: if nothing is found that hides any.
     """
-    program = _Program()
-    result = program.reveal(jaxpr)
+    failed: dict[str, Exception] = {}
+
+    def shown(rewriting: Rewriting, eqn: Any) -> Any:
+        if ordered in eqn.effects or not _may_hide(eqn.primitive):
+            return rewriting.inside(eqn)
+        try:
+            traced = _traced(eqn)
+        except Exception as e:  # whatever others raise where they get no arrays
+            failed[eqn.primitive.name] = e
+            return eqn
+        traced = rewriting.of(traced)
+        return as_call(eqn, traced) if ordered in traced.effects else eqn
+
+    result = Rewriting(shown).of(jaxpr)
     if result is jaxpr:
-        failed = "".join(f" {p} could not be traced ({type(e).__name__}: {e})." for p, e in program.untraceable.items())
+        why = "".join(f" {p} could not be traced ({type(e).__name__}: {e})." for p, e in failed.items())
         raise NotImplementedError(
             f"The program '{name}' uses an operation of mpixla inside a primitive that does not show the effects of "
             "what it does, so JAX knows no place for the operation in program order. mpixla looks into such "
-            "primitives by the function that was given to their def_impl, and found it in none." + failed + " Give "
+            "primitives by the function that was given to their def_impl, and found it in none." + why + " Give "
             "the primitive that function, or let it declare the effects (def_effectful_abstract_eval), or call the "
             "operation outside."
         )

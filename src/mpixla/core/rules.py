@@ -6,7 +6,7 @@ that run at all make every call, with zeros where JAX has none.
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -14,56 +14,44 @@ from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching, mlir
 
 from .spmd import Primitive, vary, varying_axes
-from .values import has_values
+from .values import details, has_values
 
 # The primals, the tangents (arrays) and the parameters to the results' tangents.
 Jvp = Callable[..., Sequence[Any]]
 # The results' cotangents, the operands' types and the parameters to the operands' cotangents.
 Transpose = Callable[..., Sequence[Any]]
-# The parameters to the axes at which operands and results have their batch.
-BatchAxes = Callable[..., tuple[int, int]]
+# The axes at which operands and results have their batch, or what the parameters say of them.
+BatchAxes = tuple[int, int] | Callable[..., tuple[int, int]]
 
 
 class Rules(TypedDict, total=False):
-    """What ``define`` takes."""
+    """What there may be for a primitive."""
 
+    # For reverse mode. Numbers at run time (values.py) it gets as `values`, where the primitive takes any.
     transpose: Transpose
+    # For forward mode, if the primitive is not linear in its operands without such numbers.
     jvp: Jvp
-    weighted: Jvp
+    # Of a reduction, whose sum is linear: for forward mode of PROD, MAX and MIN, from the operand, its tangent, and the
+    # parameters.
+    weighted: Callable[..., Sequence[Any]]
+    # Where operands and results have the batch of a vmap, all of which it does in one call.
     batch: BatchAxes
 
 
-def define(
-    primitive: Primitive,
-    *,
-    transpose: Transpose | None = None,
-    jvp: Jvp | None = None,
-    weighted: Jvp | None = None,
-    batch: BatchAxes | None = None,
-) -> None:
-    """Gives a primitive its rules.
-
-    Args:
-        primitive: it has multiple results.
-        transpose: for reverse mode. Numbers at run time (values.py) it gets as ``values``, where the primitive takes
-            any.
-        jvp: for forward mode, if the primitive is not linear in its operands without such numbers.
-        weighted: of a reduction, whose sum is linear: for forward mode of ``PROD``, ``MAX`` and ``MIN``, from the
-            operand, its tangent, and the parameters.
-        batch: where operands and results have the batch of a vmap, all of which it does in one call.
-    """
+def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
+    """Gives a primitive its rules."""
 
     def linear(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
         if "op" in params and params["op"].name != "SUM":
-            return weighted(*primals, *tangents, **params)  # type: ignore[misc]
+            return rules["weighted"](*primals, *tangents, **params)
         return primitive.bind(*tangents_beside_values(primals, tangents, params), **params)
 
-    if jvp or transpose:
-        _define_jvp(primitive, jvp or linear)
-    if transpose:
-        _define_transpose(primitive, transpose)
-    if batch:
-        _define_batching(primitive, batch)
+    if "jvp" in rules or "transpose" in rules:
+        _define_jvp(primitive, rules.get("jvp", linear))
+    if "transpose" in rules:
+        _define_transpose(primitive, rules["transpose"])
+    if "batch" in rules:
+        _define_batching(primitive, rules["batch"])
 
 
 def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
@@ -75,10 +63,6 @@ def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
     return transpose
 
 
-def _op_of(params: dict[str, Any]) -> Any:
-    return getattr(params.get("call"), "op", params.get("op"))
-
-
 def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     """The rule gets arrays for all tangents."""
 
@@ -88,9 +72,9 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         return jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-        op = _op_of(params)
+        call = details(params)
+        op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name not in ("SUM", "PROD", "MAX", "MIN"):
-            name = getattr(params.get("call"), "name", primitive.name)
             raise TypeError(
                 f"{name} with op {op.name} has no derivative. SUM, PROD, MAX and MIN have one; jax.lax.stop_gradient "
                 "keeps others out of a derivative."
@@ -106,7 +90,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
 
 def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
     """The rule for Taylor series (jax.experimental.jet), term by term: of what is linear each term is as the first."""
-    op = _op_of(params)
+    op = details(params).get("op")
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
             f"{primitive.name} with op {op.name} has no rule for Taylor series (jax.experimental.jet): only what is "
@@ -170,7 +154,7 @@ def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
         n = len(operands) - has_values(params)
         if any(dim is not None for dim in dims[n:]):
             return _one_by_one(primitive, operands, dims, params)
-        before, after = axes(**params)
+        before, after = axes(**params) if callable(axes) else axes
         results = primitive.bind(*with_batch_at(before, operands[:n], dims[:n]), *operands[n:], **params)
         return results, [after % y.ndim for y in results]
 
@@ -195,31 +179,31 @@ def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str
 # agree; but to JAX a cotangent that is a constant has none. So it gets that of something that is known then.
 
 _batch_like = Primitive("batch_like")
-_batch_like.def_abstract_eval(lambda x, like: x)
-_batch_like.def_impl(lambda x, like: x)
+_batch_like.def_abstract_eval(lambda x, like: [x])
+_batch_like.def_impl(lambda x, like: [x])
 mlir.register_lowering(_batch_like, lambda ctx, x, like: [x])
 
 
 def batch_like(x: Any, like: Any) -> Any:
     """``x``, with a batch where ``like`` has one. Nothing else matters of ``like``; it may be empty."""
-    return _batch_like.bind(x, like)
+    return _batch_like.bind(x, like)[0]
 
 
-def _batch_like_batch(operands: Any, dims: Any) -> tuple[Any, int]:
+def _batch_like_batch(operands: Any, dims: Any) -> tuple[Any, list[int]]:
     (x, like), (dim, of_like) = operands, dims
     if dim is None:
         x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
-    return _batch_like.bind(x, like), dim
+    return _batch_like.bind(x, like), [dim]
 
 
 def _batch_like_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     t, like = tangents[0], primals[1]
-    return _batch_like.bind(*primals), t if type(t) is ad.Zero else _batch_like.bind(t, like)
+    return _batch_like.bind(*primals), [t] if type(t) is ad.Zero else _batch_like.bind(t, like)
 
 
 batching.primitive_batchers[_batch_like] = _batch_like_batch
 ad.primitive_jvps[_batch_like] = _batch_like_jvp
-ad.primitive_transposes[_batch_like] = lambda ct, x, like: [
-    ct if type(ct) is ad.Zero else _batch_like.bind(ct, like),
+ad.primitive_transposes[_batch_like] = lambda cts, x, like: [
+    cts[0] if type(cts[0]) is ad.Zero else batch_like(cts[0], like),
     None,
 ]

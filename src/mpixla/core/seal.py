@@ -23,7 +23,6 @@ from .spmd import Primitive
 # Its results are those of the program, and one to wait for: JAX drops what has no effect, unless something uses a
 # result of it. That of an eager call other lines make as well (watch/sites.py).
 sealed_p = Primitive("mpi_program")
-sealed_p.multiple_results = True
 
 _DONE = ShapedArray((0,), np.dtype(np.bool_))
 

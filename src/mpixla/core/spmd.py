@@ -51,12 +51,13 @@ def _with_varying(aval: Any, axes: frozenset[str]) -> Any:
 
 
 class Primitive(required.Primitive):
-    """JAX's primitives, of which each device inside ``jax.shard_map`` takes and gives its own values.
+    """JAX's primitives with a list of results, of which each device inside ``jax.shard_map`` has its own values.
 
     ``replicates(params)`` says that the results are the same on all devices, ``takes_replicated`` that operands are.
     ``tangents(primals, tangents, results, params)`` are those of the results, where there is a derivative (rules.py).
     """
 
+    multiple_results = True
     replicates: Callable[[dict[str, Any]], bool] = staticmethod(lambda params: False)
     takes_replicated = False
     tangents: Callable[..., Any]
@@ -69,11 +70,7 @@ class Primitive(required.Primitive):
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Defines the results' types."""
-
-        def typed(*operands: Any, **params: Any) -> Any:
-            return self._typed(rule(*operands, **params), params)
-
-        super().def_abstract_eval(typed)
+        self.def_effectful_abstract_eval(lambda *operands, **params: (rule(*operands, **params), set()))
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,16 +78,10 @@ class Primitive(required.Primitive):
 
         def typed(*operands: Any, **params: Any) -> Any:
             results, effects = rule(*operands, **params)
-            return self._typed(results, params), effects
+            if axes := tracked_axes():
+                axes = frozenset() if self.replicates(params) else axes
+                results = [_with_varying(aval, axes) for aval in results]
+            return list(results), effects
 
         super().def_effectful_abstract_eval(typed)
         return rule
-
-    def _typed(self, results: Any, params: dict[str, Any]) -> Any:
-        """The types of the results, or of the one that there is."""
-        if not self.multiple_results:
-            return _with_varying(results, axes) if (axes := tracked_axes()) else results
-        if axes := tracked_axes():
-            axes = frozenset() if self.replicates(params) else axes
-            return [_with_varying(aval, axes) for aval in results]
-        return list(results)

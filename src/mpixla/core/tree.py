@@ -19,13 +19,12 @@ from .pairs import is_of_pairs, reduce_pair
 from .primitive import as_array
 from .repeat import remembers
 
+_join = jax.jit(pack, static_argnums=1)
+_cut = jax.jit(unpack, static_argnums=1)
+
 F = TypeVar("F", bound=Callable[..., Any])
 # What a pytree is, which an operation gives back as it was.
 Tree = TypeVar("Tree")
-
-
-def _is_leaf(x: Any) -> bool:
-    return isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])
 
 
 def is_key(x: Any) -> bool:
@@ -38,7 +37,7 @@ def _is_array(x: Any) -> bool:
 
     So does it get None, and refuses it: to JAX that is a pytree without arrays, for which there is nothing to do.
     """
-    return x is None or (_is_leaf(x) and not is_key(x))
+    return x is None or ((isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])) and not is_key(x))
 
 
 def data_of(x: Any) -> Any:
@@ -152,13 +151,3 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
         return remembers(1)(on_tree)  # type: ignore[return-value]
 
     return decorate
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _join(arrays: list[jax.Array], kept_axes: int) -> jax.Array:
-    return pack(arrays, kept_axes)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _cut(joined: jax.Array, shapes: tuple[tuple[int, ...], ...]) -> list[jax.Array]:
-    return unpack(joined, shapes)

@@ -19,9 +19,15 @@ def _is_operand(param: Any) -> bool:
     return isinstance(param, str) and param == OPERAND
 
 
+def details(params: dict[str, Any]) -> dict[str, Any]:
+    """A primitive's parameters, with those of the call that it only starts or waits for (ops/request.py)."""
+    call = params.get("call")
+    return {**params, **vars(call)} if hasattr(call, "comm") else params
+
+
 def has_values(params: dict[str, Any]) -> bool:
     """Whether the last operand is numbers at run time."""
-    return any(map(_is_operand, params.values()))
+    return any(map(_is_operand, details(params).values()))
 
 
 def is_traced(x: Any) -> bool:
@@ -37,10 +43,6 @@ def as_scalar(value: Any, what: str, name: str) -> Any:
     """
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be an integer, but is a traced value of {value.aval}.")
-    return _signed(value)
-
-
-def _signed(value: Any) -> Any:
     if value.dtype.itemsize == 8 and jnp.issubdtype(value.dtype, jnp.signedinteger):
         return value
     if jnp.issubdtype(value.dtype, jnp.unsignedinteger):

@@ -81,7 +81,7 @@ class _Helper(NamedTuple):
     device_handler: int
 
 
-def _target_of(name: str) -> str:
+def target_of(name: str) -> str:
     """What programs call a row of the tables of handlers."""
     return "mpixla_" + name
 
@@ -103,7 +103,7 @@ class Op(NamedTuple):
     @property
     def target(self) -> str:
         """What programs call it."""
-        return _target_of(self.name)
+        return target_of(self.name)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -267,17 +267,14 @@ ops = {op.name: op for op in _all_ops if not op.request}
 # Operations that start something, and those that wait for it.
 request_ops = {op.name: op for op in _all_ops if op.request}
 _helpers = _table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
-HELPER_TARGETS = tuple(_target_of(row.name) for row in _helpers)
-EXACT_ADD_TARGET, EXACT_ROUND_TARGET = "mpixla_exact_add", "mpixla_exact_round"
-ORDER_TARGET, PACK_TARGET = "mpixla_order", "mpixla_pack"
-RANK_TARGET, UNPACK_TARGET = "mpixla_rank", "mpixla_unpack"
+HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
 
 # What XLA calls the platforms of GPUs, on all of which one handler finds out where it is.
 GPU_PLATFORMS = ("CUDA", "ROCM")
 for _row in (*_all_ops, *_helpers):
     for _platform in ("cpu", *GPU_PLATFORMS):
         _handler = _row.host_handler if _platform == "cpu" else _row.device_handler
-        jax.ffi.register_ffi_target(_target_of(_row.name), jax.ffi.pycapsule(_handler), platform=_platform)
+        jax.ffi.register_ffi_target(target_of(_row.name), jax.ffi.pycapsule(_handler), platform=_platform)
 
 
 def set_logging(enabled: bool) -> bool:

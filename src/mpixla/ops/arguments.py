@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,15 @@ from ..mpi.mpi import MPI
 # What users may give for the rank at the other end of a message, and for its tag; traced integers among them.
 Rank = int | jax.Array | Shift
 Tag = int | jax.Array
+
+
+class Tags(TypedDict, total=False):
+    """For type checkers: what else sendrecv and isendrecv take."""
+
+    sendtag: Tag
+    recvtag: Tag
+    comm: MPI.Comm | None
+
 
 _STATIC = "under jit, mark the argument as static (static_argnums or static_argnames), or close over it."
 
@@ -173,8 +182,15 @@ def as_room(capacity: Any, template: Any, name: str) -> int | None:
 
 
 def as_counts(value: Any, what: str, name: str, number: int, each: str, room: int | None) -> Any:
-    """One number of rows for each of something, ``each`` in words."""
-    return _static_counts(value, what, name, number, each) if room is None else _counts(value, what, name, number, each)
+    """One number of rows for each of something, ``each`` in words. The C library looks at values at run time."""
+    if room is None:
+        return _static_counts(value, what, name, number, each)
+    counts = as_integers(value, what, name)
+    if counts.shape != (number,):
+        raise ValueError(
+            f"{what} of {name} must be {number} integers, one for {each}, but is an array of shape {counts.shape}."
+        )
+    return counts
 
 
 def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> tuple[int, ...]:
@@ -196,16 +212,6 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
             raise ValueError(f"{what}[{i}] of {name} is {count}, but a number of rows is not negative.")
     if sum(counts) >= 2**63:
         raise ValueError(f"{what} of {name} are {sum(counts)} rows, but an array has fewer than 2**63.")
-    return counts
-
-
-def _counts(value: Any, what: str, name: str, number: int, each: str) -> jax.Array:
-    """Of the same type on every rank. The C library looks at their values."""
-    counts = as_integers(value, what, name)
-    if counts.shape != (number,):
-        raise ValueError(
-            f"{what} of {name} must be {number} integers, one for {each}, but is an array of shape {counts.shape}."
-        )
     return counts
 
 

@@ -20,17 +20,16 @@ from ..core.tree import Tree, joins, moves
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
+from .docstrings import documented_like
 from .shapes import (
+    IN_FRONT,
+    SECOND,
     batch_behind_stack,
     batch_from_behind_stack,
-    batch_in_front,
-    batch_second,
     like,
     nothing,
     stacked,
-    stacked_on_root,
     unstacked,
-    unstacked_on_root,
 )
 
 # Derivatives of reductions. The sum is linear. Of the others the derivative by each rank's operand is a weight, and the
@@ -76,7 +75,7 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
     def transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
         return own().bind(ct, comm=comm, op=op, reverse=not reverse)
 
-    return {"weighted": weighted, "transpose": transpose, "batch": batch_in_front}
+    return {"weighted": weighted, "transpose": transpose, "batch": IN_FRONT}
 
 
 def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
@@ -164,7 +163,7 @@ def allgather(x: Any, *, comm: MPI.Comm | None = None, cotangent: Cotangent = RE
 allreduce_p: Primitive = make(
     "allreduce",
     like,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     weighted=lambda x, t, *, comm, op, cotangent: allreduce_p.bind(
         shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent
     ),
@@ -180,7 +179,7 @@ pvary_p: Primitive = compose(
     like,
     lambda x, *, comm: [x],
     takes_replicated=True,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     transpose=by(lambda: allreduce_p, op=SUM, cotangent=REPLICATED),
 )
 
@@ -232,6 +231,7 @@ def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def pvary(x: Tree, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @moves()
+@documented_like(allgather)
 def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Returns ``x``, marked as the same on every rank and about to be used differently on each.
 
@@ -241,17 +241,12 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: an array that is the same on every rank, or a pytree of such arrays.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         ``x``.
 
     Derivative:
         Forward mode: the identity. Reverse mode: ``allreduce(SUM)`` of the cotangents. ``x`` counts once.
-
-    Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -268,16 +263,16 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
 # alltoall
 
-alltoall_p: Primitive = make("alltoall", like, batch=batch_second, transpose=by(lambda: alltoall_p))
+alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda: alltoall_p))
 
 
 @moves()
+@documented_like(allgather)
 def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of this rank's array to each rank, and receives one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x`` with what rank ``i`` sent at index ``i``.
@@ -286,8 +281,7 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         Linear. Reverse mode: ``alltoall``.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a first axis that does not have ``size`` entries, or a communicator that was freed.
+        ValueError: for a first axis that does not have ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -331,7 +325,7 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 bcast_p: Primitive = make(
     "bcast",
     like,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     transpose=lambda ct, *, types, comm, root, cotangent: (
         _sum_on_root if cotangent == VARYING else _bcast_transpose
     ).bind(ct, comm=comm, root=root),
@@ -342,7 +336,7 @@ _bcast_transpose: Primitive = compose(
     like,
     lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
     takes_replicated=True,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     transpose=by(lambda: bcast_p, cotangent=REPLICATED),
 )
 
@@ -352,6 +346,7 @@ def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Co
 @overload
 def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=False)
+@documented_like(allgather)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Sends the root's array to every rank.
 
@@ -359,8 +354,6 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
         x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not
             matter. Or a pytree of such arrays, of the same structure on every rank.
         root: the rank that sends.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         The root's array, the same on every rank.
@@ -370,10 +363,7 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
         ``cotangent="varying"`` the sum of all cotangents on the root.
 
     Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a root that is not a rank of the communicator, a ``cotangent`` that is neither, or a
-            communicator that was freed.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -402,13 +392,9 @@ exscan_p: Primitive = compose("exscan", like, _exscan_fill, **_scan_rules(lambda
 
 
 @joins(reduces=True)
+@documented_like(allreduce)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks before it.
-
-    Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, as of ``allreduce``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x``: the reduction over ranks ``0`` to the one before this. On rank 0 the reduction's neutral
@@ -416,9 +402,6 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Derivative:
         As for ``scan``.
-
-    Raises:
-        TypeError, ValueError: as ``allreduce``.
 
     Example:
         >>> from mpi4py import MPI
@@ -434,10 +417,10 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p: Primitive = make("gather", stacked_on_root, batch=batch_behind_stack, transpose=by(lambda: _gather_transpose))
+gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpose=by(lambda: _gather_transpose))
 _gather_transpose: Primitive = compose(
     "gather_transpose",
-    unstacked_on_root,
+    unstacked,
     gather_back(lambda: scatter_p),
     batch=batch_from_behind_stack,
     transpose=by(lambda: gather_p),
@@ -445,13 +428,12 @@ _gather_transpose: Primitive = compose(
 
 
 @moves()
+@documented_like(allgather)
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gathers the arrays of all ranks on the root.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         root: the rank that receives.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``; elsewhere ``x``
@@ -462,9 +444,7 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         result is ``x``.
 
     Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a root that is not a rank of the communicator, or a communicator that was freed.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
@@ -490,7 +470,7 @@ def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) ->
 reduce_p: Primitive = make(
     "reduce",
     like,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     weighted=_weighted_reduce,
     transpose=lambda ct, *, types, comm, op, root: _reduce_transpose.bind(ct, comm=comm, root=root),
 )
@@ -507,22 +487,20 @@ def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
 
 
 _reduce_transpose: Primitive = compose(
-    "reduce_transpose", like, _reduce_transpose_fun, batch=batch_in_front, transpose=by(lambda: reduce_p, op=SUM)
+    "reduce_transpose", like, _reduce_transpose_fun, batch=IN_FRONT, transpose=by(lambda: reduce_p, op=SUM)
 )
 _sum_on_root: Primitive = compose(
-    "sum_on_root", like, _sum_on_root_fun, batch=batch_in_front, transpose=by(lambda: bcast_p, cotangent=VARYING)
+    "sum_on_root", like, _sum_on_root_fun, batch=IN_FRONT, transpose=by(lambda: bcast_p, cotangent=VARYING)
 )
 
 
 @joins(reduces=True)
+@documented_like(allreduce)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on the root.
 
     Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, as of ``allreduce``.
         root: the rank that has the result.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root the reduced array; elsewhere ``x`` itself.
@@ -532,7 +510,7 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
         for ``allreduce``. Off the root the result is ``x``, so there the rank's own cotangent is added.
 
     Raises:
-        TypeError, ValueError: as ``allreduce``, and for a root that is no static integer, or no rank of ``comm``.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> from mpi4py import MPI
@@ -558,14 +536,13 @@ reduce_scatter_p: Primitive = make(
 
 
 @joins(reduces=True, kept_axes=1)
+@documented_like(allreduce)
 def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
             arrays.
-        op: the reduction, as of ``allreduce``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         The reduction over the ranks' ``x[rank]``, of shape ``(...)``.
@@ -574,9 +551,7 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
 
     Raises:
-        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
-            intra-communicator.
-        ValueError: for a first axis that does not have ``size`` entries, or a communicator or reduction that was freed.
+        ValueError: for a first axis that does not have ``size`` entries.
 
     Example:
         >>> from mpi4py import MPI
@@ -596,13 +571,9 @@ scan_p: Primitive = make("scan", like, **_scan_rules(lambda: scan_p, inclusive=T
 
 
 @joins(reduces=True)
+@documented_like(allreduce)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks up to and including itself.
-
-    Args:
-        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
-        op: the reduction, as of ``allreduce``.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x``: the reduction over ranks ``0`` to this one.
@@ -611,9 +582,6 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         ``SUM`` is linear; in reverse mode it is the scan that starts at the last rank. ``MAX`` and ``MIN`` give the
         derivative to the ranks that hold the extreme so far, in equal shares. ``PROD`` is right where a factor is
         zero. The other reductions have no derivative.
-
-    Raises:
-        TypeError, ValueError: as ``allreduce``.
 
     Example:
         >>> from mpi4py import MPI
@@ -629,11 +597,11 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 # scatter
 
 scatter_p: Primitive = make(
-    "scatter", unstacked_on_root, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
+    "scatter", unstacked, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
 )
 _scatter_transpose: Primitive = compose(
     "scatter_transpose",
-    stacked_on_root,
+    stacked,
     scatter_back(lambda: gather_p),
     batch=batch_behind_stack,
     transpose=by(lambda: scatter_p),
@@ -657,11 +625,8 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         Linear in the root's ``x``. Reverse mode: ``gather``, and zeros off the root.
 
     Raises:
-        TypeError: for a root that is not a static integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a first axis on the root that does not have ``size`` entries, a root that is not a rank of the
-            communicator, or a communicator that was freed.
-        NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
+        TypeError, ValueError, NotImplementedError: as ``gather``, and for a first axis on the root that does not have
+            ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

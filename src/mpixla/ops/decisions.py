@@ -16,6 +16,7 @@ from ..base.required import user_context
 from ..core.effect import ordered
 from ..core.loops import decided_before
 from ..core.rewrite import Rewriting, as_call, jaxprs_in
+from ..core.values import details
 from ..mpi.comm import Comm
 from .replicated import assert_same
 
@@ -31,8 +32,7 @@ def check(jaxpr: Any) -> Any:
 def _collective_comms(jaxpr: Any) -> Iterator[Comm]:
     """The communicators of the collective calls in a jaxpr, and in those inside it."""
     for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        call = eqn.params.get("call")  # that is only started
-        params = vars(call) if hasattr(call, "comm") else eqn.params
+        params = details(eqn.params)
         if ordered in eqn.effects and isinstance(params.get("comm"), Comm):
             if params.get("dest") is None and params.get("source") is None:
                 yield params["comm"]

@@ -1,4 +1,4 @@
-"""Docstrings of functions that start what another function does: what both have in common is written once."""
+"""Docstrings of functions that do, or start, what another function does: what both have in common is written once."""
 
 import inspect
 import re
@@ -12,11 +12,11 @@ _WIDTH = 116  # lines of 120 in a docstring that is indented by 4
 
 
 def documented_like(blocking: Callable[..., Any]) -> Callable[[F], F]:
-    """Completes the docstring of a function that starts what ``blocking`` does, and gives a request.
+    """Completes the docstring of a function that does what ``blocking`` does, or starts it and gives a request.
 
     Its own docstring has a summary, an example, and what differs; it gets everything else from that of ``blocking``:
-    arguments that are not in its own ``Args``, what ``wait`` then returns, ``Derivative`` and ``Raises``. Arguments
-    that it does not take are left out.
+    arguments that are not in its own ``Args``, what ``wait`` then returns, ``Derivative``, and what else it ``Raises``.
+    Arguments that it does not take are left out, and a derivative that depends on one is referred to.
 
     Put it below decorators that copy the docstring.
     """
@@ -34,14 +34,20 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     parameters = inspect.signature(function).parameters
     arguments = _entries(theirs["Args"]) | _entries(own.get("Args", ""))
     raises = _entries(theirs["Raises"])
+    derivative = own.get("Derivative", theirs["Derivative"])
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
+        if f"``{name}" in derivative:
+            derivative = f"As for ``{blocking.__name__}``."
         raises = {error: re.sub(rf", (or )?an? ``{name}``[^,]*?(?=,|\.$)", "", text) for error, text in raises.items()}
+    for error, text in _entries(own.get("Raises", "")).items():
+        raises[error] = f"{raises[error][:-1]}; {text}" if error in raises else text
     summary, example = own[""], own["Example"]
-    returns = own.get("Returns") or "A request; ``wait`` gives " + _within(theirs["Returns"].lstrip())
+    result = theirs.get("Returns", "").lstrip()
+    returns = own.get("Returns") or f"A request; ``wait`` gives {result[:1].lower()}{result[1:]}"
     sections = {
         "Args": [_filled(f"{name}: {arguments[name]}", hanging=4) for name in parameters],
         "Returns": [_filled(returns)],
-        "Derivative": [_filled(own.get("Derivative", theirs["Derivative"]))],
+        "Derivative": [_filled(derivative)],
         "Raises": [_filled(f"{error}: {text}", hanging=4) for error, text in raises.items()],
         "Example": [example],
     }
@@ -56,15 +62,10 @@ def _sections(function: Callable[..., Any]) -> dict[str, str]:
 
 def _entries(text: str) -> dict[str, str]:
     """The texts of a section's entries by name, each in one line."""
-    names_and_texts = re.split(r"^    (\S+): ", text, flags=re.MULTILINE)[1:]
+    names_and_texts = re.split(r"^    (\w[\w., ]*): ", text, flags=re.MULTILINE)[1:]
     return {
         name: " ".join(entry.split()) for name, entry in zip(names_and_texts[::2], names_and_texts[1::2], strict=True)
     }
-
-
-def _within(text: str) -> str:
-    """A text as it is within a sentence."""
-    return text[0].lower() + text[1:]
 
 
 def _filled(text: str, hanging: int = 0) -> str:

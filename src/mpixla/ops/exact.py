@@ -17,7 +17,7 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_axes, as_convention, as_integer
 from .collective import SUM, allreduce_p, pvary_p
-from .shapes import batch_in_front
+from .shapes import IN_FRONT
 
 # Of arrays of lines: the sum of each line over all ranks. One call of MPI for all arrays.
 
@@ -50,7 +50,7 @@ def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[A
     return [back(ct, aval) for ct, aval in zip(cts, types, strict=True)]
 
 
-_fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=batch_in_front, transpose=_fsum_transpose)
+_fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=IN_FRONT, transpose=_fsum_transpose)
 
 
 # Of lines of two real arrays, the sum of products.
@@ -71,7 +71,7 @@ _dot_p: Primitive = compose(
     "exact_dot",
     lambda x, y, *, dtype, **params: [x.update(shape=x.shape[:-1], dtype=np.dtype(dtype), weak_type=False)],
     _dot_fun,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     jvp=_dot_jvp,
 )
 

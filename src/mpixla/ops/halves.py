@@ -35,8 +35,6 @@ def _directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
 
 def _shift(way: Sequence[int], sign: int) -> Shift:
     crossed = tuple(d for d, step in enumerate(way) if step)
-    if len(crossed) == 1:
-        return Shift(crossed[0], sign * way[crossed[0]])
     return Shift(crossed, tuple(sign * way[d] for d in crossed))
 
 

@@ -46,11 +46,8 @@ def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
     taken = as_array(mask, "mask", name)
     if taken.dtype != bool:
         raise TypeError(f"mask of {name} must be of bools, which say what counts, but is of dtype {taken.dtype}.")
-    try:
-        fits = jnp.broadcast_shapes(taken.shape, leaf.shape) == leaf.shape
-    except ValueError:
-        fits = False
-    if not fits:
+    sizes = zip(taken.shape[::-1], leaf.shape[::-1], strict=False)
+    if taken.ndim > leaf.ndim or any(size not in (1, n) for size, n in sizes):
         raise ValueError(f"mask of {name} has shape {taken.shape}, which does not broadcast to x's, {leaf.shape}.")
     return taken
 
@@ -157,13 +154,12 @@ def norm(
     cotangent="varying")`` (docs/solvers.md).
 
     Args:
-        x: this rank's part of the vector, an array or a pytree of arrays of any shape. Parts may differ in size, and
-            be empty; their dtypes are the same on all ranks.
+        x: this rank's part of the vector, an array or a pytree of arrays, as of ``vdot``.
         ord: 2, the root of the sum of squares; 1, the sum of absolute values; ``jnp.inf``, their maximum; or "rms",
             the root of the mean of squares.
         mask: which entries count, as of ``vdot``.
-        exact: whether what is summed up is exact, and the sum is rounded once: then it has the same bits on any
-            number of ranks (docs/exact.md). Of floats and complex numbers. "rms" then takes two calls.
+        exact: whether what is summed up is exact, and the sum is rounded once, as of ``vdot``. "rms" then takes two
+            calls.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
         cotangent: how reverse mode counts the cotangents of the result, as of ``vdot``.
 

@@ -19,7 +19,7 @@ from ..core.values import split
 from ..mpi.comm import Comm, comm_of, forget_when_freed
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
-from .shapes import batch_behind_stack, batch_from_behind_stack, batch_second, unstacked
+from .shapes import SECOND, batch_behind_stack, batch_from_behind_stack, unstacked
 from .vector import moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
@@ -110,7 +110,7 @@ def _exchange_transpose(
 _exchange: Primitive = make(
     "exchange",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_exchange_transpose,
 )
 
@@ -239,9 +239,8 @@ def neighbor_alltoallv(
         sendcounts: for each slot, how many rows go there: static integers. With a capacity they may be traced.
         recvcounts: for each slot, how many rows come from there, as its other end sends: static integers. With a
             capacity they may be traced, or all ranks leave them out and tell each other.
-        capacity: how many rows the result has room for, a static integer, which may differ between ranks. Then counts
-            are known only at run time, and one program takes any of them.
-        template: with a capacity, an array like the result, whose rows remain behind those that came.
+        capacity: how many rows the result has room for, as of ``alltoallv``.
+        template: an array like the result, as of ``alltoallv``.
         comm: a communicator with a topology, whose slots are those of ``neighbor_allgather``.
 
     Returns:

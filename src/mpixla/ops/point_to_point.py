@@ -1,7 +1,7 @@
 """Messages from one rank to another: one block for each operation, as in collective.py."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -14,24 +14,21 @@ from ..core.rank import rank_at
 from ..core.rules import batch_like, by, tangents_beside_values
 from ..core.spmd import Primitive
 from ..core.tree import Tree, moves
-from ..core.values import joined, split
+from ..core.values import has_values, joined, split
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import Rank, Tag, as_message
-from .shapes import batch_behind, like, nothing
+from .arguments import Rank, Tag, Tags, as_message
+from .shapes import BEHIND, like, nothing
 
 # recv
 
 
-def _with_status(template: ShapedArray, status: Status) -> list[ShapedArray]:
-    """What is received, and the status where it is a result."""
+def _received(*operands: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
+    """What is like the template, the last array, and the status where it is a result."""
+    template = operands[-1 - has_values(params)]
     content = ShapedArray((STATUS_BYTES,), np.dtype(np.uint8))
     return [template, content] if status == STATUS_RESULT else [template]
-
-
-def _recv_shapes(template: ShapedArray, *values: ShapedArray, status: Status, **params: Any) -> list[ShapedArray]:
-    return _with_status(template, status)
 
 
 def of_template(ct: Any, source: Any, comm: Comm) -> Any:
@@ -84,9 +81,9 @@ def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
     return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
 
 
-recv_p: Primitive = make("recv", _recv_shapes, batch=batch_behind, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
+recv_p: Primitive = make("recv", _received, batch=BEHIND, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
 _recv_transpose: Primitive = compose(
-    "recv_transpose", like, _recv_transpose_fun, batch=batch_behind, transpose=by(lambda: recv_p)
+    "recv_transpose", like, _recv_transpose_fun, batch=BEHIND, transpose=by(lambda: recv_p)
 )
 
 
@@ -157,7 +154,7 @@ def _refuse_reverse_mode(*args: Any, **params: Any) -> list[Any]:
     )
 
 
-send_p: Primitive = make("send", nothing, batch=batch_behind, transpose=_refuse_reverse_mode)
+send_p: Primitive = make("send", nothing, batch=BEHIND, transpose=_refuse_reverse_mode)
 
 
 @moves()
@@ -178,11 +175,7 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
         ``wait(isend(x, dest))``, which is ``x`` and takes its cotangent back.
 
     Raises:
-        TypeError: for a destination or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype
-            that MPI cannot move.
-        ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
-            communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for the destination and the tag.
 
     Example:
         >>> from mpi4py import MPI
@@ -195,12 +188,6 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
 
 
 # sendrecv
-
-
-def _sendrecv_shapes(
-    sendbuf: ShapedArray, recvbuf: ShapedArray, *values: ShapedArray, status: Status, **params: Any
-) -> list[ShapedArray]:
-    return _with_status(recvbuf, status)
 
 
 def swapped(message: dict[str, Any]) -> dict[str, Any]:
@@ -226,32 +213,16 @@ def _sendrecv_transpose(
     return [arrived, of_template(ct, known["source"], comm)]
 
 
-sendrecv_p: Primitive = make("sendrecv", _sendrecv_shapes, batch=batch_behind, transpose=_sendrecv_transpose)
+sendrecv_p: Primitive = make("sendrecv", _received, batch=BEHIND, transpose=_sendrecv_transpose)
 
 
 @overload
 def sendrecv(
-    sendbuf: Any,
-    recvbuf: ArrayLike,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-    status: MPI.Status | None = None,
+    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
 ) -> jax.Array: ...
 @overload
 def sendrecv(
-    sendbuf: Any,
-    recvbuf: Tree,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-    status: MPI.Status | None = None,
+    sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, *, status: MPI.Status | None = ..., **more: Unpack[Tags]
 ) -> Tree: ...
 @moves(2)
 def sendrecv(
@@ -278,8 +249,7 @@ def sendrecv(
         sendtag: the tag of the message that is sent. It may be traced.
         recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
-        status: filled, each time the call runs, with the source, tag and length of the message received. Of a pytree
-            each array is a message, and the status is the last one's.
+        status: filled with what was received, as by ``recv``.
 
     Returns:
         The array that was received. Where the message is shorter than the template, and from ``MPI.PROC_NULL``,
@@ -290,12 +260,7 @@ def sendrecv(
         ``sendbuf`` comes from ``dest``, under the same tags. ``source`` must not be ``MPI.ANY_SOURCE``.
 
     Raises:
-        TypeError: for a rank or tag that is not an integer, a ``comm`` that is no intra-communicator, a
-            ``status`` that is no ``MPI.Status``, or a dtype that MPI cannot move.
-        ValueError: for a source or destination that is not a rank or direction of the communicator, a tag out of
-            range, or a communicator that was freed.
-        jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced rank or
-            tag whose value is none.
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for both ranks and both tags.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -94,15 +94,8 @@ def ragged_all_to_all(
             f"operand and output of {name} must have the same dtype and the same axes behind the first, but are "
             f"{operand.dtype}{list(operand.shape)} and {output.dtype}{list(output.shape)}."
         )
-    starts, sizes, places, coming = (
-        _slices(value, what, c)
-        for value, what in (
-            (input_offsets, "input_offsets"),
-            (send_sizes, "send_sizes"),
-            (output_offsets, "output_offsets"),
-            (recv_sizes, "recv_sizes"),
-        )
-    )
+    starts, sizes = _slices(input_offsets, "input_offsets", c), _slices(send_sizes, "send_sizes", c)
+    places, coming = _slices(output_offsets, "output_offsets", c), _slices(recv_sizes, "recv_sizes", c)
     if len({numbers.size for numbers in (starts, sizes, places, coming)}) > 1:
         raise ValueError(
             f"{name} needs as many offsets as sizes, for what it sends and for what comes, but input_offsets has "

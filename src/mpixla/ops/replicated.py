@@ -14,13 +14,13 @@ from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
-from .shapes import batch_in_front, each_like
+from .shapes import IN_FRONT, each_like
 
 _assert_p: Primitive = make(
     "assert_replicated",
     each_like,
     lower=lower_in_place,
-    batch=batch_in_front,
+    batch=IN_FRONT,
     # The values are the operands, and a derivative that differs between ranks is no fault.
     jvp=lambda primals, tangents, **params: tangents,
 )
@@ -63,8 +63,7 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
         The identity, without communication. Derivatives may differ between ranks.
 
     Raises:
-        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
-        ValueError: for a communicator that was freed.
+        TypeError, ValueError: as ``allgather``.
         RuntimeError: (or ``ValueError``, whichever JAX makes of a failed call) on every rank, if structures, shapes,
             dtypes or entries differ. It names the leaf and the ranks that differ from most others, how many entries
             differ, and the first of them with both values. A NaN is equal to one of the same bits, and 0.0 is not

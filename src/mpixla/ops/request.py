@@ -6,7 +6,7 @@ are.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, overload
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from ..base.words import kind_of
 from ..core.hold import hold
-from ..core.primitive import as_array, compose, lower_all, make
+from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import batch_like, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, manual_axes, vary, varying_axes
@@ -26,7 +26,7 @@ from ..core.values import has_values, joined, split
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
-from .arguments import Rank, Tag, as_message, as_rank, as_reduction, check_leading_size
+from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction, check_leading_size
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
 from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
@@ -103,7 +103,7 @@ def _batch_in_front(x: Any, batch: int) -> Any:
     return jnp.moveaxis(x, range(-1, -batch - 1, -1), range(batch))
 
 
-def _row_id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
+def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
     return [ShapedArray((*batch, _ID), np.dtype(np.float32))]
 
 
@@ -113,42 +113,35 @@ def _row_result_shape(*operands: ShapedArray, gives: _Type | None, **params: Any
 
 _WAITS = ("wait", "wait_recv", "wait_send")
 _rows: dict[str, Primitive] = {
-    name: make(name, _row_result_shape, row=row, lower=lower_all)
-    if name in _WAITS
-    else make(name, _row_id_shape, row=row)
-    for name, row in native.request_ops.items()
+    name: make(name, _row_result_shape if name in _WAITS else _id_shape) for name in native.request_ops
 }
 
 
 # How a call is started: from its operands, which have the batch in front, to the id.
 
 
-def _start_row(call: _Call, sizes: tuple[int, ...], *operands: Any) -> list[Any]:
+def _start_whole(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
     attributes = {name: getattr(call, name) for name in native.request_ops[call.kind.row].parameters}
-    return _rows[call.kind.row].bind(*operands, batch=sizes, **attributes)
+    return _rows[call.kind.row].bind(*operands, batch=batch, **attributes)
 
 
-def _start_message(call: _Call, batch: int, *operands: Any) -> list[Any]:
+def _start_message(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
     data, values = operands[: call.kind.takes], operands[call.kind.takes :]
-    return _start_row(call, data[0].shape[:batch], *(_batch_behind(x, batch) for x in data), *values)
+    return _start_whole(call, batch, *(_batch_behind(x, len(batch)) for x in data), *values)
 
 
-def _start_whole(call: _Call, batch: int, x: Any) -> list[Any]:
-    return _start_row(call, x.shape[:batch], x)
-
-
-def _start_parts(call: _Call, batch: int, x: Any) -> list[Any]:
+def _start_parts(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
     """MPI takes a part for each rank, along the first axis."""
-    return _start_row(call, x.shape[:batch], jnp.moveaxis(x, batch, 0))
+    return _start_whole(call, batch, jnp.moveaxis(x, len(batch), 0))
 
 
-def _to_itself(part: Callable[[_Call, int, Any], Any]) -> Callable[..., list[Any]]:
+def _to_itself(part: Callable[[_Call, tuple[int, ...], Any], Any]) -> Callable[..., list[Any]]:
     """A message of the rank to itself: what communicates nothing must take the way from start to wait all the same."""
 
-    def start(call: _Call, batch: int, x: Any) -> list[Any]:
+    def start(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
         own = part(call, batch, x)
         message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
-        return _start_row(message, own.shape[:batch], own, own)
+        return _start_whole(message, batch, own, own)
 
     return start
 
@@ -247,7 +240,10 @@ _KINDS = {
     "isum_on_root": _Kind("iallreduce", _start_whole, _wait_on_root, _by("ibcast")),
     # What counts once is there on every rank.
     "iallgather_transpose": _Kind(
-        "isendrecv", _to_itself(lambda call, batch, x: own_part(x, call.comm, batch)), _wait_itself, _by("iallgather")
+        "isendrecv",
+        _to_itself(lambda call, batch, x: own_part(x, call.comm, len(batch))),
+        _wait_itself,
+        _by("iallgather"),
     ),
     "iallreduce_transpose": _Kind("isendrecv", _to_itself(lambda call, batch, x: x), _wait_itself, _by("iallreduce")),
     "ibcast_transpose": _Kind(
@@ -257,32 +253,6 @@ _KINDS = {
         _by("ibcast"),
     ),
 }
-
-
-# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
-# ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
-
-
-def _start_shapes(*operands: ShapedArray, call: _Call, batch: int) -> list[ShapedArray]:
-    return [ShapedArray((*operands[0].shape[:batch], _ID), np.dtype(np.float32))]
-
-
-def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
-    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
-
-
-_start: Primitive = compose(
-    "start",
-    _start_shapes,
-    lambda *operands, call, batch: call.kind.start(call, batch, *operands),
-    jvp=lambda primals, tangents, **params: _start_jvp(primals, tangents, **params),
-)
-_wait: Primitive = compose(
-    "wait",
-    _wait_shapes,
-    lambda *operands, call: call.kind.wait(call, *operands),
-    jvp=lambda primals, tangents, **params: _wait_jvp(primals, tangents, **params),
-)
 
 
 # Derivatives. An id is a float, so it has a tangent and a cotangent: ids of further requests, for the communication of
@@ -303,29 +273,20 @@ def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
     return jnp.zeros((*batch, *kind.shape), kind.dtype)
 
 
-def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: int) -> list[Any]:
+def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ...]) -> list[Any]:
     if call.op is None or call.op == SUM:
         return _start.bind(*tangents_beside_values(primals, tangents, call.message), call=call, batch=batch)
     weighted = shares(primals[0], call.comm, call.op) * tangents[0]
     return _start.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
 
-def _start_transpose(cotangents: Any, *operands: Any, call: _Call, batch: int) -> list[Any]:
-    (request_id,) = map(ad.instantiate_zeros, cotangents)
-    sizes, values = request_id.shape[:-1], operands[call.kind.takes :]
+def _start_transpose(
+    request_id: Any, *, types: Any, call: _Call, batch: tuple[int, ...], values: Sequence[Any] = ()
+) -> list[Any]:
     back, route = _reversed(call, values)
-    keeps = [_zeros(back.gives, sizes)] if back.kind.keeps else []
+    keeps = [_zeros(back.gives, batch)] if back.kind.keeps else []
     (x_bar,) = _wait.bind(request_id, *keeps, *route, call=back)
-    template_bar = [_zeros(call.gives, sizes)] * (call.kind.takes - 1)
-    return _cotangents([x_bar, *template_bar, *values], operands)
-
-
-def _cotangents(results: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """Those of the operands that have one, which vary inside jax.shard_map where the operands do."""
-    return [
-        None if not ad.is_undefined_primal(x) else ct if type(ct) is ad.Zero else vary(ct, varying_axes(x.aval))
-        for ct, x in zip(results, operands, strict=True)
-    ]
+    return [x_bar, *[_zeros(call.gives, batch)] * (call.kind.takes - 1)]
 
 
 def _parts_of_wait(call: _Call, operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
@@ -348,9 +309,9 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         ct = batch_like(ct, ids[-1])
     results: list[Any] = [None]
     if ad.is_undefined_primal(request_id):
-        batch = request_id.aval.ndim - 1
+        batch = request_id.aval.shape[:-1]
         back, route = _reversed(call, values)
-        template = [_zeros(back.gives, ct.shape[:batch])] * (back.kind.takes - 1)
+        template = [_zeros(back.gives, batch)] * (back.kind.takes - 1)
         results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
     if kept:
         source = joined(call.message, values).get("source")
@@ -358,17 +319,16 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
     results += values
     for x in ids:
         results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
-    return _cotangents(results, (request_id, *operands))
-
-
-ad.primitive_transposes[_start] = _start_transpose
-ad.primitive_transposes[_wait] = _wait_transpose
+    return [
+        None if not ad.is_undefined_primal(x) else ct if type(ct) is ad.Zero else vary(ct, varying_axes(x.aval))
+        for ct, x in zip(results, (request_id, *operands), strict=True)
+    ]
 
 
 # Batches: one request of MPI's for all of it.
 
 
-def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[Any, Any]:
+def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: tuple[int, ...]) -> tuple[Any, Any]:
     n = call.kind.takes
     if any(dim is not None for dim in dims[n:]):
         raise TypeError(
@@ -376,7 +336,7 @@ def _start_batch(operands: Any, dims: Any, *, call: _Call, batch: int) -> tuple[
             "it. Use send, recv or sendrecv, which make a call for each part, or call it in a jax.lax.scan."
         )
     data = with_batch_at(0, operands[:n], dims[:n])
-    return _start.bind(*data, *operands[n:], call=call, batch=batch + 1), [0]
+    return _start.bind(*data, *operands[n:], call=call, batch=(data[0].shape[0], *batch)), [0]
 
 
 def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
@@ -394,6 +354,23 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
     return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *ids, call=call), [0]
 
 
+# The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
+# ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
+
+
+def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
+    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
+
+
+_start: Primitive = compose(
+    "start",
+    _id_shape,
+    lambda *operands, call, batch: call.kind.start(call, batch, *operands),
+    jvp=_start_jvp,
+    transpose=_start_transpose,
+)
+_wait: Primitive = compose("wait", _wait_shapes, lambda *operands, call: call.kind.wait(call, *operands), jvp=_wait_jvp)
+ad.primitive_transposes[_wait] = _wait_transpose
 batching.primitive_batchers[_start] = _start_batch
 batching.primitive_batchers[_wait] = _wait_batch
 
@@ -497,7 +474,7 @@ def _type(x: Any) -> _Type:
 def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, Any] | None = None) -> Request[Any]:
     params, values = split(message or {})
     call = replace(call, **params)
-    (request_id,) = _start.bind(*operands, *values, call=call, batch=0)
+    (request_id,) = _start.bind(*operands, *values, call=call, batch=())
     return Request.tree_unflatten(call, (request_id, keeps, values[0] if values else None))
 
 
@@ -709,26 +686,10 @@ def irecv(
 
 @overload
 def isendrecv(
-    sendbuf: Any,
-    recvbuf: ArrayLike,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
+    sendbuf: Any, recvbuf: ArrayLike, source: Rank, dest: Rank, **more: Unpack[Tags]
 ) -> Request[jax.Array]: ...
 @overload
-def isendrecv(
-    sendbuf: Any,
-    recvbuf: Tree,
-    source: Rank,
-    dest: Rank,
-    *,
-    sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
-    comm: MPI.Comm | None = None,
-) -> Request[Tree]: ...
+def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
 @moves(2, collect=_of_tree)
 @documented_like(sendrecv)
 def isendrecv(
@@ -777,9 +738,6 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
     Args:
         op: the reduction, such as ``MPI.SUM``.
 
-    Derivative:
-        As for ``allreduce``.
-
     Example:
         >>> from mpi4py import MPI
         >>> import jax.numpy as jnp, mpixla
@@ -800,9 +758,6 @@ def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send the root's array to every rank.
 
-    Derivative:
-        As for ``bcast``.
-
     Example:
         >>> import jax.numpy as jnp, mpixla
         >>> rank = mpixla.get_default_comm().Get_rank()
@@ -817,9 +772,6 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
 @documented_like(allgather)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to gather the arrays of all ranks on every rank.
-
-    Derivative:
-        As for ``allgather``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla

@@ -17,24 +17,17 @@ def each_like(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
     return list(arrays)
 
 
-def stacked(x: ShapedArray, *, comm: Comm, **params: Any) -> list[ShapedArray]:
+# What has a root does something to the first axis only there; elsewhere the result is like the operand.
+
+
+def stacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """The result has one operand for each rank."""
-    return [x.update(shape=(comm.size, *x.shape))]
+    return [x.update(shape=(comm.size, *x.shape)) if root in (None, comm.rank) else x]
 
 
-def unstacked(x: ShapedArray, **params: Any) -> list[ShapedArray]:
+def unstacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """The result is one of the operand's first axis."""
-    return [x.update(shape=x.shape[1:])]
-
-
-def stacked_on_root(x: ShapedArray, *, comm: Comm, root: int) -> list[ShapedArray]:
-    """As ``stacked`` on the root, elsewhere as ``like``."""
-    return stacked(x, comm=comm) if comm.rank == root else [x]
-
-
-def unstacked_on_root(x: ShapedArray, *, comm: Comm, root: int) -> list[ShapedArray]:
-    """As ``unstacked`` on the root, elsewhere as ``like``."""
-    return unstacked(x) if comm.rank == root else [x]
+    return [x.update(shape=x.shape[1:]) if root in (None, comm.rank) else x]
 
 
 def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
@@ -42,26 +35,16 @@ def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:
     return []
 
 
-def batch_in_front(**params: Any) -> tuple[int, int]:
-    """The batch is the first axis."""
-    return 0, 0
-
-
-def batch_second(**params: Any) -> tuple[int, int]:
-    """The batch is the second axis, behind that of the ranks, or of the rows that are counted."""
-    return 1, 1
-
-
-def batch_behind(**params: Any) -> tuple[int, int]:
-    """The batch is the last axis. So a message that is shorter than the template is the beginning of each part."""
-    return -1, -1
+# Axes of a batch, of operands and of results: the first; the second, behind that of the ranks, or of the rows that are
+# counted; or the last, so that a message that is shorter than the template is the beginning of each part.
+IN_FRONT, SECOND, BEHIND = (0, 0), (1, 1), (-1, -1)
 
 
 def batch_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
     """The operand's batch is its first axis; the result's comes after that of the ranks."""
-    return 0, int(root is None or comm.rank == root)
+    return 0, int(root in (None, comm.rank))
 
 
 def batch_from_behind_stack(*, comm: Comm, root: int | None = None, **params: Any) -> tuple[int, int]:
     """The operand's batch comes after the axis of the ranks; the result's is the first."""
-    return int(root is None or comm.rank == root), 0
+    return int(root in (None, comm.rank)), 0

@@ -23,7 +23,8 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
 from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gather_back, scatter_back
-from .shapes import batch_second
+from .docstrings import documented_like
+from .shapes import SECOND
 
 # One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
 
@@ -131,7 +132,7 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 _allgatherv: Primitive = make(
     "allgatherv",
     _all_rows,
-    batch=batch_second,
+    batch=SECOND,
     transpose=lambda ct, *, cotangent, **params: _back_by(
         lambda: _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
     )(ct, **params),
@@ -149,14 +150,14 @@ _allgatherv_transpose: Primitive = compose(
     _own_rows,
     lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
     takes_replicated=True,
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
 )
 _sum_of_rows: Primitive = compose(
     "sum_of_rows",
     _own_rows,
     _sum_of_rows_fun,
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _allgatherv, cotangent=VARYING),
 )
 
@@ -235,7 +236,7 @@ def _alltoallv_transpose(
 _alltoallv: Primitive = make(
     "alltoallv",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_alltoallv_transpose,
 )
 
@@ -303,26 +304,25 @@ def alltoallv(
 
 # gatherv and scatterv
 
-_gatherv: Primitive = make(
-    "gatherv", _all_rows_on_root, batch=batch_second, transpose=_back_by(lambda: _gatherv_transpose)
-)
-_scatterv: Primitive = make("scatterv", _own_rows, batch=batch_second, transpose=_back_by(lambda: _scatterv_transpose))
+_gatherv: Primitive = make("gatherv", _all_rows_on_root, batch=SECOND, transpose=_back_by(lambda: _gatherv_transpose))
+_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_back_by(lambda: _scatterv_transpose))
 _gatherv_transpose: Primitive = compose(
     "gatherv_transpose",
     _own_rows,
     gather_back(lambda: _scatterv),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _gatherv),
 )
 _scatterv_transpose: Primitive = compose(
     "scatterv_transpose",
     _all_rows_on_root,
     scatter_back(lambda: _gatherv),
-    batch=batch_second,
+    batch=SECOND,
     transpose=_back_by(lambda: _scatterv),
 )
 
 
+@documented_like(allgatherv)
 def gatherv(
     x: Any,
     counts: Any,
@@ -335,14 +335,10 @@ def gatherv(
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
     Args:
-        x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With
-            a capacity it may have more rows: the first ones count. Or a pytree of such arrays.
-        counts: how many rows, entries of the first axis, each rank's ``x`` has, as of ``allgatherv``.
         root: the rank that receives.
         capacity: how many rows the root's result has room for, a static integer. Then counts are known only at run
             time, and one program takes any of them. All ranks must give it or none.
         template: with a capacity, on the root an array like the result, whose rows remain behind those that came.
-        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root an array of shape ``(sum(counts), ...)`` with the ranks' arrays one behind the other; elsewhere
@@ -354,8 +350,7 @@ def gatherv(
         result is ``x``.
 
     Raises:
-        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``allgatherv``, and for a root that is no static integer,
-            or no rank of the communicator.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
     Example:
@@ -397,8 +392,7 @@ def scatterv(
         counts: how many rows, entries of the first axis, each rank gets: static integers, the same on every rank. They
             may be 0. With a capacity they may be traced, and the root's are taken.
         root: the rank that sends.
-        capacity: how many rows the result has room for, a static integer, which may differ between ranks. Then counts
-            are known only at run time, and one program takes any of them. All ranks must give it or none.
+        capacity: how many rows the result has room for, as of ``alltoallv``. All ranks must give it or none.
         template: with a capacity, an array like the result, whose rows remain behind those that came.
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
