@@ -25,14 +25,14 @@ _VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visibl
 _in_job = _here = False  # whether a rank of the job may use a GPU, and whether this one may
 
 
-def wish() -> tuple[float]:
+def wish() -> bool:
     """Whether this rank may use a GPU."""
     global _here
     _here = _is_possible()
-    return (_here,)
+    return _here
 
 
-def begin(in_job: float) -> None:
+def begin(wishes: Sequence[bool]) -> None:
     """Tells the C library what the user wants, and whether any rank may use a GPU.
 
     Raises:
@@ -41,7 +41,7 @@ def begin(in_job: float) -> None:
     global _in_job
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
     native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
-    _in_job = bool(in_job)
+    _in_job = any(wishes)
     native.lib.mpixla_gpus_expect(_in_job, _here)
     if not _here:
         return
