@@ -63,7 +63,6 @@ from .ops.request import (
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
 from .watch import agreement as _agreement
 from .watch import exit as _exit
-from .watch import turns as _turns
 
 __all__ = [
     "Request",
@@ -134,8 +133,8 @@ _agreement.settle()
 _keep.install()
 _loops.install()
 _hooks.install()
-if _turns.install():
-    _hooks.require("turns", "MPIXLA_COMPILE_ONCE").install(_turns.take)
+if _settings.is_on(_settings.COMPILE_ONCE):
+    _hooks.require("turns", _settings.COMPILE_ONCE).install()
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])

@@ -345,7 +345,9 @@ seen = []
 def take(key):
     seen.append(key)
     return lambda: seen.append("end")
-hooks.require("turns", "a test").install(take)
+hook = hooks.require("turns", "a test")
+hook.take = take
+hook.install()
 jax.jit(lambda x: x + 1)(1.0)
 assert len(seen) == 2 and seen[0].startswith("jit__lambda-") and seen[1] == "end", seen
 """,
