@@ -16,9 +16,8 @@ from typing import Any
 
 import jax
 
-from ..base import settings
+from ..base import settings, tested
 from ..mpi.mpi import MPI
-from ..mpi.versions import JaxVersionWarning
 
 # Installed when mpixla is imported.
 HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")
@@ -26,6 +25,25 @@ HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "s
 ON_REQUEST = ("first_run", "turns")
 
 installed: set[str] = set()
+
+
+class JaxVersionWarning(UserWarning):
+    """JAX is newer than any that this mpixla was tested with."""
+
+
+def notice() -> None:
+    """Warns on one rank, once, where JAX is newer than tested."""
+    if settings.is_on("MPI4JAX_NO_WARN_JAX_VERSION"):
+        return  # what users of mpi4jax set, who run their programs on mpixla
+    newest = tuple(map(int, tested.NEWEST.split(".")))
+    if jax.__version_info__ > newest and MPI.COMM_WORLD.Get_rank() == 0:
+        warnings.warn(
+            f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX "
+            f"{jax.__version__}. If something is wrong with it, look for a newer mpixla. "
+            'warnings.filterwarnings("ignore", "mpixla was tested") before the import turns this notice off.',
+            JaxVersionWarning,
+            stacklevel=3,
+        )
 
 
 def _find(name: str) -> tuple[Any, str, Any]:

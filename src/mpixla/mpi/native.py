@@ -272,10 +272,9 @@ EXACT_ADD_TARGET, EXACT_ROUND_TARGET = "mpixla_exact_add", "mpixla_exact_round"
 ORDER_TARGET, PACK_TARGET = "mpixla_order", "mpixla_pack"
 RANK_TARGET, UNPACK_TARGET = "mpixla_rank", "mpixla_unpack"
 
-# What XLA calls the platforms of GPUs, on all of which one handler finds out where it is.
-GPU_PLATFORMS = ("CUDA", "ROCM")
+# On all platforms of GPUs one handler finds out where it is.
 for _row in (*_all_ops, *_helpers):
-    for _platform in ("cpu", *GPU_PLATFORMS):
+    for _platform in ("cpu", "CUDA", "ROCM"):
         _handler = _row.host_handler if _platform == "cpu" else _row.device_handler
         jax.ffi.register_ffi_target(_target_of(_row.name), jax.ffi.pycapsule(_handler), platform=_platform)
 

@@ -231,12 +231,8 @@ def _wait() -> None:
         native.lib.mpixla_exit_badly()
 
 
-_done: list[Callable[[], None]] = []
-
-
-def when_done(do: Callable[[], None]) -> None:
-    """Calls a function at the end, when all programs of this process have run and MPI can still be used."""
-    _done.append(do)
+# What is called at the end, when all programs of this process have run and MPI can still be used.
+when_done: list[Callable[[], None]] = []
 
 
 def _end() -> None:
@@ -245,7 +241,7 @@ def _end() -> None:
     timeout.script_ended()
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
-        for do in _done:
+        for do in when_done:
             do()
     timeline.end()
     if native.lib.mpixla_failures_end():
