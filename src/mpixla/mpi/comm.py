@@ -220,15 +220,11 @@ def comm_of(comm: Any) -> Comm:
     if known is None:
         _forget_freed()
         known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
-        _tell_members(number, comm)
+        group = comm.Get_group()
+        members = group.Translate_ranks()  # in MPI.COMM_WORLD
+        group.Free()
+        native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
     return known
-
-
-def _tell_members(number: int, comm: MPI.Comm) -> None:
-    group = comm.Get_group()
-    members = group.Translate_ranks()  # in MPI.COMM_WORLD
-    group.Free()
-    native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
 
 
 _predefined: dict[int, Reduction] = {

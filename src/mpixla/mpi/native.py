@@ -116,7 +116,7 @@ try:
     lib = ctypes.CDLL(str(_path))
 except OSError as e:
     raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
-# Those without arguments that return an int or nothing are called as they are.
+# Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (
     ("mpixla_start", c_int, [c_void_p]),
     ("mpixla_mpi_file", c_char_p, []),
@@ -139,22 +139,17 @@ for _name, _result, _arguments in (
     ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
     ("mpixla_status_register", c_int64, [c_void_p]),
     ("mpixla_requests_end", c_int64, []),
-    ("mpixla_logging_set", c_int, [c_int]),
     ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
     ("mpixla_trace_now", c_int64, []),
     ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
-    ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
     ("mpixla_calls_in_flight", c_int64, []),
     ("mpixla_failures_seen", None, [c_char_p]),
     ("mpixla_failures_raised_on", None, [c_void_p]),
     ("mpixla_failures_end", c_int64, []),
     ("mpixla_progress_set", c_int, [c_int64]),
-    ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
     ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
-    ("mpixla_timeout_output_set", None, [c_int]),
     ("mpixla_timeout_stack_give", None, [c_char_p]),
     ("mpixla_count_limit_set", c_int64, [c_int64]),
-    ("mpixla_gpus_expect", None, [c_int, c_int]),
     ("mpixla_gpu_transport_set", c_int, [c_char_p]),
     ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
     ("mpixla_gpu_count", c_int, [c_char_p]),

@@ -16,6 +16,7 @@ _LIMIT_MIB = 256
 # At the end the other ranks may be gone, or far from it.
 _SECONDS = 2.0
 
+_now = native.lib.mpixla_trace_now
 _comm: Any = None  # for the comparison of clocks, where there are several
 _comparing: list[int] = []  # the first rank of each further host
 
@@ -76,10 +77,6 @@ def _start(ranks: int, job: str, host: str) -> str | None:
     if native.lib.mpixla_trace_start(ctypes.byref(facts)) == 0:
         return None
     return f"{native.lib.mpixla_last_error().decode()}. {way_out}"
-
-
-def _now() -> int:
-    return int(native.lib.mpixla_trace_now())
 
 
 def _tell(reading: clock.Reading | None) -> None:

@@ -20,8 +20,6 @@ _WORD = 60.0  # seconds after which a wait is told, where there is no limit
 # What ranks ask for that do not name a time; the greatest of all ranks counts.
 _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
-_watches = False
-
 
 def wish() -> tuple[float, tuple[str, str, int]]:
     """The time that this rank asks for, and its process as others see it (``mpixla_process``)."""
@@ -36,7 +34,6 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     Raises:
         ValueError: on all ranks, if the variable is no time on one of them.
     """
-    global _watches
     times, processes = zip(*wishes, strict=True)
     most = max(times)
     if _BAD in times:
@@ -46,7 +43,6 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
         )
     if most == _OFF or (most == _UNSET and len(times) == 1):
         return
-    _watches = True
     limit = 0.0 if most == _UNSET else most
     if limit and min(times) != most and MPI.COMM_WORLD.Get_rank() == 0:
         sys.stderr.write(
@@ -59,12 +55,6 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     native.lib.mpixla_timeout_output_set(_standard_error())
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
     threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
-
-
-def script_ended() -> None:
-    """Says that the program has come to its end, for the reports of ranks that wait for it."""
-    if _watches:
-        native.lib.mpixla_timeout_ended()
 
 
 def _standard_error() -> int:
