@@ -19,11 +19,10 @@ from .core import loops as _loops
 from .core import signatures as _signatures
 from .core.export import export_checks
 from .core.jit import jit
-from .mpi import versions as _versions
+from .hooks import JaxVersionWarning as JaxVersionWarning
 from .mpi.comm import Shift, comm_of, get_default_comm
 from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
 from .mpi.native import set_logging
-from .mpi.versions import JaxVersionWarning as JaxVersionWarning
 from .ops.collective import (
     allgather,
     allreduce,
@@ -63,7 +62,6 @@ from .ops.request import (
 from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
 from .watch import agreement as _agreement
 from .watch import exit as _exit
-from .watch import turns as _turns
 
 __all__ = [
     "Request",
@@ -134,11 +132,11 @@ _agreement.settle()
 _keep.install()
 _loops.install()
 _hooks.install()
-if _turns.install():
-    _hooks.require("turns", "MPIXLA_COMPILE_ONCE").install(_turns.take)
+if _settings.is_on(_settings.COMPILE_ONCE):
+    _hooks.require("turns", _settings.COMPILE_ONCE).install()
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])
-_versions.notice()
+_hooks.notice()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from jobs import all_ended, together
-from mpixla.watch import checks
+from mpixla.watch import agreement
 
 PREAMBLE = """
 import sys
@@ -584,8 +584,8 @@ except RuntimeError as e:
 def test_a_word_that_there_is_not(monkeypatch):
     """On one rank: all refuse it."""
     monkeypatch.setenv("MPIXLA_CHECK", "strictly")
-    most, minus_least = checks.wish()
+    wish = agreement._wish_checks()
     with pytest.raises(
         ValueError, match="MPIXLA_CHECK is 'strictly' on this rank, and on some rank it is nothing that"
     ):
-        checks.begin(max(most, 0), max(minus_least, 0))
+        agreement._begin_checks(["lines", wish])

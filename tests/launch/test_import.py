@@ -10,7 +10,7 @@ import pages
 from jobs import alone
 from mpixla.base import settings, speaker
 from mpixla.mpi import arrival
-from mpixla.watch import agreement, checks
+from mpixla.watch import agreement
 
 
 def python(code, **environment):
@@ -144,34 +144,29 @@ def test_words_for_yes_and_no(word, monkeypatch):
         monkeypatch.setenv("SOME_VARIABLE", "")
         assert settings.is_on("SOME_VARIABLE", otherwise=otherwise) == otherwise
     monkeypatch.setenv(settings.CHECK, word)
-    assert checks._NAMES[checks.wish()[0]] == ("lines" if is_yes else "off")
+    assert agreement._wish_checks() == ("lines" if is_yes else "off")
 
 
-def test_ranks_agree_by_one_reduction(monkeypatch):
-    """Each part gets its own numbers back, as great as the greatest of any rank."""
-    reductions, began = [], []
+def test_ranks_agree_by_one_exchange(monkeypatch):
+    """Each part gets what each rank wants of it."""
+    sent, began = [], []
 
     class Comm:
-        def Allreduce(self, in_place, numbers, op):  # noqa: N802
-            assert (in_place, op) == (MPI.IN_PLACE, MPI.MAX)
-            reductions.append(numbers.tolist())
-            numbers += [1, 0, 10, 0]
+        def allgather(self, wishes):
+            sent.append(wishes)
+            return [wishes, [True, "more", None]]
 
-    class Part:
-        def __init__(self, *wish):
-            self.wish = lambda: wish
-
-        def begin(self, *numbers):
-            began.append(numbers)
+    def part(wish):
+        return lambda: wish, began.append
 
     monkeypatch.setattr(settings, "reports", False)
-    monkeypatch.setattr(agreement, "_PARTS", (Part(0.5, -0.5), Part(True)))
+    monkeypatch.setattr(agreement, "_PARTS", (part("some"), part(0.5)))
     monkeypatch.setattr(agreement, "get_default_comm", Comm)
     for variable in (settings.CHECK, settings.TIMEOUT, settings.TRACE):
         monkeypatch.delenv(variable, raising=False)
     agreement.settle()
-    assert reductions == [[0, 0.5, -0.5, 1]]
-    assert began == [(0.5, 9.5), (1,)]
+    assert sent == [[False, "some", 0.5]]
+    assert began == [("some", "more"), (0.5, None)]
     assert settings.reports is True
 
 

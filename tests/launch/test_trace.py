@@ -210,7 +210,7 @@ def test_bad_limit(monkeypatch, tmp_path):
     monkeypatch.setenv("MPIXLA_TRACE", str(tmp_path))
     monkeypatch.setenv("MPIXLA_TRACE_LIMIT", "much")
     with pytest.raises(ImportError) as refused:
-        timeline.begin(1)
+        timeline.begin([timeline.wish()])
     assert str(refused.value) == (
         "mpixla cannot trace on rank 0 (MPIXLA_TRACE): MPIXLA_TRACE_LIMIT must be a number of MiB, at least 1, but is "
         "'much'. Set it to such a number, or unset MPIXLA_TRACE_LIMIT."

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mpixla.watch import turns
+from mpixla.hooks import turns
 
 pytestmark = pytest.mark.any_mpi
 

@@ -16,7 +16,7 @@ import pytest
 from mpi4py import MPI
 
 import sample
-from mpixla.base import settings
+from mpixla import hooks
 from mpixla.core.effect import ordered
 from mpixla.mpi import native
 from mpixla.mpi.comm import channel_of_reports
@@ -138,12 +138,12 @@ def pytest_runtest_call(item):
     A test that one rank alone would be refused says so by needs_hook.
     """
     marker = item.get_closest_marker("needs_hook")
-    if marker is not None and settings.hooks_off & {"all", *marker.args}:
+    if marker is not None and hooks.off & {"all", *marker.args}:
         pytest.skip(f"needs a hook: {marker.args[0]}")
     try:
         return (yield)
     except Exception as e:
-        is_hidden = settings.hooks_off and isinstance(e, KeyError) and e.args == (ordered,)  # JAX's words
+        is_hidden = hooks.off and isinstance(e, KeyError) and e.args == (ordered,)  # JAX's words
         if is_hidden or re.search(r"\(the hook \w+ is off\)|has no derivative under jax_remat3", str(e)):
             pytest.skip(f"refused: {str(e).splitlines()[0]}")
         raise

@@ -7,7 +7,6 @@ OFF, ON = ("0", "false", "off", "no", "n"), ("1", "true", "on", "yes", "y")
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
 COMPILE_ONCE, LOCAL, PROGRESS = "MPIXLA_COMPILE_ONCE", "MPIXLA_LOCAL", "MPIXLA_PROGRESS"
-HOOKS_OFF = "MPIXLA_HOOKS_OFF"
 
 
 def is_on(variable: str, *, otherwise: bool = False) -> bool:
@@ -23,10 +22,6 @@ reports = False
 def asks_for_reports() -> bool:
     """Whether this rank's environment does."""
     return any(map(is_on, (CHECK, TIMEOUT, TRACE)))
-
-
-# The functions of JAX's that are not to be replaced (mpixla.hooks), or "all".
-hooks_off = {name.strip() for name in os.environ.get(HOOKS_OFF, "").lower().split(",")} - {""}
 
 
 def time_limit() -> float | None:

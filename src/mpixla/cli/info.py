@@ -85,7 +85,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
 
 def _transport() -> str:
     """How arrays travel from GPUs, which the ranks agree on in the first call. All ranks must call it."""
-    if not gpu.is_expected():
+    if not gpu.in_job:
         return "none: CPU only"
     try:
         barrier()

@@ -150,7 +150,7 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
             say(f"        {text}")
         if reports:
             failed.append(check.name)
-    if gpu.is_expected():
+    if gpu.in_job:
         say(f"        GPU arrays travel by {gpu.transport_of(world.comm)}")
         if tries_mpi:
             # What MPIXLA_GPU_TRANSPORT=mpi would do: rank 0 tries it, and the others wait.

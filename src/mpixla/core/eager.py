@@ -81,7 +81,7 @@ def _forget_freed() -> None:
                 del _programs[key]
 
 
-when_freed(_forget_freed)
+when_freed.append(_forget_freed)
 
 
 def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:

@@ -66,7 +66,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
                 if not all(is_alive(number) for is_alive, number in checks):
                     known.pop(key, None)
 
-        when_freed(forget_freed)
+        when_freed.append(forget_freed)
 
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
             if len(args) < arguments or not trace_state_clean() or refuses_calls():

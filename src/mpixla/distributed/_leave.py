@@ -43,7 +43,7 @@ def watch(channel: MPI.Intracomm, cliques: Cliques) -> None:
         thread.join()
         MPI.Request.waitall(sent)
 
-    when_done(leave)
+    when_done.append(leave)
 
 
 def _tell(channel: MPI.Intracomm, cliques: Cliques) -> list[MPI.Request]:

@@ -9,16 +9,18 @@ installed does not matter: no two replace one function, and none calls another.
 import functools
 import importlib
 import inspect
+import os
+import re
 import warnings
 from collections.abc import Callable
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
 import jax
 
-from ..base import settings
+from ..base import settings, tested
 from ..mpi.mpi import MPI
-from ..mpi.versions import JaxVersionWarning
 
 # Installed when mpixla is imported.
 HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")
@@ -27,25 +29,42 @@ ON_REQUEST = ("first_run", "turns")
 
 installed: set[str] = set()
 
+_VARIABLE = "MPIXLA_HOOKS_OFF"
+_IS_OFF = f"{_VARIABLE} turns it off"
+# The hooks that are not to be installed, or "all".
+off = {name.strip() for name in os.environ.get(_VARIABLE, "").lower().split(",")} - {""}
 
-def _find(name: str) -> tuple[Any, str, Any]:
-    """The module or class that has the object with a name such as "jax._src.core:Primitive.bind", its name, and it."""
-    module, _, path = name.partition(":")
-    *outer, last = path.split(".")
-    owner = functools.reduce(getattr, outer, importlib.import_module(module))
-    return owner, last, getattr(owner, last)
+
+class JaxVersionWarning(UserWarning):
+    """JAX is newer than any that this mpixla was tested with."""
+
+
+def notice() -> None:
+    """Warns on one rank, once, where JAX is newer than tested."""
+    if settings.is_on("MPI4JAX_NO_WARN_JAX_VERSION"):
+        return  # what users of mpi4jax set, who run their programs on mpixla
+    newest = tuple(map(int, tested.NEWEST.split(".")))
+    if jax.__version_info__ > newest and MPI.COMM_WORLD.Get_rank() == 0:
+        warnings.warn(
+            f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX "
+            f"{jax.__version__}. If something is wrong with it, look for a newer mpixla. "
+            'warnings.filterwarnings("ignore", "mpixla was tested") before the import turns this notice off.',
+            JaxVersionWarning,
+            stacklevel=3,
+        )
 
 
 def replace(name: str) -> Callable[[Callable[..., Any]], None]:
     """Decorates what takes the place of a function of JAX's, which it is given before its own arguments."""
-    owner, last, original = _find(name)
+    original = resolve_name(name)
+    outer, last = re.split(r"[.:](?=\w+$)", name)
 
     def put(new: Callable[..., Any]) -> None:
         @functools.wraps(original)
         def call(*args: Any, **options: Any) -> Any:
             return new(original, *args, **options)
 
-        setattr(owner, last, call)
+        setattr(resolve_name(outer), last, call)
 
     return put
 
@@ -54,21 +73,23 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(f".{name}", __name__)
 
 
-def why_not(hook: ModuleType) -> str | None:
-    """Why a hook does not fit this JAX; None if it does."""
-    for name, arguments in hook.NEEDS.items():
+def _why_not(name: str, hook: ModuleType) -> str | None:
+    """Why a hook is not to be installed: it is turned off, or does not fit this JAX."""
+    if off & {"all", name}:
+        return _IS_OFF
+    for needed, arguments in hook.NEEDS.items():
         try:
-            *_, found = _find(name)
+            found = resolve_name(needed)
         except (ImportError, AttributeError):
-            return f"there is no {name}"
+            return f"there is no {needed}"
         if arguments is None:
             continue
         try:
             taken = tuple(inspect.signature(found).parameters)
         except (TypeError, ValueError):  # it is no function any more, or one of C++
-            return f"{name} does not say what it takes"
+            return f"{needed} does not say what it takes"
         if taken[: len(arguments)] != arguments:
-            return f"{name} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}"
+            return f"{needed} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}"
     return None
 
 
@@ -78,23 +99,23 @@ def install() -> None:
     Raises:
         ValueError: if the environment names hooks that there are not.
     """
-    unknown = settings.hooks_off - {*HOOKS, *ON_REQUEST, "all"}
+    unknown = off - {*HOOKS, *ON_REQUEST, "all"}
     if unknown:
         raise ValueError(
-            f"{settings.HOOKS_OFF} names {', '.join(sorted(unknown))}, and there is no such hook. It takes all, or "
+            f"{_VARIABLE} names {', '.join(sorted(unknown))}, and there is no such hook. It takes all, or "
             f"some of {', '.join((*HOOKS, *ON_REQUEST))}, with commas between them."
         )
     lost = []
     for name in HOOKS:
         hook = _load(name)
-        is_off = _is_off(name)
-        if is_off or (reason := why_not(hook)):
-            getattr(hook, "leave", lambda: None)()
-            if not is_off:
-                lost.append(f"{name} ({reason}): {hook.LOST}")
+        reason = _why_not(name, hook)
+        if reason is None:
+            hook.install()
+            installed.add(name)
             continue
-        hook.install()
-        installed.add(name)
+        getattr(hook, "leave", lambda: None)()
+        if reason != _IS_OFF:
+            lost.append(f"{name} ({reason}): {hook.LOST}")
     if lost and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
             f"parts of mpixla do not fit JAX {jax.__version__}, and are off. Programs are as right as before, or are "
@@ -111,7 +132,7 @@ def require(name: str, feature: str) -> ModuleType:
         RuntimeError: if it does not fit this JAX, or is turned off.
     """
     hook = _load(name)
-    reason = f"{settings.HOOKS_OFF} turns it off" if _is_off(name) else why_not(hook)
+    reason = _why_not(name, hook)
     if reason is not None:
         raise RuntimeError(
             f"{feature} needs a part of JAX that mpixla replaces ({name}), and in JAX {jax.__version__} it cannot: "
@@ -119,7 +140,3 @@ def require(name: str, feature: str) -> ModuleType:
         )
     installed.add(name)
     return hook
-
-
-def _is_off(name: str) -> bool:
-    return bool(settings.hooks_off & {"all", name})

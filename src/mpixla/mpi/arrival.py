@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from ..base import settings
 from ..base.speaker import is_first
@@ -28,18 +29,6 @@ _WHY_IN_A_POOL = (
 
 
 @contextlib.contextmanager
-def limited() -> Iterator[None]:
-    """Says once if what is inside waits for another rank for long, and ends the job where ``MPIXLA_TIMEOUT`` is set."""
-    limit = settings.time_limit()
-    if limit:
-        timer = threading.Timer(max(limit, _LEAST), _end_job, [limit])
-    else:
-        timer = threading.Timer(_LEAST + min(MPI.COMM_WORLD.Get_rank(), 10) * _LATER, _tell)
-    with running(timer):
-        yield
-
-
-@contextlib.contextmanager
 def running(timer: threading.Timer) -> Iterator[None]:
     """The timer runs while what is inside does, and keeps no process from ending."""
     timer.daemon = True
@@ -50,22 +39,23 @@ def running(timer: threading.Timer) -> Iterator[None]:
         timer.cancel()
 
 
-def _why() -> str:
-    return _WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY
-
-
-def _tell() -> None:
-    if is_first(f"import {os.getppid()}"):  # of those that one launcher has started
-        sys.stderr.write(
-            f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {_LEAST:g} s in `import mpixla`, and goes on "
-            f"waiting. {_why()}\n"
-        )
-        sys.stderr.flush()
-
-
-def _end_job(limit: float) -> None:
-    abort(
-        f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} has waited for {max(limit, _LEAST):g} s in `import mpixla`, longer "
-        f"than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the whole job ends. "
-        f"{_why()}"
+def limited() -> AbstractContextManager[None]:
+    """Says once if what is inside waits for another rank for long, and ends the job where ``MPIXLA_TIMEOUT`` is set."""
+    rank, limit = MPI.COMM_WORLD.Get_rank(), settings.time_limit()
+    seconds = max(limit or 0, _LEAST)
+    waits = f"mpixla: rank {rank} has waited for {seconds:g} s in `import mpixla`"
+    why = _WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY
+    if not limit:
+        seconds += min(rank, 10) * _LATER
+        return running(threading.Timer(seconds, _tell, [f"{waits}, and goes on waiting. {why}\n"]))
+    end = (
+        f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the "
+        f"whole job ends. {why}"
     )
+    return running(threading.Timer(seconds, abort, [end]))
+
+
+def _tell(sentence: str) -> None:
+    if is_first(f"import {os.getppid()}"):  # of those that one launcher has started
+        sys.stderr.write(sentence)
+        sys.stderr.flush()

@@ -12,7 +12,7 @@ import numpy as np
 
 # The best of these messages counts: it was held up least.
 _ROUNDS = 32
-_TAG, _DONE = 1, -1
+_TAG = 1
 
 
 class Reading(NamedTuple):
@@ -51,18 +51,15 @@ def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: fl
 
 
 def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: float) -> None:
-    asking, message = list(ranks), np.zeros(1, np.int64)
-    while asking and time.monotonic() < deadline:
+    left, message = dict.fromkeys(ranks, _ROUNDS), np.zeros(1, np.int64)
+    while any(left.values()) and time.monotonic() < deadline:
         # By rank: who is done may already ask for the next comparison, and must not be counted twice in this one.
-        for rank in tuple(asking):
-            if not comm.Iprobe(rank, _TAG):
-                continue
-            comm.Recv(message, rank, _TAG)
-            if message[0] == _DONE:
-                asking.remove(rank)
-            else:
+        for rank in ranks:
+            if left[rank] and comm.Iprobe(rank, _TAG):
+                comm.Recv(message, rank, _TAG)
                 message[0] = now()
                 comm.Send(message, rank, _TAG)
+                left[rank] -= 1
 
 
 def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
@@ -80,6 +77,4 @@ def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
         middle = (begin + end) // 2
         if best is None or end - begin < best.round_trip:
             best = Reading(middle, int(answer[0]) - middle, end - begin)
-    message[0] = _DONE
-    comm.Send(message, 0, _TAG)
     return best

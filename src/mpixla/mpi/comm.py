@@ -26,6 +26,7 @@ class Comm:
     rank: int = field(compare=False)
     size: int = field(compare=False)
     name: str = field(compare=False)
+    kept: dict[str, Any] = field(compare=False, default_factory=dict)  # what operations know of it while it is there
 
     def __repr__(self) -> str:
         return self.name
@@ -113,7 +114,7 @@ class Status:
         if self.object is None:
             return self.address
         number = native.check(native.lib.mpixla_status_register(self.address))
-        _kept_statuses[number] = self.object
+        _kept[self.address] = self.object
         return number
 
     def fill(self, content: bytes) -> None:
@@ -127,28 +128,13 @@ class Status:
 NO_STATUS, STATUS_RESULT = Status(native.NO_STATUS, None), Status(native.STATUS_RESULT, None)
 STATUS_BYTES = MPI._sizeof(MPI.Status)
 
-# Objects whose addresses the C library has: kept, so that they stay theirs.
-_kept_statuses: dict[int, MPI.Status] = {}
-_kept_reductions: dict[int, MPI.Op] = {}
+# Objects by their addresses, which the C library has: kept, so that these stay theirs.
+_kept: dict[int, MPI.Status | MPI.Op] = {}
 _comms: dict[int, Comm] = {}
 
-# What else is kept for a communicator or a reduction, and who lets go of it.
-_forgetters: list[Callable[[], None]] = []
-
-
-def when_freed(forget: Callable[[], None]) -> None:
-    """Calls a function now and then after a communicator or a reduction was freed (``is_alive`` says which)."""
-    _forgetters.append(forget)
-
-
-def forget_when_freed(kept: dict[Comm, Any]) -> None:
-    """Takes communicators out of a dictionary some time after they were freed."""
-
-    def forget() -> None:
-        for comm in [comm for comm in list(kept) if not is_alive(comm)]:
-            kept.pop(comm, None)
-
-    when_freed(forget)
+# What is called now and then after a communicator or a reduction was freed (``is_alive`` says which), by which others
+# let go of what they keep for it.
+when_freed: list[Callable[[], None]] = []
 
 
 def is_alive(thing: Comm | Reduction) -> bool:
@@ -162,7 +148,7 @@ def _forget_freed() -> None:
     freed = [number for number, comm in list(_comms.items()) if not is_alive(comm)]  # other threads add to it
     for number in freed:
         _comms.pop(number, None)
-    for forget in _forgetters:
+    for forget in when_freed:
         forget()
 
 
@@ -234,16 +220,11 @@ def comm_of(comm: Any) -> Comm:
     if known is None:
         _forget_freed()
         known = _comms[number] = Comm(number, comm.Get_rank(), comm.Get_size(), name)
-        _tell_members(number, comm)
+        group = comm.Get_group()
+        members = group.Translate_ranks()  # in MPI.COMM_WORLD
+        group.Free()
+        native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
     return known
-
-
-def _tell_members(number: int, comm: MPI.Comm) -> None:
-    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
-    members = group.Translate_ranks(range(group.Get_size()), world)
-    native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
-    group.Free()
-    world.Free()
 
 
 _predefined: dict[int, Reduction] = {
@@ -273,10 +254,10 @@ def reduction_of(op: Any) -> Reduction:
         raise ValueError(f"op is a predefined reduction that does not apply to arrays. Use one of {names}.")
     number = native.check(native.lib.mpixla_reduction_register(handle))
     address = MPI._addressof(op)
-    if address not in _kept_reductions:
+    if address not in _kept:
         _forget_freed()
         if native.lib.mpixla_reduction_keep(number, address):
-            _kept_reductions[address] = op
+            _kept[address] = op
     return Reduction(number, f"user-made {number}", None)
 
 

@@ -21,28 +21,27 @@ _DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")
 # Where JAX has the choice of devices, for the platforms of native/device/driver.h.
 _VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visible_devices"}
 
+in_job = _here = False  # whether a rank of the job may use a GPU, and whether this one may
 
-_in_job = _here = False  # whether a rank of the job may use a GPU, and whether this one may
 
-
-def wish() -> tuple[float]:
+def wish() -> bool:
     """Whether this rank may use a GPU."""
     global _here
     _here = _is_possible()
-    return (_here,)
+    return _here
 
 
-def begin(in_job: float) -> None:
+def begin(wishes: Sequence[bool]) -> None:
     """Tells the C library what the user wants, and whether any rank may use a GPU.
 
     Raises:
         ValueError: if the environment asks for a transport that there is not.
     """
-    global _in_job
+    global in_job
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
     native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
-    _in_job = bool(in_job)
-    native.lib.mpixla_gpus_expect(_in_job, _here)
+    in_job = any(wishes)
+    native.lib.mpixla_gpus_expect(in_job, _here)
     if not _here:
         return
     if nccl := _nccl_file():
@@ -60,7 +59,7 @@ def settle() -> None:
         jax.devices("gpu")
     except RuntimeError:
         _here = False
-        native.lib.mpixla_gpus_expect(_in_job, _here)
+        native.lib.mpixla_gpus_expect(in_job, _here)
 
 
 def _is_possible() -> bool:
@@ -137,11 +136,6 @@ def gpu_count(platform: str) -> int:
 def gpu_platform() -> str | None:
     """The platform whose driver is there and has a GPU."""
     return next((name for name in _VISIBLE_DEVICES if gpu_count(name) > 0), None)
-
-
-def is_expected() -> bool:
-    """Whether a rank of the job may use a GPU: the same on all ranks."""
-    return _in_job
 
 
 def use_mpi() -> None:

@@ -116,7 +116,7 @@ try:
     lib = ctypes.CDLL(str(_path))
 except OSError as e:
     raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
-# Those without arguments that return an int or nothing are called as they are.
+# Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (
     ("mpixla_start", c_int, [c_void_p]),
     ("mpixla_mpi_file", c_char_p, []),
@@ -139,22 +139,17 @@ for _name, _result, _arguments in (
     ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
     ("mpixla_status_register", c_int64, [c_void_p]),
     ("mpixla_requests_end", c_int64, []),
-    ("mpixla_logging_set", c_int, [c_int]),
     ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),
     ("mpixla_trace_now", c_int64, []),
     ("mpixla_trace_clock", c_int, [c_int64, c_int64, c_int64]),
-    ("mpixla_loss_classes_set", None, [c_int, c_int, c_int]),
     ("mpixla_calls_in_flight", c_int64, []),
     ("mpixla_failures_seen", None, [c_char_p]),
     ("mpixla_failures_raised_on", None, [c_void_p]),
     ("mpixla_failures_end", c_int64, []),
     ("mpixla_progress_set", c_int, [c_int64]),
-    ("mpixla_interrupt_watch", c_int, [c_int, c_int, c_int]),
     ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
-    ("mpixla_timeout_output_set", None, [c_int]),
     ("mpixla_timeout_stack_give", None, [c_char_p]),
     ("mpixla_count_limit_set", c_int64, [c_int64]),
-    ("mpixla_gpus_expect", None, [c_int, c_int]),
     ("mpixla_gpu_transport_set", c_int, [c_char_p]),
     ("mpixla_gpu_mpi_refuse", None, [c_char_p]),
     ("mpixla_gpu_count", c_int, [c_char_p]),
@@ -269,10 +264,9 @@ request_ops = {op.name: op for op in _all_ops if op.request}
 _helpers = _table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
 HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
 
-# What XLA calls the platforms of GPUs, on all of which one handler finds out where it is.
-GPU_PLATFORMS = ("CUDA", "ROCM")
+# On all platforms of GPUs one handler finds out where it is.
 for _row in (*_all_ops, *_helpers):
-    for _platform in ("cpu", *GPU_PLATFORMS):
+    for _platform in ("cpu", "CUDA", "ROCM"):
         _handler = _row.host_handler if _platform == "cpu" else _row.device_handler
         jax.ffi.register_ffi_target(target_of(_row.name), jax.ffi.pycapsule(_handler), platform=_platform)
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from ..core.primitive import as_array, lower_in_place, make, wide
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
-from ..mpi.comm import Comm, comm_of, forget_when_freed
+from ..mpi.comm import Comm, comm_of
 from .arguments import as_axes, as_integer
 from .shapes import each_like
 
@@ -49,22 +49,6 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
 _exchange: Primitive = _make("halo_exchange", lambda: _transposed)
 # Its transpose, whose transpose is the exchange.
 _transposed: Primitive = _make("halo_transpose", lambda: _exchange)
-
-
-# How many dimensions a Cartesian communicator has; who the neighbours are, the C library knows.
-_dimensions: dict[Comm, int] = {}
-forget_when_freed(_dimensions)
-
-
-def _dimensions_of(comm: Any, c: Comm, name: str) -> int:
-    if c not in _dimensions:
-        if comm.Get_topology() != MPI.CART:
-            raise TypeError(
-                f"{name} needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
-                "comm.Create_cart(dims, periods)."
-            )
-        _dimensions[c] = MPI.Cartcomm(comm).Get_dim()
-    return _dimensions[c]
 
 
 def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
@@ -172,7 +156,12 @@ def blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> Blocks:
     if comm is None:
         raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
     c = comm_of(comm)
-    dimensions = _dimensions_of(comm, c, name)
+    if comm.Get_topology() != MPI.CART:
+        raise TypeError(
+            f"{name} needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
+            "comm.Create_cart(dims, periods)."
+        )
+    dimensions = MPI.Cartcomm(comm).Get_dim()
     widths = _widths(width, dimensions, name)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
     leaves, tree = jax.tree.flatten(x, is_leaf=lambda _: x is None)  # None is refused, not a pytree without arrays

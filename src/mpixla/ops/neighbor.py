@@ -16,7 +16,7 @@ from ..core.rules import by
 from ..core.spmd import Primitive
 from ..core.tree import moves
 from ..core.values import split
-from ..mpi.comm import Comm, comm_of, forget_when_freed
+from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
 from .shapes import SECOND, batch_behind_stack, batch_from_behind_stack, unstacked
@@ -33,13 +33,9 @@ class Degrees(NamedTuple):
     in_: int
 
 
-_known: dict[Comm, Degrees] = {}  # a communicator's topology never changes, nor is its number used again
-forget_when_freed(_known)
-
-
 def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
     number = comm_of(comm)
-    if number not in _known:
+    if "degrees" not in number.kept:
         topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
         if topology == MPI.CART:
             out = in_ = 2 * MPI.Cartcomm(comm).Get_dim()
@@ -54,8 +50,8 @@ def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
                 "has none. Make one with comm.Create_cart(dims, periods) or comm.Create_dist_graph_adjacent(sources, "
                 "destinations), and pass that."
             )
-        _known[number] = Degrees(out, in_)
-    return number, _known[number]
+        number.kept["degrees"] = Degrees(out, in_)
+    return number, number.kept["degrees"]
 
 
 def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:

@@ -1,7 +1,7 @@
 """Whether values are the same on every rank."""
 
 import functools
-import hashlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..core.tree import Tree, data_of, is_key, plan_of_each
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
+from ..watch.sites import number_of
 from .shapes import IN_FRONT, each_like
 
 _assert_p: Primitive = make(
@@ -29,9 +30,8 @@ _assert_p: Primitive = make(
 @functools.cache
 def _number(name: str) -> int:
     """A number for what is compared, the same on every rank; the C library has the name for its report."""
-    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    number = int.from_bytes(digest, "big") >> 1 or 1
-    native.check(native.lib.mpixla_site_name(number, name.encode()))
+    number = number_of(name)
+    native.check(native.lib.mpixla_site_name(number, os.fsencode(name)))
     return number
 
 

@@ -1,18 +1,99 @@
-"""What all ranks must agree on, however their environments differ: by one reduction, when mpixla is imported.
+"""What all ranks must agree on, however their environments differ: by one exchange, when mpixla is imported.
 
-Each part of it has a wish, which is numbers, and begins with the greatest that any rank wishes.
+Each part has a wish, and begins with those of all ranks, in the order of the ranks. The small parts are here.
 """
 
-import numpy as np
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..base import settings
-from ..mpi import gpu, local
-from ..mpi.comm import get_default_comm
+from ..mpi import gpu, hosts, native
+from ..mpi.arrival import limited
+from ..mpi.comm import channel_of_reports, get_default_comm
 from ..mpi.mpi import MPI
-from . import checks, progress, timeline, timeout
+from . import timeline, timeout
 
-# Those that begin, in this order.
-_PARTS = (timeout, checks, gpu, local, progress, timeline)
+# What MPIXLA_CHECK may say, and how the C library calls it (native/check/check.h).
+_CHECKS = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")
+_CHECKS |= {"lines": "lines", "calls": "calls"}
+
+# Between two calls of MPI by the thread of MPIXLA_PROGRESS (native/mpi/progress.c). The buffers of a connection last
+# longer, and each call takes its time from what computes.
+_NANOSECONDS = 1_000_000
+
+
+def _wish_checks() -> str | None:
+    return _CHECKS.get(os.environ.get(settings.CHECK, "").lower())
+
+
+def _begin_checks(modes: Sequence[str | None]) -> None:
+    """Sets how much is compared: without a word of the environment, the first calls.
+
+    Raises:
+        ValueError: if the environment asks for something that there is not.
+        RuntimeError: if the ranks are asked for different things. Both are raised on every rank.
+    """
+    given, mode = os.environ.get(settings.CHECK, "").lower(), modes[0]
+    if None in modes:
+        raise ValueError(
+            f"{settings.CHECK} is {given!r} on this rank, and on some rank it is nothing that mpixla knows. Set it to "
+            "1, calls or 0, the same on all ranks, or leave it out."
+        )
+    if len(set(modes)) > 1:
+        raise RuntimeError(
+            f"{settings.CHECK} is {given!r} on this rank, but must be the same on all ranks. "
+            "Have the launcher pass it on: mpirun -x MPIXLA_CHECK (Open MPI), mpirun -genvlist MPIXLA_CHECK (MPICH)."
+        )
+    if mode and mode != "off":
+        native.check(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
+
+
+def _wish_local() -> bool:
+    return settings.is_on(settings.LOCAL, otherwise=True)
+
+
+def _begin_local(wishes: Sequence[bool]) -> None:
+    """Collective calls of ranks of one host go through memory that they share (native/local), if no rank refuses."""
+    if all(wishes):
+        native.lib.mpixla_local_start()
+
+
+def _wish_progress() -> bool:
+    """Whether it is to be found out if some ranks are on another host: what this rank does depends on it."""
+    return not os.environ.get(settings.PROGRESS)
+
+
+def _begin_progress(wishes: Sequence[bool]) -> None:
+    """Starts the thread by which messages move while programs compute, if it is asked for, or pays and is not refused.
+
+    Raises:
+        RuntimeError: it is asked for, but MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
+    """
+    has_several_hosts = False
+    if any(wishes) and len(wishes) > 1:
+        with limited():
+            has_several_hosts = hosts.has_several(get_default_comm())
+    if not settings.is_on(settings.PROGRESS, otherwise=has_several_hosts):
+        return
+    if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+        native.check(native.lib.mpixla_progress_set(_NANOSECONDS))
+    elif settings.is_on(settings.PROGRESS):
+        raise RuntimeError(
+            f"{settings.PROGRESS} takes a thread that calls MPI while others do, but MPI was initialized without "
+            "MPI_THREAD_MULTIPLE. Leave mpi4py.rc.thread_level at 'multiple', or do not set the variable."
+        )
+
+
+# They begin in this order.
+_PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
+    (timeout.wish, timeout.begin),
+    (_wish_checks, _begin_checks),
+    (gpu.wish, gpu.begin),
+    (_wish_local, _begin_local),
+    (_wish_progress, _begin_progress),
+    (timeline.wish, timeline.begin),
+)
 
 
 def settle() -> None:
@@ -21,10 +102,8 @@ def settle() -> None:
     Raises:
         ValueError, RuntimeError, ImportError: as a part does that cannot have what it is asked for.
     """
-    wishes = [(settings.asks_for_reports(),), *(part.wish() for part in _PARTS)]
-    greatest = np.concatenate(wishes, dtype=float)
-    get_default_comm().Allreduce(MPI.IN_PLACE, greatest, MPI.MAX)
-    (reports,), *answers = np.split(greatest, np.cumsum([len(wish) for wish in wishes[:-1]]))
-    settings.reports = bool(reports)
-    for part, answer in zip(_PARTS, answers, strict=True):
-        part.begin(*answer.tolist())
+    mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
+    reports, *wishes = zip(*get_default_comm().allgather(mine), strict=True)
+    settings.reports = any(reports)
+    for (_, begin), of_all in zip(_PARTS, wishes, strict=True):
+        begin(of_all)

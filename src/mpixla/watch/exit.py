@@ -20,7 +20,7 @@ from ..base.required import jax_has_started
 from ..mpi import abort, native
 from ..mpi.abort import exit_at_once
 from ..mpi.mpi import MPI
-from . import alike, timeline, timeout
+from . import alike, timeline
 
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
@@ -231,21 +231,17 @@ def _wait() -> None:
         native.lib.mpixla_exit_badly()
 
 
-_done: list[Callable[[], None]] = []
-
-
-def when_done(do: Callable[[], None]) -> None:
-    """Calls a function at the end, when all programs of this process have run and MPI can still be used."""
-    _done.append(do)
+# What is called at the end, when all programs of this process have run and MPI can still be used.
+when_done: list[Callable[[], None]] = []
 
 
 def _end() -> None:
     global _is_ending
     _is_ending = True
-    timeout.script_ended()
+    native.lib.mpixla_timeout_ended()  # for the reports of ranks that wait for this one
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
-        for do in _done:
+        for do in when_done:
             do()
     timeline.end()
     if native.lib.mpixla_failures_end():

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ..base import settings
@@ -15,28 +16,29 @@ _LIMIT_MIB = 256
 # At the end the other ranks may be gone, or far from it.
 _SECONDS = 2.0
 
+_now = native.lib.mpixla_trace_now
 _comm: Any = None  # for the comparison of clocks, where there are several
 _comparing: list[int] = []  # the first rank of each further host
 
 
-def wish() -> tuple[float]:
-    """Whether this rank is to write a timeline: others need not."""
-    return (settings.is_on(settings.TRACE),)
+def wish() -> tuple[bool, str, str]:
+    """Whether this rank is to write a timeline: others need not. A name for the job, and whose clock this rank has."""
+    return settings.is_on(settings.TRACE), f"{time.time_ns():x}-{os.getpid():x}", clock.host("time")
 
 
-def begin(in_job: float) -> None:
-    """Begins to trace if the environment says so. All ranks must call it where it does on one of them.
+def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
+    """Begins to trace if the environment says so, on one rank at least.
 
     Raises:
         ImportError: on all ranks, if one cannot write what it is to write.
     """
     global _comm
-    if not in_job:
+    traces, jobs, clocks = zip(*wishes, strict=True)
+    if not any(traces):
         return
     comm = get_default_comm()
-    job = comm.bcast(f"{time.time_ns():x}-{os.getpid():x}")
-    failure = _start(comm.Get_size(), job) if settings.is_on(settings.TRACE) else None
-    failures, clocks = zip(*comm.allgather((failure, clock.host("time"))), strict=True)
+    mine = clocks[comm.Get_rank()]
+    failures = comm.allgather(_start(len(traces), jobs[0], mine) if settings.is_on(settings.TRACE) else None)
     first = next((rank for rank, failure in enumerate(failures) if failure), None)
     if first is not None:
         native.lib.mpixla_trace_end()
@@ -45,10 +47,10 @@ def begin(in_job: float) -> None:
     if _comparing:
         _comm = MPI.COMM_WORLD.Dup()
         readings = comm.allgather(clock.compare(_comm, _comparing, _now, float("inf")))
-        _tell(readings[clocks.index(clocks[comm.Get_rank()])])
+        _tell(readings[clocks.index(mine)])
 
 
-def _start(ranks: int, job: str) -> str | None:
+def _start(ranks: int, job: str, host: str) -> str | None:
     """Returns what was wrong, and what to do."""
     way_out = f"Name a directory that every rank can write to, or unset {settings.TRACE}."
     directory = os.path.abspath(os.environ[settings.TRACE])
@@ -70,15 +72,11 @@ def _start(ranks: int, job: str) -> str | None:
         limit=limit,
         ranks=ranks,
         job=job.encode(),
-        clock=clock.host("time").encode(),
+        clock=host.encode(),
     )
     if native.lib.mpixla_trace_start(ctypes.byref(facts)) == 0:
         return None
     return f"{native.lib.mpixla_last_error().decode()}. {way_out}"
-
-
-def _now() -> int:
-    return int(native.lib.mpixla_trace_now())
 
 
 def _tell(reading: clock.Reading | None) -> None:

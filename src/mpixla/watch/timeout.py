@@ -6,12 +6,12 @@ import platform
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..base import settings
 from ..base.required import is_user_filename
 from ..mpi import clock, native
-from ..mpi.comm import channel_of_reports, get_default_comm
+from ..mpi.comm import channel_of_reports
 from ..mpi.mpi import MPI
 from .sites import short_name
 
@@ -20,52 +20,41 @@ _WORD = 60.0  # seconds after which a wait is told, where there is no limit
 # What ranks ask for that do not name a time; the greatest of all ranks counts.
 _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
-_watches = False
 
-
-def wish() -> tuple[float, float]:
-    """The time that this rank asks for, and its negative: of all ranks the greatest and the least."""
+def wish() -> tuple[float, tuple[str, str, int]]:
+    """The time that this rank asks for, and its process as others see it (``mpixla_process``)."""
     wanted = settings.time_limit()
-    mine = _BAD if wanted is None else wanted if settings.TIMEOUT in os.environ else _UNSET
-    return mine, -mine
+    time = _BAD if wanted is None else wanted if settings.TIMEOUT in os.environ else _UNSET
+    return time, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
 
 
-def begin(most: float, minus_least: float) -> None:
+def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     """Starts what watches the calls, on all ranks together, unless none of them wants it.
 
     Raises:
         ValueError: on all ranks, if the variable is no time on one of them.
     """
-    global _watches
-    comm = get_default_comm()
-    least = -minus_least
-    if least == _BAD:
+    times, processes = zip(*wishes, strict=True)
+    most = max(times)
+    if _BAD in times:
         raise ValueError(
             f"{settings.TIMEOUT} must be a number of seconds greater than 0, or 0 for no limit, on every rank; on this "
             f"one it is {os.environ.get(settings.TIMEOUT)!r}."
         )
-    if most == _OFF or (most == _UNSET and comm.Get_size() == 1):
+    if most == _OFF or (most == _UNSET and len(times) == 1):
         return
-    _watches = True
     limit = 0.0 if most == _UNSET else most
-    if limit and least != most and comm.Get_rank() == 0:
+    if limit and min(times) != most and MPI.COMM_WORLD.Get_rank() == 0:
         sys.stderr.write(
             f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {limit:g} s. Let "
             "mpirun pass the variable on to all of them.\n"
         )
-    processes = comm.allgather((clock.host("pid"), platform.node() or "an unnamed host", os.getpid()))
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
     channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
     native.lib.mpixla_timeout_output_set(_standard_error())
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
     threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
-
-
-def script_ended() -> None:
-    """Says that the program has come to its end, for the reports of ranks that wait for it."""
-    if _watches:
-        native.lib.mpixla_timeout_ended()
 
 
 def _standard_error() -> int:
