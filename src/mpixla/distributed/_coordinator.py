@@ -51,8 +51,10 @@ def find_coordinator() -> str:
 
 def _own_addresses() -> list[str]:
     """What others may reach this host by, the likeliest first."""
-    names = [socket.gethostname(), socket.getfqdn()]
-    found = [address for name in names for address in _resolve(name)]
+    found = list[str]()
+    for name in (socket.gethostname(), socket.getfqdn()):
+        with contextlib.suppress(OSError):  # nobody knows it
+            found += socket.gethostbyname_ex(name)[2]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
             probe.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent, but a way is chosen
@@ -69,12 +71,6 @@ def _address_of(device: str, any_socket: socket.socket) -> str:
     """By an ifreq, on Linux and macOS: a name in 16 bytes, then a sockaddr_in, whose address is its second word."""
     asked = struct.pack("16s24x", device.encode())
     return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, asked)[20:24])
-
-
-def _resolve(name: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return [str(info[4][0]) for info in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
-    return []
 
 
 def _reaches(address: str, port: int) -> bool:

@@ -1,10 +1,10 @@
 """``python -m mpixla.trace directory``: what a job did with its time. Alone, or under mpirun, where rank 0 does it."""
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
+from ..launch.options import positive
 from ..mpi.command_line import Parser
 from ..mpi.mpi import MPI
 from . import picture
@@ -12,12 +12,6 @@ from .match import match
 from .merge import merge
 from .read import read
 from .tables import tables
-
-
-def _rows(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it must be a number of rows, at least 1, but is '{text}'.")
-    return int(text)
 
 
 def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> int:
@@ -65,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG, SVG or PDF; needs matplotlib")
     parser.add_argument(
-        "--rows", type=_rows, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
+        "--rows", type=positive, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
     status = 0

@@ -24,20 +24,12 @@ _KINDS_OF_PARTS = (Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A communicator, the same for all of its ranks."""
+class Comm:
+    """A communicator, as one of its ranks has it."""
 
     name: str
-    size: int
     members: tuple[int, ...]  # ranks of MPI_COMM_WORLD in its order; () if the files do not say
-    number: int  # tells those apart that have the same name and members
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """What a communicator is to one of its ranks."""
-
-    group: Group
+    group: tuple[Any, ...]  # the same for all of its ranks, and another one for every other communicator
     position: int
     number: int  # in the process
     neighbours: dict[int, tuple[int, ...]]  # lists of ranks, by their kinds
@@ -48,7 +40,7 @@ class Call:
     """One call of one rank. Times are nanoseconds from the first call of all, ranks those of MPI_COMM_WORLD."""
 
     rank: int
-    comm: Membership
+    comm: Comm
     begin: int
     end: int  # of what is known, if it did not end
     is_over: bool
@@ -190,19 +182,19 @@ def _within(limits: dict[str, tuple[int, int]], records: Any) -> Any:
 _Parts = dict[tuple[int, int], bytes]
 
 
-def _communicators(records: Any, parts: _Parts) -> dict[int, Membership]:
+def _communicators(records: Any, parts: _Parts) -> dict[int, Comm]:
     """By the number in the file."""
-    made: dict[int, Membership] = {}
+    made: dict[int, Comm] = {}
     alike: Counter[Any] = Counter()
     for r in _rows(_within({"size": (1, _MOST_RANKS), "rank": (0, _MOST_RANKS)}, records)):
         number, name, size = r["number"], _text(r["name"]), r["size"]
         members = _members(_numbers(parts[Kind.MEMBERS, number]), size)
         if members is None or r["rank"] >= size or number in made:
             continue
-        group = Group(name, size, members, alike[name, members, size])
-        alike[name, members, size] += 1
+        group = name, members, size
         neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)}
-        made[number] = Membership(group, r["rank"], r["in_process"], neighbours)
+        made[number] = Comm(name, members, (*group, alike[group]), r["rank"], r["in_process"], neighbours)
+        alike[group] += 1
     return made
 
 
@@ -218,7 +210,7 @@ _CALL_LIMITS = {
 }
 
 
-def _calls(rank: int, records: Any, comms: dict[int, Membership], parts: _Parts) -> Iterator[Call]:
+def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
     texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
     for r in _rows(_within(_CALL_LIMITS, records)):
         comm = comms.get(r["number"])
