@@ -20,12 +20,9 @@ def find_coordinator() -> str:
         RuntimeError: on all ranks, if one of them reaches no address of rank 0.
     """
     # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
-    with contextlib.ExitStack() as stack:
-        comm = MPI.COMM_WORLD.Dup()
-        stack.callback(comm.Free)
-        listener = stack.enter_context(socket.socket(socket.AF_INET))
-        is_first = comm.Get_rank() == 0
-        several = hosts.has_several(comm)
+    comm = MPI.COMM_WORLD
+    is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)
+    with socket.socket(socket.AF_INET) as listener:
         port, addresses = 0, list[str]()
         if is_first:
             listener.bind(("", 0))

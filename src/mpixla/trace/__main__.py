@@ -14,13 +14,12 @@ from .read import read
 from .tables import tables
 
 
-def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> int:
-    """Returns the exit status."""
+def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str | None:
+    """Prints and writes it; returns None, or a sentence that says why there is no more of it."""
     try:
         job = read(directory)
     except FileNotFoundError as e:
-        sys.stderr.write(f"{e}\n")
-        return 1
+        return str(e)
     match(job)
     print(tables(job, rows))
     for note in job.notes:
@@ -28,18 +27,13 @@ def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> int
     try:
         merge(job, merged)
     except OSError as e:
-        sys.stderr.write(
-            f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o.\n"
-        )
-        return 1
+        return f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o."
     print(f"All ranks on one timeline, for ui.perfetto.dev or chrome://tracing: {merged}")
     if drawn is not None:
-        failure = picture.draw(job, drawn)
-        if failure:
-            sys.stderr.write(f"{failure}\n")
-            return 1
+        if failure := picture.draw(job, drawn):
+            return failure
         print(f"The picture: {drawn}")
-    return 0
+    return None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,15 +56,17 @@ def main(arguments: list[str] | None = None) -> int:
         "--rows", type=positive, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
-    status = 0
+    failure = None
     if MPI.COMM_WORLD.Get_rank() == 0:
         output = options.output or options.directory / "merged.json"
         try:
-            status = _report(options.directory, output, options.picture, options.rows)
+            failure = _report(options.directory, output, options.picture, options.rows)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # who reads has seen enough
-    return int(MPI.COMM_WORLD.bcast(status))
+        if failure:
+            sys.stderr.write(f"{failure}\n")
+    return int(MPI.COMM_WORLD.bcast(failure is not None))
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> It
     for r in _rows(_within(_CALL_LIMITS, records)):
         comm = comms.get(r["number"])
         said: dict[str, Any] = {name: texts.get(r[name]) for name in layout.TEXTS}
-        if comm is None or None in said.values() or not said["op"]:
+        if comm is None or None in said.values() or not said["op"] or layout.ANY in (r["root"], r["to"]):
             continue
         known: dict[str, Any] = {name: _known(r[name]) for name in ("sequence", "root", "to", "items")}
         is_over, to, source = r["state"] != layout.OPEN, r["to"], r["from"]
