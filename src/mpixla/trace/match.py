@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from .layout import ANY
-from .read import Call, Job
+from .read import Call, Job, shorten
 
 _SHOWN = 5  # notes on calls that do not fit together
 
@@ -67,8 +67,8 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
         for call in stuck:
             _wait(call, call.end, absent[0])
         notes.append(
-            f"Rank {_words(absent)} never came to call {sequence} on communicator '{comm.name}', {stuck[0].title} at "
-            f"{stuck[0].line}, in which rank {_words([call.rank for call in stuck])} was to the end."
+            f"Rank {shorten(absent)} never came to call {sequence} on communicator '{comm.name}', {stuck[0].title} at "
+            f"{stuck[0].line}, in which rank {shorten([call.rank for call in stuck])} was to the end."
         )
     meeting, last = calls[0].meeting, max(calls, key=attrgetter("ready"))
     root = next((call for call in calls if call.rank == calls[0].root), None)
@@ -91,10 +91,6 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
             for source in call.sources:
                 if source in by_rank:
                     _depend(call, by_rank[source])
-
-
-def _words(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:8]))
 
 
 def _deliver(calls: list[Call]) -> None:

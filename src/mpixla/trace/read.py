@@ -140,11 +140,6 @@ class Job:
             yield from self.timelines[rank].calls
 
 
-def _known(value: int) -> int | None:
-    """What stands for nothing is negative."""
-    return value if value >= 0 else None
-
-
 def _text(raw: bytes) -> str:
     text = raw.split(b"\0", 1)[0].decode(errors="replace")
     return intern("".join(c if c.isprintable() else "?" for c in text))
@@ -217,7 +212,8 @@ def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> It
         said: dict[str, Any] = {name: texts.get(r[name]) for name in layout.TEXTS}
         if comm is None or None in said.values() or not said["op"] or layout.ANY in (r["root"], r["to"]):
             continue
-        known: dict[str, Any] = {name: _known(r[name]) for name in ("sequence", "root", "to", "items")}
+        # What stands for nothing is negative.
+        known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
         is_over, to, source = r["state"] != layout.OPEN, r["to"], r["from"]
         yield Call(
             rank=rank,
@@ -301,8 +297,9 @@ def read_file(file: Path) -> Timeline:
     return Timeline(file, rank, ranks, **texts, readings=readings, calls=calls, damaged=damaged)
 
 
-def _shorten(words: list[str]) -> str:
-    return ", ".join(words[:8]) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
+def shorten(words: list[Any]) -> str:
+    """The first of many, and how many more there are."""
+    return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
 
 
 def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeline]:
@@ -310,7 +307,7 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
     newest = max(timelines, key=lambda timeline: (timeline.file.stat().st_mtime, timeline.file)).job
     others = [timeline.file.name for timeline in timelines if timeline.job != newest]
     if others:
-        notes.append(f"{_shorten(others)}: of an earlier run, and left out.")
+        notes.append(f"{shorten(others)}: of an earlier run, and left out.")
     chosen: dict[int, Timeline] = {}
     for timeline in timelines:
         if timeline.job == newest and chosen.setdefault(timeline.rank, timeline) is not timeline:
@@ -345,7 +342,7 @@ def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
     if len(unknown) > 1:
         hosts = sorted({timeline.host for alike in unknown for timeline in alike})
         notes.append(
-            f"The clocks of {_shorten(hosts)} were not compared: times of ranks on different ones do not fit together."
+            f"The clocks of {shorten(hosts)} were not compared: times of ranks on different ones do not fit together."
         )
 
 
@@ -384,9 +381,9 @@ def read(directory: Path) -> Job:
         )
     timelines = _choose_run(found, notes)
     ranks = max(timeline.ranks for timeline in timelines.values())
-    missing = [str(rank) for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
+    missing = [rank for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:
-        notes.append(f"No timeline of rank {_shorten(missing)}: it made no call, or wrote elsewhere.")
+        notes.append(f"No timeline of rank {shorten(missing)}: it made no call, or wrote elsewhere.")
     for timeline in timelines.values():
         if timeline.damaged:
             what = "1 record is" if timeline.damaged == 1 else f"{timeline.damaged} records are"
