@@ -1,23 +1,11 @@
 """The command line: ``python -m mpixla [run | test | bench | trace]``, alone or, but for ``run``, under mpirun."""
 
-import argparse
 import sys
-import threading
 
 from . import __version__, launch
 from .cli import bench, info, selftest
+from .launch.options import seconds
 from .mpi.command_line import Parser
-
-
-def _seconds(text: str) -> float:
-    """A time to wait."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
-    return seconds
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     test = commands.add_parser("test", help="tries an operation of each kind; ends with exit status 1 if one is wrong")
     test.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=selftest.TIMEOUT,
         metavar="SECONDS",
         help="give up when a check takes longer (default: %(default)g)",

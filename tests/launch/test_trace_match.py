@@ -8,7 +8,7 @@ import pytest
 from mpixla.trace import layout, picture
 from mpixla.trace.match import match
 from mpixla.trace.merge import merge
-from mpixla.trace.read import read
+from mpixla.trace.read import read, shorten
 from mpixla.trace.tables import amount, tables
 
 pytestmark = pytest.mark.any_mpi
@@ -69,17 +69,23 @@ class Files:
         self.texts = {}
         calls = b"".join(self._call(call) for call in self.calls[rank])
         place = self.members.index(rank) if rank in self.members else 0
-        comm = record(layout.COMMUNICATOR, kind=3, number=1, in_process=1, rank=place, size=4, name=b"world")
-        members = part(4, 1, np.array([[member, 1, 1] for member in self.members], "i4").tobytes())
+        # Two, of which all but one test use the first.
+        comms = b"".join(
+            record(layout.COMMUNICATOR, kind=3, number=n, in_process=n, rank=place, size=4, name=b"world")
+            for n in (1, 2)
+        )
+        members = np.array([[member, 1, 1] for member in self.members], "i4").tobytes()
+        comms += part(4, 1, members) + part(4, 2, members)
         sources = b"".join(part(5, 1, np.array(call.get("sources", ()), "i4").tobytes()) for call in self.calls[rank])
         clocks = b"".join(
             record(layout.CLOCK, kind=7, when=when, ahead=ahead, round_trip=3) for when, ahead in self.readings[rank]
         )
         texts = b"".join(part(2, number, text.encode()) for text, number in self.texts.items())
-        return header.tobytes() + comm + members + sources + texts + calls + clocks
+        return header.tobytes() + comms + sources + texts + calls + clocks
 
     def _call(self, call):
-        values = {"root": -3, "to": -3, "from": -3, "request": -1, "sequence": -1, "items": -1, "gpu": 0, **call}
+        values = {"root": -3, "to": -3, "from": -3, "request": -1, "sequence": -1, "items": -1, "gpu": 0}
+        values |= {"number": 1, **call}
         for name, value in values.items():
             if name in ("site", "op", "transport", "waits_for"):
                 values[name] = self.texts.setdefault(value, len(self.texts) + 1)
@@ -92,7 +98,7 @@ class Files:
         values["neighbours"] = 5 if values.pop("sources", ()) else 0
         if "request" in call:
             values["request"], values["generation"] = map(int, call["request"].split("."))
-        return record(layout.CALL, kind=1, number=1, state=int(values.pop("ends")), **values)
+        return record(layout.CALL, kind=1, state=int(values.pop("ends")), **values)
 
     def waits(self):
         """The waiting in microseconds and for whom, of the calls of each rank."""
@@ -127,6 +133,13 @@ BEGINS = [10, 40, 20, 30]
 def test_collective(files, name, arguments, expected):
     files.all(name, BEGINS, 45, **arguments)
     assert files.waits() == [[wait] for wait in expected]
+
+
+def test_communicators_that_look_alike(files):
+    """Two have one name and the same ranks: their order tells them apart."""
+    files.all("allreduce", BEGINS, 45)
+    files.all("allreduce", [90, 60, 80, 70], 95, number=2)
+    assert files.waits() == [[(30, 1), NONE], [NONE, (30, 0)], [(20, 1), (10, 0)], [(10, 1), (20, 0)]]
 
 
 def test_those_that_do_not_wait_to_the_end(files):
@@ -271,6 +284,11 @@ def test_amounts():
         "1.5 MiB",
         "5.0 TiB",
     ]
+
+
+def test_of_many_ranks_some_are_named():
+    assert shorten([3, 5]) == "3, 5"
+    assert shorten(list(range(10))) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
 
 
 def test_what_is_drawn(files):

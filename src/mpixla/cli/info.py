@@ -1,7 +1,6 @@
 """python -m mpixla: what is installed and in use."""
 
 import importlib.metadata
-import os
 import platform
 import sys
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from .. import hooks
 from ..base import tested
+from ..launch import rank
 from ..launch.launchers import started_by
 from ..mpi import gpu, hosts, native
 from ..mpi.mpi import MPI
@@ -119,9 +119,7 @@ def handle_kind() -> str:
 
 
 def _own_cpus() -> list[int]:
-    """Those that this process may use: on macOS, which does not say, all."""
-    may_use = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
-    return sorted(may_use(0))
+    return sorted(chain(*rank.cores()))
 
 
 def _ranks(places: list[tuple[str, list[int]]]) -> str:

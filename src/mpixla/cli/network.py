@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -69,16 +69,11 @@ def wait_for_all() -> None:
         time.sleep(0.002)
 
 
-@contextmanager
-def limited(between: str) -> Iterator[None]:
+def limited(between: str) -> AbstractContextManager[None]:
     """Ends the job if what is inside takes too long: then messages between these do not arrive."""
-    with running(threading.Timer(_PATIENCE, _end_job, [between])):
-        yield
-
-
-def _end_job(between: str) -> None:
-    abort(
+    why = (
         f"mpixla: MPI has started, but messages between {between} have not arrived within {_PATIENCE:g} s, so the job "
         "ends. MPI may have chosen a network that does not connect the hosts, or a firewall is between them: tell MPI "
         "which network to use (docs/clusters.md, Several hosts)."
     )
+    return running(threading.Timer(_PATIENCE, abort, [why]))

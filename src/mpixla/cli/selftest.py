@@ -169,7 +169,11 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
     """Does a check, and returns what was wrong on which rank: the same on every rank."""
 
     def limited(seconds: float, why: str) -> AbstractContextManager[None]:
-        return running(threading.Timer(seconds, _give_up, [check, world, why]))
+        end = (
+            f"FAILED  {check.name}\n        rank {world.rank}: {why}\n"
+            f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted."
+        )
+        return running(threading.Timer(seconds, abort, [end]))
 
     with limited(timeout, f"did not end within {timeout:g} s"):
         wrong = _attempt(check, world)
@@ -200,10 +204,3 @@ def _attempt(check: Check, world: World) -> str | None:
 def _brief(x: np.ndarray) -> str:
     shown = np.array2string(x.ravel()[:6], separator=" ")
     return f"{x.dtype}{list(x.shape)} {shown}{' and more' if x.size > 6 else ''}"
-
-
-def _give_up(check: Check, world: World, why: str) -> None:
-    abort(
-        f"FAILED  {check.name}\n        rank {world.rank}: {why}\n"
-        f"mpixla does NOT work here: the ranks cannot go on after '{check.name}', so the job is aborted."
-    )

@@ -44,7 +44,7 @@ def initialize(**options: Any) -> None:
         >>> jax.process_count() == jax.device_count()
         True
     """
-    _start(None, options)
+    initialize_as_asked(**options)
 
 
 def initialize_as_asked(
@@ -60,26 +60,21 @@ def initialize_as_asked(
     Raises:
         ValueError: if it is told of other processes than MPI's.
     """
+    global _is_initialized
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
     if process_id not in (None, rank) or num_processes not in (None, size):
         raise ValueError(
             f"jax.distributed.initialize was given process_id={process_id} and num_processes={num_processes}, but this "
             f"process is rank {rank} of {size} under MPI. Leave both out, or pass MPI's."
         )
-    if local_device_ids is not None:
-        options["local_device_ids"] = local_device_ids
-    # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
-    _start(coordinator_address, options)
-
-
-def _start(coordinator_address: str | None, options: dict[str, Any]) -> None:
-    global _is_initialized
     _refuse_where_it_cannot_be()
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
     _initialize_of_jax(
+        # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
         coordinator_address or find_coordinator(),
-        num_processes=MPI.COMM_WORLD.Get_size(),
-        process_id=MPI.COMM_WORLD.Get_rank(),
+        num_processes=size,
+        process_id=rank,
+        local_device_ids=local_device_ids,
         cluster_detection_method="deactivate",
         **options,
     )

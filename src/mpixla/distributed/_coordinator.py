@@ -20,12 +20,9 @@ def find_coordinator() -> str:
         RuntimeError: on all ranks, if one of them reaches no address of rank 0.
     """
     # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
-    with contextlib.ExitStack() as stack:
-        comm = MPI.COMM_WORLD.Dup()
-        stack.callback(comm.Free)
-        listener = stack.enter_context(socket.socket(socket.AF_INET))
-        is_first = comm.Get_rank() == 0
-        several = hosts.has_several(comm)
+    comm = MPI.COMM_WORLD
+    is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)
+    with socket.socket(socket.AF_INET) as listener:
         port, addresses = 0, list[str]()
         if is_first:
             listener.bind(("", 0))
@@ -51,8 +48,10 @@ def find_coordinator() -> str:
 
 def _own_addresses() -> list[str]:
     """What others may reach this host by, the likeliest first."""
-    names = [socket.gethostname(), socket.getfqdn()]
-    found = [address for name in names for address in _resolve(name)]
+    found = list[str]()
+    for name in (socket.gethostname(), socket.getfqdn()):
+        with contextlib.suppress(OSError):  # nobody knows it
+            found += socket.gethostbyname_ex(name)[2]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
             probe.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent, but a way is chosen
@@ -69,12 +68,6 @@ def _address_of(device: str, any_socket: socket.socket) -> str:
     """By an ifreq, on Linux and macOS: a name in 16 bytes, then a sockaddr_in, whose address is its second word."""
     asked = struct.pack("16s24x", device.encode())
     return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, asked)[20:24])
-
-
-def _resolve(name: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        return [str(info[4][0]) for info in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
-    return []
 
 
 def _reaches(address: str, port: int) -> bool:

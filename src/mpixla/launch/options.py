@@ -13,16 +13,18 @@ Each rank gets cores of its own, and XLA as many threads. The program is what Py
 or -c code, with its arguments."""
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of things."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"it must be a whole number, at least 1, but is '{text}'.")
     return int(text)
 
 
-def _seconds(text: str) -> str:
+def seconds(text: str) -> float:
+    """A time to wait."""
     with suppress(ValueError):
-        if 0 < float(text) < 1e9:
-            return text
+        if 0 < (number := float(text)) < 1e9:
+            return number
     raise argparse.ArgumentTypeError(f"it must be a number of seconds greater than 0, but is '{text}'.")
 
 
@@ -42,15 +44,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--ranks", type=_positive, metavar="N", help="how many (default in Slurm: its tasks)")
+    parser.add_argument("-n", "--ranks", type=positive, metavar="N", help="how many (default in Slurm: its tasks)")
     parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
+        "--threads", type=positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
     )
     parser.add_argument("--no-pin", action="store_true", help="leave each rank all cores")
     parser.add_argument("--label", action="store_true", help="put its rank in front of each line of output")
     parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="end the job if a call waits longer: MPIXLA_TIMEOUT"
+        "--timeout", type=seconds, metavar="SECONDS", help="end the job if a call waits longer: MPIXLA_TIMEOUT"
     )
     parser.add_argument("--check", action="store_true", help="compare each call between the ranks: MPIXLA_CHECK")
     parser.add_argument("--trace", type=Path, metavar="DIRECTORY", help="write timelines there: MPIXLA_TRACE")

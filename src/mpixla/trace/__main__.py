@@ -1,10 +1,10 @@
 """``python -m mpixla.trace directory``: what a job did with its time. Alone, or under mpirun, where rank 0 does it."""
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
+from ..launch.options import positive
 from ..mpi.command_line import Parser
 from ..mpi.mpi import MPI
 from . import picture
@@ -14,19 +14,12 @@ from .read import read
 from .tables import tables
 
 
-def _rows(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"it must be a number of rows, at least 1, but is '{text}'.")
-    return int(text)
-
-
-def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> int:
-    """Returns the exit status."""
+def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str | None:
+    """Prints and writes it; returns None, or a sentence that says why there is no more of it."""
     try:
         job = read(directory)
     except FileNotFoundError as e:
-        sys.stderr.write(f"{e}\n")
-        return 1
+        return str(e)
     match(job)
     print(tables(job, rows))
     for note in job.notes:
@@ -34,18 +27,13 @@ def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> int
     try:
         merge(job, merged)
     except OSError as e:
-        sys.stderr.write(
-            f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o.\n"
-        )
-        return 1
+        return f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o."
     print(f"All ranks on one timeline, for ui.perfetto.dev or chrome://tracing: {merged}")
     if drawn is not None:
-        failure = picture.draw(job, drawn)
-        if failure:
-            sys.stderr.write(f"{failure}\n")
-            return 1
+        if failure := picture.draw(job, drawn):
+            return failure
         print(f"The picture: {drawn}")
-    return 0
+    return None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,18 +53,20 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw it, as PNG, SVG or PDF; needs matplotlib")
     parser.add_argument(
-        "--rows", type=_rows, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
+        "--rows", type=positive, default=20, metavar="N", help="at most so many rows in a table (default: %(default)s)"
     )
     options = parser.parse_args(arguments)
-    status = 0
+    failure = None
     if MPI.COMM_WORLD.Get_rank() == 0:
         output = options.output or options.directory / "merged.json"
         try:
-            status = _report(options.directory, output, options.picture, options.rows)
+            failure = _report(options.directory, output, options.picture, options.rows)
             sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # who reads has seen enough
-    return int(MPI.COMM_WORLD.bcast(status))
+        if failure:
+            sys.stderr.write(f"{failure}\n")
+    return int(MPI.COMM_WORLD.bcast(failure is not None))
 
 
 if __name__ == "__main__":

@@ -33,23 +33,19 @@ MEETINGS = ("each for all", "each for root", "root for all", "each for those bef
 OPEN, OVER, FAILED = range(3)
 
 BYTES = 128
-_RECORD = [("kind", "u4"), ("number", "u4")]
-_WIDE = ("sequence", "sends", "receives", "items", "began", "took", "gpu")
-_NARROW = ("thread", "root", "to", "sendtag", "from", "recvtag", "request", "generation")
 TEXTS = ("op", "mpi", "site", "dtype", "reduction", "waits_for", "started_at", "transport")
-_SMALL = ("category", "meeting", "is_reverse", "neighbours", "state")
 
 
 def _record(*fields: tuple[str, str]) -> np.dtype[np.void]:
-    names, formats = zip(*_RECORD, *fields, strict=True)
+    names, formats = zip(("kind", "u4"), ("number", "u4"), *fields, strict=True)
     return np.dtype({"names": names, "formats": formats, "itemsize": BYTES})
 
 
 CALL = _record(
-    *((name, "i8") for name in _WIDE),
-    *((name, "i4") for name in _NARROW),
+    *((name, "i8") for name in ("sequence", "sends", "receives", "items", "began", "took", "gpu")),
+    *((name, "i4") for name in ("thread", "root", "to", "sendtag", "from", "recvtag", "request", "generation")),
     *((name, "u2") for name in TEXTS),
-    *((name, "u1") for name in _SMALL),
+    *((name, "u1") for name in ("category", "meeting", "is_reverse", "neighbours", "state")),
 )
 COMMUNICATOR = _record(("in_process", "i8"), ("rank", "i4"), ("size", "i4"), ("name", "S64"))
 PART = _record(("used", "u4"), ("bytes", "V116"))

@@ -5,17 +5,18 @@ A call waits from its own beginning until the calls that it depends on have begu
 
 from collections import defaultdict, deque
 from operator import attrgetter
+from typing import Any
 
 from .layout import ANY
-from .read import Call, Group, Job
+from .read import Call, Job, shorten
 
 _SHOWN = 5  # notes on calls that do not fit together
 
 
 def match(job: Job) -> None:
     """Says of each call of a job for how long it waited, and for whom."""
-    meetings: dict[tuple[Group, int], list[Call]] = defaultdict(list)
-    messages: dict[Group, list[Call]] = defaultdict(list)
+    meetings: dict[Any, list[Call]] = defaultdict(list)  # by communicator and number
+    messages: dict[Any, list[Call]] = defaultdict(list)
     for call in job.calls():
         if call.sequence is not None:
             meetings[call.comm.group, call.sequence].append(call)
@@ -55,19 +56,19 @@ def _depend(call: Call, other: Call) -> None:
 def _meet(calls: list[Call], notes: list[str]) -> None:
     """A collective call, as its ranks made it."""
     by_rank = {call.rank: call for call in calls}
-    group, sequence = calls[0].comm.group, calls[0].sequence
+    comm, sequence = calls[0].comm, calls[0].sequence
     if len({call.name for call in calls}) > 1 or len(by_rank) < len(calls):
         words = ", ".join(f"rank {call.rank} {call.name} at {call.line}" for call in calls[:4])
-        notes.append(f"Call {sequence} on communicator '{group.name}' is not the same on its ranks: {words}.")
+        notes.append(f"Call {sequence} on communicator '{comm.name}' is not the same on its ranks: {words}.")
         return
     stuck = [call for call in map(_waiter, calls) if call is not None and not call.is_over]
-    absent = [rank for rank in group.members if rank not in by_rank]
+    absent = [rank for rank in comm.members if rank not in by_rank]
     if stuck and absent:
         for call in stuck:
             _wait(call, call.end, absent[0])
         notes.append(
-            f"Rank {_words(absent)} never came to call {sequence} on communicator '{group.name}', {stuck[0].title} at "
-            f"{stuck[0].line}, in which rank {_words([call.rank for call in stuck])} was to the end."
+            f"Rank {shorten(absent)} never came to call {sequence} on communicator '{comm.name}', {stuck[0].title} at "
+            f"{stuck[0].line}, in which rank {shorten([call.rank for call in stuck])} was to the end."
         )
     meeting, last = calls[0].meeting, max(calls, key=attrgetter("ready"))
     root = next((call for call in calls if call.rank == calls[0].root), None)
@@ -90,10 +91,6 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
             for source in call.sources:
                 if source in by_rank:
                     _depend(call, by_rank[source])
-
-
-def _words(ranks: list[int]) -> str:
-    return ", ".join(map(str, ranks[:8]))
 
 
 def _deliver(calls: list[Call]) -> None:

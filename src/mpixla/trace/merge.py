@@ -11,40 +11,32 @@ from .read import Call, Job, Timeline
 # Arrows for shorter waits would hide those for the longer ones.
 _SHORTEST_ARROW = 1000
 
+# What is in the timeline as in the call.
+_SAID: tuple[str, ...] = ("mpi", "site", "request", "waits_for", "started_at", "dtype", "transport")
+_SAID += ("root", "items", "sequence", "sources", "thread")
+
 # What the viewers read; its times are microseconds.
 Event = dict[str, Any]
 
 
 def _arguments(call: Call) -> Event:
     """What the call is, without what it has none of."""
-    late_call = call.late_call
-    texts_and_numbers = {
+    values = {
         "failed": int(call.has_failed),
-        "mpi": call.mpi,
-        "site": call.site,
-        "request": call.request,
-        "waits_for": call.waits_for,
-        "started_at": call.started_at,
-        "dtype": call.dtype,
+        **{name: getattr(call, name) for name in _SAID},
         "op": call.reduction,
-        "transport": call.transport,
-        "root": call.root,
-        "items": call.items,
-        "sequence": call.sequence,
-        "gpu": call.gpu / 1000 if call.transport else None,
-        "comm": call.comm.group.name,
+        "comm": call.comm.name,
         "number": call.comm.number,
+        "gpu": call.gpu / 1000 if call.transport else None,
         "reverse": 1 if call.is_reverse else None,
-        "sources": call.sources or None,
-        "thread": call.thread,
         "waiting": call.waiting / 1000,
         "moving": call.moving / 1000,
         "has_no_end": None if call.is_over else 1,
         "waited_for": None if call.late is None else f"rank {call.late}",
-        "which_came_to": late_call.site if late_call else None,
+        "which_came_to": call.late_call.site if call.late_call else None,
         "note": "enqueued: NCCL runs it later, on the GPU's stream" if call.transport == "nccl" else None,
     }
-    arguments = {name: value for name, value in texts_and_numbers.items() if value not in (None, "")}
+    arguments = {name: value for name, value in values.items() if value not in (None, "", ())}
     if call.sendtag is not None:
         arguments |= {"to": call.to, "sendtag": call.sendtag}
     if call.recvtag is not None:

@@ -1,5 +1,6 @@
 """A picture of a job: what each rank did when, and who waited for whom."""
 
+from collections import Counter
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .read import Call, Job
-from .tables import Sum, Unit, amount, who_waited
+from .tables import Sum, Unit, amount, total, who_waited
 
 # Time is drawn in so many steps. In one step a rank may do several things: their shares are stacked.
 _STEPS = 1200
@@ -111,11 +112,11 @@ def _choose_ranks(job: Job, waits: dict[tuple[int, int], Sum]) -> list[int]:
     """Of very many ranks, the ones that the others waited for, and that waited, most."""
     if job.ranks <= _MOST_ROWS:
         return list(range(job.ranks))
-    weights = dict.fromkeys(job.timelines, 0)
+    weights = Counter(dict.fromkeys(job.timelines, 0))
     for pair, s in waits.items():
         for rank in pair:
-            weights[rank] = weights.get(rank, 0) + s.waiting
-    return sorted(sorted(weights, key=lambda rank: (-weights[rank], rank))[:_MOST_ROWS])
+            weights[rank] += s.waiting
+    return sorted(rank for rank, _ in weights.most_common(_MOST_ROWS))
 
 
 def draw(job: Job, file: Path) -> str | None:
@@ -125,7 +126,7 @@ def draw(job: Job, file: Path) -> str | None:
         from matplotlib.patches import Patch
     except ImportError:
         return "The picture needs matplotlib, which is not installed here: pip install matplotlib"
-    waits, whole = who_waited(job), Sum.of(job.calls())
+    waits, whole = who_waited(job), total(job.calls())
     ranks = _choose_ranks(job, waits)
     height = 1.6 + 0.34 * max(5, min(len(ranks), 24))
     figure = Figure(figsize=(12, height), layout="constrained")

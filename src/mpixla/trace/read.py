@@ -3,8 +3,9 @@
 import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from sys import intern
 from typing import Any
@@ -19,22 +20,16 @@ _MOST_RANKS = 10**7
 _MOST = 2**62
 _BLOCK = 4096
 
+_KINDS_OF_PARTS = (Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS)
+
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A communicator, the same for all of its ranks."""
+class Comm:
+    """A communicator, as one of its ranks has it."""
 
     name: str
-    size: int
     members: tuple[int, ...]  # ranks of MPI_COMM_WORLD in its order; () if the files do not say
-    number: int  # tells those apart that have the same name and members
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """What a communicator is to one of its ranks."""
-
-    group: Group
+    group: tuple[Any, ...]  # the same for all of its ranks, and another one for every other communicator
     position: int
     number: int  # in the process
     neighbours: dict[int, tuple[int, ...]]  # lists of ranks, by their kinds
@@ -45,7 +40,7 @@ class Call:
     """One call of one rank. Times are nanoseconds from the first call of all, ranks those of MPI_COMM_WORLD."""
 
     rank: int
-    comm: Membership
+    comm: Comm
     begin: int
     end: int  # of what is known, if it did not end
     is_over: bool
@@ -125,9 +120,9 @@ class Timeline:
     job: str
     clock: str
     stopped: str  # why it is not complete
-    readings: list[tuple[int, int, int]] = field(default_factory=list)  # when, ahead, round trip
-    calls: list[Call] = field(default_factory=list)
-    damaged: int = 0  # records that say what cannot be
+    readings: list[tuple[int, int, int]]  # when, ahead, round trip
+    calls: list[Call]
+    damaged: int  # records that say what cannot be
 
 
 @dataclass(slots=True)
@@ -145,36 +140,24 @@ class Job:
             yield from self.timelines[rank].calls
 
 
-class _DamageError(Exception):
-    """A record says what cannot be."""
-
-
-def _checked(value: int, least: int = 0, most: int = _MOST) -> int:
-    if not least <= value <= most:
-        raise _DamageError
-    return value
-
-
-def _known(value: int) -> int | None:
-    """What stands for nothing is negative."""
-    return value if value >= 0 else None
-
-
 def _text(raw: bytes) -> str:
     text = raw.split(b"\0", 1)[0].decode(errors="replace")
     return intern("".join(c if c.isprintable() else "?" for c in text))
 
 
-def _members(parts: list[int], size: int) -> tuple[int, ...]:
-    """From the first rank, how many, and their distance, of each part."""
+def _numbers(raw: bytes) -> tuple[int, ...]:
+    return tuple(np.frombuffer(raw, "i4", len(raw) // 4).tolist())
+
+
+def _members(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+    """From the first rank, how many, and their distance, of each part; None if there are no such ranks."""
     found: list[int] = []
     for first, count, step in zip(parts[::3], parts[1::3], parts[2::3], strict=False):
-        if not 0 < count <= size - len(found) or not -_MOST_RANKS < step < _MOST_RANKS:
-            raise _DamageError
-        found.extend(range(first, first + count * step, step) if step else [first] * count)
-    if found and (len(found) != size or min(found) < 0 or max(found) >= _MOST_RANKS):
-        raise _DamageError
-    return tuple(found)
+        if not 0 < count <= size - len(found):
+            return None
+        found += [first + i * step for i in range(count)]
+    is_right = not found or (len(found) == size and 0 <= min(found) <= max(found) < _MOST_RANKS)
+    return tuple(found) if is_right else None
 
 
 def _rows(records: Any) -> Iterator[dict[str, Any]]:
@@ -184,86 +167,75 @@ def _rows(records: Any) -> Iterator[dict[str, Any]]:
             yield dict(zip(records.dtype.names, values, strict=True))
 
 
-class _Reader:
-    """Reads the records of one file. All that others refer to comes first."""
+def _within(limits: dict[str, tuple[int, int]], records: Any) -> Any:
+    """Those in which each of these fields is at least the first number, and at most the second."""
+    are = [(least <= records[name]) & (records[name] <= most) for name, (least, most) in limits.items()]
+    return records[np.logical_and.reduce(are)]
 
-    def __init__(self, timeline: Timeline, records: Any) -> None:
-        self._timeline = timeline
-        self._comms: dict[int, Membership] = {}  # by the number in the file
-        self._alike: Counter[Any] = Counter()
-        self._lists: dict[tuple[int, int], bytearray] = defaultdict(bytearray)  # by kind and number
-        kinds = records["kind"]
-        timeline.damaged += int((kinds > max(Kind)).sum())
-        parts = np.isin(kinds, [Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS])
-        for part in _rows(records[parts].view(layout.PART)):
-            self._lists[part["kind"], part["number"]] += part["bytes"][: part["used"]]
-        self._texts = {number: _text(bytes(raw)) for (kind, number), raw in self._lists.items() if kind == Kind.TEXT}
-        self._texts[0] = ""
-        self._each(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), self._communicator)
-        self._each(records[kinds == Kind.CLOCK].view(layout.CLOCK), self._clock)
-        self._each(records[kinds == Kind.CALL], self._call)
 
-    def _each(self, records: Any, read: Callable[[dict[str, Any]], None]) -> None:
-        for record in _rows(records):
-            try:
-                read(record)
-            except (_DamageError, LookupError):  # the latter: it names what is not there
-                self._timeline.damaged += 1
+# By kind and number: the bytes of texts and of lists.
+_Parts = dict[tuple[int, int], bytes]
 
-    def _list(self, kind: int, number: int) -> list[int]:
-        raw = self._lists[kind, number]
-        found: list[int] = np.frombuffer(raw[: len(raw) // 4 * 4], "i4").tolist()
-        return found
 
-    def _communicator(self, r: dict[str, Any]) -> None:
-        number, size = r["number"], _checked(r["size"], 1, _MOST_RANKS)
-        if number in self._comms:
-            raise _DamageError
-        name, members = _text(r["name"]), _members(self._list(Kind.MEMBERS, number), size)
-        group = Group(name, size, members, self._alike[name, members, size])
-        self._alike[name, members, size] += 1
-        neighbours: dict[int, tuple[int, ...]] = {0: ()}
-        neighbours |= {kind: tuple(self._list(kind, number)) for kind in (Kind.SOURCES, Kind.DESTS)}
-        self._comms[number] = Membership(group, _checked(r["rank"], 0, size - 1), r["in_process"], neighbours)
+def _communicators(records: Any, parts: _Parts) -> dict[int, Comm]:
+    """By the number in the file."""
+    made: dict[int, Comm] = {}
+    alike: Counter[Any] = Counter()
+    for r in _rows(_within({"size": (1, _MOST_RANKS), "rank": (0, _MOST_RANKS)}, records)):
+        number, name, size = r["number"], _text(r["name"]), r["size"]
+        members = _members(_numbers(parts[Kind.MEMBERS, number]), size)
+        if members is None or r["rank"] >= size or number in made:
+            continue
+        group = name, members, size
+        neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)}
+        made[number] = Comm(name, members, (*group, alike[group]), r["rank"], r["in_process"], neighbours)
+        alike[group] += 1
+    return made
 
-    def _clock(self, r: dict[str, Any]) -> None:
-        reading = _checked(r["when"]), _checked(r["ahead"], -_MOST), _checked(r["round_trip"])
-        self._timeline.readings.append(reading)
 
-    def _call(self, r: dict[str, Any]) -> None:
-        comm, begin, is_over = self._comms[r["number"]], _checked(r["began"]), r["state"] != layout.OPEN
-        texts: dict[str, Any] = {name: self._texts[r[name]] for name in layout.TEXTS}
-        root, to, source = r["root"], r["to"], r["from"]
-        if not texts["op"] or r["state"] > layout.FAILED or layout.ANY in (root, to):
-            raise _DamageError
-        if min(root, to, source) < layout.NONE or max(root, to, source) >= _MOST_RANKS:
-            raise _DamageError
-        self._timeline.calls.append(
-            Call(
-                rank=self._timeline.rank,
-                comm=comm,
-                begin=begin,
-                end=begin + _checked(r["took"]) if is_over else -1,
-                is_over=is_over,
-                has_failed=r["state"] == layout.FAILED,
-                category=layout.CATEGORIES[r["category"]],
-                meeting=layout.MEETINGS[r["meeting"]],
-                sequence=_known(_checked(r["sequence"], -1)),
-                is_reverse=bool(r["is_reverse"]),
-                root=_known(root),
-                to=_known(to),
-                sendtag=None if to == layout.NONE else r["sendtag"],
-                source=source if source >= layout.ANY else None,
-                recvtag=None if source == layout.NONE else r["recvtag"],
-                sources=comm.neighbours[r["neighbours"]],
-                sends=_checked(r["sends"]),
-                receives=_checked(r["receives"]),
-                items=_known(r["items"]),
-                request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
-                gpu=max(0, _checked(r["gpu"], -1)) if is_over else 0,
-                thread=r["thread"],
-                **texts,
-            )
+_CLOCK_LIMITS = {"when": (0, _MOST), "ahead": (-_MOST, _MOST), "round_trip": (0, _MOST)}
+_CALL_LIMITS = {
+    **dict.fromkeys(("sends", "receives", "began", "took"), (0, _MOST)),
+    **dict.fromkeys(("sequence", "gpu"), (-1, _MOST)),
+    **dict.fromkeys(("root", "to", "from"), (layout.NONE, _MOST_RANKS - 1)),
+    "category": (0, len(layout.CATEGORIES) - 1),
+    "meeting": (0, len(layout.MEETINGS) - 1),
+    "neighbours": (0, Kind.DESTS),
+    "state": (layout.OPEN, layout.FAILED),
+}
+
+
+def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
+    texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
+    for r in _rows(_within(_CALL_LIMITS, records)):
+        comm = comms.get(r["number"])
+        said: dict[str, Any] = {name: texts.get(r[name]) for name in layout.TEXTS}
+        if comm is None or None in said.values() or not said["op"] or layout.ANY in (r["root"], r["to"]):
+            continue
+        # What stands for nothing is negative.
+        known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
+        is_over, to, source = r["state"] != layout.OPEN, r["to"], r["from"]
+        yield Call(
+            rank=rank,
+            comm=comm,
+            begin=r["began"],
+            end=r["began"] + r["took"] if is_over else -1,
+            is_over=is_over,
+            has_failed=r["state"] == layout.FAILED,
+            category=layout.CATEGORIES[r["category"]],
+            meeting=layout.MEETINGS[r["meeting"]],
+            is_reverse=bool(r["is_reverse"]),
+            sendtag=None if to == layout.NONE else r["sendtag"],
+            source=source if source >= layout.ANY else None,
+            recvtag=None if source == layout.NONE else r["recvtag"],
+            sources=comm.neighbours.get(r["neighbours"], ()),
+            request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
+            gpu=max(0, r["gpu"]) if is_over else 0,
+            sends=r["sends"],
+            receives=r["receives"],
+            thread=r["thread"],
+            **known,
+            **said,
         )
 
 
@@ -307,20 +279,27 @@ def read_file(file: Path) -> Timeline:
     rank, ranks = header["rank"], header["ranks"]
     if not 0 <= rank < ranks <= _MOST_RANKS:
         raise ValueError(f"{file.name} is damaged: it says that it is of rank {rank} of {ranks}.")
-    host, job, clock, stopped = (_text(header[name]) for name in ("host", "job", "clock", "stopped"))
-    timeline = Timeline(file, rank, ranks, host, job, clock, stopped)
-    body = data[layout.HEADER.itemsize :]
-    whole = len(body) // layout.BYTES * layout.BYTES
-    timeline.damaged = int(any(body[whole:]))
-    _Reader(timeline, np.frombuffer(body[:whole], layout.CALL))
-    timeline.calls.sort(key=lambda call: call.begin)
-    _give_lanes(timeline.calls)
-    _pair_requests(timeline.calls)
-    return timeline
+    start, count = layout.HEADER.itemsize, (len(data) - layout.HEADER.itemsize) // layout.BYTES
+    records = np.frombuffer(data, layout.CALL, count, start)
+    kinds = records["kind"]
+    parts: _Parts = defaultdict(bytes)
+    for part in _rows(records[np.isin(kinds, _KINDS_OF_PARTS)].view(layout.PART)):
+        parts[part["kind"], part["number"]] += part["bytes"][: part["used"]]
+    comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts)
+    readings = _within(_CLOCK_LIMITS, records[kinds == Kind.CLOCK].view(layout.CLOCK))[list(_CLOCK_LIMITS)].tolist()
+    calls = sorted(_calls(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
+    _give_lanes(calls)
+    _pair_requests(calls)
+    # All other records are those that became something, or damaged.
+    others = int(np.isin(kinds, (Kind.NOTHING, *_KINDS_OF_PARTS), invert=True).sum())
+    damaged = others - len(comms) - len(readings) - len(calls) + any(data[start + count * layout.BYTES :])
+    texts = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
+    return Timeline(file, rank, ranks, **texts, readings=readings, calls=calls, damaged=damaged)
 
 
-def _shorten(words: list[str]) -> str:
-    return ", ".join(words[:8]) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
+def shorten(words: list[Any]) -> str:
+    """The first of many, and how many more there are."""
+    return ", ".join(map(str, words[:8])) + (f" and {len(words) - 8} more" if len(words) > 8 else "")
 
 
 def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeline]:
@@ -328,7 +307,7 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
     newest = max(timelines, key=lambda timeline: (timeline.file.stat().st_mtime, timeline.file)).job
     others = [timeline.file.name for timeline in timelines if timeline.job != newest]
     if others:
-        notes.append(f"{_shorten(others)}: of an earlier run, and left out.")
+        notes.append(f"{shorten(others)}: of an earlier run, and left out.")
     chosen: dict[int, Timeline] = {}
     for timeline in timelines:
         if timeline.job == newest and chosen.setdefault(timeline.rank, timeline) is not timeline:
@@ -363,7 +342,7 @@ def _align(timelines: dict[int, Timeline], notes: list[str]) -> None:
     if len(unknown) > 1:
         hosts = sorted({timeline.host for alike in unknown for timeline in alike})
         notes.append(
-            f"The clocks of {_shorten(hosts)} were not compared: times of ranks on different ones do not fit together."
+            f"The clocks of {shorten(hosts)} were not compared: times of ranks on different ones do not fit together."
         )
 
 
@@ -402,9 +381,9 @@ def read(directory: Path) -> Job:
         )
     timelines = _choose_run(found, notes)
     ranks = max(timeline.ranks for timeline in timelines.values())
-    missing = [str(rank) for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
+    missing = [rank for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:
-        notes.append(f"No timeline of rank {_shorten(missing)}: it made no call, or wrote elsewhere.")
+        notes.append(f"No timeline of rank {shorten(missing)}: it made no call, or wrote elsewhere.")
     for timeline in timelines.values():
         if timeline.damaged:
             what = "1 record is" if timeline.damaged == 1 else f"{timeline.damaged} records are"

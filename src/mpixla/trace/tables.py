@@ -30,14 +30,6 @@ class Sum:
         self.sends += call.sends
         self.receives += call.receives
 
-    @classmethod
-    def of(cls, calls: Iterable[Call]) -> "Sum":
-        """Counts all of them in."""
-        made = cls()
-        for call in calls:
-            made.add(call)
-        return made
-
     def share(self) -> str:
         """How much of the time is waiting."""
         return f"{100 * self.waiting / self.time:.0f} %" if self.time else "none"
@@ -49,6 +41,11 @@ def group(calls: Iterable[Call], key: Callable[[Call], Any]) -> dict[Any, Sum]:
     for call in calls:
         sums[key(call)].add(call)
     return sums
+
+
+def total(calls: Iterable[Call]) -> Sum:
+    """The sum of all of them."""
+    return group(calls, lambda _: None)[None]
 
 
 def who_waited(job: Job) -> dict[tuple[int, int], Sum]:
@@ -137,7 +134,7 @@ def _who(job: Job, unit: Unit, most: int) -> str:
 def tables(job: Job, most: int) -> str:
     """All tables as text, the worst first, with at most so many rows each."""
     calls = list(job.calls())
-    whole = Sum.of(calls)
+    whole = total(calls)
     unit = Unit(max(whole.time, job.time))
     ranks = f"{len(job.timelines)} of {job.ranks}" if len(job.timelines) < job.ranks else str(job.ranks)
     has_gpu = any(call.transport for call in calls)
