@@ -7,7 +7,7 @@ import struct
 import sys
 
 from ..mpi import hosts
-from ..mpi.mpi import MPI
+from ..mpi.comm import get_default_comm
 
 _SECONDS = 5.0  # to reach an address of another host
 _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel's number for asking a device's address
@@ -20,7 +20,7 @@ def find_coordinator() -> str:
         RuntimeError: on all ranks, if one of them reaches no address of rank 0.
     """
     # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
-    comm = MPI.COMM_WORLD
+    comm = get_default_comm()
     is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)
     with socket.socket(socket.AF_INET) as listener:
         port, addresses = 0, list[str]()
