@@ -51,8 +51,8 @@ def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = Non
     """Makes the primitive for the row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
-    Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of
-    many arrays. ``rules`` are those for derivatives and batches.
+    Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of many arrays. ``rules`` are
+    those for derivatives and batches.
     """
     row = native.ops.get(name) or native.request_ops[name]
     return _define(name, shapes, functools.partial(lower or _lower, row), rules)
