@@ -6,7 +6,7 @@ from contextlib import suppress
 OFF, ON = ("0", "false", "off", "no", "n"), ("1", "true", "on", "yes", "y")
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
-COMPILE_ONCE, LOCAL, PROGRESS = "MPIXLA_COMPILE_ONCE", "MPIXLA_LOCAL", "MPIXLA_PROGRESS"
+COMPILE_ONCE = "MPIXLA_COMPILE_ONCE"
 
 
 def is_on(variable: str, *, otherwise: bool = False) -> bool:

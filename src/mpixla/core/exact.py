@@ -1,6 +1,6 @@
 """Exact sums as words, which add up in any order, in C (native/helpers/exact.c): of numbers, and of products of them.
 
-They have no derivatives and batches: the operations that are made of them do (ops/exact.py).
+They have neither derivatives nor batches: the operations that are made of them do (ops/exact.py).
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Communication inside primitives of others that do not show it.
+"""Communication inside primitives that do not show it: of others, and two of JAX's own.
 
 A primitive's equation shows the effect of what is inside only if the primitive's rules say so, and most that others
 define say nothing (those of equinox, by which lineax solves). When JAX lowers such an equation, it has no token for the
@@ -15,8 +15,6 @@ from .effect import ordered
 from .rewrite import Rewriting, as_call
 
 _OURS = __name__.partition(".")[0]
-
-
 # Those of JAX's that do not show the effects of what is inside.
 _HIDING = ("composite", "linear_call")
 

@@ -51,7 +51,8 @@ def _own_addresses() -> list[str]:
     found = list[str]()
     for name in (socket.gethostname(), socket.getfqdn()):
         with contextlib.suppress(OSError):  # nobody knows it
-            found += socket.gethostbyname_ex(name)[2]
+            for info in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM):
+                found.append(str(info[4][0]))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
             probe.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent, but a way is chosen

@@ -1,4 +1,4 @@
-"""The functions of JAX's that are replaced, a file each.
+"""The functions of JAX's that are replaced, a file each; and the notice where JAX is newer than tested.
 
 What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``NEEDS`` which functions of
 JAX's it takes, and which arguments these take first, ``install`` replaces them, and ``leave``, where there is one,

@@ -98,7 +98,7 @@ def _runner(options: Namespace) -> list[str]:
 def _asked(options: Namespace) -> dict[str, str]:
     """The variables that options stand for."""
     asked = {
-        settings.TIMEOUT: f"{options.timeout:g}" if options.timeout else None,
+        settings.TIMEOUT: str(options.timeout).removesuffix(".0") if options.timeout else None,
         settings.CHECK: "1" if options.check else None,
         settings.TRACE: str(options.trace.absolute()) if options.trace else None,
     }

@@ -36,7 +36,7 @@ def _completed(function: Callable[..., Any], blocking: Callable[..., Any]) -> st
     raises = _entries(theirs["Raises"])
     derivative = own.get("Derivative", theirs["Derivative"])
     for name in inspect.signature(blocking).parameters.keys() - parameters.keys():
-        if f"``{name}" in derivative:
+        if f"``{name}" in derivative and "Derivative" not in own:
             derivative = f"As for ``{blocking.__name__}``."
         raises = {error: re.sub(rf", (or )?an? ``{name}``[^,]*?(?=,|\.$)", "", text) for error, text in raises.items()}
     for error, text in _entries(own.get("Raises", "")).items():

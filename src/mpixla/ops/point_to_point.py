@@ -175,7 +175,11 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
         ``wait(isend(x, dest))``, which is ``x`` and takes its cotangent back.
 
     Raises:
-        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for the destination and the tag.
+        TypeError: for a destination or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype
+            that MPI cannot move.
+        ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
+            communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
 
     Example:
         >>> from mpi4py import MPI

@@ -1,7 +1,6 @@
 """Whether values are the same on every rank."""
 
 import functools
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,8 +29,8 @@ _assert_p: Primitive = make(
 @functools.cache
 def _number(name: str) -> int:
     """A number for what is compared, the same on every rank; the C library has the name for its report."""
-    number = number_of(name)
-    native.check(native.lib.mpixla_site_name(number, os.fsencode(name)))
+    number = number_of(name.encode())
+    native.check(native.lib.mpixla_site_name(number, name.encode()))
     return number
 
 
@@ -63,7 +62,8 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
         The identity, without communication. Derivatives may differ between ranks.
 
     Raises:
-        TypeError, ValueError: as ``allgather``.
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
         RuntimeError: (or ``ValueError``, whichever JAX makes of a failed call) on every rank, if structures, shapes,
             dtypes or entries differ. It names the leaf and the ranks that differ from most others, how many entries
             differ, and the first of them with both values. A NaN is equal to one of the same bits, and 0.0 is not

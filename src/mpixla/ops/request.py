@@ -121,6 +121,7 @@ _rows: dict[str, Primitive] = {
 
 
 def _start_whole(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
+    """The row takes the operands as they are."""
     attributes = {name: getattr(call, name) for name in native.request_ops[call.kind.row].parameters}
     return _rows[call.kind.row].bind(*operands, batch=batch, **attributes)
 

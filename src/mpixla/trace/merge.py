@@ -12,8 +12,10 @@ from .read import Call, Job, Timeline
 _SHORTEST_ARROW = 1000
 
 # What is in the timeline as in the call.
-_SAID: tuple[str, ...] = ("mpi", "site", "request", "waits_for", "started_at", "dtype", "transport")
-_SAID += ("root", "items", "sequence", "sources", "thread")
+_SAID = (
+    *("mpi", "site", "request", "waits_for", "started_at", "dtype", "transport"),
+    *("root", "items", "sequence", "sources", "thread"),
+)
 
 # What the viewers read; its times are microseconds.
 Event = dict[str, Any]

@@ -140,12 +140,12 @@ class Job:
             yield from self.timelines[rank].calls
 
 
-def _text(raw: bytes) -> str:
+def _text(raw: bytes | bytearray) -> str:
     text = raw.split(b"\0", 1)[0].decode(errors="replace")
     return intern("".join(c if c.isprintable() else "?" for c in text))
 
 
-def _numbers(raw: bytes) -> tuple[int, ...]:
+def _numbers(raw: bytearray) -> tuple[int, ...]:
     return tuple(np.frombuffer(raw, "i4", len(raw) // 4).tolist())
 
 
@@ -174,7 +174,7 @@ def _within(limits: dict[str, tuple[int, int]], records: Any) -> Any:
 
 
 # By kind and number: the bytes of texts and of lists.
-_Parts = dict[tuple[int, int], bytes]
+_Parts = dict[tuple[int, int], bytearray]
 
 
 def _communicators(records: Any, parts: _Parts) -> dict[int, Comm]:
@@ -187,7 +187,7 @@ def _communicators(records: Any, parts: _Parts) -> dict[int, Comm]:
         if members is None or r["rank"] >= size or number in made:
             continue
         group = name, members, size
-        neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)}
+        neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)} | {0: ()}
         made[number] = Comm(name, members, (*group, alike[group]), r["rank"], r["in_process"], neighbours)
         alike[group] += 1
     return made
@@ -200,7 +200,6 @@ _CALL_LIMITS = {
     **dict.fromkeys(("root", "to", "from"), (layout.NONE, _MOST_RANKS - 1)),
     "category": (0, len(layout.CATEGORIES) - 1),
     "meeting": (0, len(layout.MEETINGS) - 1),
-    "neighbours": (0, Kind.DESTS),
     "state": (layout.OPEN, layout.FAILED),
 }
 
@@ -211,6 +210,8 @@ def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> It
         comm = comms.get(r["number"])
         said: dict[str, Any] = {name: texts.get(r[name]) for name in layout.TEXTS}
         if comm is None or None in said.values() or not said["op"] or layout.ANY in (r["root"], r["to"]):
+            continue
+        if r["neighbours"] not in comm.neighbours:
             continue
         # What stands for nothing is negative.
         known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
@@ -228,7 +229,7 @@ def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> It
             sendtag=None if to == layout.NONE else r["sendtag"],
             source=source if source >= layout.ANY else None,
             recvtag=None if source == layout.NONE else r["recvtag"],
-            sources=comm.neighbours.get(r["neighbours"], ()),
+            sources=comm.neighbours[r["neighbours"]],
             request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
             gpu=max(0, r["gpu"]) if is_over else 0,
             sends=r["sends"],
@@ -282,7 +283,7 @@ def read_file(file: Path) -> Timeline:
     start, count = layout.HEADER.itemsize, (len(data) - layout.HEADER.itemsize) // layout.BYTES
     records = np.frombuffer(data, layout.CALL, count, start)
     kinds = records["kind"]
-    parts: _Parts = defaultdict(bytes)
+    parts: _Parts = defaultdict(bytearray)
     for part in _rows(records[np.isin(kinds, _KINDS_OF_PARTS)].view(layout.PART)):
         parts[part["kind"], part["number"]] += part["bytes"][: part["used"]]
     comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts)

@@ -18,8 +18,9 @@ from . import timeline, timeout
 _CHECKS = {"": "first"} | dict.fromkeys(settings.OFF, "off") | dict.fromkeys(settings.ON, "lines")
 _CHECKS |= {"lines": "lines", "calls": "calls"}
 
-# Between two calls of MPI by the thread of MPIXLA_PROGRESS (native/mpi/progress.c). The buffers of a connection last
-# longer, and each call takes its time from what computes.
+_PROGRESS = "MPIXLA_PROGRESS"
+# Between two calls of MPI by its thread (native/mpi/progress.c). The buffers of a connection last longer, and each call
+# takes its time from what computes.
 _NANOSECONDS = 1_000_000
 
 
@@ -50,7 +51,7 @@ def _begin_checks(modes: Sequence[str | None]) -> None:
 
 
 def _wish_local() -> bool:
-    return settings.is_on(settings.LOCAL, otherwise=True)
+    return settings.is_on("MPIXLA_LOCAL", otherwise=True)
 
 
 def _begin_local(wishes: Sequence[bool]) -> None:
@@ -61,7 +62,7 @@ def _begin_local(wishes: Sequence[bool]) -> None:
 
 def _wish_progress() -> bool:
     """Whether it is to be found out if some ranks are on another host: what this rank does depends on it."""
-    return not os.environ.get(settings.PROGRESS)
+    return not os.environ.get(_PROGRESS)
 
 
 def _begin_progress(wishes: Sequence[bool]) -> None:
@@ -74,13 +75,13 @@ def _begin_progress(wishes: Sequence[bool]) -> None:
     if any(wishes) and len(wishes) > 1:
         with limited():
             has_several_hosts = hosts.has_several(get_default_comm())
-    if not settings.is_on(settings.PROGRESS, otherwise=has_several_hosts):
+    if not settings.is_on(_PROGRESS, otherwise=has_several_hosts):
         return
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         native.check(native.lib.mpixla_progress_set(_NANOSECONDS))
-    elif settings.is_on(settings.PROGRESS):
+    elif settings.is_on(_PROGRESS):
         raise RuntimeError(
-            f"{settings.PROGRESS} takes a thread that calls MPI while others do, but MPI was initialized without "
+            f"{_PROGRESS} takes a thread that calls MPI while others do, but MPI was initialized without "
             "MPI_THREAD_MULTIPLE. Leave mpi4py.rc.thread_level at 'multiple', or do not set the variable."
         )
 

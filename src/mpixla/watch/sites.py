@@ -82,16 +82,17 @@ class _Line(NamedTuple):
 _lines: dict[int, _Line] = {}
 
 
-def number_of(name: str) -> int:
+def number_of(name: bytes) -> int:
     """A number that stands for a name, the same on every rank and in every run."""
-    return int.from_bytes(hashlib.blake2b(os.fsencode(name), digest_size=8).digest(), "big") >> 1 or 1
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> 1 or 1
 
 
 @functools.cache
 def _number(line: _Line, note: str) -> int:
     # Functions of one name in one file, lambdas above all, are told apart by where they stand.
     for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
-        number = number_of(f"{os.path.basename(line.file)}:{line.function}:{line.line - first}:{note}")
+        name = f"{os.path.basename(line.file)}:{line.function}:{line.line - first}:{note}"
+        number = number_of(os.fsencode(name))
         if _lines.setdefault(number, line) == line:
             break
     native.check(native.lib.mpixla_site_name(number, os.fsencode(_text(line, note))))
