@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import pickle
 import re
 import tomllib
 from pathlib import Path
@@ -57,6 +58,13 @@ def test_names_of_the_package():
     assert dir(mpixla) == sorted(mpixla.__all__)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert mpixla.__version__ == project["version"]
+
+
+@pytest.mark.parametrize("name", mpixla.__all__)
+def test_names_can_be_pickled(name):
+    """As what processes of multiprocessing are given."""
+    thing = getattr(mpixla, name)
+    assert pickle.loads(pickle.dumps(thing)) is thing
 
 
 def test_every_operation_is_exported():
