@@ -67,12 +67,13 @@ static void comm_drop(void *value) {
 static void key_make(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
     uint64_t kind = number_mix(number_of_bytes(entry->name, strlen(entry->name)), (uint64_t)entry->size);
-    int64_t before = 0;
+    uint64_t before = 0;
     if (members) kind = number_mix(kind, number_of_bytes(members, (size_t)entry->size * sizeof *members));
     atomic_store(&entry->kind, kind);
     for (int64_t i = 0; i < entry->number; i++)
         before += atomic_load(&((comm_entry *)list_find(&comms, i))->kind) == kind;
-    atomic_store(&entry->key, (int64_t)number_mix(kind, (uint64_t)before));
+    before &= (UINT64_C(1) << COMM_KEY_KIND) - 1;
+    atomic_store(&entry->key, (int64_t)(kind << COMM_KEY_KIND | before));
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {

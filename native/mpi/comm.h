@@ -33,14 +33,20 @@ typedef struct comm_entry {
     atomic_int_least64_t collectives;     /* calls of all ranks so far */
     _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     _Atomic uint64_t kind;                /* made of its name and its members */
-    atomic_int_least64_t key; /* the same number on all its members, who make it without talking: of its name, of who
-                               * they are, and of how many communicators there were before with both */
+    atomic_int_least64_t key; /* the same number on all its members, who make it without talking: of its kind, and of how
+                               * many of that there were before, if all have come to use these in the same order */
     int64_t number;           /* its own in this process */
     int rank;
     int size;
     const topology *topology; /* NULL: it has none */
     char name[COMM_NAME_BYTES];
 } comm_entry;
+
+/* Whether these are keys of communicators of one kind: on a rank that uses them in another order, of one. */
+enum { COMM_KEY_KIND = 20 }; /* the bit where the kind begins */
+static inline int comm_keys_alike(int64_t a, int64_t b) {
+    return ((uint64_t)a ^ (uint64_t)b) >> COMM_KEY_KIND == 0;
+}
 
 static inline void *comm_attached(const comm_entry *entry, comm_slot slot) {
     return atomic_load_explicit(

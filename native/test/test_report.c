@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "mpi/comm.h"
 #include "mpixla.h"
 #include "watch/report.h"
 
@@ -351,6 +352,12 @@ static void in_vain(void) {
     all[2].comms = comms[2];
     all[2].in_comms = 1;
     CHECK(!report_is_in_vain(&four, 0));
+    comms[2][0].comm = WORLD + 1; /* or on one of the same kind, which it used in another order */
+    CHECK(!report_is_in_vain(&four, 0));
+    comms[2][0].calls = 4;
+    CHECK(report_is_in_vain(&four, 0));
+    comms[2][0] = (state_comm){.comm = WORLD + (INT64_C(1) << COMM_KEY_KIND), .calls = 5};
+    CHECK(report_is_in_vain(&four, 0));
     c->needs = 1; /* rank 1 alone */
     CHECK(!report_is_in_vain(&four, 0));
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "mpi/comm.h"
 #include "mpixla.h"
 
 /* The most of each that is told, so that the report of a thousand ranks is no longer than that of some dozens. */
@@ -142,6 +143,15 @@ static int is_from_any(const state_call *c) {
     return any;
 }
 
+/* Whether the rank has made so many calls on another communicator, which may be the same one. */
+static int may_have_come(const state *other, const state_call *c) {
+    for (int64_t i = 0; c->collective && i < other->in_comms; i++) {
+        const state_comm *of = &other->comms[i];
+        if (of->comm != c->comm && comm_keys_alike(of->comm, c->comm) && of->calls > c->sequence) return 1;
+    }
+    return 0;
+}
+
 int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     /* Who has left may have sent the message before, and it is still on its way: for so many milliseconds, and one more
      * for so many bytes. */
@@ -152,7 +162,8 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     for (int64_t i = 0; c && i < ranks->n; i++) {
         int64_t patience = ARRIVES_WITHIN + c->bytes / SLOWEST_NETWORK;
         lacking += lacks[i] == MISSING;
-        gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience;
+        gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience &&
+                !may_have_come(&ranks->all[i], c);
     }
     free(lacks);
     return c && gone > 0 && (gone == lacking || !is_from_any(c));

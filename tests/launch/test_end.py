@@ -95,15 +95,28 @@ raise KeyError("lost")
 
 
 def test_hook_of_a_program(job):
-    """What it prints is said once as well, and what it fails with is not lost."""
+    """What it prints is there, also if it ends the job itself, and what it fails with; and the job ends."""
     hook = "import sys\nsys.excepthook = lambda *e: sys.stderr.write('mine\\n') and HOOK"
     code = f"{hook}\n{PREAMBLE}\nraise KeyError('no')\n"
     done = job(2, code.replace("HOOK", "None"), check=False)
-    assert done.stderr.count("mine") == done.stderr.count("ended with an uncaught") == 1
+    assert done.stderr.count("mine") == 2
+    assert done.stderr.count("ended with an uncaught") == 1
     assert "mpixla: ranks 0 and 1 ended with an uncaught KeyError, so" in done.stderr
-    done = job(2, code.replace("HOOK", "1 / 0"), check=False)
+    done = job(2, code.replace("HOOK", "MPI.COMM_WORLD.Abort(3)"), check=False)
+    assert "mine" in done.stderr
+    waits = "rank or MPI.COMM_WORLD.recv()"
+    done = job(2, code.replace("HOOK", "1 / 0").replace("raise", f"{waits}\nraise"), check=False)
     assert "mine" in done.stderr
     assert "ZeroDivisionError" in done.stderr
+    assert "KeyError: 'no'" in done.stderr
+
+
+@pytest.mark.parametrize("output", ["None", "open('/dev/full', 'w')"])
+def test_output_that_cannot_be_written(job, output):
+    """The job ends, whatever becomes of what a rank prints."""
+    fails = f"import sys\n{PREAMBLE}\nrank or MPI.COMM_WORLD.recv()\nsys.stdout = {output}\nprint('lost')\nraise KeyError('no')"
+    done = job(2, fails, check=False)
+    assert "mpixla: rank 1 ended with an uncaught KeyError, so the whole job is aborted" in done.stderr
     assert "KeyError: 'no'" in done.stderr
 
 

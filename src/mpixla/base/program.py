@@ -26,6 +26,7 @@ def run(program: list[str]) -> None:
             trace = trace.tb_next
         hook(kind, value.with_traceback(trace), trace)
 
+    print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
     sys.excepthook = print_without_us
     try:
         _run(program)

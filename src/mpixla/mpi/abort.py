@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import NoReturn
 
 from .mpi import MPI
@@ -14,16 +15,23 @@ _FORWARDING = 0.3
 exit_at_once = os._exit  # before exit.py puts its own there
 
 
+def flush() -> None:
+    """Flushes what this process prints, as far as that goes: a program may have put anything there, or None."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+
+
 def abort(sentence: str, status: int = 1) -> NoReturn:
     """Says on this rank why the job ends, and ends it."""
-    sys.stderr.write(f"{sentence}\n")
+    with suppress(Exception):
+        sys.stderr.write(f"{sentence}\n")
     end(status)
 
 
 def end(status: int, seconds: float = 0.0) -> NoReturn:
     """Ends all ranks, after so many seconds more than what they have printed takes."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     time.sleep(_FORWARDING + seconds)
     if threading.current_thread() is threading.main_thread() or MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         MPI.COMM_WORLD.Abort(status)

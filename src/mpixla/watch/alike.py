@@ -50,8 +50,9 @@ def install() -> None:
     comm = get_default_comm()
     if comm.Get_size() == 1:
         return
-    name = os.path.join(tempfile.gettempdir(), f"mpixla-{comm.bcast(secrets.token_hex(8))}")
-    with suppress(OSError):
+    name = f"mpixla-{comm.bcast(secrets.token_hex(8))}"
+    with suppress(OSError):  # such as that there is no place for files
+        name = os.path.join(tempfile.gettempdir(), name)
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     comm.Barrier()
     with suppress(OSError):
@@ -75,7 +76,7 @@ def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) ->
     def say(ranks: list[int], again: bool, by_all: bool) -> None:
         rest = then_by_all if by_all and then_by_all is not None else then
         text = " (the same as above)." if again else f"{rest}\n{more}".removesuffix("\n")
-        with suppress(OSError, ValueError):  # nobody reads it, or it was closed
+        with suppress(OSError, ValueError, AttributeError):  # nobody reads it, it was closed, or it is None
             sys.stderr.write(f"mpixla: {_in_words(ranks)} {did}{text}\n")
             sys.stderr.flush()
 

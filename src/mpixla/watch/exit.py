@@ -1,13 +1,13 @@
 """The end of a process: what still runs is waited for, and a rank that fails takes the job down."""
 
 import atexit
-import contextlib
 import ctypes
 import gc
 import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NoReturn
@@ -37,7 +37,6 @@ _PATIENCE = 2.0
 
 def install() -> None:
     """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, what ends the job when this rank fails."""
-    alike.install()
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
     atexit.register(_end)
     os.register_at_fork(after_in_child=_begin_fork)
@@ -48,6 +47,7 @@ def install() -> None:
         sys.excepthook = _abort_job
         threading.excepthook = _abort_job_from_thread
         os._exit = _abort_job_or_exit  # type: ignore[assignment]
+    alike.install()
     may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
     native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive(), alike.file))
 
@@ -101,9 +101,7 @@ def _begin_fork() -> None:
 
 
 def _end_fork() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
+    abort.flush()
     exit_at_once(_status)
 
 
@@ -158,14 +156,15 @@ class _Heard:
         return getattr(self.stream, name)
 
 
-def _printed_by(hook: Callable[..., Any], *arguments: Any) -> str:
-    """What a hook prints."""
-    sys.stderr = heard = _Heard()
+def _printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
+    """What Python's own hook prints. Another prints at once: it may end the job itself."""
+    heard = _Heard()
+    if hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False):
+        sys.stderr = heard
     try:
         hook(*arguments)
-    except BaseException:
-        heard.stream.write(heard.text)
-        raise
+    except BaseException as e:  # the job must end all the same
+        heard.text += "".join([*traceback.format_exception(e), *traceback.format_exception(value)])
     finally:
         sys.stderr = heard.stream
     return heard.text
@@ -173,7 +172,7 @@ def _printed_by(hook: Callable[..., Any], *arguments: Any) -> str:
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     if _can_abort():
-        _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, kind, value, trace))
+        _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, value, kind, value, trace))
     _previous_hook(kind, value, trace)
 
 
@@ -184,7 +183,7 @@ def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
     name = args.thread.name if args.thread else "unknown"
     _abort(
         f"ended in its thread {name} with an uncaught {args.exc_type.__name__}",
-        _printed_by(_previous_thread_hook, args),
+        _printed_by(_previous_thread_hook, args.exc_value, args),
     )
 
 

@@ -24,7 +24,7 @@ _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 def wish() -> tuple[float, tuple[str, str, int]]:
     """The time that this rank asks for, and its process as others see it (``mpixla_process``)."""
     wanted = settings.time_limit()
-    time = _BAD if wanted is None else wanted if settings.TIMEOUT in os.environ else _UNSET
+    time = _BAD if wanted is None else wanted if os.environ.get(settings.TIMEOUT) else _UNSET
     return time, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
 
 
@@ -60,7 +60,8 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
 def _standard_error() -> int:
     """The file descriptor that people read, where pytest has put a file in its place to show it after a test."""
     kind = getattr(sys.modules.get("_pytest.capture"), "FDCapture", None)
-    captures = [x for x in gc.get_objects() if isinstance(x, kind)] if kind else []
+    # Not isinstance: to that a proxy of an object that is gone raises.
+    captures = [x for x in gc.get_objects() if issubclass(type(x), kind)] if kind else []
     return next((x.targetfd_save for x in captures if getattr(x, "targetfd", None) == 2), 2)
 
 
