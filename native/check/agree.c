@@ -76,6 +76,12 @@ static int words_start(const comm_entry *entry, uint64_t number, words *w) {
                                         *reduction_named("MPI_MAX"), entry->handle, &w->request);
 }
 
+/* All ranks have told. Now they have one number for the communicator. */
+static void words_are_there(comm_entry *entry, const words *w) {
+    if (atomic_load_explicit(&entry->agreed, memory_order_relaxed) == 0)
+        atomic_store(&entry->agreed, (int64_t)number_mix(w->most[COMMUNICATOR], WORDS));
+}
+
 static int words_agree(const words *w) {
     return w->most[NUMBER] == ~w->most[COMPLEMENT];
 }
@@ -257,6 +263,7 @@ static void agreement_move(agreement *a) {
     if (a->phase == COMPARING) {
         int code = request_move(&a->words.request, &busy);
         if (code == 0 && busy) return;
+        if (code == 0) words_are_there(a->entry, &a->words);
         if (code == 0 && !words_agree(&a->words)) code = telling_start(a);
         if (code != 0 || a->phase == COMPARING) agreement_settle(a, code);
     }
@@ -322,6 +329,7 @@ int agree_now(const frame *f, int lines) {
     words w;
     int code = words_start(f->facts.communicator, wanted_hash(&facts), &w);
     if (code == 0) code = mpi_get()->wait(&w.request, status);
+    if (code == 0) words_are_there(f->facts.communicator, &w);
     if (code != 0 || words_agree(&w)) return code;
     a = agreement_new(f, lines);
     if (!a) return REFUSED;

@@ -23,8 +23,11 @@ static atomic_int is_on;
 /* What a communicator has whose ranks do not share memory. */
 static char nothing;
 
+/* A program may free the communicator while a call that it has dispatched is still in the memory, which then stays. */
 static void slot_freed(void *s) {
-    if (s != &nothing) segment_free(s);
+    if (s == &nothing) return;
+    segment_comm_freed(s);
+    if (mpixla_calls_in_flight() == 0) segment_free(s);
 }
 
 void mpixla_local_start(void) {

@@ -46,6 +46,7 @@ struct segment {
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     mpixla_handle comm;
+    atomic_int is_freed; /* the communicator */
     int rank, size, spins;
     char *own; /* behind this */
 };
@@ -80,10 +81,15 @@ segment *segment_over(void *memory, mpixla_handle comm, int rank, int size) {
     s->round = 1;
     s->seen = 0;
     s->comm = comm;
+    atomic_init(&s->is_freed, 0);
     s->rank = rank;
     s->size = size;
     s->spins = size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
     return s;
+}
+
+void segment_comm_freed(segment *s) {
+    atomic_store(&s->is_freed, 1);
 }
 
 void segment_free(void *s) {
@@ -127,6 +133,10 @@ static int wait_long(const segment *s, const _Atomic uint64_t *number, uint64_t 
     int code = 0, there;
     for (int i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
         sched_yield();
+        if (atomic_load(&s->is_freed))
+            return error_set(
+                "the communicator was freed while this call waited for other ranks; block on its result before "
+                "comm.Free()");
         if (i % YIELDS == YIELDS - 1) code = mpi_look(s->comm, &there, status);
     }
     return code;

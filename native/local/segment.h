@@ -24,6 +24,9 @@ int segment_make(const comm_entry *communicator, segment **made);
 /* Lets go of the memory, which lasts as long as another rank has it. */
 void segment_free(void *s);
 
+/* Its communicator goes: who waits in it gives up. */
+void segment_comm_freed(segment *s);
+
 /* The same over memory that is shared already and all zeros, of segment_bytes, for tests. NULL with error_set. */
 int64_t segment_bytes(int size);
 segment *segment_over(void *memory, mpixla_handle comm, int rank, int size);

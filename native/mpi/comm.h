@@ -35,12 +35,19 @@ typedef struct comm_entry {
     _Atomic uint64_t kind;                /* made of its name and its members */
     atomic_int_least64_t key; /* the same number on all its members, who make it without talking: of its kind, and of how
                                * many of that there were before, if all have come to use these in the same order */
-    int64_t number;           /* its own in this process */
+    atomic_int_least64_t agreed; /* the same number on all its members, once they have compared a call; 0: not yet */
+    int64_t number;              /* its own in this process */
     int rank;
     int size;
     const topology *topology; /* NULL: it has none */
     char name[COMM_NAME_BYTES];
 } comm_entry;
+
+/* The number by which its members mean it when they tell each other of their calls. */
+static inline int64_t comm_key(const comm_entry *entry) {
+    int64_t agreed = atomic_load(&entry->agreed);
+    return agreed ? agreed : atomic_load(&entry->key);
+}
 
 /* Whether these are keys of communicators of one kind: on a rank that uses them in another order, of one. */
 enum { COMM_KEY_KIND = 20 }; /* the bit where the kind begins */

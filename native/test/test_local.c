@@ -1,6 +1,7 @@
 /* Ranks that are threads here, each with its own communicator over one memory: all rows that may go through it,
  * compared with what they are to give. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 enum { RANKS = 4, MOST = 16384, MOST_SPLIT = MOST / RANKS };
 
 static int64_t comms[RANKS];
+static int numbers_of_comms[RANKS];
 static int32_t sent[RANKS][RANKS * MOST], received[RANKS][RANKS * MOST];
 
 /* One call, which all ranks make. */
@@ -193,6 +195,18 @@ static void refuses_other_calls(void) {
              "MPI_Bcast: rank 0 of communicator 'of rank 1' makes another call where this rank makes this one");
 }
 
+/* A program that frees it under a call that waits for others. */
+static void outlives_its_communicator(void) {
+    static int rank = 0;
+    pthread_t thread;
+    now.op = "barrier";
+    pthread_create(&thread, NULL, rank_run, &rank);
+    while (mpixla_calls_in_flight() == 0) sched_yield();
+    fake->comm_free(numbers_of_comms[rank]);
+    pthread_join(thread, NULL);
+    CHECK_IN(messages[rank], "freed");
+}
+
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     enum { PAGE = 4096 };
@@ -200,7 +214,7 @@ int main(int argc, char **argv) {
     if (!memory) return 1;
     memset(memory, 0, (size_t)segment_bytes(RANKS));
     for (int i = 0; i < RANKS; i++) {
-        const int number = fake->comm_new(i, RANKS, 0);
+        const int number = numbers_of_comms[i] = fake->comm_new(i, RANKS, 0);
         char name[16];
         snprintf(name, sizeof name, "of rank %d", i);
         comms[i] = mpixla_comm_register(fake->handle(number), name);
@@ -213,5 +227,6 @@ int main(int argc, char **argv) {
     ends_when_mpi_says_so();
     is_not_made_unless_all_have_it();
     refuses_other_calls();
+    outlives_its_communicator();
     return check_failures();
 }

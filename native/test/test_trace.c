@@ -98,7 +98,7 @@ static void writes_a_call_when_it_starts_and_when_it_ends(void) {
     fake->during = NULL;
     timeline_call e = last_call();
     CHECK_STR(now.header->magic, "mpixla");
-    CHECK_INT(now.header->version, 3);
+    CHECK_INT(now.header->version, 4);
     CHECK_INT(now.header->record_bytes, 128);
     CHECK_INT(now.header->rank, 0);
     CHECK_INT(now.header->ranks, 4);

@@ -51,7 +51,7 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
         const call_facts *f = &records[i].facts;
         used = last_call_add(text, sizeof text, used, &records[i], now);
         if (!facts_are_collective(f)) continue;
-        past[n++] = atomic_load(&f->communicator->key);
+        past[n++] = comm_key(f->communicator);
         past[n++] = f->sequence;
         past[n++] = state_op(f->row->mpi_name);
         past[n++] = i;
@@ -129,7 +129,7 @@ static void call_write(wire_writer *w, const flight_view *view, int64_t waited, 
     wire_write(w, waited / 1000000);
     wire_write(w, pauses);
     wire_write(w, facts_are_collective(f));
-    wire_write(w, atomic_load(&f->communicator->key));
+    wire_write(w, comm_key(f->communicator));
     wire_write(w, f->sequence);
     wire_write(w, type ? facts_count(f) * type->row->itemsize : 0);
     wire_write(w, facts_have(f, ATTRIBUTE_ROOT) ? comm_world_rank(f->communicator, f->root) : -1);
@@ -163,14 +163,17 @@ static void calls_write(wire_writer *w, int64_t threads) {
     wire_write(w, -1);
 }
 
-/* The communicators that were registered last, and how many collective calls there were on each. */
+/* Communicators, and how many collective calls there were on each: of many those that can still be used, from the
+ * first on, and then those that were made last. */
 static void comms_write(wire_writer *w) {
-    int64_t comms = comm_count_all(), first = comms > MOST_COMMS ? comms - MOST_COMMS : 0;
-    wire_write(w, (comms - first) * COMM_WORDS);
-    for (int64_t i = first; i < comms; i++) {
-        wire_write(w, atomic_load(&comm_look(i)->key));
-        wire_write(w, atomic_load(&comm_look(i)->collectives));
+    int64_t words[MOST_COMMS * COMM_WORDS], n = 0, comms = comm_count_all();
+    for (int64_t look = 0; look < 2 * comms && n < MOST_COMMS * COMM_WORDS; look++) {
+        const comm_entry *c = comm_look(look < comms ? look : 2 * comms - 1 - look);
+        if (atomic_load(&c->alive) != (look < comms)) continue;
+        words[n++] = comm_key(c);
+        words[n++] = atomic_load(&c->collectives);
     }
+    wire_write_list(w, words, n);
 }
 
 void state_write(wire_writer *w, const state_facts *facts) {

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum {
-    TIMELINE_VERSION = 3, /* of this layout */
+    TIMELINE_VERSION = 4, /* of this layout */
     TIMELINE_CHUNK = 1 << 16,
     TIMELINE_HEADER_BYTES = 1024,
     TIMELINE_RECORD_BYTES = 128
@@ -67,6 +67,11 @@ typedef struct timeline_communicator {
     char name[64];
 } timeline_communicator;
 
+/* The number that all members of a communicator have agreed on for it. */
+typedef struct timeline_agreed {
+    int64_t in_process, agreed;
+} timeline_agreed;
+
 /* A text or a list of int32_t, which goes on in the next record of the same kind and number. */
 typedef struct timeline_part {
     uint32_t used;
@@ -86,7 +91,8 @@ enum {
     TIMELINE_MEMBERS,      /* its ranks in their order, three numbers for several: the first, how many, the distance */
     TIMELINE_SOURCES,      /* neighbours of this rank */
     TIMELINE_DESTS,
-    TIMELINE_CLOCK
+    TIMELINE_CLOCK,
+    TIMELINE_AGREED
 };
 
 typedef struct timeline_record {
@@ -97,6 +103,7 @@ typedef struct timeline_record {
         timeline_communicator communicator;
         timeline_part part;
         timeline_clock clock;
+        timeline_agreed agreed;
     } of;
 } timeline_record;
 

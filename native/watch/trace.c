@@ -1,6 +1,7 @@
 #include "watch/trace.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,6 +79,15 @@ static void communicator_define(timeline *t, uint32_t number, const void *key) {
     if (!c->topology) return;
     neighbours_define(t, number, TIMELINE_SOURCES, c, &c->topology->sources);
     neighbours_define(t, number, TIMELINE_DESTS, c, &c->topology->dests);
+}
+
+static void agreed_define(timeline *t, uint32_t number, const void *key) {
+    const comm_entry *c = (const comm_entry *)((const char *)key - offsetof(comm_entry, agreed));
+    timeline_record *r = timeline_add(t);
+    if (!r) return;
+    r->number = number;
+    r->of.agreed = (timeline_agreed){.in_process = c->number, .agreed = atomic_load(&c->agreed)};
+    timeline_publish(r, TIMELINE_AGREED);
 }
 
 /* Calls */
@@ -165,6 +175,7 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
     timeline_publish(r, TIMELINE_CALL);
     timeline_show(t);
     c->entry = &r->of.call;
+    c->communicator = f->communicator;
 }
 
 void trace_start(trace_call *c, const call_facts *f, int on_a_gpu) {
@@ -181,6 +192,8 @@ void trace_request_known(trace_call *c, const call_facts *f, const trace_request
 
 void trace_end(const trace_call *c, const char *transport, int failed) {
     if (!c->entry) return;
+    if (atomic_load(&c->communicator->agreed))
+        (void)timeline_number(c->file, &c->communicator->agreed, agreed_define);
     if (c->on_a_gpu) c->entry->gpu = pause_total() - c->waited;
     c->entry->transport = text_number(c->file, transport);
     c->entry->took = mpixla_trace_now() - c->began;

@@ -170,6 +170,28 @@ def test_right_programs(job):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("options", [{}, {"MPIXLA_CHECK": "0"}], ids=["as it is", "nothing compared"])
+def test_communicators_that_ranks_use_in_another_order(job, options):
+    """A rank that has made its part of a call and left is not missed in it, if the names do not say which is which."""
+    done = job(
+        3,
+        BEGINNING
+        + """
+    first, second = world.Dup(), world.Dup()
+    if rank > 0:
+        mpixla.sendrecv(x, x, 3 - rank, 3 - rank, comm=first)
+    for i in range(70):
+        mpixla.reduce(x, MPI.SUM, 0, comm=second)
+    if rank == 2:
+        time.sleep(5)
+    print(mpixla.reduce(x, MPI.SUM, 0, comm=second)[1])
+    """,
+        **options,
+    )
+    assert sorted(done.stdout.split()) == ["1.0", "1.0", "3.0"]
+    assert done.stderr == ""
+
+
 def test_exit_handlers_that_communicate(job):
     assert job(2, HANDLER + BEGINNING + EXIT_HANDLERS).stderr == ""
 

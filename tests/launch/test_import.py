@@ -184,6 +184,22 @@ print(len(eager._programs))
 """
 
 
+def test_no_place_for_files(job):
+    """On one rank, which then speaks for itself."""
+    code = """
+        import tempfile
+        from mpi4py import MPI
+        rank = MPI.COMM_WORLD.rank
+        if rank == 1:
+            tempfile._candidate_tempdir_list = lambda: ["/proc/nowhere"]
+        import mpixla
+        mpixla.barrier()
+        raise KeyError("no")
+        """
+    done = job(2, code, check=False)
+    assert done.stderr.count("ended with an uncaught KeyError") == 2
+
+
 def test_reports_that_one_rank_asks_for(job):
     """The others then have a program for each line as well: they are in its reports."""
     assert job(2, OTHER_ON_RANK_1.format("MPIXLA_TIMEOUT", "100")).stdout.split() == ["2", "2"]

@@ -301,6 +301,25 @@ def test_all_are_there_for_very_long(job):
     assert "All ranks that the call takes have come to it, and yet it does not end." in done.stderr
 
 
+def test_proxies_of_what_is_gone():
+    """Asked for their class, they raise."""
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    proxy = weakref.proxy(thing)
+    del thing
+    assert timeout._standard_error() > 0
+    assert type(proxy) is weakref.ProxyType
+
+
+def test_empty_value(monkeypatch):
+    """As none."""
+    monkeypatch.setenv("MPIXLA_TIMEOUT", "")
+    assert timeout.wish()[0] == timeout._UNSET
+
+
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf", "1e30"])
 def test_bad_value(monkeypatch, value):
     """Of one rank: all refuse it."""

@@ -308,7 +308,7 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
     (traces / "rank-0003.trace").write_text("what somebody wrote")
     notes = [
         "rank-0001.trace was written by another version of mpixla, whose timelines have layout 2 where this one reads "
-        "layout 3: read it with python -m mpixla.trace of that version.",
+        "layout 4: read it with python -m mpixla.trace of that version.",
         "rank-0003.trace is no timeline, or its beginning is damaged: it does not say whose it is.",
         "No timeline of rank 1: it made no call, or wrote elsewhere.",
     ]

@@ -41,6 +41,7 @@ class Files:
         self.clocks = ["c"] * RANKS
         self.readings = [[] for _ in range(RANKS)]
         self.calls = [[] for _ in range(RANKS)]
+        self.agreed = [{} for _ in range(RANKS)]
 
     def call(self, rank, name, begin, time, category="collective", *, ends=True, **values):
         values = {"site": f"model.py:{rank}", **{k.rstrip("_"): v for k, v in values.items()}}
@@ -65,7 +66,7 @@ class Files:
 
     def _file(self, rank):
         header = np.zeros(1, layout.HEADER)
-        header[0] = (b"mpixla", 3, 128, rank, RANKS, 1, b"here", b"1", self.clocks[rank].encode(), b"")
+        header[0] = (b"mpixla", 4, 128, rank, RANKS, 1, b"here", b"1", self.clocks[rank].encode(), b"")
         self.texts = {}
         calls = b"".join(self._call(call) for call in self.calls[rank])
         place = self.members.index(rank) if rank in self.members else 0
@@ -79,6 +80,9 @@ class Files:
         sources = b"".join(part(5, 1, np.array(call.get("sources", ()), "i4").tobytes()) for call in self.calls[rank])
         clocks = b"".join(
             record(layout.CLOCK, kind=7, when=when, ahead=ahead, round_trip=3) for when, ahead in self.readings[rank]
+        )
+        clocks += b"".join(
+            record(layout.AGREED, kind=8, in_process=n, agreed=number) for n, number in self.agreed[rank].items()
         )
         texts = b"".join(part(2, number, text.encode()) for text, number in self.texts.items())
         return header.tobytes() + comms + sources + texts + calls + clocks
@@ -139,6 +143,16 @@ def test_communicators_that_look_alike(files):
     """Two have one name and the same ranks: their order tells them apart."""
     files.all("allreduce", BEGINS, 45)
     files.all("allreduce", [90, 60, 80, 70], 95, number=2)
+    assert files.waits() == [[(30, 1), NONE], [NONE, (30, 0)], [(20, 1), (10, 0)], [(10, 1), (20, 0)]]
+
+
+def test_communicators_that_ranks_use_in_another_order(files):
+    """The numbers that all have agreed on tell them apart."""
+    for rank, (begin, then) in enumerate(zip(BEGINS, [90, 60, 80, 70], strict=True)):
+        first = 2 if rank == 0 else 1
+        files.call(rank, "allreduce", begin, 45 - begin, sequence=0, number=first)
+        files.call(rank, "allreduce", then, 95 - then, sequence=0, number=3 - first)
+        files.agreed[rank] = {first: 77, 3 - first: 88}
     assert files.waits() == [[(30, 1), NONE], [NONE, (30, 0)], [(20, 1), (10, 0)], [(10, 1), (20, 0)]]
 
 

@@ -5,7 +5,7 @@ from enum import IntEnum
 import numpy as np
 
 MAGIC = b"mpixla"
-VERSION = 3
+VERSION = 4
 GLOB = "rank-*.trace"
 
 HEADER = np.dtype(
@@ -25,7 +25,9 @@ HEADER = np.dtype(
 
 
 # What a record is.
-Kind = IntEnum("Kind", ["NOTHING", "CALL", "TEXT", "COMMUNICATOR", "MEMBERS", "SOURCES", "DESTS", "CLOCK"], start=0)
+Kind = IntEnum(
+    "Kind", ["NOTHING", "CALL", "TEXT", "COMMUNICATOR", "MEMBERS", "SOURCES", "DESTS", "CLOCK", "AGREED"], start=0
+)
 
 ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag
 CATEGORIES = ("collective", "message", "start", "wait")
@@ -49,4 +51,5 @@ CALL = _record(
 )
 COMMUNICATOR = _record(("in_process", "i8"), ("rank", "i4"), ("size", "i4"), ("name", "S64"))
 PART = _record(("used", "u4"), ("bytes", "V116"))
+AGREED = _record(("in_process", "i8"), ("agreed", "i8"))
 CLOCK = _record(("when", "i8"), ("ahead", "i8"), ("round_trip", "i8"))

@@ -177,8 +177,8 @@ def _within(limits: dict[str, tuple[int, int]], records: Any) -> Any:
 _Parts = dict[tuple[int, int], bytearray]
 
 
-def _communicators(records: Any, parts: _Parts) -> dict[int, Comm]:
-    """By the number in the file."""
+def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[int, Comm]:
+    """By the number in the file. Ranks that have not agreed on a number know one by its place among its like."""
     made: dict[int, Comm] = {}
     alike: Counter[Any] = Counter()
     for r in _rows(_within({"size": (1, _MOST_RANKS), "rank": (0, _MOST_RANKS)}, records)):
@@ -186,9 +186,9 @@ def _communicators(records: Any, parts: _Parts) -> dict[int, Comm]:
         members = _members(_numbers(parts[Kind.MEMBERS, number]), size)
         if members is None or r["rank"] >= size or number in made:
             continue
-        group = name, members, size
+        group = agreed.get(r["in_process"], (name, members, size))
         neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)} | {0: ()}
-        made[number] = Comm(name, members, (*group, alike[group]), r["rank"], r["in_process"], neighbours)
+        made[number] = Comm(name, members, (group, alike[group]), r["rank"], r["in_process"], neighbours)
         alike[group] += 1
     return made
 
@@ -286,13 +286,14 @@ def read_file(file: Path) -> Timeline:
     parts: _Parts = defaultdict(bytearray)
     for part in _rows(records[np.isin(kinds, _KINDS_OF_PARTS)].view(layout.PART)):
         parts[part["kind"], part["number"]] += part["bytes"][: part["used"]]
-    comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts)
+    agreed = {r["in_process"]: r["agreed"] for r in _rows(records[kinds == Kind.AGREED].view(layout.AGREED))}
+    comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
     readings = _within(_CLOCK_LIMITS, records[kinds == Kind.CLOCK].view(layout.CLOCK))[list(_CLOCK_LIMITS)].tolist()
     calls = sorted(_calls(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
     _give_lanes(calls)
     _pair_requests(calls)
     # All other records are those that became something, or damaged.
-    others = int(np.isin(kinds, (Kind.NOTHING, *_KINDS_OF_PARTS), invert=True).sum())
+    others = int(np.isin(kinds, (Kind.NOTHING, Kind.AGREED, *_KINDS_OF_PARTS), invert=True).sum())
     damaged = others - len(comms) - len(readings) - len(calls) + any(data[start + count * layout.BYTES :])
     texts = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
     return Timeline(file, rank, ranks, **texts, readings=readings, calls=calls, damaged=damaged)
