@@ -33,8 +33,8 @@ typedef struct comm_entry {
     atomic_int_least64_t collectives;     /* calls of all ranks so far */
     _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     _Atomic uint64_t kind;                /* made of its name and its members */
-    atomic_int_least64_t key; /* the same number on all its members, who make it without talking: of its kind, and of how
-                               * many of that there were before, if all have come to use these in the same order */
+    atomic_int_least64_t key;    /* the same number on all its members, who make it without talking: of its kind, and of
+                                  * how many of that there were before, if all have come to use these in the same order */
     atomic_int_least64_t agreed; /* the same number on all its members, once they have compared a call; 0: not yet */
     int64_t number;              /* its own in this process */
     int rank;

@@ -192,8 +192,7 @@ void trace_request_known(trace_call *c, const call_facts *f, const trace_request
 
 void trace_end(const trace_call *c, const char *transport, int failed) {
     if (!c->entry) return;
-    if (atomic_load(&c->communicator->agreed))
-        (void)timeline_number(c->file, &c->communicator->agreed, agreed_define);
+    if (atomic_load(&c->communicator->agreed)) (void)timeline_number(c->file, &c->communicator->agreed, agreed_define);
     if (c->on_a_gpu) c->entry->gpu = pause_total() - c->waited;
     c->entry->transport = text_number(c->file, transport);
     c->entry->took = mpixla_trace_now() - c->began;

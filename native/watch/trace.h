@@ -14,9 +14,9 @@ typedef struct trace_call {
     timeline *file;       /* NULL: tracing has ended since the call looked */
     timeline_call *entry; /* NULL: not written */
     const comm_entry *communicator;
-    int64_t began;        /* clock_now then, */
-    int64_t waited;       /* and pause_total */
-    int on_a_gpu;         /* its arrays are */
+    int64_t began;  /* clock_now then, */
+    int64_t waited; /* and pause_total */
+    int on_a_gpu;   /* its arrays are */
 } trace_call;
 
 /* While FEATURE_TRACE is on (base/feature.h): a call begins, which is before anything that may wait. `on_a_gpu`: a

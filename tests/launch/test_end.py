@@ -114,8 +114,8 @@ def test_hook_of_a_program(job):
 @pytest.mark.parametrize("output", ["None", "open('/dev/full', 'w')"])
 def test_output_that_cannot_be_written(job, output):
     """The job ends, whatever becomes of what a rank prints."""
-    fails = f"import sys\n{PREAMBLE}\nrank or MPI.COMM_WORLD.recv()\nsys.stdout = {output}\nprint('lost')\nraise KeyError('no')"
-    done = job(2, fails, check=False)
+    fails = f"rank or MPI.COMM_WORLD.recv()\nsys.stdout = {output}\nprint('lost')\nraise KeyError('no')"
+    done = job(2, f"{PREAMBLE}\n{fails}", check=False)
     assert "mpixla: rank 1 ended with an uncaught KeyError, so the whole job is aborted" in done.stderr
     assert "KeyError: 'no'" in done.stderr
 

@@ -1,6 +1,7 @@
 """MPIXLA_TIMEOUT: jobs that hang end with a report that says why, and jobs that only take long do not."""
 
 import re
+import weakref
 from typing import NamedTuple
 
 import pytest

@@ -286,3 +286,25 @@ def test_while_loop_in_a_checkpoint(comm, rank, size, where):
     y = x / 2 ** np.ceil(np.log2(norms))
     np.testing.assert_allclose(jax.jit(jax.grad(f))(x), y * np.cos(x * y), rtol=1e-12)
     assert str(jax.make_jaxpr(jax.grad(f))(x)).count("allreduce[") == 1
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint], ids=["as it is", "checkpoint"])
+def test_reverse_mode_where_a_while_loop_only_compares(comm, rank, size, wrap):
+    """The median of all ranks' numbers, by bisection."""
+    x = np.array([1.0, 5.0, 2.0, 8.0]) + 10 * rank
+    everyone = np.concatenate([np.array([1.0, 5.0, 2.0, 8.0]) + 10 * r for r in range(size)])
+
+    @wrap
+    def f(x):
+        def halve(s):
+            low, high = s
+            middle = (low + high) / 2
+            below = mpixla.allreduce(jnp.sum(x < middle), MPI.SUM, comm=comm)
+            return jnp.where(below < 2 * size, middle, low), jnp.where(below < 2 * size, high, middle)
+
+        median, _ = lax.while_loop(lambda s: s[1] - s[0] > 1e-3, halve, (-100.0, 100.0))
+        return jnp.sum(jnp.where(x > median + 0.1, x**2, 0.0))
+
+    above = x > np.sort(everyone)[2 * size - 1] + 0.1
+    for g in (jax.grad(f), jax.jit(jax.grad(f))):
+        np.testing.assert_allclose(g(x), np.where(above, 2 * x, 0))

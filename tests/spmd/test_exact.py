@@ -162,6 +162,15 @@ def test_vdot_and_norm(comm, rank, dtype):
             assert mpixla.norm(own[0], 1, exact=True, comm=comm) == sizes
 
 
+def test_rms_of_many(comm, rank, size):
+    """More than a float32 can count."""
+    many = 2**24 + 1
+    x = jnp.full((many if rank == 0 else 2, 1), 1.5, jnp.float32)
+    count = many + 2 * (size - 1)
+    expected = jnp.sqrt(jnp.float32(rounded(Fraction(9, 4) * count, "float32")) / jnp.float32(count))
+    assert mpixla.norm(x, "rms", exact=True, comm=comm) == expected
+
+
 @pytest.mark.parametrize("cotangent", ["replicated", "varying"])
 def test_derivatives_of_vdot_and_norm(comm, rank, cotangent):
     x = jnp.arange(1.0, 5.0) + rank

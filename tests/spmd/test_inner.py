@@ -123,6 +123,23 @@ def test_zero(order):
     assert (gradient == 0).all()
 
 
+@ORDS
+@pytest.mark.parametrize("exact", [False, True])
+def test_derivatives_where_a_rank_has_no_entries(rank, size, order, exact):
+    """It takes part in each call, whatever the others have."""
+    own, everyone = np.arange(1.0, 4.0)[: 3 * (rank == 0)], np.arange(1.0, 4.0)
+
+    def norm(x):
+        return mpixla.norm(x, order, exact=exact)
+
+    def alone(x):
+        return jnp.sqrt((x**2).mean()) if order == "rms" else jnp.linalg.norm(x, order)
+
+    value, tangent = jax.jvp(norm, (own,), (2 * own,))
+    np.testing.assert_allclose([value, tangent], [alone(everyone), 2 * alone(everyone)], rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(norm)(own), jax.grad(alone)(everyone)[: own.size], rtol=1e-6)
+
+
 @MASKS
 @ORDS
 def test_gradient_of_norm(rank, size, order, mask):

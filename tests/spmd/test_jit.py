@@ -146,6 +146,18 @@ def test_without_results(rank):
     same(passes_on(x, y), {"y": y, "x": [x]})
 
 
+def test_without_results_but_with_a_ref(rank):
+    total = jax.new_ref(jnp.zeros(3))
+
+    @mpixla.jit
+    def add(total, x):
+        total[...] += mpixla.allreduce(x, MPI.SUM)
+
+    add(total, jnp.ones(3))
+    add(total, jnp.ones(3))
+    np.testing.assert_array_equal(total[...], 2 * SIZE)
+
+
 def test_order_with_other_calls(rank):
     """A long sealed program, eager calls, plain programs and short sealed ones, on unrelated data: ranks must match."""
     if SIZE == 1:

@@ -124,6 +124,10 @@ def test_derivative_is_that_of_the_values_alone(op, rank):
     got = jax.grad(lambda v: jnp.sum(t * pairs(v)))(values[rank])
     want = jax.grad(lambda v: jnp.sum(t * mpixla.scan(v, alone)))(values[rank])
     np.testing.assert_allclose(got, want, rtol=1e-12)
+    got = jax.jvp(jax.grad(lambda v: jnp.sum(pairs(v) ** 3)), (values[rank],), (t,))[1]
+    want = jax.jvp(jax.grad(lambda v: jnp.sum(mpixla.scan(v, alone) ** 3)), (values[rank],), (t,))[1]
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert np.abs(mpixla.allgather(got)).max() > 0
 
 
 @pytest.mark.parametrize(

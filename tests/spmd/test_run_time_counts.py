@@ -167,6 +167,24 @@ def test_gradients_of_ragged_all_to_all(comm, rank):
     np.testing.assert_array_equal(got[1], of_output[rank])
 
 
+def test_gradients_without_rows(comm, rank):
+    """Of a rank that has none to send, and with room for none."""
+    rows = np.full((2 if rank else 0, 2), rank + 1.0)
+    mine = np.arange(SIZE) * bool(rank), np.full(SIZE, int(rank > 0))
+    from_all = np.full(SIZE, rank), np.arange(SIZE).clip(0, 1)
+
+    def sent(x):
+        places = np.arange(SIZE) * 0 + rank
+        return mpixla.ragged_all_to_all(x, jnp.zeros((SIZE, 2)), mine[0] * 0, mine[1], places, from_all[1], comm=comm)
+
+    got = jax.grad(lambda x: (sent(x) ** 2).sum())(rows)
+    expected = np.zeros_like(rows)
+    expected[:1] = 2 * SIZE * (rank + 1)
+    np.testing.assert_array_equal(got, expected)
+    got = jax.grad(lambda x: (mpixla.allgatherv(x, x.shape[0] * 0, capacity=0, comm=comm)[0] ** 2).sum())(rows + 0.0)
+    assert not got.any()
+
+
 # Bad calls
 
 X = np.ones((3, 2))

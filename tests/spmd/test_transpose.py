@@ -125,3 +125,16 @@ def test_send_has_no_reverse_mode(rank, size):
     for grad in (jax.grad(loss), jax.jit(jax.grad(loss)), jax.grad(jax.jit(loss))):
         with pytest.raises(TypeError, match="send has no reverse mode"):
             grad(jnp.ones(3))
+
+
+def test_exchange_with_a_derivative_in_one_direction_alone(rank, size):
+    """Refused on every rank, as the others would wait for what is not sent."""
+    x, i = jnp.float32(rank), jnp.int32(rank)
+    up, down = (rank + 1) % size, (rank - 1) % size
+    for given, template in ((x, i), (i, x)):
+        for call in (mpixla.sendrecv, lambda *args: mpixla.wait(mpixla.isendrecv(*args))):
+            f = lambda x, given=given, template=template, call=call: call(  # noqa: E731
+                x if given.dtype == x.dtype else given, x if template.dtype == x.dtype else template, down, up
+            )
+            with pytest.raises(TypeError, match="of which one has a derivative and the other none"):
+                jax.make_jaxpr(lambda x, f=f: jax.jvp(f, (x,), (x,)))(x)

@@ -32,7 +32,7 @@ class _Eager:
         self.has_results = True  # as tracing finds out
 
         def call(*operands: Any) -> Any:
-            if trace_state_clean():
+            if trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
                 return self._run_at_once(primitive.name, operands)
             jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
             *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)

@@ -59,7 +59,8 @@ def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
     tree = jax.tree.structure(shapes)
     has_result = computes(jaxpr)
-    if ordered not in jaxpr.effects or (has_result and not seals_itself):
+    has_refs = any(hasattr(e, "input") or hasattr(e, "input_index") for e in jaxpr.effects)  # jax.Ref's effects
+    if ordered not in jaxpr.effects or (has_result and not seals_itself) or has_refs:
         return jax.tree.unflatten(tree, evaluate(jaxpr, *operands))
     given = {id(v): x for v, x in zip(jaxpr.jaxpr.invars, operands, strict=True)}
     *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=False)

@@ -6,13 +6,18 @@ since it refuses its own ordered effects in a batch. So such a loop gets the bat
 what was decided before.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax.lax import while_p
 
-from ..base.required import fancy_primitive_batchers, partial_eval_jaxpr_custom_rules
+from ..base.required import (
+    custom_partial_eval_rules,
+    fancy_primitive_batchers,
+    partial_eval_jaxpr_custom_rules,
+)
 from .effect import ordered
 from .rewrite import evaluate
 
@@ -60,10 +65,52 @@ def _batch_communicating(axis: Any, operands: Any, dims: Any, **params: Any) -> 
     return results, [0] * len(results)
 
 
+def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[list[bool], dict[str, Any]]:
+    """Which operands a loop needs, and its parameters without those unknown ones that its body makes no use of.
+
+    Such are the tangents of arrays that are only compared, of which JAX leaves a loop free that has no effects.
+    """
+    first, count = params["cond_nconsts"], params["body_nconsts"]
+    closed = params["body_jaxpr"]
+    body, used, eqns = closed.jaxpr, set(filter(_is_variable, closed.jaxpr.outvars)), []
+    for eqn in reversed(body.eqns):
+        if eqn.effects or not used.isdisjoint(eqn.outvars):
+            eqns.append(eqn)
+            used.update(filter(_is_variable, eqn.invars))
+    is_unused = [unknown[first + i] and v not in used for i, v in enumerate(body.invars[:count])]
+    needs = [True] * len(unknown)
+    needs[first : first + count] = [not unused for unused in is_unused]
+    if not any(is_unused):
+        return needs, params
+    less = body.replace(
+        invars=[v for v, need in zip(body.invars, needs[first:], strict=True) if need],
+        eqns=eqns[::-1],
+        debug_info=body.debug_info.with_unknown_names(),
+    )
+    return needs, {**params, "body_jaxpr": closed.replace(jaxpr=less), "body_nconsts": count - sum(is_unused)}
+
+
+def _is_variable(atom: Any) -> bool:
+    return not hasattr(atom, "val")
+
+
+def _in_reverse_mode(before: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
+        if ordered in params["body_jaxpr"].effects:
+            needs, params = _without_unused(params, [not tracer.is_known() for tracer in tracers])
+            tracers = tuple(itertools.compress(tracers, needs))
+        return before(trace, *tracers, **params)
+
+    return rule
+
+
 def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
     """A loop that communicates is run once, and its results are kept, as those of every call are."""
     if ordered not in eqn.effects:
         return _in_checkpoint(saveable, unknown, instantiated, eqn)
+    needs, params = _without_unused(eqn.params, unknown)
+    eqn = eqn.replace(params=params, invars=list(itertools.compress(eqn.invars, needs)))
+    unknown, instantiated = (list(itertools.compress(which, needs)) for which in (unknown, instantiated))
     if not any(unknown):
         return eqn, None, [False] * len(eqn.outvars), [False] * len(eqn.outvars), []
     new = [x for x, i in zip(eqn.invars, instantiated, strict=True) if not i and not hasattr(x, "val")]
@@ -74,3 +121,4 @@ def install() -> None:
     """Registers the rules."""
     fancy_primitive_batchers[while_p] = _batch_communicating
     partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
+    custom_partial_eval_rules[while_p] = _in_reverse_mode(custom_partial_eval_rules[while_p])

@@ -43,7 +43,7 @@ def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any,
 
     def jvp(primals: Any, tangents: Any) -> Any:
         values_op = MPI.MAX if largest else MPI.MIN
-        results = reduce(*primals)
+        results = differentiable(*primals)  # which may be differentiated again
         _, tangent = jax.jvp(lambda v: function(v, values_op, *args, **kwargs), primals[:1], tangents[:1])
         return results, (tangent, np.zeros(results[1].shape, jax.dtypes.float0))
 

@@ -28,7 +28,7 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     type(None): lambda x: x,
     int: lambda x: x,
     str: lambda x: x,
-    Shift: lambda x: x if type(x.direction) is int and type(x.disp) is int else object(),
+    Shift: lambda x: x if type(x.direction) is int and type(x.disp) is int else repr(x),
     MPI.Op: MPI._handleof,
     MPI.Intracomm: MPI._handleof,
     MPI.Cartcomm: MPI._handleof,

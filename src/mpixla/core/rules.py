@@ -67,6 +67,8 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     """The rule gets arrays for all tangents."""
 
     def tangents_of(primals: Any, tangents: Any, results: Any, params: dict[str, Any]) -> Any:
+        if primitive.name == "sendrecv":
+            refuse_one_way("sendrecv", primals[0].dtype, results[0].dtype)
         if results and not any(jnp.issubdtype(y.dtype, jnp.inexact) for y in results):
             return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
         return jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
@@ -86,6 +88,16 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     primitive.tangents = tangents_of
     ad.primitive_jvps[primitive] = rule
     jet_rules[primitive] = functools.partial(_series, primitive, jvp)
+
+
+def refuse_one_way(name: str, sent: Any, received: Any) -> None:
+    """Refuses the derivative of an exchange that has one in one direction alone: the other rank would wait for it."""
+    if jnp.issubdtype(sent, jnp.inexact) != jnp.issubdtype(received, jnp.inexact):
+        raise TypeError(
+            f"{name} sends {sent} and receives {received}, of which one has a derivative and the other none, so that "
+            "ranks would not agree on what to exchange for it. Send and receive by calls of their own, or keep it out "
+            "of the derivative with jax.lax.stop_gradient."
+        )
 
 
 def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:

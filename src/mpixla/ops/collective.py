@@ -52,7 +52,7 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
     """Of scan and exscan, whose parameter ``reverse`` says that they start at the last rank."""
 
     def weighted(x: Any, t: Any, *, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
-        ranks, rank = np.arange(comm.size), own_rank(comm)
+        ranks, rank = np.arange(comm.size, dtype=np.int32), own_rank(comm)
         behind = ranks <= rank if reverse else ranks >= rank
         if not inclusive:
             behind &= ranks != rank
@@ -67,10 +67,10 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
         else:
             result = own().bind(x, comm=comm, op=op, reverse=reverse)
             (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
-            holds = jnp.where(behind & (x == extremes), 1, 0).astype(x.dtype)
+            holds = jnp.where(behind & (x[None] == extremes), 1, 0).astype(x.dtype)
             holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
             weights = holds / jnp.where(holders == 0, 1, holders)
-        return reduce_scatter_p.bind(weights * t, comm=comm, op=SUM)
+        return reduce_scatter_p.bind(weights * t[None], comm=comm, op=SUM)
 
     def transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
         return own().bind(ct, comm=comm, op=op, reverse=not reverse)

@@ -199,8 +199,9 @@ def norm(
         one = _as_one(leaves, masks, work, "norm")
         total = exact_dot(one, one, work, c, convention).real
         if ord == "rms":
-            count = jnp.asarray(_count(leaves, masks), total.dtype)
-            total = jnp.stack([total, allreduce(count, op=MPI.SUM, comm=comm, cotangent=cotangent)])
+            count = _count(leaves, masks)  # in two numbers that a float32 can be
+            parts = jnp.stack([jnp.asarray(n, total.dtype) for n in (count // _MANY * _MANY, count % _MANY)])
+            total = jnp.stack([total, fsum(parts, comm=comm, cotangent=cotangent)])
     return _norm_of(total, ord=ord, real=jnp.finfo(dtype).dtype)
 
 
@@ -215,7 +216,7 @@ def _part_of_norm(leaves: list[jax.Array], masks: list[jax.Array | None], *, ord
         sizes = list(map(_sizes, parts))
         if ord == 1:
             return jnp.stack(list(map(jnp.sum, sizes))).sum()
-        return jnp.stack([y.max(initial=0) for y in sizes]).max()
+        return jnp.stack([y.max() if y.size else y.sum() for y in sizes]).max()
     squares = jnp.stack([_dot(part, part).real for part in parts]).sum()
     if ord == 2:
         return squares
@@ -231,7 +232,10 @@ def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
 
 def _sizes(part: jax.Array) -> jax.Array:
     """Absolute values, without JAX's derivative of 1 at zero."""
-    return jnp.where(part == 0, 0, jnp.abs(part))
+    return jnp.where(part != 0, jnp.abs(part), 0)  # in this order: of an empty array JAX takes the first
+
+
+_MANY = 1 << 20
 
 
 def _count(leaves: list[jax.Array], masks: list[jax.Array | None]) -> Any:

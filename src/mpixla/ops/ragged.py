@@ -103,7 +103,9 @@ def ragged_all_to_all(
         )
     each = starts.size // c.size
     (arriving,) = alltoall_p.bind(places.reshape(c.size, each), comm=c)
-    packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)
+    packed = operand
+    if operand.size:  # else JAX makes a constant of it, and this rank alone has no part in a derivative
+        packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)
     sent, received = (numbers.reshape(c.size, each).sum(1) for numbers in (sizes, coming))
     rows, _ = alltoallv(packed, sent, received, capacity=output.shape[0], comm=comm)
     return output.at[_places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])].set(rows, mode="drop")

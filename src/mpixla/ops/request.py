@@ -19,7 +19,7 @@ from ..base.words import kind_of
 from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
-from ..core.rules import batch_like, tangents_beside_values, with_batch_at
+from ..core.rules import batch_like, refuse_one_way, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, manual_axes, vary, varying_axes
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
@@ -275,6 +275,8 @@ def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
 
 
 def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ...]) -> list[Any]:
+    if call.kind.takes == 2:
+        refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
     if call.op is None or call.op == SUM:
         return _start.bind(*tangents_beside_values(primals, tangents, call.message), call=call, batch=batch)
     weighted = shares(primals[0], call.comm, call.op) * tangents[0]

@@ -90,6 +90,8 @@ def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int
     if capacity is None:
         starts = np.cumsum((0, *counts[:-1]))
         return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[own_rank(comm)], counts[comm.rank])
+    if x.shape[0] == 0:
+        return jnp.zeros((capacity, *x.shape[1:]), x.dtype)
     count, rank = values[0], own_rank(comm)
     places = jnp.cumsum(count)[rank] - count[rank] + jnp.arange(capacity, dtype=count.dtype)
     places = jnp.where(jnp.arange(capacity) < count[rank], places, x.shape[0])

@@ -25,9 +25,7 @@ HEADER = np.dtype(
 
 
 # What a record is.
-Kind = IntEnum(
-    "Kind", ["NOTHING", "CALL", "TEXT", "COMMUNICATOR", "MEMBERS", "SOURCES", "DESTS", "CLOCK", "AGREED"], start=0
-)
+Kind = IntEnum("Kind", "NOTHING CALL TEXT COMMUNICATOR MEMBERS SOURCES DESTS CLOCK AGREED", start=0)
 
 ANY, NOBODY, NONE = -1, -2, -3  # in place of a rank or a tag
 CATEGORIES = ("collective", "message", "start", "wait")
