@@ -519,6 +519,29 @@ static void keeps_a_receive_that_cannot_be_cancelled(void) {
     CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
 }
 
+/* A message may go on after its communicator was freed, while MPI has it. */
+static void waits_for_a_message_after_its_communicator_was_freed(void) {
+    static const char *const starts[] = {"isend", "irecv", "isendrecv", "iallreduce"};
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        const char *op = waits_of(starts[i]);
+        int number = fake->comm_new(0, FIXTURE_SIZE, 0);
+        int64_t comm = mpixla_comm_register(fake->handle(number), "short-lived");
+        start_make(&c, starts[i], comm, 0, id);
+        CHECK_STR(call_run(&c), "");
+        CHECK_INT(fake->comm_free(number), 0);
+        CHECK_IN(call_run(&c), "communicator 'short-lived' was freed");
+        wait_make(&c, op, id, CALL_COUNT);
+        call_attribute_set(&c, "comm", comm);
+        if (strcmp(op, "wait") == 0)
+            CHECK_IN(call_run(&c), "communicator 'short-lived' was freed");
+        else
+            CHECK_STR(call_run(&c), "");
+    }
+    call_attribute_set(&c, "comm", 1 << 20);
+    CHECK_IN(call_run(&c), "is not registered in this process");
+    CHECK_STR(wait_for("wait", CALL_COUNT), "");
+}
+
 static void start_without_memory(void) {
     start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
     call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 58);
@@ -632,6 +655,7 @@ int main(int argc, char **argv) {
     names_what_was_never_waited_for();
     leaves_unfinished_memory_to_mpi();
     keeps_a_receive_that_cannot_be_cancelled();
+    waits_for_a_message_after_its_communicator_was_freed();
     ends_the_job_without_memory_for_a_collective_call();
     leaves_messages_to_itself();
     waits_for_all_at_once();
