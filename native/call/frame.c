@@ -190,8 +190,17 @@ static int topology_check(const frame *f) {
                      f->facts.communicator->name);
 }
 
+static int waits_for_message(const frame_shape *row) {
+    return row->request == FRAME_WAITS && (row->template_ != MPIXLA_NOWHERE || row->recv == MPIXLA_NOWHERE);
+}
+
+/* MPI allows a communicator to be freed while something is under way on it. With messages every MPI can do that; in a
+ * wait for a collective call Open MPI 5 crashes. */
 static int comm_resolve(frame *f) {
-    f->facts.communicator = comm_find(f->attributes[ATTRIBUTE_COMM]);
+    const int64_t id = f->attributes[ATTRIBUTE_COMM];
+    const int may_be_freed = waits_for_message(f->facts.row) && comm_state_check() == 0;
+    f->facts.communicator = may_be_freed ? comm_look(id) : NULL;
+    if (!f->facts.communicator) f->facts.communicator = comm_find(id);
     if (!f->facts.communicator) return REFUSED;
     f->comm = f->facts.communicator->handle;
     f->size = f->facts.communicator->size;

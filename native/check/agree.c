@@ -96,14 +96,22 @@ static int is_known(const agreement *a, int rank) {
     return wanted_by(a, rank)->call[0] != '\0';
 }
 
-/* What differs between two ranks. Those that have not told differ in nothing from each other, and in all from the rest.
- */
+/* Whether the channel reaches the rank: it has none to those of another MPI_COMM_WORLD. */
+static int can_tell(const agreement *a, int rank) {
+    const int *members = atomic_load(&a->entry->members);
+    return !members || members[rank] >= 0;
+}
+
+/* What differs between two ranks. Those that have not told differ in all from the rest, and from each other only in
+ * whether they can. */
 static int differences_between(const agreement *a, int i, int j) {
-    if (!is_known(a, i) || !is_known(a, j)) return is_known(a, i) != is_known(a, j) ? WANTED_OPERATION : 0;
+    if (!is_known(a, i) && !is_known(a, j)) return can_tell(a, i) != can_tell(a, j) ? WANTED_OPERATION : 0;
+    if (!is_known(a, i) || !is_known(a, j)) return WANTED_OPERATION;
     return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
 }
 
-/* A rank that has not told has started its call, and does not wait for it yet: one that makes a call tells at once. */
+/* A rank that has not told has started its call, and does not wait for it yet: one that makes a call tells at once. Of
+ * those that cannot tell, any may have: all ranks of such a communicator suppose so, and stay in step by that. */
 static int anybody_starts(const agreement *a) {
     int found = 0;
     for (int i = 0; i < a->entry->size; i++) found |= wanted_by(a, i)->starts != 0 || !is_known(a, i);
@@ -117,6 +125,8 @@ static size_t add_group(const agreement *a, char *text, size_t bytes, size_t use
     for (int i = first + 1; i < a->entry->size; i++) several |= alike[i];
     used = text_add(text, bytes, used, several ? "\n  ranks " : "\n  rank ");
     used = text_add_ranks(text, bytes, used, alike, a->entry->size);
+    if (!can_tell(a, first))
+        return text_add(text, bytes, used, ": a call in another MPI_COMM_WORLD, which cannot be known here");
     if (!is_known(a, first))
         return text_add(text, bytes, used, ": another call, which they have started and do not wait for yet");
     return text_add(text, bytes, used, ": %s, at %s", w->call, w->line[0] ? w->line : "an unknown line");
@@ -208,7 +218,7 @@ static int telling_start(agreement *a) {
     a->tellers[entry->rank].other = a->mine;
     for (int i = 0; channel && members && i < entry->size && code == 0; i++) {
         teller *t = &a->tellers[i];
-        if (i == entry->rank || members[i] < 0) continue; /* of another MPI_COMM_WORLD */
+        if (i == entry->rank || !can_tell(a, i)) continue;
         code = mpi->isend(&a->mine, bytes, byte, members[i], tag_of(a), channel, &t->sent);
         t->is_sent = code == 0;
         if (code == 0) code = mpi->irecv(&t->other, bytes, byte, members[i], tag_of(a), channel, &t->coming);

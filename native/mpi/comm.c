@@ -199,7 +199,7 @@ comm_entry *comm_find(int64_t id) {
     if (!atomic_load(&entry->alive)) {
         error_set(
             "communicator '%s' was freed after this program was traced; trace the program again with a "
-            "communicator that exists",
+            "communicator that exists, or, if the call was made before comm.Free(), block on its result before that",
             entry->name);
         return NULL;
     }

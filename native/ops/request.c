@@ -1,5 +1,6 @@
-/* One table of requests, and for each power of two a list of the free ones with that much memory. One lock, which is
- * held for a few instructions, guards who has which; MPI is called, and data is copied, without it.
+/* One table of requests, and for each power of two a list of the free ones with that much memory. Where the table is
+ * full, a free one of another size gives its place. One lock, which is held for a few instructions, guards who has
+ * which; MPI is called, and data is copied, without it.
  */
 #include "ops/request.h"
 
@@ -18,6 +19,7 @@
 /* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. No machine has
  * memory of the last class. */
 enum { LINE = 64, SMALLEST_CLASS = 6, SIZE_CLASSES = 63, KEPT_CLASS = 28, POLLS = 200, POLL_NANOSECONDS = 5000000 };
+enum { KINDS = 16 }; /* that are told at the end */
 
 static list requests = {.item_size = sizeof(request), .what = "requests"};
 static request *unused[SIZE_CLASSES];
@@ -32,12 +34,24 @@ static void state_set(request *r, request_state state) {
 
 /* Starting */
 
+/* A free request of another size, without its memory. */
+static request *request_convert(int size_class) {
+    for (int i = 0; i < SIZE_CLASSES; i++) {
+        request *r = unused[i];
+        if (!r) continue;
+        unused[i] = r->next;
+        free(r->send);
+        r->send = NULL;
+        r->size_class = size_class;
+        return r;
+    }
+    (void)error_set("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
+    return NULL;
+}
+
 static request *request_make(int size_class) {
     int64_t number = requests.count;
-    if (number >= REQUEST_LIMIT) {
-        error_set("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
-        return NULL;
-    }
+    if (number >= REQUEST_LIMIT) return request_convert(size_class);
     request made = {.size_class = size_class, .number = (int)number};
     return list_append(&requests, &made) < 0 ? NULL : list_find(&requests, number);
 }
@@ -74,11 +88,6 @@ static void request_close(request *r) {
     pthread_mutex_unlock(&lock);
 }
 
-/* That too many were started is the program's error, which the other ranks have as well. */
-static int start_refuse(const frame *f) {
-    return requests.count < REQUEST_LIMIT ? call_fail(&f->facts) : -1;
-}
-
 /* Opens a request with room for what the call sends and receives, and copies the former into it. */
 static int take_started(frame *f) {
     const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
@@ -89,12 +98,13 @@ static int take_started(frame *f) {
         bytes = sent;
     }
     request *r = request_open(bytes);
-    if (!r) return start_refuse(f);
+    /* That too many were started is the program's error, which the other ranks have as well. */
+    if (!r) return requests.count < REQUEST_LIMIT ? call_fail(&f->facts) : REFUSED;
     if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
     if (!r->send) {
         (void)error_set("out of memory for a request of %lld bytes", 1LL << r->size_class);
         request_close(r);
-        return start_refuse(f);
+        return call_fail(&f->facts);
     }
     r->recv = (char *)r->send + ahead;
     if (sent > 0) memcpy(r->send, f->send.data, (size_t)sent);
@@ -381,20 +391,53 @@ static int is_unfinished(const request *r) {
     return r->state == REQUEST_STARTED || r->state == REQUEST_LEFT;
 }
 
-/* The requests that a program has, and those that it left and nobody received: each is told. Returns how many. */
+/* Requests of which the same is told. */
+typedef struct kind {
+    char call[512];
+    request_state state;
+    int64_t count;
+} kind;
+
+/* The kind of this request among those that are `told`, or one more; NULL if they are too many. */
+static kind *kind_find(kind *kinds, int *told, const request *r) {
+    char call[sizeof kinds->call];
+    (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
+    for (int i = 0; i < *told; i++)
+        if (kinds[i].state == r->state && strcmp(kinds[i].call, call) == 0) return &kinds[i];
+    if (*told == KINDS) return NULL;
+    kind *added = &kinds[(*told)++];
+    added->state = r->state;
+    memcpy(added->call, call, sizeof call);
+    return added;
+}
+
+static void kind_tell(const kind *k) {
+    fprintf(stderr, "mpixla: r%d | %s %s", mpi_get()->world_rank, k->call,
+            k->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
+                                     : "was started, but never waited for");
+    if (k->count > 1) fprintf(stderr, " (%lld times)", (long long)k->count);
+    fputc('\n', stderr);
+}
+
+/* Tells of the requests that a program has, and of those that it left and nobody received. Returns how many they are.
+ */
 static int64_t unfinished_tell(void) {
-    int64_t found = 0;
+    kind kinds[KINDS] = {{.count = 0}};
+    int told = 0;
+    int64_t found = 0, others = 0;
     for (int64_t i = 0; i < requests.count; i++) {
-        char call[512];
         request *r = list_find(&requests, i);
         if (r->state == REQUEST_LEFT && is_complete(r)) request_close(r);
         if (!is_unfinished(r)) continue;
-        (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
-        fprintf(stderr, "mpixla: r%d | %s %s\n", mpi_get()->world_rank, call,
-                r->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
-                                         : "was started, but never waited for");
+        kind *alike = kind_find(kinds, &told, r);
+        if (alike)
+            alike->count++;
+        else
+            others++;
         found++;
     }
+    for (int i = 0; i < told; i++) kind_tell(&kinds[i]);
+    if (others > 0) fprintf(stderr, "mpixla: and %lld more like these.\n", (long long)others);
     fflush(stderr);
     return found;
 }

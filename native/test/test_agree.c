@@ -151,6 +151,27 @@ static void a_call_that_only_others_started_is_replaced(void) {
     others_differ = 0;
 }
 
+/* Ranks of another MPI_COMM_WORLD, as Spawn and Merge give them, tell nothing: whatever they have made or started, all
+ * suppose that it was a start, and so all are in step. */
+static void some_are_of_another_world(void) {
+    static const int members[] = {0, -32766, 2, -32766};
+    static call theirs;
+    int number = fake->comm_new(0, FIXTURE_SIZE, 0);
+    int64_t comm = mpixla_comm_register(fake->handle(number), "merged");
+    CHECK_INT(mpixla_comm_members_set(comm, members), 0);
+    call_make(&theirs, "bcast", FIXTURE_RANK0, 0);
+    want(&theirs, 77);
+    call_make(&c, "allreduce", comm, 0);
+    const char *message = run();
+    CHECK_INT(reports, 1);
+    CHECK_IN(message, "\n  rank 0: MPI_Allreduce of 3 items of float32");
+    CHECK_IN(message, "\n  ranks 1 and 3: a call in another MPI_COMM_WORLD, which cannot be known here\n");
+    CHECK_IN(message, "\n  rank 2: MPI_Bcast");
+    CHECK_IN(message, "No rank gets a result of this call.");
+    CHECK_IN(made, "MPI_Ialltoallv (0 0 0 0 @ 0 0 0 0)");
+    others_differ = 0;
+}
+
 /* A communicator may be freed while something on it is under way, and the wait may name another one. */
 static void a_start_outlives_its_communicator(void) {
     static const int members[] = {0, 1, 2, 3};
@@ -312,6 +333,7 @@ int main(int argc, char **argv) {
     lines();
     a_start_is_refused_when_it_is_waited_for();
     a_call_that_only_others_started_is_replaced();
+    some_are_of_another_world();
     an_error_of_the_comparison_is_told();
     a_start_outlives_its_communicator();
     no_memory_to_say_what_differs();

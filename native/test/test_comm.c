@@ -75,7 +75,8 @@ static void forgets_a_freed_one(void) {
     CHECK(comm_find(id) == NULL);
     CHECK_STR(error_get(),
               "communicator 'short-lived' was freed after this program was traced; trace the program again "
-              "with a communicator that exists");
+              "with a communicator that exists, or, if the call was made before comm.Free(), block on its result "
+              "before that");
     CHECK_INT(comm_register(number, "short-lived"), -1);
     CHECK_STR(error_get(), "MPI does not know this communicator: it was freed, or it belongs to another MPI");
     /* MPI gives the handle to the next communicator, which is another one. */

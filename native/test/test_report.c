@@ -401,6 +401,27 @@ static void a_word(void) {
         "waits for so long, and 0 turns this off.\n  It waits in MPI_Allreduce.\n  Ranks 1 to 3 have not come");
 }
 
+/* Ranks of another MPI_COMM_WORLD, which are negative, cannot be asked whether they have come. */
+static void strangers(void) {
+    static const char stranger[] =
+        "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked what they do.\n";
+    static const int64_t merged[] = {1, -32766};
+    everybody_ends();
+    state_call *c = collective(0, "MPI_Allreduce", 0), *k = collective(1, "MPI_Allreduce", 0);
+    c->needed = merged;
+    c->needs = 2;
+    k->needs = 1; /* rank 0 */
+    CHECK_IN(report(0), stranger);
+    lacks(report(0), "All ranks that the call takes");
+    CHECK_IN(report(1), "All ranks that the call takes");
+    everybody_ends();
+    (void)message(2, 1, -32766, 5);
+    CHECK_IN(report(2), stranger);
+    (void)message(1, 1, 2, 5);
+    CHECK_IN(report(1),
+             "Rank 2 has not come: it is in MPI_Recv, which takes ranks of another MPI_COMM_WORLD, and these");
+}
+
 /* A rank may say anything. */
 static void nonsense(void) {
     static const int64_t wild[] = {-5, 1 << 30, 0};
@@ -433,6 +454,7 @@ int main(void) {
     moving();
     several_threads();
     many_ranks();
+    strangers();
     nonsense();
     return check_failures();
 }

@@ -418,6 +418,17 @@ static void names_what_was_never_waited_for(void) {
     CHECK_IN(end(1), "MPI_Irecv <- 2");
     CHECK_INT(fake->cancelled, cancelled);
     CHECK_INT(fake->freed, freed);
+    for (int i = 0; i < 3; i++) CHECK_STR(start("irecv"), "");
+    CHECK_IN(end(3), "'rank0' was started, but never waited for (3 times)\n");
+    for (int tag = 0; tag < 20; tag++) {
+        start_make(&c, "isend", FIXTURE_RANK0, 0, id);
+        call_attribute_set(&c, "sendtag", tag);
+        CHECK_STR(call_run(&c), "");
+    }
+    const char *told = end(20);
+    CHECK_IN(told, " with tag 15 and");
+    CHECK(!strstr(told, " with tag 16 and"));
+    CHECK_IN(told, "never waited for\nmpixla: and 4 more like these.\n");
     CHECK_STR(end(0), "");
 }
 
@@ -508,6 +519,29 @@ static void keeps_a_receive_that_cannot_be_cancelled(void) {
     CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
 }
 
+/* A message may go on after its communicator was freed, while MPI has it. */
+static void waits_for_a_message_after_its_communicator_was_freed(void) {
+    static const char *const starts[] = {"isend", "irecv", "isendrecv", "iallreduce"};
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        const char *op = waits_of(starts[i]);
+        int number = fake->comm_new(0, FIXTURE_SIZE, 0);
+        int64_t comm = mpixla_comm_register(fake->handle(number), "short-lived");
+        start_make(&c, starts[i], comm, 0, id);
+        CHECK_STR(call_run(&c), "");
+        CHECK_INT(fake->comm_free(number), 0);
+        CHECK_IN(call_run(&c), "communicator 'short-lived' was freed");
+        wait_make(&c, op, id, CALL_COUNT);
+        call_attribute_set(&c, "comm", comm);
+        if (strcmp(op, "wait") == 0)
+            CHECK_IN(call_run(&c), "communicator 'short-lived' was freed");
+        else
+            CHECK_STR(call_run(&c), "");
+    }
+    call_attribute_set(&c, "comm", 1 << 20);
+    CHECK_IN(call_run(&c), "is not registered in this process");
+    CHECK_STR(wait_for("wait", CALL_COUNT), "");
+}
+
 static void start_without_memory(void) {
     start_make(&c, "iallreduce", FIXTURE_RANK0, 0, id);
     call_count_set(&c, CALL_OPERANDS, 0, INT64_C(1) << 58);
@@ -580,12 +614,27 @@ static void waits_for_all_at_once(void) {
     fake->done = 1;
 }
 
+static const char *start_large(const char *op) {
+    static float data[1 << 12];
+    start_make(&c, op, FIXTURE_RANK0, 0, id);
+    c.sides[CALL_OPERANDS].buffers[0].data = data;
+    call_count_set(&c, CALL_OPERANDS, 0, 1 << 12);
+    return call_run(&c);
+}
+
 /* Last: it leaves them under way. */
 static void refuses_too_many(void) {
     int started = 0;
     while (started <= REQUEST_LIMIT && strcmp(start("isend"), "") == 0) started++;
     CHECK_STR(c.message, "65536 requests were started and not waited for; wait for each of them");
     CHECK_STR(wait_for("wait_send", 0), "");
+    CHECK_STR(start_large("isend"), ""); /* in the place of the other */
+    CHECK_STR(start("isend"), "65536 requests were started and not waited for; wait for each of them");
+    CHECK_STR(wait_for("wait_send", 0), "");
+    /* Without memory for it, the place stays free, and the others would wait for this rank. */
+    scarce_end end = scarce_run(start_without_memory);
+    CHECK_IN(end.told, "mpixla: r0 | out of memory for a request of ");
+    CHECK_INT(end.status, 1);
     CHECK_STR(start("isend"), "");
 }
 
@@ -606,6 +655,7 @@ int main(int argc, char **argv) {
     names_what_was_never_waited_for();
     leaves_unfinished_memory_to_mpi();
     keeps_a_receive_that_cannot_be_cancelled();
+    waits_for_a_message_after_its_communicator_was_freed();
     ends_the_job_without_memory_for_a_collective_call();
     leaves_messages_to_itself();
     waits_for_all_at_once();

@@ -11,7 +11,14 @@
 #include "records.h"
 #include "run.h"
 
-enum { MANY = 3000, THREADS = 4, KILLS = 25, LIMIT = 1 << 20, FIRST = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES };
+enum {
+    MANY = 3000,
+    NUMBERS = 1 << 15,
+    THREADS = 4,
+    KILLS = 25,
+    LIMIT = 1 << 20,
+    FIRST = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES
+};
 
 static char path[256], hidden[300];
 static timeline *file;
@@ -204,13 +211,18 @@ static void gives_each_text_one_number(void) {
     records r = records_read(path);
     for (int i = 0; i < MANY; i += 7)
         CHECK_STR(records_text(&r, timeline_number(file, text_of(i), define)), text_of(i));
-    /* Those that are too many have none. */
-    static const char others[3 * MANY][2];
-    int without = 0;
-    for (int i = 0; i < 3 * MANY; i++) without += timeline_number(file, others[i], define) == 0;
-    CHECK(without > 0 && without < 3 * MANY);
+    /* Those that are too many have none, and the file ends before what would need them. */
+    static const char others[NUMBERS + 2][2];
+    for (int i = 0; i < NUMBERS - MANY; i++) CHECK(timeline_number(file, others[i], define) != 0);
+    CHECK(timeline_add(file) != NULL);
+    CHECK_INT(timeline_number(file, others[NUMBERS], define), 0);
     CHECK(timeline_number(file, text_of(5), define) != 0);
-    CHECK_INT(timeline_close(file), 0);
+    CHECK(!timeline_add(file));
+    CHECK_STR(records_read(path).header->stopped,
+              "it has named as many source lines and communicators as it can (32768)");
+    CHECK_INT(timeline_number(file, others[NUMBERS + 1], define), 0); /* says it once */
+    CHECK_INT(timeline_close(file), -1);
+    CHECK_IN(error_get(), "is not complete: it has named as many source lines");
 }
 
 static void is_whole_when_the_process_is_killed(void) {

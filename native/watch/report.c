@@ -143,6 +143,15 @@ static int is_from_any(const state_call *c) {
     return any;
 }
 
+/* Whether the call takes a rank of another MPI_COMM_WORLD, which nobody can ask. */
+static int takes_a_stranger(const report_ranks *ranks, const state_call *c) {
+    const int is_any = is_from_any(c);
+    int found = 0;
+    for (int64_t i = 0; (c->collective || is_any) && i < c->needs; i++) found |= !is_rank(ranks, c->needed[i]);
+    for (int64_t i = 0; !is_any && i < c->messages; i++) found |= !is_rank(ranks, c->peers[i].rank);
+    return found;
+}
+
 /* Whether the rank has made so many calls on another communicator, which may be the same one. */
 static int may_have_come(const state *other, const state_call *c) {
     for (int64_t i = 0; c->collective && i < other->in_comms; i++) {
@@ -262,6 +271,8 @@ static void write_absence(const writer *w, const state *s) {
                 where);
     else if (c && c->pauses)
         fprintf(w->to, "its GPU is still at work on what comes before %s", c->what);
+    else if (c && takes_a_stranger(w->ranks, c))
+        fprintf(w->to, "it is in %s, which takes ranks of another MPI_COMM_WORLD, and these cannot be asked", c->what);
     else if (c)
         fprintf(w->to, "it is in %s, to which all ranks that it takes have come", c->what);
     else if (s->ended)
@@ -506,7 +517,10 @@ static void write_waiting(writer *w) {
         fprintf(w->to, ", longer than MPIXLA_TIMEOUT=%g allows, so the whole job ends.\n", w->limit);
     fprintf(w->to, "  It waits in %s.\n", longest->what);
     if (!rank_lacks(w->ranks, w->rank, w->lacks)) {
-        fprintf(w->to, "  All ranks that the call takes have come to it, and yet it does not end.\n");
+        fputs(takes_a_stranger(w->ranks, longest)
+                  ? "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked what they do.\n"
+                  : "  All ranks that the call takes have come to it, and yet it does not end.\n",
+              w->to);
         return;
     }
     follow(w);

@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 
-enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 14 /* a power of two; at most half of them are used */ };
+enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 16 /* a power of two; at most half of them are used */ };
 
 /* What `used` is once the file takes no more records: greater than any room, and so far from SIZE_MAX that those who
  * still count up do not reach it. */
@@ -130,6 +130,15 @@ static uint16_t place_find(timeline *t, const void *key, const void **there) {
     }
 }
 
+/* A record cannot do without the number of its communicator or line. */
+static void stop_without_numbers(timeline *t) {
+    char why[sizeof t->header->stopped];
+    (void)snprintf(why, sizeof why, "it has named as many source lines and communicators as it can (%d)", NUMBERS / 2);
+    pthread_mutex_lock(&t->lock);
+    if (atomic_load(&t->used) < CLOSED) stop(t, why);
+    pthread_mutex_unlock(&t->lock);
+}
+
 uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define) {
     const void *there;
     uint16_t number = place_find(t, key, &there);
@@ -137,6 +146,7 @@ uint16_t timeline_number(timeline *t, const void *key, timeline_definition *defi
     pthread_mutex_lock(&t->numbering);
     number = place_find(t, key, &there);
     if (!there && t->numbered == NUMBERS / 2) {
+        stop_without_numbers(t);
         number = 0;
     } else if (!there) {
         t->numbered++;

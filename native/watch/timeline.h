@@ -4,7 +4,8 @@
  *
  * The file is mapped into memory, and records are written there. It grows by zeros that are written by a call of the
  * system, so that a full disk is an error of that call: a store into a page that the disk has no room for would be a
- * signal. After such an error, and at its limit, the header says why the file ends, and later records are left out.
+ * signal. After such an error, at its limit, and without numbers for more texts, the header says why the file ends, and
+ * later records are left out.
  */
 #ifndef MPIXLA_NATIVE_TIMELINE_H
 #define MPIXLA_NATIVE_TIMELINE_H
@@ -126,7 +127,7 @@ static inline void timeline_publish(timeline_record *r, uint32_t kind) {
 }
 
 /* The number by which records of this file call what lies at `key`, which stays where and as it is: at its first use
- * `define` adds the records that say what it is. 0 where there are no more numbers. */
+ * `define` adds the records that say what it is. 0 where there are no more numbers: the file ends. */
 typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
 uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define);
 
