@@ -75,6 +75,14 @@ if rank == size - 1:
     mpi4jax.recv(x, tag=5, status=status).block_until_ready()
     assert status.Get_tag() == 5
 
+# An eager call like one before goes straight to its program (core/repeat.py).
+mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
+calls = []
+sys.setprofile(lambda frame, event, _: calls.append(frame.f_code) if event == "call" else None)
+mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
+sys.setprofile(None)
+assert not any(code.co_filename.endswith("ops/collective.py") or code.co_name == "signature" for code in calls), calls
+
 assert tuple(map(int, mpi4jax.__version__.split("."))) >= (0, 8, 0)
 assert isinstance(mpi4jax.has_cuda_support(), bool) and isinstance(mpi4jax.has_sycl_support(), bool)
 assert jnp.ones(1, float).dtype == jnp.float32
@@ -397,7 +405,10 @@ def test_order(program):
 
 
 JPI = """
+import jpi.allreduce
 from jpi import allgather, allreduce, barrier, bcast, gather, gen_token, recv, scatter, send
+from jpi.recv import recv as received
+assert jpi.allreduce is allreduce and received is recv is jpi.recv
 
 x = jnp.arange(3 * size, dtype=jnp.float32) if rank == 0 else jnp.zeros(3 * size, dtype=jnp.float32)
 
