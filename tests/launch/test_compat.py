@@ -75,6 +75,14 @@ if rank == size - 1:
     mpi4jax.recv(x, tag=5, status=status).block_until_ready()
     assert status.Get_tag() == 5
 
+# An eager call like one before goes straight to its program (core/repeat.py).
+mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
+calls = []
+sys.setprofile(lambda frame, event, _: calls.append(frame.f_code) if event == "call" else None)
+mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
+sys.setprofile(None)
+assert not any(code.co_filename.endswith("ops/collective.py") or code.co_name == "signature" for code in calls), calls
+
 assert tuple(map(int, mpi4jax.__version__.split("."))) >= (0, 8, 0)
 assert isinstance(mpi4jax.has_cuda_support(), bool) and isinstance(mpi4jax.has_sycl_support(), bool)
 assert jnp.ones(1, float).dtype == jnp.float32
@@ -397,7 +405,10 @@ def test_order(program):
 
 
 JPI = """
+import jpi.allreduce
 from jpi import allgather, allreduce, barrier, bcast, gather, gen_token, recv, scatter, send
+from jpi.recv import recv as received
+assert jpi.allreduce is allreduce and received is recv is jpi.recv
 
 x = jnp.arange(3 * size, dtype=jnp.float32) if rank == 0 else jnp.zeros(3 * size, dtype=jnp.float32)
 
@@ -428,6 +439,31 @@ if size > 1:
     value, gradient = jax.value_and_grad(lambda x: through(x, gen_token())[0].sum() * rank)(mine)
     np.testing.assert_allclose(value, 2 * rank * (1 if rank == size - 1 else rank + 1))
     np.testing.assert_allclose(gradient, size - 1 if rank == 0 else 0 if rank == size - 1 else rank)
+
+# In a batch: a call whose token has it is in it, with an operand that has none, whatever the partner's has.
+def across(v):
+    _, t = send(v, gen_token(), right)
+    total, t = allreduce(v if rank == 0 else jnp.ones(2), t, MPI.SUM)
+    _, t = send(v.astype(int) if rank == 0 else jnp.ones(2, int), t, right, 1)
+    number, t = recv(jnp.zeros(2, int), t, left, 1)
+    return recv(jnp.empty(2), t, left)[0], total, number
+def mean(v):
+    g, t = gather(v, gen_token(), 0)
+    return bcast(g.mean(0), t, 0)[0]
+def square_on_0(v):
+    y = across(v)[0]
+    return (y * y if rank == 0 else y).sum()
+ones = jnp.ones((3, 2))
+batch = ones * jnp.arange(1, 4)[:, None]
+for how in (lambda f: f, jax.jit):
+    y, total, number = how(jax.vmap(across))(batch * (rank + 1))
+    np.testing.assert_allclose(y, batch * (left + 1))
+    np.testing.assert_allclose(total, batch + size - 1)
+    np.testing.assert_allclose(number, batch if left == 0 else ones)
+    np.testing.assert_allclose(how(jax.vmap(mean))(batch * (rank + 1)), batch * (size + 1) / 2)
+    np.testing.assert_allclose(how(jax.vmap(jax.grad(square_on_0)))(batch), 2 * batch if right == 0 else ones)
+    np.testing.assert_allclose(jax.jvp(how(jax.vmap(mean)), (batch,), (batch,))[1], batch)
+np.testing.assert_allclose(jax.linear_transpose(lambda x: send(x, gen_token(), MPI.PROC_NULL)[0], mine)(mine)[0], mine)
 """
 
 
@@ -542,11 +578,12 @@ for how, outer in ((plain, plain), (jax.jit, plain), (plain, jax.jit), (jax.chec
     same(jax.jit(lambda v: jax.jvp(slope_of_cubes, (v,), (weight,))[1])(v), 6 * v * weight)
     same(jax.grad(lambda v: (slope_of_cubes(v) * weight).sum())(v), 6 * v * weight)
 
-# Under vmap, with templates that have the batch
-def batched(v):
+# Under vmap, with templates that have the batch and that have none
+def batched(v, template):
     _, t = send(v, gen_token(), dest=right)
-    return (recv(v * 0, t, source=left)[0] * weight).sum()
-same(jax.vmap(jax.grad(batched))(jnp.stack([v, 2 * v])), np.stack([rights, rights]))
+    return (recv(template(v), t, source=left)[0] * weight).sum()
+for template in (lambda v: v * 0, jnp.empty_like):
+    same(jax.vmap(jax.grad(lambda v: batched(v, template)))(jnp.stack([v, 2 * v])), np.stack([rights, rights]))
 
 # With a token of its own nothing ties a call to the others, as in JPI.
 def apart(v):

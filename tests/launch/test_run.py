@@ -1,6 +1,7 @@
 """``python -m mpixla run``: it finds this MPI's launcher, gives each rank its cores, and becomes the launcher."""
 
 import os
+import py_compile
 import re
 import shlex
 import shutil
@@ -13,11 +14,13 @@ from pathlib import Path
 import pytest
 from mpi4py import MPI
 
+from jobs import alone
 from mpixla.base import program
 from mpixla.launch import launchers, library, options, rank, slurm
 
 VENDOR, VERSION = MPI.get_vendor()
 RUN = [sys.executable, "-m", "mpixla", "run"]
+PROGRAM = program.__file__
 LAUNCHED = {name for name in os.environ if name.startswith(("PMI", "OMPI_", "SLURM", "HYDRA", "MPI_LOCAL", "NPROC"))}
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in LAUNCHED} | {"PYTHONUNBUFFERED": ""}
 
@@ -231,6 +234,54 @@ def test_traceback_has_the_program_alone(tmp_path, form):
     assert done.returncode == 1
     names = re.findall(r'^  File "(.*)", line \d+', done.stderr, re.MULTILINE)
     assert names == ["<string>" if form == "code" else str(tmp_path / "fails.py")] * 2 or names == ["fails.py"] * 2
+
+
+# What a program finds of itself, and that exit handlers and threads can pickle what is of it.
+SHOWS = """# -*- coding: latin-1 -*-
+import atexit, pickle, sys, threading
+class Mine: pass
+def pickled():
+    assert type(pickle.loads(pickle.dumps(Mine()))) is Mine and sys.modules["__main__"].pickled is pickled
+    print("pickled", sys.argv)
+atexit.register(pickled)
+threading.Thread(target=lambda: (threading.main_thread().join(), pickled())).start()
+names = {name: str(value).split(" object at ")[0] for name, value in globals().items() if name.startswith("__")}
+print(sorted(names.items()), sys.argv, sys.path[0], sys._getframe().f_code.co_filename, "ä")
+"""
+
+
+@pytest.mark.parametrize("form", ["script", "linked", "mark", "absolute", "module", "code"])
+def test_as_python_runs_it(tmp_path, form):
+    (tmp_path / "shows.py").write_bytes(SHOWS.encode("latin-1"))
+    (tmp_path / "mark.py").write_bytes(SHOWS.replace("latin-1", "utf-8").encode("utf-8-sig"))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/linked.py").symlink_to("../shows.py")
+    program = {"script": ["elsewhere/../shows.py"], "linked": ["elsewhere/linked.py"], "mark": ["mark.py"]}
+    program |= {"absolute": [tmp_path / "shows.py"], "module": ["-m", "shows"], "code": ["-c", SHOWS]}
+    command = [*map(str, program[form]), "a", "b"]
+    expected, got = (alone(*before, *command, cwd=tmp_path) for before in ((), (PROGRAM,)))
+    assert (got.stdout, got.stderr) == (expected.stdout, expected.stderr)
+    assert got.stdout.count("pickled") == 2
+
+
+def test_what_else_python_runs(tmp_path):
+    """A folder, an archive and a compiled file."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/__main__.py").write_text("import sys; print(__name__, sys.argv)")
+    shutil.make_archive(tmp_path / "archive", "zip", tmp_path / "folder")
+    py_compile.compile(tmp_path / "folder/__main__.py", tmp_path / "compiled.pyc")
+    for name in ("folder", "archive.zip", "compiled.pyc"):
+        done = alone(PROGRAM, name, "a", cwd=tmp_path)
+        assert done.stdout == f"__main__ [{name!r}, 'a']\n", done.stderr
+
+
+def test_a_folder_that_is_no_more(tmp_path):
+    """The working directory, which a script that is named in full does not need."""
+    (tmp_path / "here.py").write_text("print('ran')")
+    code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')"
+    code += "; os.execv(sys.executable, [sys.executable, '-E', *sys.argv[1:]])"
+    done = alone("-c", code, PROGRAM, tmp_path / "here.py", cwd=tmp_path)
+    assert done.stdout == "ran\n", done.stderr
 
 
 WAIT = """

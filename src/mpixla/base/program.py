@@ -3,10 +3,14 @@
 ``python -m mpixla run`` starts it as a file, so it imports nothing of mpixla's: that the program does when it wants to.
 """
 
+import builtins
 import os
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.machinery import BuiltinImporter, SourceFileLoader
+from importlib.util import MAGIC_NUMBER
+from pkgutil import get_importer
 from types import ModuleType, TracebackType
 
 
@@ -39,21 +43,42 @@ def run(program: list[str]) -> None:
 
 def _run(program: list[str]) -> None:
     kind, *rest = program
-    folder = {"-c": "", "-m": os.getcwd()}.get(kind, os.path.dirname(os.path.abspath(kind)))
-    if not sys.flags.safe_path:
-        sys.path[0] = folder
+    # The module stays when its last line has run: exit handlers and threads pickle what is its.
+    main = ModuleType("__main__")
+    main.__dict__.update(__builtins__=builtins, __loader__=BuiltinImporter)
+    if "__annotations__" in vars(sys.modules["__main__"]):  # which not every version of Python gives it
+        main.__dict__.update(__annotations__={})
     if kind == "-c":
         code, *rest = rest
-        sys.argv[:] = ["-c", *rest]
-        main = ModuleType("__main__")
-        sys.modules["__main__"] = main
+        _begin(main, "", ["-c", *rest])
         exec(compile(code, "<string>", "exec"), main.__dict__)
     elif kind == "-m":
-        sys.argv[:] = rest
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        _begin(main, os.getcwd(), rest)
+        runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # what Python itself calls
     else:
-        sys.argv[:] = program
-        runpy.run_path(kind, run_name="__main__")
+        _begin(main, os.path.dirname(os.path.realpath(kind)), program)
+        if not _is_source(kind):
+            runpy.run_path(kind, run_name="__main__")
+            return
+        file = kind if os.path.isabs(kind) else os.path.join(os.getcwd(), kind)
+        loader = SourceFileLoader("__main__", file)
+        main.__dict__.update(__file__=file, __cached__=None, __loader__=loader)
+        exec(compile(loader.get_data(file), file, "exec", dont_inherit=True), main.__dict__)
+
+
+def _begin(main: ModuleType, folder: str, arguments: list[str]) -> None:
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    sys.argv[:] = arguments
+    sys.modules["__main__"] = main
+
+
+def _is_source(path: str) -> bool:
+    """Whether it is neither a folder nor an archive, with a ``__main__.py``, nor a compiled file."""
+    if get_importer(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
 
 
 if __name__ == "__main__":

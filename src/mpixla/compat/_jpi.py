@@ -13,7 +13,7 @@ from ..mpi.comm import comm_of, get_default_comm
 from ..mpi.mpi import MPI
 from ..ops.arguments import ranks_left_to_calls
 from ._modules import make_module
-from ._tokens import take_token, tie
+from ._tokens import batch_with, take_token, tie
 
 _Result = tuple[jax.Array, Any]
 
@@ -28,11 +28,12 @@ def _after(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
     # As in JPI, a call is differentiated if its token is. An allreduce passes that on, and is differentiated for its
     # operand alone: reverse mode of it is each rank's own affair, and not every op has a derivative.
-    tied, token = tie(x, take_token(token, name))
+    x, token = batch_with(x, take_token(token, name))
+    tied, token = tie(x, token)
     with ranks_left_to_calls():
-        if name == "allreduce":
-            return call(x), token
-        return tie(call(tied), token)
+        result = call(x if name == "allreduce" else tied)
+    result, token = batch_with(result, token)
+    return (result, token) if name == "allreduce" else tie(result, token)
 
 
 def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:
@@ -99,7 +100,9 @@ def make() -> dict[str, ModuleType]:
     """JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
     jax.config.update("jax_enable_x64", True)
     ops = {f.__name__: f for f in (allgather, allreduce, barrier, bcast, gather, recv, scatter, send)}
-    return {
+    # jpi.allreduce is the function, and jpi.allreduce in an import statement the module that has it.
+    modules = {f"jpi.{name}": make_module(f"jpi.{name}", {name: f}) for name, f in ops.items()}
+    return modules | {
         "jpi": make_module("jpi", {**ops, "gen_token": gen_token, "__all__": [*ops, "gen_token"]}),
         "jpi.comm": make_module("jpi.comm", {"Comm": MPI.Comm, "get_default_comm": get_default_comm}),
         "jpi.op": make_module("jpi.op", {"Op": MPI.Op}),

@@ -66,15 +66,20 @@ def unpack_hashable(obj: Any) -> Any:
     return obj.wrapped if isinstance(obj, HashableMPIType) else obj
 
 
+_signature = functools.cache(inspect.signature)
+
+
 def _call(name: str, args: Any, kwargs: Any) -> Any:
     """The result of mpixla's operation of this name, for arguments as mpi4jax takes them."""
     function = getattr(mpixla, name)
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound = _signature(function).bind(*args, **kwargs)
     except TypeError as e:
         raise TypeError(f"{name}() {e}.") from None
     with ranks_left_to_calls():
-        return function(**{what: unpack_hashable(value) for what, value in bound.arguments.items()})
+        # Arrays by position: so calls are remembered (core/repeat.py).
+        named = {what: unpack_hashable(value) for what, value in bound.kwargs.items()}
+        return function(*map(unpack_hashable, bound.args), **named)
 
 
 def _without_token(name: str) -> Callable[..., Any]:

@@ -12,7 +12,9 @@ import numpy as np
 from jax.extend.core import Token
 from jax.interpreters import ad, batching, mlir
 
+from ..base.required import trace_state_clean
 from ..base.words import kind_of
+from ..core.rules import batch_like, with_batch_at
 from ..core.spmd import Primitive
 
 
@@ -47,14 +49,38 @@ def take_token(token: Any, name: str) -> Any:
     return token
 
 
+# The identity of arrays, of which all have a batch if one has.
+_batch = Primitive("mpi_batch_with_token")
+
+
+def batch_with(tree: Any, token: Any) -> tuple[Any, Any]:
+    """Gives the arguments back, each with a batch if one of them has one.
+
+    In JPI all that a call in a batch gives back has the batch, the token too; so the next call is in the batch as well.
+    Here a receive gets it so from the token, and its partner, who sends a batch, meets one.
+    """
+    leaves, structure = jax.tree.flatten(tree)
+    *leaves, token = _batch.bind(*leaves, token)
+    return jax.tree.unflatten(structure, leaves), token
+
+
+def _batch_batch(operands: Any, dims: Any) -> tuple[Any, list[int]]:
+    return _batch.bind(*with_batch_at(0, operands, dims)), [0] * len(dims)
+
+
+def _batch_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    # What is differentiated stays the same, and each tangent and cotangent has a batch where its array has one.
+    results = _batch.bind(*primals)
+    return results, [t if type(t) is ad.Zero else batch_like(t, results[-1]) for t in tangents]
+
+
 # The identity of arrays, of which all are differentiated if one is.
 _tie = Primitive("mpi_tie_to_token")
-_tie.multiple_results = True
 
 
 def pass_on(token: Any) -> Any:
     """The token, as something that the program computes: JAX can wait for a program that gives back nothing else."""
-    return _tie.bind(token)[0]
+    return token if trace_state_clean() else _tie.bind(token)[0]
 
 
 def tie(tree: Any, token: Any) -> tuple[Any, Any]:
@@ -86,9 +112,15 @@ def _tie_transpose(cotangents: Any, *operands: Any) -> list[Any]:
     return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)]
 
 
-_tie.def_abstract_eval(lambda *operands: list(operands))
-_tie.def_impl(lambda *operands: list(operands))
-mlir.register_lowering(_tie, lambda ctx, *operands: operands)
+for _identity in (_batch, _tie):
+    _identity.def_abstract_eval(lambda *operands: list(operands))
+    _identity.def_impl(lambda *operands: list(operands))
+    mlir.register_lowering(_identity, lambda ctx, *operands: operands)
+ad.primitive_jvps[_batch] = _batch_jvp
+ad.primitive_transposes[_batch] = lambda cotangents, *operands: [
+    ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)
+]
+batching.primitive_batchers[_batch] = _batch_batch
 ad.primitive_jvps[_tie] = _tie_jvp
 ad.primitive_transposes[_tie] = _tie_transpose
 batching.primitive_batchers[_tie] = lambda operands, dims: (_tie.bind(*operands), dims)
