@@ -110,3 +110,13 @@ def test_taylor_series(comm, rank, size, below, above):
     np.testing.assert_allclose([y[1], *terms[1]], squares)
     with pytest.raises(NotImplementedError, match="allreduce with op MAX has no rule for Taylor series"):
         jet(lambda x: mpixla.allreduce(x, MPI.MAX, comm=comm), (x,), ([t],))
+
+
+@pytest.mark.parametrize("op", [MPI.PROD, MPI.MAX], ids=["PROD", "MAX"])
+@pytest.mark.parametrize("name", ["allreduce", "scan", "exscan"])
+def test_strict_types_and_ranks(op, name, rank):
+    """JAX is asked for no conversion: of types, or of the number of axes."""
+    call, x = getattr(mpixla, name), jnp.arange(3.0) + rank + 1
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        y, t = jax.jvp(jax.grad(lambda x: (call(x, op) ** 2).sum()), (x,), (x,))
+    assert y.shape == t.shape == (3,)

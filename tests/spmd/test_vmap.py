@@ -137,3 +137,10 @@ def test_vmap_of_gradients_by_a_template(comm, rank, size, call):
     x = np.random.default_rng(rank).normal(size=(3, 2))
     want = np.stack([jax.grad(f)(part) for part in x])
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(f)))(x), want, rtol=1e-12)
+
+
+def test_named_axis_without_jit(size):
+    """What vmap passes on is no array, though nothing is traced."""
+    with jax.disable_jit():
+        y = jax.vmap(lambda x: mpixla.allreduce(x, MPI.SUM) + jax.lax.axis_index("i"), axis_name="i")(jnp.ones(3))
+    np.testing.assert_array_equal(y, size + np.arange(3))
