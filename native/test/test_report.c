@@ -380,6 +380,10 @@ static void in_vain(void) {
     CHECK(!report_is_in_vain(&four, 0)); /* rank 3 may send it */
     all[3].left = 5000;
     CHECK(report_is_in_vain(&four, 0));
+    static const int64_t needed[] = {1, -32766}; /* or a rank of another MPI_COMM_WORLD */
+    c->needed = needed;
+    c->needs = 2;
+    CHECK(!report_is_in_vain(&four, 0));
 }
 
 static void the_lowest_says_it(void) {

@@ -175,7 +175,7 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
                 !may_have_come(&ranks->all[i], c);
     }
     free(lacks);
-    return c && gone > 0 && (gone == lacking || !is_from_any(c));
+    return c && gone > 0 && (!is_from_any(c) || (gone == lacking && !takes_a_stranger(ranks, c)));
 }
 
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
