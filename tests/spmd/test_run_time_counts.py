@@ -169,7 +169,7 @@ def test_gradients_of_ragged_all_to_all(comm, rank):
 
 def test_gradients_without_rows(comm, rank):
     """Of a rank that has none to send, and with room for none."""
-    rows = np.full((2 if rank else 0, 2), rank + 1.0)
+    rows = np.full((SIZE if rank else 0, 2), rank + 1.0)
     mine = np.arange(SIZE) * bool(rank), np.full(SIZE, int(rank > 0))
     from_all = np.full(SIZE, rank), np.arange(SIZE).clip(0, 1)
 

@@ -138,8 +138,9 @@ def fsum(
 
     Returns:
         An array of ``x``'s dtype without these axes, the same on every rank. NaN if any entry is NaN, or if there are
-        infinities of both signs; an infinity if there is one, or if the sum is beyond the dtype's numbers, however
-        large sums of parts are; -0.0 if there are entries and all are -0.0. Of complex numbers each part is such a sum.
+        infinities of both signs; an infinity if there is one, or if the sum is beyond the dtype's numbers (NaN if it
+        has no infinity), however large sums of parts are; -0.0 if there are entries and all are -0.0. Of complex
+        numbers each part is such a sum.
 
     Derivative:
         Linear. Forward mode: the exact sum of the tangents. Reverse mode: every entry gets the cotangent, or with

@@ -123,7 +123,8 @@ def recv(
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent is sent back to ``source``, which must not
         be ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``). A sender that used ``send`` does not wait
-        for it: where gradients are to flow use ``sendrecv``, or ``wait(isend(x, dest))`` in the place of ``send``.
+        for it: where gradients are to flow use ``sendrecv``, or ``wait(isend(x, dest))`` in the place of ``send``. The
+        message must be as long as the template there.
 
     Raises:
         TypeError: for a source or tag that is not an integer, a ``comm`` that is no intra-communicator, a
@@ -261,7 +262,9 @@ def sendrecv(
 
     Derivative:
         Linear in the message and the template. Reverse mode: the cotangent goes to ``source``, and that of
-        ``sendbuf`` comes from ``dest``, under the same tags. ``source`` must not be ``MPI.ANY_SOURCE``.
+        ``sendbuf`` comes from ``dest``, under the same tags, and with ``MPI.ANY_TAG`` under ``sendtag``: so where the
+        two directions have different tags, both ends must name ``recvtag``. ``source`` must not be
+        ``MPI.ANY_SOURCE``, and messages must be as long as their templates.
 
     Raises:
         TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for both ranks and both tags.
