@@ -389,6 +389,18 @@ def test_rank_that_does_not_come(distributed):
     )
 
 
+def test_rank_that_comes_late_where_there_is_no_limit(distributed):
+    code = """
+    import time
+    from mpixla.distributed import _cliques
+    _cliques._LIMIT = 0.5
+    if rank == 1:
+        time.sleep(3)
+    check(shard(np.ones(2, np.float32)), np.ones(2, np.float32))
+    """
+    assert distributed(2, code, MPIXLA_TIMEOUT="0").returncode == 0
+
+
 @pytest.mark.parametrize("program", [("-m", "script"), ("-c", "import script")])
 def test_what_the_launcher_runs(tmp_path, program):
     code = """

@@ -63,7 +63,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--launcher", type=Path, metavar="FILE", help="use this launcher, and look for none")
     parser.add_argument(
-        "--launcher-args", type=shlex.split, default=[], metavar="'ARGS'", help="further arguments for the launcher"
+        "--launcher-args",
+        type=shlex.split,
+        default=[],
+        metavar="'ARGS'",
+        help="further arguments for the launcher: --launcher-args='-v'",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the command, and do nothing")
     program = parser.add_argument_group("the program, with its arguments")

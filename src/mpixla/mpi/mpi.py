@@ -27,7 +27,7 @@ try:
 except (ImportError, RuntimeError) as e:
     from ..launch.library import ADVICE  # which other processes need not load
 
-    raise ImportError(f"mpixla found no MPI library that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
+    raise ImportError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
 
 __all__ = ["MPI"]
 
