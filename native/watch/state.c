@@ -166,8 +166,9 @@ static void calls_write(wire_writer *w, int64_t threads) {
 /* Communicators, and how many collective calls there were on each: of many those that can still be used, from the
  * first on, and then those that were made last. */
 static void comms_write(wire_writer *w) {
-    int64_t words[MOST_COMMS * COMM_WORDS], n = 0, comms = comm_count_all();
-    for (int64_t look = 0; look < 2 * comms && n < MOST_COMMS * COMM_WORDS; look++) {
+    int64_t words[MOST_COMMS * COMM_WORDS] = {0}, n = 0, comms = comm_count_all();
+    const int64_t room = sizeof words / sizeof words[0];
+    for (int64_t look = 0; look < 2 * comms && n < room; look++) {
         const comm_entry *c = comm_look(look < comms ? look : 2 * comms - 1 - look);
         if (atomic_load(&c->alive) != (look < comms)) continue;
         words[n++] = comm_key(c);
