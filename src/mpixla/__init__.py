@@ -137,7 +137,7 @@ if _settings.is_on(_settings.COMPILE_ONCE):
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])
-    globals()[_name].__module__ = __name__  # where pickle finds it
+        globals()[_name].__module__ = __name__  # where pickle finds it
 _hooks.notice()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

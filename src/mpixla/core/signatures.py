@@ -19,6 +19,7 @@ from ..mpi.native import Named
 _NAMES = (
     (r"(jax\.)?jaxlib\.[\w.]*\bArray\b", "jax.Array"),
     (r"\bmpi4py\.MPI\.", "MPI."),
+    (r"\bmpixla\.(\w+\.)+(?=[A-Z])", "mpixla."),
     (r"\b(typing|collections\.abc)\.", ""),
     (r"~(?=\w)", ""),
 )
