@@ -24,8 +24,10 @@ def asks_for_reports() -> bool:
     return any(map(is_on, (CHECK, TIMEOUT, TRACE)))
 
 
-def time_limit() -> float | None:
-    """The seconds of ``MPIXLA_TIMEOUT``, 0 for no limit; None where it is no time, which timeout.py refuses."""
+def time_limit(*, otherwise: float = 0.0) -> float | None:
+    """The seconds of ``MPIXLA_TIMEOUT``, 0: no limit; `otherwise` if unset; None for what is no time."""
+    if not os.environ.get(TIMEOUT):
+        return otherwise
     if not is_on(TIMEOUT):
         return 0.0
     with suppress(ValueError):

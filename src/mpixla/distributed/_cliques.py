@@ -7,7 +7,6 @@ that does nothing but a sum over these devices then has XLA ask for it.
 """
 
 import math
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -171,7 +170,7 @@ def _tag(ranks: Sequence[int]) -> int:
 def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
     rank, first = MPI.COMM_WORLD.Get_rank(), ranks[0]
-    limit = (settings.time_limit() or math.inf) if os.environ.get(settings.TIMEOUT) else _LIMIT
+    limit = settings.time_limit(otherwise=_LIMIT) or math.inf
     tag, nothing = _tag(ranks), np.zeros(0)
     others = [r for r in ranks if r != first] if rank == first else [first]
     waiting = {r: _channel.Irecv(nothing, r, tag) for r in others}

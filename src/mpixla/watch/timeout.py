@@ -23,9 +23,8 @@ _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
 def wish() -> tuple[float, tuple[str, str, int]]:
     """The time that this rank asks for, and its process as others see it (``mpixla_process``)."""
-    wanted = settings.time_limit()
-    time = _BAD if wanted is None else wanted if os.environ.get(settings.TIMEOUT) else _UNSET
-    return time, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
+    wanted = settings.time_limit(otherwise=_UNSET)
+    return _BAD if wanted is None else wanted, (clock.host("pid"), platform.node() or "an unnamed host", os.getpid())
 
 
 def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
