@@ -80,6 +80,17 @@ def test_a_leaf_is_named():
     assert f"{line_of(a_tree, HERE)} in a_tree (leaf 1 of 2)" in message_of(a_tree)
 
 
+@pytest.mark.parametrize(("fun", "note"), [(alone, ""), (in_a_loop, ""), (a_tree, "leaf 2 of 2, ")])
+def test_reverse_mode_is_named(fun, note):
+    def transposed(x, comm):
+        (result,) = jax.linear_transpose(lambda x: fun(x, comm), x)(fun(x, MPI.COMM_SELF))
+        return result
+
+    assert f"{line_of(fun, HERE)} in {fun.__name__.replace('in_a_loop', 'step')} ({note}in reverse mode)" in message_of(
+        transposed
+    )
+
+
 def started(x):
     request = mpixla.isendrecv(jnp.ones(4), x, 0, 0, comm=MPI.COMM_SELF)
     return mpixla.wait(request)

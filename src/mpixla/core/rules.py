@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching, mlir
 
+from ..watch import sites
 from .spmd import Primitive, vary, varying_axes
 from .values import details, has_values
 
@@ -134,7 +135,8 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
         data, values = operands[:n], operands[n:]
         types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in data]
         known = {"values": values} if values else {}
-        results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **known, **params)
+        with sites.part(sites.REVERSE):
+            results = transpose(*map(ad.instantiate_zeros, cotangents), types=types, **known, **params)
         return [
             vary(ct, varying_axes(aval)) if ad.is_undefined_primal(x) else None
             for ct, aval, x in zip(results, types, data, strict=True)

@@ -26,6 +26,7 @@ from ..core.values import has_values, joined, split
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
+from ..watch import sites
 from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction, check_leading_size
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
@@ -315,7 +316,8 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         batch = request_id.aval.shape[:-1]
         back, route = _reversed(call, values)
         template = [_zeros(back.gives, batch)] * (back.kind.takes - 1)
-        results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
+        with sites.part(sites.REVERSE):
+            results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
     if kept:
         source = joined(call.message, values).get("source")
         results.append(ct if source is None else of_template(ct, source, call.comm))

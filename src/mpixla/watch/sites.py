@@ -43,6 +43,7 @@ class _Part(threading.local):
 _part = _Part()
 _is_users_file = functools.cache(is_user_filename)
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
+REVERSE = "in reverse mode"  # the part of a call that its transpose is
 
 
 @contextlib.contextmanager
@@ -135,8 +136,8 @@ def of_lowering(ctx: Any) -> int | str:
     line = next(users, None) or _line_of_caller()
     if line is None:
         return 0
-    scopes = _SCOPE.findall(str(ctx.name_stack))
-    note = scopes[-1] if scopes else _part.text
+    scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
+    note = scopes[-1] if REVERSE not in scopes else ", ".join([*[x for x in scopes if x != REVERSE][-1:], REVERSE])
     number = _number(line, note)
     return f"{number:016x} {_text(line, note)}" if ctx.module_context.lowering_parameters.for_export else number
 
