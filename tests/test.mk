@@ -1,6 +1,6 @@
 # Targets of make: the tests in Python, and of programs.
 
-.PHONY: test-python test-without-hooks test-next-jax test-c-example test-long test-long-spmd test-long-jobs test-large soak test-faults test-hosts test-install test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-gpu-programs test-gpu-headers test-clients test-ecosystem
+.PHONY: test-python test-spmd test-jobs test-without-hooks test-next-jax test-c-example test-long test-long-spmd test-long-jobs test-large soak test-faults test-hosts test-install test-fake-gpu test-fake-gpu-suite test-fake-gpu-jobs test-gpu-programs test-gpu-headers test-clients test-ecosystem
 
 # The numbers of ranks; of tests with many cases one in SAMPLE runs, and test-long has the rest; EVERY=1: every case on any
 # number of ranks. OWN=1 leaves out tests of jobs that say the same under every MPI.
@@ -25,8 +25,12 @@ QUICK_JOBS := $(addprefix tests/launch/test_,check.py end.py import.py layers.py
     trace_match.py)
 JOBS = $(WITH) python $(PYTEST_JOBS) --ignore tests/launch/fake_gpu $(if $(OWN),-m 'not any_mpi') $(JOB_TESTS)
 
-test-python: $(VENV)/installed ## run the tests in Python on RANKS='1 2 3', of many cases one in SAMPLE=4 (EVERY=1: all)
+test-python: test-spmd test-jobs ## run the tests in Python on RANKS='1 2 3', of many cases one in SAMPLE=4 (EVERY=1: all)
+
+test-spmd: $(VENV)/installed
 	$(call spmd,$(if $(EVERY),--every-test,--sample $(SAMPLE)))
+
+test-jobs: $(VENV)/installed
 	$(JOBS) --sample $(SAMPLE)
 
 test-long: test-long-spmd test-long-jobs ## run the cases, and the tests of jobs, that this leaves out
