@@ -83,7 +83,7 @@ COMMUNICATORS = """
     }
 
     def grow(use):
-        for _ in range(40):
+        for _ in range(15):
             comm = MPI.COMM_WORLD.Create_cart([1], periods=[True])
             jax.block_until_ready(use(comm))
             comm.Free()
@@ -91,7 +91,7 @@ COMMUNICATORS = """
 
     for name, use in USES.items():
         begin = grow(use)
-        each = (grow(use) - begin) * 1024 / 40
+        each = (grow(use) - begin) * 1024 / 15
         print(each < 50, f"{name}: {each:.0f} KiB of each communicator")
 """
 
