@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from ..core.hold import hold
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, counts_once, make
 from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
@@ -44,8 +45,14 @@ def shares(x: Any, comm: Comm, op: Reduction) -> Any:
         before, after = (exscan_p.bind(x, comm=comm, op=op, reverse=reverse)[0] for reverse in (False, True))
         return before * after
     (extreme,) = allreduce_p.bind(x, comm=comm, op=op, cotangent=VARYING)
-    holds = (x == extreme).astype(x.dtype)
+    holds = _equal(x, extreme).astype(x.dtype)
     return holds / allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
+
+
+def _equal(x: Any, extremes: Any) -> Any:
+    """Which entries of ``x`` are the extremes, with the bits that were sent: XLA may compute ``x`` anew to compare it."""
+    _, (sent,) = hold([extremes], [x])
+    return sent == extremes
 
 
 def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
@@ -67,7 +74,7 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
         else:
             result = own().bind(x, comm=comm, op=op, reverse=reverse)
             (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
-            holds = jnp.where(behind & (x[None] == extremes), 1, 0).astype(x.dtype)
+            holds = jnp.where(behind & _equal(x, extremes), 1, 0).astype(x.dtype)
             holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
             weights = holds / jnp.where(holders == 0, 1, holders)
         return reduce_scatter_p.bind(weights * t[None], comm=comm, op=SUM)

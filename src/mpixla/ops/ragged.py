@@ -108,4 +108,10 @@ def ragged_all_to_all(
         packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)
     sent, received = (numbers.reshape(c.size, each).sum(1) for numbers in (sizes, coming))
     rows, _ = alltoallv(packed, sent, received, capacity=output.shape[0], comm=comm)
-    return output.at[_places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])].set(rows, mode="drop")
+    if not output.shape[0]:
+        return rows
+    # Which row comes to each place, if any: of setting rows at places that are no constants JAX has no transpose.
+    to = _places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])
+    row = jnp.full(output.shape[0], -1, to.dtype).at[to].set(jnp.arange(to.size, dtype=to.dtype), mode="drop")
+    came = (row >= 0).reshape(-1, *[1] * (output.ndim - 1))
+    return jnp.where(came, rows.at[row].get(mode="clip"), output)
