@@ -23,7 +23,7 @@ from .effect import HiddenCommunicationError, ordered, token_aval
 from .keep import keep
 from .rank import lowering, own_rank
 from .rules import Rules, define
-from .spmd import Primitive, manual_axes, tracked_axes
+from .spmd import Primitive, is_spread, tracked_axes
 from .values import has_values
 
 # An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
@@ -39,9 +39,10 @@ VARYING: Final = "varying"
 def counts_once(comm: Comm) -> bool:
     """Whether a result that is the same on all ranks of a communicator, and its cotangent, can count as one.
 
-    Inside ``jax.shard_map`` its types must be able to say so: they do if the communicator is as large as the mesh.
+    Inside ``jax.shard_map`` over several devices its types must be able to say so: they do if the communicator is as
+    large as the mesh.
     """
-    if not manual_axes():
+    if not is_spread():
         return True
     mesh = jax.sharding.get_abstract_mesh()
     return tracked_axes() == set(mesh.axis_names) and mesh.size == comm.size

@@ -14,7 +14,7 @@ from jax.interpreters import mlir
 
 from ..mpi import native
 from ..mpi.comm import Comm, Shift
-from .spmd import Primitive, manual_axes
+from .spmd import Primitive, is_spread
 
 _rank = Primitive("mpi_rank")
 _rank.def_abstract_eval(lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))])
@@ -61,8 +61,7 @@ _lowering = threading.local()  # `is_sharded`
 
 def is_sharded() -> bool:
     """Whether what is being traced or lowered is a part of a program for several processes."""
-    in_shard_map = bool(manual_axes()) and jax.sharding.get_abstract_mesh().size > 1
-    return in_shard_map or getattr(_lowering, "is_sharded", False)
+    return is_spread() or getattr(_lowering, "is_sharded", False)
 
 
 @contextlib.contextmanager

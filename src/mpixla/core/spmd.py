@@ -19,6 +19,11 @@ def manual_axes() -> frozenset[str]:
     return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
 
 
+def is_spread() -> bool:
+    """Whether what is being traced is in a ``jax.shard_map`` over several devices."""
+    return bool(manual_axes()) and jax.sharding.get_abstract_mesh().size > 1
+
+
 def tracked_axes() -> frozenset[str]:
     """Those over which the types say that values vary."""
     axes = manual_axes()

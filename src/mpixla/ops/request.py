@@ -20,7 +20,7 @@ from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import batch_like, refuse_one_way, tangents_beside_values, with_batch_at
-from ..core.spmd import Primitive, manual_axes, vary, varying_axes
+from ..core.spmd import Primitive, is_spread, vary, varying_axes
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
 from ..core.values import has_values, joined, split
 from ..mpi import native
@@ -198,7 +198,7 @@ def _once(name: str, each: str) -> _Back:
 
     In jax.shard_map the types do not say of what is waited for that it is the same, so each counts.
     """
-    return lambda message: (each if manual_axes() else name, {})
+    return lambda message: (each if is_spread() else name, {})
 
 
 def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
