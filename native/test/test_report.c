@@ -170,7 +170,7 @@ static void any_source(void) {
     CHECK(!report_is_stuck(&four, 2));
 }
 
-/* What is sent may have gone: so a call that sends and receives waits for what it receives. */
+/* What is small has been sent: so a call that sends and receives waits for what it receives. */
 static void both_ways(void) {
     everybody_ends();
     for (int i = 0; i < 2; i++) {
@@ -181,6 +181,31 @@ static void both_ways(void) {
     CHECK_IN(report(0), "  Rank 2 has not come");
     lacks(report(0), "circle");
     lacks(report(0), "waits for rank 1");
+}
+
+/* What is large may wait for its receiver, while that which was received has come. */
+static void large_both_ways(void) {
+    everybody_ends();
+    state_call *c = message(1, 0, 2, 1);
+    peers[1][1] = (state_peer){.rank = 0, .tag = 1, .receives = 1};
+    c->messages = 2;
+    c->milliseconds = 5000;
+    all[0].left = 5000;
+    CHECK(report_is_in_vain(&four, 1)); /* it is small */
+    c->bytes = 4096;
+    CHECK(!report_is_in_vain(&four, 1)); /* rank 2 may be late */
+    all[2].in_calls = 0;
+    all[2].ended = 0;
+    CHECK_IN(report(1),
+             "  Rank 0 has not come, or come and gone: it is at the end of its script.\n"
+             "  Rank 2 has not come, or come and gone: it is in no call of mpixla");
+    CHECK_IN(report(1), "    waits for some of ranks 0 and 2\n");
+    (void)message(0, 1, 1, 2); /* and now it waits for rank 1 */
+    lacks(report(0), "circle");
+    CHECK_IN(report(0), "  Rank 2 has not come, or come and gone: ");
+    all[0].in_calls = 0;
+    all[2].left = 5000;
+    CHECK(report_is_in_vain(&four, 1));
 }
 
 static void calls_that_differ(void) {
@@ -451,6 +476,7 @@ int main(void) {
     messages_that_meet();
     any_source();
     both_ways();
+    large_both_ways();
     calls_that_differ();
     a_call_that_differed();
     a_rank_that_went_on();

@@ -104,13 +104,16 @@ static int64_t collective_lacks(const report_ranks *ranks, const state_call *c, 
     return found;
 }
 
+/* A message of so many bytes is sent before the other end comes, under every MPI. */
+enum { SENT_AT_ONCE = 1024 };
+
 /* Sets `lacks`, by rank, for one call of this rank. Returns how many ranks it lacks. */
 static int64_t call_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, standing *lacks) {
     int64_t found = 0;
     for (int64_t i = 0; i < ranks->n; i++) lacks[i] = COMES;
     if (c->collective) return collective_lacks(ranks, c, lacks);
-    /* A call that sends and receives has mostly sent already, so it waits for what it receives. */
-    for (int receives = 1; receives >= 0 && found == 0; receives--)
+    /* A call that sends at once, and receives, waits for what it receives. */
+    for (int receives = 1; receives >= 0 && (found == 0 || c->bytes > SENT_AT_ONCE); receives--)
         for (int64_t i = 0; i < c->messages; i++)
             if (c->peers[i].receives == receives) found += message_lacks(ranks, rank, c, &c->peers[i], lacks);
     return found;
@@ -141,6 +144,14 @@ static int is_from_any(const state_call *c) {
     int any = 0;
     for (int64_t i = 0; i < c->messages; i++) any |= c->peers[i].rank == MPIXLA_ANY_SOURCE;
     return any;
+}
+
+/* Whether the call may be done with some of the ranks that it lacks: the other end of a message has come and gone,
+ * while another of its messages waits. */
+static int is_doubtful(const report_ranks *ranks, const state_call *c, const standing *lacks) {
+    int64_t lacking = 0;
+    for (int64_t i = 0; i < ranks->n; i++) lacking += lacks[i] != COMES;
+    return !c->collective && lacking > 1 && !is_from_any(c);
 }
 
 /* Whether the call takes a rank of another MPI_COMM_WORLD, which nobody can ask. */
@@ -175,7 +186,7 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
                 !may_have_come(&ranks->all[i], c);
     }
     free(lacks);
-    return c && gone > 0 && (!is_from_any(c) || (gone == lacking && !takes_a_stranger(ranks, c)));
+    return c && gone > 0 && (c->collective || (gone == lacking && !takes_a_stranger(ranks, c)));
 }
 
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
@@ -211,6 +222,7 @@ typedef struct writer {
     double limit;
     standing *lacks;             /* as the last rank_lacks has set it */
     bool *reached, *missing;     /* from `rank`; and it waits for nobody itself */
+    bool *doubtful;              /* reached only by calls that may be done with it */
     bool *done, *group;          /* of those that are being told: have been, and are now, together */
     int64_t told;                /* how many are chosen to be */
     int64_t *alike;              /* the first rank that stands as it does */
@@ -303,13 +315,16 @@ static void write_missing(writer *w) {
             break;
         }
         for (int64_t j = 0; j < n; j++) {
-            w->group[j] = !w->done[j] && (j == i || absences_equal(&all[i], &all[j]));
+            int equal = w->doubtful[i] == w->doubtful[j] && absences_equal(&all[i], &all[j]);
+            w->group[j] = !w->done[j] && (j == i || equal);
             w->done[j] |= w->group[j];
         }
         left -= chosen_count(w, w->group);
         fputs("  ", w->to);
         write_ranks(w, "Rank", w->group);
-        fputs(chosen_count(w, w->group) > 1 ? " have not come; the same is true of each: " : " has not come: ", w->to);
+        int several = chosen_count(w, w->group) > 1;
+        fprintf(w->to, several ? " have not come%s; the same is true of each: " : " has not come%s: ",
+                w->doubtful[i] ? ", or come and gone" : "");
         write_absence(w, &all[i]);
         fputs(".\n", w->to);
         int speaks = all[i].presence == STATE_HERE && all[i].in_calls == 0 && !all[i].ended;
@@ -353,7 +368,8 @@ static void circle_find(writer *w) {
             return;
         }
         w->path[length] = rank;
-        if (!rank_lacks(w->ranks, rank, w->lacks)) return;
+        const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
+        if (!c || is_doubtful(w->ranks, c, w->lacks)) return;
         for (rank = 0; rank < n; rank++)
             if (w->lacks[rank] == MISSING && !w->missing[rank]) break;
     }
@@ -395,6 +411,8 @@ static void follow(writer *w) {
                 w->differ[1] = i;
             }
             int has_come = w->lacks[i] == DIFFERS && w->ranks->all[i].in_calls > 0; /* to a call of its own */
+            int doubtful = is_doubtful(w->ranks, c, w->lacks);
+            w->doubtful[i] = doubtful && (!w->reached[i] || w->doubtful[i]);
             if (has_come || w->reached[i]) continue;
             w->reached[i] = 1;
             queue[last++] = i;
@@ -416,7 +434,10 @@ static void write_whom_it_lacks(writer *w, int64_t rank) {
     const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
     if (!c) return;
     for (int64_t i = 0; i < w->n; i++) w->group[i] = w->lacks[i] != COMES;
-    fprintf(w->to, "    waits for %s", is_from_any(c) ? "any of " : "");
+    fprintf(w->to, "    waits for %s",
+            is_from_any(c)                       ? "any of "
+            : is_doubtful(w->ranks, c, w->lacks) ? "some of "
+                                                 : "");
     write_ranks(w, "rank", w->group);
     fprintf(w->to, "\n");
 }
@@ -539,7 +560,7 @@ static void write_all(writer *w) {
 }
 
 char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason, double limit) {
-    enum { FLAGS = 4 };
+    enum { FLAGS = 5 };
     char *text = NULL;
     size_t bytes = 0, n = (size_t)ranks->n;
     FILE *to = open_memstream(&text, &bytes);
@@ -554,6 +575,7 @@ char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason
         w.missing = flags + n;
         w.done = flags + 2 * n;
         w.group = flags + 3 * n;
+        w.doubtful = flags + 4 * n;
         w.alike = alike;
         w.path = path;
         write_all(&w);

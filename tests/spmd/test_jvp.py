@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental.jet import jet
+from jax.sharding import PartitionSpec as P
 from mpi4py import MPI
 
 import mpixla
@@ -70,6 +71,46 @@ def test_ties_share_the_derivative(op, mode, rank, size):
         t = np.full(3, rank + 1.0)
         want = MPI.COMM_WORLD.allreduce(share * t)
         np.testing.assert_allclose(jax.jvp(lambda x: mpixla.allreduce(x, op), (x,), (t,))[1], want)
+
+
+@pytest.mark.parametrize("name", ["allreduce", "iallreduce", "reduce_scatter", "scan"])
+def test_extremes_of_what_xla_computes_twice(name, rank, size):
+    """It fuses the operand with what follows, and may round there in another way than in what is sent."""
+    call = (lambda x, op: mpixla.wait(mpixla.iallreduce(x, op))) if name == "iallreduce" else getattr(mpixla, name)
+
+    def loss(x):
+        return call(0.3 * x + mpixla.sendrecv(x, x, (rank - 1) % size, (rank + 1) % size), MPI.MAX).sum()
+
+    def gradient(x):
+        return jax.vmap(jax.grad(loss), 2)(jnp.sin(x) + 0.1 * x)
+
+    x = np.random.default_rng(rank).uniform(-1, 1, (size, 4, 300))
+    got = jax.jit(gradient, compiler_options={"xla_backend_optimization_level": 0})(x)
+    # Each entry of a result has one holder, who has it from two ranks.
+    want = 1.3 * x.size * (size if name == "scan" else 1)
+    np.testing.assert_allclose(MPI.COMM_WORLD.allreduce(np.sum(got)), want)
+
+
+@pytest.mark.parametrize("spread", ["shard_map", "pmap"])
+def test_on_a_mesh_of_one_device(spread, rank, size):
+    """Where JAX adds nothing up, the convention is that outside."""
+    mesh = jax.sharding.Mesh(jax.local_devices()[:1], "x")
+
+    def both(fun):
+        if spread == "pmap":
+            return lambda x: jax.pmap(fun, axis_name="x", devices=jax.local_devices()[:1])(x[None])[0]
+        return jax.jit(jax.shard_map(fun, mesh=mesh, in_specs=P(), out_specs=P()))
+
+    losses = {
+        "allreduce": lambda x: mpixla.allreduce((x**2).sum(), MPI.SUM),
+        "iallreduce": lambda x: mpixla.wait(mpixla.iallreduce((x**2).sum(), MPI.SUM)),
+        "pvary": lambda x: mpixla.allreduce((rank + 1) * (mpixla.pvary(x) ** 2).sum(), MPI.SUM),
+        "varying": lambda x: (rank + 1) * mpixla.allreduce((x**2).sum(), MPI.SUM, cotangent="varying"),
+    }
+    x = np.arange(3.0) + 1
+    for name, loss in losses.items():
+        want = 2 * x * (size * (size + 1) / 2 if name in ("pvary", "varying") else 1)
+        np.testing.assert_allclose(both(jax.grad(loss))(x), want, err_msg=name)
 
 
 @pytest.mark.parametrize("how", ["allreduce", "scan", "exscan", "reduce_scatter"])

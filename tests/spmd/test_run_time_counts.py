@@ -147,15 +147,20 @@ def test_ragged_all_to_all(comm, rank, each):
     assert call._cache_size() == 1
 
 
-def test_gradients_of_ragged_all_to_all(comm, rank):
+@pytest.mark.parametrize("how", ["grad", "linear_transpose"])
+def test_gradients_of_ragged_all_to_all(comm, rank, how):
     """Of what was not overwritten, and of slices where they came from."""
     operand, output, *numbers, _ = _ragged(0, 1)
     weights = np.random.default_rng(1).normal(size=output.shape)
 
-    def loss(operand, output, *numbers):
-        return (weights[rank] * mpixla.ragged_all_to_all(operand, output, *numbers, comm=comm)).sum()
+    def call(operand, output):
+        return mpixla.ragged_all_to_all(operand, output, *(x[rank] for x in numbers), comm=comm)
 
-    got = jax.jit(jax.grad(loss, argnums=(0, 1)))(operand[rank], output[rank], *(x[rank] for x in numbers))
+    arrays = operand[rank], output[rank]
+    if how == "grad":
+        got = jax.jit(jax.grad(lambda *arrays: (weights[rank] * call(*arrays)).sum(), argnums=(0, 1)))(*arrays)
+    else:
+        got = jax.jit(lambda ct: jax.linear_transpose(call, *arrays)(ct))(weights[rank])
     of_operand, of_output = np.zeros_like(operand), weights.copy()
     starts, sizes, places, _ = numbers
     for source in range(SIZE):
