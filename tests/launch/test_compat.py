@@ -639,6 +639,9 @@ def test_debug_lines(program):
     code = "import mpi4jax\nmpi4jax.allreduce(jnp.ones(3), op=MPI.SUM)\n"
     line = r"^r0 \| \w+ \| MPI_Allreduce with 3 items$"
     assert re.search(line, program(1, "mpi4jax", code, MPI4JAX_DEBUG="1").stderr, re.MULTILINE)
+    # What a program does before it imports the library: it says so itself, and initializes MPI.
+    code = 'import os\nos.environ["MPI4JAX_DEBUG"] = "1"\nassert MPI.Init_thread() == MPI.Query_thread()\n' + code
+    assert re.search(line, program(1, "mpi4jax", code).stderr, re.MULTILINE)
 
 
 @pytest.mark.any_mpi

@@ -4,6 +4,7 @@ import sys
 
 from ..base.program import is_program, run
 from ..mpi.command_line import end
+from ..mpi.mpi import MPI
 from . import NAMES, install
 
 _USAGE = (
@@ -20,6 +21,9 @@ def _main(arguments: list[str]) -> None:
     if name not in NAMES or not is_program(program):
         end(2, _USAGE)
     install(name)
+    # MPI is initialized, also for a program that does so before it imports the library.
+    MPI.Init = lambda: None
+    MPI.Init_thread = lambda required=MPI.THREAD_MULTIPLE: MPI.Query_thread()
     run(program)
 
 

@@ -69,8 +69,18 @@ def unpack_hashable(obj: Any) -> Any:
 _signature = functools.cache(inspect.signature)
 
 
+@functools.cache
+def _heed_environment() -> None:
+    """Once, at first use: a program may set these variables before it imports mpi4jax."""
+    if is_on("MPI4JAX_USE_CUDA_MPI"):
+        gpu.use_mpi()
+    if is_on("MPI4JAX_DEBUG"):
+        native.set_logging(True)
+
+
 def _call(name: str, args: Any, kwargs: Any) -> Any:
     """The result of mpixla's operation of this name, for arguments as mpi4jax takes them."""
+    _heed_environment()
     function = getattr(mpixla, name)
     try:
         bound = _signature(function).bind(*args, **kwargs)
@@ -113,10 +123,12 @@ def _auto_tokenize(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _set_logging(enable: bool) -> None:
+    _heed_environment()
     native.set_logging(bool(enable))
 
 
 def _get_logging() -> bool:
+    _heed_environment()
     enabled = native.set_logging(False)
     native.set_logging(enabled)
     return enabled
@@ -129,7 +141,7 @@ def _flush(platform: str = "cpu") -> None:
 
 
 def make(*, tokens: bool) -> dict[str, ModuleType]:
-    """The modules of one of the two APIs, by name, with what the environment asks for done."""
+    """The modules of one of the two APIs, by name."""
     ops = {name: (_with_token if tokens else _without_token)(name) for name in _OPERATIONS}
     support = {
         "has_cuda_support": mpixla.has_cuda_support,
@@ -152,8 +164,4 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         without = {name: _without_token(name) for name in _OPERATIONS}
         contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
-    if is_on("MPI4JAX_USE_CUDA_MPI"):
-        gpu.use_mpi()
-    if is_on("MPI4JAX_DEBUG"):
-        native.set_logging(True)
     return {name: make_module(name, names) for name, names in contents.items()}

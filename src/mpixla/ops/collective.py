@@ -50,7 +50,7 @@ def shares(x: Any, comm: Comm, op: Reduction) -> Any:
 
 
 def _equal(x: Any, extremes: Any) -> Any:
-    """Which entries of ``x`` are the extremes, with the bits that were sent: XLA may compute ``x`` anew to compare it."""
+    """Which entries of ``x`` are the extremes, as it was sent: for the comparison alone XLA may compute it anew."""
     _, (sent,) = hold([extremes], [x])
     return sent == extremes
 
