@@ -113,10 +113,10 @@ static void errors_in_words(void) {
     CHECK_STR(error_get(),
               "cuCtxPushCurrent_v2 of the CUDA driver returned error code 12345, an error without a name: "
               "the driver says no more");
-    int device;
-    CHECK_INT(DRIVER_CALL(d, device_get, &device, 0), -1); /* nobody has initialized it */
+    int count;
+    CHECK_INT(DRIVER_CALL(d, device_count, &count), -1); /* nobody has initialized it */
     CHECK_STR(error_get(),
-              "cuDeviceGet of the CUDA driver returned error code 3, CUDA_ERROR_NOT_INITIALIZED: "
+              "cuDeviceGetCount of the CUDA driver returned error code 3, CUDA_ERROR_NOT_INITIALIZED: "
               "initialization error");
     CHECK_IN(complaint(), "before cuInit");
 }
