@@ -181,7 +181,12 @@ static void the_nccl_of_the_variable(void) {
     CHECK_STR(n->file, gpu_library);
     CHECK_INT(n->number, 21400);
     CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, 0), 0);
-    CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, NCCL_IN_PROGRESS), 0);
+    CHECK_INT(nccl_check_earlier(n, NULL, NCCL_IN_PROGRESS), 0);
+    CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, NCCL_IN_PROGRESS), -1);
+    CHECK_STR(
+        error_get(),
+        "ncclSend returned before it was done, since NCCL's communicator is nonblocking, which mpixla cannot use: "
+        "unset NCCL_COMM_BLOCKING, or set it to 1");
     CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, 5), -1);
     CHECK_STR(error_get(), "ncclSend returned error code 5, invalid usage (run with NCCL_DEBUG=WARN for details)");
     CHECK_INT(nccl_group_end(n, NULL, 0), -1); /* of no group, which NCCL says more about */
