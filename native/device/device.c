@@ -74,6 +74,15 @@ int device_copy_within(const device *d, void *to, const void *from, int64_t byte
     return bytes > 0 ? DRIVER_CALL(d->driver, copy_within, to, from, (size_t)bytes, d->stream) : 0;
 }
 
+/* Lines that are farther apart than the drivers take, of which a GPU's memory has few, are given to them one by one. */
+static int is_far(const device_lines *lines) {
+    return lines->distance > INT32_MAX;
+}
+
+static device_lines line_of(const device_lines *lines, int64_t i) {
+    return (device_lines){.first = (char *)lines->first + i * lines->distance, .on_host = lines->on_host};
+}
+
 static driver_side side_of(const device_lines *lines) {
     driver_side side = {.kind = lines->on_host ? DRIVER_HOST : DRIVER_DEVICE, .pitch = (size_t)lines->distance};
     if (lines->on_host)
@@ -83,13 +92,20 @@ static driver_side side_of(const device_lines *lines) {
     return side;
 }
 
+static int copy_bytes(const device *d, device_lines to, device_lines from, int64_t bytes) {
+    if (to.on_host) return device_copy_out(d, to.first, from.first, bytes);
+    return from.on_host ? device_copy_in(d, to.first, from.first, bytes)
+                        : device_copy_within(d, to.first, from.first, bytes);
+}
+
 int device_copy_lines(const device *d, device_lines to, device_lines from, int64_t number, int64_t size) {
     if (number == 0 || size == 0) return 0;
-    if (number == 1 || (to.distance == size && from.distance == size)) {
-        int64_t bytes = number * size;
-        if (to.on_host) return device_copy_out(d, to.first, from.first, bytes);
-        return from.on_host ? device_copy_in(d, to.first, from.first, bytes)
-                            : device_copy_within(d, to.first, from.first, bytes);
+    if (number == 1 || (to.distance == size && from.distance == size)) return copy_bytes(d, to, from, number * size);
+    if (is_far(&to) || is_far(&from)) {
+        int failed = 0;
+        for (int64_t i = 0; i < number && !failed; i++)
+            failed = copy_bytes(d, line_of(&to, i), line_of(&from, i), size);
+        return failed;
     }
     const driver_copy_2d copy = {
         .from = side_of(&from), .to = side_of(&to), .width = (size_t)size, .height = (size_t)number};
@@ -103,6 +119,11 @@ int device_clear(const device *d, void *memory, int64_t bytes) {
 int device_clear_lines(const device *d, device_lines lines, int64_t number, int64_t size) {
     if (number == 0 || size == 0) return 0;
     if (number == 1) return device_clear(d, lines.first, size);
+    if (is_far(&lines)) {
+        int failed = 0;
+        for (int64_t i = 0; i < number && !failed; i++) failed = device_clear(d, line_of(&lines, i).first, size);
+        return failed;
+    }
     return DRIVER_CALL(d->driver, fill_lines, lines.first, (size_t)lines.distance, 0, (size_t)size, (size_t)number,
                        d->stream);
 }

@@ -60,7 +60,12 @@ static int fail(const nccl *n, const char *what, nccl_comm comm, int code) {
 
 int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
     char what[64];
-    if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
+    if (code == 0) return 0;
+    if (code == NCCL_IN_PROGRESS)
+        return error_set(
+            "%s returned before it was done, since NCCL's communicator is nonblocking, which mpixla cannot use: unset "
+            "NCCL_COMM_BLOCKING, or set it to 1",
+            functions[function].name);
     snprintf(what, sizeof what, "%s returned", functions[function].name);
     return fail(n, what, comm, code);
 }
@@ -68,6 +73,15 @@ int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code) {
     if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
     return fail(n, "an earlier call through NCCL has failed since, so start the job again: NCCL's", comm, code);
+}
+
+int nccl_comm_make(const nccl *n, nccl_comm *comm, int size, nccl_id id, int rank) {
+    int code = n->comm_init(comm, size, id, rank), state = 0;
+    if (code != 0 && code != NCCL_IN_PROGRESS) *comm = NULL;
+    if (nccl_check(n, NCCL_FUNCTION_comm_init, NULL, code)) return REFUSED;
+    /* Of a nonblocking communicator, too, NCCL says that all went well, here. */
+    if (NCCL_CALL(n, *comm, comm_error, *comm, &state)) return REFUSED;
+    return nccl_check(n, NCCL_FUNCTION_comm_init, *comm, state);
 }
 
 int nccl_group_start(const nccl *n, nccl_comm comm) {

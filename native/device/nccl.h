@@ -28,7 +28,8 @@ enum {
 };
 enum { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3 };
 
-enum { NCCL_IN_PROGRESS = 7 }; /* a result that is no failure */
+/* The result of a call that has not done its work yet: nobody knows when the stream has it. */
+enum { NCCL_IN_PROGRESS = 7 };
 
 /* Versions, as NCCL writes them. */
 enum {
@@ -58,8 +59,13 @@ const nccl *nccl_get(driver_platform platform);
 /* 0 or REFUSED, for a function that returned `code`. */
 int nccl_check(const nccl *n, int function, nccl_comm comm, int code);
 
-/* The same for a failure that NCCL found after the call had returned. */
+/* The same for a failure that NCCL found after the call had returned; what is in progress is none. */
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code);
+
+/* Makes a communicator: 0 or REFUSED, as for one that is nonblocking. What `comm` is then, if not NULL, is to be
+ * aborted.
+ */
+int nccl_comm_make(const nccl *n, nccl_comm *comm, int size, nccl_id id, int rank);
 
 /* Around messages that go at once: 0 or REFUSED. `failed`: whether one has; the group is ended all the same,
  * else NCCL would wait for its end in all later calls, and the first failure is the one that is told. */

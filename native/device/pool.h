@@ -12,7 +12,7 @@ typedef enum pool_kind { POOL_PINNED, POOL_DEVICE, POOL_HOST, POOL_KINDS } pool_
 typedef struct pool_block {
     char *data; /* aligned for anything */
     pool_kind kind;
-    int size_class;        /* it has 2^size_class bytes */
+    int64_t bytes;         /* that it has */
     int device;            /* whose streams use it; not of POOL_HOST, as the next one */
     driver_event released; /* when the stream is done with it */
     struct pool_block *next;

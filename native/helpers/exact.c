@@ -2,7 +2,7 @@
  * numbers of each line, or of the products of two arrays' numbers; "exact_round" makes numbers of words. Between the
  * two the words of all ranks are added, as integers, so in any order.
  *
- * A GPU's numbers are brought to the host, some at a time: its time is that of the copy.
+ * A GPU's numbers are brought to the host, a piece at a time, and added there.
  */
 #include <stddef.h>
 #include <string.h>
@@ -83,21 +83,31 @@ static void add_all(const lines_read *r) {
     exact_leave(&e);
 }
 
-/* One line, through pinned memory with a piece of each array. */
-static int line_fetch(const device *d, const lines_read *r, int64_t i, char *pieces, exact_sum *s) {
-    int64_t itemsize = itemsize_of(r->dtype), at = i * r->line, end = at + r->line, most = PIECE / itemsize;
-    for (int64_t n; at < end; at += n) {
-        n = end - at < most ? end - at : most;
-        for (int k = 0; k < ARRAYS && k < r->n; k++)
-            if (device_copy_out(d, pieces + (ptrdiff_t)k * PIECE, r->data[k] + at * itemsize, n * itemsize))
-                return REFUSED;
-        if (device_wait(d)) return REFUSED;
-        exact_environment e;
-        exact_enter(&e);
-        add_some(s, r, pieces, pieces + PIECE, n);
-        exact_leave(&e);
+/* Brings n numbers of each array, from number `at` on, to the pinned memory. */
+static int piece_fetch(const device *d, const lines_read *r, int64_t at, int64_t n, char *pieces) {
+    int64_t itemsize = itemsize_of(r->dtype);
+    for (int k = 0; k < ARRAYS && k < r->n; k++)
+        if (device_copy_out(d, pieces + (ptrdiff_t)k * PIECE, r->data[k] + at * itemsize, n * itemsize)) return REFUSED;
+    return device_wait(d);
+}
+
+/* A line may have several pieces, and a piece several lines. */
+static int add_pieces(const device *d, const lines_read *r, char *pieces, char *words) {
+    int64_t itemsize = itemsize_of(r->dtype), numbers = r->lines * r->line, at = 0, end = 0; /* of the piece */
+    const char *x = pieces;
+    for (int64_t i = 0; i < r->lines; i++) {
+        exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)words + i * r->words);
+        for (int64_t n, left = r->line; left > 0; left -= n, at += n, x += n * itemsize) {
+            if (at == end) {
+                end = numbers - at < PIECE / itemsize ? numbers : at + PIECE / itemsize;
+                x = pieces;
+                if (piece_fetch(d, r, at, end - at, pieces)) return REFUSED;
+            }
+            n = left < end - at ? left : end - at;
+            add_some(&s, r, x, x + PIECE, n);
+        }
+        exact_end(&s);
     }
-    exact_end(s);
     return 0;
 }
 
@@ -107,9 +117,11 @@ static int add_on_device(const device *d, const lines_read *r) {
     pool_block *words = pool_get(d, POOL_PINNED, bytes);
     pool_block *pieces = words ? pool_get(d, POOL_PINNED, (int64_t)ARRAYS * PIECE) : NULL;
     int failed = !pieces;
-    for (int64_t i = 0; i < r->lines && !failed; i++) {
-        exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)words->data + i * r->words);
-        failed = line_fetch(d, r, i, pieces->data, &s);
+    if (!failed) {
+        exact_environment e;
+        exact_enter(&e);
+        failed = add_pieces(d, r, pieces->data, words->data);
+        exact_leave(&e);
     }
     failed = failed || device_copy_in(d, r->result, words->data, bytes);
     pool_give_back(d, pieces);

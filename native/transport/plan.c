@@ -175,7 +175,7 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
         code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
     if (code != 0) return code;
     if (failing < 0) {
-        failed = NCCL_CALL(n, NULL, comm_init, &p->nccl_comm, f->size, id, rank) != 0;
+        failed = nccl_comm_make(n, &p->nccl_comm, f->size, id, rank);
         if (failed) snprintf(why, sizeof why, "%s", error_get());
         code = failure_share(f, comm, failed, &failing); /* which is also the barrier that NCCL wants here */
     }
@@ -184,7 +184,7 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
         p->device = d->number;
         return 0;
     }
-    if (p->nccl_comm && !failed) (void)n->comm_abort(p->nccl_comm);
+    if (p->nccl_comm) (void)n->comm_abort(p->nccl_comm);
     p->nccl_comm = NULL;
     if (code != 0) return code;
     snprintf(p->why, sizeof p->why, "NCCL does not start on rank %d%s%s", failing, *why ? ": " : "", why);

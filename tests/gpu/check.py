@@ -88,9 +88,9 @@ class Check:
         return machine.job([sys.executable, *self.program], *variables)
 
 
-def own(what: str, name: str, *arguments: str, **how: Any) -> Check:
+def own(what: str, name: str, **how: Any) -> Check:
     """A check by one of the programs beside this file."""
-    return Check(what, (str(HERE / "programs.py"), name, *arguments), **how)
+    return Check(what, (str(HERE / "programs.py"), name), **how)
 
 
 def checks() -> list[Check]:
@@ -100,15 +100,15 @@ def checks() -> list[Check]:
         Check("python -m mpixla", ("-m", "mpixla"), says=r"GPU transport +(host|nccl)"),
         Check("python -m mpixla test", ("-m", "mpixla", "test"), limit=150, says="mpixla works here"),
         Check("python -m mpixla test, one rank", ("-m", "mpixla", "test"), ranks=1, limit=150, says="works here"),
-        own("every operation, host", "few_values", "host", transport="host"),
-        own("every operation, nccl, one rank", "few_values", "nccl", ranks=1, **nccl),
-        own("every operation, nccl", "few_values", "nccl", **nccl),
-        own("kernels and calls in order, host", "order", "host", transport="host"),
-        own("kernels and calls in order, nccl", "order", "nccl", **nccl),
-        own("large arrays, host", "large", "host", transport="host", limit=120),
-        own("large arrays, nccl", "large", "nccl", limit=120, **nccl),
-        own("shallow water as on one rank, host", "model", "host", transport="host"),
-        own("shallow water as on one rank, nccl", "model", "nccl", **nccl),
+        own("every operation, host", "few_values", transport="host"),
+        own("every operation, nccl, one rank", "few_values", ranks=1, **nccl),
+        own("every operation, nccl", "few_values", **nccl),
+        own("kernels and calls in order, host", "order", transport="host"),
+        own("kernels and calls in order, nccl", "order", **nccl),
+        own("large arrays, host", "large", transport="host", limit=120),
+        own("large arrays, nccl", "large", limit=120, **nccl),
+        own("shallow water as on one rank, host", "model", transport="host"),
+        own("shallow water as on one rank, nccl", "model", **nccl),
         own("nccl asked for on one GPU without its variable", "one_gpu_for_two", transport="nccl", says=refused),
         own("mpi asked for, which takes no GPU's memory", "no_gpus_for_mpi", transport="mpi", says=refused),
         own("ranks ask for different transports", "different_wishes", transport="host", says=refused, last=NCCL),
@@ -134,9 +134,9 @@ def checks() -> list[Check]:
         own("an uncaught exception, host", "uncaught", transport="host", fails=True, says=LOST),
         own("an uncaught exception, nccl", "uncaught", fails=True, says=LOST, **nccl),
         own("a failure that nobody looks at", "unheard", transport="host", fails=True, says=UNHEARD),
-        own("every type and reduction, host", "values", "host", transport="host", limit=300),
-        own("every type and reduction, nccl, one rank", "values", "nccl", ranks=1, limit=300, **nccl),
-        own("every type and reduction, nccl", "values", "nccl", limit=300, **nccl),
+        own("every type and reduction, host", "values", transport="host", limit=300),
+        own("every type and reduction, nccl, one rank", "values", ranks=1, limit=300, **nccl),
+        own("every type and reduction, nccl", "values", limit=300, **nccl),
     ]
     if find_spec("pytest"):
         made += [Check(f"suite: {name}, host", suite(name), transport="host", limit=240) for name in SUITE]

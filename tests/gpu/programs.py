@@ -1,4 +1,4 @@
-"""The programs of tests/gpu/check.py: python tests/gpu/programs.py NAME [ARGUMENT], under mpirun.
+"""The programs of tests/gpu/check.py: python tests/gpu/programs.py NAME, under mpirun.
 
 One that ends without an exception has found nothing wrong. One that cannot be run on this machine says why.
 """
@@ -21,14 +21,14 @@ jax.config.update("jax_enable_x64", True)
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
 FAKE = os.environ.get("MPIXLA_FAKE_DEVICE", "0") not in ("", "0")
-PROGRAMS: dict[str, Callable[..., None]] = {}
+PROGRAMS: dict[str, Callable[[], None]] = {}
 
 
 class SkippedError(Exception):
     """Why a program cannot be run on this machine: the same on all ranks."""
 
 
-def program(fun: Callable[..., None]) -> Callable[..., None]:
+def program(fun: Callable[[], None]) -> Callable[[], None]:
     PROGRAMS[fun.__name__] = fun
     return fun
 
@@ -65,6 +65,12 @@ def transport(wanted: str) -> str:
         print(f"transport: {text}", flush=True)
     assert text.split(":")[0] == wanted, text
     return text
+
+
+def use_transport() -> None:
+    """JAX uses the GPU, and collective calls the transport that the check asks for."""
+    use_gpu()
+    transport(os.environ["MPIXLA_GPU_TRANSPORT"])
 
 
 def refusal(call: Callable[[], Any], *parts: str) -> None:
@@ -109,36 +115,32 @@ def compare(dtypes: Iterable[Any], shape: tuple[int, ...], *, all_variants: bool
 
 
 @program
-def values(wanted: str) -> None:
+def values() -> None:
     """Every operation, every reduction, every element type."""
     from reference import DTYPES
 
-    use_gpu()
-    transport(wanted)
+    use_transport()
     compare(DTYPES, (2, 3), all_variants=True)
 
 
 @program
-def few_values(wanted: str) -> None:
+def few_values() -> None:
     """Every operation once."""
-    use_gpu()
-    transport(wanted)
+    use_transport()
     compare(["float32"], (3,), all_variants=False)
 
 
 @program
-def large(wanted: str) -> None:
+def large() -> None:
     """Arrays that travel in several pieces."""
-    use_gpu()
-    transport(wanted)
+    use_transport()
     compare(["float32"], (1201, 1103), all_variants=False)
 
 
 @program
-def order(wanted: str) -> None:
+def order() -> None:
     """Kernels write what calls send, and read what they receive: whole numbers, so that the result is exact."""
-    use_gpu()
-    transport(wanted)
+    use_transport()
     below, above = (RANK - 1) % SIZE, (RANK + 1) % SIZE
     steps, programs, length = 20, 5, 1 << 20
 
@@ -168,12 +170,11 @@ def order(wanted: str) -> None:
 
 
 @program
-def model(wanted: str) -> None:
+def model() -> None:
     """The shallow-water example gives on all ranks what it gives on one."""
     import shallow_water
 
-    use_gpu()
-    transport(wanted)
+    use_transport()
     whole = shallow_water.simulate(WORLD, 60, 120, 50)
     alone = shallow_water.simulate(MPI.COMM_SELF, 60, 120, 50)
     if whole is not None:
@@ -272,7 +273,7 @@ def mixed_arrays() -> None:
 @program
 def own_reduction() -> None:
     """A reduction of the user's own, which NCCL and the GPU cannot run."""
-    use_gpu()
+    use_transport()
 
     def larger(a: MPI.buffer, b: MPI.buffer, dtype: MPI.Datatype) -> None:
         ours, theirs = (np.frombuffer(x, np.int32) for x in (a, b))
@@ -305,7 +306,7 @@ def fail_on_rank_1() -> Any:
 @program
 def failing_call() -> None:
     """It is an exception, and what follows works."""
-    use_gpu()
+    use_transport()
     for _ in range(3):
         if RANK == 1:
             refusal(fail_on_rank_1, "r1 | MPI_Recv returned error code", "with tag 8 and 3 items of float64")
@@ -318,7 +319,7 @@ def failing_call() -> None:
 @program
 def freed_communicator() -> None:
     """A program runs on a communicator that was freed since."""
-    use_gpu()
+    use_transport()
     comm = WORLD.Dup()
     run = jax.jit(lambda x: mpixla().allreduce(x, MPI.SUM, comm=comm))
     assert run(jnp.ones(())) == SIZE
@@ -330,7 +331,7 @@ def freed_communicator() -> None:
 @program
 def pending() -> None:
     """The process ends right after dispatching."""
-    use_gpu()
+    use_transport()
 
     def busy(x: Any) -> Any:
         return jax.lax.fori_loop(0, 20, lambda i, x: x @ x, x)
@@ -347,8 +348,7 @@ def pending() -> None:
 @program
 def uncaught() -> None:
     """One rank ends with an exception while the others wait for it."""
-    use_gpu()
-    total(jnp.ones(()))
+    use_transport()
     if RANK == 1:
         raise KeyError("lost on rank 1")
     total(jnp.ones(()))
@@ -362,9 +362,8 @@ def unheard() -> None:
 
 
 def main() -> None:
-    name, *arguments = sys.argv[1:]
     try:
-        PROGRAMS[name](*arguments)
+        PROGRAMS[sys.argv[1]]()
     except SkippedError as e:
         if RANK == 0:
             print(f"SKIPPED: {e}", flush=True)

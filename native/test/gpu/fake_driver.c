@@ -4,7 +4,6 @@
 #include "test/gpu/fake_driver.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 
 #include "test/gpu/fake_access.h"
 #include "test/gpu/fake_calls.h"
@@ -14,7 +13,6 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/fake_stream.h"
 
-enum { VERSION = 13000 };
 /* CU_DEVICE_ATTRIBUTE_MAX_PITCH of the GPUs of today. */
 static const size_t longest_pitch = 0x7fffffff;
 
@@ -74,12 +72,6 @@ int cuInit(unsigned flags) {
     return FAKE_SUCCESS;
 }
 
-int cuDriverGetVersion(int *version) {
-    int code = fake_call(FAKE_cuDriverGetVersion, 0);
-    if (code == FAKE_SUCCESS) *version = VERSION;
-    return code;
-}
-
 static const struct {
     int code;
     const char *name, *hip_name, *text;
@@ -119,21 +111,6 @@ int cuGetErrorString(int code, const char **text) {
 int cuDeviceGetCount(int *count) {
     ENTER(cuDeviceGetCount, 0);
     *count = fake_devices();
-    return FAKE_SUCCESS;
-}
-
-int cuDeviceGet(int *device, int ordinal) {
-    ENTER(cuDeviceGet, 0);
-    if (ordinal < 0 || ordinal >= fake_devices()) return FAKE_INVALID_DEVICE;
-    *device = ordinal;
-    return FAKE_SUCCESS;
-}
-
-int cuDeviceGetName(char *name, int bytes, int device) {
-    ENTER(cuDeviceGetName, 0);
-    if (device < 0 || device >= fake_devices()) return FAKE_INVALID_DEVICE;
-    if (bytes <= 0) return FAKE_INVALID_VALUE;
-    snprintf(name, (size_t)bytes, "fake GPU %d", device);
     return FAKE_SUCCESS;
 }
 

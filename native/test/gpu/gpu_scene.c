@@ -273,7 +273,7 @@ static void wait_for(scene *s, const char *op, int id) {
     scene_buffer(s, CALL_OPERANDS, 0, FFI_F32, 2, id);
 }
 
-static void help(scene *s, const char *name) {
+void scene_help(scene *s, const char *name) {
     size_t rows;
     const mpixla_helper_row *table = mpixla_helper_table(&rows);
     call_make(&s->c, "barrier", FIXTURE_RANK0, 0);
@@ -392,7 +392,7 @@ static void lines_set(scene *s, int side, int position, int array, int64_t *dims
 static int64_t wide[] = {SCENE_LINES, 5}, narrow[] = {SCENE_LINES, 3}, both[] = {SCENE_LINES, 8};
 
 static const char *pack(scene *s) {
-    help(s, "pack");
+    scene_help(s, "pack");
     lines_set(s, CALL_OPERANDS, 0, SCENE_WIDE, wide);
     lines_set(s, CALL_OPERANDS, 1, SCENE_NARROW, narrow);
     lines_set(s, CALL_RESULTS, 0, SCENE_PACKED, both);
@@ -400,7 +400,7 @@ static const char *pack(scene *s) {
 }
 
 static const char *own_rank(scene *s) {
-    help(s, "rank");
+    scene_help(s, "rank");
     call_attribute_insert(&s->c, 1, "shift", 0);
     s->c.attributes.types[1] = FFI_ATTRIBUTE_ARRAY;
     s->c.attributes.value_pointers[1] = &s->c.attributes.arrays[0];
@@ -411,7 +411,7 @@ static const char *own_rank(scene *s) {
 }
 
 static const char *unpack(scene *s) {
-    help(s, "unpack");
+    scene_help(s, "unpack");
     lines_set(s, CALL_OPERANDS, 0, SCENE_PACKED, both);
     lines_set(s, CALL_RESULTS, 0, SCENE_UNPACKED, wide);
     lines_set(s, CALL_RESULTS, 1, SCENE_OTHER_UNPACKED, narrow);

@@ -110,6 +110,8 @@ const char *scene_run(scene *s, const scene_step *step);
 
 /* A call as call_make's with the handler for the scene's memory, and a buffer of it. */
 void scene_call(scene *s, const char *op, int64_t comm, int64_t root);
+/* The same of a helper, which has no buffers yet. */
+void scene_help(scene *s, const char *name);
 void scene_buffer(scene *s, int side, int position, int dtype, int64_t count, int array);
 
 #endif

@@ -186,6 +186,46 @@ static void lines_are_cleared(void) {
     }
 }
 
+/* A driver that writes down what it is given. */
+static struct {
+    const void *to, *from;
+    size_t bytes;
+} written[8];
+static int writes;
+
+static int w_copy(driver_memory to, driver_const_memory from, size_t bytes, driver_stream stream) {
+    CHECK(stream == gpu.stream);
+    written[writes].to = to;
+    written[writes].from = from;
+    written[writes++].bytes = bytes;
+    return 0;
+}
+
+static int w_fill(driver_memory to, unsigned char value, size_t bytes, driver_stream stream) {
+    CHECK_INT(value, 0);
+    return w_copy(to, NULL, bytes, stream);
+}
+
+/* CUDA takes distances of less than 2 GiB. */
+static void far_lines_are_given_one_by_one(void) {
+    enum { LINES = 3, LINE = 8 };
+    const int64_t far = INT64_C(1) << 31;
+    const driver writer = {.copy_within = w_copy, .fill = w_fill}; /* of nothing else */
+    const device d = {.driver = &writer, .stream = gpu.stream};
+    for (int kind = 0; kind < 3; kind++) { /* far at the one side, at the other, and zeros */
+        device_lines to = {other, kind == 0 ? LINE : far, 0}, from = {memory, kind == 1 ? LINE : far, 0};
+        writes = 0;
+        CHECK_INT(kind == 2 ? device_clear_lines(&d, to, LINES, LINE) : device_copy_lines(&d, to, from, LINES, LINE),
+                  0);
+        CHECK_INT(writes, LINES);
+        for (int i = 0; i < LINES; i++) {
+            CHECK_INT((intptr_t)written[i].to, (intptr_t)other + i * to.distance);
+            CHECK_INT((intptr_t)written[i].from, kind == 2 ? 0 : (intptr_t)memory + i * from.distance);
+            CHECK_INT(written[i].bytes, LINE);
+        }
+    }
+}
+
 /* What the driver refuses is a sentence, with its own name of the function. */
 static void failures_are_told(int is_rocm) {
     static const char *const functions[] = {"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2",
@@ -230,6 +270,7 @@ int main(int argc, char **argv) {
     lines_are_copied();
     nothing_is_no_call();
     lines_are_cleared();
+    far_lines_are_given_one_by_one();
     failures_are_told(is_rocm);
     CHECK_INT(gpu_drain(), 0);
     CHECK_INT(gpu.driver->host_free(host), 0);

@@ -113,10 +113,10 @@ static void errors_in_words(void) {
     CHECK_STR(error_get(),
               "cuCtxPushCurrent_v2 of the CUDA driver returned error code 12345, an error without a name: "
               "the driver says no more");
-    int device;
-    CHECK_INT(DRIVER_CALL(d, device_get, &device, 0), -1); /* nobody has initialized it */
+    int count;
+    CHECK_INT(DRIVER_CALL(d, device_count, &count), -1); /* nobody has initialized it */
     CHECK_STR(error_get(),
-              "cuDeviceGet of the CUDA driver returned error code 3, CUDA_ERROR_NOT_INITIALIZED: "
+              "cuDeviceGetCount of the CUDA driver returned error code 3, CUDA_ERROR_NOT_INITIALIZED: "
               "initialization error");
     CHECK_IN(complaint(), "before cuInit");
 }
@@ -181,7 +181,12 @@ static void the_nccl_of_the_variable(void) {
     CHECK_STR(n->file, gpu_library);
     CHECK_INT(n->number, 21400);
     CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, 0), 0);
-    CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, NCCL_IN_PROGRESS), 0);
+    CHECK_INT(nccl_check_earlier(n, NULL, NCCL_IN_PROGRESS), 0);
+    CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, NCCL_IN_PROGRESS), -1);
+    CHECK_STR(
+        error_get(),
+        "ncclSend returned before it was done, since NCCL's communicator is nonblocking, which mpixla cannot use: "
+        "unset NCCL_COMM_BLOCKING, or set it to 1");
     CHECK_INT(nccl_check(n, NCCL_FUNCTION_send, NULL, 5), -1);
     CHECK_STR(error_get(), "ncclSend returned error code 5, invalid usage (run with NCCL_DEBUG=WARN for details)");
     CHECK_INT(nccl_group_end(n, NULL, 0), -1); /* of no group, which NCCL says more about */

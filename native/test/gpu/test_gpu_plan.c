@@ -295,6 +295,9 @@ static void nccl_that_does_not_start_is_not_used(void) {
     } rows[] = {
         {2, "ncclGetUniqueId", 2, -1, 0, "on rank 0: ncclGetUniqueId returned error code 2, unhandled system error"},
         {1, "ncclCommInitRank", 3, -1, 0, "on rank 0: ncclCommInitRank returned error code 3, internal error"},
+        {1, "ncclCommInitRank", NCCL_IN_PROGRESS, -1, 0, "on rank 0: ncclCommInitRank returned before it was done"},
+        {1, "ncclCommGetAsyncError", NCCL_IN_PROGRESS, -1, 1, "cannot use: unset NCCL_COMM_BLOCKING"},
+        {1, "ncclCommGetAsyncError", 6, -1, 1, "on rank 0: ncclCommInitRank returned error code 6, remote process"},
         {2, NULL, 0, 1, 1, "NCCL does not start on rank 1"},
     };
     fake_fail_may_pass(1);

@@ -92,20 +92,41 @@ static void sizes_are_kept_apart(void) {
     }
 }
 
-static void large_blocks_are_freed(void) {
-    const int64_t kept = INT64_C(1) << 28;
-    for (pool_kind kind = 0; kind <= POOL_DEVICE; kind++) {
-        int64_t pinned = fake_pinned_live(), live = fake_memory_live(), events = fake_events_live();
-        pool_block *b = pool_get(&gpu, kind, kept + 1);
-        CHECK(b != NULL && fake_pinned_live() + fake_memory_live() == pinned + live + 1);
-        if (!b) return;
+enum { MIB = 1 << 20, SMALL_MOST = 256 };
+
+static void large_blocks_of_the_gpu_are_freed(void) {
+    int64_t live = fake_memory_live(), events = fake_events_live();
+    pool_block *b = pool_get(&gpu, POOL_DEVICE, (int64_t)SMALL_MOST * MIB + 1);
+    CHECK(b != NULL && fake_memory_live() == live + 1);
+    if (!b) return;
+    use(&gpu, b);
+    pool_give_back(&gpu, b); /* waits, as the stream still has it */
+    CHECK(fake_stream_is_idle(gpu.stream));
+    CHECK_INT(fake_memory_live(), live);
+    CHECK_INT(fake_events_live(), events);
+}
+
+/* In multiples of 64 MiB. Each that comes back is the next one's, which waits for it, and is replaced where it is too
+ * small. */
+static void two_large_pinned_blocks_are_kept(void) {
+    static const struct {
+        int64_t wanted, is; /* MiB */
+        int is_new;
+    } rows[] = {{300, 320, 1}, {257, 320, 0}, {320, 320, 0}, {321, 384, 1}, {300, 384, 0}};
+    int64_t before = fake_pinned_bytes();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fake_calls_forget();
+        pool_block *b = pool_get(&gpu, POOL_PINNED, rows[i].wanted * MIB);
+        CHECK_INT(fake_calls_count("cuMemHostAlloc"), rows[i].is_new);
+        CHECK_INT(fake_pinned_bytes() - before, rows[i].is * MIB);
         use(&gpu, b);
-        pool_give_back(&gpu, b); /* waits, as the stream still has it */
-        CHECK(fake_stream_is_idle(gpu.stream));
-        CHECK_INT(fake_pinned_live(), pinned);
-        CHECK_INT(fake_memory_live(), live);
-        CHECK_INT(fake_events_live(), events);
+        pool_give_back(&gpu, b);
     }
+    pool_block *three[3];
+    for (int i = 0; i < 3; i++) three[i] = pool_get(&gpu, POOL_PINNED, (int64_t)300 * MIB);
+    CHECK_INT(fake_pinned_bytes() - before, (384 + 2 * 320) * (int64_t)MIB);
+    for (int i = 0; i < 3; i++) pool_give_back(&gpu, three[i]);
+    CHECK_INT(fake_pinned_bytes() - before, (384 + 320) * (int64_t)MIB);
 }
 
 static void devices_share_nothing(void) {
@@ -341,7 +362,8 @@ int main(int argc, char **argv) {
     a_block_is_kept_back_while_the_stream_has_it();
     a_block_waits_for_its_own_stream();
     sizes_are_kept_apart();
-    large_blocks_are_freed();
+    large_blocks_of_the_gpu_are_freed();
+    two_large_pinned_blocks_are_kept();
     devices_share_nothing();
     no_memory_is_a_sentence();
     memory_of_the_host_is_kept();

@@ -1,8 +1,10 @@
 /* What MPI is given when arrays are on a GPU: large calls in pieces, exactly which, and what is under way meanwhile;
- * requests, and messages to oneself; and that a failure in the middle leaves nothing behind.
+ * requests, and messages to oneself; and that a failure in the middle leaves nothing behind. And which copies exact
+ * sums make.
  */
 #include <stdlib.h>
 
+#include "base/exact_sum.h"
 #include "ops/request.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_memory.h"
@@ -336,6 +338,49 @@ static void requests_are_on_the_host(void) {
     both_close();
 }
 
+/* Of products of two arrays. */
+static void exact_sum_of(scene *s, int64_t *dims, void *x, int64_t *result_dims, void *words) {
+    scene_help(s, "exact_add");
+    for (int i = 0; i < 3; i++) {
+        int side = i < 2 ? CALL_OPERANDS : CALL_RESULTS, at = i % 2;
+        scene_buffer(s, side, at, FFI_F64, 0, SCENE_SENT);
+        ffi_buffer *b = &s->c.sides[side].buffers[at];
+        b->rank = 2;
+        b->dims = i < 2 ? dims : result_dims;
+        b->data = i < 2 ? x : words;
+        b->dtype = i < 2 ? FFI_F64 : FFI_S64;
+    }
+    CHECK_STR(call_run(&s->c), "");
+}
+
+/* Many short lines, and parts of long ones. */
+static void exact_sums_copy_pieces(void) {
+    static const struct {
+        int64_t lines, line, pieces; /* of 2^19 numbers */
+    } rows[] = {{2000, 3, 1}, {3, 300000, 2}, {1, 1 << 19, 1}, {1, (1 << 19) + 1, 2}, {4, 0, 0}};
+    both_open();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t dims[] = {rows[i].lines, rows[i].line}, result[] = {rows[i].lines, exact_words(EXACT_PRODUCTS)};
+        int64_t numbers = dims[0] * dims[1];
+        size_t words = (size_t)(result[0] * result[1]) * sizeof(int64_t);
+        void *array = fake_memory_alloc((size_t)numbers * sizeof(double)), *there = fake_memory_alloc(words);
+        void *here = malloc(words);
+        double *x = fake_memory_engine(array);
+        for (int64_t k = 0; k < numbers; k++) x[k] = (double)(k % 1000) / 7;
+        exact_sum_of(&on_host, dims, x, result, here);
+        fake_calls_forget();
+        exact_sum_of(&on_device, dims, array, result, there);
+        CHECK_INT(fake_calls_count("cuMemcpyDtoHAsync_v2"), 2 * rows[i].pieces);
+        CHECK_INT(fake_calls_count("cuStreamSynchronize"), rows[i].pieces);
+        CHECK_INT(gpu_drain(), 0);
+        CHECK(memcmp(fake_memory_engine(there), here, words) == 0);
+        fake_memory_free(array);
+        fake_memory_free(there);
+        free(here);
+    }
+    both_close();
+}
+
 int main(int argc, char **argv) {
     gpu_start(argc, argv);
     fake_fail_may_pass(1);
@@ -352,5 +397,6 @@ int main(int argc, char **argv) {
     failures_of_mpi_are_told();
     messages_to_oneself_are_kept();
     requests_are_on_the_host();
+    exact_sums_copy_pieces();
     return check_failures();
 }

@@ -131,3 +131,14 @@ def test_quick_form_on_the_fake_gpu(program, name, tmp_path):
         assert {r["outcome"] for r in data["checks"].values()} == {"passed"}, data
     else:
         assert all(isinstance(m["figures"], list) for m in data["measured"] if m["contender"] != "mpi4jax"), data
+
+
+@pytest.mark.skipif(not fake_gpu.PATH.exists(), reason="there is no fake GPU: make fake-device")
+def test_what_needs_a_newer_nccl_is_skipped(tmp_path):
+    """Where ranks cannot share the GPU, whatever the program is about."""
+    name = "an uncaught exception, nccl"
+    variables = {**machine.environment(True, None), "MPIXLA_FAKE_NCCL_VERSION": "22809"}
+    run = check.Run(variables, tmp_path, {}, time.monotonic() + 100)
+    run.all([c for c in check.checks() if c.name == name], 1)
+    assert run.results[name]["outcome"] == "skipped", run.results
+    assert "use the same GPU" in run.results[name]["why"]
