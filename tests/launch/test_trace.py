@@ -306,6 +306,7 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
     data[8] = 2
     second.write_bytes(data)
     (traces / "rank-0003.trace").write_text("what somebody wrote")
+    (traces / "rank-0004.trace.1-2.new").write_text("of a process that was killed before its first call")
     notes = [
         "rank-0001.trace was written by another version of mpixla, whose timelines have layout 2 where this one reads "
         "layout 4: read it with python -m mpixla.trace of that version.",
