@@ -135,8 +135,9 @@ static uint8_t category_of(const call_facts *f) {
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
-/* As the row says it. */
-static uint8_t meeting_of(const call_facts *f) {
+/* As the row says it, but those who compare a call wait for each other. */
+static uint8_t meeting_of(const call_facts *f, int is_compared) {
+    if (is_compared) return TIMELINE_EACH_FOR_ALL;
     if (facts_have_neighbours(f)) return TIMELINE_EACH_FOR_NEIGHBOURS;
     if (facts_have(f, ATTRIBUTE_REVERSE)) return TIMELINE_EACH_FOR_THOSE_BEFORE;
     if (!facts_have(f, ATTRIBUTE_ROOT)) return TIMELINE_EACH_FOR_ALL;
@@ -159,7 +160,7 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
                        .mpi = text_number(t, f->row->mpi_name),
                        .site = text_number(t, site_text(f->site)),
                        .category = category_of(f),
-                       .meeting = meeting_of(f),
+                       .meeting = meeting_of(f, c->is_compared),
                        .is_reverse = f->reverse};
     if (request) request_write(&e, request, t);
     if (e.category != TIMELINE_WAIT) {
@@ -178,8 +179,9 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
     c->communicator = f->communicator;
 }
 
-void trace_start(trace_call *c, const call_facts *f, int on_a_gpu) {
-    *c = (trace_call){.file = atomic_load_explicit(&current, memory_order_acquire), .on_a_gpu = on_a_gpu};
+void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared) {
+    *c = (trace_call){
+        .file = atomic_load_explicit(&current, memory_order_acquire), .on_a_gpu = on_a_gpu, .is_compared = is_compared};
     if (!c->file) return;
     c->began = mpixla_trace_now();
     c->waited = pause_total();
