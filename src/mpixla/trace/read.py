@@ -376,6 +376,8 @@ def read(directory: Path) -> Job:
             notes.append(f"{file.name} cannot be read: {e.strerror}.")
         except ValueError as e:
             notes.append(str(e))
+    if spawned := sorted({str(file.parent) for file in directory.glob(f"spawned-*/{layout.GLOB}")}):
+        notes.append(f"Processes that were spawned have timelines of their own: in {shorten(spawned)}.")
     if not found:
         raise FileNotFoundError(
             f"There is no timeline in {directory}. Run the program with MPIXLA_TRACE={directory} first."
