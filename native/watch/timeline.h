@@ -31,7 +31,7 @@ typedef struct timeline_header {
     char stopped[352]; /* why the file ends before the process did; "": it does not */
 } timeline_header;
 
-/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. */
+/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. A rank of another world is nobody, too. */
 enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of this kind has none */ };
 
 enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };

@@ -329,21 +329,24 @@ for _ in range(2 if parent == MPI.COMM_NULL else 3):
     mpixla.allreduce(jnp.ones(3), op=MPI.SUM)
 if parent == MPI.COMM_NULL:
     parent = MPI.COMM_SELF.Spawn(sys.executable, [__file__], 1)
-parent.Barrier()
+both = parent.Merge()
+mpixla.allreduce(jnp.ones(3), op=MPI.SUM, comm=both)
+mpixla.bcast(jnp.ones(3), root=1, comm=both)
 parent.Disconnect()
 """
 
 
 @pytest.mark.any_mpi
 def test_spawned_processes_have_timelines_of_their_own(job, tmp_path):
-    """Their ranks count from 0, too."""
+    """Their ranks count from 0, too. Calls that they make together are in both."""
     traces = tmp_path / "traces"
     job(1, SPAWNS, MPIXLA_TRACE=traces)
     (spawned,) = traces.glob("spawned-*")
     done = report(traces)
-    assert done.stdout.startswith("1 rank, 2 calls in ")
+    assert done.stdout.startswith("1 rank, 4 calls in ")
     assert f"Note: Processes that were spawned have timelines of their own: in {spawned}." in done.stdout
-    assert report(spawned).stdout.startswith("1 rank, 3 calls in ")
+    assert "damaged" not in done.stdout
+    assert report(spawned).stdout.startswith("1 rank, 5 calls in ")
     (traces / "rank-0000.trace").unlink()
     assert f"timelines of their own: in {spawned}." in report(traces, status=1).stderr
 
