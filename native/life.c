@@ -100,8 +100,8 @@ typedef struct watch {
 /* Before anything that may wait. */
 static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
     w->on = on;
-    if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL);
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(f);
+    if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL, w->checks);
     int code = w->checks ? check_begin(f) : 0;
     w->checked = w->checks && code == 0;
     return code != 0 || t || !(w->on & FEATURE_GPUS) ? code : transport_join(f);

@@ -20,13 +20,18 @@ enum {
     FIRST = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES
 };
 
+static const timeline_header header = {.magic = "mpixla",
+                                       .version = TIMELINE_VERSION,
+                                       .record_bytes = TIMELINE_RECORD_BYTES,
+                                       .rank = 3,
+                                       .ranks = 4,
+                                       .job = "one"};
+
 static char path[256], hidden[300];
 static timeline *file;
 static atomic_llong next;
 
 static timeline *open_with(size_t limit) {
-    static const timeline_header header = {
-        .magic = "mpixla", .version = TIMELINE_VERSION, .record_bytes = TIMELINE_RECORD_BYTES, .rank = 3, .ranks = 4};
     atomic_store(&next, 0);
     file = timeline_open(path, limit, &header);
     return file;
@@ -106,6 +111,21 @@ static void leaves_nothing_if_it_has_nothing_to_tell(void) {
     CHECK_STR((const char *)records_read(path).header, "what was there");
 }
 
+/* Two of one rank, both before their first call: what either does to its file is nothing to the other. */
+static void keeps_jobs_apart(void) {
+    timeline_header another = header;
+    memcpy(another.job, "two", sizeof "two");
+    CHECK(open_with(LIMIT) != NULL);
+    timeline *other = timeline_open(path, LIMIT, &another);
+    CHECK(other != NULL);
+    CHECK(add());
+    CHECK_INT(timeline_close(other), 0);
+    CHECK_INT(whole_in(hidden), 1);
+    timeline_show(file);
+    CHECK_INT(whole_in(path), 1);
+    CHECK_INT(timeline_close(file), 0);
+}
+
 static void stops_at_its_limit(void) {
     static const char why[] = "the file has reached its limit of 0 MiB (MPIXLA_TRACE_LIMIT)";
     CHECK(open_with((size_t)2 * TIMELINE_CHUNK) != NULL);
@@ -158,7 +178,6 @@ static void says_what_is_wrong(void) {
     CHECK_IN(error_get(), "a trace takes at least 64 KiB");
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = '\0';
-    static const timeline_header header;
     CHECK(!timeline_open(longer, LIMIT, &header));
     CHECK_IN(error_get(), "too long");
 }
@@ -247,9 +266,10 @@ int main(void) {
     char directory[] = "/tmp/mpixla-timeline-XXXXXX";
     if (!mkdtemp(directory)) return 2;
     snprintf(path, sizeof path, "%s/rank-0003.trace", directory);
-    snprintf(hidden, sizeof hidden, "%s.new", path);
+    snprintf(hidden, sizeof hidden, "%s.one.new", path);
     is_whole_at_each_moment();
     leaves_nothing_if_it_has_nothing_to_tell();
+    keeps_jobs_apart();
     stops_at_its_limit();
     survives_a_full_disk();
     says_what_is_wrong();

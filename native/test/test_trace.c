@@ -5,6 +5,7 @@
 #include "base/feature.h"
 #include "call.h"
 #include "check.h"
+#include "check/check.h"
 #include "fixture.h"
 #include "records.h"
 #include "run.h"
@@ -227,6 +228,29 @@ static void says_who_waits_for_whom(void) {
     CHECK_INT(mpixla_trace_end(), 0);
 }
 
+/* The other ranks want what this one does. */
+static void agree(void) {
+    if (fixture_is("MPI_Iallreduce")) memcpy(fake->recv, fake->send, 3 * sizeof(uint64_t));
+}
+
+/* Those who compare a call have waited for each other, whatever the call is. */
+static void says_who_waits_to_compare(void) {
+    static const char *const ops[] = {"bcast", "reduce", "scan", "halo_exchange"};
+    CHECK_INT(mpixla_check_set("first", 0), 0);
+    CHECK_INT(start(1 << 20), 0);
+    fake->during = agree;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        CHECK_STR(run(ops[i], FIXTURE_RANK0, 0), "");
+        CHECK_INT(last_call().meeting, TIMELINE_EACH_FOR_ALL);
+    }
+    comm_look(FIXTURE_RANK0)->collectives = CHECK_FIRST_CALLS; /* the next ones are not compared */
+    CHECK_STR(run("bcast", FIXTURE_RANK0, 0), "");
+    CHECK_INT(last_call().meeting, TIMELINE_EACH_FOR_ROOT);
+    fake->during = NULL;
+    CHECK_INT(mpixla_trace_end(), 0);
+    CHECK_INT(mpixla_check_set("off", 0), 0);
+}
+
 static void says_which_request(void) {
     static float id[2];
     CHECK_INT(start(1 << 20), 0);
@@ -357,6 +381,7 @@ int main(int argc, char **argv) {
     writes_a_call_when_it_starts_and_when_it_ends();
     says_whose_neighbours();
     says_who_waits_for_whom();
+    says_who_waits_to_compare();
     says_which_request();
     takes_calls_of_threads();
     starts_again_while_calls_go_on();

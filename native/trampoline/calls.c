@@ -115,7 +115,7 @@ static void call_enter(call *c) {
     if (facts_have(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
     c->on = features_get();
     flight_enter(c->mine, &c->here, f);
-    if (c->on & FEATURE_TRACE) trace_start(&c->traced, f, 0);
+    if (c->on & FEATURE_TRACE) trace_start(&c->traced, f, 0, 0);
     if (c->on & FEATURE_LOG) log_start(&c->line, f, NULL);
 }
 

@@ -31,7 +31,7 @@ struct timeline {
     size_t length, limit; /* of the file; `limit` bytes are mapped */
     int file;             /* -1: it is closed */
     timeline *earlier;    /* the one that was opened before: none is ever freed, as late calls may write to it */
-    char path[PATH_BYTES], hidden[PATH_BYTES + sizeof ".new"];
+    char path[PATH_BYTES], hidden[PATH_BYTES + sizeof((timeline_header *)0)->job + sizeof "..new"];
     pthread_mutex_t numbering; /* for new numbers */
     size_t numbered;
     _Atomic(const void *) keys[NUMBERS]; /* what has a number, at that place */
@@ -196,7 +196,7 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->numbering, NULL);
     (void)snprintf(t->path, sizeof t->path, "%s", path);
-    (void)snprintf(t->hidden, sizeof t->hidden, "%s.new", path);
+    (void)snprintf(t->hidden, sizeof t->hidden, "%s.%s.new", path, header->job);
     t->file = open(t->hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, MODE);
     if (t->file < 0) return give_up(t, "made");
     errno = lengthen(t);

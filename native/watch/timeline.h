@@ -31,7 +31,7 @@ typedef struct timeline_header {
     char stopped[352]; /* why the file ends before the process did; "": it does not */
 } timeline_header;
 
-/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. */
+/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. A rank of another world is nobody, too. */
 enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of this kind has none */ };
 
 enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };
@@ -114,9 +114,11 @@ _Static_assert(sizeof(timeline_record) == TIMELINE_RECORD_BYTES, "files have thi
 /* One file. Several threads may use it at once, and after it was closed. */
 typedef struct timeline timeline;
 
-/* Makes the file, with this header, of at most `limit` bytes. It is hidden, as `path` with ".new" behind, until it is
- * shown: so a process that has nothing to tell leaves what was there. The timeline and the mapped memory stay for good,
- * as calls may end after everything else. On failure NULL, with error_set. */
+/* Makes the file, with this header, of at most `limit` bytes. It is hidden until it is shown, so that a process that
+ * has nothing to tell leaves what was there: as `path` with the job's name and ".new" behind, which no other job uses.
+ * The timeline and the mapped memory stay for good, as calls may end after everything else. On failure NULL, with
+ * error_set.
+ */
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
 
 /* The place for a record, all zeros, which may be written to as long as the process lives; NULL where there is no room.

@@ -38,20 +38,21 @@ static uint16_t text_number(timeline *t, const char *text) {
 /* A rank of the communicator as records have it. */
 static int32_t world_rank(const comm_entry *c, int64_t rank) {
     if (rank == MPIXLA_ANY_SOURCE) return TIMELINE_ANY;
-    return rank < 0 || rank >= c->size ? TIMELINE_NOBODY : (int32_t)comm_world_rank(c, rank);
+    int64_t world = rank < 0 || rank >= c->size ? TIMELINE_NOBODY : comm_world_rank(c, rank);
+    return world < 0 ? TIMELINE_NOBODY : (int32_t)world; /* a rank of another world */
 }
 
 /* Members whose ranks are too irregular for MOST_NUMBERS parts are left out: such a communicator goes by its name
  * alone.
  */
-static void members_define(timeline *t, uint32_t number, const int *members, int size) {
+static void members_define(timeline *t, uint32_t number, const comm_entry *c) {
     int32_t parts[MOST_NUMBERS][3];
     int used = 0;
-    for (int i = 0, n; i < size; i += n) {
+    for (int i = 0, n; i < c->size; i += n) {
         if (used == MOST_NUMBERS) return;
-        int step = i + 1 < size ? members[i + 1] - members[i] : 1;
-        for (n = 1; i + n < size && members[i + n] - members[i + n - 1] == step;) n++;
-        memcpy(parts[used++], (int32_t[]){members[i], n, step}, sizeof parts[0]);
+        int step = i + 1 < c->size ? world_rank(c, i + 1) - world_rank(c, i) : 1;
+        for (n = 1; i + n < c->size && world_rank(c, i + n) - world_rank(c, i + n - 1) == step;) n++;
+        memcpy(parts[used++], (int32_t[]){world_rank(c, i), n, step}, sizeof parts[0]);
     }
     timeline_add_parts(t, TIMELINE_MEMBERS, number, parts, (size_t)used * sizeof parts[0]);
 }
@@ -74,8 +75,7 @@ static void communicator_define(timeline *t, uint32_t number, const void *key) {
     _Static_assert(sizeof r->of.communicator.name >= sizeof c->name, "names fit");
     memcpy(r->of.communicator.name, c->name, sizeof c->name);
     timeline_publish(r, TIMELINE_COMMUNICATOR);
-    const int *members = atomic_load_explicit(&c->members, memory_order_acquire);
-    if (members) members_define(t, number, members, c->size);
+    if (atomic_load_explicit(&c->members, memory_order_acquire)) members_define(t, number, c);
     if (!c->topology) return;
     neighbours_define(t, number, TIMELINE_SOURCES, c, &c->topology->sources);
     neighbours_define(t, number, TIMELINE_DESTS, c, &c->topology->dests);
@@ -135,8 +135,9 @@ static uint8_t category_of(const call_facts *f) {
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
-/* As the row says it. */
-static uint8_t meeting_of(const call_facts *f) {
+/* As the row says it, but those who compare a call wait for each other. */
+static uint8_t meeting_of(const call_facts *f, int is_compared) {
+    if (is_compared) return TIMELINE_EACH_FOR_ALL;
     if (facts_have_neighbours(f)) return TIMELINE_EACH_FOR_NEIGHBOURS;
     if (facts_have(f, ATTRIBUTE_REVERSE)) return TIMELINE_EACH_FOR_THOSE_BEFORE;
     if (!facts_have(f, ATTRIBUTE_ROOT)) return TIMELINE_EACH_FOR_ALL;
@@ -159,7 +160,7 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
                        .mpi = text_number(t, f->row->mpi_name),
                        .site = text_number(t, site_text(f->site)),
                        .category = category_of(f),
-                       .meeting = meeting_of(f),
+                       .meeting = meeting_of(f, c->is_compared),
                        .is_reverse = f->reverse};
     if (request) request_write(&e, request, t);
     if (e.category != TIMELINE_WAIT) {
@@ -178,8 +179,9 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
     c->communicator = f->communicator;
 }
 
-void trace_start(trace_call *c, const call_facts *f, int on_a_gpu) {
-    *c = (trace_call){.file = atomic_load_explicit(&current, memory_order_acquire), .on_a_gpu = on_a_gpu};
+void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared) {
+    *c = (trace_call){
+        .file = atomic_load_explicit(&current, memory_order_acquire), .on_a_gpu = on_a_gpu, .is_compared = is_compared};
     if (!c->file) return;
     c->began = mpixla_trace_now();
     c->waited = pause_total();

@@ -17,11 +17,12 @@ typedef struct trace_call {
     int64_t began;  /* clock_now then, */
     int64_t waited; /* and pause_total */
     int on_a_gpu;   /* its arrays are */
+    int is_compared;
 } trace_call;
 
 /* While FEATURE_TRACE is on (base/feature.h): a call begins, which is before anything that may wait. `on_a_gpu`: a
- * transport will be chosen for it. */
-void trace_start(trace_call *c, const call_facts *f, int on_a_gpu);
+ * transport will be chosen for it. `is_compared`: the ranks compare it first (check/check.h). */
+void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared);
 
 /* The request of a call that starts one, or waits for it. */
 typedef struct trace_request {

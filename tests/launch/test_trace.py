@@ -306,6 +306,7 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
     data[8] = 2
     second.write_bytes(data)
     (traces / "rank-0003.trace").write_text("what somebody wrote")
+    (traces / "rank-0004.trace.1-2.new").write_text("of a process that was killed before its first call")
     notes = [
         "rank-0001.trace was written by another version of mpixla, whose timelines have layout 2 where this one reads "
         "layout 4: read it with python -m mpixla.trace of that version.",
@@ -317,6 +318,37 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
     done = report(traces, status=1)
     assert done.stderr.startswith(f"There is no timeline in {traces}. Run the program with MPIXLA_TRACE={traces} first")
     assert " ".join(notes[:2]) in done.stderr
+
+
+SPAWNS = """
+import sys
+from mpi4py import MPI
+import jax.numpy as jnp, mpixla
+parent = MPI.Comm.Get_parent()
+for _ in range(2 if parent == MPI.COMM_NULL else 3):
+    mpixla.allreduce(jnp.ones(3), op=MPI.SUM)
+if parent == MPI.COMM_NULL:
+    parent = MPI.COMM_SELF.Spawn(sys.executable, [__file__], 1)
+both = parent.Merge()
+mpixla.allreduce(jnp.ones(3), op=MPI.SUM, comm=both)
+mpixla.bcast(jnp.ones(3), root=1, comm=both)
+parent.Disconnect()
+"""
+
+
+@pytest.mark.any_mpi
+def test_spawned_processes_have_timelines_of_their_own(job, tmp_path):
+    """Their ranks count from 0, too. Calls that they make together are in both."""
+    traces = tmp_path / "traces"
+    job(1, SPAWNS, MPIXLA_TRACE=traces)
+    (spawned,) = traces.glob("spawned-*")
+    done = report(traces)
+    assert done.stdout.startswith("1 rank, 4 calls in ")
+    assert f"Note: Processes that were spawned have timelines of their own: in {spawned}." in done.stdout
+    assert "damaged" not in done.stdout
+    assert report(spawned).stdout.startswith("1 rank, 5 calls in ")
+    (traces / "rank-0000.trace").unlink()
+    assert f"timelines of their own: in {spawned}." in report(traces, status=1).stderr
 
 
 EVERYTHING = """

@@ -62,7 +62,7 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
         notes.append(f"Call {sequence} on communicator '{comm.name}' is not the same on its ranks: {words}.")
         return
     stuck = [call for call in map(_waiter, calls) if call is not None and not call.is_over]
-    absent = [rank for rank in comm.members if rank not in by_rank]
+    absent = [rank for rank in comm.members if rank >= 0 and rank not in by_rank]
     if stuck and absent:
         for call in stuck:
             _wait(call, call.end, absent[0])

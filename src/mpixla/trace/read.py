@@ -28,7 +28,7 @@ class Comm:
     """A communicator, as one of its ranks has it."""
 
     name: str
-    members: tuple[int, ...]  # ranks of MPI_COMM_WORLD in its order; () if the files do not say
+    members: tuple[int, ...]  # ranks of MPI_COMM_WORLD in its order, or NOBODY; () if the files do not say
     group: tuple[Any, ...]  # the same for all of its ranks, and another one for every other communicator
     position: int
     number: int  # in the process
@@ -156,7 +156,7 @@ def _members(parts: tuple[int, ...], size: int) -> tuple[int, ...] | None:
         if not 0 < count <= size - len(found):
             return None
         found += [first + i * step for i in range(count)]
-    is_right = not found or (len(found) == size and 0 <= min(found) <= max(found) < _MOST_RANKS)
+    is_right = not found or (len(found) == size and layout.NOBODY <= min(found) <= max(found) < _MOST_RANKS)
     return tuple(found) if is_right else None
 
 
@@ -376,6 +376,8 @@ def read(directory: Path) -> Job:
             notes.append(f"{file.name} cannot be read: {e.strerror}.")
         except ValueError as e:
             notes.append(str(e))
+    if spawned := sorted({str(file.parent) for file in directory.glob(f"spawned-*/{layout.GLOB}")}):
+        notes.append(f"Processes that were spawned have timelines of their own: in {shorten(spawned)}.")
     if not found:
         raise FileNotFoundError(
             f"There is no timeline in {directory}. Run the program with MPIXLA_TRACE={directory} first."

@@ -54,6 +54,8 @@ def _start(ranks: int, job: str, host: str) -> str | None:
     """Returns what was wrong, and what to do."""
     way_out = f"Name a directory that every rank can write to, or unset {settings.TRACE}."
     directory = os.path.abspath(os.environ[settings.TRACE])
+    if MPI.Comm.Get_parent() != MPI.COMM_NULL:  # its ranks count from 0, as those that have spawned it
+        directory = os.path.join(directory, f"spawned-{job}")
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as e:
