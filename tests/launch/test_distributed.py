@@ -785,6 +785,26 @@ def test_rank_that_leaves_a_permutation(distributed):
     assert "but rank 1 has come to the end of its script and will not run it" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("leaves", ["sys.exit()"])
+def test_rank_that_leaves_an_operation(distributed, leaves):
+    """Of mpixla's, of which the time limit's thread knows: there is none."""
+    code = f"""
+    import mpixla
+    from mpi4py import MPI
+    f = jax.jit(jax.shard_map(lambda x: mpixla.allreduce(x, op=MPI.SUM), mesh=mesh, in_specs=P("x"), out_specs=P("x"),
+                              check_vma=False))
+    x = shard(np.ones((size, 2), np.float32))
+    check(f(x), np.full((size, 2), size, np.float32))
+    if rank == 1:
+        {leaves}
+    f(x).block_until_ready()
+    """
+    done = distributed(2, code, check=False)
+    assert done.returncode != 0
+    assert "for a rank that is at the end of its script, so the whole job ends" in done.stderr, done.stderr
+    assert "Rank 1 has not come: it is at the end of its script." in done.stderr, done.stderr
+
+
 @pytest.mark.long
 def test_ranks_that_end_early_are_waited_for(distributed):
     """Others go on without them, as long as they do not need them."""

@@ -38,6 +38,7 @@ def watch(channel: MPI.Intracomm, cliques: Cliques) -> None:
     thread.start()
 
     def leave() -> None:
+        native.lib.mpixla_timeout_left()
         sent = _tell(channel, cliques)
         leaving.set()
         thread.join()
