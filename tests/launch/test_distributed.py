@@ -221,6 +221,9 @@ def test_groups_of_ranks(distributed):
             blocks = part.reshape(shape[0], 3 // shape[0], shape[1], 3 // shape[1]).swapaxes(1, 2)
             sums = blocks.sum(0 if axis == "a" else 1, keepdims=True) + blocks.sum((0, 1), keepdims=True)
             np.testing.assert_array_equal(y, np.broadcast_to(sums, blocks.shape).swapaxes(1, 2).reshape(3, 3))
+    from mpi4py import MPI
+    MPI.Finalize()  # as a program may
+    __import__("time").sleep(0.5)
     """
     distributed(3, code)
 
@@ -785,7 +788,7 @@ def test_rank_that_leaves_a_permutation(distributed):
     assert "but rank 1 has come to the end of its script and will not run it" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("leaves", ["sys.exit()"])
+@pytest.mark.parametrize("leaves", ["sys.exit()", pytest.param("MPI.Finalize()", marks=pytest.mark.long)])
 def test_rank_that_leaves_an_operation(distributed, leaves):
     """Of mpixla's, of which the time limit's thread knows: there is none."""
     code = f"""
