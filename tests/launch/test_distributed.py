@@ -711,6 +711,21 @@ PROGRAMS = {
         else:
             raise AssertionError("not refused")
     np.testing.assert_array_equal(mpixla.allreduce(jnp.ones(2), op=MPI.SUM), np.full(2, size))
+
+    from jax.experimental.custom_partitioning import custom_partitioning
+    part = custom_partitioning(lambda x: x)
+    rows = NamedSharding(mesh, P("x", None))
+    part.def_partition(
+        partition=lambda mesh, args, result: (mesh, lambda x: mpixla.allreduce(x, op=MPI.SUM), rows, (rows,)),
+        infer_sharding_from_operands=lambda mesh, args, result: rows,
+        sharding_rule="i j -> i j",
+    )
+    try:
+        jax.jit(part)(x)
+    except Exception as e:
+        assert "does not show the effects" in str(e) and "hook" not in str(e), e
+    else:
+        raise AssertionError("not refused")
     """,
     # As if each rank were on a host of its own: the mesh is the one that JAX makes on one.
     "a mesh over hosts": """

@@ -187,6 +187,13 @@ def _call_handler(
     in_place: bool = False,
 ) -> Sequence[Any]:
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
+    try:
+        token_in = ctx.tokens_in.get(ordered)
+    except KeyError as e:
+        raise HiddenCommunicationError(
+            f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
+            "place for the operation in program order. Call it outside."
+        ) from e
     _prepare_for_devices(row, ctx.module_context)
     gpu.settle()
     inner = ctx.replace(
@@ -213,13 +220,6 @@ def _call_handler(
         skip_ffi_layout_processing=in_place,
     )
     buffers = [(row_major(ctx, ctx.avals_in[i], operands[i]) if in_place else operands[i]) for i in passed]
-    try:
-        token_in = ctx.tokens_in.get(ordered)
-    except KeyError as e:
-        raise HiddenCommunicationError(
-            f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
-            "place for the operation in program order (the hook lowering is off). Call it outside."
-        ) from e
     *results, token = rule(inner, *buffers, token_in, **scalars)
     if in_place:
         results = [row_major(ctx, aval, result) for aval, result in zip(ctx.avals_out, results, strict=True)]
