@@ -727,6 +727,28 @@ PROGRAMS = {
     else:
         raise AssertionError("not refused")
     """,
+    # From which JAX would know the devices.
+    "operations without an array": """
+    def programs(f):
+        return {
+            "no argument": lambda: jax.jit(mapped(f, None, (), check_vma=False))(),
+            "one that is not used": lambda: jax.jit(mapped(lambda x: f(), None, check_vma=False))(x),
+        }
+
+    def total():
+        mpixla.allreduce(jnp.ones(1), op=MPI.SUM)
+
+    for f in (mpixla.barrier, total):
+        for name, call in programs(lambda: (f(), None)[1]).items():
+            try:
+                call()
+            except NotImplementedError as e:
+                assert "neither uses an argument nor gives a result" in str(e), e
+            else:
+                raise AssertionError(name)
+    check(jax.jit(lambda x: (mapped(lambda: mpixla.barrier(), None, (), check_vma=False)(), x)[1])(x), data)
+    jax.jit(mapped(lambda x: (mpixla.allreduce(x, op=MPI.SUM), None)[1], None, check_vma=False))(x)
+    """,
     # As if each rank were on a host of its own: the mesh is the one that JAX makes on one.
     "a mesh over hosts": """
     Auto = jax.sharding.AxisType.Auto

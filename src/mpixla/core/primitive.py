@@ -253,6 +253,12 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
     devices = _device_count(module)
     if devices == 1:
         return
+    # JAX takes the devices of a program from its arrays.
+    if mesh is not None and mlir.ir.IntegerAttr(module.module.operation.attributes["mhlo.num_partitions"]).value == 1:
+        raise NotImplementedError(
+            f"{row.name} was used inside jax.shard_map over {devices} processes in a program that neither uses an "
+            "argument nor gives a result, so JAX compiles it for one of them. Let it give a result."
+        )
     if devices > jax.process_count() or _has_two_of_a_process(mesh):
         raise NotImplementedError(
             f"{row.name} was used in a program for {jax.local_device_count()} local devices, but an MPI rank "
