@@ -411,7 +411,7 @@ MPIXLA_API int mpixla_interrupt_watch(int job, int patient, int file);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and
  * the job ends, through MPI_Abort with the code 124; or, where there is no limit but a time for a word, the job goes
- * on. A call that waits for a rank which has come to MPI_Finalize ends the job in any case. A process as others see it:
+ * on. A call that waits for a rank which makes none any more ends the job in any case. A process as others see it:
  */
 typedef struct mpixla_process {
     const char *host; /* where its number means it: the same text in all processes that can see each other's */
@@ -431,6 +431,8 @@ MPIXLA_API int mpixla_timeout_stack_wanted(void);
 MPIXLA_API void mpixla_timeout_stack_give(const char *text);
 /* The program of this process has come to its end. */
 MPIXLA_API void mpixla_timeout_ended(void);
+/* It makes no call any more. Without this that is so from MPI_Finalize on. */
+MPIXLA_API void mpixla_timeout_left(void);
 
 /* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
  * Returns the limit before; a limit that is not positive, or greater than INT_MAX, leaves it as it is. */

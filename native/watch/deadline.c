@@ -5,9 +5,10 @@
  * for somebody, it writes a report, and where there is a limit it ends the job. Of two ranks that are about to report
  * at once the lower one does, and the other holds back.
  *
- * A call also waits in vain if it takes a rank that has come to MPI_Finalize: that has left. Who leaves tells rank 0.
- * Who waits asks rank 0 from time to time who has left, and then these ranks alone what they have done: so a job in
- * which all wait for one slow rank sends few messages. A call that waits in vain is reported and ends the job.
+ * A call also waits in vain if it takes a rank that has left: it makes no call any more, as in MPI_Finalize. Who leaves
+ * tells rank 0. Who waits asks rank 0 from time to time who has left, and then these ranks alone what they have done:
+ * so a job in which all wait for one slow rank sends few messages. A call that waits in vain is reported and ends the
+ * job.
  *
  * Time counts while this thread runs, so a process that was stopped as a whole has not waited. The thread itself never
  * waits for another process, which may be stopped or gone: each has some patience's time to answer.
@@ -108,7 +109,6 @@ static int64_t *left; /* rank 0 alone: the ranks that have left */
 static int64_t in_left;
 static int64_t leaving; /* since when this rank leaves; 0: it does not */
 static int has_joined;  /* it has told all others that it has nothing more to ask */
-static int has_left;    /* and so have they */
 
 static int64_t in_milliseconds(int64_t ms) {
     return clock_now() + ms * 1000000;
@@ -461,17 +461,25 @@ static void inquiry_move(void) {
     }
 }
 
-/* Leaves when all that was asked is answered, and all others want to leave. */
 static void leave(void) {
-    if (!leaving || asked.phase != IDLE) return;
-    if (our.talks) {
-        if (post_unsent() > 0) return;
-        if (!has_joined) post_join();
-        has_joined = 1;
-        if (!post_all_joined()) return;
-        letters_read();
-    }
-    has_left = 1;
+    if (leaving) return;
+    leaving = clock_now();
+    if (our.rank == 0)
+        left_keep(0);
+    else if (our.talks)
+        post_send(0, POST_LEFT, 0, NULL, 0);
+}
+
+/* Whether all that was asked is answered, and all others have come to MPI_Finalize, too. */
+static int can_finalize(void) {
+    if (asked.phase != IDLE) return 0;
+    if (!our.talks) return 1;
+    if (post_unsent() > 0) return 0;
+    if (!has_joined) post_join();
+    has_joined = 1;
+    if (!post_all_joined()) return 0;
+    letters_read();
+    return 1;
 }
 
 /* The thread */
@@ -481,7 +489,6 @@ static void look_once(void) {
     process_measure();
     letters_read();
     inquiry_move();
-    leave();
 }
 
 static void *calls_watch(void *nothing) {
@@ -504,12 +511,8 @@ static void finalize(void *nothing) {
     stack_close();
     if (!system_lock(&our.lock, LOCK_MILLISECONDS)) return;
     pthread_cond_broadcast(&our.changed);
-    leaving = clock_now();
-    if (our.rank == 0)
-        left_keep(0);
-    else if (our.talks)
-        post_send(0, POST_LEFT, 0, NULL, 0);
-    for (look_once(); !has_left; look_once()) clock_sleep(BUSY_POLL);
+    leave();
+    for (look_once(); !can_finalize(); look_once()) clock_sleep(BUSY_POLL);
     pthread_mutex_unlock(&our.lock);
 }
 
@@ -517,6 +520,13 @@ static void finalize(void *nothing) {
 
 void mpixla_timeout_ended(void) {
     atomic_store(&our.ended, 1);
+}
+
+void mpixla_timeout_left(void) {
+    mpixla_timeout_ended();
+    if (our.ranks == 0 || !system_lock(&our.lock, LOCK_MILLISECONDS)) return;
+    leave();
+    pthread_mutex_unlock(&our.lock);
 }
 
 void mpixla_timeout_output_set(int file) {

@@ -65,7 +65,7 @@ typedef struct state {
     int64_t rank; /* in MPI_COMM_WORLD */
     int64_t presence;
     int64_t ended;      /* it is at the end of its script */
-    int64_t left;       /* milliseconds since it has come to MPI_Finalize and makes no call any more; -1: it has not */
+    int64_t left;       /* milliseconds since it makes no call any more, as in MPI_Finalize; -1: it has not */
     int64_t percent;    /* of a processor that it used lately; -1: unknown */
     const char *where;  /* "process 12 on host node1"; "" */
     const char *python; /* lines of its Python threads; "" */

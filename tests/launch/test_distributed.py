@@ -221,6 +221,9 @@ def test_groups_of_ranks(distributed):
             blocks = part.reshape(shape[0], 3 // shape[0], shape[1], 3 // shape[1]).swapaxes(1, 2)
             sums = blocks.sum(0 if axis == "a" else 1, keepdims=True) + blocks.sum((0, 1), keepdims=True)
             np.testing.assert_array_equal(y, np.broadcast_to(sums, blocks.shape).swapaxes(1, 2).reshape(3, 3))
+    from mpi4py import MPI
+    MPI.Finalize()  # as a program may
+    __import__("time").sleep(0.5)
     """
     distributed(3, code)
 
@@ -708,6 +711,43 @@ PROGRAMS = {
         else:
             raise AssertionError("not refused")
     np.testing.assert_array_equal(mpixla.allreduce(jnp.ones(2), op=MPI.SUM), np.full(2, size))
+
+    from jax.experimental.custom_partitioning import custom_partitioning
+    part = custom_partitioning(lambda x: x)
+    rows = NamedSharding(mesh, P("x", None))
+    part.def_partition(
+        partition=lambda mesh, args, result: (mesh, lambda x: mpixla.allreduce(x, op=MPI.SUM), rows, (rows,)),
+        infer_sharding_from_operands=lambda mesh, args, result: rows,
+        sharding_rule="i j -> i j",
+    )
+    try:
+        jax.jit(part)(x)
+    except Exception as e:
+        assert "does not show the effects" in str(e) and "hook" not in str(e), e
+    else:
+        raise AssertionError("not refused")
+    """,
+    # From which JAX would know the devices.
+    "operations without an array": """
+    def programs(f):
+        return {
+            "no argument": lambda: jax.jit(mapped(f, None, (), check_vma=False))(),
+            "one that is not used": lambda: jax.jit(mapped(lambda x: f(), None, check_vma=False))(x),
+        }
+
+    def total():
+        mpixla.allreduce(jnp.ones(1), op=MPI.SUM)
+
+    for f in (mpixla.barrier, total):
+        for name, call in programs(lambda: (f(), None)[1]).items():
+            try:
+                call()
+            except NotImplementedError as e:
+                assert "neither uses an argument nor gives a result" in str(e), e
+            else:
+                raise AssertionError(name)
+    check(jax.jit(lambda x: (mapped(lambda: mpixla.barrier(), None, (), check_vma=False)(), x)[1])(x), data)
+    jax.jit(mapped(lambda x: (mpixla.allreduce(x, op=MPI.SUM), None)[1], None, check_vma=False))(x)
     """,
     # As if each rank were on a host of its own: the mesh is the one that JAX makes on one.
     "a mesh over hosts": """
@@ -783,6 +823,26 @@ def test_rank_that_leaves_a_permutation(distributed):
     done = distributed(2, code, check=False, MPIXLA_TIMEOUT="0")
     assert done.returncode != 0
     assert "but rank 1 has come to the end of its script and will not run it" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("leaves", ["sys.exit()", pytest.param("MPI.Finalize()", marks=pytest.mark.long)])
+def test_rank_that_leaves_an_operation(distributed, leaves):
+    """Of mpixla's, of which the time limit's thread knows: there is none."""
+    code = f"""
+    import mpixla
+    from mpi4py import MPI
+    f = jax.jit(jax.shard_map(lambda x: mpixla.allreduce(x, op=MPI.SUM), mesh=mesh, in_specs=P("x"), out_specs=P("x"),
+                              check_vma=False))
+    x = shard(np.ones((size, 2), np.float32))
+    check(f(x), np.full((size, 2), size, np.float32))
+    if rank == 1:
+        {leaves}
+    f(x).block_until_ready()
+    """
+    done = distributed(2, code, check=False)
+    assert done.returncode != 0
+    assert "for a rank that is at the end of its script, so the whole job ends" in done.stderr, done.stderr
+    assert "Rank 1 has not come: it is at the end of its script." in done.stderr, done.stderr
 
 
 @pytest.mark.long

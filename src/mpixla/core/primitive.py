@@ -188,6 +188,13 @@ def _call_handler(
     in_place: bool = False,
 ) -> Sequence[Any]:
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
+    try:
+        token_in = ctx.tokens_in.get(ordered)
+    except KeyError as e:
+        raise HiddenCommunicationError(
+            f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
+            "place for the operation in program order. Call it outside."
+        ) from e
     _prepare_for_devices(row, ctx.module_context)
     gpu.settle()
     inner = ctx.replace(
@@ -214,13 +221,6 @@ def _call_handler(
         skip_ffi_layout_processing=in_place,
     )
     buffers = [(row_major(ctx, ctx.avals_in[i], operands[i]) if in_place else operands[i]) for i in passed]
-    try:
-        token_in = ctx.tokens_in.get(ordered)
-    except KeyError as e:
-        raise HiddenCommunicationError(
-            f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
-            "place for the operation in program order (the hook lowering is off). Call it outside."
-        ) from e
     *results, token = rule(inner, *buffers, token_in, **scalars)
     if in_place:
         results = [row_major(ctx, aval, result) for aval, result in zip(ctx.avals_out, results, strict=True)]
@@ -254,6 +254,12 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
     devices = _device_count(module)
     if devices == 1:
         return
+    # JAX takes the devices of a program from its arrays.
+    if mesh is not None and mlir.ir.IntegerAttr(module.module.operation.attributes["mhlo.num_partitions"]).value == 1:
+        raise NotImplementedError(
+            f"{row.name} was used inside jax.shard_map over {devices} processes in a program that neither uses an "
+            "argument nor gives a result, so JAX compiles it for one of them. Let it give a result."
+        )
     if devices > jax.process_count() or _has_two_of_a_process(mesh):
         raise NotImplementedError(
             f"{row.name} was used in a program for {jax.local_device_count()} local devices, but an MPI rank "

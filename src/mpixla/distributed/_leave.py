@@ -37,13 +37,18 @@ def watch(channel: MPI.Intracomm, cliques: Cliques) -> None:
     thread = threading.Thread(target=_look, args=(channel, cliques, leaving), name="mpixla leave", daemon=True)
     thread.start()
 
-    def leave() -> None:
+    def leave(*_: object) -> None:
+        if leaving.is_set():
+            return
+        native.lib.mpixla_timeout_left()
         sent = _tell(channel, cliques)
         leaving.set()
         thread.join()
         MPI.Request.waitall(sent)
 
     when_done.append(leave)
+    # A program may call MPI.Finalize, which deletes this attribute first of all.
+    MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=leave), None)
 
 
 def _tell(channel: MPI.Intracomm, cliques: Cliques) -> list[MPI.Request]:
