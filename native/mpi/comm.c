@@ -66,14 +66,15 @@ static void comm_drop(void *value) {
 /* Called when the communicator is registered, and again when its members are known. */
 static void key_make(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
-    uint64_t kind = number_mix(number_of_bytes(entry->name, strlen(entry->name)), (uint64_t)entry->size);
-    uint64_t before = 0;
+    const uint64_t of_name = (UINT64_C(1) << COMM_KEY_MEMBERS) - (UINT64_C(1) << COMM_KEY_NAME);
+    uint64_t kind = number_mix(1, (uint64_t)entry->size), before = 0;
     if (members) kind = number_mix(kind, number_of_bytes(members, (size_t)entry->size * sizeof *members));
+    kind = kind << COMM_KEY_MEMBERS | (number_of_bytes(entry->name, strlen(entry->name)) & of_name);
     atomic_store(&entry->kind, kind);
     for (int64_t i = 0; i < entry->number; i++)
         before += atomic_load(&((comm_entry *)list_find(&comms, i))->kind) == kind;
-    before &= (UINT64_C(1) << COMM_KEY_KIND) - 1;
-    atomic_store(&entry->key, (int64_t)(kind << COMM_KEY_KIND | before));
+    before &= (UINT64_C(1) << COMM_KEY_NAME) - 1;
+    atomic_store(&entry->key, (int64_t)(kind | before));
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {

@@ -32,7 +32,7 @@ typedef struct comm_entry {
     _Atomic(void *) attached[COMM_SLOTS]; /* comm_attached and comm_attach */
     atomic_int_least64_t collectives;     /* calls of all ranks so far */
     _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
-    _Atomic uint64_t kind;                /* made of its name and its members */
+    _Atomic uint64_t kind;                /* made of its members, and below of its name: see comm_keys_alike */
     atomic_int_least64_t key;    /* the same number on all its members, who make it without talking: of its kind, and of
                                   * how many of that there were before, if all have come to use these in the same order */
     atomic_int_least64_t agreed; /* the same number on all its members, once they have compared a call; 0: not yet */
@@ -49,10 +49,11 @@ static inline int64_t comm_key(const comm_entry *entry) {
     return agreed ? agreed : atomic_load(&entry->key);
 }
 
-/* Whether these are keys of communicators of one kind: on a rank that uses them in another order, of one. */
-enum { COMM_KEY_KIND = 20 }; /* the bit where the kind begins */
+/* Whether these are keys of communicators with the same members: on a rank that uses them in another order, or gives
+ * them other names, of one. */
+enum { COMM_KEY_NAME = 20, COMM_KEY_MEMBERS = 32 }; /* the bits where these begin */
 static inline int comm_keys_alike(int64_t a, int64_t b) {
-    return ((uint64_t)a ^ (uint64_t)b) >> COMM_KEY_KIND == 0;
+    return ((uint64_t)a ^ (uint64_t)b) >> COMM_KEY_MEMBERS == 0;
 }
 
 static inline void *comm_attached(const comm_entry *entry, comm_slot slot) {

@@ -381,7 +381,7 @@ static void in_vain(void) {
     CHECK(!report_is_in_vain(&four, 0));
     comms[2][0].calls = 4;
     CHECK(report_is_in_vain(&four, 0));
-    comms[2][0] = (state_comm){.comm = WORLD + (INT64_C(1) << COMM_KEY_KIND), .calls = 5};
+    comms[2][0] = (state_comm){.comm = WORLD + (INT64_C(1) << COMM_KEY_MEMBERS), .calls = 5};
     CHECK(report_is_in_vain(&four, 0));
     c->needs = 1; /* rank 1 alone */
     CHECK(!report_is_in_vain(&four, 0));
@@ -404,6 +404,9 @@ static void in_vain(void) {
     all[1].left = all[2].left = 5000;
     CHECK(!report_is_in_vain(&four, 0)); /* rank 3 may send it */
     all[3].left = 5000;
+    all[0].python = "Python's main thread:\n  a.py:1 in work\nPython's thread listener:\n  a.py:2 in listen\n";
+    CHECK(!report_is_in_vain(&four, 0)); /* or its own other thread */
+    all[0].python = "Python's main thread:\n  a.py:1 in work";
     CHECK(report_is_in_vain(&four, 0));
     static const int64_t needed[] = {1, -32766}; /* or a rank of another MPI_COMM_WORLD */
     c->needed = needed;

@@ -163,6 +163,14 @@ static int takes_a_stranger(const report_ranks *ranks, const state_call *c) {
     return found;
 }
 
+/* Whether a message of any source may still come from the rank itself: from another of Python's threads. */
+static int may_come_from_itself(const state *s) {
+    int threads = 0;
+    for (const char *line = s->python; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        threads += *line != ' ';
+    return threads > 1;
+}
+
 /* Whether the rank has made so many calls on another communicator, which may be the same one. */
 static int may_have_come(const state *other, const state_call *c) {
     for (int64_t i = 0; c->collective && i < other->in_comms; i++) {
@@ -186,7 +194,8 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
                 !may_have_come(&ranks->all[i], c);
     }
     free(lacks);
-    return c && gone > 0 && (c->collective || (gone == lacking && !takes_a_stranger(ranks, c)));
+    if (!c || gone == 0 || (is_from_any(c) && may_come_from_itself(&ranks->all[rank]))) return 0;
+    return c->collective || (gone == lacking && !takes_a_stranger(ranks, c));
 }
 
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {

@@ -68,7 +68,7 @@ typedef struct state {
     int64_t left;       /* milliseconds since it makes no call any more, as in MPI_Finalize; -1: it has not */
     int64_t percent;    /* of a processor that it used lately; -1: unknown */
     const char *where;  /* "process 12 on host node1"; "" */
-    const char *python; /* lines of its Python threads; "" */
+    const char *python; /* lines of its Python threads, the first of each at the margin; "" */
     const char *last;   /* the calls of the thread that made the newest one, from that one on, a line each */
     int64_t in_newest;  /* the newest has not ended */
     const state_past *past;
