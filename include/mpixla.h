@@ -394,6 +394,9 @@ MPIXLA_API void mpixla_forked(void);
 /* From now on the process ends with the exit status 1, whatever it would have had. */
 MPIXLA_API int mpixla_exit_badly(void);
 
+/* From now on the process calls MPI_Finalize last of all, behind its exit handlers, if none of them does. */
+MPIXLA_API int mpixla_finalize_last(void);
+
 /* From now on a thread of the library's calls MPI while requests are under way that nobody waits for, each time after
  * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
 MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);

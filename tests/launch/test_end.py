@@ -174,6 +174,26 @@ def test_os_exit_after_mpi(job):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("ends", ["pass", "atexit.register(MPI.Finalize)"])
+def test_end_that_is_not_to_finalize(job, ends):
+    """MPICH would end the others, with status 0. What finalizes later than mpixla's own end does so."""
+    done = job(
+        2,
+        f"""
+        import atexit, mpi4py
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+        {ends}
+        import jax.numpy as jnp, mpixla
+        mpixla.barrier()
+        MPI.COMM_WORLD.rank or mpixla.recv(jnp.ones(3), 1)
+        """,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "rank 1" in done.stderr, done.stderr
+
+
 def test_abort_can_be_turned_off(job):
     """The failing rank ends alone; the others go on and end well."""
     done = job(

@@ -247,3 +247,5 @@ def _end() -> None:
         if _aborts and _can_abort():
             _abort("ended with a failed call that nobody has looked at (above)")
         native.lib.mpixla_exit_badly()
+    # Where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
+    native.lib.mpixla_finalize_last()
