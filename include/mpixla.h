@@ -409,7 +409,7 @@ MPIXLA_API void mpixla_local_start(void);
  * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes
  * a second signal. A sentence says at once which call is waited for: one rank's, of those that have opened the same
  * `file` to write, which is -1 for none. What handled the signal before still does. Nothing happens where it is ignored
- * or not handled. Call it once. */
+ * or not handled. Call it again, on the same thread, when the signal has got another handler. */
 MPIXLA_API int mpixla_interrupt_watch(int job, int patient, int file);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and

@@ -465,6 +465,30 @@ mpixla.barrier()
     ]
 
 
+@pytest.mark.parametrize("handler", ["usual", "own"])
+def test_interrupt_after_another_handler(job, handler):
+    """Python puts one in the place of ours; the program's own leaves it to a second Ctrl-C to end the job."""
+    own = "signal.signal(signal.SIGINT, lambda *_: None)" if handler == "own" else ""
+    done = job(
+        2,
+        f"""{INTERRUPT}
+import asyncio
+asyncio.run(asyncio.sleep(0))
+{own}
+if rank == 0:
+    threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    mpixla.recv(jnp.ones(3), 1)
+else:
+    time.sleep(100)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    until = "it is interrupted again." if own else "the call lasts 5 s, or is interrupted again."
+    assert f"which has not ended. A call of MPI cannot be interrupted: the whole job ends when {until}" in done.stderr
+    assert "which has not ended, and was interrupted again. A call of MPI cannot be interrupted, so" in done.stderr
+
+
 def test_interrupted_computation(job):
     """No call is under way: this is Python's affair."""
     done = job(
