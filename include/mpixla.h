@@ -394,6 +394,9 @@ MPIXLA_API void mpixla_forked(void);
 /* From now on the process ends with the exit status 1, whatever it would have had. */
 MPIXLA_API int mpixla_exit_badly(void);
 
+/* From now on the process calls MPI_Finalize last of all, behind its exit handlers, if none of them does. */
+MPIXLA_API int mpixla_finalize_last(void);
+
 /* From now on a thread of the library's calls MPI while requests are under way that nobody waits for, each time after
  * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */
 MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
@@ -406,7 +409,7 @@ MPIXLA_API void mpixla_local_start(void);
  * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes
  * a second signal. A sentence says at once which call is waited for: one rank's, of those that have opened the same
  * `file` to write, which is -1 for none. What handled the signal before still does. Nothing happens where it is ignored
- * or not handled. Call it once. */
+ * or not handled. Call it again, on the same thread, when the signal has got another handler. */
 MPIXLA_API int mpixla_interrupt_watch(int job, int patient, int file);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and

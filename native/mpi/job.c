@@ -1,6 +1,7 @@
 #include "mpi/job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,6 +14,15 @@ void job_end(int status, int ends_others) {
     clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
     if (ends_others) (void)mpi_get()->abort(mpi_get()->facts.comm_world, status);
     _exit(status);
+}
+
+/* The C library runs this last of all: Python, and with it mpi4py, has ended by then. */
+static void finalize(void) {
+    if (comm_state_check() == 0) (void)mpi_get()->finalize();
+}
+
+int mpixla_finalize_last(void) {
+    return atexit(finalize) == 0 ? 0 : error_set("MPI cannot be finalized at the end: atexit has failed");
 }
 
 int job_fail(const comm_entry *entry) {

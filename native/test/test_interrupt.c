@@ -30,11 +30,14 @@ static void *run_for_ever(void *unused) {
 }
 
 /* What the process is that does this, and is interrupted twice. */
-static int interrupted(void (*handler)(int), int calls) {
+static int interrupted(void (*handler)(int), int calls, int times) {
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGINT, handler);
-        if (mpixla_interrupt_watch(1, 1, -1) != 0) _exit(77);
+        for (int i = 0; i < times; i++) {
+            signal(SIGINT, handler);
+            if (mpixla_interrupt_watch(1, 1, -1) != 0) _exit(77);
+        }
+        if (mpixla_interrupt_watch(1, 1, -1) != 0) _exit(77); /* once more: the handler is ours already */
         call_make(&c, "send", FIXTURE_RANK0, 0);
         (void)threads_start(calls, run_for_ever);
         while (calls && !atomic_load(&in_call)) clock_sleep(1);
@@ -51,9 +54,10 @@ static int interrupted(void (*handler)(int), int calls) {
 
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
-    CHECK_INT(interrupted(handle, 1), 130);
-    CHECK_INT(interrupted(handle, 0), 0);
-    CHECK_INT(interrupted(SIG_IGN, 1), 79); /* ignored it stays */
-    CHECK_INT(interrupted(SIG_DFL, 1), -SIGINT);
+    CHECK_INT(interrupted(handle, 1, 1), 130);
+    CHECK_INT(interrupted(handle, 1, 2), 130);
+    CHECK_INT(interrupted(handle, 0, 1), 0);
+    CHECK_INT(interrupted(SIG_IGN, 1, 1), 79); /* ignored it stays */
+    CHECK_INT(interrupted(SIG_DFL, 1, 1), -SIGINT);
     return check_failures();
 }

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -33,8 +34,8 @@ enum { SECONDS = 5 };
  * on; and for how long those that do not speak leave it to the one that does to end the job. */
 enum { WORD = 300, WORD_LATER = 50, POLL = 50, ONE_SIGNAL = 500, LEFT_TO_OTHERS = 2000 };
 
-static struct sigaction before;               /* what handled the signal before */
-static int ends_job, is_patient, shared_file; /* as mpixla_interrupt_watch was told */
+static struct sigaction before;                      /* what handled the signal before */
+static atomic_int ends_job, is_patient, shared_file; /* as mpixla_interrupt_watch was told last */
 
 static void on_signal(int number, siginfo_t *info, void *context) {
     int kept = errno;
@@ -127,18 +128,27 @@ static void *interrupts_attend(void *nothing) {
     return nothing;
 }
 
+static int attention_start(void) {
+    static int has_started;
+    if (has_started) return 0;
+    int code = system_bell_make();
+    if (code == 0) code = thread_start(interrupts_attend, STACK_BYTES, "that hears of SIGINT");
+    has_started = code == 0;
+    return code;
+}
+
 int mpixla_interrupt_watch(int ends, int patient, int file) {
-    struct sigaction now;
+    struct sigaction found, now;
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (sigaction(SIGINT, NULL, &before) != 0) return error_set("the handler of SIGINT cannot be read");
-    /* A signal that the program ignores stays ignored, and one that nothing handles ends the process anyway. */
-    if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
+    if (sigaction(SIGINT, NULL, &found) != 0) return error_set("the handler of SIGINT cannot be read");
     ends_job = ends;
     is_patient = patient;
     shared_file = file;
-    int code = system_bell_make();
-    if (code == 0) code = thread_start(interrupts_attend, STACK_BYTES, "that hears of SIGINT");
-    if (code != 0) return code;
+    const int has_info = (found.sa_flags & SA_SIGINFO) != 0, is_ours = has_info && found.sa_sigaction == on_signal;
+    /* A signal that the program ignores stays ignored, and one that nothing handles ends the process anyway. */
+    if (is_ours || (!has_info && (found.sa_handler == SIG_IGN || found.sa_handler == SIG_DFL))) return 0;
+    if (attention_start()) return REFUSED;
+    before = found;
     memset(&now, 0, sizeof now);
     now.sa_sigaction = on_signal;
     now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));

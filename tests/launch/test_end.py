@@ -174,6 +174,26 @@ def test_os_exit_after_mpi(job):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("ends", ["pass", "atexit.register(MPI.Finalize)"])
+def test_end_that_is_not_to_finalize(job, ends):
+    """MPICH would end the others, with status 0. What finalizes later than mpixla's own end does so."""
+    done = job(
+        2,
+        f"""
+        import atexit, mpi4py
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+        {ends}
+        import jax.numpy as jnp, mpixla
+        mpixla.barrier()
+        MPI.COMM_WORLD.rank or mpixla.recv(jnp.ones(3), 1)
+        """,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "rank 1" in done.stderr, done.stderr
+
+
 def test_abort_can_be_turned_off(job):
     """The failing rank ends alone; the others go on and end well."""
     done = job(
@@ -443,6 +463,30 @@ mpixla.barrier()
     assert re.findall("mpixla: rank 0 was interrupted .* in (MPI_Recv <- 1) .*, which has not ended", done.stderr) == [
         "MPI_Recv <- 1"
     ]
+
+
+@pytest.mark.parametrize("handler", ["usual", "own"])
+def test_interrupt_after_another_handler(job, handler):
+    """Python puts one in the place of ours; the program's own leaves it to a second Ctrl-C to end the job."""
+    own = "signal.signal(signal.SIGINT, lambda *_: None)" if handler == "own" else ""
+    done = job(
+        2,
+        f"""{INTERRUPT}
+import asyncio
+asyncio.run(asyncio.sleep(0))
+{own}
+if rank == 0:
+    threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    mpixla.recv(jnp.ones(3), 1)
+else:
+    time.sleep(100)
+""",
+        check=False,
+    )
+    assert done.returncode != 0
+    until = "it is interrupted again." if own else "the call lasts 5 s, or is interrupted again."
+    assert f"which has not ended. A call of MPI cannot be interrupted: the whole job ends when {until}" in done.stderr
+    assert "which has not ended, and was interrupted again. A call of MPI cannot be interrupted, so" in done.stderr
 
 
 def test_interrupted_computation(job):

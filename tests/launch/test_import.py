@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import pages
-from jobs import alone
+from jobs import ROOT, alone
 from mpixla.base import settings, speaker
 from mpixla.mpi import arrival
 from mpixla.watch import agreement
@@ -122,6 +122,25 @@ def test_processes_of_multiprocessing_without_a_launcher(tmp_path):
     (tmp_path / "pool.py").write_text(f"import mpixla\n{POOL}".replace("IMPORT", "").replace("METHOD", "spawn"))
     done = alone(tmp_path / "pool.py")
     assert done.stdout == "[0, 1, 4, 9]\n", done.stderr
+
+
+def test_process_that_a_rank_starts(job):
+    """It inherits the rank's place, where MPI would hang or end the job; not where it is, or starts, another job."""
+    code = """
+        import os, re, subprocess, sys
+        import mpixla
+
+        def said_by(*command, **how):
+            command = [*command, sys.executable, "-c", "import mpixla; mpixla.barrier(); print('there')"]
+            return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, **how)
+
+        for closes in (True, False):
+            said = said_by(close_fds=closes).stderr
+            assert f"ImportError: rank 0, process {os.getpid()}, has started this process, which" in said, said
+        for done in (said_by(env=eval(re.search("env=(.*)", said)[1])), said_by(sys.argv[1], "-n", "2")):
+            print(done.stdout, done.stderr)
+        """
+    assert job(1, code, ROOT / "tools/mpirun").stdout.split() == ["there"] * 3
 
 
 def test_launcher_of_another_mpi():

@@ -1,39 +1,58 @@
-"""Processes that multiprocessing starts anew import the program's file, and may not be the same rank once more.
+"""Processes that a rank starts inherit the variables by which its launcher told it which rank it is, and are none.
 
-So mpixla imports this first of all. In such a process it says what to do, and ends the job: a pool would start another
-one in its place, for ever. mpi4py, which is mostly imported before, is told not to start MPI there: MPI would end it.
+Only the rank itself can run MPI: in them MPI would hang, or end the job. So mpixla imports this first of all, which
+leaves a mark in the environment, and in a process that finds another's says what to do. Those that multiprocessing
+starts anew import the program's file, and a pool would start another one in their place, for ever: they end the job.
+mpi4py, which they mostly import before, is told not to start MPI there: MPI would end it.
 """
 
 import multiprocessing.util
 import os
 import signal
+import stat
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from .speaker import is_first
 
-_VARIABLE = "SPAWNED_BY_A_RANK_OF_MPIXLA"
+_VARIABLE = "RANK_OF_MPIXLA"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
+# What is another's in a job that a rank starts.
+_JOBS = ("PMIX_NAMESPACE", "PMI_FD", "PMI_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "PALS_APID")
 # Seconds: for mpirun to forward what was printed; and for which no other process says it, while the job ends.
 _FORWARDING, _SILENCE = 0.3, 3.0
 
 _spawn = multiprocessing.util.spawnv_passfds
 
 
+def _place() -> str:
+    """Which rank of which job the environment makes of this process, in a word."""
+    return ",".join(os.environ.get(name, "") for name in _RANKS + _JOBS)
+
+
+def _socket() -> int:
+    """The number of the socket to the launcher (MPICH), which Python's own ways of starting a process close; else 0."""
+    with suppress(KeyError, ValueError, OSError):
+        found = os.fstat(int(os.environ["PMI_FD"]))
+        if stat.S_ISSOCK(found.st_mode):
+            return found.st_ino
+    return 0
+
+
 def _spawn_no_rank(path: Any, args: Sequence[Any], passfds: Any) -> int:
-    marks = {_VARIABLE: f"{os.getpid()} {os.getppid()}", "MPI4PY_RC_INITIALIZE": "0"}
-    before = {name: os.environ.get(name) for name in marks}
-    os.environ.update(marks)
+    name = "MPI4PY_RC_INITIALIZE"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
     try:
         return _spawn(path, args, passfds)
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
@@ -52,6 +71,15 @@ def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
 
 
 if _ranks := [os.environ[name] for name in _RANKS if name in os.environ]:
-    if _VARIABLE in os.environ and any("multiprocessing" in argument for argument in sys.orig_argv):
-        _end_job(_ranks[0], *os.environ[_VARIABLE].split())
+    _process, _launcher, _its_socket, _its_place = os.environ.get(_VARIABLE, " " * 3).split(" ", 3)
+    # With the same number, it is another program by now.
+    if _process != str(os.getpid()) and _its_place == _place() and _socket() in (0, int(_its_socket)):
+        if any("from multiprocessing" in argument for argument in sys.orig_argv):
+            _end_job(_ranks[0], _process, _launcher)
+        raise ImportError(
+            f"rank {_ranks[0]}, process {_process}, has started this process, which cannot import mpixla: it has "
+            "inherited the variables of the rank's launcher, but only the rank itself can run MPI. Start it without "
+            "them, as a job of its own: env={k: v for k, v in os.environ.items() if not k.startswith(('PMI', 'OMPI_'))}"
+        )
+    os.environ[_VARIABLE] = f"{os.getpid()} {os.getppid()} {_socket()} {_place()}"
     multiprocessing.util.spawnv_passfds = _spawn_no_rank

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import gc
 import os
+import signal
 import sys
 import threading
 import time
@@ -48,8 +49,26 @@ def install() -> None:
         threading.excepthook = _abort_job_from_thread
         os._exit = _abort_job_or_exit  # type: ignore[assignment]
     alike.install()
-    may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    native.check(native.lib.mpixla_interrupt_watch(may_abort_from_thread, _is_interactive(), alike.file))
+    _watch_interrupts()
+    signal._signal.signal = _set_and_watch  # type: ignore[attr-defined]
+
+
+_may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+_set_handler = signal._signal.signal  # type: ignore[attr-defined]  # which signal.signal calls
+
+
+def _watch_interrupts() -> None:
+    # A handler of the program's own has reasons to let the call go on.
+    is_patient = _is_interactive() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    native.check(native.lib.mpixla_interrupt_watch(_may_abort_from_thread, is_patient, alike.file))
+
+
+def _set_and_watch(number: int, handler: Any, /) -> Any:
+    """Python's handler replaces what watches, though the program may only put the usual one back: asyncio.run does."""
+    previous = _set_handler(number, handler)
+    if number == signal.SIGINT:
+        _watch_interrupts()
+    return previous
 
 
 # A forked process. JAX's threads are not in it, and MPI knows nothing of it: were it to end as its parent does, JAX
@@ -247,3 +266,5 @@ def _end() -> None:
         if _aborts and _can_abort():
             _abort("ended with a failed call that nobody has looked at (above)")
         native.lib.mpixla_exit_badly()
+    # Where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
+    native.lib.mpixla_finalize_last()
