@@ -74,7 +74,7 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
         else:
             result = own().bind(x, comm=comm, op=op, reverse=reverse)
             (extremes,) = allgather_p.bind(*result, comm=comm, cotangent=VARYING)
-            holds = jnp.where(behind & _equal(x, extremes), 1, 0).astype(x.dtype)
+            holds = jnp.where(behind & _equal(x[None], extremes), 1, 0).astype(x.dtype)
             holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
             weights = holds / jnp.where(holders == 0, 1, holders)
         return reduce_scatter_p.bind(weights * t[None], comm=comm, op=SUM)
