@@ -412,6 +412,7 @@ static void follow(writer *w) {
         int64_t rank = queue[first++];
         const state_call *c = rank_lacks(w->ranks, rank, w->lacks);
         if (!c) w->missing[rank] = 1;
+        const int doubtful = c && is_doubtful(w->ranks, c, w->lacks);
         for (int64_t i = 0; c && i < w->n; i++) {
             if (w->lacks[i] == COMES) continue;
             if (w->lacks[i] == DIFFERS && !w->differing) {
@@ -420,7 +421,6 @@ static void follow(writer *w) {
                 w->differ[1] = i;
             }
             int has_come = w->lacks[i] == DIFFERS && w->ranks->all[i].in_calls > 0; /* to a call of its own */
-            int doubtful = is_doubtful(w->ranks, c, w->lacks);
             w->doubtful[i] = doubtful && (!w->reached[i] || w->doubtful[i]);
             if (has_come || w->reached[i]) continue;
             w->reached[i] = 1;
