@@ -6,9 +6,10 @@ import time
 import pytest
 from mpi4py import MPI
 
+import mpixla
 import pages
 from jobs import ROOT, alone
-from mpixla.base import settings, speaker
+from mpixla.base import settings, speaker, trampoline
 from mpixla.mpi import arrival
 from mpixla.watch import agreement
 
@@ -24,6 +25,14 @@ def test_import_does_little():
         "import mpixla, jax; jax.config.update('jax_num_cpu_devices', 2); print(len(jax.devices())); mpixla.barrier()"
     )
     assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+
+
+def test_package_in_two_folders(monkeypatch, tmp_path):
+    """After `pip install -e` what was built is not beside the sources."""
+    library = trampoline.own_file("libmpixla.so")
+    monkeypatch.setattr(mpixla, "__path__", [str(tmp_path), *mpixla.__path__])
+    assert trampoline.own_file("libmpixla.so") == library
+    assert trampoline.own_file("nothing") == tmp_path / "nothing"
 
 
 def test_too_low_a_thread_level():
@@ -42,7 +51,7 @@ def test_mpi_not_initialized():
 def test_no_mpi_library():
     done = python("import mpixla", MPI4PY_LIBMPI="/nowhere/libmpi.so")
     assert done.returncode != 0
-    assert "ImportError: no MPI library was found that mpi4py can load. Install one" in done.stderr
+    assert "ImportError: MPI4PY_LIBMPI names /nowhere/libmpi.so, which mpi4py cannot load. Name the" in done.stderr
 
 
 @pytest.mark.parametrize("asked_before", [False, True])

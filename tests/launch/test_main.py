@@ -10,9 +10,9 @@ import pytest
 from mpi4py import MPI
 
 from mpixla import __main__
+from mpixla.base import started
 from mpixla.cli import bench, info, network, selftest
-from mpixla.launch import launchers
-from mpixla.mpi import native
+from mpixla.mpi import mpi, native
 
 MAIN = "import runpy; runpy.run_module('mpixla', run_name='__main__', alter_sys=True)\n"
 
@@ -121,13 +121,13 @@ def test_messages_that_do_not_arrive(job):
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
 def test_launcher_of_another_mpi(monkeypatch, capsys, variable):
     """Each process is alone then, and everything would work, but for nobody."""
-    for known in launchers._STARTED:
+    for known in started.STARTED:
         monkeypatch.delenv(known, raising=False)
-    assert info.wrong_launcher() is None
+    assert mpi.wrong_launcher() is None
     monkeypatch.setenv(variable, "1")
-    assert info.wrong_launcher() is None
+    assert mpi.wrong_launcher() is None
     monkeypatch.setenv(variable, "4")
-    assert f"{variable}=4: 4 processes were started" in info.wrong_launcher()
+    assert f"{variable}=4: 4 processes were started" in mpi.wrong_launcher()
     assert selftest.run() == 1
     assert capsys.readouterr().out.startswith("mpixla does NOT work here: ")
 

@@ -15,7 +15,7 @@ import pytest
 from mpi4py import MPI
 
 from jobs import alone
-from mpixla.base import program
+from mpixla.base import program, started
 from mpixla.launch import launchers, library, options, rank, slurm
 
 VENDOR, VERSION = MPI.get_vendor()
@@ -369,12 +369,14 @@ def test_inside_a_job(job):
     assert "start it once, without a launcher" in done.stderr
 
 
-def test_no_mpi_library():
+def test_no_mpi_library(monkeypatch):
+    monkeypatch.delenv("MPI4PY_LIBMPI", raising=False)
+    assert library.missing(ImportError("the reason")).startswith("no MPI library was found that mpi4py can load. Inst")
     done = run("-n", 2, "-c", "pass", MPI4PY_LIBMPI="/nowhere/libmpi.so", MPI4PY_MPIABI="mpiabi")
     if done.returncode == 0:
         pytest.skip("this mpi4py was built for one MPI")
     assert done.returncode == 2
-    assert "no MPI library was found that mpi4py can load" in done.stderr
+    assert "MPI4PY_LIBMPI names /nowhere/libmpi.so, which mpi4py cannot load" in done.stderr
 
 
 # Launchers that are not here: what is chosen, and what it is told.
@@ -393,7 +395,7 @@ def programs(tmp_path, monkeypatch):
         monkeypatch.setenv("PATH", f"{tmp_path / folder}:/bin")
         return tmp_path / folder
 
-    for name in [*launchers._STARTED, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
+    for name in [*started.STARTED, "SLURM_JOB_ID", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"]:
         monkeypatch.delenv(name, raising=False)
     return make
 

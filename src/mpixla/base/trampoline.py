@@ -12,7 +12,14 @@ from pathlib import Path
 
 from . import tested
 
-LIBRARY = Path(__file__).parent.with_name("libmpixla_trampoline.so")
+
+def own_file(name: str) -> Path:
+    """A file that the build has put into the package, which after ``pip install -e`` has two folders."""
+    files = [Path(folder, name) for folder in sys.modules[__package__.partition(".")[0]].__path__]
+    return next((file for file in files if file.exists()), files[0])
+
+
+LIBRARY = own_file("libmpixla_trampoline.so")
 LAUNCHER = "mpixla.distributed"
 
 _VARIABLES = {"MPITRAMPOLINE_LIB": str(LIBRARY), "MPITRAMPOLINE_DLOPEN_MODE": "dlopen"}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mpixla
 
 from ..mpi import hosts
-from ..mpi.mpi import MPI
+from ..mpi.mpi import MPI, wrong_launcher
 from . import info
 from .info import say
 
@@ -25,9 +25,8 @@ def run() -> int:
     """Prints a table on rank 0, and returns the exit status. All ranks must call it."""
     comm = MPI.COMM_WORLD.Clone()
     rank, size = comm.Get_rank(), comm.Get_size()
-    wrong_launcher = info.wrong_launcher()
-    if wrong_launcher:
-        print(wrong_launcher, flush=True)
+    if wrong := wrong_launcher():
+        print(wrong, flush=True)
         return 1
     below, above = (rank - 1) % size, (rank + 1) % size
     calls: dict[str, Callable[[Any], Any]] = {

@@ -11,9 +11,8 @@ from pathlib import Path
 from .. import hooks
 from ..base import tested
 from ..launch import rank
-from ..launch.launchers import started_by
 from ..mpi import gpu, hosts, native
-from ..mpi.mpi import MPI
+from ..mpi.mpi import MPI, wrong_launcher
 from ..ops.collective import barrier
 from . import network
 
@@ -29,22 +28,6 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
-def wrong_launcher() -> str | None:
-    """A sentence about processes that were started together and do not know each other, or None."""
-    if MPI.COMM_WORLD.Get_size() > 1:
-        return None
-    found = started_by()
-    if found is None:
-        return None
-    variable, launcher, number = found
-    return (
-        f"{variable}={number}: {number} processes were started by {launcher}, but each is an MPI job of its own. The "
-        f"launcher and the MPI that mpi4py has loaded ({mpi_name()}) do not belong together: start the job with python "
-        "-m mpixla run, which finds the MPI's own launcher, point MPI4PY_LIBMPI at the other MPI, or tell srun which "
-        "one to speak (srun --mpi=list)."
-    )
-
-
 def run() -> int:
     """Prints the report on rank 0. Returns the exit status."""
     comm = MPI.COMM_WORLD
@@ -55,10 +38,7 @@ def run() -> int:
     # What is known is said before the ranks talk to each other, which some networks do not let them.
     for title, text in chain(rows.items(), network.rows([host for host, _ in places])):
         say(f"{title:{max(map(len, rows))}}  {text}")
-    wrong = wrong_launcher()
-    if wrong:
-        print(f"\n{wrong}", file=sys.stderr)
-    return int(wrong is not None)
+    return int(wrong_launcher() is not None)  # which was said when mpixla was imported
 
 
 def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str]:

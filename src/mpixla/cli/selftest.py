@@ -19,7 +19,7 @@ import mpixla
 from ..mpi import gpu
 from ..mpi.abort import abort
 from ..mpi.arrival import running
-from ..mpi.mpi import MPI
+from ..mpi.mpi import MPI, wrong_launcher
 from . import info, network, trial
 from .info import say
 
@@ -135,9 +135,8 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
         timeout: seconds that a check may take.
         tries_mpi: whether to try, where there are GPUs, if MPI can be given their memory.
     """
-    wrong_launcher = info.wrong_launcher()
-    if wrong_launcher:
-        print(f"mpixla does NOT work here: {wrong_launcher}", flush=True)
+    if wrong := wrong_launcher():
+        print(f"mpixla does NOT work here: {wrong}", flush=True)
         return 1
     world = World()
     ranks = f"{world.size} rank{'s' if world.size > 1 else ''}"

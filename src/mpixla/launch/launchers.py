@@ -69,23 +69,6 @@ KINDS = (
 )
 
 
-# Where they say how many processes they have started.
-_STARTED = {
-    "OMPI_COMM_WORLD_SIZE": "Open MPI's mpirun",
-    "PMI_SIZE": "an mpirun or srun that speaks PMI (MPICH, Intel MPI, Cray, Slurm)",
-    "SLURM_STEP_NUM_TASKS": "Slurm's srun",
-}
-
-
-def started_by() -> tuple[str, str, int] | None:
-    """The variable that says it, the launcher, and the number of processes, if this is one of several."""
-    for variable, launcher in _STARTED.items():
-        number = os.environ.get(variable, "")
-        if number.isdigit() and int(number) > 1:
-            return variable, launcher, int(number)
-    return None
-
-
 def kind_of(library: Library) -> Kind:
     """The kind of an MPI's launchers.
 
@@ -116,7 +99,7 @@ def find(kind: Kind, library: Library) -> Path:
         # MVAPICH has numbers of its own, and a launcher of MPICH's.
         if found and (_shortest(found) == _shortest(library.version) or library.vendor not in kind.vendors[:1]):
             return file
-        others.append(f"{file} ({found or 'of another MPI'})")
+        others.append(f"{file} ({found or 'of another MPI, or it fails: see what its --version says'})")
     raise CannotStartError(
         f"mpi4py loads {library}, and no launcher of this MPI and version was found beside it or on PATH"
         + (f", but {', '.join(others)}" if others else "")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import NoReturn
 
-from ..base import program, settings, trampoline
+from ..base import program, settings, started, trampoline
 from . import launchers, rank, slurm
 from .library import CannotStartError, Library, loaded
 from .options import parse
@@ -29,7 +29,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     The arguments are what follows ``run`` on the command line.
     """
     options = parse(arguments)
-    others = launchers.started_by()
+    others = started.by_launcher()
     if others:
         _refuse(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "

@@ -4,6 +4,9 @@ import os
 import sys
 from contextlib import suppress
 
+from ..base import started
+from ..base.speaker import is_first
+
 
 def _tell_of_launcher() -> None:
     """MPICH ends a process that Open MPI has started, and does not say why, unless it was built to speak PMIx."""
@@ -25,11 +28,11 @@ _tell_of_launcher()
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
-    from ..launch.library import ADVICE  # which other processes need not load
+    from ..launch.library import missing  # which other processes need not load
 
-    raise ImportError(f"no MPI library was found that mpi4py can load. {ADVICE} mpi4py says: {e}") from e
+    raise ImportError(missing(e)) from e
 
-__all__ = ["MPI"]
+__all__ = ["MPI", "wrong_launcher"]
 
 if not MPI.Is_initialized() or MPI.Is_finalized():
     raise ImportError(
@@ -44,3 +47,22 @@ if MPI.Query_thread() in _TOO_LOW:
         "its own. Ask for more before mpi4py starts MPI: mpi4py.rc.thread_level = 'multiple' (the default), or use an "
         "MPI that was built with thread support."
     )
+
+
+def wrong_launcher() -> str | None:
+    """A sentence about processes that were started together and do not know each other, or None."""
+    found = started.by_launcher()
+    if MPI.COMM_WORLD.Get_size() > 1 or found is None:
+        return None
+    variable, launcher, number = found
+    return (
+        f"{variable}={number}: {number} processes were started by {launcher}, but each is an MPI job of its own. The "
+        f"launcher and the MPI that mpi4py has loaded ({MPI.get_vendor()[0]}) do not belong together: start the job "
+        "with python -m mpixla run, which finds the MPI's own launcher, point MPI4PY_LIBMPI at the other MPI, or tell "
+        "srun which one to speak (srun --mpi=list)."
+    )
+
+
+# Each computes then what all were to share.
+if (_wrong := wrong_launcher()) and is_first(f"launcher {os.getppid()}"):
+    sys.stderr.write(f"mpixla: {_wrong}\n")

@@ -3,11 +3,11 @@
 import ctypes
 import sys
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 
+from ..base.trampoline import own_file
 from .mpi import MPI
 
 
@@ -111,7 +111,7 @@ class Op(NamedTuple):
         return tuple(name for name in self.attributes if name != SITE)
 
 
-_path = Path(__file__).parent.with_name("libmpixla.so")
+_path = own_file("libmpixla.so")
 try:
     lib = ctypes.CDLL(str(_path))
 except OSError as e:
