@@ -324,7 +324,7 @@ def _processes_with(text):
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             try:
-                command = (folder / "cmdline").read_bytes().decode()
+                command = (folder / "cmdline").read_bytes().decode(errors="replace")
             except OSError:
                 continue
             if text in command:
