@@ -364,8 +364,8 @@ static void write_difference(const writer *w) {
 
 /* Circles */
 
-/* Goes from the rank that reports to one that it waits for, and so on, but to none that is missing. If every rank on
- * the way waits, some rank comes twice, and from there the path is a circle. */
+/* Goes from the rank that reports to one that it waits for, and so on, but to none that is missing, and by no call that
+ * may be done with it. If every rank on the way waits, some rank comes twice, and from there the path is a circle. */
 static void circle_find(writer *w) {
     const int64_t n = w->n;
     int64_t rank = w->rank;

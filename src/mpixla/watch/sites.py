@@ -137,7 +137,7 @@ def of_lowering(ctx: Any) -> int | str:
     if line is None:
         return 0
     scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
-    note = scopes[-1] if REVERSE not in scopes else ", ".join([*[x for x in scopes if x != REVERSE][-1:], REVERSE])
+    note = ", ".join([x for x in scopes if x != REVERSE][-1:] + [REVERSE] * (REVERSE in scopes))
     number = _number(line, note)
     return f"{number:016x} {_text(line, note)}" if ctx.module_context.lowering_parameters.for_export else number
 

@@ -119,7 +119,10 @@ def test_only_whole_rounds_count(answers, complete):
     assert "- x, 1 KiB: 1.00 8 B, 1.00 whole" in text
 
 
-@pytest.mark.skipif(not fake_gpu.PATH.exists(), reason="there is no fake GPU: make fake-device")
+needs_fake_gpu = pytest.mark.skipif(not fake_gpu.PATH.exists(), reason="there is no fake GPU: make fake-device")
+
+
+@needs_fake_gpu
 @pytest.mark.parametrize(("program", "name"), [("tests/gpu/check.py", "gpu-check"), ("bench/gpu.py", "gpu-bench")])
 def test_quick_form_on_the_fake_gpu(program, name, tmp_path):
     command = [sys.executable, str(ROOT / program), "--fake", "--quick", "--out", str(tmp_path)]
@@ -133,7 +136,7 @@ def test_quick_form_on_the_fake_gpu(program, name, tmp_path):
         assert all(isinstance(m["figures"], list) for m in data["measured"] if m["contender"] != "mpi4jax"), data
 
 
-@pytest.mark.skipif(not fake_gpu.PATH.exists(), reason="there is no fake GPU: make fake-device")
+@needs_fake_gpu
 def test_what_needs_a_newer_nccl_is_skipped(tmp_path):
     """Where ranks cannot share the GPU, whatever the program is about."""
     name = "an uncaught exception, nccl"
