@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 import mpixla
 from messages import by_recv, by_request
-from reference import ROWS, normal
+from reference import ROWS, in_turn, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
@@ -84,6 +84,43 @@ def test_gradients_where_a_rank_ignores_the_result(row, how, comm, rank, size):
     want = jax.grad(lambda x: jnp.sum(three_times(g)(x) ** 2))(x)
     loss = lambda x: jnp.sum(WRAPPERS[how](g)(x) ** 2)  # noqa: E731
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), want, rtol=1e-10, atol=1e-12)
+
+
+DERIVED = {
+    "reverse over reverse": lambda f: jax.grad(lambda x: jnp.sum(jax.grad(f)(x) ** 2)),
+    "forward over reverse": lambda f: lambda x: jax.jvp(jax.grad(f), (x,), (jnp.ones_like(x),))[1],
+    "forward over forward": lambda f: slope(slope(f)),
+    "vmap of reverse": lambda f: lambda x: jax.vmap(jax.grad(f))(jnp.stack([x, 2 * x])),
+    "vmap of forward": lambda f: lambda x: jax.vmap(slope(f))(jnp.stack([x, 2 * x])),
+    "vmap of a scan": lambda f: lambda x: jax.vmap(jax.grad(in_a_scan(f)))(jnp.stack([x, 2 * x])),
+}
+
+
+def slope(f):
+    return lambda x: jax.jvp(f, (x,), (jnp.ones_like(x),))[1]
+
+
+def in_a_scan(f):
+    return lambda x: lax.scan(lambda c, _: (c * 0.5, f(c)), x, None, length=2)[1].sum()
+
+
+@pytest.mark.parametrize(
+    ("row", "what"), in_turn(REVERSE, [f"{what}, {how}" for what in ("ignored", "ones") for how in DERIVED])
+)
+def test_what_one_rank_takes_for_a_constant(row, what, comm, rank, size):
+    """A cotangent of zeros, or of ones, on the first rank: as where JAX does not see that it is."""
+    f, x = function(row, comm, size)
+    ignored, how = what.split(", ")
+
+    def chosen(choose):
+        def loss(x):
+            y = f(x * x)
+            return choose(jnp.sum(x) if ignored == "ignored" else jnp.sum(y), jnp.sum(y**3))
+
+        return jax.jit(DERIVED[how](loss))(x)
+
+    want = chosen(lambda first, other: jnp.where(rank == 0, first, other))
+    np.testing.assert_allclose(chosen(lambda first, other: first if rank == 0 else other), want, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("row", KINDS)

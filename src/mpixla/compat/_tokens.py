@@ -14,7 +14,7 @@ from jax.interpreters import ad, batching, mlir
 
 from ..base.required import trace_state_clean
 from ..base.words import kind_of
-from ..core.rules import batch_like, with_batch_at
+from ..core.rules import with_batch_at
 from ..core.spmd import Primitive
 
 
@@ -68,12 +68,6 @@ def _batch_batch(operands: Any, dims: Any) -> tuple[Any, list[int]]:
     return _batch.bind(*with_batch_at(0, operands, dims)), [0] * len(dims)
 
 
-def _batch_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    # What is differentiated stays the same, and each tangent and cotangent has a batch where its array has one.
-    results = _batch.bind(*primals)
-    return results, [t if type(t) is ad.Zero else batch_like(t, results[-1]) for t in tangents]
-
-
 # The identity of arrays, of which all are differentiated if one is.
 _tie = Primitive("mpi_tie_to_token")
 
@@ -107,20 +101,14 @@ def _tie_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return _tie.bind(*primals), _tie.bind(*map(ad.instantiate_zeros, tangents))
 
 
-def _tie_transpose(cotangents: Any, *operands: Any) -> list[Any]:
-    cotangents = _tie.bind(*map(ad.instantiate_zeros, cotangents))
-    return [ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)]
-
-
 for _identity in (_batch, _tie):
     _identity.def_abstract_eval(lambda *operands: list(operands))
     _identity.def_impl(lambda *operands: list(operands))
     mlir.register_lowering(_identity, lambda ctx, *operands: operands)
-ad.primitive_jvps[_batch] = _batch_jvp
-ad.primitive_transposes[_batch] = lambda cotangents, *operands: [
-    ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)
-]
+    ad.primitive_transposes[_identity] = lambda cotangents, *operands: [
+        ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)
+    ]
+ad.primitive_jvps[_batch] = lambda primals, tangents: (_batch.bind(*primals), tangents)
 batching.primitive_batchers[_batch] = _batch_batch
 ad.primitive_jvps[_tie] = _tie_jvp
-ad.primitive_transposes[_tie] = _tie_transpose
 batching.primitive_batchers[_tie] = lambda operands, dims: (_tie.bind(*operands), dims)

@@ -1,7 +1,8 @@
 """The general forms of the derivative and batching rules; mpixla.ops says which operation has which.
 
 Communication in a rule must not depend on what JAX knows about zeros on one rank: the others count on it. So rules
-that run at all make every call, with zeros where JAX has none.
+that run at all make every call, with zeros where JAX has none, and with what JAX takes for a constant as with others
+(alike.py).
 """
 
 import functools
@@ -11,9 +12,10 @@ from typing import Any, TypedDict, Unpack
 import jax
 import jax.numpy as jnp
 from jax.experimental.jet import jet_rules
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad, batching
 
 from ..watch import sites
+from .alike import alike, shadow
 from .spmd import Primitive, vary, varying_axes
 from .values import details, has_values
 
@@ -70,9 +72,15 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
     def tangents_of(primals: Any, tangents: Any, results: Any, params: dict[str, Any]) -> Any:
         if primitive.name == "sendrecv":
             refuse_one_way("sendrecv", primals[0].dtype, results[0].dtype)
-        if results and not any(jnp.issubdtype(y.dtype, jnp.inexact) for y in results):
+        if results and not any(map(_is_inexact, results)):
             return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
-        return jvp(primals, [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)], **params)
+        arrays = [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
+        y = next((y for y in results if _is_inexact(y) and isinstance(y, jax.core.Tracer)), None)
+        if y is None:
+            return jvp(primals, arrays, **params)
+        like = shadow(y)
+        given = jvp(primals, [alike(t, like) if _is_inexact(t) else t for t in arrays], **params)
+        return [alike(t, like, is_result=True) if type(t) is not ad.Zero and _is_inexact(t) else t for t in given]
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         call = details(params)
@@ -118,6 +126,10 @@ def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params:
 def tangents_beside_values(primals: Any, tangents: Any, params: dict[str, Any]) -> list[Any]:
     """What a linear primitive takes for the tangents: its numbers at run time stay what they are."""
     return [*tangents[:-1], primals[-1]] if has_values(params) else list(tangents)
+
+
+def _is_inexact(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def _tangent(tangent: Any, primal: Any) -> Any:
@@ -187,37 +199,3 @@ def _one_by_one(primitive: Primitive, operands: Any, dims: Any, params: dict[str
 
     results = jax.lax.map(call, moved)
     return results, [0] * len(results)
-
-
-# What travels in reverse mode must have a batch where what travelled forward had one, since both ends of a message must
-# agree; but to JAX a cotangent that is a constant has none. So it gets that of something that is known then.
-
-_batch_like = Primitive("batch_like")
-_batch_like.def_abstract_eval(lambda x, like: [x])
-_batch_like.def_impl(lambda x, like: [x])
-mlir.register_lowering(_batch_like, lambda ctx, x, like: [x])
-
-
-def batch_like(x: Any, like: Any) -> Any:
-    """``x``, with a batch where ``like`` has one. Nothing else matters of ``like``; it may be empty."""
-    return _batch_like.bind(x, like)[0]
-
-
-def _batch_like_batch(operands: Any, dims: Any) -> tuple[Any, list[int]]:
-    (x, like), (dim, of_like) = operands, dims
-    if dim is None:
-        x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
-    return _batch_like.bind(x, like), [dim]
-
-
-def _batch_like_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    t, like = tangents[0], primals[1]
-    return _batch_like.bind(*primals), [t] if type(t) is ad.Zero else _batch_like.bind(t, like)
-
-
-batching.primitive_batchers[_batch_like] = _batch_like_batch
-ad.primitive_jvps[_batch_like] = _batch_like_jvp
-ad.primitive_transposes[_batch_like] = lambda cts, x, like: [
-    cts[0] if type(cts[0]) is ad.Zero else batch_like(cts[0], like),
-    None,
-]

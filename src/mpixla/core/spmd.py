@@ -46,7 +46,8 @@ def vary(x: Any, axes: frozenset[str]) -> Any:
     return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
 
 
-def _with_varying(aval: Any, axes: frozenset[str]) -> Any:
+def with_varying(aval: Any, axes: frozenset[str]) -> Any:
+    """The type of a value that varies over these axes, and over no others."""
     if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
         return aval
     mesh, sharding = jax.sharding.get_abstract_mesh(), aval.sharding
@@ -85,7 +86,7 @@ class Primitive(required.Primitive):
             results, effects = rule(*operands, **params)
             if axes := tracked_axes():
                 axes = frozenset() if self.replicates(params) else axes
-                results = [_with_varying(aval, axes) for aval in results]
+                results = [with_varying(aval, axes) for aval in results]
             return list(results), effects
 
         super().def_effectful_abstract_eval(typed)

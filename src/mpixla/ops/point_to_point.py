@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from ..core.primitive import as_array, compose, make
 from ..core.rank import rank_at
-from ..core.rules import batch_like, by, tangents_beside_values
+from ..core.rules import by
 from ..core.spmd import Primitive
 from ..core.tree import Tree, moves
 from ..core.values import has_values, joined, split
@@ -76,12 +76,7 @@ def refuse_any_source(source: Any, name: str) -> None:
         )
 
 
-def _recv_jvp(primals: Any, tangents: Any, **params: Any) -> list[Any]:
-    received, *status = recv_p.bind(*tangents_beside_values(primals, tangents, params), **params)
-    return [batch_like(received, primals[0].reshape(-1)[:0]), *status]
-
-
-recv_p: Primitive = make("recv", _received, batch=BEHIND, jvp=_recv_jvp, transpose=by(lambda: _recv_transpose))
+recv_p: Primitive = make("recv", _received, batch=BEHIND, transpose=by(lambda: _recv_transpose))
 _recv_transpose: Primitive = compose(
     "recv_transpose", like, _recv_transpose_fun, batch=BEHIND, transpose=by(lambda: recv_p)
 )

@@ -19,10 +19,10 @@ from ..base.words import kind_of
 from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
-from ..core.rules import batch_like, refuse_one_way, tangents_beside_values, with_batch_at
+from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, is_spread, vary, varying_axes
 from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
-from ..core.values import has_values, joined, split
+from ..core.values import joined, split
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
@@ -293,24 +293,9 @@ def _start_transpose(
     return [x_bar, *[_zeros(call.gives, batch)] * (call.kind.takes - 1)]
 
 
-def _parts_of_wait(call: _Call, operands: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """Of what wait takes behind the id: what the request keeps, ranks and tags, and the ids that are no operands."""
-    behind = call.kind.keeps + has_values(call.message)
-    return operands[: call.kind.keeps], operands[call.kind.keeps : behind], operands[behind:]
-
-
-def _wait_jvp(primals: Any, tangents: Any, *, call: _Call) -> list[Any]:
-    # The id of the values is known in reverse mode, and has their batch; nothing else is done with it.
-    kept, _, ids = _parts_of_wait(call, tangents[1:])
-    _, values, _ = _parts_of_wait(call, primals[1:])
-    return _wait.bind(tangents[0], *kept, *values, *ids, primals[0], call=call)
-
-
 def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
     (ct,) = map(ad.instantiate_zeros, cotangents)
-    kept, values, ids = _parts_of_wait(call, operands)
-    if ids and not ad.is_undefined_primal(ids[-1]):
-        ct = batch_like(ct, ids[-1])
+    kept, values = operands[: call.kind.keeps], operands[call.kind.keeps :]
     results: list[Any] = [None]
     if ad.is_undefined_primal(request_id):
         batch = request_id.aval.shape[:-1]
@@ -321,12 +306,9 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
     if kept:
         source = joined(call.message, values).get("source")
         results.append(ct if source is None else of_template(ct, source, call.comm))
-    results += values
-    for x in ids:
-        results.append(ad.Zero(x.aval.to_ct_aval()) if ad.is_undefined_primal(x) else None)
     return [
-        None if not ad.is_undefined_primal(x) else ct if type(ct) is ad.Zero else vary(ct, varying_axes(x.aval))
-        for ct, x in zip(results, (request_id, *operands), strict=True)
+        vary(ct, varying_axes(x.aval)) if ad.is_undefined_primal(x) else None
+        for ct, x in zip([*results, *values], (request_id, *operands), strict=True)
     ]
 
 
@@ -353,10 +335,10 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
             f"the request of {call.name} was started outside of a vmap, but is waited for inside with an array of the "
             "batch. Start and wait under the same vmap."
         )
-    _, values, ids = _parts_of_wait(call, operands[1:])
+    values = operands[own:]
     if values and dims[own] is not None:  # they were the same in all of the batch where it was started
         values = [jnp.moveaxis(values[0], dims[own], 0)[0]]
-    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, *ids, call=call), [0]
+    return _wait.bind(*with_batch_at(0, operands[:own], dims[:own]), *values, call=call), [0]
 
 
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
@@ -374,7 +356,12 @@ _start: Primitive = compose(
     jvp=_start_jvp,
     transpose=_start_transpose,
 )
-_wait: Primitive = compose("wait", _wait_shapes, lambda *operands, call: call.kind.wait(call, *operands), jvp=_wait_jvp)
+_wait: Primitive = compose(
+    "wait",
+    _wait_shapes,
+    lambda *operands, call: call.kind.wait(call, *operands),
+    jvp=lambda primals, tangents, call: _wait.bind(*tangents_beside_values(primals, tangents, call.message), call=call),
+)
 ad.primitive_transposes[_wait] = _wait_transpose
 batching.primitive_batchers[_start] = _start_batch
 batching.primitive_batchers[_wait] = _wait_batch
