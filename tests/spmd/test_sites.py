@@ -129,3 +129,17 @@ def test_text_does_not_depend_on_lines_before(monkeypatch):
     source = "def step(x):\n    return mpixla.allreduce(x, op=SUM)\n"
     assert text(source) == text("# more\n\n" + source)
     assert text(source) != text(source.replace("    return", "    # more\n    return"))
+
+
+def test_the_line_that_calls_a_library(monkeypatch):
+    """A line in an installed package says little without that of the program that calls it."""
+    monkeypatch.setattr(sites, "_INSTALLED", ("/packages/",))
+    library = {"mpixla": mpixla}
+    source = "def exchange(x, comm):\n    return mpixla.sendrecv(x, x, 0, 0, comm=comm)\n"
+    exec(compile(source, "/packages/library.py", "exec"), library)
+
+    def solve(x, comm):
+        return library["exchange"](x, comm)
+
+    assert f"/packages/library.py:2 in exchange (called at {sites.short_name(__file__)}:" in message_of(solve)
+    assert line_of(solve, "return library") in message_of(solve)

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ class _Part(threading.local):
 
 _part = _Part()
 _is_users_file = functools.cache(is_user_filename)
+_INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
 REVERSE = "in reverse mode"  # the part of a call that its transpose is
 
@@ -79,6 +81,10 @@ class _Line(NamedTuple):
     def of(cls, code: CodeType, line: int) -> "_Line":
         return cls(code.co_filename, code.co_qualname, code.co_firstlineno, line)
 
+    def name(self, first: int) -> str:
+        """It by its file's name and the function, counted from this line."""
+        return f"{os.path.basename(self.file)}:{self.function}:{self.line - first}"
+
 
 _lines: dict[int, _Line] = {}
 
@@ -89,14 +95,14 @@ def number_of(name: bytes) -> int:
 
 
 @functools.cache
-def _number(line: _Line, note: str) -> int:
+def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
     # Functions of one name in one file, lambdas above all, are told apart by where they stand.
+    behind = f"{note}:{caller.name(caller.first_line)}" if caller else note
     for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
-        name = f"{os.path.basename(line.file)}:{line.function}:{line.line - first}:{note}"
-        number = number_of(os.fsencode(name))
+        number = number_of(os.fsencode(f"{line.name(first)}:{behind}"))
         if _lines.setdefault(number, line) == line:
             break
-    native.check(native.lib.mpixla_site_name(number, os.fsencode(_text(line, note))))
+    native.check(native.lib.mpixla_site_name(number, os.fsencode(_text(line, note, caller))))
     return number
 
 
@@ -107,10 +113,10 @@ def short_name(file: str) -> str:
     return file
 
 
-def _text(line: _Line, note: str) -> str:
-    file = short_name(line.file)
+def _text(line: _Line, note: str, caller: _Line | None) -> str:
     where = "" if line.function == "<module>" else f" in {line.function.rpartition('.')[2]}"
-    return f"{file}:{line.line}{where}" + (f" ({note})" if note else "")
+    notes = ", ".join(filter(None, [caller and f"called at {short_name(caller.file)}:{caller.line}", note]))
+    return f"{short_name(line.file)}:{line.line}{where}" + (f" ({notes})" if notes else "")
 
 
 def _frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
@@ -118,6 +124,10 @@ def _frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
     if traceback is not None:
         for code, instruction in zip(*traceback.raw_frames(), strict=True):
             yield code, traceback.code_addr2line(code, instruction)
+
+
+def _is_installed(file: str) -> bool:
+    return file.startswith(_INSTALLED)
 
 
 def _line_of_caller() -> _Line | None:
@@ -131,15 +141,17 @@ def of_lowering(ctx: Any) -> int | str:
     """The site of the call that is lowered: a number; in a program that other processes will run, with its text."""
     if _part.is_eager:
         return _OF_THREAD
-    users = (_Line.of(code, line) for code, line in _frames_of(ctx.traceback) if is_user_filename(code.co_filename))
+    users = (_Line.of(code, line) for code, line in _frames_of(ctx.traceback) if _is_users_file(code.co_filename))
     # Where mpixla traces itself, for an eager call, the user's line is that which waits for the program.
     line = next(users, None) or _line_of_caller()
     if line is None:
         return 0
+    # Of a derivative that a library defines JAX has the library's line alone.
+    caller = next((user for user in users if not _is_installed(user.file)), None) if _is_installed(line.file) else None
     scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
     note = ", ".join([x for x in scopes if x != REVERSE][-1:] + [REVERSE] * (REVERSE in scopes))
-    number = _number(line, note)
-    return f"{number:016x} {_text(line, note)}" if ctx.module_context.lowering_parameters.for_export else number
+    number = _number(line, note, caller)
+    return f"{number:016x} {_text(line, note, caller)}" if ctx.module_context.lowering_parameters.for_export else number
 
 
 def of_caller() -> int:
