@@ -2,7 +2,7 @@
 
 Communication in a rule must not depend on what JAX knows about zeros on one rank: the others count on it. So rules
 that run at all make every call, with zeros where JAX has none, and with what JAX takes for a constant as with others
-(alike.py).
+(shadow.py).
 """
 
 import functools
@@ -15,7 +15,7 @@ from jax.experimental.jet import jet_rules
 from jax.interpreters import ad, batching
 
 from ..watch import sites
-from .alike import alike, shadow
+from .shadow import alike, shadow
 from .spmd import Primitive, vary, varying_axes
 from .values import details, has_values
 
