@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from .speaker import is_first
+from .speaker import is_first, say
 
 _VARIABLE = "RANK_OF_MPIXLA"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
@@ -57,13 +57,12 @@ def _spawn_no_rank(path: Any, args: Sequence[Any], passfds: Any) -> int:
 
 def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
     if is_first(f"spawned {launcher}"):
-        sys.stderr.write(
+        say(
             f"mpixla: a process that multiprocessing has started on rank {rank} imports mpixla, as it imports the "
             "program's file, or a module with one of its functions. But only the rank itself can run MPI, so the whole "
             'job ends. Import mpixla, and mpi4py, under `if __name__ == "__main__":`, or in the functions that use '
             "them.\n"
         )
-        sys.stderr.flush()
     time.sleep(_FORWARDING)
     os.kill(int(process), signal.SIGTERM)
     time.sleep(_SILENCE)
