@@ -102,6 +102,8 @@ def test_hook_of_a_program(job):
     assert done.stderr.count("mine") == 2
     assert done.stderr.count("ended with an uncaught") == 1
     assert "mpixla: ranks 0 and 1 ended with an uncaught KeyError, so" in done.stderr
+    done = job(2, f"import sys\nsys.excepthook = lambda *e: None\n{PREAMBLE}\nraise KeyError('no')", check=False)
+    assert done.stderr.count("KeyError: 'no'") == 1
     done = job(2, code.replace("HOOK", "MPI.COMM_WORLD.Abort(3)"), check=False)
     assert "mine" in done.stderr
     waits = "rank or MPI.COMM_WORLD.recv()"
@@ -113,8 +115,9 @@ def test_hook_of_a_program(job):
 
 # How a rank ends the job, and what is said.
 ENDS = {
-    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so",
-    "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was interrupted again",
+    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so"
+    r"(?:.*\n)*?KeyError: 'in a thread'\n",
+    "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was .* again",
 }
 
 

@@ -160,33 +160,36 @@ def program_exits(code: Any) -> None:
 
 
 class _Heard:
-    """Standard error, but what this thread writes is kept."""
+    """Standard error, but what this thread writes is heard, and kept back or not."""
 
-    def __init__(self) -> None:
-        self.stream, self.text, self._thread = sys.stderr, "", threading.get_ident()
+    def __init__(self, keeps: bool) -> None:
+        self.stream, self.keeps, self.text, self._thread = sys.stderr, keeps, "", threading.get_ident()
 
     def write(self, text: str) -> int:
-        if threading.get_ident() != self._thread:
-            return self.stream.write(text)
-        self.text += text
-        return len(text)
+        if threading.get_ident() == self._thread:
+            self.text += text
+            if self.keeps:
+                return len(text)
+        return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
 def _printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
-    """What Python's own hook prints. Another prints at once: it may end the job itself."""
-    heard = _Heard()
-    if hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False):
-        sys.stderr = heard
+    """What Python's own hook prints. Another prints at once: it may end the job itself. Or nothing, as pytest's."""
+    own = hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False)
+    sys.stderr = heard = _Heard(own)
+    failure = ""
     try:
         hook(*arguments)
     except BaseException as e:  # the job must end all the same
-        heard.text += "".join([*traceback.format_exception(e), *traceback.format_exception(value)])
+        failure = "".join(traceback.format_exception(e))
     finally:
         sys.stderr = heard.stream
-    return heard.text
+    if failure or not heard.text:
+        failure += "".join(traceback.format_exception(value))
+    return (heard.text if own else "") + failure
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
