@@ -552,6 +552,7 @@ FORKED = [
     (False, "exit('no')", 1),
     (False, "exec('try: sys.exit(3)\\nexcept SystemExit as e: assert e.code == 3')", 0),
     (False, "raise KeyError('in the child')", 1),
+    (False, "sys.excepthook = print; raise KeyError('in the child')", 1),
     (False, "atexit.register(print, 'its own handler', flush=True); sys.exit()", 0),
     (True, "sys.exit(3)", 3),
     (True, "raise SystemExit(3)", 3),

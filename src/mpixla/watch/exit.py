@@ -75,7 +75,7 @@ def _set_and_watch(number: int, handler: Any, /) -> Any:
 # would crash, and mpi4py would call MPI_Finalize, which hangs or takes the job down. So it ends at once, as those of
 # multiprocessing do.
 
-_status = 0
+_status: int | None = None  # of SystemExit
 
 
 def _status_of(code: Any) -> int:
@@ -101,18 +101,12 @@ class _Code:
 
 
 def _begin_fork() -> None:
-    hook = sys.excepthook
-
     def exit_by_exception(status: Any = None, /) -> NoReturn:
         raise SystemExit(status)  # Python 3.11's sys.exit makes none, unless somebody is there to catch it
 
-    def fail_and_tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        global _status
-        _status = 1
-        hook(kind, value, trace)
-
     native.lib.mpixla_forked()
-    sys.exit, sys.excepthook = exit_by_exception, fail_and_tell
+    sys.exit = exit_by_exception
+    sys.last_value = None  # what Python sets before it calls a hook, whichever the program has put there
     # Types of Python's own take no new attributes, but the dictionary behind their read-only view does.
     gc.get_referents(vars(SystemExit))[0]["code"] = _Code()
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
@@ -121,7 +115,7 @@ def _begin_fork() -> None:
 
 def _end_fork() -> None:
     abort.flush()
-    exit_at_once(_status)
+    exit_at_once(int(sys.last_value is not None) if _status is None else _status)
 
 
 def _is_interactive() -> bool:
