@@ -73,6 +73,10 @@ typedef struct mpixla_mpi_facts {
 /* Connects the library to the MPI of this process. Call it once, after MPI_Init. */
 MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
 
+/* The file descriptor to which the library writes why the job ends, and why a call waits: that of standard error,
+ * unless something such as a test runner has that captured, and another one leads to people. */
+MPIXLA_API void mpixla_output_set(int file);
+
 /* The file that MPI's functions were found in, "" before mpixla_start. */
 MPIXLA_API const char *mpixla_mpi_file(void);
 
@@ -426,8 +430,6 @@ typedef struct mpixla_process {
  * tells of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
 MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
-/* The file descriptor that reports are written to, if not standard error's. Before mpixla_timeout_set. */
-MPIXLA_API void mpixla_timeout_output_set(int file);
 /* For a thread of the front end, which is to say where its threads are: waits until that is wanted, and returns 1; 0
  * once nobody will ask again. */
 MPIXLA_API int mpixla_timeout_stack_wanted(void);

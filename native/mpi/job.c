@@ -1,13 +1,33 @@
 #include "mpi/job.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 
 enum { STATUS = 1, FORWARDING_MILLISECONDS = 300 };
+enum { FAILURE_BYTES = ERROR_BYTES + 512 };
+
+static int output = STDERR_FILENO;
+
+void mpixla_output_set(int file) {
+    output = file;
+}
+
+void job_say(const char *text) {
+    size_t bytes = strlen(text);
+    while (bytes > 0) {
+        ssize_t written = write(output, text, bytes);
+        if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+        if (written < 0) continue;
+        text += written;
+        bytes -= (size_t)written;
+    }
+}
 
 void job_end(int status, int ends_others) {
     fflush(stderr);
@@ -27,9 +47,11 @@ int mpixla_finalize_last(void) {
 
 int job_fail(const comm_entry *entry) {
     if (entry->size == 1) return REFUSED;
-    fprintf(stderr,
-            "mpixla: r%d | %s\nThe other ranks of communicator '%s' wait for this one in the same call and cannot go "
-            "on, so the job ends.\n",
-            mpi_get()->world_rank, error_get(), entry->name);
+    char text[FAILURE_BYTES];
+    snprintf(text, sizeof text,
+             "mpixla: r%d | %s\nThe other ranks of communicator '%s' wait for this one in the same call and cannot go "
+             "on, so the job ends.\n",
+             mpi_get()->world_rank, error_get(), entry->name);
+    job_say(text);
     job_end(STATUS, 1);
 }

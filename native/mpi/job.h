@@ -5,6 +5,9 @@
 
 #include "mpi/comm.h"
 
+/* Writes for people, to the file of mpixla_output_set. */
+void job_say(const char *text);
+
 /* For a failure of this rank's own (memory, a GPU's driver), in the words of error_get, in the middle of a call of
  * which the other ranks of the communicator have made their part: they wait, and cannot be told. Prints the sentence
  * and ends the job. Where there is no other rank it returns REFUSED, and error_get stays as it is. */

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include "base/error.h"
 #include "call.h"
 #include "check.h"
@@ -23,6 +25,23 @@ static void is_an_error_of_one_alone(void) {
     CHECK_STR(error_get(), "out of memory for a test");
 }
 
+static FILE *elsewhere;
+
+static void fail_elsewhere(void) {
+    mpixla_output_set(fileno(elsewhere));
+    fail_in_a_child();
+}
+
+static void says_it_where_people_read(void) {
+    char told[256] = "";
+    elsewhere = tmpfile();
+    CHECK(elsewhere != NULL);
+    CHECK_STR(scarce_run(fail_elsewhere).told, "");
+    CHECK(pread(fileno(elsewhere), told, sizeof told - 1, 0) > 0);
+    CHECK_IN(told, "communicator 'rank2' wait for this one");
+    fclose(elsewhere);
+}
+
 static call c;
 
 static void call_in_a_crowd(void) {
@@ -41,6 +60,7 @@ static void ends_it_without_memory_to_agree(void) {
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     ends_the_job_of_others();
+    says_it_where_people_read();
     is_an_error_of_one_alone();
     ends_it_without_memory_to_agree();
     return check_failures();

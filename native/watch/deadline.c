@@ -13,13 +13,11 @@
  * Time counts while this thread runs, so a process that was stopped as a whole has not waited. The thread itself never
  * waits for another process, which may be stopped or gone: each has some patience's time to answer.
  */
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -65,13 +63,12 @@ static struct {
     int64_t poll;   /* nanoseconds between two looks */
     int64_t later;  /* nanoseconds: see RANK_LATER */
     process *processes;
-    int output;           /* the file that reports are written to */
     int talks;            /* this rank can ask the others: MPI has MPI_THREAD_MULTIPLE */
     pthread_mutex_t lock; /* held by who does the thread's work */
     pthread_cond_t changed;
     atomic_int ended;   /* the program has come to its end */
     atomic_int stopped; /* MPI_Finalize has begun, and does the thread's work */
-} our = {.output = STDERR_FILENO, .lock = PTHREAD_MUTEX_INITIALIZER};
+} our = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* All that follows is for who holds the lock. */
 
@@ -388,24 +385,13 @@ static void report_decide(void) {
 
 /* Reporting */
 
-static void text_write(const char *text) {
-    size_t bytes = strlen(text);
-    while (bytes > 0) {
-        ssize_t written = write(our.output, text, bytes);
-        if (written < 0 && errno != EINTR && errno != EAGAIN) return;
-        if (written < 0) continue;
-        text += written;
-        bytes -= (size_t)written;
-    }
-}
-
 static void report_print(void) {
     const report_ranks ranks = answers_get();
     int64_t rank = our.rank;
     /* Ranks begin to wait at one time, but for a little, and a word is to be about the same one each time. */
     if (asked.reason == REPORT_WORD) rank = report_lowest(&ranks, rank, our.period / 1000000 * 9 / 10);
     char *text = report_write(&ranks, rank, asked.reason, our.limit);
-    text_write(text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n");
+    job_say(text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n");
     free(text);
 }
 
@@ -527,10 +513,6 @@ void mpixla_timeout_left(void) {
     if (our.ranks == 0 || !system_lock(&our.lock, LOCK_MILLISECONDS)) return;
     leave();
     pthread_mutex_unlock(&our.lock);
-}
-
-void mpixla_timeout_output_set(int file) {
-    our.output = file;
 }
 
 /* Returns whether there was memory. */

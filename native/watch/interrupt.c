@@ -24,7 +24,7 @@
 #include "mpi/mpi.h"
 #include "watch/flight.h"
 
-enum { MOST_CALLS = 64, CALL_TEXT = 512, STACK_BYTES = 1 << 18 };
+enum { MOST_CALLS = 64, CALL_TEXT = 512, SENTENCE = 1024, STACK_BYTES = 1 << 18 };
 enum { EXIT_INTERRUPTED = 130 /* what shells give for a process that SIGINT ended */ };
 
 /* Seconds that a call has to end. */
@@ -79,8 +79,10 @@ static int lock_set(short how) {
 }
 
 static void sentence_print(const char *call, const char *why, const char *then) {
-    fprintf(stderr, "mpixla: rank %d was interrupted (SIGINT) in %s, %s. %s\n", mpi_get()->world_rank, call, why, then);
-    fflush(stderr);
+    char text[SENTENCE];
+    snprintf(text, sizeof text, "mpixla: rank %d was interrupted (SIGINT) in %s, %s. %s\n", mpi_get()->world_rank, call,
+             why, then);
+    job_say(text);
 }
 
 static void say_what_follows(const char *call) {

@@ -102,6 +102,8 @@ def test_hook_of_a_program(job):
     assert done.stderr.count("mine") == 2
     assert done.stderr.count("ended with an uncaught") == 1
     assert "mpixla: ranks 0 and 1 ended with an uncaught KeyError, so" in done.stderr
+    done = job(2, f"import sys\nsys.excepthook = lambda *e: None\n{PREAMBLE}\nraise KeyError('no')", check=False)
+    assert done.stderr.count("KeyError: 'no'") == 1
     done = job(2, code.replace("HOOK", "MPI.COMM_WORLD.Abort(3)"), check=False)
     assert "mine" in done.stderr
     waits = "rank or MPI.COMM_WORLD.recv()"
@@ -109,6 +111,47 @@ def test_hook_of_a_program(job):
     assert "mine" in done.stderr
     assert "ZeroDivisionError" in done.stderr
     assert "KeyError: 'no'" in done.stderr
+
+
+# How a rank ends the job, and what is said.
+ENDS = {
+    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so"
+    r"(?:.*\n)*?KeyError: 'in a thread'\n",
+    "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was .* again",
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_while_pytest_captures(job, ends):
+    """The process ends before pytest shows what it has captured."""
+    code = f"""{PREAMBLE}
+def interrupt():
+    for _ in range(2):
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+def test_it():
+    print("captured")
+    rank == 0 or {ends}
+    mpixla.recv(jnp.ones(3), 1 - rank)
+"""
+    done = job(2, code, check=False, python=("-m", "pytest", "-q", "-p", "no:cacheprovider"))
+    assert done.returncode != 0
+    assert len(re.findall(ENDS[ends], done.stderr)) == 1, done.stderr
+    assert "captured" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("output", ["io.StringIO()", "None"])
+def test_while_standard_error_is_redirected(job, output):
+    code = f"""{PREAMBLE}
+import contextlib, io
+thread = threading.Thread(target=lambda: {{}}["in a thread"])
+with contextlib.redirect_stderr({output}):
+    rank == 0 or thread.start()
+    mpixla.recv(jnp.ones(3), 1 - rank)
+"""
+    done = job(2, code, check=False)
+    assert done.stderr.count("mpixla: rank 1 ended in its thread") == 1
+    assert "KeyError: 'in a thread'" in done.stderr
 
 
 @pytest.mark.parametrize("output", ["None", "open('/dev/full', 'w')"])
@@ -509,6 +552,7 @@ FORKED = [
     (False, "exit('no')", 1),
     (False, "exec('try: sys.exit(3)\\nexcept SystemExit as e: assert e.code == 3')", 0),
     (False, "raise KeyError('in the child')", 1),
+    (False, "sys.excepthook = print; raise KeyError('in the child')", 1),
     (False, "atexit.register(print, 'its own handler', flush=True); sys.exit()", 0),
     (True, "sys.exit(3)", 3),
     (True, "raise SystemExit(3)", 3),

@@ -11,12 +11,13 @@ import os
 import signal
 import stat
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from .speaker import is_first
+from .speaker import is_first, say
 
 _VARIABLE = "RANK_OF_MPIXLA"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
@@ -26,6 +27,7 @@ _JOBS = ("PMIX_NAMESPACE", "PMI_FD", "PMI_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID"
 _FORWARDING, _SILENCE = 0.3, 3.0
 
 _spawn = multiprocessing.util.spawnv_passfds
+_lock = threading.RLock()  # a handler of a signal may start a process, too
 
 
 def _place() -> str:
@@ -44,26 +46,26 @@ def _socket() -> int:
 
 def _spawn_no_rank(path: Any, args: Sequence[Any], passfds: Any) -> int:
     name = "MPI4PY_RC_INITIALIZE"
-    before = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        return _spawn(path, args, passfds)
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    with _lock:
+        before = os.environ.get(name)
+        os.environ[name] = "0"
+        try:
+            return _spawn(path, args, passfds)
+        finally:
+            if before is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = before
 
 
 def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
     if is_first(f"spawned {launcher}"):
-        sys.stderr.write(
+        say(
             f"mpixla: a process that multiprocessing has started on rank {rank} imports mpixla, as it imports the "
             "program's file, or a module with one of its functions. But only the rank itself can run MPI, so the whole "
             'job ends. Import mpixla, and mpi4py, under `if __name__ == "__main__":`, or in the functions that use '
             "them.\n"
         )
-        sys.stderr.flush()
     time.sleep(_FORWARDING)
     os.kill(int(process), signal.SIGTERM)
     time.sleep(_SILENCE)
@@ -74,7 +76,7 @@ if _ranks := [os.environ[name] for name in _RANKS if name in os.environ]:
     _process, _launcher, _its_socket, _its_place = os.environ.get(_VARIABLE, " " * 3).split(" ", 3)
     # With the same number, it is another program by now.
     if _process != str(os.getpid()) and _its_place == _place() and _socket() in (0, int(_its_socket)):
-        if any("from multiprocessing" in argument for argument in sys.orig_argv):
+        if any("from multiprocess" in argument for argument in sys.orig_argv):  # or that of pathos
             _end_job(_ranks[0], _process, _launcher)
         raise ImportError(
             f"rank {_ranks[0]}, process {_process}, has started this process, which cannot import mpixla: it has "
@@ -83,3 +85,4 @@ if _ranks := [os.environ[name] for name in _RANKS if name in os.environ]:
         )
     os.environ[_VARIABLE] = f"{os.getpid()} {os.getppid()} {_socket()} {_place()}"
     multiprocessing.util.spawnv_passfds = _spawn_no_rank
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -1,14 +1,55 @@
-"""Which one of a host's processes says what all of them would say, where they can agree on nothing by MPI."""
+"""Sentences for people: where they go, and which one of a host's processes says what all of them would say."""
 
 import contextlib
+import gc
+import os
 import socket
 import sys
+from typing import TextIO
 
 _names: list[socket.socket] = []
 
 
+def _find() -> TextIO | None:
+    """The standard error that people read, where pytest has put a file in its place to show it after a test."""
+    kind = getattr(sys.modules.get("_pytest.capture"), "FDCapture", None)
+    # Not isinstance: to that a proxy of an object that is gone raises.
+    captures = [x for x in gc.get_objects() if issubclass(type(x), kind)] if kind else []
+    for x in captures:
+        if getattr(x, "targetfd", None) == 2 and getattr(x, "_state", None) != "done":
+            # A number of our own: pytest closes its when it ends, and the job goes on for a while.
+            return open(os.dup(x.targetfd_save), "w", errors="backslashreplace", closefd=False)
+    return sys.__stderr__
+
+
+_people = _find()
+
+
+def file() -> int:
+    """Its file descriptor."""
+    with contextlib.suppress(AttributeError, ValueError):  # there is none, or it was closed or detached
+        return _people.fileno()  # type: ignore[union-attr]
+    return 2
+
+
+def say(text: str) -> None:
+    """Writes why the job ends, or why it waits: there, and in ``sys.stderr`` if a program has put that elsewhere."""
+    heard = False
+    with contextlib.suppress(Exception):  # a program may have put anything there, or None
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        heard = sys.stderr.fileno() == file()
+    if not heard and _people:
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it was closed
+            _people.write(text)
+            _people.flush()
+
+
 def is_first(name: str) -> bool:
-    """Whether no other process of this host has asked with this name that still runs; True where that is not known."""
+    """Whether no other process of this host has asked with this name that still runs; True where that is not known.
+
+    For those that can agree on nothing by MPI.
+    """
     if sys.platform != "linux":
         return True
     mine = socket.socket(socket.AF_UNIX)

@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from typing import NoReturn
 
+from ..base.speaker import say
 from .mpi import MPI
 
 # Seconds for mpirun to forward what was printed: it drops the rest when a job aborts.
@@ -24,8 +25,7 @@ def flush() -> None:
 
 def abort(sentence: str, status: int = 1) -> NoReturn:
     """Says on this rank why the job ends, and ends it."""
-    with suppress(Exception):
-        sys.stderr.write(f"{sentence}\n")
+    say(f"{sentence}\n")
     end(status)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from ..base import settings
-from ..base.speaker import is_first
+from ..base.speaker import is_first, say
 from .abort import abort
 from .mpi import MPI
 
@@ -57,5 +57,4 @@ def limited() -> AbstractContextManager[None]:
 
 def _tell(sentence: str) -> None:
     if is_first(f"import {os.getppid()}"):  # of those that one launcher has started
-        sys.stderr.write(sentence)
-        sys.stderr.flush()
+        say(sentence)

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 
 from ..base import started
-from ..base.speaker import is_first
+from ..base.speaker import is_first, say
 
 
 def _tell_of_launcher() -> None:
@@ -16,12 +16,11 @@ def _tell_of_launcher() -> None:
         from mpi4py import _mpiabi
 
         if _mpiabi._get_mpiabi() == "mpich":  # type: ignore[attr-defined]
-            sys.stderr.write(
+            say(
                 "mpixla: Open MPI's mpirun has started this process, but the library that mpi4py loads is not Open "
                 "MPI's. If it ends the processes now, or takes each for a job of its own, start them with python -m "
                 "mpixla run, which finds the launcher that belongs to the library.\n"
             )
-            sys.stderr.flush()
 
 
 _tell_of_launcher()
@@ -65,4 +64,4 @@ def wrong_launcher() -> str | None:
 
 # Each computes then what all were to share.
 if (_wrong := wrong_launcher()) and is_first(f"launcher {os.getppid()}"):
-    sys.stderr.write(f"mpixla: {_wrong}\n")
+    say(f"mpixla: {_wrong}\n")

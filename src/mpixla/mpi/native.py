@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from ..base import speaker
 from ..base.trampoline import own_file
 from .mpi import MPI
 
@@ -231,6 +232,7 @@ def _connect() -> None:
             *((name, c_char_p if name == "library" else c_int64) for name in facts),
         )
 
+    lib.mpixla_output_set(speaker.file())
     if lib.mpixla_start(ctypes.byref(MPIFacts(ctypes.sizeof(MPIFacts), **facts))) != 0:
         raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
     # Where MPI does not have them, mpi4py gives one class for all three, which is that of other errors.

@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import secrets
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import NamedTuple
 
+from ..base import speaker
 from ..mpi.comm import get_default_comm
 from ..mpi.mpi import MPI
 
@@ -76,9 +76,7 @@ def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) ->
     def say(ranks: list[int], again: bool, by_all: bool) -> None:
         rest = then_by_all if by_all and then_by_all is not None else then
         text = " (the same as above)." if again else f"{rest}\n{more}".removesuffix("\n")
-        with suppress(OSError, ValueError, AttributeError):  # nobody reads it, it was closed, or it is None
-            sys.stderr.write(f"mpixla: {_in_words(ranks)} {did}{text}\n")
-            sys.stderr.flush()
+        speaker.say(f"mpixla: {_in_words(ranks)} {did}{text}\n")
 
     try:
         return _settle(what, rank, size, say)

@@ -75,7 +75,7 @@ def _set_and_watch(number: int, handler: Any, /) -> Any:
 # would crash, and mpi4py would call MPI_Finalize, which hangs or takes the job down. So it ends at once, as those of
 # multiprocessing do.
 
-_status = 0
+_status: int | None = None  # of SystemExit
 
 
 def _status_of(code: Any) -> int:
@@ -101,18 +101,12 @@ class _Code:
 
 
 def _begin_fork() -> None:
-    hook = sys.excepthook
-
     def exit_by_exception(status: Any = None, /) -> NoReturn:
         raise SystemExit(status)  # Python 3.11's sys.exit makes none, unless somebody is there to catch it
 
-    def fail_and_tell(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        global _status
-        _status = 1
-        hook(kind, value, trace)
-
     native.lib.mpixla_forked()
-    sys.exit, sys.excepthook = exit_by_exception, fail_and_tell
+    sys.exit = exit_by_exception
+    sys.last_value = None  # what Python sets before it calls a hook, whichever the program has put there
     # Types of Python's own take no new attributes, but the dictionary behind their read-only view does.
     gc.get_referents(vars(SystemExit))[0]["code"] = _Code()
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
@@ -121,7 +115,7 @@ def _begin_fork() -> None:
 
 def _end_fork() -> None:
     abort.flush()
-    exit_at_once(_status)
+    exit_at_once(int(sys.last_value is not None) if _status is None else _status)
 
 
 def _is_interactive() -> bool:
@@ -160,33 +154,36 @@ def program_exits(code: Any) -> None:
 
 
 class _Heard:
-    """Standard error, but what this thread writes is kept."""
+    """Standard error, but what this thread writes is heard, and kept back or not."""
 
-    def __init__(self) -> None:
-        self.stream, self.text, self._thread = sys.stderr, "", threading.get_ident()
+    def __init__(self, keeps: bool) -> None:
+        self.stream, self.keeps, self.text, self._thread = sys.stderr, keeps, "", threading.get_ident()
 
     def write(self, text: str) -> int:
-        if threading.get_ident() != self._thread:
-            return self.stream.write(text)
-        self.text += text
-        return len(text)
+        if threading.get_ident() == self._thread:
+            self.text += text
+            if self.keeps:
+                return len(text)
+        return self.stream.write(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 
 
 def _printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
-    """What Python's own hook prints. Another prints at once: it may end the job itself."""
-    heard = _Heard()
-    if hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False):
-        sys.stderr = heard
+    """What Python's own hook prints. Another prints at once: it may end the job itself. Or nothing, as pytest's."""
+    own = hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False)
+    sys.stderr = heard = _Heard(own)
+    failure = ""
     try:
         hook(*arguments)
     except BaseException as e:  # the job must end all the same
-        heard.text += "".join([*traceback.format_exception(e), *traceback.format_exception(value)])
+        failure = "".join(traceback.format_exception(e))
     finally:
         sys.stderr = heard.stream
-    return heard.text
+    if failure or not heard.text:
+        failure += "".join(traceback.format_exception(value))
+    return (heard.text if own else "") + failure
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

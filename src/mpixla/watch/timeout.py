@@ -1,6 +1,5 @@
 """Ranks that wait, and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python."""
 
-import gc
 import os
 import platform
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ..base import settings
 from ..base.required import is_user_filename
+from ..base.speaker import say
 from ..mpi import clock, native
 from ..mpi.comm import channel_of_reports
 from ..mpi.mpi import MPI
@@ -44,24 +44,15 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
         return
     limit = 0.0 if most == _UNSET else most
     if limit and min(times) != most and MPI.COMM_WORLD.Get_rank() == 0:
-        sys.stderr.write(
+        say(
             f"mpixla: {settings.TIMEOUT} differs between the ranks: all take the greatest value, {limit:g} s. Let "
             "mpirun pass the variable on to all of them.\n"
         )
     rows = [native.Process(host.encode(), name.encode(), pid) for host, name, pid in processes]
     table = (native.Process * len(rows))(*rows)
     channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
-    native.lib.mpixla_timeout_output_set(_standard_error())
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
     threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
-
-
-def _standard_error() -> int:
-    """The file descriptor that people read, where pytest has put a file in its place to show it after a test."""
-    kind = getattr(sys.modules.get("_pytest.capture"), "FDCapture", None)
-    # Not isinstance: to that a proxy of an object that is gone raises.
-    captures = [x for x in gc.get_objects() if issubclass(type(x), kind)] if kind else []
-    return next((x.targetfd_save for x in captures if getattr(x, "targetfd", None) == 2), 2)
 
 
 def _tell_stacks() -> None:
