@@ -129,15 +129,14 @@ static inline void breathe(void) {
 }
 
 static int wait_long(const segment *s, const _Atomic uint64_t *number, uint64_t least) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    int code = 0, there;
-    for (int i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
+    int code = 0;
+    for (unsigned i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
         sched_yield();
         if (atomic_load(&s->is_freed))
             return error_set(
                 "the communicator was freed while this call waited for other ranks; block on its result before "
                 "comm.Free()");
-        if (i % YIELDS == YIELDS - 1) code = mpi_look(s->comm, &there, status);
+        if (i % YIELDS == YIELDS - 1) code = mpi_go_on(s->comm);
     }
     return code;
 }

@@ -99,9 +99,10 @@ void mpi_error_describe(const mpi_library *mpi, int code, char *text);
 int mpi_source_of(const void *status);
 int mpi_tag_of(const void *status);
 
-/* Looks for a message from anybody, which stays where it is, and may be of no interest: whatever call it is that looks,
- * MPI goes on with all that was started, and tells of processes that have died. Returns MPI's code. */
-int mpi_look(mpixla_handle comm, int *there, void *status);
+/* Lets MPI go on with all that was started, whatever call it is, and tell of processes that have died. Returns its
+ * code.
+ */
+int mpi_go_on(mpixla_handle comm);
 
 /* The number that the MPI standard names, for a code of MPI's, which may be any number. 0 and REFUSED stay as they are.
  */
