@@ -102,6 +102,10 @@ int64_t mpixla_count_limit_set(int64_t limit) {
     return before;
 }
 
+int64_t mpi_length(const void *length) {
+    return library.long_lengths ? *(const int64_t *)length : *(const int *)length;
+}
+
 static int status_int(const void *status, int64_t at) {
     int value;
     memcpy(&value, (const char *)status + at, sizeof value);

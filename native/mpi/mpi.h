@@ -18,8 +18,8 @@ typedef union mpi_request {
     void *pointer;
 } mpi_request;
 
-/* Reduces `*length` items of `in` into `inout`. */
-typedef void mpi_combine(void *in, void *inout, int *length, void *type);
+/* Reduces items of `in` into `inout`: as many as mpi_length says. */
+typedef void mpi_combine(void *in, void *inout, const void *length, void *type);
 
 /* MPI's functions as the rest of the library calls them, made of mpi_functions.def: handles are widened, counts have 64
  * bits, and a REQUEST is the address of an mpi_request. Each returns 0 or an error code (base/error.h): REFUSED is that
@@ -48,6 +48,7 @@ typedef struct mpi_library {
     const mpi_counted *large;    /* for greater ones */
     _Atomic int64_t count_limit; /* elements */
     int world_rank;              /* this process in MPI_COMM_WORLD */
+    int long_lengths;            /* whether op_create makes reductions of counts beyond int */
     int keyval;                  /* marks communicators with their registry entry */
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) int(*name) prototype;
 #include "tables/mpi_functions.def"
@@ -94,6 +95,9 @@ const char *mpi_pointer_bind(mpi_library *library, void *loaded);
 
 /* The text MPI has for an error code, into `text` of at least facts.max_error_string bytes. */
 void mpi_error_describe(const mpi_library *mpi, int code, char *text);
+
+/* What an mpi_combine has for its length: an int, or 64 bits where MPI has reductions of such counts. */
+int64_t mpi_length(const void *length);
 
 /* What a status says. */
 int mpi_source_of(const void *status);
