@@ -103,9 +103,7 @@ int64_t mpi_length(const void *length);
 int mpi_source_of(const void *status);
 int mpi_tag_of(const void *status);
 
-/* Lets MPI go on with all that was started, whatever call it is, and tell of processes that have died. Returns its
- * code.
- */
+/* Lets MPI go on with all that was started, and tell of processes that have died. Returns MPI's code. */
 int mpi_go_on(mpixla_handle comm);
 
 /* The number that the MPI standard names, for a code of MPI's, which may be any number. 0 and REFUSED stay as they are.
