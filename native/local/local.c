@@ -20,14 +20,12 @@ enum {
 
 static atomic_int is_on;
 
-/* What a communicator has whose ranks do not share memory. */
-static char nothing;
+/* What a communicator has whose ranks do not share memory, and one while a call is in the memory: a program may free it
+ * under a call that it has dispatched, which then frees the memory. */
+static char nothing, in_use;
 
-/* A program may free the communicator while a call that it has dispatched is still in the memory, which then stays. */
 static void slot_freed(void *s) {
-    if (s == &nothing) return;
-    segment_comm_freed(s);
-    if (mpixla_calls_in_flight() == 0) segment_free(s);
+    if (s && s != &nothing && s != &in_use) segment_free(s);
 }
 
 void mpixla_local_start(void) {
@@ -150,16 +148,27 @@ static int round_make(segment *s, const frame *f, const route *r, int64_t at, in
     return code;
 }
 
-static int segment_of(comm_entry *c, segment **s) {
-    void *found = comm_attached(c, COMM_SLOT_LOCAL);
+static void segment_give(comm_entry *c, void *s) {
+    if (!comm_give(c, COMM_SLOT_LOCAL, &in_use, s)) slot_freed(s);
+}
+
+/* To be given back, unless it is NULL. */
+static int segment_take(comm_entry *c, segment **s) {
+    void *found = comm_take(c, COMM_SLOT_LOCAL, &in_use);
     int code = 0;
+    *s = NULL;
+    if (found == &in_use)
+        return error_set(
+            "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator "
+            "of its own",
+            c->name);
     if (!found) {
-        segment *made;
-        code = segment_make(c, &made);
-        if (code != 0) return code;
-        comm_attach(c, COMM_SLOT_LOCAL, found = made ? (void *)made : &nothing);
+        code = segment_make(c, s);
+        found = *s || code != 0 ? (void *)*s : &nothing;
+    } else if (found != &nothing) {
+        *s = found;
     }
-    *s = found == &nothing ? NULL : found;
+    if (!*s) segment_give(c, found);
     return code;
 }
 
@@ -176,7 +185,7 @@ int local_run(const frame *f, int *made) {
     if (!is_possible(f)) return 0;
     const route r = route_of(f);
     if (r.bytes > MOST_BYTES / r.parts / f->size) return 0;
-    int code = segment_of(f->facts.communicator, &s);
+    int code = segment_take(f->facts.communicator, &s);
     if (code != 0 || !s) return code;
     *made = 1;
     const int64_t room = (int64_t)(SEGMENT_POST_BYTES / ALIGNED / r.parts) * ALIGNED,
@@ -184,6 +193,7 @@ int local_run(const frame *f, int *made) {
     uint64_t what = what_of(f) | BEGINS;
     for (int64_t at = 0; code == 0 && (at < r.bytes || at == 0); at += most, what &= ~BEGINS)
         code = round_make(s, f, &r, at, r.bytes - at < most ? r.bytes - at : most, what);
+    segment_give(f->facts.communicator, s);
     if (code == 0 && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);
     return code;
 }

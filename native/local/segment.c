@@ -45,8 +45,7 @@ struct segment {
     _Alignas(LINE) area *areas;
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
-    mpixla_handle comm;
-    atomic_int is_freed; /* the communicator */
+    const comm_entry *communicator;
     int rank, size, spins;
     char *own; /* behind this */
 };
@@ -70,7 +69,7 @@ int64_t segment_bytes(int size) {
     return (int64_t)size * AREA_BYTES;
 }
 
-segment *segment_over(void *memory, mpixla_handle comm, int rank, int size) {
+segment *segment_over(void *memory, const comm_entry *c) {
     segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
     if (!s) {
         error_set("out of memory for what the ranks of a communicator share");
@@ -80,22 +79,16 @@ segment *segment_over(void *memory, mpixla_handle comm, int rank, int size) {
     s->own = (char *)(s + 1);
     s->round = 1;
     s->seen = 0;
-    s->comm = comm;
-    atomic_init(&s->is_freed, 0);
-    s->rank = rank;
-    s->size = size;
-    s->spins = size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
+    s->communicator = c;
+    s->rank = c->rank;
+    s->size = c->size;
+    s->spins = c->size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
     return s;
 }
 
-void segment_comm_freed(segment *s) {
-    atomic_store(&s->is_freed, 1);
-}
-
-void segment_free(void *s) {
-    segment *mine = s;
-    shared_close(mine->areas, segment_bytes(mine->size));
-    free(mine);
+void segment_free(segment *s) {
+    shared_close(s->areas, segment_bytes(s->size));
+    free(s);
 }
 
 int segment_make(const comm_entry *c, segment **made) {
@@ -108,7 +101,7 @@ int segment_make(const comm_entry *c, segment **made) {
     segment *s = NULL;
     int code = mpi->bcast(&number, 1, u64, 0, c->handle);
     if (code == 0 && !makes) memory = shared_open(number, 0, bytes, from, AREA_BYTES);
-    if (code == 0 && memory) s = segment_over(memory, c->handle, c->rank, c->size);
+    if (code == 0 && memory) s = segment_over(memory, c);
     alike = s != NULL;
     if (code == 0) code = mpi->allreduce(&alike, &all, 1, u64, *reduction_named("MPI_MIN"), c->handle);
     if (makes) shared_forget(number);
@@ -129,15 +122,14 @@ static inline void breathe(void) {
 }
 
 static int wait_long(const segment *s, const _Atomic uint64_t *number, uint64_t least) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    int code = 0, there;
-    for (int i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
+    int code = 0;
+    for (unsigned i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
         sched_yield();
-        if (atomic_load(&s->is_freed))
+        if (!atomic_load(&s->communicator->alive))
             return error_set(
                 "the communicator was freed while this call waited for other ranks; block on its result before "
                 "comm.Free()");
-        if (i % YIELDS == YIELDS - 1) code = mpi_look(s->comm, &there, status);
+        if (i % YIELDS == YIELDS - 1) code = mpi_go_on(s->communicator->handle);
     }
     return code;
 }

@@ -22,18 +22,15 @@ typedef struct segment segment; /* as one rank has it */
 int segment_make(const comm_entry *communicator, segment **made);
 
 /* Lets go of the memory, which lasts as long as another rank has it. */
-void segment_free(void *s);
-
-/* Its communicator goes: who waits in it gives up. */
-void segment_comm_freed(segment *s);
+void segment_free(segment *s);
 
 /* The same over memory that is shared already and all zeros, of segment_bytes, for tests. NULL with error_set. */
 int64_t segment_bytes(int size);
-segment *segment_over(void *memory, mpixla_handle comm, int rank, int size);
+segment *segment_over(void *memory, const comm_entry *communicator);
 
 /* Where so many bytes of this rank's go in this round: waits until nobody reads those that were there. Then they are
- * posted, with a number that says what they are. Returns 0 or an error code of MPI's, which is called while it waits.
- */
+ * posted, with a number that says what they are. Returns 0 or an error code: MPI is called while it waits, and it gives
+ * up when the communicator is freed. */
 int segment_room(segment *s, int64_t bytes, char **to);
 void segment_post(segment *s, uint64_t what);
 

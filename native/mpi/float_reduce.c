@@ -111,16 +111,16 @@ static float f8_decode(const f8_format *format, int code) {
 /* The functions that MPI calls, which combine `in` into `inout`. There is one for each data type, so what MPI says of
  * it is not looked at. First SUM and PROD, which compute in float. */
 
-#define COMPUTED(name, type, decode, encode, expression)                                        \
-    FOR_EACH_PROCESSOR static void name(void *in_, void *inout_, int *length, void *datatype) { \
-        const type *restrict in = in_;                                                          \
-        type *restrict inout = inout_;                                                          \
-        int n = *length;                                                                        \
-        (void)datatype;                                                                         \
-        for (int i = 0; i < n; i++) {                                                           \
-            float a = decode(in[i]), b = decode(inout[i]);                                      \
-            inout[i] = (type)(expression);                                                      \
-        }                                                                                       \
+#define COMPUTED(name, type, decode, encode, expression)                                               \
+    FOR_EACH_PROCESSOR static void name(void *in_, void *inout_, const void *length, void *datatype) { \
+        const type *restrict in = in_;                                                                 \
+        type *restrict inout = inout_;                                                                 \
+        const int64_t n = mpi_length(length);                                                          \
+        (void)datatype;                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                              \
+            float a = decode(in[i]), b = decode(inout[i]);                                             \
+            inout[i] = (type)(expression);                                                             \
+        }                                                                                              \
     }
 
 #define SUM_AND_PROD(name, type, decode, encode)              \
@@ -130,7 +130,8 @@ static float f8_decode(const f8_format *format, int code) {
 SUM_AND_PROD(bf16, uint16_t, bf16_decode, bf16_encode)
 SUM_AND_PROD(f16, uint16_t, f16_decode, f16_encode)
 
-/* The same for many numbers at once, where the processor can; the end of the array is left to those above. */
+/* The same for many numbers at once, where the processor can; the end of the array is left to those above, for which
+ * its length may have more bytes than they read, as the low ones come first here. */
 #ifdef __x86_64__
 #define FOR_AVX2 __attribute__((target("avx2,f16c")))
 
@@ -175,12 +176,12 @@ FOR_AVX2 static inline __m256i bf16_encode_pairs(__m256 lower, __m256 upper) {
     return _mm256_blend_epi16(_mm256_srli_epi32(bf16_round(lower), 16), bf16_round(upper), 0xaa);
 }
 
-#define COMPUTED_AVX2(type, name, combine)                                                            \
-    FOR_AVX2 static void type##_##name##_avx2(void *in_, void *inout_, int *length, void *datatype) { \
-        uint16_t *in = in_, *inout = inout_;                                                          \
-        int rest = *length % type##_at_once, most = *length - rest;                                   \
-        for (int i = 0; i < most; i += type##_at_once) type##_combine(in + i, inout + i, combine);    \
-        type##_##name(in + most, inout + most, &rest, datatype);                                      \
+#define COMPUTED_AVX2(type, name, combine)                                                                   \
+    FOR_AVX2 static void type##_##name##_avx2(void *in_, void *inout_, const void *length, void *datatype) { \
+        uint16_t *in = in_, *inout = inout_;                                                                 \
+        const int64_t n = mpi_length(length), rest = n % type##_at_once, most = n - rest;                    \
+        for (int64_t i = 0; i < most; i += type##_at_once) type##_combine(in + i, inout + i, combine);       \
+        type##_##name(in + most, inout + most, &rest, datatype);                                             \
     }
 COMPUTED_AVX2(bf16, sum, _mm256_add_ps)
 COMPUTED_AVX2(bf16, prod, _mm256_mul_ps)
@@ -231,16 +232,16 @@ static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
     return (uint8_t)(code == 0x80 ? 0x80 : place + (code > 0x80)); /* NaN has the code of -0, and goes to the end */
 }
 
-#define CHOSEN(attributes, name, type, key, comparison)                                 \
-    attributes static void name(void *in_, void *inout_, int *length, void *datatype) { \
-        const type *restrict in = in_;                                                  \
-        type *restrict inout = inout_;                                                  \
-        int n = *length;                                                                \
-        (void)datatype;                                                                 \
-        for (int i = 0; i < n; i++) {                                                   \
-            type a = in[i], b = inout[i];                                               \
-            inout[i] = key(a) comparison key(b) ? a : b;                                \
-        }                                                                               \
+#define CHOSEN(attributes, name, type, key, comparison)                                        \
+    attributes static void name(void *in_, void *inout_, const void *length, void *datatype) { \
+        const type *restrict in = in_;                                                         \
+        type *restrict inout = inout_;                                                         \
+        const int64_t n = mpi_length(length);                                                  \
+        (void)datatype;                                                                        \
+        for (int64_t i = 0; i < n; i++) {                                                      \
+            type a = in[i], b = inout[i];                                                      \
+            inout[i] = key(a) comparison key(b) ? a : b;                                       \
+        }                                                                                      \
     }
 
 #define MAX_AND_MIN(attributes, name, type, integer, in_order, below, above) \

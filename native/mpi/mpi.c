@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,6 +102,10 @@ int64_t mpixla_count_limit_set(int64_t limit) {
     return before;
 }
 
+int64_t mpi_length(const void *length) {
+    return library.long_lengths ? *(const int64_t *)length : *(const int *)length;
+}
+
 static int status_int(const void *status, int64_t at) {
     int value;
     memcpy(&value, (const char *)status + at, sizeof value);
@@ -115,8 +120,15 @@ int mpi_tag_of(const void *status) {
     return status_int(status, library.facts.status_tag);
 }
 
-int mpi_look(mpixla_handle comm, int *there, void *status) {
-    return library.iprobe((int)library.facts.any_source, (int)library.facts.any_tag, comm, there, status);
+/* Looks for a message from anybody. Open MPI goes on only if it finds none, so it is one with another tag each time:
+ * with those that every MPI has, the greatest first, as programs count from below. */
+int mpi_go_on(mpixla_handle comm) {
+    enum { TAGS = 1 << 15 };
+    static atomic_uint calls;
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int there = 0;
+    const unsigned tag = TAGS - 1 - atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed) % TAGS;
+    return library.iprobe((int)library.facts.any_source, (int)tag, comm, &there, status);
 }
 
 int mpi_error_class(int code) {

@@ -18,8 +18,8 @@ typedef union mpi_request {
     void *pointer;
 } mpi_request;
 
-/* Reduces `*length` items of `in` into `inout`. */
-typedef void mpi_combine(void *in, void *inout, int *length, void *type);
+/* Reduces items of `in` into `inout`: as many as mpi_length says. */
+typedef void mpi_combine(void *in, void *inout, const void *length, void *type);
 
 /* MPI's functions as the rest of the library calls them, made of mpi_functions.def: handles are widened, counts have 64
  * bits, and a REQUEST is the address of an mpi_request. Each returns 0 or an error code (base/error.h): REFUSED is that
@@ -48,6 +48,7 @@ typedef struct mpi_library {
     const mpi_counted *large;    /* for greater ones */
     _Atomic int64_t count_limit; /* elements */
     int world_rank;              /* this process in MPI_COMM_WORLD */
+    int long_lengths;            /* whether op_create makes reductions of counts beyond int */
     int keyval;                  /* marks communicators with their registry entry */
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) int(*name) prototype;
 #include "tables/mpi_functions.def"
@@ -95,13 +96,15 @@ const char *mpi_pointer_bind(mpi_library *library, void *loaded);
 /* The text MPI has for an error code, into `text` of at least facts.max_error_string bytes. */
 void mpi_error_describe(const mpi_library *mpi, int code, char *text);
 
+/* What an mpi_combine has for its length: an int, or 64 bits where MPI has reductions of such counts. */
+int64_t mpi_length(const void *length);
+
 /* What a status says. */
 int mpi_source_of(const void *status);
 int mpi_tag_of(const void *status);
 
-/* Looks for a message from anybody, which stays where it is, and may be of no interest: whatever call it is that looks,
- * MPI goes on with all that was started, and tells of processes that have died. Returns MPI's code. */
-int mpi_look(mpixla_handle comm, int *there, void *status);
+/* Lets MPI go on with all that was started, and tell of processes that have died. Returns MPI's code. */
+int mpi_go_on(mpixla_handle comm);
 
 /* The number that the MPI standard names, for a code of MPI's, which may be any number. 0 and REFUSED stay as they are.
  */

@@ -8,13 +8,14 @@
 /* Sizes that values of 1, 2, 4 and 8 bytes with places of 1, 2, 4 and 8 bytes have. */
 #define PAIR_SIZES(PAIR) PAIR(2) PAIR(3) PAIR(4) PAIR(5) PAIR(6) PAIR(8) PAIR(9) PAIR(10) PAIR(12) PAIR(16)
 
-#define PAIR(bytes)                                                                     \
-    static void keep_greatest_##bytes(void *in, void *inout, int *length, void *type) { \
-        const char *a = in;                                                             \
-        char *b = inout;                                                                \
-        (void)type;                                                                     \
-        for (int i = 0; i < *length; i++, a += (bytes), b += (bytes))                   \
-            if (memcmp(a, b, bytes) > 0) memcpy(b, a, bytes);                           \
+#define PAIR(bytes)                                                                            \
+    static void keep_greatest_##bytes(void *in, void *inout, const void *length, void *type) { \
+        const char *a = in;                                                                    \
+        const int64_t n = mpi_length(length);                                                  \
+        char *b = inout;                                                                       \
+        (void)type;                                                                            \
+        for (int64_t i = 0; i < n; i++, a += (bytes), b += (bytes))                            \
+            if (memcmp(a, b, bytes) > 0) memcpy(b, a, bytes);                                  \
     }
 PAIR_SIZES(PAIR)
 #undef PAIR

@@ -371,14 +371,26 @@ FUNCTIONS_OF_PARTS(int64_t, _c)
 
 #include "fake_mpi_requests.inc"
 
-int MPI_Op_create(void *combine, int commutes, HANDLE *op) {
-    static int made;
-    (void)combine;
-    (void)commutes;
-    int code = fake_result("MPI_Op_create");
-    if (code == 0) *op = narrow(OPS + made++);
-    return code;
+static int op_create(const char *function, void *combine, HANDLE *op) {
+    int code = fake_result(function);
+    if (code != 0) return code;
+    if (fake.ops < FAKE_OPS) fake.combine[fake.ops] = combine;
+    *op = narrow(OPS + fake.ops++);
+    return 0;
 }
+
+int MPI_Op_create(void *combine, int commutes, HANDLE *op) {
+    (void)commutes;
+    return op_create("MPI_Op_create", combine, op);
+}
+
+#ifndef FAKE_NO_LARGE_COUNTS
+int MPI_Op_create_c(void *combine, int commutes, HANDLE *op) {
+    (void)commutes;
+    fake.large_ops++;
+    return op_create("MPI_Op_create_c", combine, op);
+}
+#endif
 
 int MPI_Barrier(HANDLE comm) {
     return called("MPI_Barrier", NULL, NULL, "c%d", number(comm));

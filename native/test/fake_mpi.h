@@ -33,7 +33,7 @@ typedef struct fake_message {
     int64_t bytes; /* that are sent or received */
 } fake_message;
 
-enum { FAKE_MESSAGES = 64 };
+enum { FAKE_MESSAGES = 64, FAKE_OPS = 64 };
 
 typedef struct fake_mpi {
     size_t handle_size;
@@ -67,6 +67,9 @@ typedef struct fake_mpi {
     atomic_int probes;           /* calls of MPI_Iprobe */
     atomic_int cancelled, freed; /* requests, by MPI_Cancel and MPI_Request_free */
     int revoked;                 /* communicators, by MPIX_Comm_revoke */
+
+    int ops, large_ops;      /* reductions that were made, and those of them by MPI_Op_create_c */
+    void *combine[FAKE_OPS]; /* their functions */
 
     int posted; /* non-blocking messages since all before them were waited for */
     fake_message messages[FAKE_MESSAGES];

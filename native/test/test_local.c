@@ -4,7 +4,9 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
+#include "base/shared.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
@@ -12,10 +14,11 @@
 #include "local/segment.h"
 
 /* As many items as go through it: some posts of each rank. */
-enum { RANKS = 4, MOST = 16384, MOST_SPLIT = MOST / RANKS };
+enum { RANKS = 4, MOST = 16384, MOST_SPLIT = MOST / RANKS, PAGE = 4096 };
 
 static int64_t comms[RANKS];
 static int numbers_of_comms[RANKS];
+static void *memories[RANKS]; /* the same, where each has it */
 static int32_t sent[RANKS][RANKS * MOST], received[RANKS][RANKS * MOST];
 
 /* One call, which all ranks make. */
@@ -170,6 +173,36 @@ static void ends_when_mpi_says_so(void) {
     CHECK_STR(messages[1], "");
 }
 
+/* As Open MPI does, this one goes on only when it finds no message. Some lie there: one with the tag that is looked for
+ * first, and they have any. */
+static atomic_int first_tag, moved;
+static int lie_there(int source, int tag, int comm) {
+    int none = -1;
+    (void)source, (void)comm;
+    (void)atomic_compare_exchange_strong(&first_tag, &none, tag);
+    const int found = tag == FAKE_ANY_TAG || tag == atomic_load(&first_tag);
+    moved += !found;
+    return found;
+}
+
+static void lets_mpi_go_on_beside_messages(void) {
+    enum { ENOUGH = 100 };
+    static int rank = 0;
+    pthread_t thread;
+    const int probes = fake->probes;
+    now.op = "allreduce";
+    now.items = 1;
+    atomic_store(&first_tag, -1);
+    fake->is_there = lie_there;
+    pthread_create(&thread, NULL, rank_run, &rank);
+    while (fake->probes < probes + ENOUGH) sched_yield();
+    CHECK(moved > 0);
+    ranks_run(1, RANKS);
+    pthread_join(thread, NULL);
+    fake->is_there = NULL;
+    CHECK_STR(messages[0], "");
+}
+
 /* The fake MPI does not say that all ranks have found the memory. */
 static void is_not_made_unless_all_have_it(void) {
     const comm_entry *entry = comm_find(comms[0]);
@@ -195,38 +228,51 @@ static void refuses_other_calls(void) {
              "MPI_Bcast: rank 0 of communicator 'of rank 1' makes another call where this rank makes this one");
 }
 
-/* A program that frees it under a call that waits for others. */
-static void outlives_its_communicator(void) {
+static int is_mapped(int rank) {
+    return msync(memories[rank], PAGE, MS_ASYNC) == 0;
+}
+
+/* A program that frees communicators while a call waits for others: in the memory of one of them. */
+static void lasts_as_long_as_it_is_used(void) {
     static int rank = 0;
     pthread_t thread;
+    const int probes = fake->probes;
     now.op = "barrier";
     pthread_create(&thread, NULL, rank_run, &rank);
-    while (mpixla_calls_in_flight() == 0) sched_yield();
+    while (fake->probes == probes) sched_yield();
+    ranks_run(rank, rank + 1);
+    CHECK_IN(messages[rank], "two threads make collective calls on communicator 'of rank 0' at the same time");
+    CHECK(is_mapped(1));
+    fake->comm_free(numbers_of_comms[1]);
+    CHECK(!is_mapped(1));
+    CHECK(is_mapped(rank));
     fake->comm_free(numbers_of_comms[rank]);
     pthread_join(thread, NULL);
     CHECK_IN(messages[rank], "freed");
+    CHECK(!is_mapped(rank));
 }
 
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
-    enum { PAGE = 4096 };
-    void *memory = aligned_alloc(PAGE, (size_t)segment_bytes(RANKS));
-    if (!memory) return 1;
-    memset(memory, 0, (size_t)segment_bytes(RANKS));
+    const uint64_t shared = shared_number();
     for (int i = 0; i < RANKS; i++) {
         const int number = numbers_of_comms[i] = fake->comm_new(i, RANKS, 0);
         char name[16];
         snprintf(name, sizeof name, "of rank %d", i);
         comms[i] = mpixla_comm_register(fake->handle(number), name);
         comm_entry *entry = comm_find(comms[i]);
-        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memory, entry->handle, i, RANKS));
+        memories[i] = shared_open(shared, i == 0, segment_bytes(RANKS), 0, segment_bytes(RANKS));
+        if (!memories[i]) return 1;
+        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[i], entry));
     }
+    shared_forget(shared);
     mpixla_local_start();
     gives_what_mpi_would();
     runs_ahead();
     ends_when_mpi_says_so();
+    lets_mpi_go_on_beside_messages();
     is_not_made_unless_all_have_it();
     refuses_other_calls();
-    outlives_its_communicator();
+    lasts_as_long_as_it_is_used();
     return check_failures();
 }

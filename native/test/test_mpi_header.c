@@ -77,6 +77,12 @@ typedef int keyval_delete(MPI_Comm comm, int keyval, void *value, void *extra);
 _Static_assert(_Generic((MPI_Comm_copy_attr_function *)0, keyval_copy *: 1, default: 0), "keyval_copy differs");
 _Static_assert(_Generic((MPI_Comm_delete_attr_function *)0, keyval_delete *: 1, default: 0), "keyval_delete differs");
 
+#if MPI_VERSION >= 4
+typedef void combine_c(void *in, void *inout, MPI_Count *length, MPI_Datatype *type);
+_Static_assert(_Generic((MPI_User_function_c *)0, combine_c *: 1, default: 0), "combine_c differs");
+SAME_FUNCTION(MPI_Op_create_c, (combine_c * function, int commutes, MPI_Op *op))
+#endif
+
 /* Names: CMake writes one line for each that it finds in the tables. */
 #define MPI_NAME_DATATYPE(name) \
     _Static_assert(_Generic((name), MPI_Datatype: 1, default: 0), #name " is not a datatype");

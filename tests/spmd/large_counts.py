@@ -113,6 +113,14 @@ CASES = {
         lambda: parts(mpixla.neighbor_allgather(pattern(RANK), comm=ring(MPI.COMM_WORLD)), (RANK - 1) % SIZE, OTHER),
     ),
     "reduce": (3 * SIZE, lambda: on(RANK == 1, mpixla.reduce(pattern(RANK), MPI.MAX, 1), is_extreme)),
+    "reduce, by a reduction of mpixla's own": (
+        4 * SIZE,
+        lambda: on(
+            RANK == 1,
+            mpixla.reduce(jnp.full(N, RANK + 1, jnp.float8_e4m3fn), MPI.MAX, 1),
+            lambda x: jnp.all(x == SIZE),
+        ),
+    ),
     "reduce_scatter": (4 * SIZE, lambda: is_extreme(mpixla.reduce_scatter(stacked(*[RANK] * SIZE), MPI.MAX))),
     "scan": (3 * SIZE, lambda: on(RANK == SIZE - 1, mpixla.scan(pattern(RANK), MPI.MAX), is_extreme)),
     "scatter": (
