@@ -68,6 +68,33 @@ BAD_CALLS = [
     ),
     ("a token, and no array", lambda: mpixla.barrier(token=jnp.zeros(())), TypeError, r"barrier\(\) takes no token"),
     ("a token of two arrays", lambda: mpixla.sendrecv(X, X, 0, 0, token=X), TypeError, r"sendrecv\(\) takes no token"),
+    (
+        "sendbuf an array, recvbuf a pair",
+        lambda: mpixla.sendrecv(X, (X, X), 0, 0),
+        ValueError,
+        r"sendbuf and recvbuf of sendrecv must be pytrees of one structure, but are PyTreeDef\(\*\) and "
+        r"PyTreeDef\(\(\*, \*\)\)",
+    ),
+    ("sendbuf a pair", lambda: mpixla.sendrecv((X, X), X, 0, 0), ValueError, "of sendrecv must be pytrees of one"),
+    ("names differ", lambda: mpixla.isendrecv({"a": X}, {"b": X}, 0, 0), ValueError, "of isendrecv must be pytrees"),
+    (
+        "operand a list",
+        lambda: mpixla.ragged_all_to_all([X], X, *[[1] * SIZE] * 4),
+        ValueError,
+        "operand and output of ragged_all_to_all must be pytrees of one structure",
+    ),
+    (
+        "template of another structure",
+        lambda: mpixla.allgatherv((X, X), 1, capacity=3 * SIZE, template=X),
+        ValueError,
+        r"template of allgatherv must have the structure of x, PyTreeDef\(\(\*, \*\)\), but has PyTreeDef\(\*\)",
+    ),
+    (
+        "template a list",
+        lambda: mpixla.allgatherv(X, 1, capacity=9, template=[X] * 9),
+        ValueError,
+        "the structure of x",
+    ),
     ("x a string", lambda: mpixla.allreduce("abc", MPI.SUM), TypeError, "x of allreduce must be an array"),
     (
         "x too large",

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+import mpixla
 from cases import check_refused
-from reference import ROWS, expected, operands
+from reference import ROW, ROWS, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
 WORDS = np.dtype(np.uint32)
@@ -43,6 +44,26 @@ def test_moves(row, comm, rank, how):
             continue
         assert got.dtype == keys[0].dtype
         np.testing.assert_array_equal(jax.random.key_data(got), want, strict=True)
+
+
+ROWS_OF_KEYS = {
+    **{
+        name: lambda x, comm, name=name: ROW[name].call(x, comm=comm, **ROW[name].variants(SIZE)[0])
+        for name in ("alltoall", "ialltoall", "neighbor_alltoall")
+    },
+    "scatter": lambda x, comm: mpixla.scatter(x, comm.Get_rank(), comm=comm),
+    "allgatherv": lambda x, comm: mpixla.allgatherv(x, [2] * SIZE, comm=comm),
+    "ragged_all_to_all": lambda x, comm: mpixla.ragged_all_to_all(x, x, *[[0] * SIZE] * 4, comm=comm),
+}
+
+
+@pytest.mark.parametrize("name", ROWS_OF_KEYS)
+def test_shapes_are_those_of_keys(comm, name):
+    """Not of their data, which have an axis more."""
+    call, keys = ROWS_OF_KEYS[name], jax.random.split(jax.random.key(0), SIZE + 3)
+    check_refused(lambda: call(keys[0], comm), ValueError, r"x has shape \(\)|x is a scalar|are key<fry>\[\]")
+    if name != "ragged_all_to_all":  # which takes any number
+        check_refused(lambda: call(keys, comm), ValueError, rf"x has shape \({SIZE + 3},\)")
 
 
 @pytest.mark.parametrize("row", REDUCING, ids=names)

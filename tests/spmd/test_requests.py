@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 import mpixla
 from hlo import Program
+from reference import ROWS
 
 HOW = pytest.mark.parametrize("how", ["eager", "jit"])
 
@@ -71,6 +72,36 @@ def test_a_request_is_no_array(comm, rank, size):
                 compute(request)
     np.testing.assert_array_equal(mpixla.wait(one), np.full(3, size))
     np.testing.assert_array_equal(mpixla.wait(several)["a"], np.full(3, size))
+
+
+def _row_of(row, size):
+    variant = row.variants(size)[0]
+    operands = len(row.shapes(shape=(), rank=0, size=size, **variant))
+    return lambda r, comm: row.call(*[r] * operands, comm=comm, **variant)
+
+
+TAKES_DATA = {
+    **{row.name: _row_of(row, MPI.COMM_WORLD.Get_size()) for row in ROWS if row.name != "barrier"},
+    "MAXLOC": lambda r, comm: mpixla.allreduce((r, r), MPI.MAXLOC, comm=comm),
+    "assert_replicated": lambda r, comm: mpixla.assert_replicated(r, comm=comm),
+    "fsum": lambda r, comm: mpixla.fsum(r, comm=comm),
+    "mask": lambda r, comm: mpixla.norm(jnp.ones(3), mask=r, comm=comm),
+    "norm": lambda r, comm: mpixla.norm(r, comm=comm),
+    "recvbuf": lambda r, comm: mpixla.sendrecv(1.0, r, 0, 0, comm=comm),
+    "sendbuf": lambda r, comm: mpixla.sendrecv(r, 1.0, 0, 0, comm=comm),
+    "template": lambda r, comm: mpixla.allgatherv(jnp.ones(1), 1, capacity=9, template=r, comm=comm),
+    "vdot": lambda r, comm: mpixla.vdot(r, r, comm=comm),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_DATA)
+def test_a_request_is_no_data(comm, size, name):
+    """To JAX it is a pytree, whose arrays no operation takes for its own."""
+    request = mpixla.iallreduce(1.0, MPI.SUM, comm=comm)
+    for x in (request, [request]):
+        with pytest.raises(TypeError, match=r"iallreduce op SUM on .* is no array\. wait\(request\) gives"):
+            TAKES_DATA[name](x, comm)
+    assert float(mpixla.wait(request)) == size
 
 
 @pytest.mark.parametrize("where", ["eager to eager", "jit to jit", "jit to eager", "eager to jit"])

@@ -1,5 +1,6 @@
 """Pytrees and PRNG keys in data arguments."""
 
+import re
 from typing import NamedTuple
 
 import jax
@@ -115,14 +116,18 @@ def test_prng_keys_among_other_arrays(rank):
 
 def test_errors_name_the_leaf():
     right, wrong = np.ones((SIZE, 2)), np.ones(SIZE + 1)
-    for leaves, sentence in (
-        ([right, wrong], rf"leaf 2 of 2 has shape \({SIZE + 1},\), and leaf 1 \({SIZE}, 2\)\."),
-        ([wrong, right], rf"leaf 2 of 2 has shape \({SIZE}, 2\), and leaf 1 \({SIZE + 1},\)\."),
-        ([1.0], r"leaf 1 of 1 has shape \(\)\."),
-        ([wrong, wrong], r"x has shape"),
+    for tree, sentence in (
+        ([right, wrong], rf"x\[1\] has shape \({SIZE + 1},\)\."),
+        ({"a": wrong, "b": right}, rf"x\['a'\] has shape \({SIZE + 1},\)\."),
+        ([1.0], r"x\[0\] has shape \(\)\."),
+        (wrong, rf"x has shape \({SIZE + 1},\)\."),
     ):
-        with pytest.raises(ValueError, match=f"reduce_scatter needs .* one entry for each .* but {sentence}"):
-            mpixla.reduce_scatter(leaves, MPI.SUM)
+        for reduce_scatter in (mpixla.reduce_scatter, mpixla.ireduce_scatter):
+            with pytest.raises(ValueError, match=f"reduce_scatter needs .* one entry for each .* but {sentence}"):
+                reduce_scatter(tree, MPI.SUM)
+    for pair in ((wrong, wrong.astype(int)), (1.0, 1)):
+        with pytest.raises(ValueError, match=rf"but x\[0\] has shape {re.escape(str(np.shape(pair[0])))}\."):
+            mpixla.reduce_scatter(pair, MPI.MAXLOC)
     with pytest.raises(TypeError, match="x of allreduce must be an array"):
         mpixla.allreduce([1.0, "abc"], MPI.SUM)
     with pytest.raises(TypeError, match="allreduce cannot reduce dtype bool"):

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from ..mpi.comm import Comm, comm_of
 from ..watch import sites
 from .pack import pack, unpack
 from .pairs import is_of_pairs, reduce_pair
@@ -25,6 +26,28 @@ _cut = jax.jit(unpack, static_argnums=1)
 F = TypeVar("F", bound=Callable[..., Any])
 # What a pytree is, which an operation gives back as it was.
 Tree = TypeVar("Tree")
+
+
+class Started:
+    """What was started: a pytree, but no data."""
+
+    __slots__ = ()
+
+
+def _is_started(x: Any) -> bool:
+    return isinstance(x, Started)
+
+
+def refuse_started(data: Any, *_: Any) -> None:
+    """Refuses what was started, and a pytree that has it."""
+    for x in filter(_is_started, jax.tree.leaves(data, is_leaf=_is_started)):
+        raise TypeError(f"{x} was started, and is no array. wait(request) gives the result.")
+
+
+def flatten(data: Any) -> tuple[list[Any], Any]:
+    """The leaves and the structure of data. None is a leaf, for the operation to refuse; within a pytree it is none."""
+    refuse_started(data)
+    return jax.tree.flatten(data, is_leaf=lambda _: data is None)
 
 
 def is_key(x: Any) -> bool:
@@ -43,6 +66,22 @@ def _is_array(x: Any) -> bool:
 def data_of(x: Any) -> Any:
     """What travels of an array: of PRNG keys their data, which has further axes behind the keys' own."""
     return jax.random.key_data(x) if is_key(x) else x
+
+
+def as_leaf(x: Any, what: str, name: str) -> jax.Array:
+    """The data argument ``what`` of the operation ``name`` as a JAX array, or the PRNG keys that it is."""
+    return x if is_key(x) else as_array(x, what, name)
+
+
+def check_leading_size(x: Any, name: str, comm: Comm) -> None:
+    """Refuses an array, or a pytree of arrays, without one entry along the first axis for each rank."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]:
+        shape = leaf.shape if hasattr(leaf, "shape") else as_array(leaf, "x", name).shape
+        if shape[:1] != (comm.size,):
+            raise ValueError(
+                f"{name} needs an array whose first axis has one entry for each of the {comm.size} ranks of "
+                f"communicator '{comm.name}', but x{jax.tree_util.keystr(path)} has shape {shape}."
+            )
 
 
 @dataclass(frozen=True)
@@ -80,10 +119,13 @@ def plan_of_each(structure: Any, leaves: Sequence[Any]) -> Plan:
 Collect = Callable[[Plan, Sequence[Any]], Any]
 
 
-def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
+def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
     """Lets the first arguments of a function that moves arrays be pytrees of one structure, with PRNG keys as leaves.
 
-    The result has the structure of the last of these arguments.
+    Args:
+        arguments: how many. The result has the structure of the last one, and keys where that has keys.
+        keys: whether the function gets keys as they are, because their shape matters, and makes data of them itself.
+        collect: makes the result.
     """
 
     def decorate(function: F) -> F:
@@ -95,13 +137,18 @@ def moves(arguments: int = 1, *, collect: Collect = Plan.tree_of) -> Callable[[F
             rest = args[arguments:]
             if len(trees) < arguments or all(map(_is_array, trees)):
                 return function(*trees, *rest, **kwargs)
-            leaves, structure = jax.tree.flatten(trees[-1])
-            columns = [structure.flatten_up_to(x) for x in trees]  # type: ignore[attr-defined]
+            columns, structures = zip(*map(flatten, trees), strict=True)
+            leaves, structure = columns[-1], structures[-1]
+            if any(other != structure for other in structures):
+                raise ValueError(
+                    f"{' and '.join(names)} of {function.__name__} must be pytrees of one structure, but are "
+                    f"{' and '.join(map(str, structures))}."
+                )
             plan = plan_of_each(structure, leaves)
             results = []
             for i, x in enumerate(zip(*columns, strict=True)):
                 with sites.part(f"leaf {i + 1} of {len(leaves)}"):
-                    results.append(function(*map(data_of, x), *rest, **kwargs))
+                    results.append(function(*(x if keys else map(data_of, x)), *rest, **kwargs))
             return collect(plan, results)
 
         return remembers(arguments)(on_trees)  # type: ignore[return-value]
@@ -114,7 +161,8 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
 
     Args:
         reduces: whether it computes with the entries, which PRNG keys do not allow.
-        kept_axes: how many leading axes of each leaf are not entries; the function's result is without them.
+        kept_axes: how many leading axes of each leaf are not entries: 1 where it has one for each rank, which the
+            function's result is without.
         collect: makes the result.
     """
 
@@ -124,20 +172,16 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
         @functools.wraps(function)
         def on_tree(x: Any, *args: Any, **kwargs: Any) -> Any:
             op, rest = (args[0], args[1:]) if args else (kwargs.get("op"), ())
+            leaves, structure = flatten(x)
+            if reduces and any(map(is_key, leaves)):
+                raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
+            if kept_axes:
+                check_leading_size(x, name, comm_of(kwargs.get("comm")))
             if reduces and collect is Plan.tree_of and is_of_pairs(op):
                 return reduce_pair(function, x, op, *rest, **{k: v for k, v in kwargs.items() if k != "op"})
             if _is_array(x):
                 return function(x, *args, **kwargs)
-            leaves, structure = jax.tree.flatten(x)
-            if reduces and any(map(is_key, leaves)):
-                raise TypeError(f"{name} cannot reduce PRNG keys, which can only be moved: with bcast, for example.")
             data = [as_array(data_of(y), "x", name) for y in leaves]
-            for i, y in enumerate(data):
-                if y.ndim < kept_axes or y.shape[:kept_axes] != data[0].shape[:kept_axes]:
-                    raise ValueError(
-                        f"{name} needs arrays whose first axis has one entry for each rank, but leaf {i + 1} of "
-                        f"{len(data)} has shape {y.shape}{f', and leaf 1 {data[0].shape}' if i else ''}."
-                    )
             dtypes = dict.fromkeys(y.dtype for y in data)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
             plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))

@@ -242,15 +242,6 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
     return reduction
 
 
-def check_leading_size(x: jax.Array, name: str, comm: Comm) -> None:
-    """Refuses an array without one entry along the first axis for each rank."""
-    if x.ndim == 0 or x.shape[0] != comm.size:
-        raise ValueError(
-            f"{name} needs an array whose first axis has one entry for each of the {comm.size} ranks of communicator "
-            f"'{comm.name}', but x has shape {x.shape}."
-        )
-
-
 # How the cotangent of a result that is the same on every rank is counted (docs/derivatives.md): it is taken to be the
 # same on every rank too, and counted once; or it differs between ranks, and all are added up.
 

@@ -17,10 +17,10 @@ from ..core.rank import by_root, own_rank
 from ..core.repeat import remembers
 from ..core.rules import Rules, by
 from ..core.spmd import Primitive
-from ..core.tree import Tree, joins, moves
+from ..core.tree import Tree, as_leaf, check_leading_size, data_of, joins, moves
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_rank, as_reduction, check_leading_size, refuse_where_sharded
+from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
 from .docstrings import documented_like
 from .shapes import (
     IN_FRONT,
@@ -273,7 +273,7 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda: alltoall_p))
 
 
-@moves()
+@moves(keys=True)
 @documented_like(allgather)
 def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of this rank's array to each rank, and receives one from each.
@@ -296,9 +296,9 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         >>> mpixla.alltoall(jnp.ones((size, 2))).shape == (size, 2)
         True
     """
-    x, c = as_array(x, "x", "alltoall"), comm_of(comm)
+    x, c = as_leaf(x, "x", "alltoall"), comm_of(comm)
     check_leading_size(x, "alltoall", c)
-    return alltoall_p.bind(x, comm=c)[0]
+    return alltoall_p.bind(data_of(x), comm=c)[0]
 
 
 # barrier
@@ -568,7 +568,6 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         True
     """
     x, c = as_array(x, "x", "reduce_scatter"), comm_of(comm)
-    check_leading_size(x, "reduce_scatter", c)
     return reduce_scatter_p.bind(x, comm=c, op=as_reduction(op, x, "reduce_scatter"))[0]
 
 
@@ -615,7 +614,7 @@ _scatter_transpose: Primitive = compose(
 )
 
 
-@moves()
+@moves(keys=True)
 def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of the root's array to each rank.
 
@@ -642,9 +641,9 @@ def scatter(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         >>> mpixla.scatter(x, root=0)
         Array([1., 1., 1.], dtype=float32)
     """
-    x, c = as_array(x, "x", "scatter"), comm_of(comm)
+    x, c = as_leaf(x, "x", "scatter"), comm_of(comm)
     refuse_where_sharded("scatter", c, "alltoall, in whose result the root's entry is that slice")
     root = as_rank(root, "root", "scatter", c)
     if c.rank == root:
         check_leading_size(x, "scatter", c)
-    return scatter_p.bind(x, comm=c, root=root)[0]
+    return scatter_p.bind(data_of(x), comm=c, root=root)[0]

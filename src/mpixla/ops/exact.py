@@ -12,7 +12,7 @@ from jax.core import ShapedArray
 from ..core.exact import rounded, words_of
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, wide
 from ..core.spmd import Primitive
-from ..core.tree import is_key
+from ..core.tree import flatten, is_key
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_axes, as_convention, as_integer
@@ -161,7 +161,7 @@ def fsum(
     """
     c = comm_of(comm)
     convention = as_convention(cotangent, "fsum", c)
-    leaves, structure = jax.tree.flatten(x, is_leaf=lambda leaf: leaf is None)
+    leaves, structure = flatten(x)
     arrays = []
     for leaf in leaves:
         if is_key(leaf):

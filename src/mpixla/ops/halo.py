@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jax.interpreters import ad, batching
 from mpi4py import MPI
 
-from ..core.primitive import as_array, lower_in_place, make, wide
+from ..core.primitive import lower_in_place, make, wide
 from ..core.spmd import Primitive
-from ..core.tree import Plan, Tree, data_of, is_key, plan_of_each
+from ..core.tree import Plan, Tree, as_leaf, data_of, flatten, plan_of_each
 from ..mpi.comm import Comm, comm_of
 from .arguments import as_axes, as_integer
 from .shapes import each_like
@@ -164,7 +164,7 @@ def blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> Blocks:
     dimensions = MPI.Cartcomm(comm).Get_dim()
     widths = _widths(width, dimensions, name)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
-    leaves, tree = jax.tree.flatten(x, is_leaf=lambda _: x is None)  # None is refused, not a pytree without arrays
-    arrays = [leaf if is_key(leaf) else as_array(leaf, "x", name) for leaf in leaves]
+    leaves, tree = flatten(x)
+    arrays = [as_leaf(leaf, "x", name) for leaf in leaves]
     own = tuple(_axes_of(array, given, widths, name) for array in arrays)
     return Blocks([data_of(array) for array in arrays], plan_of_each(tree, arrays), own, c, widths)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import REPLICATED, Cotangent, as_array, wide
+from ..core.tree import flatten
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention
@@ -19,7 +20,7 @@ _ORDS = (1, 2, jnp.inf, "rms")
 
 
 def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
-    leaves, structure = jax.tree.flatten(tree)
+    leaves, structure = flatten(tree)
     if not leaves:
         raise ValueError(
             f"{what} of {name} is {tree!r}, which has no arrays. A rank without entries passes empty arrays."
@@ -31,7 +32,7 @@ def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> lis
     """For each leaf which of its entries count, in a shape that broadcasts to its own; None: all of them."""
     if mask is None:
         return [None] * len(leaves)
-    given, given_structure = jax.tree.flatten(mask)
+    given, given_structure = flatten(mask)
     if given_structure != structure:
         if not jax.tree_util.all_leaves([mask]):
             raise ValueError(

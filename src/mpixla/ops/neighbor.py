@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from ..core.primitive import as_array, compose, make
 from ..core.rules import by
 from ..core.spmd import Primitive
-from ..core.tree import moves
+from ..core.tree import as_leaf, data_of, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -180,7 +180,7 @@ def neighbor_allgather(x: Any, *, comm: MPI.Topocomm) -> Any:
     return _gather.bind(x, comm=c, degrees=degrees)[0]
 
 
-@moves()
+@moves(keys=True)
 def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
     """Sends a slice of this rank's array to each of its neighbours, and receives one from each.
 
@@ -208,14 +208,14 @@ def neighbor_alltoall(x: Any, *, comm: MPI.Topocomm) -> Any:
         Array([ 1, -1], dtype=int32)
         >>> ring.Free()
     """
-    x = as_array(x, "x", "neighbor_alltoall")
+    x = as_leaf(x, "x", "neighbor_alltoall")
     c, degrees = _degrees_of(comm, "neighbor_alltoall")
     if x.ndim == 0 or x.shape[0] != degrees.out:
         raise ValueError(
             f"neighbor_alltoall needs an array whose first axis has one entry for each of this rank's {degrees.out} "
             f"destinations on communicator '{c.name}', but x has shape {x.shape}."
         )
-    return _exchanged(x, (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
+    return _exchanged(data_of(x), (1,) * degrees.out, (1,) * degrees.in_, c, degrees, back=False)
 
 
 def neighbor_alltoallv(

@@ -5,8 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..core.primitive import as_array
-from ..core.tree import moves
+from ..core.tree import as_leaf, data_of, moves
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_integers
@@ -34,7 +33,7 @@ def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
     return jnp.where(slice_ < sizes.size, offsets[inside] + row - (ends - sizes)[inside], beyond)
 
 
-@moves(2)
+@moves(2, keys=True)
 def ragged_all_to_all(
     operand: Any,
     output: Any,
@@ -88,12 +87,13 @@ def ragged_all_to_all(
         True
     """
     name, c = "ragged_all_to_all", comm_of(comm)
-    operand, output = as_array(operand, "operand", name), as_array(output, "output", name)
+    operand, output = as_leaf(operand, "operand", name), as_leaf(output, "output", name)
     if operand.dtype != output.dtype or operand.ndim == 0 or operand.shape[1:] != output.shape[1:] or output.ndim == 0:
         raise ValueError(
             f"operand and output of {name} must have the same dtype and the same axes behind the first, but are "
             f"{operand.dtype}{list(operand.shape)} and {output.dtype}{list(output.shape)}."
         )
+    operand, output = data_of(operand), data_of(output)
     starts, sizes = _slices(input_offsets, "input_offsets", c), _slices(send_sizes, "send_sizes", c)
     places, coming = _slices(output_offsets, "output_offsets", c), _slices(recv_sizes, "recv_sizes", c)
     if len({numbers.size for numbers in (starts, sizes, places, coming)}) > 1:

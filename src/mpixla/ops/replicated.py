@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..core.primitive import as_array, lower_in_place, make
+from ..core.primitive import lower_in_place, make
 from ..core.spmd import Primitive
-from ..core.tree import Tree, data_of, is_key, plan_of_each
+from ..core.tree import Tree, as_leaf, data_of, plan_of_each, refuse_started
 from ..mpi import native
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -75,8 +75,9 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
         >>> float(params["w"].sum())
         3.0
     """
+    refuse_started(tree)
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    arrays = [x if is_key(x) else as_array(x, "tree", "assert_replicated") for _, x in paths]
+    arrays = [as_leaf(x, "tree", "assert_replicated") for _, x in paths]
     c = comm_of(comm)
     leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.

@@ -6,7 +6,7 @@ are.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar, Unpack, overload
+from typing import Any, Generic, NamedTuple, TypeVar, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,24 @@ from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
 from ..core.spmd import Primitive, is_spread, vary, varying_axes
-from ..core.tree import Plan, Tree, data_of, joins, moves, plan_of_each
+from ..core.tree import (
+    Plan,
+    Started,
+    Tree,
+    as_leaf,
+    check_leading_size,
+    data_of,
+    joins,
+    moves,
+    plan_of_each,
+    refuse_started,
+)
 from ..core.values import joined, split
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
 from ..watch import sites
-from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction, check_leading_size
+from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
 from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
@@ -371,7 +382,7 @@ batching.primitive_batchers[_wait] = _wait_batch
 
 
 @jax.tree_util.register_pytree_node_class
-class Request(Generic[Tree]):
+class Request(Started, Generic[Tree]):
     """A communication that was started: what the operations with ``i`` in front return, and ``wait`` takes.
 
     A request is a pytree, so it can be returned from a jitted function, carried through ``jax.lax.scan``, or be part of
@@ -434,15 +445,11 @@ def _requests_in(tree: Any) -> list[Request[Any]]:
     return [x for x in jax.tree.leaves(tree, is_leaf=_is_request) if _is_request(x)]
 
 
-def _is_no_array(request: Request[Any], *_: Any) -> NoReturn:
-    raise TypeError(f"{request} was started, and is no array. wait(request) gives the result.")
-
-
 for _name in ("jax_array", "array", "getitem", "neg", "abs", "float", "int"):
-    setattr(Request, f"__{_name}__", _is_no_array)
+    setattr(Request, f"__{_name}__", refuse_started)
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
-    setattr(Request, f"__{_name}__", _is_no_array)
-    setattr(Request, f"__r{_name}__", _is_no_array)
+    setattr(Request, f"__{_name}__", refuse_started)
+    setattr(Request, f"__r{_name}__", refuse_started)
 
 
 @dataclass(frozen=True)
@@ -775,7 +782,7 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     return _started(_Call("iallgather", c, _type(x), _Type((c.size, *x.shape), np.dtype(x.dtype))), x)
 
 
-@moves(collect=_of_tree)
+@moves(keys=True, collect=_of_tree)
 @documented_like(alltoall)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send a slice of this rank's array to each rank, and to receive one from each.
@@ -786,8 +793,9 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
         >>> mpixla.wait(mpixla.ialltoall(jnp.ones((size, 2)))).shape == (size, 2)
         True
     """
-    x, c = as_array(x, "x", "ialltoall"), comm_of(comm)
+    x, c = as_leaf(x, "x", "ialltoall"), comm_of(comm)
     check_leading_size(x, "ialltoall", c)
+    x = data_of(x)
     return _started(_Call("ialltoall", c, _type(x), _type(x)), x)
 
 
@@ -807,6 +815,5 @@ def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Requ
         True
     """
     x, c = as_array(x, "x", "ireduce_scatter"), comm_of(comm)
-    check_leading_size(x, "ireduce_scatter", c)
     gives = _Type(tuple(x.shape[1:]), np.dtype(x.dtype))
     return _started(_Call("ireduce_scatter", c, _type(x), gives, op=as_reduction(op, x, "ireduce_scatter")), x)

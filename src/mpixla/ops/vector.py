@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, make
+from ..core.primitive import REPLICATED, VARYING, Cotangent, compose, make
 from ..core.rank import own_rank
 from ..core.rules import Transpose, by
 from ..core.spmd import Primitive
-from ..core.tree import is_key, moves
+from ..core.tree import as_leaf, data_of, flatten, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -34,15 +34,15 @@ def _bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -
     return primitive.bind(x, *values, **known, **params)[0]
 
 
-@moves()
+@moves(keys=True)
 def moved(x: Any, name: str, fits: tuple[int, str] | None, communicate: Callable[[Any], Any]) -> Any:
     """What becomes of an array, which must have so many rows, for this reason; None: any number."""
-    x = as_array(x, "x", name)
+    x = as_leaf(x, "x", name)
     if x.ndim == 0:
         raise ValueError(f"{name} communicates rows, entries of the first axis, but x is a scalar and has no axis.")
     if fits and x.shape[0] != fits[0]:
         raise ValueError(f"{name} needs an x with {fits[0]} rows on this rank, {fits[1]}, but x has shape {x.shape}.")
-    return communicate(x)
+    return communicate(data_of(x))
 
 
 def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str) -> Any:
@@ -51,14 +51,19 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
         return rows
 
     def of_leaf(y: Any, t: Any) -> Any:
-        t = t if is_key(t) else as_array(t, "template", name)
+        t = as_leaf(t, "template", name)
         if t.shape != y.shape or t.dtype != y.dtype:
             types = [f"{z.dtype}{list(z.shape)}" for z in (y, t)]
             raise ValueError(f"template of {name} must be like the result, {types[0]}, but is {types[1]}.")
         came = jnp.arange(y.shape[0]) < jnp.sum(counts)
         return jnp.where(came.reshape(-1, *(1,) * (y.ndim - 1)), y, t)
 
-    return (rows if template is None else jax.tree.map(of_leaf, rows, template)), counts
+    if template is None:
+        return rows, counts
+    (parts, structure), (templates, other) = flatten(rows), flatten(template)
+    if other != structure:
+        raise ValueError(f"template of {name} must have the structure of x, {structure}, but has {other}.")
+    return jax.tree.unflatten(structure, map(of_leaf, parts, templates)), counts
 
 
 # What the operations share.
