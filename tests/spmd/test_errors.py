@@ -92,6 +92,12 @@ BAD_CALLS = [
     ("x of dates", lambda: mpixla.bcast(np.zeros(2, "M8[D]"), 0), TypeError, r"has dtype datetime64\[D\], which JAX"),
     ("x of strings", lambda: mpixla.allgather(np.array(["a"])), TypeError, "has dtype <U1, which JAX does not have"),
     ("cotangent", lambda: mpixla.allreduce(1.0, MPI.SUM, cotangent="both"), ValueError, "must be .* but is 'both'"),
+    (
+        "x masked",
+        lambda: mpixla.allreduce(np.ma.array([1.0, 2.0], mask=[0, 1]), MPI.SUM),
+        TypeError,
+        r"x of allreduce is a masked array, which JAX does not take\. Pass x\.filled\(value\)\.",
+    ),
     ("x int4", lambda: mpixla.bcast(jnp.zeros(2, jnp.int4), 0), TypeError, "dtype int4"),
 ]
 
