@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 import mpixla
 from cases import check_refused
+from mpixla.watch import sites
 
 X = np.ones((3, 2), np.float32)
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -118,6 +119,12 @@ BAD_CALLS = [
     ),
     ("x of dates", lambda: mpixla.bcast(np.zeros(2, "M8[D]"), 0), TypeError, r"has dtype datetime64\[D\], which JAX"),
     ("x of strings", lambda: mpixla.allgather(np.array(["a"])), TypeError, "has dtype <U1, which JAX does not have"),
+    (
+        "x masked",
+        lambda: mpixla.allreduce(np.ma.array([1.0, 2.0], mask=[0, 1]), MPI.SUM),
+        TypeError,
+        r"x of allreduce is a masked array, which JAX does not take\. Pass x\.filled\(value\)\.",
+    ),
     ("cotangent", lambda: mpixla.allreduce(1.0, MPI.SUM, cotangent="both"), ValueError, "must be .* but is 'both'"),
     ("x int4", lambda: mpixla.bcast(jnp.zeros(2, jnp.int4), 0), TypeError, "dtype int4"),
 ]
@@ -126,6 +133,14 @@ BAD_CALLS = [
 @pytest.mark.parametrize(("call", "kind", "sentence"), [pytest.param(*c[1:], id=c[0]) for c in BAD_CALLS])
 def test_bad_arguments(call, kind, sentence):
     check_refused(call, kind, sentence)
+
+
+def test_deleted_array(monkeypatch):
+    monkeypatch.setattr(sites, "_first_calls", np.inf)  # which wait for their operands
+    x = jnp.ones(3)
+    x.delete()
+    with pytest.raises(RuntimeError, match=r"Array has been deleted with shape=float\d+\[3\]"):
+        mpixla.allreduce(x, MPI.SUM)
 
 
 def test_traced_values_where_static_ones_are_needed():

@@ -153,6 +153,18 @@ def test_taylor_series(comm, rank, size, below, above):
         jet(lambda x: mpixla.allreduce(x, MPI.MAX, comm=comm), (x,), ([t],))
 
 
+@pytest.mark.parametrize("name", ["vdot", "norm"])
+def test_taylor_series_of_exact_sums(name, rank, size):
+    """Of which that of the product is not linear."""
+    x, t, s = (jnp.arange(1.0, 3.0) + 7 * i + rank for i in range(3))
+    xs, ts, ss = (jnp.concatenate(MPI.COMM_WORLD.allgather(np.asarray(v))) for v in (x, t, s))
+    exact = {"vdot": lambda x: mpixla.vdot(jnp.sin(x), x, exact=True), "norm": lambda x: mpixla.norm(x, exact=True)}
+    whole = {"vdot": lambda x: jnp.vdot(jnp.sin(x), x), "norm": lambda x: jnp.sqrt(jnp.vdot(x, x))}
+    y, terms = jet(exact[name], (x,), ([t, s, t],))
+    want, wanted = jet(whole[name], (xs,), ([ts, ss, ts],))
+    np.testing.assert_allclose([y, *terms], [want, *wanted])
+
+
 @pytest.mark.parametrize("op", [MPI.PROD, MPI.MAX], ids=["PROD", "MAX"])
 @pytest.mark.parametrize("name", ["allreduce", "scan", "exscan"])
 def test_strict_types_and_ranks(op, name, rank):

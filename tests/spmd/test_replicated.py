@@ -139,6 +139,23 @@ def test_derivative_and_batch(rank):
     np.testing.assert_array_equal(jax.vmap(mpixla.assert_replicated, 1, 1)(jnp.ones((2, 3))), np.ones((2, 3)))
 
 
+def test_derivative_beside_integers():
+    """Which have none, also where a loop carries both."""
+
+    def f(x, identity=mpixla.assert_replicated):
+        def step(carry, _):
+            y, k = identity(carry)
+            return (jnp.sin(y) * k, k + 1), y
+
+        (y, k), ys = jax.lax.scan(step, (x, jnp.int32(1)), length=3)
+        return y.sum() + ys.sum() * k
+
+    x = jnp.arange(3.0)
+    without = lambda x: f(x, lambda carry: carry)  # noqa: E731
+    for derivative in (jax.grad, jax.hessian):
+        np.testing.assert_allclose(derivative(f)(x), derivative(without)(x))
+
+
 @OTHERS
 def test_stays_where_nothing_uses_it(rank):
     @jax.jit

@@ -101,6 +101,24 @@ def test_pvary(rank, size):
     np.testing.assert_allclose(transpose(rank + 1.0)[0], size * (size + 1) / 2)
 
 
+REDUCTIONS = {
+    "allreduce": mpixla.allreduce,
+    "scan": mpixla.scan,
+    "exscan": mpixla.exscan,
+    "reduce": lambda x, op: mpixla.reduce(x, op, 0),
+    "reduce_scatter": lambda x, op: mpixla.reduce_scatter(jnp.stack([x] * SIZE), op),
+    "iallreduce": lambda x, op: mpixla.wait(mpixla.iallreduce(x, op)),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_what_is_not_linear_has_no_transpose(name):
+    own = MPI.Op.Create(lambda a, b, _: None)
+    for op in (MPI.MAX, MPI.PROD, own):
+        with pytest.raises(TypeError, match=rf"{name} with op .* is not linear, so it has no transpose"):
+            jax.eval_shape(jax.linear_transpose(lambda x, op=op: REDUCTIONS[name](x, op), jnp.ones(3)), jnp.ones(3))
+
+
 def test_proc_null(rank, size):
     """From nobody comes the template, with its derivative."""
 

@@ -333,6 +333,8 @@ def _refusal(x: Any, what: str, name: str) -> str:
     """Why JAX makes no array of ``x``, and what to pass."""
     if not isinstance(x, (np.ndarray, np.generic)):
         return f"{what} of {name} must be an array or a number, but is {kind_of(x)}."
+    if isinstance(x, np.ma.MaskedArray):
+        return f"{what} of {name} is a masked array, which JAX does not take. Pass {what}.filled(value)."
     dtype = x.dtype
     if dtype.newbyteorder("=").name in native.dtypes and not dtype.isnative:
         return (

@@ -75,12 +75,16 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         if results and not any(map(_is_inexact, results)):
             return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
         arrays = [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
-        y = next((y for y in results if _is_inexact(y) and isinstance(y, jax.core.Tracer)), None)
-        if y is None:
-            return jvp(primals, arrays, **params)
-        like = shadow(y)
-        given = jvp(primals, [alike(t, like) if _is_inexact(t) else t for t in arrays], **params)
-        return [alike(t, like, is_result=True) if type(t) is not ad.Zero and _is_inexact(t) else t for t in given]
+        like = next((shadow(y) for y in results if _is_inexact(y) and isinstance(y, jax.core.Tracer)), None)
+
+        def with_batch(t: Any, **which: bool) -> Any:
+            return t if like is None else alike(t, like, **which)
+
+        given = jvp(primals, [with_batch(t) if _is_inexact(t) else t for t in arrays], **params)
+        return [
+            with_batch(t, is_result=True) if _is_inexact(y) else ad.Zero(jax.typeof(y).to_tangent_aval())
+            for t, y in zip(given, results, strict=True)
+        ]
 
     def rule(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
         call = details(params)
@@ -143,6 +147,12 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     """Gives the primitive a rule for reverse mode. The rule gets arrays for all cotangents."""
 
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
+        op = details(params).get("op")
+        if op is not None and op.name != "SUM":
+            raise TypeError(
+                f"{details(params).get('name', primitive.name)} with op {op.name} is not linear, so it has no "
+                "transpose (jax.linear_transpose). PROD, MAX and MIN have a derivative: use jax.vjp or jax.grad."
+            )
         n = len(operands) - has_values(params)
         data, values = operands[:n], operands[n:]
         types = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in data]

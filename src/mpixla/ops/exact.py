@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
+from jax.experimental.jet import jet_rules
 
 from ..core.exact import rounded, words_of
 from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, wide
@@ -74,6 +75,17 @@ _dot_p: Primitive = compose(
     batch=IN_FRONT,
     jvp=_dot_jvp,
 )
+
+
+def _dot_series(primals: Any, series: Any, *, comm: Comm, cotangent: str, dtype: Any) -> tuple[Any, Any]:
+    """Its Taylor series (jax.experimental.jet)."""
+    _, products = jet_rules[jax.lax.mul_p](primals, series)
+    results = _dot_p.bind(*primals, comm=comm, cotangent=cotangent, dtype=dtype)
+    parts = [jnp.sum(product, axis=-1).astype(dtype) for product in products]
+    return results, [[allreduce_p.bind(part, comm=comm, op=SUM, cotangent=cotangent)[0] for part in parts]]
+
+
+jet_rules[_dot_p] = _dot_series  # type: ignore[assignment]
 
 
 def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> jax.Array:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import ad, batching
+from jax.interpreters import batching
 from mpi4py import MPI
 
 from ..core.primitive import lower_in_place, make, wide
@@ -22,12 +22,9 @@ Axes = tuple[tuple[int, ...], ...]
 def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
     def jvp(primals: Any, tangents: Any, *, axes: Axes, **params: Any) -> Sequence[Any]:
         """Arrays of integers have no tangents, whatever they travel with."""
-        results: list[Any] = [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in primals]
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
         exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
-        for i, tangent in zip(moved, exchanged, strict=True):
-            results[i] = tangent
-        return results
+        return [exchanged[moved.index(i)] if i in moved else t for i, t in enumerate(tangents)]
 
     def transpose(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
         # The C library adds floats of 32 bits and more.
