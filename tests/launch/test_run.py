@@ -505,6 +505,7 @@ def test_hosts(programs, vendor, says, monkeypatch):
     programs()
     monkeypatch.setenv("MPIXLA_GPU_TRANSPORT", "host")
     monkeypatch.setenv("SECRET", "stays here")
+    assert options.parse(["-np", "3", "-c", ""]).ranks == 3  # as for mpirun
     asked = options.parse(["-n", "3", "--hosts", "a,b", "--launcher", "/opt/mpirun", "--timeout", "5", "x.py"])
     command, environment = start._command(asked, library.Library(vendor, "1.0", None), ["python"])
     said = shlex.join(command)

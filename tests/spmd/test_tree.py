@@ -104,6 +104,12 @@ def test_none_is_no_array(name):
         NOTHING[name]()
 
 
+def test_none_is_no_template():
+    """As for a root's data in mpi4py, on the other ranks."""
+    with pytest.raises(TypeError, match=r"None\. A rank that only receives passes an array of the shape and dtype"):
+        mpixla.bcast(None, 0)
+
+
 def test_prng_keys_among_other_arrays(rank):
     tree = {"key": jax.random.key(rank + 3), "data": jnp.uint32(rank), "keys": jax.random.split(jax.random.key(rank))}
     for how in (lambda f: f, jax.jit):

@@ -329,10 +329,15 @@ def wide(dtype: Any) -> np.dtype:
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else np.dtype(dtype)
 
 
+_WITH_TEMPLATE = ("bcast", "recv", "scatter", "scatterv", "sendrecv")
+
+
 def _refusal(x: Any, what: str, name: str) -> str:
     """Why JAX makes no array of ``x``, and what to pass."""
     if not isinstance(x, (np.ndarray, np.generic)):
-        return f"{what} of {name} must be an array or a number, but is {kind_of(x)}."
+        template = " A rank that only receives passes an array of the shape and dtype of what comes."
+        hint = template if x is None and name.removeprefix("i") in _WITH_TEMPLATE else ""
+        return f"{what} of {name} must be an array or a number, but is {kind_of(x)}.{hint}"
     if isinstance(x, np.ma.MaskedArray):
         return f"{what} of {name} is a masked array, which JAX does not take. Pass {what}.filled(value)."
     dtype = x.dtype

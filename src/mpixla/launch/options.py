@@ -44,7 +44,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--ranks", type=positive, metavar="N", help="how many (default in Slurm: its tasks)")
+    parser.add_argument(
+        "-n", "-np", "--ranks", type=positive, metavar="N", help="how many (default in Slurm: its tasks)"
+    )
     parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
