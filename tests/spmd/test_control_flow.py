@@ -123,6 +123,19 @@ def test_what_one_rank_takes_for_a_constant(row, what, comm, rank, size):
     np.testing.assert_allclose(chosen(lambda first, other: first if rank == 0 else other), want, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.skipif(SIZE == 1, reason="needs two ranks")
+@pytest.mark.parametrize("how", ["forward over forward", "vmap of forward"])
+def test_constant_tangent_of_what_is_sent(how, comm, rank):
+    def f(x):
+        if rank == 0:
+            mpixla.send(x, 1, comm=comm)
+        return jnp.sum(mpixla.recv(x, 0, comm=comm) ** 3) if rank == 1 else jnp.sum(x**3)
+
+    x = jnp.arange(3.0) + 1
+    alone = jax.jit(DERIVED[how](lambda x: jnp.sum(x**3)))(x)
+    np.testing.assert_allclose(jax.jit(DERIVED[how](f))(x), alone, rtol=1e-12)
+
+
 @pytest.mark.parametrize("row", KINDS)
 def test_forward_mode_of_while_loop(row, comm, size):
     f, x = function(row, comm, size)

@@ -75,7 +75,9 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         if results and not any(map(_is_inexact, results)):
             return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
         arrays = [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
-        like = next((shadow(y) for y in results if _is_inexact(y) and isinstance(y, jax.core.Tracer)), None)
+        # What send sends has the batch, and the derivative, of what is received of it.
+        traced = (y for y in results or primals if _is_inexact(y) and isinstance(y, jax.core.Tracer))
+        like = next(map(shadow, traced), None)
 
         def with_batch(t: Any, **which: bool) -> Any:
             return t if like is None else alike(t, like, **which)

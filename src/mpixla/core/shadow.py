@@ -2,7 +2,8 @@
 
 To JAX a constant has no batch and no derivative, and a result that the program ignores has zeros for its cotangent. The
 other ranks count on this one's part all the same. So each tangent before a call, and each cotangent after it, gets the
-batch of the call's own results, and a derivative if they have one. Nothing of that remains in a compiled program.
+batch of the call's own results (of send, which has none, of what it sends), and a derivative if they have one. Nothing
+of that remains in a compiled program.
 """
 
 from typing import Any
