@@ -197,6 +197,12 @@ static int are_of_one_kind(const leaf *a, const leaf *b) {
     return a->name == b->name && a->kind == b->kind;
 }
 
+static int are_all_of_one_kind(int size, const leaf *all) {
+    int one_kind = 1;
+    for (int i = 1; i < size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[0]);
+    return one_kind;
+}
+
 /* The first rank that has what most ranks have. */
 static int reference_of(int size, const leaf *all) {
     int best = 0, most = 0;
@@ -237,9 +243,7 @@ static int entries_compare(const frame *f, const array *a, int reference, char w
  * are compared entry by entry. */
 static int leaf_compare(const frame *f, const array *a, const leaf *all, int reference, char words[WORDS_BYTES]) {
     const leaf *mine = &all[f->facts.communicator->rank];
-    int one_kind = 1;
-    for (int i = 0; i < f->size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[reference]);
-    if (one_kind && a->dtype) return entries_compare(f, a, reference, words);
+    if (a->dtype && are_all_of_one_kind(f->size, all)) return entries_compare(f, a, reference, words);
     const int is_named_alike = mine->name == all[reference].name;
     words[0] = '\0';
     if (!are_of_one_kind(mine, &all[reference]))
@@ -265,7 +269,8 @@ static int report(const frame *f, const array *a, const char *what, const leaf *
     if (others > 0)
         used = text_add(text, sizeof text, used, "\nArrays after it that are not the same either: %lld.",
                         (long long)others);
-    if (!is_checked && (strcmp(kind, "float") == 0 || strcmp(kind, "complex") == 0))
+    if (!is_checked && are_all_of_one_kind(f->size, all) &&
+        (strcmp(kind, "float") == 0 || strcmp(kind, "complex") == 0))
         (void)text_add(text, sizeof text, used,
                        "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
                        "adds up those of all ranks (docs/derivatives.md).");
