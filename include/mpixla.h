@@ -59,6 +59,7 @@ typedef struct mpixla_mpi_facts {
     int64_t status_tag;       /* and the tag */
     int64_t any_source;       /* MPI_ANY_SOURCE */
     int64_t any_tag;          /* MPI_ANY_TAG */
+    int64_t tag_ub;           /* the greatest tag, which MPI_COMM_WORLD has as MPI_TAG_UB */
     int64_t proc_null;        /* MPI_PROC_NULL */
     int64_t in_place;         /* the address MPI_IN_PLACE */
     int64_t match_first;      /* 1: a receive from any rank must be matched by a probe first; else 0 */

@@ -170,10 +170,10 @@ static int rank_check(frame *f, int attribute, const int *also) {
 }
 
 static int tag_check(const frame *f, int attribute, int any) {
-    int64_t tag = f->attributes[attribute];
-    if ((tag >= 0 && tag <= INT_MAX) || (any && tag == MPIXLA_ANY_TAG)) return 0;
-    return error_set("%s got %s = %lld, but tags are 0 to %d", f->facts.row->mpi_name, names[attribute],
-                     (long long)as_given(f, attribute), INT_MAX);
+    const int64_t tag = f->attributes[attribute], most = mpi_get()->facts.tag_ub;
+    if ((tag >= 0 && tag <= most) || (any && tag == MPIXLA_ANY_TAG)) return 0;
+    return error_set("%s got %s = %lld, but tags are 0 to %lld", f->facts.row->mpi_name, names[attribute],
+                     (long long)as_given(f, attribute), (long long)most);
 }
 
 static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {

@@ -12,7 +12,14 @@
 #include <stdint.h>
 
 /* Unlike those of any MPI, and unlike what programs carry. */
-enum { FAKE_ANY_SOURCE = -11, FAKE_ANY_TAG = -12, FAKE_PROC_NULL = -13, FAKE_UNDEFINED = -14, FAKE_IN_PLACE = -15 };
+enum {
+    FAKE_ANY_SOURCE = -11,
+    FAKE_ANY_TAG = -12,
+    FAKE_PROC_NULL = -13,
+    FAKE_UNDEFINED = -14,
+    FAKE_IN_PLACE = -15,
+    FAKE_TAG_UB = 1 << 30
+};
 enum { FAKE_CART = 21, FAKE_GRAPH = 22, FAKE_DIST_GRAPH = 23 }; /* kinds of topologies */
 enum { FAKE_WORLD = 0, FAKE_SELF = 1, FAKE_ERROR_STRING = 64, FAKE_ITEM = 4 /* bytes of every type */ };
 

@@ -36,6 +36,7 @@ mpixla_mpi_facts fixture_facts(void) {
                               .status_tag = offsetof(fake_status, tag),
                               .any_source = FAKE_ANY_SOURCE,
                               .any_tag = FAKE_ANY_TAG,
+                              .tag_ub = FAKE_TAG_UB,
                               .proc_null = FAKE_PROC_NULL,
                               .in_place = FAKE_IN_PLACE,
                               .cart = FAKE_CART,

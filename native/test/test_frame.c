@@ -128,7 +128,7 @@ static void refuses_wrong_values(void) {
         {"recv", "source", -3, "MPI_Recv got source = -3, but the ranks"},
         {"sendrecv", "source", FAKE_ANY_SOURCE, "MPI_Sendrecv got source = -11, but the ranks"},
         {"send", "sendtag", MPIXLA_ANY_TAG, "MPI_Send got sendtag = -1, but tags"},
-        {"send", "sendtag", (int64_t)INT_MAX + 1, "MPI_Send got sendtag = 2147483648, but tags"},
+        {"send", "sendtag", FAKE_TAG_UB + 1, "MPI_Send got sendtag = 1073741825, but tags are 0 to 1073741824"},
         {"sendrecv", "sendtag", -2, "MPI_Sendrecv got sendtag = -2, but tags"},
         {"recv", "recvtag", -2, "MPI_Recv got recvtag = -2, but tags"},
         {"recv", "recvtag", INT64_C(1) << 32, "MPI_Recv got recvtag = 4294967296, but tags"},
@@ -159,9 +159,9 @@ static void turns_values_into_those_of_mpi(void) {
         {"source", MPIXLA_PROC_NULL, &f.source, FAKE_PROC_NULL},
         {"source", MPIXLA_ANY_SOURCE, &f.source, FAKE_ANY_SOURCE},
         {"sendtag", 0, &f.sendtag, 0},
-        {"sendtag", INT_MAX, &f.sendtag, INT_MAX},
+        {"sendtag", FAKE_TAG_UB, &f.sendtag, FAKE_TAG_UB},
         {"recvtag", 0, &f.recvtag, 0},
-        {"recvtag", INT_MAX, &f.recvtag, INT_MAX},
+        {"recvtag", FAKE_TAG_UB, &f.recvtag, FAKE_TAG_UB},
         {"recvtag", MPIXLA_ANY_TAG, &f.recvtag, FAKE_ANY_TAG},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

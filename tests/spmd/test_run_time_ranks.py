@@ -148,7 +148,8 @@ def test_numbers_out_of_range(comm):
 
     neither = min(MPI.ANY_SOURCE, MPI.PROC_NULL, MPI.ANY_TAG) - 7
     wrong = [("dest", SIZE), ("dest", MPI.ANY_SOURCE), ("dest", neither), ("source", 2**40), ("source", neither)]
-    wrong += [("dest", np.uint64(2**40)), ("sendtag", MPI.ANY_TAG), ("sendtag", 2**31), ("recvtag", neither)]
+    wrong += [("dest", np.uint64(2**40)), ("sendtag", MPI.ANY_TAG), ("recvtag", neither)]
+    wrong.append(("sendtag", MPI.COMM_WORLD.Get_attr(MPI.TAG_UB) + 1))
     for what, value in wrong:
         numbers = {name: np.int64(number) for name, number in {**ends, what: value}.items()}
         shown = min(value, 2**31 - 1) if isinstance(value, np.uint64) else value

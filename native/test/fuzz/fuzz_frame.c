@@ -303,7 +303,7 @@ static int64_t value_of(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b, int a
                    : fuzz_rarely(b, 5) ? MPIXLA_ANY_SOURCE
                                        : fuzz_below(b, f->comm->size);
         case ATTRIBUTE_SENDTAG:
-            return fuzz_rarely(b, 4) ? INT_MAX : fuzz_below(b, 9);
+            return fuzz_rarely(b, 4) ? FAKE_TAG_UB : fuzz_below(b, 9);
         case ATTRIBUTE_RECVTAG:
             return fuzz_rarely(b, 4) ? MPIXLA_ANY_TAG : fuzz_below(b, 9);
         case ATTRIBUTE_STATUS:

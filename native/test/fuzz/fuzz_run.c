@@ -103,7 +103,7 @@ static void peer_is_right(const char *arrow, int any_too) {
     int64_t peer = strtoll(found + strlen(arrow), NULL, 10), tag = number_behind(found, "tag ");
     if (peer != FAKE_PROC_NULL && !(any_too && peer == FAKE_ANY_SOURCE) && (peer < 0 || peer >= now->comm->size))
         wrong("MPI was given the rank %lld", (long long)peer);
-    if ((tag < 0 || tag > INT_MAX) && !(any_too && tag == FAKE_ANY_TAG))
+    if ((tag < 0 || tag > FAKE_TAG_UB) && !(any_too && tag == FAKE_ANY_TAG))
         wrong("MPI was given the tag %lld", (long long)tag);
 }
 

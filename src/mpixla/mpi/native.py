@@ -213,6 +213,7 @@ def _connect() -> None:
         "status_tag": _place_in_status(MPI.Status.Set_tag),
         "any_source": MPI.ANY_SOURCE,
         "any_tag": MPI.ANY_TAG,
+        "tag_ub": MPI.COMM_WORLD.Get_attr(MPI.TAG_UB),
         "proc_null": MPI.PROC_NULL,
         "in_place": int(MPI.IN_PLACE),
         "match_first": "MPICH" in MPI.Get_library_version(),
