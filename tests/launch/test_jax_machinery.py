@@ -115,6 +115,22 @@ def test_exported_program_runs_elsewhere(job):
     assert sorted(2 * first) == second
 
 
+def test_export_with_symbolic_shapes():
+    """Where the call's own operands are static."""
+    from jax import export
+
+    (n,) = export.symbolic_shape("n")
+
+    def exported(f):
+        program = export.export(jax.jit(f), disabled_checks=mpixla.export_checks())
+        return program(jax.ShapeDtypeStruct((n,), jnp.float32))
+
+    program = exported(lambda x: mpixla.allreduce(x.sum(), MPI.SUM))
+    assert [program.call(jnp.ones(size)) for size in (2, 5)] == [2, 5]
+    with pytest.raises(NotImplementedError, match="allreduce was used in an export with symbolic shapes, "):
+        exported(lambda x: mpixla.allreduce(x, MPI.SUM))
+
+
 def test_export_asks_for_the_checks():
     """What export_checks is for: without them, JAX refuses."""
     from jax import export

@@ -195,6 +195,11 @@ def _call_handler(
             f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
             "place for the operation in program order. Call it outside."
         ) from e
+    if not all(isinstance(n, int) for aval in (*ctx.avals_in, *ctx.avals_out) for n in aval.shape):
+        raise NotImplementedError(
+            f"{row.name} was used in an export with symbolic shapes, on which the call depends. Export it once for "
+            "each shape."
+        )
     _prepare_for_devices(row, ctx.module_context)
     gpu.settle()
     inner = ctx.replace(
