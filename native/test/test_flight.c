@@ -118,13 +118,13 @@ static void keeps_negative_numbers(void) {
     call_make(&c, "sendrecv", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "dest", MPIXLA_PROC_NULL);
     call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
-    call_attribute_set(&c, "sendtag", 2147483647);
+    call_attribute_set(&c, "sendtag", FAKE_TAG_UB);
     call_site_set(&c, 4711, NULL);
     CHECK_STR(call_run(&c), "");
     CHECK(flight_last(number_of_mine(), last) > 0);
     CHECK_INT(last[0].facts.dest, MPIXLA_PROC_NULL);
     CHECK_INT(last[0].facts.source, MPIXLA_ANY_SOURCE);
-    CHECK_INT(last[0].facts.sendtag, 2147483647);
+    CHECK_INT(last[0].facts.sendtag, FAKE_TAG_UB);
     call_make(&c, "recv", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     call_site_set(&c, 4711, NULL);
