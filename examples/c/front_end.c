@@ -11,8 +11,9 @@ void give_up(const char *what) {
 
 static void start(void) {
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length;
+    int length, *tag_ub, is_there;
     MPI_Get_library_version(version, &length);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tag_ub, &is_there);
     const mpixla_mpi_facts facts = {
         .struct_size = sizeof facts,
         .library = NULL, /* this program is linked with MPI */
@@ -22,6 +23,7 @@ static void start(void) {
         .status_tag = offsetof(MPI_Status, MPI_TAG),
         .any_source = MPI_ANY_SOURCE,
         .any_tag = MPI_ANY_TAG,
+        .tag_ub = is_there ? *tag_ub : 32767, /* which every MPI has */
         .proc_null = MPI_PROC_NULL,
         .in_place = (intptr_t)MPI_IN_PLACE,
         .match_first = strstr(version, "MPICH") != NULL,
