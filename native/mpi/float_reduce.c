@@ -111,21 +111,21 @@ static float f8_decode(const f8_format *format, int code) {
 /* The functions that MPI calls, which combine `in` into `inout`. There is one for each data type, so what MPI says of
  * it is not looked at. First SUM and PROD, which compute in float. */
 
-#define COMPUTED(name, type, decode, encode, expression)                                               \
-    FOR_EACH_PROCESSOR static void name(void *in_, void *inout_, const void *length, void *datatype) { \
-        const type *restrict in = in_;                                                                 \
-        type *restrict inout = inout_;                                                                 \
-        const int64_t n = mpi_length(length);                                                          \
-        (void)datatype;                                                                                \
-        for (int64_t i = 0; i < n; i++) {                                                              \
-            float a = decode(in[i]), b = decode(inout[i]);                                             \
-            inout[i] = (type)(expression);                                                             \
-        }                                                                                              \
+#define COMBINED(attributes, name, type, computed, decode, expression)                         \
+    attributes static void name(void *in_, void *inout_, const void *length, void *datatype) { \
+        const type *restrict in = in_;                                                         \
+        type *restrict inout = inout_;                                                         \
+        const int64_t n = mpi_length(length);                                                  \
+        (void)datatype;                                                                        \
+        for (int64_t i = 0; i < n; i++) {                                                      \
+            computed a = decode(in[i]), b = decode(inout[i]);                                  \
+            inout[i] = (type)(expression);                                                     \
+        }                                                                                      \
     }
 
-#define SUM_AND_PROD(name, type, decode, encode)              \
-    COMPUTED(name##_sum, type, decode, encode, encode(a + b)) \
-    COMPUTED(name##_prod, type, decode, encode, encode(a *b))
+#define SUM_AND_PROD(name, type, decode, encode)                                 \
+    COMBINED(FOR_EACH_PROCESSOR, name##_sum, type, float, decode, encode(a + b)) \
+    COMBINED(FOR_EACH_PROCESSOR, name##_prod, type, float, decode, encode(a *b))
 
 SUM_AND_PROD(bf16, uint16_t, bf16_decode, bf16_encode)
 SUM_AND_PROD(f16, uint16_t, f16_decode, f16_encode)
@@ -232,17 +232,8 @@ static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
     return (uint8_t)(code == 0x80 ? 0x80 : place + (code > 0x80)); /* NaN has the code of -0, and goes to the end */
 }
 
-#define CHOSEN(attributes, name, type, key, comparison)                                        \
-    attributes static void name(void *in_, void *inout_, const void *length, void *datatype) { \
-        const type *restrict in = in_;                                                         \
-        type *restrict inout = inout_;                                                         \
-        const int64_t n = mpi_length(length);                                                  \
-        (void)datatype;                                                                        \
-        for (int64_t i = 0; i < n; i++) {                                                      \
-            type a = in[i], b = inout[i];                                                      \
-            inout[i] = key(a) comparison key(b) ? a : b;                                       \
-        }                                                                                      \
-    }
+#define CHOSEN(attributes, name, type, key, comparison) \
+    COMBINED(attributes, name, type, type, , key(a) comparison key(b) ? a : b)
 
 #define MAX_AND_MIN(attributes, name, type, integer, in_order, below, above) \
     static inline integer name##_max_key(type code) {                        \

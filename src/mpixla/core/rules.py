@@ -149,10 +149,11 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
     """Gives the primitive a rule for reverse mode. The rule gets arrays for all cotangents."""
 
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
-        op = details(params).get("op")
+        call = details(params)
+        op, name = call.get("op"), call.get("name", primitive.name)
         if op is not None and op.name != "SUM":
             raise TypeError(
-                f"{details(params).get('name', primitive.name)} with op {op.name} is not linear, so it has no "
+                f"{name} with op {op.name} is not linear, so it has no "
                 "transpose (jax.linear_transpose). PROD, MAX and MIN have a derivative: use jax.vjp or jax.grad."
             )
         n = len(operands) - has_values(params)

@@ -38,9 +38,14 @@ def _is_started(x: Any) -> bool:
     return isinstance(x, Started)
 
 
+def started_in(data: Any) -> list[Any]:
+    """All in a pytree that was started."""
+    return list(filter(_is_started, jax.tree.leaves(data, is_leaf=_is_started)))
+
+
 def refuse_started(data: Any, *_: Any) -> None:
     """Refuses what was started, and a pytree that has it."""
-    for x in filter(_is_started, jax.tree.leaves(data, is_leaf=_is_started)):
+    for x in started_in(data):
         raise TypeError(f"{x} was started, and is no array. wait(request) gives the result.")
 
 

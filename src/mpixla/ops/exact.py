@@ -64,8 +64,12 @@ def _dot_fun(x: Any, y: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[
 
 def _dot_jvp(primals: Any, tangents: Any, *, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
     (x, y), (s, t) = primals, tangents
-    part = jnp.sum(s * y + x * t, axis=-1).astype(dtype)
-    return allreduce_p.bind(part, comm=comm, op=SUM, cotangent=cotangent)
+    return _dot_of_products(s * y + x * t, comm, cotangent, dtype)
+
+
+def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> list[Any]:
+    """As derivatives are: not exact."""
+    return allreduce_p.bind(jnp.sum(products, axis=-1).astype(dtype), comm=comm, op=SUM, cotangent=cotangent)
 
 
 _dot_p: Primitive = compose(
@@ -79,10 +83,9 @@ _dot_p: Primitive = compose(
 
 def _dot_series(primals: Any, series: Any, *, comm: Comm, cotangent: str, dtype: Any) -> tuple[Any, Any]:
     """Its Taylor series (jax.experimental.jet)."""
-    _, products = jet_rules[jax.lax.mul_p](primals, series)
+    _, terms = jet_rules[jax.lax.mul_p](primals, series)
     results = _dot_p.bind(*primals, comm=comm, cotangent=cotangent, dtype=dtype)
-    parts = [jnp.sum(product, axis=-1).astype(dtype) for product in products]
-    return results, [[allreduce_p.bind(part, comm=comm, op=SUM, cotangent=cotangent)[0] for part in parts]]
+    return results, [[_dot_of_products(term, comm, cotangent, dtype)[0] for term in terms]]
 
 
 jet_rules[_dot_p] = _dot_series  # type: ignore[assignment]

@@ -24,7 +24,10 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
         """Arrays of integers have no tangents, whatever they travel with."""
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
         exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
-        return [exchanged[moved.index(i)] if i in moved else t for i, t in enumerate(tangents)]
+        results = list(tangents)
+        for i, tangent in zip(moved, exchanged, strict=True):
+            results[i] = tangent
+        return results
 
     def transpose(*cotangents: Any, types: Any, **params: Any) -> list[Any]:
         # The C library adds floats of 32 bits and more.

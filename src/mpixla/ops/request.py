@@ -32,6 +32,7 @@ from ..core.tree import (
     moves,
     plan_of_each,
     refuse_started,
+    started_in,
 )
 from ..core.values import joined, split
 from ..mpi import native
@@ -421,7 +422,7 @@ class Request(Started, Generic[Tree]):
         """Those of the communications that it stands for."""
         if isinstance(self._started, _Call):
             return [self._parts[0]]
-        return [request_id for request in _requests_in(self._parts) for request_id in request.ids()]
+        return [request_id for request in started_in(self._parts) for request_id in request.ids()]
 
     def result(self) -> Any:
         """Waits for it."""
@@ -434,15 +435,7 @@ class Request(Started, Generic[Tree]):
 
     def __repr__(self) -> str:
         """What was started, for messages."""
-        return f"Request({self._started if isinstance(self._started, _Call) else _requests_in(self._parts)})"
-
-
-def _is_request(x: Any) -> bool:
-    return isinstance(x, Request)
-
-
-def _requests_in(tree: Any) -> list[Request[Any]]:
-    return [x for x in jax.tree.leaves(tree, is_leaf=_is_request) if _is_request(x)]
+        return f"Request({self._started if isinstance(self._started, _Call) else started_in(self._parts)})"
 
 
 for _name in ("jax_array", "array", "getitem", "neg", "abs", "float", "int"):
