@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from mpixla.ops import collective, point_to_point
+from mpixla.ops import collective, point_to_point, request
 
 SIZE = MPI.COMM_WORLD.Get_size()
 
@@ -20,7 +20,7 @@ def slow(monkeypatch):
     """A list that grows by one entry for each call that is checked."""
     calls = []
     comm_of = collective.comm_of
-    for module in (collective, point_to_point):
+    for module in (collective, point_to_point, request):
         monkeypatch.setattr(module, "comm_of", lambda comm: calls.append(comm) or comm_of(comm))
     return calls
 
@@ -38,6 +38,9 @@ def test_second_call_is_direct(slow, comm, rank, compilations):
         lambda x: mpixla.sendrecv(x, x, before[0], before[1], sendtag=3),
         lambda x: mpixla.allgather(x),
         lambda _: mpixla.barrier(),
+        lambda x: mpixla.wait(mpixla.iallreduce(x, MPI.SUM)),
+        lambda x: mpixla.wait(mpixla.isendrecv(x, x, before[0], before[1])),
+        lambda x: mpixla.waitall([mpixla.isend(x, before[1]), mpixla.irecv(-x, before[0])])[1],
     ]
     first = [(f(x), f(y)) for f in calls]
     checked, compiled = len(slow), len(compilations)

@@ -2,12 +2,13 @@
 
 What an operation does before it calls its program (checks, numbers for communicators) depends only on the types of its
 arrays and on its other arguments. So where a call turns out to be one program applied to its arrays, this is remembered
-under those, and the next call like it costs hardly more than the program.
+under those, and the next call like it costs hardly more than the program. What it returns is a pytree, such as a request,
+of what the program gives and of its arrays.
 """
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -48,6 +49,18 @@ class Program(NamedTuple):
     owners: tuple[Comm | Reduction, ...]  # without which it cannot run
 
 
+# From what a program gives, and its operands, to what the call returns.
+_Collect = Callable[[Sequence[Any], Sequence[Any]], Any]
+
+
+def _first(results: Sequence[Any], operands: Sequence[Any]) -> Any:
+    return results[0]
+
+
+def _wait_for(results: Sequence[Any], operands: Sequence[Any]) -> None:
+    jax.block_until_ready(results)
+
+
 class _Recorder(threading.local):
     programs: list[Program] | None = None
 
@@ -59,7 +72,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
     """Makes a function of this many arrays, and of further arguments, remember its calls."""
 
     def decorate(function: F) -> F:
-        known: dict[tuple[Any, ...], tuple[Callable[..., Any], bool, tuple[tuple[Any, int], ...]]] = {}
+        known: dict[tuple[Any, ...], tuple[Callable[..., Any], _Collect, tuple[tuple[Any, int], ...]]] = {}
 
         def forget_freed() -> None:
             for key, (_, _, checks) in list(known.items()):
@@ -93,18 +106,14 @@ def remembers(arguments: int) -> Callable[[F], F]:
                     return function(*args, **kwargs)
                 entry = known.get(key)
                 if entry is not None:
-                    run, has_result, checks = entry
+                    run, collect, checks = entry
                     for is_alive, number in checks:
                         if not is_alive(number):
                             break
                     else:
                         operands = args[:arguments]
                         sites.tell_caller(operands)
-                        results = run(*operands)
-                        if has_result:
-                            return results[0]
-                        jax.block_until_ready(results)
-                        return None
+                        return collect(run(*operands), operands)
                     known.pop(key, None)
                 return learn(key, args, kwargs)
             except Exception as e:
@@ -118,10 +127,10 @@ def remembers(arguments: int) -> Callable[[F], F]:
                 programs = recorder.programs
             finally:
                 recorder.programs = before
-            if len(programs) == 1 and _is_all(programs[0], args[:arguments], result):
+            if len(programs) == 1 and (collect := _collect_of(programs[0], args[:arguments], result)):
                 if len(known) >= _LIMIT:
                     known.clear()
-                known[key] = (programs[0].run, result is not None, tuple(map(_check, programs[0].owners)))
+                known[key] = programs[0].run, collect, tuple(map(_check, programs[0].owners))
             return result
 
         call.hides_own_frames = True  # type: ignore[attr-defined]
@@ -136,10 +145,19 @@ def _check(owner: Comm | Reduction) -> tuple[Any, int]:
     return lib.mpixla_comm_is_alive if isinstance(owner, Comm) else lib.mpixla_reduction_is_alive, owner.id
 
 
-def _is_all(program: Program, arrays: tuple[Any, ...], result: Any) -> bool:
-    """Whether the program, applied to the arrays, is all that the call did."""
+def _collect_of(program: Program, arrays: tuple[Any, ...], result: Any) -> _Collect | None:
+    """What makes the result of a call, if the program, applied to the arrays, is all that it did."""
     if not program.owners or len(program.operands) != len(arrays):
-        return False
+        return None
     if any(x is not y for x, y in zip(program.operands, arrays, strict=True)):
-        return False
-    return not program.results if result is None else len(program.results) == 1 and result is program.results[0]
+        return None
+    if not program.results:
+        return _wait_for if result is None else None
+    leaves, structure = jax.tree.flatten(result)
+    at = {id(x): i for i, x in enumerate((*program.results, *arrays))}
+    places = [at.get(id(x)) for x in leaves]
+    if not places or None in places:
+        return None
+    if places == [0] and result is program.results[0]:
+        return _first
+    return lambda results, operands: structure.unflatten([(*results, *operands)[i] for i in places])
