@@ -2,8 +2,8 @@
 
 What an operation does before it calls its program (checks, numbers for communicators) depends only on the types of its
 arrays and on its other arguments. So where a call turns out to be one program applied to its arrays, this is remembered
-under those, and the next call like it costs hardly more than the program. What it returns is a pytree, such as a request,
-of what the program gives and of its arrays.
+under those, and the next call like it costs hardly more than the program. It returns a pytree, such as a request, of what
+the program gives and of the arrays.
 """
 
 import functools
@@ -155,9 +155,9 @@ def _collect_of(program: Program, arrays: tuple[Any, ...], result: Any) -> _Coll
         return _wait_for if result is None else None
     leaves, structure = jax.tree.flatten(result)
     at = {id(x): i for i, x in enumerate((*program.results, *arrays))}
-    places = [at.get(id(x)) for x in leaves]
-    if not places or None in places:
+    places = [at.get(id(x), -1) for x in leaves]
+    if not places or -1 in places:
         return None
     if places == [0] and result is program.results[0]:
         return _first
-    return lambda results, operands: structure.unflatten([(*results, *operands)[i] for i in places])
+    return lambda results, operands: jax.tree.unflatten(structure, [(*results, *operands)[i] for i in places])
