@@ -2,8 +2,8 @@
 
 What an operation does before it calls its program (checks, numbers for communicators) depends only on the types of its
 arrays and on its other arguments. So where a call turns out to be one program applied to its arrays, this is remembered
-under those, and the next call like it costs hardly more than the program. It returns a pytree, such as a request, of what
-the program gives and of the arrays.
+under those, and the next call like it costs hardly more than the program. It returns a pytree, such as a request, of
+what the program gives and of the arrays.
 """
 
 import functools
