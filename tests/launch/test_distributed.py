@@ -250,6 +250,20 @@ def test_without_the_launcher(job):
     assert "mpirun -n 4 python -m mpixla.distributed script.py" in said
 
 
+def test_rank_that_never_calls_initialize(job):
+    code = """
+        from mpi4py import MPI
+        import mpixla.distributed
+        from mpixla.mpi import arrival
+        arrival._LEAST = 1
+        if MPI.COMM_WORLD.Get_rank() == 0:
+            mpixla.distributed.initialize()
+    """
+    done = job(2, code, python=LAUNCHER, check=False, MPIXLA_TIMEOUT="1")
+    assert done.returncode == 1
+    assert "mpixla: rank 0 has waited for 1 s in `mpixla.distributed.initialize()`, longer than" in done.stderr
+
+
 def test_jaxlib_is_there_already(job, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import jaxlib._jax")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -794,7 +808,7 @@ def test_programs(distributed):
         ("sys.exit()", True, "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
         ("sys.exit()", False, "rank 0 waits .*, but rank 1 has come to the end of its script|but rank 1 has not come"),
         ("raise OSError('no')", True, "rank 1 ended with an uncaught OSError"),
-        ("os._exit(0)", False, "rank 1 was to end without MPI"),
+        ("os._exit(0)", False, "rank 1 called os._exit"),
     ],
 )
 def test_rank_that_leaves(distributed, leaves, known, said):

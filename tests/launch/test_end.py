@@ -113,6 +113,36 @@ def test_hook_of_a_program(job):
     assert "KeyError: 'no'" in done.stderr
 
 
+def test_hook_set_after_the_import(job):
+    code = f"{PREAMBLE}\nsys.excepthook = lambda *e: print('mine', file=sys.stderr)\nrank or MPI.COMM_WORLD.recv()\n"
+    done = job(2, f"{code}raise KeyError('no')", check=False)
+    assert done.returncode != 0
+    assert "mine" in done.stderr
+    assert "mpixla: rank 1 ended with an uncaught KeyError (above), so the whole job" in done.stderr
+
+
+def test_exception_of_an_interactive_console_is_no_failure(job):
+    work = "import code; code.InteractiveConsole().runsource('1 / 0')"
+    assert "ZeroDivisionError" in job(2, f"{PREAMBLE}\n{work}\nmpixla.barrier()").stderr
+
+
+@pytest.mark.any_mpi
+@pytest.mark.parametrize("parent_fails", [True, False])
+def test_process_alone_in_its_world_with_others_that_wait(job, parent_fails):
+    code = f"""{PREAMBLE}
+parent = MPI.Comm.Get_parent()
+is_parent = parent == MPI.COMM_NULL
+both = (MPI.COMM_SELF.Spawn(sys.executable, [__file__], 1) if is_parent else parent).Merge()
+mpixla.allreduce(jnp.ones(3), op=MPI.SUM, comm=both)
+if is_parent == {parent_fails}:
+    raise KeyError("lost")
+mpixla.allreduce(jnp.ones(3), op=MPI.SUM, comm=both)
+"""
+    done = job(1, code, check=False)
+    assert done.returncode != 0
+    assert "mpixla: rank 0 ended with an uncaught KeyError, so the whole job is aborted" in done.stderr
+
+
 # How a rank ends the job, and what is said.
 ENDS = {
     "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so"
@@ -208,8 +238,8 @@ mpixla.recv(jnp.ones(3), 1)
     )
     assert done.returncode == (status or 1)
     where = rf"^os\._exit\({status}\) at .*script\.py:8"
-    assert re.search(f"{where} would end a rank while MPI runs", done.stderr, re.MULTILINE)
-    assert "mpixla: rank 1 was to end without MPI, so the whole job is aborted" in done.stderr
+    assert re.search(f"{where} would end it while MPI runs", done.stderr, re.MULTILINE)
+    assert "mpixla: rank 1 called os._exit, so the whole job is aborted" in done.stderr
 
 
 def test_os_exit_after_mpi(job):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base import trampoline
 from ..base.required import jax_has_started
+from ..mpi.arrival import limited
 from ..mpi.mpi import MPI
 from . import _cliques
 from ._coordinator import find_coordinator
@@ -69,9 +70,11 @@ def initialize_as_asked(
         )
     _refuse_where_it_cannot_be()
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
+    # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
+    with limited("mpixla.distributed.initialize()", "All ranks must call it, and another one has not."):
+        coordinator_address = coordinator_address or find_coordinator()
     _initialize_of_jax(
-        # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
-        coordinator_address or find_coordinator(),
+        coordinator_address,
         num_processes=size,
         process_id=rank,
         local_device_ids=local_device_ids,

@@ -1,4 +1,4 @@
-"""Importing mpixla waits for all ranks: what says so if one never comes, and ends the job where there is a limit."""
+"""A start waits for all ranks: what says so if one never comes, and ends the job where there is a limit."""
 
 import contextlib
 import os
@@ -39,17 +39,17 @@ def running(timer: threading.Timer) -> Iterator[None]:
         timer.cancel()
 
 
-def limited() -> AbstractContextManager[None]:
+def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
     """Says once if what is inside waits for another rank for long, and ends the job where ``MPIXLA_TIMEOUT`` is set."""
     rank, limit = MPI.COMM_WORLD.Get_rank(), settings.time_limit()
     seconds = max(limit or 0, _LEAST)
-    waits = f"mpixla: rank {rank} has waited for {seconds:g} s in `import mpixla`"
-    why = _WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY
+    waits = f"mpixla: rank {rank} has waited for {seconds:g} s in `{what}`"
+    why = why or (_WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY)
     if not limit:
         seconds += min(rank, 10) * _LATER
         return running(threading.Timer(seconds, _tell, [f"{waits}, and goes on waiting. {why}\n"]))
     end = (
-        f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (for the import, {_LEAST:g} s at least), so the "
+        f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (here, {_LEAST:g} s at least), so the "
         f"whole job ends. {why}"
     )
     return running(threading.Timer(seconds, abort, [end]))

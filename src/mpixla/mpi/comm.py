@@ -152,6 +152,13 @@ def _forget_freed() -> None:
         forget()
 
 
+def others_may_wait() -> bool:
+    """Whether other processes may wait for this one. Alone in its world, it may have met some by Spawn."""
+    if MPI.COMM_WORLD.Get_size() > 1 or MPI.Comm.Get_parent() != MPI.COMM_NULL:
+        return True
+    return any(comm.size > 1 for comm in list(_comms.values()))
+
+
 _default: MPI.Intracomm | None = None
 
 

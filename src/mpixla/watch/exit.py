@@ -20,6 +20,7 @@ from ..base import settings
 from ..base.required import jax_has_started
 from ..mpi import abort, native
 from ..mpi.abort import exit_at_once
+from ..mpi.comm import others_may_wait
 from ..mpi.mpi import MPI
 from . import alike, timeline
 
@@ -125,7 +126,7 @@ def _is_interactive() -> bool:
 def _can_abort() -> bool:
     if os.getpid() != _process or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
         return False
-    return MPI.COMM_WORLD.Get_size() > 1
+    return others_may_wait()
 
 
 _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
@@ -186,8 +187,13 @@ def _printed_by(hook: Callable[..., Any], value: BaseException | None, *argument
     return (heard.text if own else "") + failure
 
 
+def _has_ended_it(trace: TracebackType | None) -> bool:
+    """Whether the exception has left the program's outermost frame. ``code`` and others call hooks for what has not."""
+    return trace is not None and trace.tb_frame.f_back is None
+
+
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    if _can_abort():
+    if _has_ended_it(trace) and _can_abort():
         _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, value, kind, value, trace))
     _previous_hook(kind, value, trace)
 
@@ -208,8 +214,8 @@ def _abort_job_or_exit(status: int, /) -> NoReturn:
     if _can_abort():
         caller = sys._getframe(1)
         _abort(
-            "was to end without MPI",
-            f"os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end a rank while MPI runs and "
+            "called os._exit",
+            f"os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end it while MPI runs and "
             "the others may wait for it. Use sys.exit, or call MPI.Finalize() first.",
             status & 0xFF or 1,
         )
@@ -250,9 +256,17 @@ def _wait() -> None:
 when_done: list[Callable[[], None]] = []
 
 
+def _refuse_lost_exception() -> None:
+    """Ends all ranks where the program put a hook in the place of ours. Python notes an exception before it calls one."""
+    value = getattr(sys, "last_value", None)
+    if value is not None and _has_ended_it(sys.last_traceback) and _aborts and _can_abort():
+        _abort(f"ended with an uncaught {type(value).__name__} (above)")
+
+
 def _end() -> None:
     global _is_ending
     _is_ending = True
+    _refuse_lost_exception()
     native.lib.mpixla_timeout_ended()  # for the reports of ranks that wait for this one
     if jax_has_started() and not MPI.Is_finalized():
         _wait()
