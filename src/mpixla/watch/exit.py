@@ -257,7 +257,7 @@ when_done: list[Callable[[], None]] = []
 
 
 def _refuse_lost_exception() -> None:
-    """Ends all ranks where the program put a hook in the place of ours. Python notes an exception before it calls one."""
+    """Ends all ranks if the program put a hook in the place of ours: Python notes an exception before it calls it."""
     value = getattr(sys, "last_value", None)
     if value is not None and _has_ended_it(sys.last_traceback) and _aborts and _can_abort():
         _abort(f"ended with an uncaught {type(value).__name__} (above)")
