@@ -264,6 +264,22 @@ def test_rank_that_never_calls_initialize(job):
     assert "mpixla: rank 0 has waited for 1 s in `mpixla.distributed.initialize()`, longer than" in done.stderr
 
 
+def test_rank_that_calls_initialize_late(job):
+    """The import has had a word on a late rank, too."""
+    code = """
+        import time
+        from mpi4py import MPI
+        import mpixla.distributed
+        from mpixla.mpi import arrival
+        arrival._tell("import mpixla", "rank 1 was late")
+        arrival._LEAST = 1
+        time.sleep(3 * MPI.COMM_WORLD.Get_rank())
+        mpixla.distributed.initialize()
+    """
+    said = job(2, code, python=LAUNCHER, MPIXLA_TIMEOUT="").stderr
+    assert said.count("mpixla: rank 0 has waited for 1 s in `mpixla.distributed.initialize()`, and goes on") == 1
+
+
 def test_jaxlib_is_there_already(job, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import jaxlib._jax")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -62,7 +62,7 @@ def test_import_that_waits_says_so(monkeypatch, capsys, asked_before):
     monkeypatch.setattr(arrival, "_LEAST", 0.05)
     monkeypatch.setattr(os, "getppid", lambda: f"{os.getpid()} {asked_before}")
     if asked_before:
-        assert speaker.is_first(f"import {os.getppid()}")
+        assert speaker.is_first(f"import mpixla {os.getppid()}")
     with arrival.limited():
         time.sleep(0.5)
     said = capsys.readouterr().err

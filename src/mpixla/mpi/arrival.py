@@ -47,7 +47,7 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
     why = why or (_WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY)
     if not limit:
         seconds += min(rank, 10) * _LATER
-        return running(threading.Timer(seconds, _tell, [f"{waits}, and goes on waiting. {why}\n"]))
+        return running(threading.Timer(seconds, _tell, [what, f"{waits}, and goes on waiting. {why}\n"]))
     end = (
         f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (here, {_LEAST:g} s at least), so the "
         f"whole job ends. {why}"
@@ -55,6 +55,6 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
     return running(threading.Timer(seconds, abort, [end]))
 
 
-def _tell(sentence: str) -> None:
-    if is_first(f"import {os.getppid()}"):  # of those that one launcher has started
+def _tell(what: str, sentence: str) -> None:
+    if is_first(f"{what} {os.getppid()}"):  # of those that one launcher has started
         say(sentence)

@@ -124,7 +124,7 @@ def _is_interactive() -> bool:
 
 
 def _can_abort() -> bool:
-    if os.getpid() != _process or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
+    if not _aborts or os.getpid() != _process or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
         return False
     return others_may_wait()
 
@@ -145,7 +145,7 @@ def _end_job(told: alike.Told, status: int) -> NoReturn:
 def program_exits(code: Any) -> None:
     """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
     status = _status_of(code)
-    if not (status and _aborts and _can_abort()):
+    if not (status and _can_abort()):
         return
     text = "" if isinstance(code, int) else str(code)
     told = alike.tell(f"ended by sys.exit, with status {status}", _ABORTED, text, then_by_all=".")
@@ -258,9 +258,8 @@ when_done: list[Callable[[], None]] = []
 
 def _refuse_lost_exception() -> None:
     """Ends all ranks if the program put a hook in the place of ours: Python notes an exception before it calls it."""
-    value = getattr(sys, "last_value", None)
-    if value is not None and _has_ended_it(sys.last_traceback) and _aborts and _can_abort():
-        _abort(f"ended with an uncaught {type(value).__name__} (above)")
+    if _has_ended_it(getattr(sys, "last_traceback", None)) and _can_abort():
+        _abort(f"ended with an uncaught {type(sys.last_value).__name__} (above)")
 
 
 def _end() -> None:
@@ -274,7 +273,7 @@ def _end() -> None:
             do()
     timeline.end()
     if native.lib.mpixla_failures_end():
-        if _aborts and _can_abort():
+        if _can_abort():
             _abort("ended with a failed call that nobody has looked at (above)")
         native.lib.mpixla_exit_badly()
     # Where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
