@@ -100,7 +100,7 @@ typedef struct watch {
 /* Before anything that may wait. */
 static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
     w->on = on;
-    w->checks = (w->on & FEATURE_CHECKS) && check_is_due(f);
+    w->checks = (w->on & FEATURE_CHECKS) && check_is_due(&f->facts);
     if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL, w->checks);
     int code = w->checks ? check_begin(f) : 0;
     w->checked = w->checks && code == 0;

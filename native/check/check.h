@@ -16,12 +16,12 @@ static inline check_mode check_mode_get(void) {
 }
 
 /* Whether the call is compared, which all ranks that make it know alike: by its number on the communicator. */
-static inline int check_is_due(const frame *f) {
+static inline int check_is_due(const call_facts *f) {
     check_mode mode = check_mode_get();
     if (mode != CHECK_FIRST) return mode != CHECK_OFF;
-    if (f->facts.row->request == FRAME_WAITS) return 1; /* for a call that was, see check_wait */
-    int64_t number = f->facts.sequence + 1;
-    return frame_is_collective(f) && (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
+    if (f->row->request == FRAME_WAITS) return 1; /* for a call that was, see check_wait */
+    int64_t number = f->sequence + 1;
+    return facts_are_collective(f) && (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 
 /* Each returns 0 or an error code.

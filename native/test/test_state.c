@@ -2,6 +2,7 @@
 
 #include "call.h"
 #include "check.h"
+#include "check/check.h"
 #include "fixture.h"
 #include "watch/flight.h"
 #include "watch/state.h"
@@ -108,6 +109,10 @@ static void tells_of_messages(void) {
     CHECK_INT(k->needs, 2); /* its neighbours */
     CHECK(k->needed[0] == 1 && k->needed[1] == 2);
     CHECK_INT(k->items, -1);
+    atomic_store(&check_mode_now, CHECK_FIRST); /* with which it waits for all */
+    k = seen_in("exchange", FIXTURE_RANK0);
+    CHECK_INT(k->needs, FIXTURE_SIZE - 1);
+    atomic_store(&check_mode_now, CHECK_OFF);
 }
 
 /* Communicators of one name and the same members are told apart. */

@@ -6,6 +6,7 @@
 #include "base/number.h"
 #include "base/text.h"
 #include "call/site.h"
+#include "check/check.h"
 #include "mpi/reduction.h"
 #include "watch/flight.h"
 
@@ -101,10 +102,11 @@ static int64_t needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t
     return n + 1;
 }
 
-/* The neighbours of an exchange; of any other collective call, all members. A message of any source needs them, too. */
+/* The neighbours of an exchange; of any other collective call, all members: those who compare a call wait for each
+ * other. A message of any source needs them, too. */
 static void needed_write(wire_writer *w, const call_facts *f) {
     const comm_entry *c = f->communicator;
-    if (facts_have_neighbours(f)) {
+    if (facts_have_neighbours(f) && !check_is_due(f)) {
         int64_t list[MOST_PEERS] = {0}, n = 0;
         for (int sending = 1; sending >= 0; sending--) {
             const topology_slots *slots = facts_neighbours(f, sending);

@@ -121,6 +121,17 @@ HANGS = {
     """,
         ("MPI_Wait for MPI_Irecv <- ", r"started at script\.py", "circle"),
     ),
+    # All compare it.
+    "an exchange of the other ranks": Hang(
+        """
+    others = [1 - rank] if rank < 2 else []
+    graph = MPI.COMM_WORLD.Create_dist_graph_adjacent(others, others)
+    for step in range(2 if rank < 2 else 1):
+        mpixla.neighbor_allgather(x, comm=graph).block_until_ready()
+    """,
+        (r"Rank 2 has not come: it is at the end of its script\.",),
+        ranks=3,
+    ),
     # Members are named by their rank in MPI_COMM_WORLD.
     "sub-communicators": Hang(
         """

@@ -101,6 +101,11 @@ def test_long_sums_of_short_floats():
     assert mpixla.norm(x, comm=MPI.COMM_SELF) == 64
 
 
+def test_sum_of_subnormals():
+    x = np.array([1e-310, -3e-310])
+    assert float(mpixla.norm(x, 1, exact=True, comm=MPI.COMM_SELF)) == np.abs(x).sum()
+
+
 @ORDS
 def test_what_does_not_count(order):
     """NaN in a ghost is not seen, and any other is."""

@@ -355,6 +355,20 @@ def test_graphs_whose_edges_go_one_way():
     comm.Free()
 
 
+def test_rank_without_neighbours(rank):
+    """Its lists are empty."""
+    if SIZE < 3:
+        pytest.skip("needs three ranks")
+    neighbours = [1 - rank] if rank < 2 else []
+    comm = MPI.COMM_WORLD.Create_dist_graph_adjacent(neighbours, neighbours)
+    rows = np.full((2, 3), float(rank))
+    received, counts = mpixla.neighbor_alltoallv(rows, [2 for _ in neighbours], capacity=3, comm=comm)
+    expected = [[1.0 - rank] * 3] * 2 + [[0.0] * 3] if neighbours else np.zeros((3, 3))
+    np.testing.assert_array_equal(received, expected)
+    assert counts.tolist() == [2 for _ in neighbours]
+    comm.Free()
+
+
 @pytest.mark.not_checked
 def test_other_objects_for_the_same_communicator(rank, compilations):
     """What counts is the communicator, not mpi4py's class; eager calls compile once."""

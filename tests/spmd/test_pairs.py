@@ -56,8 +56,8 @@ def test_every_type_of_places(op, place, rank):
 
 @each_op
 def test_special_values(op, rank):
-    """Signed zeros are equal, infinities are extremes, and NaN goes before all; places may be negative."""
-    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, -1.5, 1e-30], np.float32)
+    """Signed zeros are equal, subnormals are numbers; NaN goes before infinities; places may be negative."""
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, -1e-40, 1e-40], np.float32)
     values = [np.roll(special, rank) for rank in range(SIZE)]
     places = [np.full(8, -rank, np.int32) for rank in range(SIZE)]
     value, place = mpixla.allreduce([values[rank], places[rank]], OPS[op][0])

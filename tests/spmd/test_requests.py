@@ -68,7 +68,7 @@ def test_a_request_is_no_array(comm, rank, size):
             np.asarray,
             jax.jit(lambda r: r / size),
         ):
-            with pytest.raises(TypeError, match=r"iallreduce op SUM on .* is no array\. wait\(request\) gives"):
+            with pytest.raises(TypeError, match=r"iallreduce of .*, op SUM, on .* is no array\. wait\(request\) gives"):
                 compute(request)
     np.testing.assert_array_equal(mpixla.wait(one), np.full(3, size))
     np.testing.assert_array_equal(mpixla.wait(several)["a"], np.full(3, size))
@@ -99,7 +99,7 @@ def test_a_request_is_no_data(comm, size, name):
     """To JAX it is a pytree, whose arrays no operation takes for its own."""
     request = mpixla.iallreduce(1.0, MPI.SUM, comm=comm)
     for x in (request, [request]):
-        with pytest.raises(TypeError, match=r"iallreduce op SUM on .* is no array\. wait\(request\) gives"):
+        with pytest.raises(TypeError, match=r"iallreduce of .*, op SUM, on .* is no array\. wait\(request\) gives"):
             TAKES_DATA[name](x, comm)
     assert float(mpixla.wait(request)) == size
 
@@ -439,7 +439,7 @@ def test_memory_is_kept(rank, below, above):
 
 def test_repr_and_pytree():
     request = mpixla.isend(jnp.ones(3), MPI.PROC_NULL, tag=3)
-    assert repr(request) == "Request(isend -> PROC_NULL with tag 3 on mpixla default)"
+    assert repr(request) == "Request(isend of float64[3] -> PROC_NULL with tag 3, on mpixla default)"
     leaves, tree = jax.tree.flatten(request)
     assert [leaf.shape for leaf in leaves] == [(2,), (3,)]
     mpixla.wait(jax.tree.unflatten(tree, leaves))

@@ -81,7 +81,8 @@ def _key_of(x: jax.Array) -> jax.Array:
         return x
     if jnp.issubdtype(x.dtype, jnp.signedinteger):
         return x.astype(unsigned) ^ sign
-    bits = jax.lax.bitcast_convert_type(jnp.where(x == 0, 0, x), unsigned)  # -0 and 0 are equal
+    bits = jax.lax.bitcast_convert_type(x, unsigned)
+    bits = jnp.where(bits == sign, 0, bits)  # -0 and 0 are equal, though for XLA so are all subnormals
     return jnp.where(bits & sign != 0, ~bits, bits | sign)
 
 

@@ -218,7 +218,7 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
     """An array of integers, of the same type on every rank."""
     try:
-        counts = jnp.asarray(value)
+        counts = jnp.asarray(value, int if isinstance(value, list | tuple) and not value else None)  # not floats
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{what} of {name} must be integers that JAX has a type for, but is {value!r}.") from None
     if not jnp.issubdtype(counts.dtype, jnp.integer):

@@ -232,8 +232,9 @@ def _norm_of(total: jax.Array, *, ord: float | str, real: Any) -> jax.Array:
 
 
 def _sizes(part: jax.Array) -> jax.Array:
-    """Absolute values, without JAX's derivative of 1 at zero."""
-    return jnp.where(part != 0, jnp.abs(part), 0)  # in this order: of an empty array JAX takes the first
+    """Absolute values, without JAX's derivative of 1 at zero, which for XLA all subnormals are."""
+    sizes = jnp.abs(part)
+    return jnp.where(part != 0, sizes, jax.lax.stop_gradient(sizes))
 
 
 _MANY = 1 << 20

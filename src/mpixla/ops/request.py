@@ -53,6 +53,9 @@ class _Type(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
 
+    def __str__(self) -> str:
+        return ShapedArray(*self).str_short()
+
 
 @dataclass(frozen=True)
 class _Call:
@@ -70,16 +73,13 @@ class _Call:
     recvtag: int | str = 0
 
     def __repr__(self) -> str:
-        parts = [self.name]
+        parts = [self.name, f"of {self.takes}", *([f"to {self.gives}"] if self.gives != self.takes else [])]
         if self.dest is not None:
             parts.append(f"-> {self.dest!r} with tag {self.sendtag!r}")
         if self.source is not None:
             parts.append(f"<- {self.source!r} with tag {self.recvtag!r}")
-        if self.op is not None:
-            parts.append(f"op {self.op}")
-        if self.root is not None:
-            parts.append(f"root {self.root}")
-        return " ".join([*parts, f"on {self.comm}"])
+        more = [f"{name} {value}" for name, value in (("op", self.op), ("root", self.root)) if value is not None]
+        return ", ".join([" ".join(parts), *more, f"on {self.comm}"])
 
     @property
     def kind(self) -> "_Kind":
