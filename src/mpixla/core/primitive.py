@@ -21,7 +21,7 @@ from ..watch import sites
 from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
 from .keep import keep
-from .rank import lowering, own_rank
+from .rank import own_rank
 from .rules import Rules, define
 from .spmd import Primitive, is_spread, tracked_axes
 from .values import has_values
@@ -78,13 +78,7 @@ def compose(
         takes_replicated: whether its operands are the same on every rank, and its results are not.
         rules: those for derivatives and batches.
     """
-    lower_fun = mlir.lower_fun(fun, multiple_results=True)
-
-    def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-        with lowering(_device_count(ctx.module_context) != 1):
-            return lower_fun(ctx, *operands, **params)
-
-    primitive = _define(name, shapes, lower, rules)
+    primitive = _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
     primitive.takes_replicated = takes_replicated
     return primitive
 
@@ -115,13 +109,22 @@ def _number(value: Any) -> int:
     return int(getattr(value, "id", value))
 
 
-def _lower(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
+def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
-        return _lower_side(row, ctx, *operands, on_root=False, **params)
-    if _device_count(ctx.module_context) != 1:
-        return _lower_sides(row, ctx, *operands, **params)
-    return _lower_side(row, ctx, *operands, on_root=params["comm"].rank == params["root"], **params)
+        on_root = False
+    elif on_root is None and _device_count(ctx.module_context) != 1:
+        # XLA's collectives in a sharded program fit together only if XLA makes the same of it in each process: so both
+        # sides are in it, of which the rank chooses when it runs.
+        sides = [functools.partial(ctx.primitive.bind, on_root=side, **params) for side in (True, False)]
+
+        def choose(*operands: Any) -> Any:
+            return jax.lax.cond(own_rank(params["comm"]) == params["root"], *sides, *operands)
+
+        return mlir.lower_fun(choose, multiple_results=True)(ctx, *operands)
+    elif on_root is None:
+        on_root = params["comm"].rank == params["root"]
+    return _lower_side(row, ctx, *operands, on_root=on_root, **params)
 
 
 def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **params: Any) -> Sequence[Any]:
@@ -135,32 +138,6 @@ def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **param
     in_place = row.in_place and gives and not _is_argument(operands[0])
     results = _call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, in_place=in_place)
     return results if gives else operands[: len(ctx.avals_out)]
-
-
-# One side of an operation that has a root.
-_side = Primitive("side")
-_side.def_effectful_abstract_eval(lambda *operands, gives, **params: (list(gives), {ordered}))
-mlir.register_lowering(
-    _side,
-    lambda ctx, *operands, row, on_root, gives, params: _lower_side(
-        row, ctx, *operands, on_root=on_root, **dict(params)
-    ),
-    cacheable=False,
-)
-
-
-def _lower_sides(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-    """Both sides, of which the rank chooses when it runs."""
-    gives, items = tuple(ctx.avals_out), tuple(params.items())
-
-    def choose(*operands: Any) -> Any:
-        sides = [
-            functools.partial(_side.bind, row=row, on_root=on_root, gives=gives, params=items)
-            for on_root in (True, False)
-        ]
-        return jax.lax.cond(own_rank(params["comm"]) == params["root"], *sides, *operands)
-
-    return mlir.lower_fun(choose, multiple_results=True)(ctx, *operands)
 
 
 def _is_argument(value: Any) -> bool:

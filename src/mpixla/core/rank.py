@@ -1,9 +1,6 @@
 """Ranks as values of a program, from native/helpers/rank.c: so that its text is the same on every rank."""
 
-import contextlib
 import ctypes
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,7 +11,7 @@ from jax.interpreters import mlir
 
 from ..mpi import native
 from ..mpi.comm import Comm, Shift
-from .spmd import Primitive, is_spread
+from .spmd import Primitive
 
 _rank = Primitive("mpi_rank")
 _rank.def_abstract_eval(lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))])
@@ -53,30 +50,6 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
     return rank.value
 
 
-# XLA's collectives in a sharded program fit together only if XLA makes the same of it in each process. So a part of it
-# that one rank does and others do not is in the program of all of them, and is chosen when it runs.
-
-_lowering = threading.local()  # `is_sharded`
-
-
-def is_sharded() -> bool:
-    """Whether what is being traced or lowered is a part of a program for several processes."""
-    return is_spread() or getattr(_lowering, "is_sharded", False)
-
-
-@contextlib.contextmanager
-def lowering(sharded: bool) -> Iterator[None]:
-    """While a program for several processes is lowered, or for one."""
-    before = getattr(_lowering, "is_sharded", False)
-    _lowering.is_sharded = sharded
-    try:
-        yield
-    finally:
-        _lowering.is_sharded = before
-
-
 def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any) -> Any:
-    """One of two arrays of a type: that for the root, or that for all other ranks."""
-    if is_sharded():
-        return jnp.where(own_rank(comm) == root, there, elsewhere)
-    return there if comm.rank == root else elsewhere
+    """One of two arrays of a type: that for the root, or that for all other ranks; chosen when the program runs."""
+    return jnp.where(own_rank(comm) == root, there, elsewhere)

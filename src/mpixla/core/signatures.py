@@ -26,23 +26,13 @@ _NAMES = (
 _CONSTANTS = {"source": "MPI.ANY_SOURCE", "tag": "MPI.ANY_TAG", "recvtag": "MPI.ANY_TAG"}
 
 
-class _Text:
-    """An annotation that is shown as this text."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-
 def _annotation(annotation: Any) -> Any:
     if annotation is inspect.Signature.empty:
         return annotation
     text = inspect.formatannotation(annotation)
     for pattern, name in _NAMES:
         text = re.sub(pattern, name, text)
-    return _Text(text)
+    return type(text, (), {"__module__": "builtins"})  # which inspect shows by its name alone
 
 
 def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:

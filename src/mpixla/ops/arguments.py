@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core.primitive import REPLICATED, VARYING, counts_once
-from ..core.rank import is_sharded, known_rank_at
+from ..core.rank import known_rank_at
+from ..core.spmd import is_spread
 from ..core.values import as_scalar, is_traced
 from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, reduction_of
@@ -75,7 +76,7 @@ def as_rank(value: Any, what: str, name: str, comm: Comm) -> int:
 
 def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
     """For operations whose arrays have another shape on the root."""
-    if comm.size > 1 and is_sharded():
+    if comm.size > 1 and is_spread():
         raise NotImplementedError(
             f"{name} has an array of another shape on the root than elsewhere, but inside jax.shard_map all processes "
             f"run one program, where it has one shape. Use {instead}."

@@ -88,11 +88,11 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
 def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
     """What becomes of the cotangents of ``gather`` and ``gatherv``: off the root the result was the operand as well."""
 
-    def fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
+    def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
         (part,) = scatter().bind(ct, *values, comm=comm, root=root, **params)
         return [part if comm.rank == root else part + ct]
 
-    return fun
+    return transpose
 
 
 def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
@@ -424,14 +424,7 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
 # gather
 
-gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpose=by(lambda: _gather_transpose))
-_gather_transpose: Primitive = compose(
-    "gather_transpose",
-    unstacked,
-    gather_back(lambda: scatter_p),
-    batch=batch_from_behind_stack,
-    transpose=by(lambda: gather_p),
-)
+gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpose=gather_back(lambda: scatter_p))
 
 
 @moves()
@@ -474,18 +467,18 @@ def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) ->
     return [by_root(comm, root, total, total + t)]
 
 
+def _reduce_transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
+    (total,) = bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING)
+    return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
+
+
 reduce_p: Primitive = make(
     "reduce",
     like,
     batch=IN_FRONT,
     weighted=_weighted_reduce,
-    transpose=lambda ct, *, types, comm, op, root: _reduce_transpose.bind(ct, comm=comm, root=root),
+    transpose=_reduce_transpose,
 )
-
-
-def _reduce_transpose_fun(ct: Any, *, comm: Comm, root: int) -> list[Any]:
-    (total,) = bcast_p.bind(ct, comm=comm, root=root, cotangent=VARYING)
-    return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
 
 
 def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
@@ -493,9 +486,6 @@ def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
     return [by_root(comm, root, total, jnp.zeros_like(x))]
 
 
-_reduce_transpose: Primitive = compose(
-    "reduce_transpose", like, _reduce_transpose_fun, batch=IN_FRONT, transpose=by(lambda: reduce_p, op=SUM)
-)
 _sum_on_root: Primitive = compose(
     "sum_on_root", like, _sum_on_root_fun, batch=IN_FRONT, transpose=by(lambda: bcast_p, cotangent=VARYING)
 )

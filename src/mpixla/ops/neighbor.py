@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from ..core.primitive import as_array, compose, make
-from ..core.rules import by
 from ..core.spmd import Primitive
 from ..core.tree import as_leaf, data_of, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
-from .shapes import SECOND, batch_behind_stack, batch_from_behind_stack, unstacked
+from .shapes import SECOND, batch_behind_stack
 from .vector import moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
@@ -119,7 +118,7 @@ def _gather_fun(x: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
     return _exchange.bind(x[None], **counts, comm=comm, degrees=degrees, back=False, capacity=None)
 
 
-def _gather_transpose_fun(ct: Any, *, comm: Comm, degrees: Degrees) -> list[Any]:
+def _gather_transpose(ct: Any, *, types: Any, comm: Comm, degrees: Degrees) -> list[Any]:
     parts = _exchanged(ct, (1,) * degrees.in_, (1,) * degrees.out, comm, degrees, back=True)
     return [jnp.sum(parts, axis=0, dtype=ct.dtype)]
 
@@ -129,14 +128,7 @@ _gather: Primitive = compose(
     lambda x, *, comm, degrees: [x.update(shape=(degrees.in_, *x.shape))],
     _gather_fun,
     batch=batch_behind_stack,
-    transpose=by(lambda: _gather_transpose),
-)
-_gather_transpose: Primitive = compose(
-    "neighbor_allgather_transpose",
-    unstacked,
-    _gather_transpose_fun,
-    batch=batch_from_behind_stack,
-    transpose=by(lambda: _gather),
+    transpose=_gather_transpose,
 )
 
 

@@ -103,17 +103,19 @@ class _Call:
 _ID = 2
 
 
-# The rows. Their operands have the batch where MPI takes it: behind the axis of the ranks, or in messages behind all
-# axes, the outermost last, as blocking messages have it: so one that is shorter than the template is the beginning of
-# each part.
+# The rows. Their operands have the batch where MPI takes it: in front; behind the first axis, which has a part for each
+# rank; or in messages behind all axes, the outermost last, as blocking messages have it: so one that is shorter than
+# the template is the beginning of each part.
+
+_FRONT, _SECOND, _BEHIND = 0, 1, -1
 
 
-def _batch_behind(x: Any, batch: int) -> Any:
-    return jnp.moveaxis(x, range(batch), range(-1, -batch - 1, -1))
+def _places(axis: int, batch: int) -> range:
+    return range(axis, axis + batch) if axis >= 0 else range(-1, -batch - 1, -1)
 
 
-def _batch_in_front(x: Any, batch: int) -> Any:
-    return jnp.moveaxis(x, range(-1, -batch - 1, -1), range(batch))
+def _to_row(x: Any, axis: int, batch: int) -> Any:
+    return jnp.moveaxis(x, range(batch), _places(axis, batch))
 
 
 def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
@@ -130,37 +132,26 @@ _rows: dict[str, Primitive] = {
 }
 
 
-# How a call is started: from its operands, which have the batch in front, to the id.
+# How a call is started and waited for: from its operands to the id; from the id and what the request keeps to the
+# result. All have the batch in front.
 
 
-def _start_whole(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
-    """The row takes the operands as they are."""
-    attributes = {name: getattr(call, name) for name in native.request_ops[call.kind.row].parameters}
-    return _rows[call.kind.row].bind(*operands, batch=batch, **attributes)
+def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
+    kind = call.kind
+    data = [_to_row(x, kind.before, len(batch)) for x in operands[: kind.takes]]
+    attributes = {name: getattr(call, name) for name in native.request_ops[kind.row].parameters}
+    return _rows[kind.row].bind(*data, *operands[kind.takes :], batch=batch, **attributes)
 
 
-def _start_message(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
-    data, values = operands[: call.kind.takes], operands[call.kind.takes :]
-    return _start_whole(call, batch, *(_batch_behind(x, len(batch)) for x in data), *values)
-
-
-def _start_parts(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
-    """MPI takes a part for each rank, along the first axis."""
-    return _start_whole(call, batch, jnp.moveaxis(x, len(batch), 0))
-
-
-def _to_itself(part: Callable[[_Call, tuple[int, ...], Any], Any]) -> Callable[..., list[Any]]:
+def _to_itself(part: Callable[[_Call, int, Any], Any]) -> Callable[..., list[Any]]:
     """A message of the rank to itself: what communicates nothing must take the way from start to wait all the same."""
 
     def start(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
-        own = part(call, batch, x)
+        own = part(call, len(batch), x)
         message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
-        return _start_whole(message, batch, own, own)
+        return _start_row(message, batch, own, own)
 
     return start
-
-
-# How it is waited for: from the id, and what the request keeps, to the result, which has the batch in front.
 
 
 def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
@@ -168,32 +159,24 @@ def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
     return [kept]
 
 
-def _wait_received(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
-    batch = request_id.shape[:-1]
-    gives = _Type((*call.gives.shape, *batch[::-1]), call.gives.dtype)
-    (y,) = _rows["wait_recv"].bind(request_id, _batch_behind(kept, len(batch)), comm=call.comm, gives=gives)
-    return [_batch_in_front(y, len(batch))]
-
-
-def _wait_whole(call: _Call, request_id: Any, *_: Any) -> list[Any]:
-    gives = _Type((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)
-    return _rows["wait"].bind(request_id, comm=call.comm, gives=gives)
-
-
-def _wait_parts(call: _Call, request_id: Any, *_: Any) -> list[Any]:
-    """MPI gives a part for each rank, along the first axis."""
-    batch, (ranks, *part) = request_id.shape[:-1], call.gives.shape
-    (y,) = _rows["wait"].bind(request_id, comm=call.comm, gives=_Type((ranks, *batch, *part), call.gives.dtype))
-    return [jnp.moveaxis(y, 0, len(batch))]
+def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
+    batch, axis, (shape, dtype) = request_id.shape[:-1], call.kind.after, call.gives
+    at = len(shape) if axis == _BEHIND else axis
+    gives = _Type((*shape[:at], *(batch[::-1] if axis == _BEHIND else batch), *shape[at:]), dtype)
+    if call.kind.keeps:
+        (y,) = _rows["wait_recv"].bind(request_id, _to_row(kept, axis, len(batch)), comm=call.comm, gives=gives)
+    else:
+        (y,) = _rows["wait"].bind(request_id, comm=call.comm, gives=gives)
+    return [jnp.moveaxis(y, _places(axis, len(batch)), range(len(batch)))]
 
 
 def _wait_on_root(call: _Call, request_id: Any, *_: Any) -> list[Any]:
-    (y,) = _wait_whole(call, request_id)
+    (y,) = _wait_row(call, request_id)
     return [by_root(call.comm, call.root, y, jnp.zeros_like(y))]
 
 
 def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
-    return _wait_whole(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
+    return _wait_row(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
 
 
 # How the cotangents come back: from the ranks and tags of a call to the kind of the other one, and its own.
@@ -232,40 +215,36 @@ class _Kind:
     """What is the same of all calls of one kind."""
 
     row: str  # of native/tables/ops.def, which starts it
-    start: Callable[..., list[Any]]
-    wait: Callable[..., list[Any]]
+    before: int  # the place of the batch in the row's operands
+    after: int  # and in its result
     back: _Back
+    start: Callable[..., list[Any]] = _start_row
+    wait: Callable[..., list[Any]] = _wait_row
     takes: int = 1  # arrays: isendrecv a template too
     keeps: bool = False  # whether a request keeps an array: what was sent, or the template of what is received
 
 
+def _none(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
+    """Of what is there on every rank, and counts once."""
+    return _Kind("isendrecv", _BEHIND, _BEHIND, _by(back), _to_itself(part), _wait_itself)
+
+
 # THE TABLE of kinds: what users can start, and what comes back in reverse mode.
 _KINDS = {
-    "isend": _Kind("isend", _start_message, _wait_sent, _from_receiver, keeps=True),
-    "irecv": _Kind("irecv", _start_message, _wait_received, _to_sender, keeps=True),
-    "isendrecv": _Kind("isendrecv", _start_message, _wait_received, _both_ways, takes=2, keeps=True),
-    "iallgather": _Kind("iallgather", _start_whole, _wait_parts, _once("iallgather_transpose", "ireduce_scatter")),
-    "iallreduce": _Kind("iallreduce", _start_whole, _wait_whole, _once("iallreduce_transpose", "iallreduce")),
-    "ialltoall": _Kind("ialltoall", _start_parts, _wait_parts, _by("ialltoall")),
-    "ibcast": _Kind("ibcast", _start_whole, _wait_whole, _once("ibcast_transpose", "isum_on_root")),
-    "ireduce_scatter": _Kind("ireduce_scatter", _start_parts, _wait_whole, _by("iallgather_of_each")),
+    "isend": _Kind("isend", _BEHIND, _BEHIND, _from_receiver, wait=_wait_sent, keeps=True),
+    "irecv": _Kind("irecv", _BEHIND, _BEHIND, _to_sender, keeps=True),
+    "isendrecv": _Kind("isendrecv", _BEHIND, _BEHIND, _both_ways, takes=2, keeps=True),
+    "iallgather": _Kind("iallgather", _FRONT, _SECOND, _once("iallgather_transpose", "ireduce_scatter")),
+    "iallreduce": _Kind("iallreduce", _FRONT, _FRONT, _once("iallreduce_transpose", "iallreduce")),
+    "ialltoall": _Kind("ialltoall", _SECOND, _SECOND, _by("ialltoall")),
+    "ibcast": _Kind("ibcast", _FRONT, _FRONT, _once("ibcast_transpose", "isum_on_root")),
+    "ireduce_scatter": _Kind("ireduce_scatter", _SECOND, _FRONT, _by("iallgather_of_each")),
     # Of the cotangents of ireduce_scatter each counts; and so in jax.shard_map those of ibcast, for the root.
-    "iallgather_of_each": _Kind("iallgather", _start_whole, _wait_parts, _by("ireduce_scatter")),
-    "isum_on_root": _Kind("iallreduce", _start_whole, _wait_on_root, _by("ibcast")),
-    # What counts once is there on every rank.
-    "iallgather_transpose": _Kind(
-        "isendrecv",
-        _to_itself(lambda call, batch, x: own_part(x, call.comm, len(batch))),
-        _wait_itself,
-        _by("iallgather"),
-    ),
-    "iallreduce_transpose": _Kind("isendrecv", _to_itself(lambda call, batch, x: x), _wait_itself, _by("iallreduce")),
-    "ibcast_transpose": _Kind(
-        "isendrecv",
-        _to_itself(lambda call, batch, x: by_root(call.comm, call.root, x, jnp.zeros_like(x))),
-        _wait_itself,
-        _by("ibcast"),
-    ),
+    "iallgather_of_each": _Kind("iallgather", _FRONT, _SECOND, _by("ireduce_scatter")),
+    "isum_on_root": _Kind("iallreduce", _FRONT, _FRONT, _by("ibcast"), wait=_wait_on_root),
+    "iallgather_transpose": _none(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
+    "iallreduce_transpose": _none(lambda call, batch, x: x, "iallreduce"),
+    "ibcast_transpose": _none(lambda call, batch, x: by_root(call.comm, call.root, x, jnp.zeros_like(x)), "ibcast"),
 }
 
 

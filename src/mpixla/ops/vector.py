@@ -108,13 +108,15 @@ def room_back(types: Any, capacity: int | None) -> int | None:
     return None if capacity is None else types[0].shape[0]
 
 
+def _with_room(transpose: Transpose) -> Transpose:
+    """A transpose with the capacity of what goes back."""
+    return lambda ct, *, types, capacity, **params: transpose(
+        ct, types=types, capacity=room_back(types, capacity), **params
+    )
+
+
 def _back_by(other: Callable[[], Primitive], **more: Any) -> Transpose:
-    """As ``by``, with the capacity of what goes back."""
-
-    def transpose(ct: Any, *, types: Any, capacity: int | None, **params: Any) -> Sequence[Any]:
-        return by(other, **more)(ct, types=types, capacity=room_back(types, capacity), **params)
-
-    return transpose
+    return _with_room(by(other, **more))
 
 
 def _each(comm: Comm) -> str:
@@ -311,15 +313,10 @@ def alltoallv(
 
 # gatherv and scatterv
 
-_gatherv: Primitive = make("gatherv", _all_rows_on_root, batch=SECOND, transpose=_back_by(lambda: _gatherv_transpose))
-_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_back_by(lambda: _scatterv_transpose))
-_gatherv_transpose: Primitive = compose(
-    "gatherv_transpose",
-    _own_rows,
-    gather_back(lambda: _scatterv),
-    batch=SECOND,
-    transpose=_back_by(lambda: _gatherv),
+_gatherv: Primitive = make(
+    "gatherv", _all_rows_on_root, batch=SECOND, transpose=_with_room(gather_back(lambda: _scatterv))
 )
+_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_back_by(lambda: _scatterv_transpose))
 _scatterv_transpose: Primitive = compose(
     "scatterv_transpose",
     _all_rows_on_root,
