@@ -133,17 +133,10 @@ MPIXLA_API int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size,
 MPIXLA_API int mpixla_comm_members_set(int64_t id, const int *world_ranks);
 
 /* JAX's own collectives, through libmpixla_trampoline.so: a communicator for the next clique of devices for which XLA
- * asks that has this first device, and this process at this place (native/trampoline/calls.h). Returns its number. */
-MPIXLA_API int64_t mpixla_trampoline_offer(int64_t comm, int color, int key);
+ * asks that has this first device, and this process at this place (native/trampoline/calls.h). */
+MPIXLA_API int mpixla_trampoline_offer(int64_t comm, int color, int key);
 /* How many offers XLA has not taken yet. */
 MPIXLA_API int mpixla_trampoline_offers(void);
-/* What this process has called so far in the clique with this number: collective calls, messages to the member at this
- * place, messages from it. */
-MPIXLA_API int mpixla_trampoline_count(int64_t clique, int place, int64_t counts[3]);
-/* The member at this place makes no more calls than these. */
-MPIXLA_API int mpixla_trampoline_left(int64_t clique, int place, const int64_t counts[3]);
-/* The place of a member that has left and for which a call waits at this moment; -1: none. */
-MPIXLA_API int mpixla_trampoline_stuck(int64_t clique);
 
 /* The line of the user's source that calls with the attribute "site" come from, by a number that is the same on every
  * rank: "model.py:42 in step". 0 is no site. The first name that a number gets is kept. */

@@ -34,7 +34,6 @@ static const frame_shape sendrecv_shape = {
 
 typedef struct call {
     call_facts facts;
-    clique *clique;
     mpixla_handle comm, type, op;
     unsigned on; /* features, as they were when it began */
     flight *mine;
@@ -67,13 +66,13 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
     if (n < 0)
         return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi->world_rank),
                0;
-    c->clique = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
+    comm_entry *communicator = comm_find((int64_t)comm - TRAMPOLINE_COMMS);
     c->mine = flight_mine();
-    if (!c->clique || !c->mine || !type_of(type, &dtype)) return 0;
-    c->comm = c->clique->entry->handle;
+    if (!communicator || !c->mine || !type_of(type, &dtype)) return 0;
+    c->comm = communicator->handle;
     c->type = dtype->handle;
     c->facts = (call_facts){.row = row,
-                            .communicator = c->clique->entry,
+                            .communicator = communicator,
                             .sent_type = dtype,
                             .received_type = dtype,
                             .sent = n,
@@ -96,23 +95,16 @@ static int op_read(call *c, trampoline_handle op) {
 static void to_read(call *c, int dest, int tag) {
     c->facts.dest = dest;
     c->facts.sendtag = tag;
-    atomic_fetch_add(&c->clique->peers[dest].sent, 1);
 }
 
 static void from_read(call *c, int source, int tag) {
     c->facts.source = source;
     c->facts.recvtag = tag;
-    atomic_fetch_add(&c->clique->peers[source].received, 1);
 }
 
 static void call_enter(call *c) {
     call_facts *f = &c->facts;
-    if (facts_are_collective(f)) {
-        f->sequence = comm_count(f->communicator);
-        atomic_store(&c->clique->in_collective, f->sequence + 1);
-    }
-    if (facts_have(f, ATTRIBUTE_DEST)) atomic_store(&c->clique->sending_to, f->dest + 1);
-    if (facts_have(f, ATTRIBUTE_SOURCE)) atomic_store(&c->clique->receiving_from, f->source + 1);
+    if (facts_are_collective(f)) f->sequence = comm_count(f->communicator);
     c->on = features_get();
     flight_enter(c->mine, &c->here, f);
     if (c->on & FEATURE_TRACE) trace_start(&c->traced, f, 0, 0);
@@ -123,9 +115,6 @@ static int call_leave(call *c, int code) {
     if (c->on & FEATURE_LOG) log_end(&c->line, &c->facts, mpi_error_class(code));
     if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
     flight_leave(c->mine, &c->here);
-    atomic_store(&c->clique->in_collective, 0);
-    atomic_store(&c->clique->sending_to, 0);
-    atomic_store(&c->clique->receiving_from, 0);
     if (code == 0) return 0;
     const mpi_library *mpi = mpi_get();
     char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 128];
@@ -161,7 +150,7 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
                               trampoline_handle comm) {
     call c;
     if (!call_read(&c, &reduce_scatter_shape, comm, n[0], t) || !op_read(&c, op)) return refuse();
-    for (int i = 1; i < c.clique->entry->size; i++)
+    for (int i = 1; i < c.facts.communicator->size; i++)
         if (n[i] != n[0]) {
             error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
             return refuse();
@@ -191,8 +180,7 @@ typedef struct messages {
     int next;
     struct {
         trampoline_handle request;
-        clique *clique; /* NULL: nothing is started here */
-        call_facts facts;
+        call_facts facts; /* without a communicator: nothing is started here */
     } of[STARTED];
 } messages;
 static _Thread_local messages *started; /* NULL until there is one */
@@ -213,7 +201,6 @@ static int message_start(call *c, const trampoline_handle *request, int code) {
     messages *m = started_get();
     if (!m) return 0;
     m->of[m->next].request = *request;
-    m->of[m->next].clique = c->clique;
     m->of[m->next].facts = c->facts;
     m->next = (m->next + 1) % STARTED;
     return 0;
@@ -241,7 +228,7 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
     (void)ignored;
     _Alignas(16) char status[MPI_STATUS_BYTES];
     int i = started ? STARTED - 1 : -1;
-    while (i >= 0 && !(started->of[i].clique && started->of[i].request == *request)) i--;
+    while (i >= 0 && !(started->of[i].facts.communicator && started->of[i].request == *request)) i--;
     if (i < 0) { /* not among those that are kept: nobody watches this one */
         int code = mpi_get()->wait(request, status);
         if (code == 0) return 0;
@@ -251,8 +238,8 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
         error_set("r%d | MPI_Wait returned error code %d: %s", mpi_get()->world_rank, mpi_error_class(code), text);
         return refuse();
     }
-    call c = {.facts = started->of[i].facts, .clique = started->of[i].clique, .mine = flight_mine()};
-    started->of[i].clique = NULL;
+    call c = {.facts = started->of[i].facts, .mine = flight_mine()};
+    started->of[i].facts.communicator = NULL;
     call_enter(&c);
     return call_leave(&c, mpi_get()->wait(request, status));
 }
@@ -284,16 +271,16 @@ int trampoline_comm_free(trampoline_handle *comm) {
 int trampoline_comm_rank(trampoline_handle comm, int *rank) {
     if (!mpi_get()) return not_started();
     if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_rank(mpi_get()->facts.comm_world, rank);
-    const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
-    if (c) *rank = c->entry->rank;
+    const comm_entry *c = comm_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (c) *rank = c->rank;
     return c ? 0 : refuse();
 }
 
 int trampoline_comm_size(trampoline_handle comm, int *size) {
     if (!mpi_get()) return not_started();
     if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_size(mpi_get()->facts.comm_world, size);
-    const clique *c = clique_find((int64_t)comm - TRAMPOLINE_COMMS);
-    if (c) *size = c->entry->size;
+    const comm_entry *c = comm_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (c) *size = c->size;
     return c ? 0 : refuse();
 }
 

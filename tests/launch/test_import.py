@@ -1,7 +1,6 @@
 """Importing mpixla: alone, under MPI, and where MPI cannot be used."""
 
 import os
-import threading
 import time
 
 import pytest
@@ -10,7 +9,7 @@ from mpi4py import MPI
 import mpixla
 import pages
 from jobs import ROOT, alone
-from mpixla.base import settings, spawned, speaker, trampoline
+from mpixla.base import settings, speaker, trampoline
 from mpixla.mpi import arrival
 from mpixla.watch import agreement
 
@@ -128,18 +127,6 @@ def test_processes_of_packages_like_multiprocessing(job):
         """
     done = job(1, code, check=False, timeout=60)
     assert "mpixla: a process that multiprocessing has started on rank 0" in done.stderr
-
-
-def test_threads_that_start_processes_leave_the_environment_as_it_is(monkeypatch):
-    monkeypatch.setattr(spawned, "_spawn", lambda path, args, passfds: time.sleep(0.2))
-    monkeypatch.delenv("MPI4PY_RC_INITIALIZE", raising=False)
-    threads = [threading.Thread(target=spawned._spawn_no_rank, args=("", (), ())) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.1)
-    for thread in threads:
-        thread.join()
-    assert "MPI4PY_RC_INITIALIZE" not in os.environ
 
 
 def test_processes_of_multiprocessing_that_do_not_import_it(job):

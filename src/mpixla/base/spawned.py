@@ -11,7 +11,6 @@ import os
 import signal
 import stat
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,7 +26,6 @@ _JOBS = ("PMIX_NAMESPACE", "PMI_FD", "PMI_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID"
 _FORWARDING, _SILENCE = 0.3, 3.0
 
 _spawn = multiprocessing.util.spawnv_passfds
-_lock = threading.RLock()  # a handler of a signal may start a process, too
 
 
 def _place() -> str:
@@ -45,17 +43,11 @@ def _socket() -> int:
 
 
 def _spawn_no_rank(path: Any, args: Sequence[Any], passfds: Any) -> int:
-    name = "MPI4PY_RC_INITIALIZE"
-    with _lock:
-        before = os.environ.get(name)
-        os.environ[name] = "0"
-        try:
-            return _spawn(path, args, passfds)
-        finally:
-            if before is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = before
+    args = list(args)
+    if "-c" in args:
+        code = args.index("-c") + 1
+        args[code] = f"import os; os.environ['MPI4PY_RC_INITIALIZE'] = '0'; {args[code]}"
+    return _spawn(path, args, passfds)
 
 
 def _end_job(rank: str, process: str, launcher: str) -> NoReturn:
@@ -85,4 +77,3 @@ if _ranks := [os.environ[name] for name in _RANKS if name in os.environ]:
         )
     os.environ[_VARIABLE] = f"{os.getpid()} {os.getppid()} {_socket()} {_place()}"
     multiprocessing.util.spawnv_passfds = _spawn_no_rank
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

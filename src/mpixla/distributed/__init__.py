@@ -24,31 +24,7 @@ _initialize_of_jax = jax.distributed.initialize
 _is_initialized = False
 
 
-def initialize(**options: Any) -> None:
-    """Does what ``jax.distributed.initialize`` does, with the processes, and where to meet, found over MPI.
-
-    All ranks of ``MPI.COMM_WORLD`` must call it, before any of them computes with JAX. Then ``jax.devices()`` has the
-    devices of all ranks, one each on CPUs, and JAX's process *i* is MPI's rank *i*. What programs communicate, whether
-    they say so (``jax.lax.psum``) or are sharded over the devices, goes over MPI.
-
-    Args:
-        **options: those of ``jax.distributed.initialize`` that are about time limits and devices.
-
-    Raises:
-        RuntimeError: if the job was not started by ``python -m mpixla.distributed``, if JAX has started, if this was
-            called before, or if MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
-        ValueError: if JAX is to have several CPU devices in a process.
-
-    Example:
-        >>> import jax, mpixla.distributed
-        >>> mpixla.distributed.initialize()
-        >>> jax.process_count() == jax.device_count()
-        True
-    """
-    initialize_as_asked(**options)
-
-
-def initialize_as_asked(
+def initialize(
     coordinator_address: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
@@ -56,10 +32,30 @@ def initialize_as_asked(
     cluster_detection_method: str | None = None,
     **options: Any,
 ) -> None:
-    """``jax.distributed.initialize`` in a job that the launcher has started: over MPI, whatever it is told.
+    """Does what ``jax.distributed.initialize`` does, with the processes, and where to meet, found over MPI.
+
+    All ranks of ``MPI.COMM_WORLD`` must call it, before any of them computes with JAX. Then ``jax.devices()`` has the
+    devices of all ranks, one each on CPUs, and JAX's process *i* is MPI's rank *i*. What programs communicate, whether
+    they say so (``jax.lax.psum``) or are sharded over the devices, goes over MPI.
+
+    Args:
+        coordinator_address: where to meet; found if it is left out.
+        num_processes: as MPI has, or left out.
+        process_id: the rank, or left out.
+        local_device_ids: as JAX takes it.
+        cluster_detection_method: not looked at.
+        **options: those of ``jax.distributed.initialize`` that are about time limits.
 
     Raises:
-        ValueError: if it is told of other processes than MPI's.
+        RuntimeError: if the job was not started by ``python -m mpixla.distributed``, if JAX has started, if this was
+            called before, or if MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
+        ValueError: if it is told of other processes than MPI's, or JAX is to have several CPU devices in a process.
+
+    Example:
+        >>> import jax, mpixla.distributed
+        >>> mpixla.distributed.initialize()
+        >>> jax.process_count() == jax.device_count()
+        True
     """
     global _is_initialized
     rank, size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()

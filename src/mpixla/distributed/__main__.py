@@ -7,7 +7,7 @@ import jax
 from ..base import trampoline
 from ..base.program import is_program, run
 from ..mpi.command_line import end
-from . import initialize_as_asked, over_hosts
+from . import initialize, over_hosts
 
 _USAGE = (
     "usage: mpirun -n N python -m mpixla.distributed (script.py | -m module | -c code) [arguments...]\n"
@@ -24,7 +24,7 @@ def _main(program: list[str]) -> None:
     if not trampoline.is_ready:
         end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
     trampoline.forget()
-    jax.distributed.initialize = initialize_as_asked  # type: ignore[assignment]
+    jax.distributed.initialize = initialize  # type: ignore[assignment]
     jax.make_mesh = over_hosts(jax.make_mesh)
     run(program)
 

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from .. import hooks
 from ..base import settings
 from ..mpi import native
+from ..mpi.abort import abort
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
 from . import _leave
@@ -29,7 +30,7 @@ _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
 _INT_MAX = 2**31 - 1
 _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
 
-_opened: _leave.Cliques = {}
+_opened: set[tuple[int, ...]] = set()
 _channel: Any = None  # for meetings
 
 # Ranks may open cliques in different orders, in different threads: none waits for another rank while it keeps those of
@@ -46,7 +47,7 @@ def install() -> None:
     _channel = MPI.COMM_WORLD.Dup()
     hooks.require("first_run", "mpixla.distributed").install(_prepare)
     native.lib.mpixla_calls_apart()
-    _leave.watch(_channel, _opened)
+    _leave.stay(_channel)
 
 
 def _prepare(executable: Any, devices: Sequence[Any]) -> None:
@@ -116,17 +117,18 @@ def _open(devices: tuple[Any, ...]) -> None:
             made.Free()
         shown = ", ".join(map(str, ranks[:8]))
         comm.Set_name(f"JAX's, ranks {shown}{', ...' if len(ranks) > 8 else ''}")
-        _opened[key] = (_offer(comm, devices), ranks)
+        _offer(comm, devices)
+        _opened.add(key)
 
 
-def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> int:
-    """Has XLA take this communicator for these devices, and returns its clique's number in the C library."""
+def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
+    """Has XLA take this communicator for these devices."""
     offers = native.lib.mpixla_trampoline_offers
     failed: list[Exception] = []
     thread = threading.Thread(target=_have_it_asked_for, args=(devices, failed), name="mpixla clique", daemon=True)
     with _offering:
         before = offers()
-        number = native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
+        native.check(native.lib.mpixla_trampoline_offer(comm_of(comm).id, devices[0].id, comm.Get_rank()))
         thread.start()
         while offers() > before and thread.is_alive():
             time.sleep(1e-4)
@@ -137,7 +139,6 @@ def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> int:
             f"XLA did not take the communicator that mpixla made for its collectives over {len(devices)} processes. "
             "This JAX is not one that mpixla was tested with for that: report it to mpixla."
         ) from (failed[0] if failed else None)
-    return number
 
 
 def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> None:
@@ -183,7 +184,7 @@ def _meet(ranks: Sequence[int]) -> None:
         waiting = {r: request for r, request in waiting.items() if not request.Test()}
         if waiting and time.monotonic() > end:
             _end_job(ranks, list(waiting), f"has waited for {limit:g} s", f". {settings.TIMEOUT} sets the limit")
-        if gone := [r for r in waiting if r in _leave.left]:
+        if gone := [r for r in waiting if _leave.has_left(_channel, r)]:
             _end_job(ranks, gone, "waits", ": it has come to the end of its script")
         time.sleep(pause)
         pause = min(pause + 1e-5, 0.01)
@@ -196,7 +197,8 @@ def _meet(ranks: Sequence[int]) -> None:
 
 def _end_job(ranks: Sequence[int], missing: Sequence[int], waits: str, why: str) -> None:
     who = f"ranks {', '.join(map(str, missing))} have" if len(missing) > 1 else f"rank {missing[0]} has"
-    _leave.end_job(
-        f"{waits} to run a program that is sharded over the ranks {', '.join(map(str, ranks))}, but {who} not come to "
-        f"run it, so the whole job ends. All these ranks must run it{why}"
+    abort(
+        f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} {waits} to run a program that is sharded over the ranks "
+        f"{', '.join(map(str, ranks))}, but {who} not come to run it, so the whole job ends. All these ranks must run "
+        f"it{why}."
     )

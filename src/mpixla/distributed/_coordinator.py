@@ -47,22 +47,13 @@ def find_coordinator() -> str:
 
 
 def _own_addresses() -> list[str]:
-    """What others may reach this host by, the likeliest first."""
+    """What others may reach this host by."""
     found = list[str]()
-    for name in (socket.gethostname(), socket.getfqdn()):
-        with contextlib.suppress(OSError):  # nobody knows it
-            for info in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM):
-                found.append(str(info[4][0]))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        with contextlib.suppress(OSError):
-            probe.connect(("192.0.2.1", 9))  # an address of nobody's: nothing is sent, but a way is chosen
-            found.append(probe.getsockname()[0])
-        # A network of the hosts' own may have no names, and no way out.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, device in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has none
-                found.append(_address_of(device, probe))
-    others = [a for a in found if not a.startswith("127.")]
-    return list(dict.fromkeys(others))
+                found.append(_address_of(device, any_socket))
+    return [a for a in found if not a.startswith("127.")]
 
 
 def _address_of(device: str, any_socket: socket.socket) -> str:

@@ -3,7 +3,8 @@
 import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -167,10 +168,13 @@ def _rows(records: Any) -> Iterator[dict[str, Any]]:
             yield dict(zip(records.dtype.names, values, strict=True))
 
 
-def _within(limits: dict[str, tuple[int, int]], records: Any) -> Any:
-    """Those in which each of these fields is at least the first number, and at most the second."""
-    are = [(least <= records[name]) & (records[name] <= most) for name, (least, most) in limits.items()]
-    return records[np.logical_and.reduce(are)]
+def _made(make: Callable[[dict[str, Any]], Any], records: Any) -> list[Any]:
+    """What is made of them, but for those that are damaged."""
+    made = []
+    for row in _rows(records):
+        with suppress(LookupError, ValueError):
+            made.append(make(row))
+    return made
 
 
 # By kind and number: the bytes of texts and of lists.
@@ -181,10 +185,10 @@ def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[
     """By the number in the file. Ranks that have not agreed on a number know one by its place among its like."""
     made: dict[int, Comm] = {}
     alike: Counter[Any] = Counter()
-    for r in _rows(_within({"size": (1, _MOST_RANKS), "rank": (0, _MOST_RANKS)}, records)):
+    for r in _rows(records):
         number, name, size = r["number"], _text(r["name"]), r["size"]
         members = _members(_numbers(parts[Kind.MEMBERS, number]), size)
-        if members is None or r["rank"] >= size or number in made:
+        if members is None or not 0 <= r["rank"] < size <= _MOST_RANKS or number in made:
             continue
         group = agreed.get(r["in_process"], (name, members, size))
         neighbours = {int(kind): _numbers(parts[kind, number]) for kind in (Kind.SOURCES, Kind.DESTS)} | {0: ()}
@@ -193,51 +197,33 @@ def _communicators(records: Any, parts: _Parts, agreed: dict[int, int]) -> dict[
     return made
 
 
-_CLOCK_LIMITS = {"when": (0, _MOST), "ahead": (-_MOST, _MOST), "round_trip": (0, _MOST)}
-_CALL_LIMITS = {
-    **dict.fromkeys(("sends", "receives", "began", "took"), (0, _MOST)),
-    **dict.fromkeys(("sequence", "gpu"), (-1, _MOST)),
-    **dict.fromkeys(("root", "to", "from"), (layout.NONE, _MOST_RANKS - 1)),
-    "category": (0, len(layout.CATEGORIES) - 1),
-    "meeting": (0, len(layout.MEETINGS) - 1),
-    "state": (layout.OPEN, layout.FAILED),
-}
-
-
-def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
-    texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
-    for r in _rows(_within(_CALL_LIMITS, records)):
-        comm = comms.get(r["number"])
-        said: dict[str, Any] = {name: texts.get(r[name]) for name in layout.TEXTS}
-        if comm is None or None in said.values() or not said["op"] or layout.ANY in (r["root"], r["to"]):
-            continue
-        if r["neighbours"] not in comm.neighbours:
-            continue
-        # What stands for nothing is negative.
-        known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
-        is_over, to, source = r["state"] != layout.OPEN, r["to"], r["from"]
-        yield Call(
-            rank=rank,
-            comm=comm,
-            begin=r["began"],
-            end=r["began"] + r["took"] if is_over else -1,
-            is_over=is_over,
-            has_failed=r["state"] == layout.FAILED,
-            category=layout.CATEGORIES[r["category"]],
-            meeting=layout.MEETINGS[r["meeting"]],
-            is_reverse=bool(r["is_reverse"]),
-            sendtag=None if to == layout.NONE else r["sendtag"],
-            source=source if source >= layout.ANY else None,
-            recvtag=None if source == layout.NONE else r["recvtag"],
-            sources=comm.neighbours[r["neighbours"]],
-            request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
-            gpu=max(0, r["gpu"]) if is_over else 0,
-            sends=r["sends"],
-            receives=r["receives"],
-            thread=r["thread"],
-            **known,
-            **said,
-        )
+def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int, str]) -> Call:
+    comm, is_over, to, source = comms[r["number"]], r["state"] != layout.OPEN, r["to"], r["from"]
+    # What stands for nothing is negative.
+    known: dict[str, Any] = {n: r[n] if r[n] >= 0 else None for n in ("sequence", "root", "to", "items")}
+    said: dict[str, Any] = {name: texts[r[name]] for name in layout.TEXTS}
+    return Call(
+        rank=rank,
+        comm=comm,
+        begin=r["began"],
+        end=r["began"] + r["took"] if is_over else -1,
+        is_over=is_over,
+        has_failed=r["state"] == layout.FAILED,
+        category=layout.CATEGORIES[r["category"]],
+        meeting=layout.MEETINGS[r["meeting"]],
+        is_reverse=bool(r["is_reverse"]),
+        sendtag=None if to == layout.NONE else r["sendtag"],
+        source=source if source >= layout.ANY else None,
+        recvtag=None if source == layout.NONE else r["recvtag"],
+        sources=comm.neighbours[r["neighbours"]],
+        request="" if r["request"] < 0 else f"{r['request']}.{r['generation']}",
+        gpu=max(0, r["gpu"]) if is_over else 0,
+        sends=r["sends"],
+        receives=r["receives"],
+        thread=r["thread"],
+        **known,
+        **said,
+    )
 
 
 def _give_lanes(calls: list[Call]) -> None:
@@ -288,15 +274,17 @@ def read_file(file: Path) -> Timeline:
         parts[part["kind"], part["number"]] += part["bytes"][: part["used"]]
     agreed = {r["in_process"]: r["agreed"] for r in _rows(records[kinds == Kind.AGREED].view(layout.AGREED))}
     comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
-    readings = _within(_CLOCK_LIMITS, records[kinds == Kind.CLOCK].view(layout.CLOCK))[list(_CLOCK_LIMITS)].tolist()
-    calls = sorted(_calls(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
+    readings = records[kinds == Kind.CLOCK].view(layout.CLOCK)[["when", "ahead", "round_trip"]].tolist()
+    texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
+    calls = _made(lambda row: _call(rank, row, comms, texts), records[kinds == Kind.CALL])
+    calls.sort(key=attrgetter("begin"))
     _give_lanes(calls)
     _pair_requests(calls)
     # All other records are those that became something, or damaged.
     others = int(np.isin(kinds, (Kind.NOTHING, Kind.AGREED, *_KINDS_OF_PARTS), invert=True).sum())
     damaged = others - len(comms) - len(readings) - len(calls) + any(data[start + count * layout.BYTES :])
-    texts = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
-    return Timeline(file, rank, ranks, **texts, readings=readings, calls=calls, damaged=damaged)
+    said = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
+    return Timeline(file, rank, ranks, **said, readings=readings, calls=calls, damaged=damaged)
 
 
 def shorten(words: list[Any]) -> str:
@@ -310,12 +298,7 @@ def _choose_run(timelines: list[Timeline], notes: list[str]) -> dict[int, Timeli
     others = [timeline.file.name for timeline in timelines if timeline.job != newest]
     if others:
         notes.append(f"{shorten(others)}: of an earlier run, and left out.")
-    chosen: dict[int, Timeline] = {}
-    for timeline in timelines:
-        if timeline.job == newest and chosen.setdefault(timeline.rank, timeline) is not timeline:
-            other = chosen[timeline.rank].file.name
-            notes.append(f"{timeline.file.name} is of rank {timeline.rank}, as {other} is, and left out.")
-    return chosen
+    return {timeline.rank: timeline for timeline in timelines if timeline.job == newest}
 
 
 def _ahead(readings: list[tuple[int, int, int]], when: int) -> int:

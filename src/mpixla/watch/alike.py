@@ -1,19 +1,18 @@
 """What several ranks of a host have to say alike is said once. They settle it without MPI, which may be what failed.
 
-They share a file that has no name any more, so that nothing is left of it, and its lock, which the system takes from a
-process that dies. Each writes down there what it has to say. The first one waits a moment for the others, and speaks
-for all that have come with the same. Where that cannot be, each speaks for itself.
+They share a file that has no name any more, so that nothing is left of it. Each adds a line to it. The first one with
+a thing to say waits a moment for the others, and speaks for all that have come with the same. Who comes later, or waits
+for it in vain, speaks for itself.
 """
 
-import fcntl
 import hashlib
 import os
 import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import groupby
 from typing import NamedTuple
 
@@ -87,50 +86,29 @@ def tell(did: str, then: str, more: str = "", then_by_all: str | None = None) ->
 
 def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, bool], None]) -> Told:
     now = time.monotonic()
-    with _alone():
-        before = _read()
-        _note(what, rank, now, False)
-    if all(note.what != what for note in before):
+    _note(what, rank, now, False)
+    notes = _read()
+    if next(note.rank for note in notes if note.what == what) == rank:
         # Whatever comes when the moment is over is said at once: the job is about to end.
-        start = min([now, *(note.when for note in before)])
-        _wait_until(lambda notes: len({note.rank for note in notes}) == size, start + _MOMENT)
+        start = min(note.when for note in notes)
+        notes = _wait_until(lambda notes: len({note.rank for note in notes}) == size, start + _MOMENT)
+        left, again = sorted({note.rank for note in notes if note.what == what}), False
     else:  # the first one speaks
-        _wait_until(lambda notes: any(note.what == what and note.is_said for note in notes), now + 2 * _MOMENT)
-    with _alone():
-        notes = _read()
-        by_all = len({note.rank for note in notes}) == size
-        alike = [note for note in notes if note.what == what]
-        said = {note.rank for note in alike if note.is_said}
-        left = sorted({note.rank for note in alike} - said)
-        if rank not in left:
-            return Told(False, by_all)
-        say(left, bool(said), by_all)
-        for other in left:
-            _note(what, other, now, True)
-    return Told(True, by_all)
+        notes = _wait_until(lambda notes: any(note.what == what and note.is_said for note in notes), now + 2 * _MOMENT)
+        said = {note.rank for note in notes if note.what == what and note.is_said}
+        left, again = [rank] if rank not in said else [], bool(said)
+    by_all = len({note.rank for note in notes}) == size
+    if left:
+        say(left, again, by_all)
+    for other in left:
+        _note(what, other, now, True)
+    return Told(bool(left), by_all)
 
 
-def _wait_until(is_so: Callable[[list[_Note]], bool], deadline: float) -> None:
-    while not is_so(_read()) and time.monotonic() < deadline:
+def _wait_until(is_so: Callable[[list[_Note]], bool], deadline: float) -> list[_Note]:
+    while not is_so(notes := _read()) and time.monotonic() < deadline:
         time.sleep(_PAUSE)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """No other rank of this host is inside, but for one that is there for too long."""
-    until = time.monotonic() + _MOMENT
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise
-        time.sleep(_PAUSE)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+    return notes
 
 
 def _read() -> list[_Note]:
