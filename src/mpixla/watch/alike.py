@@ -88,18 +88,18 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
     now = time.monotonic()
     _note(what, rank, now, False)
     notes = _read()
-    if next(note.rank for note in notes if note.what == what) == rank:
+    if is_first := next(note.rank for note in notes if note.what == what) == rank:
         # Whatever comes when the moment is over is said at once: the job is about to end.
         start = min(note.when for note in notes)
         notes = _wait_until(lambda notes: len({note.rank for note in notes}) == size, start + _MOMENT)
-        left, again = sorted({note.rank for note in notes if note.what == what}), False
     else:  # the first one speaks
         notes = _wait_until(lambda notes: any(note.what == what and note.is_said for note in notes), now + 2 * _MOMENT)
-        said = {note.rank for note in notes if note.what == what and note.is_said}
-        left, again = [rank] if rank not in said else [], bool(said)
+    alike = [note for note in notes if note.what == what]
+    said = {note.rank for note in alike if note.is_said}
+    left = sorted(({note.rank for note in alike} if is_first else {rank}) - said)
     by_all = len({note.rank for note in notes}) == size
     if left:
-        say(left, again, by_all)
+        say(left, bool(said), by_all)
     for other in left:
         _note(what, other, now, True)
     return Told(bool(left), by_all)
