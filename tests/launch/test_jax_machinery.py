@@ -225,7 +225,7 @@ def test_jaxprs_are_for_reading():
 
     text = re.sub(r"\s+", " ", str(jax.make_jaxpr(program)(jnp.ones(3))))
     text = text.replace("[ ", "[").replace(" ]", "]")  # line breaks of long ones
-    called = "call=isendrecv -> PROC_NULL with tag 3 <- 0 with tag ANY_TAG on atmosphere"
+    called = "call=isendrecv of float32[3] -> PROC_NULL with tag 3 <- 0 with tag ANY_TAG, on atmosphere"
     assert "allreduce[comm=mpixla default cotangent=replicated op=SUM]" in text
     assert "reduce[comm=atmosphere op=MAX root=0]" in text
     assert "send[comm=atmosphere dest=PROC_NULL sendtag=7]" in text
