@@ -143,17 +143,6 @@ def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]
     return _rows[kind.row].bind(*data, *operands[kind.takes :], batch=batch, **attributes)
 
 
-def _to_itself(part: Callable[[_Call, int, Any], Any]) -> Callable[..., list[Any]]:
-    """A message of the rank to itself: what communicates nothing must take the way from start to wait all the same."""
-
-    def start(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
-        own = part(call, len(batch), x)
-        message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
-        return _start_row(message, batch, own, own)
-
-    return start
-
-
 def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
     _rows["wait_send"].bind(request_id, comm=call.comm, gives=None)
     return [kept]
@@ -224,9 +213,18 @@ class _Kind:
     keeps: bool = False  # whether a request keeps an array: what was sent, or the template of what is received
 
 
-def _none(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
-    """Of what is there on every rank, and counts once."""
-    return _Kind("isendrecv", _BEHIND, _BEHIND, _by(back), _to_itself(part), _wait_itself)
+def _to_itself(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
+    """A message of the rank to itself, of what is there on every rank and counts once.
+
+    What communicates nothing must take the way from start to wait all the same.
+    """
+
+    def start(call: _Call, batch: tuple[int, ...], x: Any) -> list[Any]:
+        own = part(call, len(batch), x)
+        message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
+        return _start_row(message, batch, own, own)
+
+    return _Kind("isendrecv", _BEHIND, _BEHIND, _by(back), start, _wait_itself)
 
 
 # THE TABLE of kinds: what users can start, and what comes back in reverse mode.
@@ -242,9 +240,11 @@ _KINDS = {
     # Of the cotangents of ireduce_scatter each counts; and so in jax.shard_map those of ibcast, for the root.
     "iallgather_of_each": _Kind("iallgather", _FRONT, _SECOND, _by("ireduce_scatter")),
     "isum_on_root": _Kind("iallreduce", _FRONT, _FRONT, _by("ibcast"), wait=_wait_on_root),
-    "iallgather_transpose": _none(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
-    "iallreduce_transpose": _none(lambda call, batch, x: x, "iallreduce"),
-    "ibcast_transpose": _none(lambda call, batch, x: by_root(call.comm, call.root, x, jnp.zeros_like(x)), "ibcast"),
+    "iallgather_transpose": _to_itself(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
+    "iallreduce_transpose": _to_itself(lambda call, batch, x: x, "iallreduce"),
+    "ibcast_transpose": _to_itself(
+        lambda call, batch, x: by_root(call.comm, call.root, x, jnp.zeros_like(x)), "ibcast"
+    ),
 }
 
 

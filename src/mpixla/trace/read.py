@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
@@ -168,15 +168,6 @@ def _rows(records: Any) -> Iterator[dict[str, Any]]:
             yield dict(zip(records.dtype.names, values, strict=True))
 
 
-def _made(make: Callable[[dict[str, Any]], Any], records: Any) -> list[Any]:
-    """What is made of them, but for those that are damaged."""
-    made = []
-    for row in _rows(records):
-        with suppress(LookupError, ValueError):
-            made.append(make(row))
-    return made
-
-
 # By kind and number: the bytes of texts and of lists.
 _Parts = dict[tuple[int, int], bytearray]
 
@@ -224,6 +215,13 @@ def _call(rank: int, r: dict[str, Any], comms: dict[int, Comm], texts: dict[int,
         **known,
         **said,
     )
+
+
+def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> Iterator[Call]:
+    texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
+    for row in _rows(records):
+        with suppress(LookupError, ValueError):  # it is damaged
+            yield _call(rank, row, comms, texts)
 
 
 def _give_lanes(calls: list[Call]) -> None:
@@ -275,16 +273,14 @@ def read_file(file: Path) -> Timeline:
     agreed = {r["in_process"]: r["agreed"] for r in _rows(records[kinds == Kind.AGREED].view(layout.AGREED))}
     comms = _communicators(records[kinds == Kind.COMMUNICATOR].view(layout.COMMUNICATOR), parts, agreed)
     readings = records[kinds == Kind.CLOCK].view(layout.CLOCK)[["when", "ahead", "round_trip"]].tolist()
-    texts = {number: _text(raw) for (kind, number), raw in parts.items() if kind == Kind.TEXT} | {0: ""}
-    calls = _made(lambda row: _call(rank, row, comms, texts), records[kinds == Kind.CALL])
-    calls.sort(key=attrgetter("begin"))
+    calls = sorted(_calls(rank, records[kinds == Kind.CALL], comms, parts), key=attrgetter("begin"))
     _give_lanes(calls)
     _pair_requests(calls)
     # All other records are those that became something, or damaged.
     others = int(np.isin(kinds, (Kind.NOTHING, Kind.AGREED, *_KINDS_OF_PARTS), invert=True).sum())
     damaged = others - len(comms) - len(readings) - len(calls) + any(data[start + count * layout.BYTES :])
-    said = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
-    return Timeline(file, rank, ranks, **said, readings=readings, calls=calls, damaged=damaged)
+    texts = {name: _text(header[name]) for name in ("host", "job", "clock", "stopped")}
+    return Timeline(file, rank, ranks, **texts, readings=readings, calls=calls, damaged=damaged)
 
 
 def shorten(words: list[Any]) -> str:
