@@ -15,22 +15,18 @@ static int failed(const char *function) {
     return error_set("%s failed on this communicator", function);
 }
 
-/* How slots are numbered by tags: not at all, or with those of the two directions of a dimension as they are or turned
- * round. */
-enum { UNNUMBERED = -1, NUMBERED = 0, TURNED = 1 };
-
-static int slots_make(topology_slots *s, const int *ranks, int64_t number, int64_t nobody, int tagged) {
-    int64_t *widened = zeros(number, sizeof *widened), *tags = zeros(number, sizeof *tags);
-    if (!widened || !tags) {
-        free(widened);
-        free(tags);
-        return REFUSED;
+/* Both sides, of MPI's ranks; what arrives in a slot of a grid was sent from the other one of its dimension. */
+static int slots_make(topology *t, const int *sources, int64_t in, const int *dests, int64_t out, int64_t nobody) {
+    int64_t *ranks = zeros(2 * (in + out), sizeof *ranks);
+    if (!ranks) return REFUSED;
+    int64_t *tags = ranks + in + out;
+    for (int64_t i = 0; i < in + out; i++) {
+        const int rank = i < in ? sources[i] : dests[i - in];
+        ranks[i] = rank == nobody ? MPIXLA_PROC_NULL : rank;
+        if (t->dimensions >= 0) tags[i] = i < in ? i ^ 1 : i - in;
     }
-    for (int64_t i = 0; i < number; i++) {
-        widened[i] = ranks[i] == nobody ? MPIXLA_PROC_NULL : ranks[i];
-        tags[i] = tagged == UNNUMBERED ? 0 : i ^ tagged;
-    }
-    *s = (topology_slots){.number = number, .ranks = widened, .tags = tags};
+    t->sources = (topology_slots){.number = in, .ranks = ranks, .tags = tags};
+    t->dests = (topology_slots){.number = out, .ranks = ranks + in, .tags = tags + in};
     return 0;
 }
 
@@ -38,35 +34,27 @@ static int cartesian(const mpi_library *mpi, mpixla_handle comm, int rank, topol
     int dimensions = 0;
     if (mpi->cartdim_get(comm, &dimensions) != 0) return failed("MPI_Cartdim_get");
     const int64_t slots = 2 * (int64_t)dimensions;
-    int *sizes = zeros(3 * (int64_t)dimensions, sizeof *sizes), *ranks = zeros(slots, sizeof *ranks);
-    if (!sizes || !ranks) {
-        free(sizes);
-        free(ranks);
-        return REFUSED;
-    }
-    int *periods = sizes + dimensions, *place = periods + dimensions, result = 0;
-    if (mpi->cart_get(comm, dimensions, sizes, periods, place) != 0) result = failed("MPI_Cart_get");
+    int *sizes = zeros(3 * (int64_t)dimensions + slots, sizeof *sizes);
+    if (!sizes) return REFUSED;
+    int *periods = sizes + dimensions, *place = periods + dimensions, *ranks = place + dimensions;
     *t = (topology){.dimensions = dimensions, .sizes = sizes, .periods = periods, .place = place};
-    for (int64_t i = 0; result == 0 && i < slots; i++) {
+    if (mpi->cart_get(comm, dimensions, sizes, periods, place) != 0) return failed("MPI_Cart_get");
+    for (int64_t i = 0; i < slots; i++) {
         int64_t neighbour = 0;
         (void)topology_shift(t, rank, 0, i / 2, i % 2 ? 1 : -1, &neighbour);
-        ranks[i] = (int)neighbour;
+        ranks[i] = (int)neighbour; /* of 0 dimensions or more; NOLINT(clang-analyzer-security.ArrayBound) */
     }
-    if (result == 0) result = slots_make(&t->sources, ranks, slots, MPIXLA_PROC_NULL, TURNED);
-    if (result == 0) result = slots_make(&t->dests, ranks, slots, MPIXLA_PROC_NULL, NUMBERED);
-    free(ranks);
-    if (result != 0) free(sizes);
-    return result;
+    return slots_make(t, ranks, slots, ranks, slots, MPIXLA_PROC_NULL);
 }
 
 static int graph(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
     int number = 0;
     if (mpi->graph_neighbors_count(comm, rank, &number) != 0) return failed("MPI_Graph_neighbors_count");
-    int *ranks = zeros(number, sizeof *ranks), result = 0;
+    int *ranks = zeros(number, sizeof *ranks);
     if (!ranks) return REFUSED;
-    if (mpi->graph_neighbors(comm, rank, number, ranks) != 0) result = failed("MPI_Graph_neighbors");
-    if (result == 0) result = slots_make(&t->sources, ranks, number, mpi->facts.proc_null, UNNUMBERED);
-    if (result == 0) result = slots_make(&t->dests, ranks, number, mpi->facts.proc_null, UNNUMBERED);
+    int result = mpi->graph_neighbors(comm, rank, number, ranks) != 0
+                     ? failed("MPI_Graph_neighbors")
+                     : slots_make(t, ranks, number, ranks, number, mpi->facts.proc_null);
     free(ranks);
     return result;
 }
@@ -75,13 +63,12 @@ static int edges(const mpi_library *mpi, mpixla_handle comm, topology *t) {
     int in = 0, out = 0, is_weighted = 0;
     if (mpi->dist_graph_neighbors_count(comm, &in, &out, &is_weighted) != 0)
         return failed("MPI_Dist_graph_neighbors_count");
-    int *sources = zeros(2 * ((int64_t)in + out), sizeof *sources), result = 0;
+    int *sources = zeros(2 * ((int64_t)in + out), sizeof *sources);
     if (!sources) return REFUSED;
     int *dests = sources + in, *weights = dests + out;
-    if (mpi->dist_graph_neighbors(comm, in, sources, weights, out, dests, weights + in) != 0)
-        result = failed("MPI_Dist_graph_neighbors");
-    if (result == 0) result = slots_make(&t->sources, sources, in, mpi->facts.proc_null, UNNUMBERED);
-    if (result == 0) result = slots_make(&t->dests, dests, out, mpi->facts.proc_null, UNNUMBERED);
+    int result = mpi->dist_graph_neighbors(comm, in, sources, weights, out, dests, weights + in) != 0
+                     ? failed("MPI_Dist_graph_neighbors")
+                     : slots_make(t, sources, in, dests, out, mpi->facts.proc_null);
     free(sources);
     return result;
 }
@@ -96,8 +83,7 @@ int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const to
     if (!t) return REFUSED;
     t->dimensions = -1;
     if (is_cartesian ? cartesian(mpi, comm, rank, t) : is_graph ? graph(mpi, comm, rank, t) : edges(mpi, comm, t)) {
-        free((void *)(uintptr_t)t->sources.ranks);
-        free((void *)(uintptr_t)t->sources.tags);
+        free((void *)(uintptr_t)t->sizes);
         free(t);
         return REFUSED;
     }
