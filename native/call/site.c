@@ -1,6 +1,4 @@
-/* A hash table with open addressing. Names are looked up where something is told to people, and by exported programs:
- * so a lock will do.
- */
+/* A hash table. Names are looked up where something is told to people, and by exported programs: so a lock will do. */
 #include "call/site.h"
 
 #include <pthread.h>
@@ -9,18 +7,19 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "mpixla.h"
 
-enum { FIRST_PLACES = 256, DIGITS = 16 };
+enum { PLACES = 4096, DIGITS = 16 };
 
 typedef struct named {
-    int64_t site; /* 0: the place is free */
-    char *text;
+    struct named *next; /* of this place */
+    int64_t site;
+    char text[];
 } named;
 
-static named *places;
-static size_t capacity, used; /* a power of two; at most half of it */
+static named *places[PLACES];
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int64_t of_thread;
 
@@ -32,37 +31,23 @@ void mpixla_site_call(int64_t site) {
     of_thread = site;
 }
 
-/* The place of the site, or the free one where it belongs. */
-static named *place_of(named *all, size_t count, int64_t site) {
-    size_t i = (size_t)((uint64_t)site * UINT64_C(0x9E3779B97F4A7C15)) & (count - 1);
-    while (all[i].site != 0 && all[i].site != site) i = (i + 1) & (count - 1);
-    return &all[i];
+/* What points to the site, or the end of its place. With the lock, as the next. */
+static named **find(int64_t site) {
+    named **at = &places[number_mix((uint64_t)site, 0) % PLACES];
+    while (*at && (*at)->site != site) at = &(*at)->next;
+    return at;
 }
 
-static int grow(void) {
-    if (2 * (used + 1) <= capacity) return 0;
-    size_t wider = capacity > 0 ? 2 * capacity : FIRST_PLACES;
-    named *made = calloc(wider, sizeof *made);
-    if (!made) return error_set("out of memory for the lines that calls come from");
-    for (size_t i = 0; i < capacity; i++)
-        if (places[i].site != 0) *place_of(made, wider, places[i].site) = places[i];
-    free(places);
-    places = made;
-    capacity = wider;
-    return 0;
-}
-
-/* With the lock. */
 static int name(int64_t site, const char *text, size_t bytes) {
-    if (capacity > 0 && place_of(places, capacity, site)->site == site) return 0;
-    if (grow()) return REFUSED;
+    named **at = find(site);
+    if (*at) return 0;
     if (bytes >= SITE_TEXT_BYTES) bytes = SITE_TEXT_BYTES - 1;
-    char *kept = calloc(1, bytes + 1);
-    if (!kept) return error_set("out of memory for the line that a call comes from");
-    memcpy(kept, text, bytes);
-    text_clean(kept);
-    *place_of(places, capacity, site) = (named){.site = site, .text = kept};
-    used++;
+    named *made = calloc(1, sizeof *made + bytes + 1);
+    if (!made) return error_set("out of memory for the line that a call comes from");
+    made->site = site;
+    memcpy(made->text, text, bytes);
+    text_clean(made->text);
+    *at = made;
     return 0;
 }
 
@@ -76,12 +61,10 @@ int mpixla_site_name(int64_t site, const char *text) {
 }
 
 const char *site_text(int64_t site) {
-    const char *text = "";
     pthread_mutex_lock(&table);
-    if (site != 0 && capacity > 0 && place_of(places, capacity, site)->site == site)
-        text = place_of(places, capacity, site)->text;
+    const named *found = *find(site);
     pthread_mutex_unlock(&table);
-    return text;
+    return found ? found->text : "";
 }
 
 static int digit_of(char c) {

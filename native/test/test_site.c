@@ -97,7 +97,7 @@ static void *name_many(void *number) {
     return NULL;
 }
 
-/* The table grows meanwhile, and names stay where they are. */
+/* Names stay where they are. */
 static void is_for_many_threads(void) {
     const char *kept = site_text(42);
     threads_run(THREADS, name_many);
