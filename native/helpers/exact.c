@@ -9,10 +9,8 @@
 
 #include "base/error.h"
 #include "base/exact_sum.h"
-#include "device/device.h"
 #include "device/pool.h"
 #include "helpers/helper.h"
-#include "xla/ffi.h"
 
 enum { ARRAYS = 2, PIECE = 1 << 22 /* bytes of a GPU's numbers at once */ };
 
@@ -129,12 +127,19 @@ static int add_on_device(const device *d, const lines_read *r) {
     return failed ? REFUSED : 0;
 }
 
+int helper_exact_add(const ffi_call_frame *call, const device *d) {
+    lines_read r = {.n = 0};
+    if (add_read(&r, call)) return REFUSED;
+    if (d) return add_on_device(d, &r);
+    add_all(&r);
+    return 0;
+}
+
 /* Rounding */
 
 static int number_read(const ffi_attributes *given, int64_t i, const char *name, int64_t *number) {
-    const ffi_scalar *scalar = i < given->size && given->types[i] == FFI_ATTRIBUTE_SCALAR ? given->values[i] : NULL;
-    if (!scalar || scalar->dtype != FFI_S64 || given->names[i]->len != strlen(name) ||
-        memcmp(given->names[i]->ptr, name, given->names[i]->len) != 0)
+    const ffi_scalar *scalar = helper_attribute_is(given, i, name, FFI_ATTRIBUTE_SCALAR) ? given->values[i] : NULL;
+    if (!scalar || scalar->dtype != FFI_S64)
         return error_set("the rounding of an exact sum takes '%s', a 64-bit integer, in place %lld", name,
                          (long long)i);
     memcpy(number, scalar->value, sizeof *number);
@@ -196,42 +201,11 @@ static int round_on_device(const device *d, const lines_read *r, const exact_for
     return failed ? REFUSED : 0;
 }
 
-/* cppcheck-suppress-begin constParameterPointer ; they are handlers */
-ffi_error *mpixla_exact_add_host(ffi_call_frame *call) {
-    lines_read r = {.n = 0};
-    if (ffi_is_answered(call)) return NULL;
-    if (add_read(&r, call)) return ffi_error_of_call(call);
-    add_all(&r);
-    return NULL;
-}
-
-ffi_error *mpixla_exact_add_device(ffi_call_frame *call) {
-    lines_read r = {.n = 0};
-    device d;
-    if (ffi_is_answered(call)) return NULL;
-    if (add_read(&r, call) || device_enter(&d, call)) return ffi_error_of_call(call);
-    int failed = add_on_device(&d, &r);
-    device_leave(&d);
-    return failed ? ffi_error_of_call(call) : NULL;
-}
-
-ffi_error *mpixla_exact_round_host(ffi_call_frame *call) {
+int helper_exact_round(const ffi_call_frame *call, const device *d) {
     lines_read r = {.n = 0};
     exact_form form = {.digits = 0};
-    if (ffi_is_answered(call)) return NULL;
-    if (round_read(&r, &form, call)) return ffi_error_of_call(call);
+    if (round_read(&r, &form, call)) return REFUSED;
+    if (d) return round_on_device(d, &r, &form);
     round_all(&r, &form, r.data[0], r.result);
-    return NULL;
+    return 0;
 }
-
-ffi_error *mpixla_exact_round_device(ffi_call_frame *call) {
-    lines_read r = {.n = 0};
-    exact_form form = {.digits = 0};
-    device d;
-    if (ffi_is_answered(call)) return NULL;
-    if (round_read(&r, &form, call) || device_enter(&d, call)) return ffi_error_of_call(call);
-    int failed = round_on_device(&d, &r, &form);
-    device_leave(&d);
-    return failed ? ffi_error_of_call(call) : NULL;
-}
-/* cppcheck-suppress-end constParameterPointer */

@@ -1,19 +1,47 @@
 #include "helpers/helper.h"
 
+#include <string.h>
+
 #include "base/error.h"
 #include "mpi/dtype.h"
+#include "xla/ffi.h"
+
+static ffi_error *run_on_host(const ffi_call_frame *call, helper_work *work) {
+    return !ffi_is_answered(call) && work(call, NULL) ? ffi_error_of_call(call) : NULL;
+}
+
+static ffi_error *run_on_device(const ffi_call_frame *call, helper_work *work) {
+    device d;
+    if (ffi_is_answered(call)) return NULL;
+    if (device_enter(&d, call)) return ffi_error_of_call(call);
+    int failed = work(call, &d);
+    device_leave(&d);
+    return failed ? ffi_error_of_call(call) : NULL;
+}
+
+#define HELPER(name, on_host, on_device)           \
+    ffi_error *on_host(ffi_call_frame *call) {     \
+        return run_on_host(call, helper_##name);   \
+    }                                              \
+    ffi_error *on_device(ffi_call_frame *call) {   \
+        return run_on_device(call, helper_##name); \
+    }
+MPIXLA_HELPERS(HELPER)
+#undef HELPER
 
 const mpixla_helper_row *mpixla_helper_table(size_t *rows) {
     static const mpixla_helper_row table[] = {
-        {"exact_add", (mpixla_handler *)mpixla_exact_add_host, (mpixla_handler *)mpixla_exact_add_device},
-        {"exact_round", (mpixla_handler *)mpixla_exact_round_host, (mpixla_handler *)mpixla_exact_round_device},
-        {"order", (mpixla_handler *)mpixla_order, (mpixla_handler *)mpixla_order},
-        {"pack", (mpixla_handler *)mpixla_pack_host, (mpixla_handler *)mpixla_pack_device},
-        {"rank", (mpixla_handler *)mpixla_rank_host, (mpixla_handler *)mpixla_rank_device},
-        {"unpack", (mpixla_handler *)mpixla_unpack_host, (mpixla_handler *)mpixla_unpack_device},
+#define HELPER(name, on_host, on_device) {#name, (mpixla_handler *)(on_host), (mpixla_handler *)(on_device)},
+        MPIXLA_HELPERS(HELPER) HELPER(order, mpixla_order, mpixla_order)
+#undef HELPER
     };
     *rows = sizeof table / sizeof table[0];
     return table;
+}
+
+int helper_attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type) {
+    return i < given->size && given->types[i] == type && given->names[i]->len == strlen(name) &&
+           memcmp(given->names[i]->ptr, name, given->names[i]->len) == 0;
 }
 
 int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *what) {

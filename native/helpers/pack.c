@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "device/device.h"
 #include "helpers/helper.h"
-#include "xla/ffi.h"
 
 /* Copies `lines` lines of `line` bytes, into the packed array or out of it. */
 typedef struct copier {
@@ -51,37 +49,10 @@ static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copie
     return 0;
 }
 
-static ffi_error *handle(const ffi_call_frame *call, int packs) {
-    const copier c = {.packs = packs};
-    if (ffi_is_answered(call)) return NULL;
-    return copy_all(packs ? &call->rets : &call->args, packs ? &call->args : &call->rets, &c) ? ffi_error_of_call(call)
-                                                                                              : NULL;
+int helper_pack(const ffi_call_frame *call, const device *d) {
+    return copy_all(&call->rets, &call->args, &(copier){.device = d, .packs = 1});
 }
 
-static ffi_error *handle_on_device(const ffi_call_frame *call, int packs) {
-    device d;
-    const copier c = {.device = &d, .packs = packs};
-    if (ffi_is_answered(call)) return NULL;
-    if (device_enter(&d, call)) return ffi_error_of_call(call);
-    int failed = copy_all(packs ? &call->rets : &call->args, packs ? &call->args : &call->rets, &c);
-    device_leave(&d);
-    return failed ? ffi_error_of_call(call) : NULL;
+int helper_unpack(const ffi_call_frame *call, const device *d) {
+    return copy_all(&call->args, &call->rets, &(copier){.device = d});
 }
-
-/* cppcheck-suppress-begin constParameterPointer ; they are handlers */
-ffi_error *mpixla_pack_host(ffi_call_frame *call) {
-    return handle(call, 1);
-}
-
-ffi_error *mpixla_unpack_host(ffi_call_frame *call) {
-    return handle(call, 0);
-}
-
-ffi_error *mpixla_pack_device(ffi_call_frame *call) {
-    return handle_on_device(call, 1);
-}
-
-ffi_error *mpixla_unpack_device(ffi_call_frame *call) {
-    return handle_on_device(call, 0);
-}
-/* cppcheck-suppress-end constParameterPointer */

@@ -1,23 +1,15 @@
 /* Ranks as values of a program, so that its text does not have them: attributes are "comm", and "shift", an array that
  * is empty for this process's own rank, or has the steps from it (mpixla_comm_shift).
  */
-#include <string.h>
-
 #include "base/error.h"
-#include "device/device.h"
 #include "device/pool.h"
 #include "helpers/helper.h"
 #include "mpi/comm.h"
-#include "xla/ffi.h"
-
-static int attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type) {
-    return given->size == 2 && given->names[i]->len == strlen(name) &&
-           memcmp(given->names[i]->ptr, name, given->names[i]->len) == 0 && given->types[i] == type;
-}
 
 /* The rank that is asked for. */
 static int rank_read(const ffi_attributes *given, int64_t *rank) {
-    if (!attribute_is(given, 0, "comm", FFI_ATTRIBUTE_SCALAR) || !attribute_is(given, 1, "shift", FFI_ATTRIBUTE_ARRAY))
+    if (given->size != 2 || !helper_attribute_is(given, 0, "comm", FFI_ATTRIBUTE_SCALAR) ||
+        !helper_attribute_is(given, 1, "shift", FFI_ATTRIBUTE_ARRAY))
         return error_set("a rank takes the attributes 'comm', a number, and 'shift', an array");
     const ffi_scalar *comm = given->values[0];
     const ffi_array *shift = given->values[1];
@@ -35,30 +27,18 @@ static int32_t *result_of(const ffi_call_frame *call) {
     return NULL;
 }
 
-/* cppcheck-suppress-begin constParameterPointer ; they are handlers */
-ffi_error *mpixla_rank_host(ffi_call_frame *call) {
+int helper_rank(const ffi_call_frame *call, const device *d) {
     int64_t rank = 0;
-    if (ffi_is_answered(call)) return NULL;
     int32_t *result = result_of(call);
-    if (!result || rank_read(&call->attrs, &rank)) return ffi_error_of_call(call);
-    *result = (int32_t)rank;
-    return NULL;
-}
-
-ffi_error *mpixla_rank_device(ffi_call_frame *call) {
-    int64_t rank = 0;
-    device d;
-    if (ffi_is_answered(call)) return NULL;
-    int32_t *result = result_of(call);
-    if (!result || rank_read(&call->attrs, &rank) || device_enter(&d, call)) return ffi_error_of_call(call);
-    pool_block *block = pool_get(&d, POOL_PINNED, (int64_t)sizeof *result);
-    int failed = !block;
-    if (block) {
-        *(int32_t *)(void *)block->data = (int32_t)rank;
-        failed = device_copy_in(&d, result, block->data, (int64_t)sizeof *result);
+    if (!result || rank_read(&call->attrs, &rank)) return REFUSED;
+    if (!d) {
+        *result = (int32_t)rank;
+        return 0;
     }
-    pool_give_back(&d, block);
-    device_leave(&d);
-    return failed ? ffi_error_of_call(call) : NULL;
+    pool_block *block = pool_get(d, POOL_PINNED, (int64_t)sizeof *result);
+    if (!block) return REFUSED;
+    *(int32_t *)(void *)block->data = (int32_t)rank;
+    int failed = device_copy_in(d, result, block->data, (int64_t)sizeof *result);
+    pool_give_back(d, block);
+    return failed;
 }
-/* cppcheck-suppress-end constParameterPointer */

@@ -30,12 +30,9 @@ static const fuzz_row rows[] = {
      device_},
 #include "tables/ops.def"
 #undef MPIXLA_OP
-    {"exact_add", {.mpi_name = NULL}, mpixla_exact_add_host, mpixla_exact_add_device},
-    {"exact_round", {.mpi_name = NULL}, mpixla_exact_round_host, mpixla_exact_round_device},
-    {"order", {.mpi_name = NULL}, mpixla_order, mpixla_order},
-    {"pack", {.mpi_name = NULL}, mpixla_pack_host, mpixla_pack_device},
-    {"rank", {.mpi_name = NULL}, mpixla_rank_host, mpixla_rank_device},
-    {"unpack", {.mpi_name = NULL}, mpixla_unpack_host, mpixla_unpack_device},
+#define HELPER(name, host, device) {#name, {.mpi_name = NULL}, host, device},
+    MPIXLA_HELPERS(HELPER) HELPER(order, mpixla_order, mpixla_order)
+#undef HELPER
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
