@@ -34,7 +34,7 @@ enum {
     static const life_operation name##_operation = {.row = {.number = ROW_##name,                             \
                                                             .op_name = #name,                                 \
                                                             .mpi_name = mpi_name_,                            \
-                                                            .request = FRAME_##request_,                      \
+                                                            .request = MPIXLA_##request_,                     \
                                                             .send = send_,                                    \
                                                             .template_ = template__,                          \
                                                             .recv = recv_,                                    \

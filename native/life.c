@@ -133,7 +133,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
     if (frame_read(&f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.facts.site);
-    const int takes_request = o->row.request != FRAME_COMPLETES;
+    const int takes_request = o->row.request != MPIXLA_COMPLETES;
     flight_enter(mine, &here, &f.facts);
 
     int code = on ? watch_begin(&w, on, &f, t) : 0, made = 0;
@@ -145,7 +145,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
         made = 1;
         code = call_run(&f, t, o);
         if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
-        if (o->row.request == FRAME_STARTS) request_settle(&f, code);
+        if (o->row.request == MPIXLA_STARTS) request_settle(&f, code);
     }
     if (on) code = watch_end(&w, &f, made, code);
     if (t) code = transport_end(t, code);
@@ -153,7 +153,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
 
     flight_leave(mine, &here);
     ffi_error *error = code == 0 ? NULL : code == REFUSED ? refuse(call, f.facts.site) : error_of_mpi(call, &f, code);
-    if (o->row.request == FRAME_WAITS) request_settle(&f, code); /* the error has said what the request was */
+    if (o->row.request == MPIXLA_WAITS) request_settle(&f, code); /* the error has said what the request was */
     return error;
 }
 

@@ -66,7 +66,7 @@ static size_t add_call(const call_facts *f, const call_facts *waits, int details
 }
 
 size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
-    if (f->row->request != FRAME_WAITS) return add_call(f, NULL, details, text, bytes, 0);
+    if (f->row->request != MPIXLA_WAITS) return add_call(f, NULL, details, text, bytes, 0);
     size_t used = text_add(text, bytes, 0, "%s for %s", f->row->mpi_name, started ? "" : "no request");
     if (started) return add_call(started, f, details, text, bytes, used);
     return details ? add_site(text, bytes, used, "at", f->site) : used;

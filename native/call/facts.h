@@ -42,9 +42,6 @@ typedef enum frame_counts {
     MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
 } frame_counts;
 
-/* Whether a call completes, or starts or waits for a request (request.h). */
-typedef enum frame_request { FRAME_COMPLETES, FRAME_STARTS, FRAME_WAITS } frame_request;
-
 /* What a frame is checked against. */
 typedef struct frame_shape {
     int number;          /* the row's, in ops.def */
@@ -53,7 +50,7 @@ typedef struct frame_shape {
     mpixla_where send, template_, recv;
     frame_counts counts;
     uint32_t attributes;
-    frame_request request;
+    mpixla_request request;
 } frame_shape;
 
 typedef struct call_facts {
@@ -86,7 +83,7 @@ static inline int facts_are_of_message(const call_facts *f) {
 
 /* Whether all ranks of the communicator make the call. */
 static inline int facts_are_collective(const call_facts *f) {
-    return !facts_are_of_message(f) && f->row->request != FRAME_WAITS;
+    return !facts_are_of_message(f) && f->row->request != MPIXLA_WAITS;
 }
 
 /* Whether it is a call between neighbours on a communicator with a topology. */

@@ -119,7 +119,7 @@ static int is_at_run_time(const frame *f, int attribute) {
 
 static int64_t numbers_of(const frame *f, int attribute) {
     if (!(forms[attribute] & ARRAY)) return 1;
-    if (!frame_has_neighbours(f)) return f->size;
+    if (!facts_have_neighbours(&f->facts)) return f->size;
     return facts_neighbours(&f->facts, attribute != ATTRIBUTE_RECVCOUNTS)->number;
 }
 
@@ -191,7 +191,7 @@ static int topology_check(const frame *f) {
 }
 
 static int waits_for_message(const frame_shape *row) {
-    return row->request == FRAME_WAITS && (row->template_ != MPIXLA_NOWHERE || row->recv == MPIXLA_NOWHERE);
+    return row->request == MPIXLA_WAITS && (row->template_ != MPIXLA_NOWHERE || row->recv == MPIXLA_NOWHERE);
 }
 
 /* MPI allows a communicator to be freed while something is under way on it. With messages every MPI can do that; in a
@@ -221,7 +221,7 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
     if (frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size != 2) /* which no item is longer than */
         return error_set("%s got %lld numbers to fill its first result with, but takes 2", f->facts.row->mpi_name,
                          (long long)f->arrays[ATTRIBUTE_FILL].size);
-    if ((frame_has_neighbours(f) && topology_check(f)) || values_resolve(f, mpi, v)) return REFUSED;
+    if ((facts_have_neighbours(&f->facts) && topology_check(f)) || values_resolve(f, mpi, v)) return REFUSED;
     if (frame_has(f, ATTRIBUTE_DEST)) {
         if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;
         f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
@@ -286,7 +286,7 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
         if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return REFUSED;
         found++;
     }
-    int more = f->facts.row->request == FRAME_WAITS && slots[0] == &f->id;
+    int more = f->facts.row->request == MPIXLA_WAITS && slots[0] == &f->id;
     if (more ? found < expected : found != expected)
         return error_set("%s was called with %d %ss on this rank, but takes %d", f->facts.row->mpi_name, found, side,
                          expected);
@@ -582,22 +582,22 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
         return REFUSED;
     if (shape->counts == MANY) {
         if (pairs_read(f, &call->args, &call->rets)) return REFUSED;
-        return frame_has_neighbours(f) ? frame_check_neighbours(f) : 0;
+        return facts_have_neighbours(&f->facts) ? frame_check_neighbours(f) : 0;
     }
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer status = {0}; /* as a result */
     int gives_status = frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
-    if (shape->request == FRAME_STARTS) out[0] = &f->id;
-    if (shape->request == FRAME_WAITS) in[0] = &f->id;
+    if (shape->request == MPIXLA_STARTS) out[0] = &f->id;
+    if (shape->request == MPIXLA_WAITS) in[0] = &f->id;
     frame_buffer memory = {0}; /* of the result */
     if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && passes_memory(call)) in[0] = &memory;
     if (buffers_read(f, &operands, "operand", in, taken) || buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && status_take(f, mpi, &status)) || (shape->request == FRAME_STARTS && started_read(f)) ||
+        (gives_status && status_take(f, mpi, &status)) || (shape->request == MPIXLA_STARTS && started_read(f)) ||
         (f->id.dtype && id_check(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
         (frame_has_rows(f) && rows_check(f)) || (frame_has(f, ATTRIBUTE_BACK) && slots_check(f)) ||
-        (frame_has_neighbours(f) && frame_check_neighbours(f)))
+        (facts_have_neighbours(&f->facts) && frame_check_neighbours(f)))
         return REFUSED;
     int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place
@@ -611,6 +611,6 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     if (read_all(f, shape, call, gpu)) return REFUSED;
     facts_read(f);
-    f->facts.sequence = frame_is_collective(f) ? comm_count(f->facts.communicator) : 0;
+    f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
     return 0;
 }

@@ -76,16 +76,6 @@ static inline int frame_has(const frame *f, int attribute) {
     return facts_have(&f->facts, attribute);
 }
 
-/* Whether it is a call between neighbours on a communicator with a topology: facts_neighbours says who they are. */
-static inline int frame_has_neighbours(const frame *f) {
-    return facts_have_neighbours(&f->facts);
-}
-
-/* Whether all ranks of the communicator make the call. */
-static inline int frame_is_collective(const frame *f) {
-    return facts_are_collective(&f->facts);
-}
-
 /* The rows of each rank, or of each slot, in the buffer that is sent or the one that is received (parts.h). Of a call
  * that has such. */
 const int64_t *frame_rows(const frame *f, int slot);

@@ -58,13 +58,13 @@ static void message_begin(frame *f) {
 
 int check_begin(frame *f) {
     const int lines = check_mode_get() == CHECK_LINES;
-    if (f->facts.row->request == FRAME_WAITS) return 0;
-    if (!frame_is_collective(f)) {
+    if (f->facts.row->request == MPIXLA_WAITS) return 0;
+    if (!facts_are_collective(&f->facts)) {
         if (are_messages_compared()) message_begin(f);
         return 0;
     }
     if (f->size == 1) return 0;
-    if (f->facts.row->request == FRAME_STARTS) return agree_start(f, lines, &f->agreement);
+    if (f->facts.row->request == MPIXLA_STARTS) return agree_start(f, lines, &f->agreement);
     int code = agree_now(f, lines);
     return code == 0 && tally_is_needed(f) ? tally_compare(f) : code;
 }
@@ -74,9 +74,9 @@ int check_wait(const frame *f) {
 }
 
 int check_end(frame *f, int made, int code) {
-    const int waits = f->facts.row->request == FRAME_WAITS;
+    const int waits = f->facts.row->request == MPIXLA_WAITS;
     const call_facts *call = waits && f->request ? f->started : waits ? NULL : &f->facts;
-    if (!made || !call || f->facts.row->request == FRAME_STARTS || !are_messages_compared() || !receives(call))
+    if (!made || !call || f->facts.row->request == MPIXLA_STARTS || !are_messages_compared() || !receives(call))
         return code;
     int has_status = frame_has(f, ATTRIBUTE_STATUS);
     int accepts_short = has_status && f->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;

@@ -19,7 +19,7 @@ static inline check_mode check_mode_get(void) {
 static inline int check_is_due(const call_facts *f) {
     check_mode mode = check_mode_get();
     if (mode != CHECK_FIRST) return mode != CHECK_OFF;
-    if (f->row->request == FRAME_WAITS) return 1; /* for a call that was, see check_wait */
+    if (f->row->request == MPIXLA_WAITS) return 1; /* for a call that was, see check_wait */
     int64_t number = f->sequence + 1;
     return facts_are_collective(f) && (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }

@@ -28,7 +28,7 @@ typedef struct finding {
 } finding;
 
 int tally_is_needed(const frame *f) {
-    return f->facts.row->counts == EXCHANGED_ROWS || frame_has_neighbours(f);
+    return f->facts.row->counts == EXCHANGED_ROWS || facts_have_neighbours(&f->facts);
 }
 
 /* Messages between two ranks meet by their tags, and those of one tag in their order: so the number tells both, and

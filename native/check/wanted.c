@@ -116,7 +116,7 @@ static void call_words(const frame *f, char *text, size_t bytes) {
 void wanted_fill(wanted *w, const frame *f, int lines) {
     memset(w, 0, sizeof *w); /* all bytes travel */
     w->facts = wanted_facts_of(f, lines);
-    w->starts = f->facts.row->request == FRAME_STARTS;
+    w->starts = f->facts.row->request == MPIXLA_STARTS;
     call_words(f, w->call, sizeof w->call);
     snprintf(w->line, sizeof w->line, "%s", site_text(f->facts.site));
 }

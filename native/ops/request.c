@@ -242,7 +242,7 @@ static int take_waited(frame *f) {
 }
 
 int request_take(frame *f) {
-    return f->facts.row->request == FRAME_STARTS ? take_started(f) : take_waited(f);
+    return f->facts.row->request == MPIXLA_STARTS ? take_started(f) : take_waited(f);
 }
 
 /* Ending */
@@ -291,7 +291,7 @@ static void call_keep(request *r, const frame *f) {
 }
 
 void request_settle(frame *f, int code) {
-    const int starts = f->facts.row->request == FRAME_STARTS;
+    const int starts = f->facts.row->request == MPIXLA_STARTS;
     request *r = f->request;
     if (!r) return;
     if (starts && code == 0) {

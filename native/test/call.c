@@ -35,7 +35,7 @@ const frame_shape *call_shape(const char *op) {
                   nccl_)                                                                                             \
     {#name_,                                                                                                         \
      {.op_name = #name_,                                                                                             \
-      .request = FRAME_##request_,                                                                                   \
+      .request = MPIXLA_##request_,                                                                                  \
       .mpi_name = mpi_name_,                                                                                         \
       .send = send_,                                                                                                 \
       .template_ = template__,                                                                                       \
@@ -304,8 +304,8 @@ void call_make(call *c, const char *op, int64_t comm, int64_t root) {
     int64_t divided = counts == DIVIDED || counts == EXCHANGED_ROWS ? size * CALL_COUNT : CALL_COUNT;
     int64_t scattered = counts == SCATTERED || counts == SCATTERED_ROWS ? size * CALL_COUNT : divided;
     int64_t gathered = counts == GATHERED || counts == GATHERED_ROWS ? size * CALL_COUNT : divided;
-    if (shape->request == FRAME_STARTS) gathered = 2; /* an id */
-    if (shape->request == FRAME_WAITS) scattered = 2;
+    if (shape->request == MPIXLA_STARTS) gathered = 2; /* an id */
+    if (shape->request == MPIXLA_WAITS) scattered = 2;
     const struct {
         mpixla_where where;
         int side;

@@ -212,7 +212,7 @@ static void passes_tokens_over(void) {
                 for (int64_t place = side_size(&c, side); place >= 0; place--)
                     call_insert(&c, side, (int)place, FFI_TOKEN, 0, NULL);
             CHECK_STR(call_read(&c, ops[i], &f), "");
-            int starts = f.facts.row->request == FRAME_STARTS, waits = f.facts.row->request == FRAME_WAITS;
+            int starts = f.facts.row->request == MPIXLA_STARTS, waits = f.facts.row->request == MPIXLA_WAITS;
             CHECK(!f.send.dtype || f.send.data == c.send);
             CHECK(!f.template_.dtype || f.template_.data == c.template_);
             CHECK(!f.recv.dtype || f.recv.data == (starts ? NULL : c.recv)); /* a wait gives what a start receives */
@@ -229,7 +229,7 @@ static void counts_buffers(void) {
                 call_make(&c, ops[i], LEFT, root);
                 int64_t size = side_size(&c, side);
                 for (int64_t wrong = size + 2; wrong >= 0; wrong--) {
-                    int may_have_more = side == CALL_OPERANDS && call_shape(ops[i])->request == FRAME_WAITS;
+                    int may_have_more = side == CALL_OPERANDS && call_shape(ops[i])->request == MPIXLA_WAITS;
                     if (wrong == size || (wrong > size && may_have_more)) continue;
                     call_make(&c, ops[i], LEFT, root);
                     while (side_size(&c, side) < wrong) call_insert(&c, side, 0, FFI_F32, CALL_COUNT, c.send);
@@ -461,11 +461,11 @@ static void counts_collective_calls(void) {
         call_make(&c, apart[i % 2], LEFT, ON);
         CHECK_STR(call_read(&c, apart[i % 2], &f), "");
         CHECK_INT(f.facts.sequence, 0);
-        CHECK(!frame_is_collective(&f));
+        CHECK(!facts_are_collective(&f.facts));
         call_make(&c, alike[i], LEFT, ON);
         CHECK_STR(call_read(&c, alike[i], &f), "");
         CHECK_INT(f.facts.sequence, first + 1 + (int64_t)i);
-        CHECK(frame_is_collective(&f));
+        CHECK(facts_are_collective(&f.facts));
         call_make(&c, "barrier", FIXTURE_SELF, ON);
         CHECK_STR(call_read(&c, "barrier", &f), "");
     }

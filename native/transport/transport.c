@@ -26,7 +26,7 @@ static int before_part(const frame *f, int failed) {
 
 /* Calls that all ranks of the communicator make, and complete: they can agree. */
 static int is_agreed_on(const frame *f) {
-    return frame_is_collective(f) && f->facts.row->request == FRAME_COMPLETES;
+    return facts_are_collective(&f->facts) && f->facts.row->request == MPIXLA_COMPLETES;
 }
 
 /* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
@@ -42,7 +42,7 @@ static int is_reduced_by_mpi(const frame *f) {
  * copied, and an exscan may fill its result: that is done with the processor, which must reach the memory. */
 static int mpi_takes(const frame *f) {
     int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
-    if (f->facts.row->request != FRAME_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
+    if (f->facts.row->request != MPIXLA_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
     return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
 }
 
@@ -120,7 +120,7 @@ static int status_is_result(const frame *f) {
  * brought later (transport_keep). A status that is a result always has one: it is written and read with the processor.
  */
 static void mirrors_list(transport *t, const frame *f) {
-    int waits = f->facts.row->request == FRAME_WAITS, starts = f->facts.row->request == FRAME_STARTS;
+    int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
     if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
     if (t->kind == TRANSPORT_MPI) return;
     mirror_add(t, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
@@ -149,7 +149,7 @@ static int mirrors_make(transport *t, frame *f) {
     }
     f->send.data = mirror_of(t, f->send.data);
     f->id.data = mirror_of(t, f->id.data);
-    if (f->facts.row->request == FRAME_WAITS) f->template_.data = mirror_of(t, f->template_.data);
+    if (f->facts.row->request == MPIXLA_WAITS) f->template_.data = mirror_of(t, f->template_.data);
     f->recv.data = mirror_of(t, f->recv.data);
     if (status_is_result(f)) {
         f->status = mirror_of(t, f->status);

@@ -31,7 +31,7 @@ static size_t last_call_add(char *text, size_t bytes, size_t used, const flight_
     const call_facts *f = &r->facts;
     char what[TEXT_BYTES];
     if (used >= bytes) return used;
-    if (f->row->request == FRAME_WAITS)
+    if (f->row->request == MPIXLA_WAITS)
         snprintf(what, sizeof what, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
     else
         (void)call_describe(f, NULL, 1, what, sizeof what);

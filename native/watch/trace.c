@@ -130,8 +130,8 @@ static void request_write(timeline_call *e, const trace_request *r, timeline *t)
 }
 
 static uint8_t category_of(const call_facts *f) {
-    if (f->row->request == FRAME_WAITS) return TIMELINE_WAIT;
-    if (f->row->request == FRAME_STARTS) return TIMELINE_START;
+    if (f->row->request == MPIXLA_WAITS) return TIMELINE_WAIT;
+    if (f->row->request == MPIXLA_STARTS) return TIMELINE_START;
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
@@ -185,11 +185,11 @@ void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compar
     if (!c->file) return;
     c->began = mpixla_trace_now();
     c->waited = pause_total();
-    if (f->row->request == FRAME_COMPLETES) call_write(c, f, NULL);
+    if (f->row->request == MPIXLA_COMPLETES) call_write(c, f, NULL);
 }
 
 void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r) {
-    if (c->file && f->row->request != FRAME_COMPLETES) call_write(c, f, r);
+    if (c->file && f->row->request != MPIXLA_COMPLETES) call_write(c, f, r);
 }
 
 void trace_end(const trace_call *c, const char *transport, int failed) {

@@ -20,7 +20,7 @@ static const fuzz_row rows[] = {
                   nccl_)                                                                                             \
     {#name_,                                                                                                         \
      {.mpi_name = mpi_name_,                                                                                         \
-      .request = FRAME_##request_,                                                                                   \
+      .request = MPIXLA_##request_,                                                                                  \
       .send = send_,                                                                                                 \
       .template_ = template__,                                                                                       \
       .recv = recv_,                                                                                                 \
@@ -108,7 +108,7 @@ static void place_buffers(fuzz_frame *f, shape send, shape template_, shape recv
     const frame_shape *s = &f->row->shape;
     if (is_here(s->send, f)) add_buffer(f, FUZZ_OPERANDS, send_dtype, send.rank, send.dims);
     if (is_here(s->template_, f)) add_buffer(f, FUZZ_OPERANDS, recv_dtype, template_.rank, template_.dims);
-    if (s->request == FRAME_STARTS) {
+    if (s->request == MPIXLA_STARTS) {
         static const int64_t two[] = {2};
         add_buffer(f, FUZZ_RESULTS, FFI_F32, 1, two);
         return;
@@ -416,7 +416,7 @@ static void shapes_of_plain(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
         recv_dtype = dtypes[fuzz_below(b, DTYPES)].number;
     }
     place_buffers(f, send, recv, recv, f->dtype, recv_dtype);
-    if (s->request == FRAME_STARTS && (has(f->row, SOURCE) || !has(f->row, DEST))) gives(f, recv_dtype, recv);
+    if (s->request == MPIXLA_STARTS && (has(f->row, SOURCE) || !has(f->row, DEST))) gives(f, recv_dtype, recv);
     fuzz_attribute *status = attribute_find(f, "status");
     if (status && status->value == MPIXLA_STATUS_RESULT) {
         const int64_t bytes[] = {64};
@@ -476,7 +476,7 @@ static void right(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     } else if (!f->row->shape.mpi_name) {
         shapes_of_pack(f, b, strcmp(f->row->name, "pack") == 0);
         return; /* it takes no tokens */
-    } else if (f->row->shape.request == FRAME_WAITS) {
+    } else if (f->row->shape.request == MPIXLA_WAITS) {
         shapes_of_wait(f, b, request_choose(f, w, b));
     } else if (has(f->row, LEAVES)) {
         shapes_of_leaves(f, b);
@@ -664,7 +664,7 @@ static void change(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
                     fuzz_rarely(b, 2) ? fuzz_number(b) : w->comms[fuzz_below(b, w->comm_count)].id;
             return;
         case 1:
-            if (f->row->shape.request == FRAME_WAITS)
+            if (f->row->shape.request == MPIXLA_WAITS)
                 change_id(f, b);
             else
                 f->row = &rows[fuzz_below(b, ROWS)];
@@ -699,7 +699,7 @@ static int64_t bytes_of(const fuzz_buffer *g) {
 /* Whether a handler of the row copies nothing itself: such calls may be too large to be copied. */
 static int copies_nothing(const fuzz_frame *f, const fuzz_world *w) {
     const frame_shape *s = &f->row->shape;
-    return s->mpi_name && s->request == FRAME_COMPLETES && s->counts != MANY && s->template_ == NOWHERE &&
+    return s->mpi_name && s->request == MPIXLA_COMPLETES && s->counts != MANY && s->template_ == NOWHERE &&
            !has(f->row, BACK) && !has(f->row, DEST) && f->number_count == 0 && !w->on_device;
 }
 
@@ -755,7 +755,7 @@ static void finish(fuzz_frame *f, const fuzz_world *w) {
         *all = (ffi_buffers){.struct_size = sizeof *all, .size = s->count, .types = s->types, .buffers = s->pointers};
     }
     const fuzz_buffer *first = &f->sides[FUZZ_OPERANDS].given[0];
-    for (int i = 0; f->row->shape.request == FRAME_WAITS && i < f->sides[FUZZ_OPERANDS].count; i++, first++) {
+    for (int i = 0; f->row->shape.request == MPIXLA_WAITS && i < f->sides[FUZZ_OPERANDS].count; i++, first++) {
         if (first->dtype == FFI_TOKEN) continue;
         if (first->data && first->bytes >= (int64_t)sizeof f->id) memcpy(w->reach(first->data), f->id, sizeof f->id);
         break;

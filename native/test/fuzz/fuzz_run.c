@@ -319,7 +319,7 @@ static void mpi_fails(fuzz_bytes *b, const fuzz_frame *f) {
     fake->failing[1] = fake->failing[0] && fuzz_rarely(b, 3) ? "MPI_Wait" : NULL;
     fake->spared = fuzz_below(b, 3);
     fake->code = 15;
-    if (f->row->shape.request == FRAME_STARTS) fake->failing[1] = NULL; /* a request that is left must not fail */
+    if (f->row->shape.request == MPIXLA_STARTS) fake->failing[1] = NULL; /* a request that is left must not fail */
 }
 
 /* NCCL does not survive a rank that sends itself other messages than it receives, which nobody looks for. */
@@ -330,7 +330,7 @@ static int is_never_changed(const frame_shape *s) {
 /* Whether MPI must have a function of its own for more items than an int counts. */
 static int is_refused_if_large(const frame_shape *s) {
     int has_rows = s->counts == GATHERED_ROWS || s->counts == SCATTERED_ROWS || s->counts == EXCHANGED_ROWS;
-    return !fake->has_large && (has_rows || (s->request == FRAME_STARTS && (s->attributes & OP) != 0));
+    return !fake->has_large && (has_rows || (s->request == MPIXLA_STARTS && (s->attributes & OP) != 0));
 }
 
 void fuzz_one(const uint8_t *data, size_t size) {
@@ -359,12 +359,12 @@ void fuzz_one(const uint8_t *data, size_t size) {
     int which = (int)(tried.row - fuzz_rows(&(int){0})), before = fake->calls;
     const ffi_error *error = run(&tried);
     /* A wait that failed in MPI has given its request back, too. */
-    int has_waited = s->request == FRAME_WAITS && (!error || error->code == FFI_INTERNAL);
+    int has_waited = s->request == MPIXLA_WAITS && (!error || error->code == FFI_INTERNAL);
     if (!error) {
         tally.made++;
         was_made[which]++;
         if (s->attributes & OP) reduction_is_right(&tried);
-        if (s->request == FRAME_STARTS) remember(&tried);
+        if (s->request == MPIXLA_STARTS) remember(&tried);
     } else {
         if (error->code == FFI_INTERNAL)
             tally.failed++;
