@@ -81,7 +81,7 @@ static int rest_clear(const frame *f, const transport *t) {
 static int call_run(frame *f, const transport *t, const life_operation *o) {
     int made = 0, code = !t && (f->facts.row->attributes & LOCAL) ? local_run(f, &made) : 0;
     if (made) return code;
-    if (code == 0 && f->facts.reverse) code = comm_reversed(f->facts.communicator, &f->comm);
+    if (code == 0 && f->facts.reverse) code = comm_derive(f->facts.communicator, COMM_REVERSED, &f->comm);
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
@@ -173,7 +173,7 @@ ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call)) return NULL;
     if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
-    return (on & FEATURE_APART) && apart_takes(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
+    return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
 }
 
 ffi_error *life_on_device(const ffi_call_frame *call, const life_operation *o) {

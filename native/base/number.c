@@ -1,11 +1,17 @@
 #include "base/number.h"
 
+#include <string.h>
+
 /* FNV-1a, and then a mixer, so that each bit of the input reaches each of the result. */
 uint64_t number_of_bytes(const void *data, size_t bytes) {
     const unsigned char *at = data;
     uint64_t n = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < bytes; i++) n = (n ^ at[i]) * UINT64_C(0x100000001b3);
     return number_mix(n, bytes);
+}
+
+uint64_t number_of_text(const char *text) {
+    return number_of_bytes(text, strlen(text));
 }
 
 uint64_t number_mix(uint64_t a, uint64_t b) {

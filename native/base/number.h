@@ -6,8 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A number made of bytes, and of two numbers. */
+/* A number made of bytes, of a text, and of two numbers. */
 uint64_t number_of_bytes(const void *data, size_t bytes);
+uint64_t number_of_text(const char *text);
 uint64_t number_mix(uint64_t a, uint64_t b);
 
 #endif

@@ -1,19 +1,15 @@
 #include "base/text.h"
 
+#include <stdarg.h>
 #include <stdio.h>
-
-size_t text_add_list(char *text, size_t bytes, size_t used, const char *format, va_list arguments) {
-    if (used >= bytes) return used;
-    int length = vsnprintf(text + used, bytes - used, format, arguments);
-    return length < 0 ? used : used + (size_t)length;
-}
 
 size_t text_add(char *text, size_t bytes, size_t used, const char *format, ...) {
     va_list arguments;
+    if (used >= bytes) return used;
     va_start(arguments, format);
-    used = text_add_list(text, bytes, used, format, arguments);
+    int length = vsnprintf(text + used, bytes - used, format, arguments);
     va_end(arguments);
-    return used;
+    return length < 0 ? used : used + (size_t)length;
 }
 
 size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen, int64_t ranks) {

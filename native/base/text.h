@@ -2,7 +2,6 @@
 #ifndef MPIXLA_NATIVE_TEXT_H
 #define MPIXLA_NATIVE_TEXT_H
 
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,8 +9,6 @@
 /* Writes behind the first `used` characters of a text of this size, as printf does, and returns how many there are
  * then: also beyond the size, where what does not fit is left out. */
 __attribute__((format(printf, 4, 5))) size_t text_add(char *text, size_t bytes, size_t used, const char *format, ...);
-__attribute__((format(printf, 4, 0))) size_t text_add_list(char *text, size_t bytes, size_t used, const char *format,
-                                                           va_list arguments);
 
 /* Writes "0, 2 and 5 to 9" in the same way: those of so many ranks that are chosen. After TEXT_RANGES ranges it says
  * how many more there are. */

@@ -39,10 +39,6 @@ void mpixla_calls_apart(void) {
     (void)feature_set(FEATURE_APART, 1);
 }
 
-int apart_takes(const ffi_call_frame *call) {
-    return ffi_can_wait(call);
-}
-
 int64_t apart_count(void) {
     return atomic_load(&under_way);
 }

@@ -12,11 +12,9 @@
 
 #include "xla/xla_ffi.h"
 
-/* Whether this call can be made apart while FEATURE_APART is on (mpixla_calls_apart): jaxlib must be new enough. */
-int apart_takes(const ffi_call_frame *call);
-
-/* Has a thread run `make` with a copy of the call, and with `what`, which must last. Returns NULL at once, with the
- * call's future set, by which XLA hears how it ended; or an error, and then it is not made. */
+/* For a call of a jaxlib that is new enough (ffi_can_wait), while FEATURE_APART is on (mpixla_calls_apart). Has a
+ * thread run `make` with a copy of the call, and with `what`, which must last. Returns NULL at once, with the call's
+ * future set, by which XLA hears how it ended; or an error, and then it is not made. */
 typedef ffi_error *apart_make(const ffi_call_frame *call, const void *what);
 ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what);
 

@@ -57,7 +57,7 @@ static int run_through_mpi(messages *m, frame *f) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0;
     int first = 0;
-    note_failure(f, &first, comm_private(f->facts.communicator, &comm), "MPI_Comm_dup", NULL);
+    note_failure(f, &first, comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), "MPI_Comm_dup", NULL);
     if (first != 0) return first;
     for (message *one = m->all; one < m->all + m->number; one++)
         note_failure(f, &first, message_post(one, mpi, comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv", one);

@@ -7,10 +7,6 @@
 #include "base/text.h"
 #include "mpi/reduction.h"
 
-static uint64_t number_of_name(const char *name) {
-    return number_of_bytes(name, strlen(name));
-}
-
 static uint64_t number_of_array(const frame_array *a) {
     return number_of_bytes(a->items, (size_t)a->size * sizeof *a->items);
 }
@@ -28,10 +24,10 @@ static uint64_t number_of_parts(const frame *f) {
 wanted_facts wanted_facts_of(const frame *f, int lines) {
     const dtype_entry *dtype = facts_type(&f->facts);
     return (wanted_facts){
-        .operation = number_of_name(f->facts.row->op_name),
+        .operation = number_of_text(f->facts.row->op_name),
         .dtype = f->facts.row->counts == MANY || !dtype ? -1 : dtype->number,
         .items = f->facts.items,
-        .reduction = frame_has(f, ATTRIBUTE_OP) ? number_of_name(reduction_name(f->facts.reduction)) : 0,
+        .reduction = frame_has(f, ATTRIBUTE_OP) ? number_of_text(reduction_name(f->facts.reduction)) : 0,
         .root = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
         .reverse = f->facts.reverse,
         .parts = number_of_parts(f),

@@ -69,7 +69,7 @@ static void key_make(comm_entry *entry) {
     const uint64_t of_name = (UINT64_C(1) << COMM_KEY_MEMBERS) - (UINT64_C(1) << COMM_KEY_NAME);
     uint64_t kind = number_mix(1, (uint64_t)entry->size), before = 0;
     if (members) kind = number_mix(kind, number_of_bytes(members, (size_t)entry->size * sizeof *members));
-    kind = kind << COMM_KEY_MEMBERS | (number_of_bytes(entry->name, strlen(entry->name)) & of_name);
+    kind = kind << COMM_KEY_MEMBERS | (number_of_text(entry->name) & of_name);
     atomic_store(&entry->kind, kind);
     for (int64_t i = 0; i < entry->number; i++)
         before += atomic_load(&((comm_entry *)list_find(&comms, i))->kind) == kind;
@@ -207,7 +207,7 @@ comm_entry *comm_find(int64_t id) {
     return entry;
 }
 
-static int comm_derive(comm_entry *entry, int which, mpixla_handle *derived) {
+int comm_derive(comm_entry *entry, int which, mpixla_handle *derived) {
     if (!atomic_load(&entry->derived[which].made)) {
         mpixla_handle made = 0;
         int code = which == COMM_REVERSED ? mpi->comm_reverse(entry->handle, entry->rank, &made)
@@ -218,12 +218,4 @@ static int comm_derive(comm_entry *entry, int which, mpixla_handle *derived) {
     }
     *derived = entry->derived[which].handle;
     return 0;
-}
-
-int comm_reversed(comm_entry *entry, mpixla_handle *reversed) {
-    return comm_derive(entry, COMM_REVERSED, reversed);
-}
-
-int comm_private(comm_entry *entry, mpixla_handle *private) {
-    return comm_derive(entry, COMM_PRIVATE, private);
 }

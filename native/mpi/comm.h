@@ -9,7 +9,8 @@
 
 enum { COMM_NAME_BYTES = 64 };
 
-/* Communicators that the library makes of another: see comm_reversed and comm_private. */
+/* Communicators that the library makes of another: of the same processes with their ranks in reverse order, and a
+ * duplicate, on which the library's messages do not meet those of the program. */
 enum { COMM_REVERSED, COMM_PRIVATE, COMM_DERIVED };
 
 /* What other files keep for a communicator: each has a slot of its own, which is NULL at first. */
@@ -117,11 +118,8 @@ static inline int comm_is_shift(int64_t size) {
 /* mpixla_comm_shift, of a communicator that was found, and a size that comm_is_shift. Returns 0 or REFUSED. */
 int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
-/* The same processes with their ranks in reverse order: a communicator that is made on first use, for which all of
- * them must call this at the same place of the program, and freed with this one. Returns 0 or an error code. */
-int comm_reversed(comm_entry *entry, mpixla_handle *reversed);
-
-/* A duplicate, on which the library's messages do not meet those of the program: made and freed in the same way. */
-int comm_private(comm_entry *entry, mpixla_handle *private);
+/* One of the communicators that are made of this one: on first use, for which all its processes must call this at the
+ * same place of the program. It is freed with this one. Returns 0 or an error code. */
+int comm_derive(comm_entry *entry, int which, mpixla_handle *derived);
 
 #endif

@@ -118,19 +118,19 @@ static void refuses(void) {
 }
 
 /* The communicators that are made of another: each on first use, and freed with it. */
-static void has_derived_ones(int (*derive)(comm_entry *, mpixla_handle *), const char *function) {
+static void has_derived_ones(int which, const char *function) {
     int number = fake->comm_new(1, 4, 0), other = 0;
     comm_entry *entry = comm_find(comm_register(number, "forward"));
     mpixla_handle derived = 0, again = 0, reversed = 0, private = 0;
     fake->failing[0] = function;
     fake->code = 16;
-    CHECK_INT(derive(entry, &derived), 16);
+    CHECK_INT(comm_derive(entry, which, &derived), 16);
     fake->failing[0] = NULL;
-    CHECK_INT(derive(entry, &derived), 0);
-    CHECK_INT(derive(entry, &again), 0);
+    CHECK_INT(comm_derive(entry, which, &derived), 0);
+    CHECK_INT(comm_derive(entry, which, &again), 0);
     CHECK(derived == again && derived != entry->handle);
-    CHECK_INT(comm_reversed(entry, &reversed), 0);
-    CHECK_INT(comm_private(entry, &private), 0);
+    CHECK_INT(comm_derive(entry, COMM_REVERSED, &reversed), 0);
+    CHECK_INT(comm_derive(entry, COMM_PRIVATE, &private), 0);
     CHECK(reversed != private);
     /* It is freed with the communicator: then its handle is free for another. */
     while (fake->handle(other) != derived) other++;
@@ -147,10 +147,10 @@ static void revokes_what_it_has_made(void) {
     int before = fake->revoked;
     loss_spread(entry);
     CHECK_INT(fake->revoked, before);
-    CHECK_INT(comm_private(entry, &derived), 0);
+    CHECK_INT(comm_derive(entry, COMM_PRIVATE, &derived), 0);
     loss_spread(entry);
     CHECK_INT(fake->revoked, before + 1);
-    CHECK_INT(comm_reversed(entry, &derived), 0);
+    CHECK_INT(comm_derive(entry, COMM_REVERSED, &derived), 0);
     loss_spread(entry);
     CHECK_INT(fake->revoked, before + 3);
     CHECK_INT(loss_is(75), 0);
@@ -210,8 +210,8 @@ int main(int argc, char **argv) {
     forgets_a_freed_one();
     tells_a_duplicate_from_its_original();
     refuses();
-    has_derived_ones(comm_reversed, "MPI_Comm_split");
-    has_derived_ones(comm_private, "MPI_Comm_dup");
+    has_derived_ones(COMM_REVERSED, "MPI_Comm_split");
+    has_derived_ones(COMM_PRIVATE, "MPI_Comm_dup");
     revokes_what_it_has_made();
     is_shared_by_threads();
     refuses_after_finalize();

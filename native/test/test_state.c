@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "base/number.h"
 #include "call.h"
 #include "check.h"
 #include "check/check.h"
@@ -89,7 +90,7 @@ static void tells_of_collective_calls(void) {
     CHECK_INT(seen_in("barrier", FIXTURE_RANK2)->sequence, sequence + 1);
     CHECK(s.in_newest);
     CHECK_INT(s.in_past, 2);
-    CHECK_INT(s.past[1].op, state_op("MPI_Reduce"));
+    CHECK_INT(s.past[1].op, (int64_t)number_of_text("MPI_Reduce"));
     CHECK_INT(s.past[1].sequence, sequence);
     CHECK_INT(s.past[1].line, 1);
     CHECK_IN(

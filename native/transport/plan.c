@@ -223,7 +223,7 @@ static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const 
 static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
-    int code = comm_private(f->facts.communicator, &comm), on_gpus = 0, never = 0;
+    int code = comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), on_gpus = 0, never = 0;
     const statement mine = statement_make(d);
     statement *all = calloc((size_t)f->size, sizeof *all);
     plan *p = calloc(1, sizeof *p);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "mpi/comm.h"
 #include "mpixla.h"
@@ -87,7 +88,7 @@ static standing collective_stands(const state *other, const state_call *c) {
     const state_call *k = counterpart_find(other, c);
     if (k) return calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : COMES;
     const state_past *past = past_find(other, c);
-    if (past) return past->op != state_op(c->op) ? DIFFERS : COMES;
+    if (past) return past->op != (int64_t)number_of_text(c->op) ? DIFFERS : COMES;
     for (int64_t i = 0; i < other->in_comms; i++)
         if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return COMES;
     return MISSING;

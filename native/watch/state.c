@@ -22,10 +22,6 @@ enum {
 
 /* The last calls of a thread */
 
-int64_t state_op(const char *name) {
-    return (int64_t)number_of_bytes(name, strlen(name));
-}
-
 /* A wait has been written down before it was known what it is for. */
 static size_t last_call_add(char *text, size_t bytes, size_t used, const flight_record *r, int64_t now) {
     const call_facts *f = &r->facts;
@@ -54,7 +50,7 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
         if (!facts_are_collective(f)) continue;
         past[n++] = comm_key(f->communicator);
         past[n++] = f->sequence;
-        past[n++] = state_op(f->row->mpi_name);
+        past[n++] = (int64_t)number_of_text(f->row->mpi_name);
         past[n++] = i;
     }
     wire_write_text(w, text);

@@ -44,7 +44,7 @@ typedef struct state_comm {
 /* One of the last calls, if it was collective. */
 typedef struct state_past {
     int64_t comm, sequence;
-    int64_t op;   /* a number made of the operation's name: state_op */
+    int64_t op;   /* number_of_text of the operation's name */
     int64_t line; /* in `last` of the state, from 0 */
 } state_past;
 
@@ -88,9 +88,6 @@ typedef struct state_facts {
     const int64_t *lost; /* the members of each state_lost, one behind the other */
     int64_t in_lost;
 } state_facts;
-
-/* A number made of the name of a function of MPI's. */
-int64_t state_op(const char *name);
 
 /* Writes what this process does, in the thread of deadline.c, which has measured how long calls wait (flight_clock). If
  * there is no memory the writer's `failed` says so. */
