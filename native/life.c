@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/feature.h"
-#include "base/text.h"
 #include "call/apart.h"
 #include "call/site.h"
 #include "check/check.h"
@@ -46,16 +45,12 @@ static const char *advice_of(const frame *f, int class, comm_entry **lost) {
 }
 
 static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int code) {
-    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 256];
-    int class = mpi_error_class(code);
+    char what[512];
     comm_entry *lost;
-    const char *advice = advice_of(f, class, &lost);
+    const char *advice = advice_of(f, mpi_error_class(code), &lost);
     frame_describe(f, what, sizeof what);
-    mpi_error_describe(mpi_get(), code, text);
-    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (%s)%s", mpi_get()->world_rank,
-             f->fault.function ? f->fault.function : f->facts.row->mpi_name, class, text, what, advice);
-    text_clean(message);
-    return fail(call, FFI_INTERNAL, message, lost);
+    (void)mpi_error_set(f->fault.function ? f->fault.function : f->facts.row->mpi_name, code, what, advice);
+    return fail(call, FFI_INTERNAL, error_get(), lost);
 }
 
 /* The result keeps the template's values beyond what arrived. */

@@ -136,8 +136,11 @@ int mpi_error_class(int code) {
     return code <= 0 || library.error_class(code, &class) != 0 ? code : class;
 }
 
-void mpi_error_describe(const mpi_library *mpi, int code, char *text) {
+int mpi_error_set(const char *function, int code, const char *call, const char *more) {
+    char text[MPI_ERROR_BYTES];
     int length = 0;
-    if (mpi->error_string(code, text, &length) != 0) snprintf(text, MPI_ERROR_BYTES, "unknown error");
+    if (library.error_string(code, text, &length) != 0) snprintf(text, sizeof text, "unknown error");
     text[MPI_ERROR_BYTES - 1] = '\0';
+    return error_set("r%d | %s returned error code %d: %s (%s)%s", library.world_rank, function, mpi_error_class(code),
+                     text, call, more);
 }

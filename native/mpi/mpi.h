@@ -93,8 +93,9 @@ void mpi_publish(void);
 const char *mpi_int_bind(mpi_library *library, void *loaded);
 const char *mpi_pointer_bind(mpi_library *library, void *loaded);
 
-/* The text MPI has for an error code, into `text` of at least facts.max_error_string bytes. */
-void mpi_error_describe(const mpi_library *mpi, int code, char *text);
+/* Words what a function of MPI returned, with error_set: in MPI's text, behind which stand the call, in words, and
+ * `more`. Returns REFUSED. */
+int mpi_error_set(const char *function, int code, const char *call, const char *more);
 
 /* What an mpi_combine has for its length: an int, or 64 bits where MPI has reductions of such counts. */
 int64_t mpi_length(const void *length);

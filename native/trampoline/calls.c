@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/feature.h"
 #include "base/scratch.h"
-#include "base/text.h"
 #include "call/facts.h"
 #include "mpi/dtype.h"
 #include "mpi/float_reduce.h"
@@ -47,9 +46,8 @@ static int refuse(void) {
     return FAILED;
 }
 
-static int type_of(trampoline_handle type, const dtype_entry **found) {
-    *found = dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type);
-    return *found != NULL;
+static comm_entry *comm_of(trampoline_handle comm) {
+    return comm_find((int64_t)comm - TRAMPOLINE_COMMS);
 }
 
 static int not_started(void) {
@@ -57,18 +55,18 @@ static int not_started(void) {
     return FAILED;
 }
 
-/* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0 with
- * error_set where the call cannot be made. */
+/* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0, or
+ * FAILED where the call cannot be made. */
 static int call_read(call *c, const frame_shape *row, trampoline_handle comm, int n, trampoline_handle type) {
-    const mpi_library *mpi = mpi_get();
-    const dtype_entry *dtype;
-    if (!mpi) return not_started(), 0;
-    if (n < 0)
-        return error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi->world_rank),
-               0;
-    comm_entry *communicator = comm_find((int64_t)comm - TRAMPOLINE_COMMS);
+    if (!mpi_get()) return not_started();
+    if (n < 0) {
+        error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi_get()->world_rank);
+        return FAILED;
+    }
+    comm_entry *communicator = comm_of(comm);
+    const dtype_entry *dtype = communicator ? dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type) : NULL;
     c->mine = flight_mine();
-    if (!communicator || !c->mine || !type_of(type, &dtype)) return 0;
+    if (!dtype || !c->mine) return FAILED;
     c->comm = communicator->handle;
     c->type = dtype->handle;
     c->facts = (call_facts){.row = row,
@@ -78,7 +76,7 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
                             .sent = n,
                             .received = n,
                             .items = (row->attributes & (DEST | SOURCE)) ? -1 : n};
-    return 1;
+    return 0;
 }
 
 /* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
@@ -86,10 +84,10 @@ static int op_read(call *c, trampoline_handle op) {
     int64_t number = (int64_t)op - TRAMPOLINE_SUM;
     const mpixla_handle *ours = float_reduce_find(c->facts.sent_type->number, number);
     if (!ours) ours = reduction_find(number);
-    if (!ours) return 0;
+    if (!ours) return FAILED;
     c->op = *ours;
     c->facts.reduction = number;
-    return 1;
+    return 0;
 }
 
 static void to_read(call *c, int dest, int tag) {
@@ -116,14 +114,10 @@ static int call_leave(call *c, int code) {
     if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
     flight_leave(c->mine, &c->here);
     if (code == 0) return 0;
-    const mpi_library *mpi = mpi_get();
-    char what[512], text[MPI_ERROR_BYTES], message[sizeof what + sizeof text + 128];
+    char what[512], ours[sizeof what + 8];
     call_describe(&c->facts, NULL, 1, what, sizeof what);
-    mpi_error_describe(mpi, code, text);
-    snprintf(message, sizeof message, "r%d | %s returned error code %d: %s (JAX's %s)", mpi->world_rank,
-             c->facts.row->mpi_name, mpi_error_class(code), text, what);
-    text_clean(message);
-    error_set("%s", message);
+    snprintf(ours, sizeof ours, "JAX's %s", what);
+    (void)mpi_error_set(c->facts.row->mpi_name, code, ours, "");
     return refuse();
 }
 
@@ -132,7 +126,7 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     (void)rn;
     (void)rt;
     call c;
-    if (!call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
+    if (call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
     call_enter(&c);
     return call_leave(&c, mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm));
 }
@@ -140,7 +134,7 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
-    if (!call_read(&c, &allreduce_shape, comm, n, t) || !op_read(&c, op)) return refuse();
+    if (call_read(&c, &allreduce_shape, comm, n, t) || op_read(&c, op)) return refuse();
     if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
     call_enter(&c);
     return call_leave(&c, mpi_get()->small->allreduce(s, r, n, c.type, c.op, c.comm));
@@ -149,7 +143,7 @@ int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, tra
 int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
                               trampoline_handle comm) {
     call c;
-    if (!call_read(&c, &reduce_scatter_shape, comm, n[0], t) || !op_read(&c, op)) return refuse();
+    if (call_read(&c, &reduce_scatter_shape, comm, n[0], t) || op_read(&c, op)) return refuse();
     for (int i = 1; i < c.facts.communicator->size; i++)
         if (n[i] != n[0]) {
             error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
@@ -164,7 +158,7 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
     (void)rt;
     (void)ignored;
     call c;
-    if (!call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
+    if (call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
     to_read(&c, dest, sendtag);
     from_read(&c, source, recvtag);
     _Alignas(16) char status[MPI_STATUS_BYTES];
@@ -209,7 +203,7 @@ static int message_start(call *c, const trampoline_handle *request, int code) {
 int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
-    if (!call_read(&c, &send_shape, comm, n, t)) return refuse();
+    if (call_read(&c, &send_shape, comm, n, t)) return refuse();
     *request = 0; /* MPI may write half of it */
     to_read(&c, dest, tag);
     return message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
@@ -218,7 +212,7 @@ int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int ta
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
-    if (!call_read(&c, &recv_shape, comm, n, t)) return refuse();
+    if (call_read(&c, &recv_shape, comm, n, t)) return refuse();
     *request = 0;
     from_read(&c, source, tag);
     return message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
@@ -232,10 +226,7 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
     if (i < 0) { /* not among those that are kept: nobody watches this one */
         int code = mpi_get()->wait(request, status);
         if (code == 0) return 0;
-        char text[MPI_ERROR_BYTES];
-        mpi_error_describe(mpi_get(), code, text);
-        text_clean(text);
-        error_set("r%d | MPI_Wait returned error code %d: %s", mpi_get()->world_rank, mpi_error_class(code), text);
+        (void)mpi_error_set("MPI_Wait", code, "for a message of JAX's", "");
         return refuse();
     }
     call c = {.facts = started->of[i].facts, .mine = flight_mine()};
@@ -268,20 +259,18 @@ int trampoline_comm_free(trampoline_handle *comm) {
     return 0;
 }
 
+static int comm_ask(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *answer), int *answer) {
+    if (comm == TRAMPOLINE_WORLD) return ask(mpi_get()->facts.comm_world, answer);
+    const comm_entry *c = comm_of(comm);
+    return c ? ask(c->handle, answer) : refuse();
+}
+
 int trampoline_comm_rank(trampoline_handle comm, int *rank) {
-    if (!mpi_get()) return not_started();
-    if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_rank(mpi_get()->facts.comm_world, rank);
-    const comm_entry *c = comm_find((int64_t)comm - TRAMPOLINE_COMMS);
-    if (c) *rank = c->rank;
-    return c ? 0 : refuse();
+    return mpi_get() ? comm_ask(comm, mpi_get()->comm_rank, rank) : not_started();
 }
 
 int trampoline_comm_size(trampoline_handle comm, int *size) {
-    if (!mpi_get()) return not_started();
-    if (comm == TRAMPOLINE_WORLD) return mpi_get()->comm_size(mpi_get()->facts.comm_world, size);
-    const comm_entry *c = comm_find((int64_t)comm - TRAMPOLINE_COMMS);
-    if (c) *size = c->size;
-    return c ? 0 : refuse();
+    return mpi_get() ? comm_ask(comm, mpi_get()->comm_size, size) : not_started();
 }
 
 int trampoline_init_thread(int *argc, char ***argv, int required, int *provided) {
