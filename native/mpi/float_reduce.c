@@ -11,14 +11,6 @@
 #include <immintrin.h>
 #endif
 
-/* GCC compiles such a function for several processors and picks one when the library is loaded. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=skylake-avx512", "avx2", "default")))
-#else
-#define FOR_EACH_PROCESSOR
-#endif
-
 static inline uint32_t bits_of(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
@@ -123,9 +115,9 @@ static float f8_decode(const f8_format *format, int code) {
         }                                                                                      \
     }
 
-#define SUM_AND_PROD(name, type, decode, encode)                                 \
-    COMBINED(FOR_EACH_PROCESSOR, name##_sum, type, float, decode, encode(a + b)) \
-    COMBINED(FOR_EACH_PROCESSOR, name##_prod, type, float, decode, encode(a *b))
+#define SUM_AND_PROD(name, type, decode, encode)               \
+    COMBINED(, name##_sum, type, float, decode, encode(a + b)) \
+    COMBINED(, name##_prod, type, float, decode, encode(a *b))
 
 SUM_AND_PROD(bf16, uint16_t, bf16_decode, bf16_encode)
 SUM_AND_PROD(f16, uint16_t, f16_decode, f16_encode)
@@ -189,19 +181,19 @@ COMPUTED_AVX2(f16, sum, _mm256_add_ps)
 COMPUTED_AVX2(f16, prod, _mm256_mul_ps)
 #endif
 
-/* The name, then an f8_format, and last how many codes of NaN there are below all numbers and above them, where codes
- * are in the order of their numbers (f8_in_order). */
-#define F8_FORMATS(FORMAT)                                     \
-    FORMAT(f8e5m2, 2, 15, 0x7b, 0x7c, 0x7e, 1, 1, 3, 3)        \
-    FORMAT(f8e4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, 1, 1, 1, 1)       \
-    FORMAT(f8e4m3b11fnuz, 3, 11, 0x7f, 0x80, 0x80, 1, 0, 1, 0) \
-    FORMAT(f8e5m2fnuz, 2, 16, 0x7f, 0x80, 0x80, 1, 0, 1, 0)    \
-    FORMAT(f8e4m3fnuz, 3, 8, 0x7f, 0x80, 0x80, 1, 0, 1, 0)     \
-    FORMAT(f8e4m3, 3, 7, 0x77, 0x78, 0x7c, 1, 1, 7, 7)         \
-    FORMAT(f8e3m4, 4, 3, 0x6f, 0x70, 0x78, 1, 1, 15, 15)       \
-    FORMAT(f8e8m0fnu, 0, 127, 0xfe, 0xff, 0xff, 0, 0, 0, 1)
+/* XLA's number and the name, then an f8_format, and last how many codes of NaN there are below all numbers and above
+ * them, where codes are in the order of their numbers (f8_in_order). */
+#define F8_FORMATS(FORMAT)                                                        \
+    FORMAT(FFI_F8E5M2, f8e5m2, 2, 15, 0x7b, 0x7c, 0x7e, 1, 1, 3, 3)               \
+    FORMAT(FFI_F8E4M3FN, f8e4m3fn, 3, 7, 0x7e, 0x7f, 0x7f, 1, 1, 1, 1)            \
+    FORMAT(FFI_F8E4M3B11FNUZ, f8e4m3b11fnuz, 3, 11, 0x7f, 0x80, 0x80, 1, 0, 1, 0) \
+    FORMAT(FFI_F8E5M2FNUZ, f8e5m2fnuz, 2, 16, 0x7f, 0x80, 0x80, 1, 0, 1, 0)       \
+    FORMAT(FFI_F8E4M3FNUZ, f8e4m3fnuz, 3, 8, 0x7f, 0x80, 0x80, 1, 0, 1, 0)        \
+    FORMAT(FFI_F8E4M3, f8e4m3, 3, 7, 0x77, 0x78, 0x7c, 1, 1, 7, 7)                \
+    FORMAT(FFI_F8E3M4, f8e3m4, 4, 3, 0x6f, 0x70, 0x78, 1, 1, 15, 15)              \
+    FORMAT(FFI_F8E8M0FNU, f8e8m0fnu, 0, 127, 0xfe, 0xff, 0xff, 0, 0, 0, 1)
 
-#define FORMAT(name, mantissa, bias, largest, infinity, nan, sign, zero, below, above)           \
+#define FORMAT(ffi, name, mantissa, bias, largest, infinity, nan, sign, zero, below, above)      \
     static const f8_format name##_format = {mantissa, bias, largest, infinity, nan, sign, zero}; \
     static float name##_values[256];                                                             \
     static inline float name##_decode(uint8_t code) {                                            \
@@ -235,61 +227,70 @@ static inline uint8_t f8_in_order(const f8_format *format, uint8_t code) {
 #define CHOSEN(attributes, name, type, key, comparison) \
     COMBINED(attributes, name, type, type, , key(a) comparison key(b) ? a : b)
 
-#define MAX_AND_MIN(attributes, name, type, integer, in_order, below, above) \
-    static inline integer name##_max_key(type code) {                        \
-        return (integer)(type)((in_order) - (below));                        \
-    }                                                                        \
-    static inline integer name##_min_key(type code) {                        \
-        return (integer)(type)((in_order) + (above));                        \
-    }                                                                        \
-    CHOSEN(attributes, name##_max, type, name##_max_key, >)                  \
-    CHOSEN(attributes, name##_min, type, name##_min_key, <)
+/* Also compiled for processors with larger vectors, by any compiler. */
+#ifdef __x86_64__
+#define CHOSEN_AVX2(name, type, key, comparison) CHOSEN(FOR_AVX2, name##_avx2, type, key, comparison)
+#else
+#define CHOSEN_AVX2(name, type, key, comparison)
+#endif
 
-#define IEEE_MAX_AND_MIN(name, type, integer, nans) MAX_AND_MIN(, name, type, integer, IN_ORDER(type, code), nans, nans)
+#define MAX_AND_MIN(name, type, integer, in_order, below, above) \
+    static inline integer name##_max_key(type code) {            \
+        return (integer)(type)((in_order) - (below));            \
+    }                                                            \
+    static inline integer name##_min_key(type code) {            \
+        return (integer)(type)((in_order) + (above));            \
+    }                                                            \
+    CHOSEN(, name##_max, type, name##_max_key, >)                \
+    CHOSEN(, name##_min, type, name##_min_key, <)                \
+    CHOSEN_AVX2(name##_max, type, name##_max_key, >)             \
+    CHOSEN_AVX2(name##_min, type, name##_min_key, <)
+
+#define IEEE_MAX_AND_MIN(name, type, integer, nans) MAX_AND_MIN(name, type, integer, IN_ORDER(type, code), nans, nans)
 IEEE_MAX_AND_MIN(bf16, uint16_t, int16_t, 0x7fU)
 IEEE_MAX_AND_MIN(f16, uint16_t, int16_t, 0x3ffU)
 IEEE_MAX_AND_MIN(f32, uint32_t, int32_t, 0x7fffffU)
 IEEE_MAX_AND_MIN(f64, uint64_t, int64_t, UINT64_C(0xfffffffffffff))
 
-#define FORMAT(name, mantissa, bias, largest, infinity, nan, sign, zero, below, above) \
-    MAX_AND_MIN(FOR_EACH_PROCESSOR, name, uint8_t, int8_t, f8_in_order(&name##_format, code), below, above)
+#define FORMAT(ffi, name, mantissa, bias, largest, infinity, nan, sign, zero, below, above) \
+    MAX_AND_MIN(name, uint8_t, int8_t, f8_in_order(&name##_format, code), below, above)
 F8_FORMATS(FORMAT)
 #undef FORMAT
-
-/* The same, compiled for processors with larger vectors, by any compiler. */
-#ifdef __x86_64__
-#define MAX_AND_MIN_AVX2(name, type)                           \
-    CHOSEN(FOR_AVX2, name##_max_avx2, type, name##_max_key, >) \
-    CHOSEN(FOR_AVX2, name##_min_avx2, type, name##_min_key, <)
-MAX_AND_MIN_AVX2(bf16, uint16_t)
-MAX_AND_MIN_AVX2(f16, uint16_t)
-MAX_AND_MIN_AVX2(f32, uint32_t)
-MAX_AND_MIN_AVX2(f64, uint64_t)
-#endif
 
 /* The operations, by element type and reduction. */
 
 /* SUM, PROD, MAX and MIN are the first rows of reductions.def; XLA's numbers of element types are less than TYPES. */
 enum { REDUCTIONS = 4, TYPES = 64 };
 
-typedef struct type_row {
-    int dtype;                        /* XLA's number */
-    mpi_combine *combine[REDUCTIONS]; /* NULL: MPI's own operation is used */
-} type_row;
+#ifdef __x86_64__
+#define AVX2(function) function##_avx2
 
-static const type_row rows[] = {
-    {FFI_BF16, {bf16_sum, bf16_prod, bf16_max, bf16_min}},
-    {FFI_F16, {f16_sum, f16_prod, f16_max, f16_min}},
-    {FFI_F32, {NULL, NULL, f32_max, f32_min}},
-    {FFI_F64, {NULL, NULL, f64_max, f64_min}},
-    {FFI_F8E5M2, {f8e5m2_sum, f8e5m2_prod, f8e5m2_max, f8e5m2_min}},
-    {FFI_F8E4M3FN, {f8e4m3fn_sum, f8e4m3fn_prod, f8e4m3fn_max, f8e4m3fn_min}},
-    {FFI_F8E4M3B11FNUZ, {f8e4m3b11fnuz_sum, f8e4m3b11fnuz_prod, f8e4m3b11fnuz_max, f8e4m3b11fnuz_min}},
-    {FFI_F8E5M2FNUZ, {f8e5m2fnuz_sum, f8e5m2fnuz_prod, f8e5m2fnuz_max, f8e5m2fnuz_min}},
-    {FFI_F8E4M3FNUZ, {f8e4m3fnuz_sum, f8e4m3fnuz_prod, f8e4m3fnuz_max, f8e4m3fnuz_min}},
-    {FFI_F8E4M3, {f8e4m3_sum, f8e4m3_prod, f8e4m3_max, f8e4m3_min}},
-    {FFI_F8E3M4, {f8e3m4_sum, f8e3m4_prod, f8e3m4_max, f8e3m4_min}},
-    {FFI_F8E8M0FNU, {f8e8m0fnu_sum, f8e8m0fnu_prod, f8e8m0fnu_max, f8e8m0fnu_min}},
+static int has_avx2(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#else
+#define AVX2(function) function
+#define has_avx2() 0
+#endif
+
+/* NULL: MPI's own operation is used. */
+static const struct {
+    int dtype;                                               /* XLA's number */
+    mpi_combine *on_any[REDUCTIONS], *with_avx2[REDUCTIONS]; /* processors */
+} rows[] = {
+    {FFI_BF16,
+     {bf16_sum, bf16_prod, bf16_max, bf16_min},
+     {AVX2(bf16_sum), AVX2(bf16_prod), AVX2(bf16_max), AVX2(bf16_min)}},
+    {FFI_F16, {f16_sum, f16_prod, f16_max, f16_min}, {AVX2(f16_sum), AVX2(f16_prod), AVX2(f16_max), AVX2(f16_min)}},
+    {FFI_F32, {NULL, NULL, f32_max, f32_min}, {NULL, NULL, AVX2(f32_max), AVX2(f32_min)}},
+    {FFI_F64, {NULL, NULL, f64_max, f64_min}, {NULL, NULL, AVX2(f64_max), AVX2(f64_min)}},
+#define FORMAT(ffi, name, ...)                          \
+    {ffi,                                               \
+     {name##_sum, name##_prod, name##_max, name##_min}, \
+     {name##_sum, name##_prod, AVX2(name##_max), AVX2(name##_min)}},
+    F8_FORMATS(FORMAT)
+#undef FORMAT
 };
 
 /* Written by float_reduce_start before the first handler runs, read-only after. */
@@ -298,44 +299,18 @@ static struct {
     int made;
 } ours[TYPES][REDUCTIONS];
 
-#ifdef __x86_64__
-static const type_row avx2_rows[] = {
-    {FFI_BF16, {bf16_sum_avx2, bf16_prod_avx2, bf16_max_avx2, bf16_min_avx2}},
-    {FFI_F16, {f16_sum_avx2, f16_prod_avx2, f16_max_avx2, f16_min_avx2}},
-    {FFI_F32, {NULL, NULL, f32_max_avx2, f32_min_avx2}},
-    {FFI_F64, {NULL, NULL, f64_max_avx2, f64_min_avx2}},
-};
-
-static int processor_has_avx2(void) {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-static const type_row *row_for_processor(const type_row *any) {
-    if (processor_has_avx2())
-        for (size_t i = 0; i < sizeof avx2_rows / sizeof avx2_rows[0]; i++)
-            if (avx2_rows[i].dtype == any->dtype) return &avx2_rows[i];
-    return any;
-}
-#else
-static const type_row *row_for_processor(const type_row *any) {
-    return any;
-}
-#endif
-
 int float_reduce_start(const mpi_library *mpi) {
     for (int code = 0; code < 256; code++) {
-#define FORMAT(name, ...) name##_values[code] = f8_decode(&name##_format, code);
+#define FORMAT(ffi, name, ...) name##_values[code] = f8_decode(&name##_format, code);
         F8_FORMATS(FORMAT)
 #undef FORMAT
     }
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        const type_row *chosen = row_for_processor(&rows[i]);
+        mpi_combine *const *combine = has_avx2() ? rows[i].with_avx2 : rows[i].on_any;
         for (int r = 0; r < REDUCTIONS; r++) {
-            if (!chosen->combine[r]) continue;
-            if (mpi->op_create(chosen->combine[r], &ours[chosen->dtype][r].op) != 0)
-                return error_set("MPI_Op_create failed");
-            ours[chosen->dtype][r].made = 1;
+            if (!combine[r]) continue;
+            if (mpi->op_create(combine[r], &ours[rows[i].dtype][r].op) != 0) return error_set("MPI_Op_create failed");
+            ours[rows[i].dtype][r].made = 1;
         }
     }
     return 0;
