@@ -46,8 +46,8 @@ struct segment {
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     const comm_entry *communicator;
-    int rank, size, spins;
-    char *own; /* behind this */
+    int spins;
+    _Alignas(LINE) char own[SEGMENT_POST_BYTES];
 };
 
 /* Each rank's area has pages of its own. */
@@ -70,24 +70,21 @@ int64_t segment_bytes(int size) {
 }
 
 segment *segment_over(void *memory, const comm_entry *c) {
-    segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
+    segment *s = aligned_alloc(LINE, sizeof *s);
     if (!s) {
         error_set("out of memory for what the ranks of a communicator share");
         return NULL;
     }
     s->areas = memory;
-    s->own = (char *)(s + 1);
     s->round = 1;
     s->seen = 0;
     s->communicator = c;
-    s->rank = c->rank;
-    s->size = c->size;
     s->spins = c->size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
     return s;
 }
 
 void segment_free(segment *s) {
-    shared_close(s->areas, segment_bytes(s->size));
+    shared_close(s->areas, segment_bytes(s->communicator->size));
     free(s);
 }
 
@@ -146,8 +143,8 @@ int segment_room(segment *s, int64_t bytes, char **to) {
     const uint64_t kept = bytes <= FEW ? SLOTS : PLACES;
     if (s->round > s->seen + kept) {
         uint64_t least = UINT64_MAX;
-        for (int i = 0; i < s->size; i++) {
-            if (i == s->rank) continue;
+        for (int i = 0; i < s->communicator->size; i++) {
+            if (i == s->communicator->rank) continue;
             const _Atomic uint64_t *ended = &area_of(s, i)->ended;
             int code = wait_for(s, ended, s->round - kept);
             if (code != 0) return code;
@@ -156,17 +153,17 @@ int segment_room(segment *s, int64_t bytes, char **to) {
         }
         s->seen = least;
     }
-    *to = bytes_of(s, s->rank, bytes);
+    *to = bytes_of(s, s->communicator->rank, bytes);
     return 0;
 }
 
 void segment_post(segment *s, uint64_t what) {
-    slot *mine = slot_of(s, s->rank);
+    slot *mine = slot_of(s, s->communicator->rank);
     mine->what = what;
     atomic_store_explicit(&mine->number, s->round, memory_order_release);
 }
 
-char *segment_own(const segment *s) {
+char *segment_own(segment *s) {
     return s->own;
 }
 
@@ -179,7 +176,7 @@ int segment_look(const segment *s, int rank, int64_t bytes, const char **from, u
 }
 
 void segment_end(segment *s, int from_all) {
-    atomic_store_explicit(&area_of(s, s->rank)->ended, s->round, memory_order_release);
+    atomic_store_explicit(&area_of(s, s->communicator->rank)->ended, s->round, memory_order_release);
     if (from_all) s->seen = s->round - 1;
     s->round++;
 }

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "mpi/loss.h"
@@ -18,7 +18,7 @@
 
 /* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. No machine has
  * memory of the last class. */
-enum { LINE = 64, SMALLEST_CLASS = 6, SIZE_CLASSES = 63, KEPT_CLASS = 28, POLLS = 200, POLL_NANOSECONDS = 5000000 };
+enum { LINE = 64, SMALLEST_CLASS = 6, SIZE_CLASSES = 63, KEPT_CLASS = 28, POLLS = 200, POLL_MILLISECONDS = 5 };
 enum { KINDS = 16 }; /* that are told at the end */
 
 static list requests = {.item_size = sizeof(request), .what = "requests"};
@@ -462,13 +462,12 @@ static void unfinished_end(request *r) {
 }
 
 int64_t mpixla_requests_end(void) {
-    const struct timespec pause = {.tv_nsec = POLL_NANOSECONDS};
     progress_end();
     pthread_mutex_lock(&lock);
     left = NULL;
     pthread_mutex_unlock(&lock);
     int64_t found = unfinished_tell();
-    for (int poll = 0; poll < POLLS && unfinished_count() > 0; poll++) nanosleep(&pause, NULL);
+    for (int poll = 0; poll < POLLS && unfinished_count() > 0; poll++) clock_sleep(POLL_MILLISECONDS);
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
         if (is_unfinished(r)) unfinished_end(r);
