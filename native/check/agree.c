@@ -105,8 +105,8 @@ static int can_tell(const agreement *a, int rank) {
 /* What differs between two ranks. Those that have not told differ in all from the rest, and from each other only in
  * whether they can. */
 static int differences_between(const agreement *a, int i, int j) {
-    if (!is_known(a, i) && !is_known(a, j)) return can_tell(a, i) != can_tell(a, j) ? WANTED_OPERATION : 0;
-    if (!is_known(a, i) || !is_known(a, j)) return WANTED_OPERATION;
+    if (!is_known(a, i) && !is_known(a, j)) return can_tell(a, i) != can_tell(a, j) ? WANTED_OTHER_OPERATION : 0;
+    if (!is_known(a, i) || !is_known(a, j)) return WANTED_OTHER_OPERATION;
     return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
 }
 
@@ -155,7 +155,7 @@ static void report_words(const agreement *a, char *text, size_t bytes) {
     wanted_name(differences, what, sizeof what);
     used = text_add(text, bytes, used, differences ? "\nThey differ in %s. " : "\n", what);
     used = text_add(text, bytes, used,
-                    differences == WANTED_LINE
+                    differences == WANTED_OTHER_LINE
                         ? "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. "
                         : "All ranks must make the same collective calls in the same order. ");
     (void)text_add(text, bytes, used,

@@ -23,46 +23,41 @@ static uint64_t number_of_parts(const frame *f) {
 
 wanted_facts wanted_facts_of(const frame *f, int lines) {
     const dtype_entry *dtype = facts_type(&f->facts);
-    return (wanted_facts){
-        .operation = number_of_text(f->facts.row->op_name),
-        .dtype = f->facts.row->counts == MANY || !dtype ? -1 : dtype->number,
-        .items = f->facts.items,
-        .reduction = frame_has(f, ATTRIBUTE_OP) ? number_of_text(reduction_name(f->facts.reduction)) : 0,
-        .root = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
-        .reverse = f->facts.reverse,
-        .parts = number_of_parts(f),
-        .site = lines ? f->facts.site : 0};
+    return (wanted_facts){.of = {[WANTED_OPERATION] = (int64_t)number_of_text(f->facts.row->op_name),
+                                 [WANTED_DTYPE] = f->facts.row->counts == MANY || !dtype ? -1 : dtype->number,
+                                 [WANTED_ITEMS] = f->facts.items,
+                                 [WANTED_PARTS] = (int64_t)number_of_parts(f),
+                                 [WANTED_REDUCTION] = frame_has(f, ATTRIBUTE_OP)
+                                                          ? (int64_t)number_of_text(reduction_name(f->facts.reduction))
+                                                          : 0,
+                                 [WANTED_ROOT] = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
+                                 [WANTED_DIRECTION] = f->facts.reverse,
+                                 [WANTED_LINE] = lines ? f->facts.site : 0}};
 }
 
 uint64_t wanted_hash(const wanted_facts *facts) {
-    return number_of_bytes(facts, sizeof *facts); /* it has no bytes between its members, which have 64 bits each */
+    return number_of_bytes(facts, sizeof *facts);
 }
 
 int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
-    return (a->operation != b->operation ? WANTED_OPERATION : 0) | (a->dtype != b->dtype ? WANTED_DTYPE : 0) |
-           (a->items != b->items ? WANTED_ITEMS : 0) | (a->reduction != b->reduction ? WANTED_REDUCTION : 0) |
-           (a->root != b->root ? WANTED_ROOT : 0) | (a->reverse != b->reverse ? WANTED_DIRECTION : 0) |
-           (a->parts != b->parts ? WANTED_PARTS : 0) | (a->site != b->site ? WANTED_LINE : 0);
+    int differences = 0;
+    for (int i = 0; i < WANTED_FACTS; i++) differences |= (a->of[i] != b->of[i]) << i;
+    return differences;
 }
 
 /* Words */
 
 void wanted_name(int differences, char *text, size_t bytes) {
-    static const struct {
-        int bit;
-        const char *name;
-    } all[] = {{WANTED_OPERATION, "the operation"}, {WANTED_DTYPE, "the data type"},
-               {WANTED_ITEMS, "the count"},         {WANTED_PARTS, "the counts"},
-               {WANTED_REDUCTION, "the reduction"}, {WANTED_ROOT, "the root"},
-               {WANTED_DIRECTION, "the direction"}, {WANTED_LINE, "the line"}};
+    static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count",     "the counts",
+                                                    "the reduction", "the root",      "the direction", "the line"};
     /* Where the operations differ, so does all else, which tells nothing. */
-    if (differences & WANTED_OPERATION) differences &= WANTED_OPERATION | WANTED_LINE;
+    if (differences & WANTED_OTHER_OPERATION) differences &= WANTED_OTHER_OPERATION | WANTED_OTHER_LINE;
     size_t used = 0;
     if (bytes > 0) text[0] = '\0';
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        if (!(differences & all[i].bit)) continue;
-        differences &= ~all[i].bit;
-        used = text_add(text, bytes, used, "%s%s", used == 0 ? "" : differences ? ", " : " and ", all[i].name);
+    for (int i = 0; i < WANTED_FACTS; i++) {
+        if (!(differences >> i & 1)) continue;
+        differences &= ~(1 << i);
+        used = text_add(text, bytes, used, "%s%s", used == 0 ? "" : differences ? ", " : " and ", names[i]);
     }
 }
 

@@ -7,28 +7,24 @@
 #include "call/site.h"
 
 /* Numbers that are equal on all ranks that want the same; -1 where the call has no such thing. */
+typedef enum wanted_fact {
+    WANTED_OPERATION, /* made of the operation's name (base/number.h) */
+    WANTED_DTYPE,     /* XLA's number */
+    WANTED_ITEMS,     /* as in call_facts */
+    WANTED_PARTS,     /* made of the rows of each rank, or of the arrays of a call of many; 0: there are none */
+    WANTED_REDUCTION, /* made of its name: user-made ones, which have other numbers on other ranks, are all one; 0:
+                       * none */
+    WANTED_ROOT,
+    WANTED_DIRECTION, /* whether the ranks count from the last one */
+    WANTED_LINE,      /* its site; 0: lines are not compared */
+    WANTED_FACTS
+} wanted_fact;
 typedef struct wanted_facts {
-    uint64_t operation; /* made of the operation's name (base/number.h) */
-    int64_t dtype;      /* XLA's number */
-    int64_t items;      /* as in call_facts */
-    uint64_t reduction; /* made of its name: user-made ones, which have other numbers on other ranks, are all one; 0:
-                         * none */
-    int64_t root, reverse;
-    uint64_t parts; /* made of the rows of each rank, or of the arrays of a call of many; 0: there are none */
-    int64_t site;   /* of the line; 0: lines are not compared */
+    int64_t of[WANTED_FACTS];
 } wanted_facts;
 
-/* What may differ, a bit each. */
-enum {
-    WANTED_OPERATION = 1,
-    WANTED_DTYPE = 2,
-    WANTED_ITEMS = 4,
-    WANTED_REDUCTION = 8,
-    WANTED_ROOT = 16,
-    WANTED_DIRECTION = 32,
-    WANTED_PARTS = 64,
-    WANTED_LINE = 128
-};
+/* Facts that differ, a bit each: */
+enum { WANTED_OTHER_OPERATION = 1 << WANTED_OPERATION, WANTED_OTHER_LINE = 1 << WANTED_LINE };
 
 /* The same with words, as it is sent to other ranks. */
 typedef struct wanted {

@@ -243,31 +243,21 @@ static void no_memory_to_say_what_differs(void) {
 
 /* Each field counts, and by itself. */
 static void facts(void) {
-    static const int bits[] = {WANTED_OPERATION, WANTED_DTYPE,     WANTED_ITEMS, WANTED_REDUCTION,
-                               WANTED_ROOT,      WANTED_DIRECTION, WANTED_PARTS, WANTED_LINE};
-    const wanted_facts same = {
-        .operation = 1, .dtype = 2, .items = 3, .reduction = 4, .root = 5, .parts = 6, .site = 7};
-    wanted_facts one[8];
+    const wanted_facts same = {{1, 2, 3, 4, 5, 6, 0, 7}};
+    wanted_facts one[WANTED_FACTS];
     char text[128];
-    for (int i = 0; i < 8; i++) one[i] = same;
-    one[0].operation++;
-    one[1].dtype++;
-    one[2].items++;
-    one[3].reduction++;
-    one[4].root++;
-    one[5].reverse++;
-    one[6].parts++;
-    one[7].site++;
-    for (int i = 0; i < 8; i++) {
-        CHECK_INT(wanted_differ(&same, &one[i]), bits[i]);
+    for (int i = 0; i < WANTED_FACTS; i++) {
+        one[i] = same;
+        one[i].of[i]++;
+        CHECK_INT(wanted_differ(&same, &one[i]), 1 << i);
         CHECK(wanted_hash(&same) != wanted_hash(&one[i]));
         for (int j = 0; j < i; j++) CHECK(wanted_hash(&one[i]) != wanted_hash(&one[j]));
     }
-    wanted_name(WANTED_ROOT, text, sizeof text);
+    wanted_name(1 << WANTED_ROOT, text, sizeof text);
     CHECK_STR(text, "the root");
-    wanted_name(WANTED_ROOT | WANTED_ITEMS | WANTED_LINE, text, sizeof text);
+    wanted_name(1 << WANTED_ROOT | 1 << WANTED_ITEMS | 1 << WANTED_LINE, text, sizeof text);
     CHECK_STR(text, "the count, the root and the line");
-    wanted_name(WANTED_OPERATION | WANTED_ITEMS, text, sizeof text);
+    wanted_name(1 << WANTED_OPERATION | 1 << WANTED_ITEMS, text, sizeof text);
     CHECK_STR(text, "the operation");
     wanted_name(0, text, sizeof text);
     CHECK_STR(text, "");
