@@ -1,11 +1,14 @@
 #include "base/clock.h"
 
 #include <sched.h>
-#include <time.h>
 
 int64_t clock_now(void) {
+    return clock_read(CLOCK_MONOTONIC);
+}
+
+int64_t clock_read(clockid_t clock) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 

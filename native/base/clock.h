@@ -3,9 +3,11 @@
 #define MPIXLA_NATIVE_CLOCK_H
 
 #include <stdint.h>
+#include <time.h>
 
-/* Nanoseconds. */
+/* Nanoseconds; and those of another clock of the system's. */
 int64_t clock_now(void);
+int64_t clock_read(clockid_t clock);
 
 /* Waits for so long, or until a signal. */
 void clock_sleep(int milliseconds);

@@ -20,25 +20,18 @@ pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t a
 #define COPY_PIECES(SIZE) \
     for (int64_t i = 0; i < p.number; i++, there += there_step, here += here_step) memcpy(there, here, SIZE)
 static void copy(char *there, int64_t there_step, const char *here, int64_t here_step, pieces p) {
-    switch (p.size) {
-        case 1:
-            COPY_PIECES(1);
-            return;
-        case 2:
-            COPY_PIECES(2);
-            return;
-        case 4:
-            COPY_PIECES(4);
-            return;
-        case 8:
-            COPY_PIECES(8);
-            return;
-        case 16:
-            COPY_PIECES(16);
-            return;
-        default:
-            COPY_PIECES((size_t)p.size);
-    }
+    if (p.size == 1)
+        COPY_PIECES(1);
+    else if (p.size == 2)
+        COPY_PIECES(2);
+    else if (p.size == 4)
+        COPY_PIECES(4);
+    else if (p.size == 8)
+        COPY_PIECES(8);
+    else if (p.size == 16)
+        COPY_PIECES(16);
+    else
+        COPY_PIECES((size_t)p.size);
 }
 
 static device_lines lines_of(pieces p) {

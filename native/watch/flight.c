@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/pause.h"
 
@@ -44,13 +44,11 @@ flight *flight_mine(void) {
 }
 
 int64_t flight_now(void) {
-    struct timespec t;
 #ifdef CLOCK_MONOTONIC_COARSE /* Linux: a fifth of the time */
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return clock_read(CLOCK_MONOTONIC_COARSE);
 #else
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    return clock_now();
 #endif
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 /* Each word of a record is written and read for itself. Whoever reads them knows by the thread's number of calls

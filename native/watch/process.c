@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
-#include <time.h>
 
 #include "base/clock.h"
 
@@ -37,12 +36,6 @@ state_presence process_look(int64_t number) {
     }
 }
 
-static int64_t processor_time(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Two measurements, so that the older one is never too new to say anything. */
 static struct {
     int64_t when, used; /* nanoseconds */
@@ -53,9 +46,10 @@ void process_measure(void) {
     if (now - newest.when < 1000000000) return;
     before = newest;
     newest.when = now;
-    newest.used = processor_time();
+    newest.used = clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 int64_t process_percent(void) {
-    return before.when == 0 ? -1 : (processor_time() - before.used) * 100 / (clock_now() - before.when);
+    return before.when == 0 ? -1
+                            : (clock_read(CLOCK_PROCESS_CPUTIME_ID) - before.used) * 100 / (clock_now() - before.when);
 }
