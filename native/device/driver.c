@@ -78,12 +78,6 @@ const driver *driver_get(void) {
     return loader_get(&the_driver, driver_find, 0);
 }
 
-const driver *driver_start(void) {
-    const driver *d = driver_get();
-    if (!d) return NULL;
-    return DRIVER_CALL(d, init, 0) ? NULL : d; /* doing so again does nothing */
-}
-
 int mpixla_gpu_is_possible(void) {
     return driver_get() != NULL;
 }
@@ -91,7 +85,7 @@ int mpixla_gpu_is_possible(void) {
 int mpixla_gpu_count(const char *platform) {
     int count = 0;
     const driver *d = driver_get();
-    if (!d || strcmp(d->platform_name, platform) != 0 || !driver_start()) return 0;
+    if (!d || strcmp(d->platform_name, platform) != 0 || DRIVER_CALL(d, init, 0)) return 0; /* which may be again */
     return DRIVER_CALL(d, device_count, &count) ? 0 : count;
 }
 

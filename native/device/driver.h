@@ -76,9 +76,6 @@ typedef struct driver {
  */
 const driver *driver_get(void);
 
-/* The same, and the driver is initialized: for whoever comes before JAX. */
-const driver *driver_start(void);
-
 /* 0 for a function (DRIVER_FUNCTION_...) that returned 0, else REFUSED. */
 int driver_check(const driver *d, int function, int code);
 

@@ -141,6 +141,7 @@ static int transfers_finish(const halo *h, const transfer both[2]) {
         if (has_neighbour(h, 0, t->source) && !is_there &&
             lines_each(h, t->to, h->adds ? pieces_add : pieces_unpack, arrived))
             return REFUSED;
+        if (h->adds && has_neighbour(h, 1, t->dest) && lines_each(h, t->from, pieces_clear, NULL)) return REFUSED;
     }
     return 0;
 }
@@ -152,7 +153,14 @@ static int messages_are_ready(const frame *f) {
     return !f->device || f->nccl || device_wait(f->device) == 0;
 }
 
-static int dimension_run(halo *h, transfer both[2]) {
+/* Lines at the borders go to the neighbours' ghosts; in the transpose ghosts go back the same ways. */
+static int dimension_run(halo *h) {
+    const int64_t w = h->width, low = 2 * h->dimension, high = low + 1;
+    transfer exchanged[2] = {{.from = -2 * w, .dest = high, .source = low, .to = 0},
+                             {.from = w, .dest = low, .source = high, .to = -w}};
+    transfer given_back[2] = {{.from = 0, .dest = low, .source = high, .to = -2 * w},
+                              {.from = -w, .dest = high, .source = low, .to = w}};
+    transfer *both = h->adds ? given_back : exchanged;
     pool_block *block = NULL;
     int code = 0;
     lines_measure(h);
@@ -166,24 +174,6 @@ static int dimension_run(halo *h, transfer both[2]) {
     return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
-static int dimension_exchange(halo *h) {
-    int64_t w = h->width, low = 2 * h->dimension, high = low + 1;
-    transfer both[2] = {{.from = -2 * w, .dest = high, .source = low, .to = 0},
-                        {.from = w, .dest = low, .source = high, .to = -w}};
-    return dimension_run(h, both);
-}
-
-static int dimension_give_back(halo *h) {
-    int64_t w = h->width, low = 2 * h->dimension, high = low + 1;
-    transfer both[2] = {{.from = 0, .dest = low, .source = high, .to = -2 * w},
-                        {.from = -w, .dest = high, .source = low, .to = w}};
-    int code = dimension_run(h, both);
-    if (code != 0) return code;
-    int failed = (has_neighbour(h, 1, low) && lines_each(h, 0, pieces_clear, NULL)) ||
-                 (has_neighbour(h, 1, high) && lines_each(h, -w, pieces_clear, NULL));
-    return failed ? job_fail(h->f->facts.communicator) : 0;
-}
-
 static int dimensions_run(frame *f, int adds) {
     halo h = {.f = f, .adds = adds, .place = {.device = f->device}};
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;
@@ -195,7 +185,7 @@ static int dimensions_run(frame *f, int adds) {
         h.width = f->arrays[ATTRIBUTE_WIDTH].items[h.dimension];
         const int64_t *neighbours = &facts_neighbours(&f->facts, 1)->ranks[2 * h.dimension];
         h.is_itself = neighbours[0] == rank && neighbours[1] == rank;
-        if (h.width > 0) code = adds ? dimension_give_back(&h) : dimension_exchange(&h);
+        if (h.width > 0) code = dimension_run(&h);
     }
     return code;
 }

@@ -10,7 +10,8 @@
 enum { RANKS = 4, WORLD = 77, HALF = 88 };
 
 static state all[RANKS];
-static const report_ranks four = {.all = all, .n = RANKS};
+static int room[RANKS];
+static const report_ranks four = {.all = all, .n = RANKS, .room = room};
 static const int64_t others[RANKS][RANKS - 1] = {{1, 2, 3}, {0, 2, 3}, {0, 1, 3}, {0, 1, 2}};
 static state_peer peers[RANKS][2];
 static state_comm comms[RANKS][1];
@@ -313,7 +314,8 @@ static void many_ranks(void) {
     static state ring[MANY];
     static state_peer next[MANY];
     static char stacks[MANY][32];
-    const report_ranks many = {.all = ring, .n = MANY};
+    static int room_of_many[MANY];
+    const report_ranks many = {.all = ring, .n = MANY, .room = room_of_many};
     for (int i = 0; i < MANY; i++) {
         next[i] = (state_peer){.rank = (i + 1) % MANY, .receives = 1};
         snprintf(stacks[i], sizeof stacks[i], "  in line %d", i);

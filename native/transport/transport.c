@@ -32,9 +32,7 @@ static int is_agreed_on(const frame *f) {
 /* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
 static int is_reduced_by_mpi(const frame *f) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
-    size_t predefined;
-    (void)mpixla_reduction_table(&predefined);
-    return number < (int64_t)predefined && !reduction_is_of_pairs(number) &&
+    return reduction_is_predefined(number) && !reduction_is_of_pairs(number) &&
            !float_reduce_find(facts_type(&f->facts)->number, number);
 }
 

@@ -91,6 +91,7 @@ static struct {
     int questions, answers;
     char **memory; /* by rank: its answer, which `all` points into; NULL: it has not answered */
     state *all;
+    report_ranks ranks; /* the same */
 } asked;
 
 static int64_t next_report; /* nanoseconds that a call must have waited to be reported */
@@ -338,24 +339,19 @@ static void self_add(int with_python) {
     asked.memory[our.rank] = w.data;
 }
 
-static report_ranks answers_get(void) {
-    return (report_ranks){.all = asked.all, .n = our.ranks};
-}
-
 /* Those that have left have answered. */
 static void scout_decide(void) {
     self_add(0);
-    const report_ranks ranks = answers_get();
     asked.phase = IDLE;
-    if (report_is_in_vain(&ranks, our.rank) && clock_now() >= held_back_until)
+    if (report_is_in_vain(&asked.ranks, our.rank) && clock_now() >= held_back_until)
         report_begin(asked.thread, REPORT_IN_VAIN);
 }
 
-static int is_to_be_reported(const report_ranks *ranks) {
-    if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(ranks, our.rank);
-    if (asked.thread == AT_END) return report_has_lost(ranks); /* it waits for as long as the others run */
+static int is_to_be_reported(void) {
+    if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(&asked.ranks, our.rank);
+    if (asked.thread == AT_END) return report_has_lost(&asked.ranks); /* it waits for as long as the others run */
     /* A rank that cannot ask does not know whether they have come. */
-    return !our.talks || report_is_stuck(ranks, our.rank) ||
+    return !our.talks || report_is_stuck(&asked.ranks, our.rank) ||
            clock_of(asked.thread)->waited / LIMITS_TO_MOVE_DATA >= our.period;
 }
 
@@ -373,8 +369,7 @@ static void lost_take(void) {
 static void report_decide(void) {
     self_add(1);
     lost_take();
-    const report_ranks ranks = answers_get();
-    if (is_to_be_reported(&ranks)) {
+    if (is_to_be_reported()) {
         asked.phase = CLAIMING;
         asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
         return;
@@ -386,11 +381,10 @@ static void report_decide(void) {
 /* Reporting */
 
 static void report_print(void) {
-    const report_ranks ranks = answers_get();
     int64_t rank = our.rank;
     /* Ranks begin to wait at one time, but for a little, and a word is to be about the same one each time. */
-    if (asked.reason == REPORT_WORD) rank = report_lowest(&ranks, rank, our.period / 1000000 * 9 / 10);
-    char *text = report_write(&ranks, rank, asked.reason, our.limit);
+    if (asked.reason == REPORT_WORD) rank = report_lowest(&asked.ranks, rank, our.period / 1000000 * 9 / 10);
+    char *text = report_write(&asked.ranks, rank, asked.reason, our.limit);
     job_say(text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n");
     free(text);
 }
@@ -523,7 +517,8 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
     asked.all = calloc((size_t)count, sizeof *asked.all);
     left = calloc((size_t)count, sizeof *left);
     lost = calloc((size_t)count, 2 * sizeof *lost);
-    if (!our.processes || !asked.memory || !asked.all || !left || !lost) return 0;
+    asked.ranks = (report_ranks){.all = asked.all, .n = count, .room = calloc((size_t)count, sizeof *asked.ranks.room)};
+    if (!our.processes || !asked.memory || !asked.all || !left || !lost || !asked.ranks.room) return 0;
     for (int64_t i = 0; i < count; i++) {
         process *p = &our.processes[i];
         snprintf(where, sizeof where, "process %lld on %s", (long long)processes[i].number, processes[i].name);

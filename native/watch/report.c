@@ -49,7 +49,7 @@ static int message_meets(const state *other, const state_call *c, const state_pe
 /* Sets `lacks` for the ranks that lack in a message of a call of `rank`: its peer, or, if it may come from any rank,
  * all that could send it. Returns how many. */
 static int64_t message_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, const state_peer *p,
-                             standing *lacks) {
+                             int *lacks) {
     const int is_from_any = p->rank == MPIXLA_ANY_SOURCE;
     const int64_t *ends = is_from_any ? c->needed : &p->rank, n = is_from_any ? c->needs : 1;
     int64_t found = 0;
@@ -94,12 +94,12 @@ static standing collective_stands(const state *other, const state_call *c) {
     return MISSING;
 }
 
-static int64_t collective_lacks(const report_ranks *ranks, const state_call *c, standing *lacks) {
+static int64_t collective_lacks(const report_ranks *ranks, const state_call *c, int *lacks) {
     int64_t found = 0;
     for (int64_t i = 0; i < c->needs; i++) {
         int64_t other = c->needed[i];
         if (!is_rank(ranks, other)) continue;
-        lacks[other] = collective_stands(&ranks->all[other], c);
+        lacks[other] = (int)collective_stands(&ranks->all[other], c);
         found += lacks[other] != COMES;
     }
     return found;
@@ -109,7 +109,7 @@ static int64_t collective_lacks(const report_ranks *ranks, const state_call *c, 
 enum { SENT_AT_ONCE = 1024 };
 
 /* Sets `lacks`, by rank, for one call of this rank. Returns how many ranks it lacks. */
-static int64_t call_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, standing *lacks) {
+static int64_t call_lacks(const report_ranks *ranks, int64_t rank, const state_call *c, int *lacks) {
     int64_t found = 0;
     for (int64_t i = 0; i < ranks->n; i++) lacks[i] = COMES;
     if (c->collective) return collective_lacks(ranks, c, lacks);
@@ -121,7 +121,7 @@ static int64_t call_lacks(const report_ranks *ranks, int64_t rank, const state_c
 }
 
 /* The call through which a rank waits, with the ranks that it lacks in `lacks`; NULL if the rank waits for nobody. */
-static const state_call *rank_lacks(const report_ranks *ranks, int64_t rank, standing *lacks) {
+static const state_call *rank_lacks(const report_ranks *ranks, int64_t rank, int *lacks) {
     const state *s = &ranks->all[rank];
     const state_call *longest = NULL;
     if (s->presence != STATE_HERE) return NULL;
@@ -135,10 +135,7 @@ static const state_call *rank_lacks(const report_ranks *ranks, int64_t rank, sta
 }
 
 int report_is_stuck(const report_ranks *ranks, int64_t rank) {
-    standing *lacks = calloc((size_t)ranks->n, sizeof *lacks);
-    int stuck = lacks && rank_lacks(ranks, rank, lacks) != NULL;
-    free(lacks);
-    return stuck;
+    return rank_lacks(ranks, rank, ranks->room) != NULL;
 }
 
 static int is_from_any(const state_call *c) {
@@ -149,7 +146,7 @@ static int is_from_any(const state_call *c) {
 
 /* Whether the call may be done with some of the ranks that it lacks: the other end of a message has come and gone,
  * while another of its messages waits. */
-static int is_doubtful(const report_ranks *ranks, const state_call *c, const standing *lacks) {
+static int is_doubtful(const report_ranks *ranks, const state_call *c, const int *lacks) {
     int64_t lacking = 0;
     for (int64_t i = 0; i < ranks->n; i++) lacking += lacks[i] != COMES;
     return !c->collective && lacking > 1 && !is_from_any(c);
@@ -185,8 +182,8 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     /* Who has left may have sent the message before, and it is still on its way: for so many milliseconds, and one more
      * for so many bytes. */
     enum { ARRIVES_WITHIN = 2000, SLOWEST_NETWORK = 10000 };
-    standing *lacks = calloc((size_t)ranks->n, sizeof *lacks);
-    const state_call *c = lacks ? rank_lacks(ranks, rank, lacks) : NULL;
+    const int *lacks = ranks->room;
+    const state_call *c = rank_lacks(ranks, rank, ranks->room);
     int64_t gone = 0, lacking = 0;
     for (int64_t i = 0; c && i < ranks->n; i++) {
         int64_t patience = ARRIVES_WITHIN + c->bytes / SLOWEST_NETWORK;
@@ -194,19 +191,16 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
         gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience &&
                 !may_have_come(&ranks->all[i], c);
     }
-    free(lacks);
     if (!c || gone == 0 || (is_from_any(c) && may_come_from_itself(&ranks->all[rank]))) return 0;
     return c->collective || (gone == lacking && !takes_a_stranger(ranks, c));
 }
 
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
-    standing *lacks = calloc((size_t)ranks->n, sizeof *lacks);
-    int64_t lowest = lacks ? 0 : rank;
+    int64_t lowest = 0;
     for (; lowest < rank; lowest++) {
-        const state_call *c = rank_lacks(ranks, lowest, lacks);
+        const state_call *c = rank_lacks(ranks, lowest, ranks->room);
         if (c && c->milliseconds >= milliseconds) break;
     }
-    free(lacks);
     return lowest;
 }
 
@@ -230,7 +224,7 @@ typedef struct writer {
     int64_t rank; /* the one that reports */
     report_reason reason;
     double limit;
-    standing *lacks;             /* as the last rank_lacks has set it */
+    int *lacks;                  /* as the last rank_lacks has set it */
     bool *reached, *missing;     /* from `rank`; and it waits for nobody itself */
     bool *doubtful;              /* reached only by calls that may be done with it */
     bool *done, *group;          /* of those that are being told: have been, and are now, together */
@@ -574,27 +568,24 @@ char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason
     char *text = NULL;
     size_t bytes = 0, n = (size_t)ranks->n;
     FILE *to = open_memstream(&text, &bytes);
-    standing *lacks = calloc(n, sizeof *lacks);
     bool *flags = calloc(n, FLAGS * sizeof *flags);
-    int64_t *alike = calloc(n, sizeof *alike), *path = calloc(n, sizeof *path);
-    int is_complete = to && lacks && flags && alike && path;
+    int64_t *numbers = calloc(n, 2 * sizeof *numbers);
+    int is_complete = to && flags && numbers;
     writer w = {
-        .to = to, .ranks = ranks, .n = ranks->n, .rank = rank, .reason = reason, .limit = limit, .lacks = lacks};
+        .to = to, .ranks = ranks, .n = ranks->n, .rank = rank, .reason = reason, .limit = limit, .lacks = ranks->room};
     if (is_complete) {
         w.reached = flags;
         w.missing = flags + n;
         w.done = flags + 2 * n;
         w.group = flags + 3 * n;
         w.doubtful = flags + 4 * n;
-        w.alike = alike;
-        w.path = path;
+        w.path = numbers;
+        w.alike = numbers + n;
         write_all(&w);
     }
     if (to && fclose(to) != 0) is_complete = 0;
-    free(lacks);
     free(flags);
-    free(alike);
-    free(path);
+    free(numbers);
     if (is_complete) return text;
     free(text);
     return NULL;

@@ -8,6 +8,7 @@
 typedef struct report_ranks {
     const state *all;
     int64_t n;
+    int *room; /* as many numbers, to work in */
 } report_ranks;
 
 /* Whether a call of this rank waits for somebody who has not come, or has come to another call. If not, all are there

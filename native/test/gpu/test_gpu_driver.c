@@ -46,8 +46,6 @@ static void no_driver(void) {
         CHECK(error_get()[strlen(error_get()) - 1] == ')');
         setenv("MPIXLA_CUDA_LIBRARY", gpu_library, 1); /* nobody looks again */
     }
-    CHECK(driver_start() == NULL);
-    CHECK_IN(error_get(), "/nowhere/libcuda.so");
     CHECK_INT(mpixla_gpu_is_possible(), 0);
     CHECK_INT(mpixla_gpu_count("CUDA"), 0);
 }
@@ -133,7 +131,6 @@ static void gpus_are_counted(void) {
     CHECK_INT(mpixla_gpu_count("ROCm"), 0);
     CHECK_INT(fake_fail("cuDeviceGetCount", 1, 999), 0);
     CHECK_INT(mpixla_gpu_count("CUDA"), 0);
-    CHECK(driver_start() == driver_get());
 }
 
 /* NCCL */
