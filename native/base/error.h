@@ -16,6 +16,8 @@
 #ifndef MPIXLA_NATIVE_ERROR_H
 #define MPIXLA_NATIVE_ERROR_H
 
+#include <stddef.h>
+
 /* No MPI has negative error codes. */
 enum { REFUSED = -1 };
 
@@ -24,6 +26,9 @@ enum { ERROR_BYTES = 2048 };
 /* Words the failure (printf's format) and returns REFUSED, so that a caller can `return error_set(...)`. What error_get
  * returns is overwritten, so it must not be among the arguments: copy it first. */
 __attribute__((format(printf, 1, 2))) int error_set(const char *format, ...);
+
+/* The same for a function that gives a pointer. */
+#define error_null(...) ((void)error_set(__VA_ARGS__), NULL)
 
 /* The last sentence of this thread; "" if there was none. */
 const char *error_get(void);

@@ -28,10 +28,7 @@ void *scratch_get(scratch_use use, size_t bytes) {
     if (m->bytes && bytes <= m->size) return m->bytes;
     pthread_once(&once, key_create);
     void *more = no_key || pthread_setspecific(key, kept) != 0 ? NULL : malloc(bytes > 0 ? bytes : 1);
-    if (!more) {
-        (void)error_set("out of memory for %zu bytes that a call needs while it runs", bytes);
-        return NULL;
-    }
+    if (!more) return error_null("out of memory for %zu bytes that a call needs while it runs", bytes);
     free(m->bytes);
     *m = (memory){.bytes = more, .size = bytes};
     return more;

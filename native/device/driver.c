@@ -50,9 +50,8 @@ static const driver *bind(driver_platform p, void *library, const char *file) {
     found = (driver){.platform = p, .platform_name = platforms[p].name, .file = file, .functions = platforms[p].rows};
     const char *missing = loader_functions(library, found.functions, DRIVER_FUNCTIONS, &found);
     if (!missing) return &found;
-    (void)error_set("the %s driver (%s) has no function %s: it is older than mpixla can use. Install a newer driver",
-                    found.platform_name, file, missing);
-    return NULL;
+    return error_null("the %s driver (%s) has no function %s: it is older than mpixla can use. Install a newer driver",
+                      found.platform_name, file, missing);
 }
 
 /* The platform that JAX has loaded comes first; it may not have loaded any yet. */
@@ -70,8 +69,7 @@ static const void *driver_find(int number) {
             snprintf(tried + used, sizeof tried - used, "%s%s: %s", used ? "; " : "", platforms[p].name,
                      reason ? reason : file);
         }
-    (void)error_set("no driver of a GPU can be loaded (%s)", tried);
-    return NULL;
+    return error_null("no driver of a GPU can be loaded (%s)", tried);
 }
 
 const driver *driver_get(void) {

@@ -82,10 +82,7 @@ static int memory_get(const device *d, pool_kind kind, size_t bytes, void **data
 static pool_block *block_make(const device *d, pool_kind kind, int64_t bytes) {
     pool_block *b = malloc(sizeof *b);
     void *data = NULL;
-    if (!b) {
-        (void)error_set("out of memory for a block of memory for a call");
-        return NULL;
-    }
+    if (!b) return error_null("out of memory for a block of memory for a call");
     *b = (pool_block){.kind = kind, .bytes = bytes, .device = number_of(d)};
     int failed = memory_get(d, kind, (size_t)bytes, &data);
     if (failed) {

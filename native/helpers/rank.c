@@ -23,8 +23,7 @@ static int rank_read(const ffi_attributes *given, int64_t *rank) {
 static int32_t *result_of(const ffi_call_frame *call) {
     const ffi_buffer *b = call->rets.size == 1 && call->rets.types[0] == FFI_KIND_BUFFER ? call->rets.buffers[0] : NULL;
     if (b && b->dtype == FFI_S32 && b->rank == 0 && b->data) return b->data;
-    (void)error_set("a rank is given as one int32 without axes");
-    return NULL;
+    return error_null("a rank is given as one int32 without axes");
 }
 
 int helper_rank(const ffi_call_frame *call, const device *d) {

@@ -148,13 +148,15 @@ static int round_make(segment *s, const frame *f, const route *r, int64_t at, in
     return code;
 }
 
+/* The communicator may have been freed meanwhile. */
 static void segment_give(comm_entry *c, void *s) {
-    if (!comm_give(c, COMM_SLOT_LOCAL, &in_use, s)) slot_freed(s);
+    void *taken = &in_use;
+    if (!atomic_compare_exchange_strong(&c->attached[COMM_SLOT_LOCAL], &taken, s)) slot_freed(s);
 }
 
 /* To be given back, unless it is NULL. */
 static int segment_take(comm_entry *c, segment **s) {
-    void *found = comm_take(c, COMM_SLOT_LOCAL, &in_use);
+    void *found = atomic_exchange(&c->attached[COMM_SLOT_LOCAL], &in_use);
     int code = 0;
     *s = NULL;
     if (found == &in_use)

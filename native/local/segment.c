@@ -71,10 +71,7 @@ int64_t segment_bytes(int size) {
 
 segment *segment_over(void *memory, const comm_entry *c) {
     segment *s = aligned_alloc(LINE, sizeof *s);
-    if (!s) {
-        error_set("out of memory for what the ranks of a communicator share");
-        return NULL;
-    }
+    if (!s) return error_null("out of memory for what the ranks of a communicator share");
     s->areas = memory;
     s->round = 1;
     s->seen = 0;

@@ -185,25 +185,18 @@ comm_entry *comm_look(int64_t id) {
 
 comm_entry *comm_find(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
-    if (!entry) {
-        error_set(
+    if (!entry)
+        return error_null(
             "communicator number %lld is not registered in this process; a program that was exported needs its "
             "communicators passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
-        return NULL;
-    }
     int now = atomic_load(&state);
-    if (now != USABLE) {
-        error_set("%s, so communicator '%s' can no longer be used", reasons[now], entry->name);
-        return NULL;
-    }
-    if (!atomic_load(&entry->alive)) {
-        error_set(
+    if (now != USABLE) return error_null("%s, so communicator '%s' can no longer be used", reasons[now], entry->name);
+    if (!atomic_load(&entry->alive))
+        return error_null(
             "communicator '%s' was freed after this program was traced; trace the program again with a "
             "communicator that exists, or, if the call was made before comm.Free(), block on its result before that",
             entry->name);
-        return NULL;
-    }
     return entry;
 }
 

@@ -58,21 +58,10 @@ static inline int comm_keys_alike(int64_t a, int64_t b) {
 }
 
 static inline void *comm_attached(const comm_entry *entry, comm_slot slot) {
-    return atomic_load_explicit(
-        &((comm_entry *)(intptr_t)entry)->attached[slot], /* NOLINT(performance-no-int-to-ptr) */
-        memory_order_acquire);
+    return atomic_load_explicit(&entry->attached[slot], memory_order_acquire);
 }
 static inline void comm_attach(comm_entry *entry, comm_slot slot, void *value) {
     atomic_store_explicit(&entry->attached[slot], value, memory_order_release);
-}
-
-/* Of what one thread uses at a time: takes it, and leaves `instead` there; and gives it back for that, unless the
- * communicator was freed meanwhile, which returns 0. */
-static inline void *comm_take(comm_entry *entry, comm_slot slot, void *instead) {
-    return atomic_exchange(&entry->attached[slot], instead);
-}
-static inline int comm_give(comm_entry *entry, comm_slot slot, void *instead, void *value) {
-    return atomic_compare_exchange_strong(&entry->attached[slot], &instead, value);
 }
 
 /* From now on `freed` is called with what is attached to this slot of each communicator that is freed, if it is not

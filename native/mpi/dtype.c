@@ -39,6 +39,5 @@ int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle) {
 
 const dtype_entry *dtype_find(int ffi_dtype) {
     if (ffi_dtype >= 0 && ffi_dtype < NUMBERS && entries[ffi_dtype].bound) return &entries[ffi_dtype];
-    error_set("XLA's element type number %d has no MPI datatype bound to it", ffi_dtype);
-    return NULL;
+    return error_null("XLA's element type number %d has no MPI datatype bound to it", ffi_dtype);
 }

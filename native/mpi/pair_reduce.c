@@ -46,15 +46,12 @@ int pair_reduce_start(const mpi_library *mpi) {
 const pair_reduction *pair_reduce_find(const mpi_library *mpi, int64_t bytes, mpixla_handle byte) {
     int i = 0, code = 0;
     while (i < ROWS && rows[i].bytes != bytes) i++;
-    if (i == ROWS) {
-        (void)error_set("a pair of a value and a place has 2 to 16 bytes, but these have %lld", (long long)bytes);
-        return NULL;
-    }
+    if (i == ROWS)
+        return error_null("a pair of a value and a place has 2 to 16 bytes, but these have %lld", (long long)bytes);
     pthread_mutex_lock(&types);
     if (!has_type[i]) code = mpi->type_repeat((int)bytes, byte, &made[i].type);
     has_type[i] = code == 0;
     pthread_mutex_unlock(&types);
     if (code == 0) return &made[i];
-    (void)error_set("MPI_Type_contiguous failed for pairs of %lld bytes", (long long)bytes);
-    return NULL;
+    return error_null("MPI_Type_contiguous failed for pairs of %lld bytes", (long long)bytes);
 }

@@ -124,15 +124,13 @@ const mpixla_handle *reduction_find(int64_t id) {
     const user_made *r = user_made_find(id);
     if (r && is_alive(r)) return &r->handle;
     if (r)
-        error_set(
+        return error_null(
             "the user-made reduction was freed after this program was traced; trace the program again with a reduction "
             "that exists");
-    else
-        error_set(
-            "reduction number %lld is not registered in this process; a program that was exported needs its user-made "
-            "reductions passed to an operation here first, in the same order, as docs/other_tools.md says",
-            (long long)id);
-    return NULL;
+    return error_null(
+        "reduction number %lld is not registered in this process; a program that was exported needs its user-made "
+        "reductions passed to an operation here first, in the same order, as docs/other_tools.md says",
+        (long long)id);
 }
 
 int reduction_is_predefined(int64_t id) {

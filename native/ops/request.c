@@ -45,8 +45,7 @@ static request *request_convert(int size_class) {
         r->size_class = size_class;
         return r;
     }
-    (void)error_set("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
-    return NULL;
+    return error_null("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
 }
 
 static request *request_make(int size_class) {

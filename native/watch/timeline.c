@@ -179,19 +179,11 @@ static timeline *give_up(timeline *t, const char *what) {
 }
 
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header) {
-    if (strlen(path) >= PATH_BYTES) {
-        (void)error_set("the path of a trace is too long: %s", path);
-        return NULL;
-    }
-    if (limit < TIMELINE_CHUNK) {
-        (void)error_set("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10, limit >> 10);
-        return NULL;
-    }
+    if (strlen(path) >= PATH_BYTES) return error_null("the path of a trace is too long: %s", path);
+    if (limit < TIMELINE_CHUNK)
+        return error_null("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10, limit >> 10);
     timeline *t = calloc(1, sizeof *t);
-    if (!t) {
-        (void)error_set("out of memory for the trace %s", path);
-        return NULL;
-    }
+    if (!t) return error_null("out of memory for the trace %s", path);
     t->limit = limit;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->numbering, NULL);
