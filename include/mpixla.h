@@ -389,11 +389,9 @@ MPIXLA_API int64_t mpixla_failures_end(void);
 /* This process was forked from one that runs MPI: handlers refuse to communicate from now on. */
 MPIXLA_API void mpixla_forked(void);
 
-/* From now on the process ends with the exit status 1, whatever it would have had. */
-MPIXLA_API int mpixla_exit_badly(void);
-
-/* From now on the process calls MPI_Finalize last of all, behind its exit handlers, if none of them does. */
-MPIXLA_API int mpixla_finalize_last(void);
+/* For the end of the process, once: behind its exit handlers it calls MPI_Finalize, if none of them has, and if it ends
+ * `badly` its exit status is 1, whatever it would have been. */
+MPIXLA_API int mpixla_end_last(int badly);
 
 /* From now on a thread of the library's calls MPI while requests are under way that nobody waits for, each time after
  * this many nanoseconds, so that messages move. Takes MPI_THREAD_MULTIPLE. Call it once, before any handler runs. */

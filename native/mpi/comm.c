@@ -18,22 +18,22 @@
 static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 static mpi_library *mpi;
-/* MPI can no longer be used, and why. */
-enum { USABLE, FINALIZED, FORKED };
-static atomic_int state;
-static const char *const reasons[] = {
-    [FINALIZED] = "MPI is finalized",
-    [FORKED] = "this process was forked from one that runs MPI, which cannot be used in both",
-};
+static atomic_int is_finalized;
 
 void mpixla_forked(void) {
-    atomic_store(&state, FORKED);
     (void)feature_set(FEATURE_FORKED, 1);
 }
 
+/* Why MPI can no longer be used; NULL: it can. */
+static const char *why_unusable(void) {
+    if (features_get() & FEATURE_FORKED)
+        return "this process was forked from one that runs MPI, which cannot be used in both";
+    return atomic_load(&is_finalized) ? "MPI is finalized" : NULL;
+}
+
 int comm_state_check(void) {
-    int now = atomic_load(&state);
-    return now == USABLE ? 0 : error_set("%s, so no communicator can be used any more", reasons[now]);
+    const char *why = why_unusable();
+    return why ? error_set("%s, so no communicator can be used any more", why) : 0;
 }
 
 static void (*_Atomic slot_free[COMM_SLOTS])(void *value);
@@ -55,11 +55,11 @@ static void comm_drop(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
-    if (atomic_load(&state) == USABLE) slots_free(entry);
-    if (entry->handle == mpi->facts.comm_self) atomic_store(&state, FINALIZED);
+    if (!why_unusable()) slots_free(entry);
+    if (entry->handle == mpi->facts.comm_self) atomic_store(&is_finalized, 1);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     for (int i = 0; i < COMM_DERIVED; i++)
-        if (atomic_exchange(&entry->derived[i].made, 0) && atomic_load(&state) == USABLE)
+        if (atomic_exchange(&entry->derived[i].made, 0) && !why_unusable())
             (void)mpi->comm_free(entry->derived[i].handle);
 }
 
@@ -172,7 +172,7 @@ int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *r
 
 int mpixla_comm_is_alive(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
-    return entry && atomic_load(&entry->alive) && atomic_load(&state) == USABLE;
+    return entry && atomic_load(&entry->alive) && !why_unusable();
 }
 
 int64_t comm_count_all(void) {
@@ -190,8 +190,8 @@ comm_entry *comm_find(int64_t id) {
             "communicator number %lld is not registered in this process; a program that was exported needs its "
             "communicators passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
-    int now = atomic_load(&state);
-    if (now != USABLE) return error_null("%s, so communicator '%s' can no longer be used", reasons[now], entry->name);
+    const char *why = why_unusable();
+    if (why) return error_null("%s, so communicator '%s' can no longer be used", why, entry->name);
     if (!atomic_load(&entry->alive))
         return error_null(
             "communicator '%s' was freed after this program was traced; trace the program again with a "

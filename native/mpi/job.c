@@ -36,13 +36,19 @@ void job_end(int status, int ends_others) {
     _exit(status);
 }
 
+static int ends_badly;
+
 /* The C library runs this last of all: Python, and with it mpi4py, has ended by then. */
-static void finalize(void) {
+static void end(void) {
     if (comm_state_check() == 0) (void)mpi_get()->finalize();
+    if (!ends_badly) return;
+    fflush(NULL);
+    _exit(EXIT_FAILURE);
 }
 
-int mpixla_finalize_last(void) {
-    return atexit(finalize) == 0 ? 0 : error_set("MPI cannot be finalized at the end: atexit has failed");
+int mpixla_end_last(int badly) {
+    ends_badly = badly;
+    return atexit(end) == 0 ? 0 : error_set("the end of this process cannot be seen to: atexit has failed");
 }
 
 int job_fail(const comm_entry *entry) {

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/error.h"
 #include "base/feature.h"
 #include "mpi/mpi.h"
 #include "mpixla.h"
@@ -124,14 +122,4 @@ int64_t mpixla_failures_end(void) {
     int64_t count = failures_print(1);
     pthread_mutex_unlock(&lock);
     return count;
-}
-
-/* The C library runs this last of all: Python, and MPI with it, has ended by then. */
-static void end_badly(void) {
-    fflush(NULL);
-    _exit(EXIT_FAILURE);
-}
-
-int mpixla_exit_badly(void) {
-    return atexit(end_badly) == 0 ? 0 : error_set("the exit status of this process cannot be set: atexit has failed");
 }

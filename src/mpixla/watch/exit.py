@@ -232,8 +232,8 @@ def hear(text: str) -> None:
 forget_failures: Callable[[], None] | None = None
 
 
-def _wait() -> None:
-    """Waits for the programs that this process has dispatched, before MPI is finalized."""
+def _wait() -> bool:
+    """Waits for the programs that this process has dispatched, before MPI is finalized; False: a GPU has failed."""
     # A failure becomes an exception here if nobody has looked at it, and also if somebody has: the C library knows.
     # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
     try:
@@ -247,9 +247,10 @@ def _wait() -> None:
         time.sleep(0.001)
     native.lib.mpixla_check_end()
     native.lib.mpixla_requests_end()
-    if native.lib.mpixla_gpus_end() < 0:
-        sys.stderr.write(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
-        native.lib.mpixla_exit_badly()
+    if native.lib.mpixla_gpus_end() == 0:
+        return True
+    sys.stderr.write(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
+    return False
 
 
 # What is called at the end, when all programs of this process have run and MPI can still be used.
@@ -267,14 +268,15 @@ def _end() -> None:
     _is_ending = True
     _refuse_lost_exception()
     native.lib.mpixla_timeout_ended()  # for the reports of ranks that wait for this one
+    is_well = True
     if jax_has_started() and not MPI.Is_finalized():
-        _wait()
+        is_well = _wait()
         for do in when_done:
             do()
     timeline.end()
     if native.lib.mpixla_failures_end():
         if _can_abort():
             _abort("ended with a failed call that nobody has looked at (above)")
-        native.lib.mpixla_exit_badly()
-    # Where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
-    native.lib.mpixla_finalize_last()
+        is_well = False
+    # MPI, where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
+    native.lib.mpixla_end_last(not is_well)
