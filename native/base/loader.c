@@ -34,8 +34,7 @@ const void *loader_get(loader *l, const void *(*find)(int number), int number) {
     }
     const void *found = l->found;
     pthread_mutex_unlock(&l->lock);
-    if (!found) (void)error_set("%s", l->why_not);
-    return found;
+    return found ? found : error_null("%s", l->why_not);
 }
 
 void *loader_open(const char *variable, const char *const *files, size_t count, int is_loaded, const char **file) {

@@ -52,34 +52,30 @@ static int facts_check(const mpixla_mpi_facts *facts) {
     return 0;
 }
 
-static int connect_library(const mpixla_mpi_facts *facts) {
-    if (connected) return error_set("mpixla_start was called twice in one process");
-    if (facts_check(facts)) return REFUSED;
+mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
+    if (connected) return error_null("mpixla_start was called twice in one process");
+    if (facts_check(facts)) return NULL;
     loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
     if (!loaded)
-        return error_set("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
+        return error_null("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
     const char *missing;
     if (facts->handle_size == (int64_t)sizeof(int))
         missing = mpi_int_bind(&library, loaded);
     else if (facts->handle_size == (int64_t)sizeof(void *))
         missing = mpi_pointer_bind(&library, loaded);
     else
-        return error_set(
+        return error_null(
             "this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
             "and %zu bytes (Open MPI, MPI-5 ABI)",
             (long long)facts->handle_size, sizeof(int), sizeof(void *));
     if (missing)
-        return error_set("the MPI loaded by %s has no function %s: mpixla needs those of MPI 3.0",
-                         facts->library ? facts->library : "the program", missing);
+        return error_null("the MPI loaded by %s has no function %s: mpixla needs those of MPI 3.0",
+                          facts->library ? facts->library : "the program", missing);
     library.facts = *facts;
     library.facts.library = NULL;
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
-        return error_set("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
-    return 0;
-}
-
-mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
-    return connect_library(facts) ? NULL : &library;
+        return error_null("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
+    return &library;
 }
 
 void mpi_publish(void) {

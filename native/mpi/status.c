@@ -14,6 +14,6 @@ int64_t mpixla_status_register(void *address) {
 
 void *status_find(int64_t id) {
     void **address = list_find(&statuses, id);
-    if (!address) error_set("status object number %lld is not registered in this process", (long long)id);
-    return address ? *address : NULL;
+    return address ? *address
+                   : error_null("status object number %lld is not registered in this process", (long long)id);
 }

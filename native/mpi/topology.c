@@ -7,8 +7,7 @@
 /* Memory for so many items and one more, so that it is none of NULL. */
 static void *zeros(int64_t number, size_t bytes) {
     void *made = calloc((size_t)number + 1, bytes);
-    if (!made) (void)error_set("out of memory for the neighbours on a communicator");
-    return made;
+    return made ? made : error_null("out of memory for the neighbours on a communicator");
 }
 
 static int failed(const char *function) {

@@ -454,7 +454,7 @@ static void leave(void) {
 static int can_finalize(void) {
     if (asked.phase != IDLE) return 0;
     if (!our.talks) return 1;
-    if (post_unsent() > 0) return 0;
+    if (post_unsent()) return 0;
     if (!has_joined) post_join();
     has_joined = 1;
     if (!post_all_joined()) return 0;

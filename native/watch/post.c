@@ -127,10 +127,8 @@ int post_take(post_letter *letter) {
 }
 
 int post_unsent(void) {
-    int n = 0;
     parcels_free();
-    for (const parcel *p = sending; p; p = p->next) n++;
-    return n;
+    return sending != NULL;
 }
 
 void post_join(void) {

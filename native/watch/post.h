@@ -38,7 +38,7 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
 /* Takes the next letter that has come. Returns whether there was one. */
 int post_take(post_letter *letter);
 
-/* How many letters are still being sent. */
+/* Whether letters are still being sent. */
 int post_unsent(void);
 
 /* Says that this rank has nothing more to ask; then asks whether all ranks have said so. */
