@@ -191,12 +191,10 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     return 0;
 }
 
-/* Draws the conclusion from what all have said, which is the same on all ranks. */
-static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const statement *all, plan *p) {
-    int on_gpus = 0;
+/* Draws the conclusion from what all have said, which is the same on all ranks, of which so many are on GPUs. */
+static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const statement *all, int on_gpus, plan *p) {
     p->piece_bytes = all[0].piece;
     for (int i = 0; i < f->size; i++) {
-        on_gpus += all[i].where == ON_GPU;
         if (all[i].wish != all[0].wish) {
             p->is_refused = 1;
             snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s on rank 0, and %s on rank %d",
@@ -235,13 +233,10 @@ static int plan_make(const frame *f, const device *d, plan **made) {
         never += all[i].where == NEVER_ON_GPU;
     }
     if (code == 0 && (on_gpus > 0 || never == f->size)) {
-        code = plan_fill(f, d, comm, all, p);
-        if (code == 0) {
-            *made = p;
-            p = NULL;
-        }
+        code = plan_fill(f, d, comm, all, on_gpus, p);
+        if (code == 0) *made = p;
     }
-    free(p);
+    if (*made != p) free(p);
     free(all);
     return code;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,12 @@ static size_t records_stop(timeline *t) {
 }
 
 /* With the lock: the file gets no longer, and says why. */
-static void stop(timeline *t, const char *why) {
+__attribute__((format(printf, 2, 3))) static void stop(timeline *t, const char *format, ...) {
+    char why[sizeof t->header->stopped];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(why, sizeof why, format, arguments);
+    va_end(arguments);
     (void)records_stop(t);
     memcpy(t->header->stopped + 1, why + 1, strlen(why));
     atomic_signal_fence(memory_order_seq_cst);
@@ -76,17 +82,12 @@ static void stop(timeline *t, const char *why) {
 
 /* With the lock: makes room, or stops. */
 static void grow(timeline *t) {
-    char why[sizeof t->header->stopped];
     if (t->length + TIMELINE_CHUNK > t->limit) {
-        (void)snprintf(why, sizeof why, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)",
-                       t->limit >> 20);
-        stop(t, why);
+        stop(t, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)", t->limit >> 20);
         return;
     }
     int failed = lengthen(t);
-    if (!failed) return;
-    (void)snprintf(why, sizeof why, "the file cannot be made longer: %s", strerror(failed));
-    stop(t, why);
+    if (failed) stop(t, "the file cannot be made longer: %s", strerror(failed));
 }
 
 /* Whether there is room for this record, now that others may have made it. */
@@ -132,10 +133,9 @@ static uint16_t place_find(timeline *t, const void *key, const void **there) {
 
 /* A record cannot do without the number of its communicator or line. */
 static void stop_without_numbers(timeline *t) {
-    char why[sizeof t->header->stopped];
-    (void)snprintf(why, sizeof why, "it has named as many source lines and communicators as it can (%d)", NUMBERS / 2);
     pthread_mutex_lock(&t->lock);
-    if (atomic_load(&t->used) < CLOSED) stop(t, why);
+    if (atomic_load(&t->used) < CLOSED)
+        stop(t, "it has named as many source lines and communicators as it can (%d)", NUMBERS / 2);
     pthread_mutex_unlock(&t->lock);
 }
 
