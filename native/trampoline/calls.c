@@ -90,16 +90,6 @@ static int op_read(call *c, trampoline_handle op) {
     return 0;
 }
 
-static void to_read(call *c, int dest, int tag) {
-    c->facts.dest = dest;
-    c->facts.sendtag = tag;
-}
-
-static void from_read(call *c, int source, int tag) {
-    c->facts.source = source;
-    c->facts.recvtag = tag;
-}
-
 static void call_enter(call *c) {
     call_facts *f = &c->facts;
     if (facts_are_collective(f)) f->sequence = comm_count(f->communicator);
@@ -159,8 +149,10 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
     (void)ignored;
     call c;
     if (call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
-    to_read(&c, dest, sendtag);
-    from_read(&c, source, recvtag);
+    c.facts.dest = dest;
+    c.facts.sendtag = sendtag;
+    c.facts.source = source;
+    c.facts.recvtag = recvtag;
     _Alignas(16) char status[MPI_STATUS_BYTES];
     call_enter(&c);
     return call_leave(
@@ -205,7 +197,8 @@ int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int ta
     call c;
     if (call_read(&c, &send_shape, comm, n, t)) return refuse();
     *request = 0; /* MPI may write half of it */
-    to_read(&c, dest, tag);
+    c.facts.dest = dest;
+    c.facts.sendtag = tag;
     return message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
 }
 
@@ -214,7 +207,8 @@ int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, t
     call c;
     if (call_read(&c, &recv_shape, comm, n, t)) return refuse();
     *request = 0;
-    from_read(&c, source, tag);
+    c.facts.source = source;
+    c.facts.recvtag = tag;
     return message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
 }
 
