@@ -109,7 +109,7 @@ static void post(char *to, const char *from, int64_t bytes) {
 }
 
 /* Where this rank's own part is: where it was, if nothing else is written there. */
-static const char *own_part(segment *s, const route *r, int is_first, int64_t at, int64_t bytes) {
+static const char *own_part(const segment *s, const route *r, int is_first, int64_t at, int64_t bytes) {
     const char *mine = r->send + r->part * r->bytes + at;
     return r->send != r->recv || is_first ? mine : memcpy(segment_own(s), mine, (size_t)bytes);
 }

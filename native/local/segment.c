@@ -47,7 +47,7 @@ struct segment {
     uint64_t seen;  /* all other ranks are known to have ended this one */
     const comm_entry *communicator;
     int spins;
-    _Alignas(LINE) char own[SEGMENT_POST_BYTES];
+    char *own; /* behind this */
 };
 
 /* Each rank's area has pages of its own. */
@@ -70,9 +70,10 @@ int64_t segment_bytes(int size) {
 }
 
 segment *segment_over(void *memory, const comm_entry *c) {
-    segment *s = aligned_alloc(LINE, sizeof *s);
+    segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
     if (!s) return error_null("out of memory for what the ranks of a communicator share");
     s->areas = memory;
+    s->own = (char *)(s + 1);
     s->round = 1;
     s->seen = 0;
     s->communicator = c;
@@ -160,7 +161,7 @@ void segment_post(segment *s, uint64_t what) {
     atomic_store_explicit(&mine->number, s->round, memory_order_release);
 }
 
-char *segment_own(segment *s) {
+char *segment_own(const segment *s) {
     return s->own;
 }
 

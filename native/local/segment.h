@@ -35,7 +35,7 @@ int segment_room(segment *s, int64_t bytes, char **to);
 void segment_post(segment *s, uint64_t what);
 
 /* Memory for SEGMENT_POST_BYTES that nobody else sees. */
-char *segment_own(segment *s);
+char *segment_own(const segment *s);
 
 /* Waits until this rank has posted so many bytes, and gives them, aligned for any item. 0 or an error code, as above.
  */

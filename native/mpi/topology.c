@@ -7,7 +7,8 @@
 /* Memory for so many items and one more, so that it is none of NULL. */
 static void *zeros(int64_t number, size_t bytes) {
     void *made = calloc((size_t)number + 1, bytes);
-    return made ? made : error_null("out of memory for the neighbours on a communicator");
+    if (!made) (void)error_set("out of memory for the neighbours on a communicator");
+    return made;
 }
 
 static int failed(const char *function) {
