@@ -16,7 +16,7 @@ from ..base import settings
 from ..base.required import trace_state_clean
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..watch import sites
-from . import nan
+from .nan import is_searched
 from .repeat import Program, recorder
 from .seal import sealed_p
 from .spmd import Primitive
@@ -92,13 +92,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
         status.fill(np.asarray(content).tobytes())
         return results
-    if nan.refuses_calls():
-        if not nan.knows_search:
-            raise FloatingPointError(
-                f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
-                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which "
-                "(the hook nan is off). Call it inside jax.jit, or turn the search off."
-            )
+    if is_searched():
         raise FloatingPointError(
             "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "
             f"again on this rank alone, operation by operation, to find it. {primitive.name} is not made again: the "

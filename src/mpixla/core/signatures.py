@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ..base.required import trace_state_clean
+from ..base.required import register_hidden, trace_state_clean
 from ..mpi.native import Named
 
 _NAMES = (
@@ -43,12 +43,13 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 _OWN = str(Path(__file__).parents[1])
+register_hidden(_OWN)
 
 
 def hide_own_frames(e: Exception) -> None:
     """Has the traceback of an eager call end at the user's line, unless ``jax_traceback_filtering`` is off.
 
-    JAX does it for what it traces (hooks/frames.py).
+    JAX does it for what it traces.
     """
     if not trace_state_clean() or jax.config.jax_traceback_filtering == "off":  # type: ignore[attr-defined]
         return
