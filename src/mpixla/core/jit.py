@@ -40,7 +40,7 @@ class _Silent(NamedTuple):
     done: Any
 
 
-seals_itself = False  # where JAX does not (hooks/sealing.py)
+seals_itself = True  # but where hooks/sealing.py does it
 
 
 def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:

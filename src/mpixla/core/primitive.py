@@ -269,7 +269,7 @@ def refuse_cache() -> None:
         )
 
 
-before_sharded: Callable[[], None] = refuse_cache  # or what hooks/cache.py does
+before_sharded: Callable[[], None] = refuse_cache  # unless hooks/cache.py keeps them out of it
 
 
 def _device_count(module: Any) -> int:

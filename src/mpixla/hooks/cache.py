@@ -19,11 +19,6 @@ def install() -> None:
     primitive.before_sharded = _replace
 
 
-def leave() -> None:
-    """Has them refused where there is a cache."""
-    primitive.before_sharded = primitive.refuse_cache
-
-
 @functools.cache
 def _replace() -> None:
     @replace(_WRITE)

@@ -6,6 +6,7 @@ which devices a program is for. Every program is made here, and is always first 
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from . import replace
 
@@ -22,26 +23,19 @@ def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
     """Calls ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs."""
     from jax._src.interpreters import pxla
 
-    execute = pxla.ExecuteReplicated.__call__
-    unprepared: dict[int, tuple[Any, ...]] = {}
+    devices: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # of programs that did not run yet
 
     class Unprepared(pxla.ExecuteReplicated):
         __slots__ = ()
 
         def __call__(self, *args: Any) -> Any:
-            devices = unprepared.get(id(self))
-            if devices is not None:
-                prepare(self.xla_executable, devices)
-                unprepared.pop(id(self), None)
+            prepare(self.xla_executable, devices[self])
             self.__class__ = pxla.ExecuteReplicated  # type: ignore[assignment]
-            return execute(self, *args)
-
-        def __del__(self) -> None:
-            unprepared.pop(id(self), None)
+            return self(*args)
 
     @replace(_BUILD)
     def build_unprepared(build: Any, self: Any) -> Any:
         call = build(self)
-        unprepared[id(call)] = tuple(self.device_list)
+        devices[call] = tuple(self.device_list)
         call.__class__ = Unprepared
         return call

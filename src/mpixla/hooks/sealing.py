@@ -36,8 +36,3 @@ def install() -> None:
         return lower(jaxpr, name, backend, constants, *args, **options)
 
     jit.seals_itself = False
-
-
-def leave() -> None:
-    """Has ``mpixla.jit`` seal what it compiles."""
-    jit.seals_itself = True
