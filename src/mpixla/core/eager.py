@@ -4,8 +4,6 @@ It goes when the communicator or the reduction that it was made for is freed.
 """
 
 import functools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ from ..base.required import trace_state_clean
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..watch import sites
 from .nan import is_searched
-from .repeat import Program, recorder
+from .repeat import LIMIT, Program, recorder
 from .seal import sealed_p
 from .spmd import Primitive
 from .values import details
@@ -50,22 +48,17 @@ class _Eager:
             return self.run(*operands)
 
 
-_LIMIT = 4096
-_programs: OrderedDict[tuple[Primitive, Params, int], _Eager] = OrderedDict()
-_lock = threading.RLock()  # of them: what looks a key up calls its __hash__, and another thread may run meanwhile
+_programs: dict[tuple[Primitive, Params, int], _Eager] = {}
 
 
 def _program(primitive: Primitive, params: Params) -> _Eager:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own.
     key = primitive, params, sites.of_caller() if settings.reports else 0
-    with _lock:
-        program = _programs.get(key)
-        if program is None:
-            program = _programs[key] = _Eager(primitive, params)
-            if len(_programs) > _LIMIT:
-                _programs.popitem(last=False)
-        else:
-            _programs.move_to_end(key)
+    program = _programs.get(key)
+    if program is None:
+        if len(_programs) >= LIMIT:
+            _programs.clear()
+        program = _programs.setdefault(key, _Eager(primitive, params))  # another thread may have made one
     return program
 
 
@@ -75,10 +68,9 @@ def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
 
 
 def _forget_freed() -> None:
-    with _lock:
-        for key in list(_programs):
-            if not all(map(is_alive, _owners(dict(key[1])))):
-                del _programs[key]
+    for key in list(_programs):
+        if not all(map(is_alive, _owners(dict(key[1])))):
+            _programs.pop(key, None)
 
 
 when_freed.append(_forget_freed)

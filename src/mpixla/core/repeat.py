@@ -37,7 +37,7 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     MPI.Distgraphcomm: MPI._handleof,
 }
 
-_LIMIT = 4096  # calls that one operation remembers
+LIMIT = 4096  # calls that one operation remembers, and programs of all of them
 
 
 class Program(NamedTuple):
@@ -128,7 +128,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
             finally:
                 recorder.programs = before
             if len(programs) == 1 and (collect := _collect_of(programs[0], args[:arguments], result)):
-                if len(known) >= _LIMIT:
+                if len(known) >= LIMIT:
                     known.clear()
                 known[key] = programs[0].run, collect, tuple(map(_check, programs[0].owners))
             return result
