@@ -294,8 +294,7 @@ spec = jax.sharding.PartitionSpec("x")
 x = jnp.ones(2)
 rows = jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
 seen = []
-hook = hooks.require("first_run", "a test")
-hook.install(lambda executable, devices: seen.append((len(executable.hlo_modules()), devices)))
+hooks.require("first_run", "a test", lambda program, devices: seen.append((len(program.hlo_modules()), devices)))
 f = jax.jit(jax.shard_map(lambda x: x + 1, mesh=mesh, in_specs=spec, out_specs=spec))
 compiled = f.lower(x).compile()
 assert not seen
@@ -352,9 +351,8 @@ seen = []
 def take(key):
     seen.append(key)
     return lambda: seen.append("end")
-hook = hooks.require("turns", "a test")
-hook.take = take
-hook.install()
+hooks.require("turns", "a test")
+hooks.turns.take = take
 jax.jit(lambda x: x + 1)(1.0)
 assert len(seen) == 2 and seen[0].startswith("jit__lambda-") and seen[1] == "end", seen
 """,

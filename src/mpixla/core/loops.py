@@ -102,8 +102,6 @@ def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any
     return None, eqn, [True] * len(eqn.outvars), [True] * len(eqn.outvars), new
 
 
-def install() -> None:
-    """Registers the rules."""
-    fancy_primitive_batchers[while_p] = _batch_communicating
-    partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
-    custom_partial_eval_rules[while_p] = _in_reverse_mode(custom_partial_eval_rules[while_p])
+fancy_primitive_batchers[while_p] = _batch_communicating
+partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
+custom_partial_eval_rules[while_p] = _in_reverse_mode(custom_partial_eval_rules[while_p])
