@@ -34,6 +34,7 @@ try:
     from jax._src.source_info_util import is_user_filename, register_exclusion, user_context
 
     # Which frames are left out of tracebacks.
+    from jax._src.traceback_util import filter_traceback
     from jax._src.traceback_util import register_exclusion as register_hidden
 
     # Whether JAX has started: asking in public starts it.

@@ -4,7 +4,7 @@ It goes when the communicator or the reduction that it was made for is freed.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -30,8 +30,13 @@ class _Eager:
         self.has_results = True  # as tracing finds out
 
         def call(*operands: Any) -> Any:
-            if trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-                return self._run_at_once(primitive.name, operands)
+            if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+                with jax.disable_jit(False):
+                    return self.run(*operands)
+            if trace_state_clean():  # JAX calls it in the place of the program, which gave a NaN
+                raise FloatingPointError(
+                    f"the result of {primitive.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
+                )
             jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
             *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)
             self.has_results = bool(results)
@@ -39,13 +44,6 @@ class _Eager:
 
         call.__name__ = call.__qualname__ = primitive.name
         self.run: Callable[..., list[Any]] = jax.jit(call)
-
-    def _run_at_once(self, name: str, operands: Sequence[Any]) -> list[Any]:
-        """What JAX calls in the place of the program: where jit is disabled, and when the program gave a NaN."""
-        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            raise FloatingPointError(f"the result of {name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs).")
-        with jax.disable_jit(False):
-            return self.run(*operands)
 
 
 _programs: dict[tuple[Primitive, Params, int], _Eager] = {}
