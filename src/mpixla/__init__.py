@@ -14,8 +14,7 @@ from .base import trampoline as _trampoline  # noqa: F401
 # isort: split
 from . import hooks as _hooks
 from .base import settings as _settings
-from .core import keep as _keep
-from .core import loops as _loops
+from .core import loops as _loops  # noqa: F401
 from .core import signatures as _signatures
 from .core.export import export_checks
 from .core.jit import jit
@@ -126,14 +125,12 @@ def __dir__() -> list[str]:
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/other_tools.md).
 comm_of(get_default_comm())
 # The end of the process first, so that what fails from here on, on one rank only as well, ends the job; then what the
-# ranks agree on, before anything that depends on it. The rules and the hooks may come in any order.
+# ranks agree on, before anything that depends on it.
 _exit.install()
 _agreement.settle()
-_keep.install()
-_loops.install()
 _hooks.install()
 if _settings.is_on(_settings.COMPILE_ONCE):
-    _hooks.require("turns", _settings.COMPILE_ONCE).install()
+    _hooks.require("turns", _settings.COMPILE_ONCE)
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])

@@ -56,7 +56,7 @@ def forget() -> None:
 
 def _prepare() -> None:
     global is_ready, why_not
-    if any(name in sys.modules for name in ("jaxlib._jax", "jaxlib.xla_extension")):
+    if "jaxlib._jax" in sys.modules:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"
         return
     version = importlib.metadata.version("jaxlib")

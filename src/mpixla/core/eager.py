@@ -4,9 +4,7 @@ It goes when the communicator or the reduction that it was made for is freed.
 """
 
 import functools
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,8 +14,8 @@ from ..base import settings
 from ..base.required import trace_state_clean
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..watch import sites
-from . import nan
-from .repeat import Program, recorder
+from .nan import is_searched
+from .repeat import LIMIT, Program, recorder
 from .seal import sealed_p
 from .spmd import Primitive
 from .values import details
@@ -32,8 +30,13 @@ class _Eager:
         self.has_results = True  # as tracing finds out
 
         def call(*operands: Any) -> Any:
-            if trace_state_clean() or jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-                return self._run_at_once(primitive.name, operands)
+            if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+                with jax.disable_jit(False):
+                    return self.run(*operands)
+            if trace_state_clean():  # JAX calls it in the place of the program, which gave a NaN
+                raise FloatingPointError(
+                    f"the result of {primitive.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
+                )
             jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
             *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)
             self.has_results = bool(results)
@@ -42,30 +45,18 @@ class _Eager:
         call.__name__ = call.__qualname__ = primitive.name
         self.run: Callable[..., list[Any]] = jax.jit(call)
 
-    def _run_at_once(self, name: str, operands: Sequence[Any]) -> list[Any]:
-        """What JAX calls in the place of the program: where jit is disabled, and when the program gave a NaN."""
-        if not jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-            raise FloatingPointError(f"the result of {name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs).")
-        with jax.disable_jit(False):
-            return self.run(*operands)
 
-
-_LIMIT = 4096
-_programs: OrderedDict[tuple[Primitive, Params, int], _Eager] = OrderedDict()
-_lock = threading.RLock()  # of them: what looks a key up calls its __hash__, and another thread may run meanwhile
+_programs: dict[tuple[Primitive, Params, int], _Eager] = {}
 
 
 def _program(primitive: Primitive, params: Params) -> _Eager:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own.
     key = primitive, params, sites.of_caller() if settings.reports else 0
-    with _lock:
-        program = _programs.get(key)
-        if program is None:
-            program = _programs[key] = _Eager(primitive, params)
-            if len(_programs) > _LIMIT:
-                _programs.popitem(last=False)
-        else:
-            _programs.move_to_end(key)
+    program = _programs.get(key)
+    if program is None:
+        if len(_programs) >= LIMIT:
+            _programs.clear()
+        program = _programs.setdefault(key, _Eager(primitive, params))  # another thread may have made one
     return program
 
 
@@ -75,10 +66,9 @@ def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
 
 
 def _forget_freed() -> None:
-    with _lock:
-        for key in list(_programs):
-            if not all(map(is_alive, _owners(dict(key[1])))):
-                del _programs[key]
+    for key in list(_programs):
+        if not all(map(is_alive, _owners(dict(key[1])))):
+            _programs.pop(key, None)
 
 
 when_freed.append(_forget_freed)
@@ -92,13 +82,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
         status.fill(np.asarray(content).tobytes())
         return results
-    if nan.refuses_calls():
-        if not nan.knows_search:
-            raise FloatingPointError(
-                f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
-                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which "
-                "(the hook nan is off). Call it inside jax.jit, or turn the search off."
-            )
+    if is_searched():
         raise FloatingPointError(
             "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "
             f"again on this rank alone, operation by operation, to find it. {primitive.name} is not made again: the "

@@ -10,17 +10,33 @@ from jax.core import ShapedArray
 from jax.interpreters import mlir
 
 from ..mpi import native
+from ..mpi.comm import Shift
 from .spmd import Primitive
 
 
+def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """These parameters as a handler's attributes: numbers and texts, and arrays of numbers."""
+    scalars: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
+    for name in names:
+        value = params[name]
+        if isinstance(value, tuple):
+            # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
+            numbers = value.steps if isinstance(value, Shift) else np.ravel(value).tolist()
+            arrays[name] = mlir.dense_int_array(numbers)
+        else:
+            scalars[name] = value if isinstance(value, str) else np.int64(getattr(value, "id", value))
+    return scalars, arrays
+
+
 def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
-    """Makes the primitive of a handler, by its name, which gets these of its parameters: numbers."""
+    """Makes the primitive of a handler, by its name, which gets these of its parameters."""
     primitive = Primitive(name)
     primitive.def_abstract_eval(shapes)
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-        rule = jax.ffi.ffi_lowering(native.target_of(name))
-        return rule(ctx, *operands, **{key: np.int64(params[key]) for key in attributes})
+        scalars, arrays = attributes_of(attributes, params)
+        return jax.ffi.ffi_lowering(native.target_of(name), backend_config=arrays)(ctx, *operands, **scalars)
 
     def run(*operands: Any, **params: Any) -> list[Any]:
         with jax.disable_jit(False):

@@ -93,12 +93,8 @@ def _scan_in_checkpoint(before: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def install() -> None:
-    """Registers the rules."""
-    rules = custom_partial_eval_rules
-    for primitive in (cond_p, remat_p):
-        rules[primitive] = _held(primitive)
-    for primitive in (cond_p, jit_p, remat_p, scan_p, while_p):
-        rules[primitive] = _staying(primitive, _communicates)
-    in_checkpoint = partial_eval_jaxpr_custom_rules
-    in_checkpoint[scan_p] = _scan_in_checkpoint(in_checkpoint[scan_p])
+for _primitive in (cond_p, remat_p):
+    custom_partial_eval_rules[_primitive] = _held(_primitive)
+for _primitive in (cond_p, jit_p, remat_p, scan_p, while_p):
+    custom_partial_eval_rules[_primitive] = _staying(_primitive, _communicates)
+partial_eval_jaxpr_custom_rules[scan_p] = _scan_in_checkpoint(partial_eval_jaxpr_custom_rules[scan_p])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from jax.interpreters.partial_eval import dce_jaxpr
 from jax.lax import while_p
 
 from ..base.required import (
@@ -70,28 +71,12 @@ def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[li
 
     Such are the tangents of arrays that are only compared, of which JAX leaves a loop free that has no effects.
     """
-    first, count = params["cond_nconsts"], params["body_nconsts"]
-    closed = params["body_jaxpr"]
-    body, used, eqns = closed.jaxpr, set(filter(_is_variable, closed.jaxpr.outvars)), []
-    for eqn in reversed(body.eqns):
-        if eqn.effects or not used.isdisjoint(eqn.outvars):
-            eqns.append(eqn)
-            used.update(filter(_is_variable, eqn.invars))
-    is_unused = [unknown[first + i] and v not in used for i, v in enumerate(body.invars[:count])]
-    needs = [True] * len(unknown)
-    needs[first : first + count] = [not unused for unused in is_unused]
-    if not any(is_unused):
-        return needs, params
-    less = body.replace(
-        invars=[v for v, need in zip(body.invars, needs[first:], strict=True) if need],
-        eqns=eqns[::-1],
-        debug_info=body.debug_info.with_unknown_names(),
-    )
-    return needs, {**params, "body_jaxpr": closed.replace(jaxpr=less), "body_nconsts": count - sum(is_unused)}
-
-
-def _is_variable(atom: Any) -> bool:
-    return not hasattr(atom, "val")
+    first, count, body = params["cond_nconsts"], params["body_nconsts"], params["body_jaxpr"]
+    carried = [True] * (len(unknown) - first - count)
+    known = [not x for x in unknown[first : first + count]]
+    less, needs = dce_jaxpr(body.jaxpr, True, known + carried)
+    less_params = {"body_jaxpr": body.replace(jaxpr=less), "body_nconsts": sum(needs[:count])}
+    return [True] * first + needs, {**params, **less_params}
 
 
 def _in_reverse_mode(before: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,8 +102,6 @@ def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any
     return None, eqn, [True] * len(eqn.outvars), [True] * len(eqn.outvars), new
 
 
-def install() -> None:
-    """Registers the rules."""
-    fancy_primitive_batchers[while_p] = _batch_communicating
-    partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
-    custom_partial_eval_rules[while_p] = _in_reverse_mode(custom_partial_eval_rules[while_p])
+fancy_primitive_batchers[while_p] = _batch_communicating
+partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
+custom_partial_eval_rules[while_p] = _in_reverse_mode(custom_partial_eval_rules[while_p])

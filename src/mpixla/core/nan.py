@@ -5,20 +5,14 @@ from typing import Any
 
 import jax
 
-SEARCH = "maybe_recursive_nan_check"  # JAX's function that does it
-knows_search = False  # whether JAX has it (hooks/nan.py)
+from ..base.required import maybe_recursive_nan_check
 
 
-def refuses_calls() -> bool:
-    """Whether an eager call would be one of such a search, in which the other ranks do not take part.
-
-    Where that cannot be known, all eager calls are refused while JAX looks for a NaN.
-    """
+def is_searched() -> bool:
+    """Whether an eager call is one of such a search, in which the other ranks do not take part."""
     if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
         return False
-    if not knows_search:
-        return True
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != SEARCH:
+    while frame is not None and frame.f_code is not maybe_recursive_nan_check.__code__:
         frame = frame.f_back
     return frame is not None

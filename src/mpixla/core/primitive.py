@@ -16,10 +16,11 @@ from jax.interpreters import mlir
 
 from ..base.words import kind_of
 from ..mpi import gpu, native
-from ..mpi.comm import Comm, Shift
+from ..mpi.comm import Comm
 from ..watch import sites
 from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
+from .helper import attributes_of
 from .keep import keep
 from .rank import own_rank
 from .rules import Rules, define
@@ -105,10 +106,6 @@ def _is_here(where: int, on_root: bool) -> bool:
     return where == native.EVERYWHERE or where == (native.ON_ROOT if on_root else native.OFF_ROOT)
 
 
-def _number(value: Any) -> int:
-    return int(getattr(value, "id", value))
-
-
 def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None, **params: Any) -> Sequence[Any]:
     """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
@@ -183,16 +180,7 @@ def _call_handler(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
-    given = {**params, native.SITE: sites.of_lowering(ctx)}
-    scalars: dict[str, Any] = {}
-    arrays: dict[str, Any] = {}
-    for name in row.attributes:
-        if isinstance(given[name], tuple):
-            # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
-            numbers = given[name].steps if isinstance(given[name], Shift) else np.ravel(given[name]).tolist()
-            arrays[name] = mlir.dense_int_array(numbers)
-        else:
-            scalars[name] = given[name] if isinstance(given[name], str) else np.int64(_number(given[name]))
+    scalars, arrays = attributes_of(row.attributes, {**params, native.SITE: sites.of_lowering(ctx)})
     aliases = {i: i for i in passed} if in_place else None
     rule = jax.ffi.ffi_lowering(
         row.target,
@@ -269,7 +257,7 @@ def refuse_cache() -> None:
         )
 
 
-before_sharded: Callable[[], None] = refuse_cache  # or what hooks/cache.py does
+before_sharded: Callable[[], None] = refuse_cache  # unless hooks/cache.py keeps them out of it
 
 
 def _device_count(module: Any) -> int:

@@ -3,28 +3,16 @@
 import ctypes
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.interpreters import mlir
 
 from ..mpi import native
 from ..mpi.comm import Comm, Shift
-from .spmd import Primitive
+from .helper import make_helper
 
-_rank = Primitive("mpi_rank")
-_rank.def_abstract_eval(lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))])
+_rank = make_helper("rank", lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))], ("comm", "shift"))
 _rank.def_impl(lambda *, comm, shift: [jnp.int32(known_rank_at(comm, shift) if shift else comm.rank)])
-
-
-def _lower(ctx: Any, *, comm: Comm, shift: Shift | tuple[()]) -> Any:
-    steps = mlir.dense_int_array(shift.steps if shift else [])
-    rule = jax.ffi.ffi_lowering(native.target_of("rank"), backend_config={"shift": steps})
-    return rule(ctx, comm=np.int64(comm.id))
-
-
-mlir.register_lowering(_rank, _lower)
 
 
 def own_rank(comm: Comm) -> Any:

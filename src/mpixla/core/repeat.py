@@ -19,7 +19,7 @@ from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, when_freed
 from ..mpi.mpi import MPI
 from ..watch import sites
-from .nan import refuses_calls
+from .nan import is_searched
 from .signatures import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +37,7 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     MPI.Distgraphcomm: MPI._handleof,
 }
 
-_LIMIT = 4096  # calls that one operation remembers
+LIMIT = 4096  # calls that one operation remembers, and programs of all of them
 
 
 class Program(NamedTuple):
@@ -82,7 +82,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
         when_freed.append(forget_freed)
 
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-            if len(args) < arguments or not trace_state_clean() or refuses_calls():
+            if len(args) < arguments or not trace_state_clean() or is_searched():
                 return None
             key: list[Any] = [sites.of_caller()] if settings.reports else []
             for x in args[:arguments]:
@@ -128,7 +128,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
             finally:
                 recorder.programs = before
             if len(programs) == 1 and (collect := _collect_of(programs[0], args[:arguments], result)):
-                if len(known) >= _LIMIT:
+                if len(known) >= LIMIT:
                     known.clear()
                 known[key] = programs[0].run, collect, tuple(map(_check, programs[0].owners))
             return result

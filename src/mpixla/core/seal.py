@@ -5,7 +5,6 @@ to keep the order within the program, so it is sealed in when the program is low
 consists of one primitive without effects, whose lowering makes the token that threads through the communication inside.
 """
 
-import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -37,7 +36,7 @@ def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any
         tokens_in=mlir.TokenSet({**dict(ctx.tokens_in.items()), **dict(mlir.TokenSet.create([ordered]).items())}),
         tokens_out=None,
     )
-    with sites.shared() if is_eager else contextlib.nullcontext():
+    with sites.shared(is_eager):
         results = mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(inner, *operands)
     if dict(ctx.tokens_in.items()):
         tokens = dict(inner.tokens_out.items())

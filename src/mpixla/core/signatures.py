@@ -8,12 +8,11 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
 
-from ..base.required import trace_state_clean
+from ..base.required import filter_traceback, register_hidden, trace_state_clean
 from ..mpi.native import Named
 
 _NAMES = (
@@ -42,25 +41,13 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
 
 
-_OWN = str(Path(__file__).parents[1])
+register_hidden(str(Path(__file__).parents[1]))
 
 
 def hide_own_frames(e: Exception) -> None:
-    """Has the traceback of an eager call end at the user's line, unless ``jax_traceback_filtering`` is off.
-
-    JAX does it for what it traces (hooks/frames.py).
-    """
-    if not trace_state_clean() or jax.config.jax_traceback_filtering == "off":  # type: ignore[attr-defined]
-        return
-    frames, trace = [], e.__traceback__
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith(_OWN):
-            frames.append(trace)
-        trace = trace.tb_next
-    shown = None
-    for frame in reversed(frames):
-        shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    e.__traceback__ = shown
+    """Has the traceback of an eager call end at the user's line, as JAX has that of what it traces."""
+    if trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
+        e.__traceback__ = filter_traceback(e.__traceback__)  # type: ignore[arg-type]
 
 
 def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def install() -> None:
     """Has each program of this process looked at. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
-    hooks.require("first_run", "mpixla.distributed").install(_prepare)
+    hooks.require("first_run", "mpixla.distributed", _prepare)
     native.lib.mpixla_calls_apart()
     _leave.stay(_channel)
 

@@ -1,9 +1,9 @@
 """The functions of JAX's that are replaced, a file each; and the notice where JAX is newer than tested.
 
-What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``NEEDS`` which functions of
-JAX's it takes, and which arguments these take first, ``install`` replaces them, and ``leave``, where there is one,
-refuses the programs that would need it. One that does not fit the installed JAX is left off. In which order they are
-installed does not matter: no two replace one function, and none calls another.
+What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``install`` takes what it
+needs of JAX, before it changes anything, and replaces functions, and ``leave``, where there is one, refuses the
+programs that would need it. One that does not fit the installed JAX is left off. In which order they are installed
+does not matter: no two replace one function, and none calls another.
 """
 
 import functools
@@ -23,7 +23,7 @@ from ..base import settings, tested
 from ..mpi.mpi import MPI
 
 # Installed when mpixla is imported.
-HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")
+HOOKS = ("ahead", "cache", "failures", "lowering", "remat3", "scan", "sealing", "tokens")
 # Installed by the features that are nothing without them.
 ON_REQUEST = ("first_run", "turns")
 
@@ -58,9 +58,34 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.match(r"[\d.]*\d", version)[0].split("."))  # type: ignore[index]
 
 
-def replace(name: str) -> Callable[[Callable[..., Any]], None]:
-    """Decorates what takes the place of a function of JAX's, which it is given before its own arguments."""
-    original = resolve_name(name)
+class UnfitError(Exception):
+    """This JAX does not have what a hook takes."""
+
+
+def need(name: str, *arguments: str) -> Any:
+    """What this JAX has by a name: a function that takes these arguments first, where there are any.
+
+    Raises:
+        UnfitError: if there is none.
+    """
+    try:
+        found = resolve_name(name)
+    except (ImportError, AttributeError):
+        raise UnfitError(f"there is no {name}") from None
+    if not arguments:
+        return found
+    try:
+        taken = tuple(inspect.signature(found).parameters)
+    except (TypeError, ValueError):  # it is no function any more, or one of C++
+        raise UnfitError(f"{name} does not say what it takes") from None
+    if taken[: len(arguments)] != arguments:
+        raise UnfitError(f"{name} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}")
+    return found
+
+
+def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
+    """Decorates what takes the place of a function that a hook needs, which it is given before its own arguments."""
+    original = need(name, *arguments)
     outer, last = re.split(r"[.:](?=\w+$)", name)
 
     def put(new: Callable[..., Any]) -> None:
@@ -73,28 +98,17 @@ def replace(name: str) -> Callable[[Callable[..., Any]], None]:
     return put
 
 
-def _load(name: str) -> ModuleType:
-    return importlib.import_module(f".{name}", __name__)
-
-
-def _why_not(name: str, hook: ModuleType) -> str | None:
-    """Why a hook is not to be installed: it is turned off, or does not fit this JAX."""
+def _install(name: str, *arguments: Any) -> tuple[ModuleType, str | None]:
+    """A hook, and why it is not installed, if it is not: it is turned off, or does not fit this JAX."""
+    hook = importlib.import_module(f".{name}", __name__)
     if off & {"all", name}:
-        return _IS_OFF
-    for needed, arguments in hook.NEEDS.items():
-        try:
-            found = resolve_name(needed)
-        except (ImportError, AttributeError):
-            return f"there is no {needed}"
-        if arguments is None:
-            continue
-        try:
-            taken = tuple(inspect.signature(found).parameters)
-        except (TypeError, ValueError):  # it is no function any more, or one of C++
-            return f"{needed} does not say what it takes"
-        if taken[: len(arguments)] != arguments:
-            return f"{needed} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}"
-    return None
+        return hook, _IS_OFF
+    try:
+        hook.install(*arguments)
+    except UnfitError as e:
+        return hook, str(e)
+    installed.add(name)
+    return hook, None
 
 
 def install() -> None:
@@ -111,14 +125,10 @@ def install() -> None:
         )
     lost = []
     for name in HOOKS:
-        hook = _load(name)
-        reason = _why_not(name, hook)
-        if reason is None:
-            hook.install()
-            installed.add(name)
-            continue
-        getattr(hook, "leave", lambda: None)()
-        if reason != _IS_OFF:
+        hook, reason = _install(name)
+        if reason is not None:
+            getattr(hook, "leave", lambda: None)()
+        if reason not in (None, _IS_OFF):
             lost.append(f"{name} ({reason}): {hook.LOST}")
     if lost and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
@@ -129,18 +139,15 @@ def install() -> None:
         )
 
 
-def require(name: str, feature: str) -> ModuleType:
-    """The hook that a feature is nothing without.
+def require(name: str, feature: str, *arguments: Any) -> None:
+    """Installs the hook that a feature is nothing without.
 
     Raises:
         RuntimeError: if it does not fit this JAX, or is turned off.
     """
-    hook = _load(name)
-    reason = _why_not(name, hook)
+    _, reason = _install(name, *arguments)
     if reason is not None:
         raise RuntimeError(
             f"{feature} needs a part of JAX that mpixla replaces ({name}), and in JAX {jax.__version__} it cannot: "
             f"{reason}."
         )
-    installed.add(name)
-    return hook

@@ -10,14 +10,12 @@ from ..core.effect import ordered
 from . import replace
 
 LOST = "A program without a result that was compiled ahead of time fails at its second call."
-_CREATE = "jax._src.interpreters.pxla:MeshExecutable.create_cpp_call"
-NEEDS = {_CREATE: ("self", "params")}
 
 
 def install() -> None:
     """Replaces what makes the dispatch in C++."""
 
-    @replace(_CREATE)
+    @replace("jax._src.interpreters.pxla:MeshExecutable.create_cpp_call", "self", "params")
     def create_if_silent(create: Any, self: Any, params: Any) -> Any:
         if ordered in getattr(self.unsafe_call, "ordered_effects", ()):
             return None

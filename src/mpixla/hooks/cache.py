@@ -7,26 +7,21 @@ import functools
 from typing import Any
 
 from ..core import primitive
-from . import replace
+from . import need, replace
 
 LOST = "Sharded programs that communicate are refused where JAX keeps compiled programs (JAX_COMPILATION_CACHE_DIR)."
-_WRITE = "jax._src.compiler:_cache_write"
-NEEDS = {_WRITE: ("cache_key", "compile_time_secs", "module_name", "backend", "executable")}
+_WRITE = "jax._src.compiler:_cache_write", "cache_key", "compile_time_secs", "module_name", "backend", "executable"
 
 
 def install() -> None:
     """Has sharded programs that take tokens compiled, from now on, and not written."""
+    need(*_WRITE)
     primitive.before_sharded = _replace
-
-
-def leave() -> None:
-    """Has them refused where there is a cache."""
-    primitive.before_sharded = primitive.refuse_cache
 
 
 @functools.cache
 def _replace() -> None:
-    @replace(_WRITE)
+    @replace(*_WRITE)
     def write_rest(write: Any, key: str, seconds: float, name: str, backend: Any, executable: Any, *rest: Any) -> None:
         head = executable.hlo_modules()[0].to_string().partition("\n")[0]
         if "token[]" not in head or "num_partitions=" not in head:

@@ -10,7 +10,6 @@ from jax.errors import JaxRuntimeError
 from ..watch import exit
 
 LOST = "A program that catches the exception of a failed call ends badly all the same, as if nobody had seen it."
-NEEDS: dict[str, Any] = {}
 
 
 def install() -> None:

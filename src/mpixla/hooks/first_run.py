@@ -6,42 +6,30 @@ which devices a program is for. Every program is made here, and is always first 
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from . import replace
+from . import need, replace
 
 LOST = "mpixla.distributed is refused."
-_BUILD = "jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call"
-NEEDS = {
-    _BUILD: ("self",),
-    "jax._src.interpreters.pxla:ExecuteReplicated.__call__": ("self",),
-    "jax._src.interpreters.pxla:ExecuteReplicated.xla_executable": None,
-}
 
 
 def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
     """Calls ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs."""
-    from jax._src.interpreters import pxla
+    program = need("jax._src.interpreters.pxla:ExecuteReplicated")
+    need("jax._src.interpreters.pxla:ExecuteReplicated.xla_executable")
+    devices: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # of programs that did not run yet
 
-    execute = pxla.ExecuteReplicated.__call__
-    unprepared: dict[int, tuple[Any, ...]] = {}
-
-    class Unprepared(pxla.ExecuteReplicated):
+    class Unprepared(program):  # type: ignore[misc,valid-type]
         __slots__ = ()
 
         def __call__(self, *args: Any) -> Any:
-            devices = unprepared.get(id(self))
-            if devices is not None:
-                prepare(self.xla_executable, devices)
-                unprepared.pop(id(self), None)
-            self.__class__ = pxla.ExecuteReplicated  # type: ignore[assignment]
-            return execute(self, *args)
+            prepare(self.xla_executable, devices[self])
+            self.__class__ = program
+            return self(*args)
 
-        def __del__(self) -> None:
-            unprepared.pop(id(self), None)
-
-    @replace(_BUILD)
+    @replace("jax._src.interpreters.pxla:UnloadedMeshExecutable.build_unsafe_call", "self")
     def build_unprepared(build: Any, self: Any) -> Any:
         call = build(self)
-        unprepared[id(call)] = tuple(self.device_list)
+        devices[call] = tuple(self.device_list)
         call.__class__ = Unprepared
         return call

@@ -15,15 +15,13 @@ LOST = (
     "Programs that communicate inside primitives of others (lineax, equinox) are refused, and with MPIXLA_CHECK it is "
     "not compared how ranks decide when a loop ends."
 )
-_LOWER = "jax._src.interpreters.pxla:lower_sharding_computation"
-NEEDS = {_LOWER: ("closed_jaxpr", "api_name", "fun_name")}
 
 
 def install() -> None:
     """Replaces the function that lowers programs."""
     check = decisions.check if settings.is_on(settings.CHECK) else lambda jaxpr: jaxpr
 
-    @replace(_LOWER)
+    @replace("jax._src.interpreters.pxla:lower_sharding_computation", "closed_jaxpr", "api_name", "fun_name")
     def lower_rewritten(lower: Any, jaxpr: Any, api: str, name: str, *args: Any, **options: Any) -> Any:
         while True:
             try:

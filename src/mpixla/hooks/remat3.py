@@ -17,33 +17,26 @@ from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
 from ..core.rewrite import jaxprs_in
 from ..core.spmd import Primitive
-from . import replace
+from . import need, replace
 
 LOST = "Under jax_remat3, a checkpoint that communicates makes its calls again on the way back, and may hang."
 _REMAT = "jax._src.ad_checkpoint:RematTraced"
-NEEDS = {
-    f"{_REMAT}.lin": ("self",),
-    f"{_REMAT}.vjp_bwd": ("self",),
-    f"{_REMAT}.vjp_fwd": ("self",),
-    "jax._src.hijax:call_hi_primitive_linearized_p": None,
-    "jax._src.interpreters.remat:rules": None,
-}
 
 
 def install() -> None:
     """Adds the rules; before JAX 0.12, whose rules do not say what is kept, refuses what communicates."""
-    from jax._src.interpreters import remat
-
     if jax.__version_info__ < (0, 12):
-        replace(f"{_REMAT}.lin")(_refuse)
-        replace(f"{_REMAT}.vjp_fwd")(_refuse)
+        replace(f"{_REMAT}.lin", "self")(_refuse)
+        replace(f"{_REMAT}.vjp_fwd", "self")(_refuse)
         return
+    rules = need("jax._src.interpreters.remat:rules")
+    linearized = need("jax._src.hijax:call_hi_primitive_linearized_p")
+    replace(f"{_REMAT}.vjp_bwd", "self")(_with_zeros)
+    linearized.def_effectful_abstract_eval(_types_of_derivative)
     for primitive in custom_partial_eval_rules:
         if isinstance(primitive, Primitive):  # that communicates (core/keep.py)
-            remat.rules[primitive] = functools.partial(_once, primitive)
-    remat.rules[while_p] = functools.partial(_no_loop, remat.rules.get(while_p, _all_again))
-    _show_effect()
-    replace(f"{_REMAT}.vjp_bwd")(_with_zeros)
+            rules[primitive] = functools.partial(_once, primitive)
+    rules[while_p] = functools.partial(_no_loop, rules.get(while_p, _all_again))
 
 
 def _once(primitive: Any, trace: Any, *operands: Any, **params: Any) -> tuple[Any, Any, Any]:
@@ -59,7 +52,6 @@ def _once(primitive: Any, trace: Any, *operands: Any, **params: Any) -> tuple[An
 
 
 _kept = Primitive("kept")  # of so many results, and of the operands: the results
-_kept.multiple_results = True
 _kept.def_effectful_abstract_eval(lambda *arrays, count, **_: (list(arrays[:count]), {ordered}))
 _kept.def_impl(lambda *arrays, count, **_: list(arrays[:count]))
 
@@ -102,15 +94,10 @@ def _no_loop(before: Callable[..., Any], trace: Any, *operands: Any, **params: A
     return before(trace, *operands, **params)
 
 
-def _show_effect() -> None:
-    """Has the derivative of a checkpoint show the effect, so that JAX keeps it on a rank that ignores the results."""
-    from jax._src.hijax import call_hi_primitive_linearized_p as linearized
-
-    def typed(*operands: Any, _prim: Any, nz_out_flat: Any, **_: Any) -> tuple[list[Any], set[Any]]:
-        types = [t.to_tangent_aval() for t, nz in zip(_prim.out_avals_flat, nz_out_flat, strict=True) if nz]
-        return types, {ordered} & set(_prim.effects)
-
-    linearized.def_effectful_abstract_eval(typed)
+def _types_of_derivative(*operands: Any, _prim: Any, nz_out_flat: Any, **_: Any) -> tuple[list[Any], set[Any]]:
+    """That of a checkpoint shows the effect, so that JAX keeps it on a rank that ignores the results."""
+    types = [t.to_tangent_aval() for t, nz in zip(_prim.out_avals_flat, nz_out_flat, strict=True) if nz]
+    return types, {ordered} & set(_prim.effects)
 
 
 def _with_zeros(derive: Callable[..., Any], self: Any, kept: Any, cotangents: Any, *rest: Any) -> Any:

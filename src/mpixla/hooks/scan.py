@@ -15,14 +15,12 @@ from ..core.effect import ordered
 from . import replace
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
-_TAKE_OUT = "jax._src.lax.control_flow.loops:_scan_known_hoisting"
-NEEDS = {_TAKE_OUT: ("jaxpr_known", "known_consts")}
 
 
 def install() -> None:
     """Replaces the function that takes out what does not change."""
 
-    @replace(_TAKE_OUT)
+    @replace("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
     def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
         if ordered in jaxpr.effects:
             return jaxpr, consts, [False] * count, []

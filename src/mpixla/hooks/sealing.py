@@ -9,21 +9,16 @@ from typing import Any
 from ..core import jit
 from ..core.effect import ordered
 from ..core.seal import seal
-from . import replace
+from . import need, replace
 
 LOST = "A call of a program that communicates takes some 0.1 ms, not microseconds, unless mpixla.jit compiles it."
-_LOWER = "jax._src.interpreters.pxla:_cached_lowering_to_hlo"
-NEEDS = {
-    _LOWER: None,  # a cache, which does not say what it takes
-    "jax._src.core:jaxpr_const_args": None,
-}
 
 
 def install() -> None:
     """Replaces the function that makes modules."""
-    from jax._src.core import jaxpr_const_args
+    const_args = need("jax._src.core:jaxpr_const_args")
 
-    @replace(_LOWER)
+    @replace("jax._src.interpreters.pxla:_cached_lowering_to_hlo")  # a cache, which does not say what it takes
     def lower_sealed(
         lower: Any, jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any
     ) -> Any:
@@ -31,13 +26,8 @@ def install() -> None:
             sealed = seal(jaxpr)
             # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
             # that is used twice it counts twice, but not within an equation.
-            if len(jaxpr_const_args(getattr(sealed, "jaxpr", sealed))) == constants:
+            if len(const_args(getattr(sealed, "jaxpr", sealed))) == constants:
                 jaxpr = sealed
         return lower(jaxpr, name, backend, constants, *args, **options)
 
     jit.seals_itself = False
-
-
-def leave() -> None:
-    """Has ``mpixla.jit`` seal what it compiles."""
-    jit.seals_itself = True

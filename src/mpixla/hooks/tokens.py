@@ -11,24 +11,19 @@ import jax
 
 from ..core.effect import CommunicationEffect
 from ..watch import exit
-from . import replace
+from . import need, replace
 
 LOST = "After a program without a result has failed, later ones fail as well, and a call of one takes 0.2 ms more."
-_NEXT_TOKEN = "jax._src.dispatch:RuntimeTokenSet.get_token_input"
-NEEDS = {
-    _NEXT_TOKEN: ("self", "eff", "devices"),
-    "jax._src.dispatch:runtime_tokens.current_tokens": None,
-    "jax._src.dispatch:runtime_tokens.clear": (),
-}
 
 _tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
 
 
 def install() -> None:
     """Replaces what gives a dispatch its token."""
-    from jax._src.dispatch import runtime_tokens
+    need("jax._src.dispatch:runtime_tokens.current_tokens")
+    clear = need("jax._src.dispatch:runtime_tokens.clear")
 
-    @replace(_NEXT_TOKEN)
+    @replace("jax._src.dispatch:RuntimeTokenSet.get_token_input", "self", "eff", "devices")
     def same_token(next_token: Any, self: Any, effect: Any, devices: list[Any]) -> Any:
         if not isinstance(effect, CommunicationEffect):
             return next_token(self, effect, devices)
@@ -40,4 +35,4 @@ def install() -> None:
         return _tokens[key]
 
     # JAX's exit handlers would print the failures of programs whose tokens it has.
-    exit.forget_failures = runtime_tokens.clear
+    exit.forget_failures = clear

@@ -27,8 +27,6 @@ from ..base import settings
 from . import replace
 
 LOST = f"{settings.COMPILE_ONCE} is refused."
-_COMPILE, _READ = "jax._src.compiler:compile_or_get_cached", "jax._src.compiler:_cache_read"
-NEEDS = {_COMPILE: (), _READ: ("module_name", "cache_key")}
 
 _LIMIT = 600.0  # seconds after which the process that compiles is taken for stopped
 # What is not kept, nobody can read. JAX leaves out what was compiled fast, unless it is told.
@@ -39,11 +37,8 @@ _turn = threading.local()
 
 def install() -> None:
     """Has JAX keep all that is compiled, and take turns. JAX has no place for what is done when a program is there."""
-    for name, everything in _KEEP_ALL.items():
-        if name.upper() not in os.environ:
-            jax.config.update(name, everything)
 
-    @replace(_COMPILE)
+    @replace("jax._src.compiler:compile_or_get_cached")
     def compile_in_turn(compile_or_get: Any, *args: Any, **options: Any) -> Any:
         outer = getattr(_turn, "end", None)
         _turn.end = None
@@ -54,10 +49,14 @@ def install() -> None:
                 _turn.end()
             _turn.end = outer
 
-    @replace(_READ)
+    @replace("jax._src.compiler:_cache_read", "module_name", "cache_key")
     def read_in_turn(read: Any, module_name: str, key: str, *args: Any, **options: Any) -> Any:
         _turn.end = take(key)
         return read(module_name, key, *args, **options)
+
+    for name, everything in _KEEP_ALL.items():
+        if name.upper() not in os.environ:
+            jax.config.update(name, everything)
 
 
 def take(key: str) -> Callable[[], None] | None:
@@ -94,10 +93,8 @@ def _locked(file: int, kind: int) -> bool:
     """Whether there is the lock, or none can be had at all."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    except OSError as e:
+        return not isinstance(e, BlockingIOError)
     return True
 
 

@@ -27,9 +27,6 @@ from . import alike, timeline
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
 
-# All of this belongs to the process that imported mpixla, not to those that it forks (_begin_fork).
-_process = os.getpid()
-
 _aborts = settings.is_on("MPIXLA_ABORT", otherwise=True)
 _is_ending = False
 
@@ -105,6 +102,8 @@ def _begin_fork() -> None:
     def exit_by_exception(status: Any = None, /) -> NoReturn:
         raise SystemExit(status)  # Python 3.11's sys.exit makes none, unless somebody is there to catch it
 
+    global _aborts
+    _aborts = False
     native.lib.mpixla_forked()
     sys.exit = exit_by_exception
     sys.last_value = None  # what Python sets before it calls a hook, whichever the program has put there
@@ -124,7 +123,7 @@ def _is_interactive() -> bool:
 
 
 def _can_abort() -> bool:
-    if not _aborts or os.getpid() != _process or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
+    if not _aborts or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
         return False
     return others_may_wait()
 

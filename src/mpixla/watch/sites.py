@@ -60,9 +60,9 @@ def part(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def shared() -> Iterator[None]:
-    """What is lowered inside is an eager call, which other lines will make as well."""
-    before, _part.is_eager = _part.is_eager, not settings.reports
+def shared(is_eager: bool) -> Iterator[None]:
+    """Says whether what is lowered inside is an eager call, which other lines will make as well."""
+    before, _part.is_eager = _part.is_eager, is_eager and not settings.reports
     try:
         yield
     finally:
