@@ -100,8 +100,8 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
     return taken
 
 
-def as_dest(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """A rank, or nobody; traced, it is the C library that looks at its value."""
+def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
+    """A rank, or nobody, or as a source anybody; traced, it is the C library that looks at its value."""
     if is_traced(value):
         return as_scalar(value, what, name)
     if isinstance(value, Shift):
@@ -109,43 +109,32 @@ def as_dest(value: Any, what: str, name: str, comm: Comm) -> Rank:
     rank = as_integer(value, what, name)
     if rank == MPI.PROC_NULL:
         return native.PROC_NULL
+    if rank == MPI.ANY_SOURCE and what == "source":
+        return native.ANY_SOURCE
     rank = as_rank(rank, what, name, comm)
     # One that does not exist may be a number that programs have for nobody or anybody; not so at run time.
     return rank if 0 <= rank < comm.size else jnp.int32(rank)
 
 
-def as_source(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """A rank, or anybody, or nobody; traced, likewise."""
-    if not is_traced(value) and not isinstance(value, Shift) and as_integer(value, what, name) == MPI.ANY_SOURCE:
-        return native.ANY_SOURCE
-    return as_dest(value, what, name, comm)
-
-
-def as_tag(value: Any, what: str, name: str, comm: Comm) -> Tag:
-    """A tag that a message can have; traced, likewise."""
+def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
+    """A tag that a message can have, or any; traced, likewise."""
     if is_traced(value):
         return as_scalar(value, what, name)
     tag = as_integer(value, what, name)
+    if or_any and tag == MPI.ANY_TAG:
+        return native.ANY_TAG
     bound: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # type: ignore[assignment]
     if not 0 <= tag <= bound:
         raise ValueError(f"{what} of {name} is {tag}, but this MPI's tags are 0 to {bound}.")
     return tag
 
 
-def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> Tag:
-    """A tag, or any; traced, likewise."""
-    if not is_traced(value) and as_integer(value, what, name) == MPI.ANY_TAG:
-        return native.ANY_TAG
-    return as_tag(value, what, name, comm)
-
-
-_PARTS_OF_A_MESSAGE = {"dest": as_dest, "sendtag": as_tag, "source": as_source, "recvtag": as_recvtag}
-
-
 def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
     """Ranks and tags of what is sent, or received, or of both. Of one there is one tag, which is called that."""
     return {
-        part: _PARTS_OF_A_MESSAGE[part](value, "tag" if len(given) == 2 and "tag" in part else part, name, comm)
+        part: _as_tag(value, part if len(given) > 2 else "tag", name, or_any=part == "recvtag")
+        if "tag" in part
+        else _as_peer(value, part, name, comm)
         for part, value in given.items()
     }
 
