@@ -98,11 +98,12 @@ def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
 def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
     """Of those of ``scatter`` and ``scatterv``: off the root the operand was a template."""
 
-    def fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
-        whole = gather().bind(ct, *values, comm=comm, root=root, **params)
-        return whole if comm.rank == root else [jnp.zeros_like(ct)]
+    def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
+        (whole,) = gather().bind(ct, *values, comm=comm, root=root, **params)
+        # Zeros that depend on the call, so that it is in their derivative.
+        return [whole if comm.rank == root else by_root(comm, root, whole, jnp.zeros_like(whole))]
 
-    return fun
+    return transpose
 
 
 # allgather
@@ -334,8 +335,8 @@ bcast_p: Primitive = make(
     like,
     batch=IN_FRONT,
     transpose=lambda ct, *, types, comm, root, cotangent: (
-        _sum_on_root if cotangent == VARYING else _bcast_transpose
-    ).bind(ct, comm=comm, root=root),
+        _sum_on_root(ct, comm, root) if cotangent == VARYING else _bcast_transpose.bind(ct, comm=comm, root=root)
+    ),
 )
 # Its transpose: the root keeps a cotangent that is the same on every rank. The others' operand did not matter.
 _bcast_transpose: Primitive = compose(
@@ -463,8 +464,8 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
 
 def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
-    (total,) = _sum_on_root.bind(shares(x, comm, op) * t, comm=comm, root=root)
-    return [by_root(comm, root, total, total + t)]
+    (total,) = reduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, root=root)
+    return [by_root(comm, root, total, t)]
 
 
 def _reduce_transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
@@ -481,14 +482,9 @@ reduce_p: Primitive = make(
 )
 
 
-def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
+def _sum_on_root(x: Any, comm: Comm, root: int) -> list[Any]:
     (total,) = reduce_p.bind(x, comm=comm, op=SUM, root=root)
     return [by_root(comm, root, total, jnp.zeros_like(x))]
-
-
-_sum_on_root: Primitive = compose(
-    "sum_on_root", like, _sum_on_root_fun, batch=IN_FRONT, transpose=by(lambda: bcast_p, cotangent=VARYING)
-)
 
 
 @joins(reduces=True)
@@ -593,14 +589,7 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 # scatter
 
 scatter_p: Primitive = make(
-    "scatter", unstacked, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
-)
-_scatter_transpose: Primitive = compose(
-    "scatter_transpose",
-    stacked,
-    scatter_back(lambda: gather_p),
-    batch=batch_behind_stack,
-    transpose=by(lambda: scatter_p),
+    "scatter", unstacked, batch=batch_from_behind_stack, transpose=scatter_back(lambda: gather_p)
 )
 
 

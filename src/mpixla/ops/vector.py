@@ -115,10 +115,6 @@ def _with_room(transpose: Transpose) -> Transpose:
     )
 
 
-def _back_by(other: Callable[[], Primitive], **more: Any) -> Transpose:
-    return _with_room(by(other, **more))
-
-
 def _each(comm: Comm) -> str:
     return f"each of the {comm.size} ranks of communicator '{comm.name}'"
 
@@ -138,36 +134,24 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 
 # allgatherv
 
-_allgatherv: Primitive = make(
-    "allgatherv",
-    _all_rows,
-    batch=SECOND,
-    transpose=lambda ct, *, cotangent, **params: _back_by(
-        lambda: _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
-    )(ct, **params),
-)
 
 
-def _sum_of_rows_fun(ct: Any, *values: Any, comm: Comm, counts: Any, capacity: int | None) -> list[Any]:
-    (total,) = allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)
-    return [_slice(total, values, comm, counts, capacity)]
+def _allgatherv_back(ct: Any, *, types: Any, cotangent: str, values: Any = (), **params: Any) -> list[Any]:
+    """This rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ."""
+    if cotangent == REPLICATED:
+        return _allgatherv_transpose.bind(ct, *values, **params)
+    (total,) = allreduce_p.bind(ct, comm=params["comm"], op=SUM, cotangent=VARYING)
+    return [_slice(total, values, **params)]
 
 
-# Its transpose: this rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ.
+_allgatherv: Primitive = make("allgatherv", _all_rows, batch=SECOND, transpose=_with_room(_allgatherv_back))
 _allgatherv_transpose: Primitive = compose(
     "allgatherv_transpose",
     _own_rows,
     lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
     takes_replicated=True,
     batch=SECOND,
-    transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
-)
-_sum_of_rows: Primitive = compose(
-    "sum_of_rows",
-    _own_rows,
-    _sum_of_rows_fun,
-    batch=SECOND,
-    transpose=_back_by(lambda: _allgatherv, cotangent=VARYING),
+    transpose=_with_room(by(lambda: _allgatherv, cotangent=REPLICATED)),
 )
 
 
@@ -316,13 +300,8 @@ def alltoallv(
 _gatherv: Primitive = make(
     "gatherv", _all_rows_on_root, batch=SECOND, transpose=_with_room(gather_back(lambda: _scatterv))
 )
-_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_back_by(lambda: _scatterv_transpose))
-_scatterv_transpose: Primitive = compose(
-    "scatterv_transpose",
-    _all_rows_on_root,
-    scatter_back(lambda: _gatherv),
-    batch=SECOND,
-    transpose=_back_by(lambda: _scatterv),
+_scatterv: Primitive = make(
+    "scatterv", _own_rows, batch=SECOND, transpose=_with_room(scatter_back(lambda: _gatherv))
 )
 
 
