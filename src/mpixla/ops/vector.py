@@ -26,10 +26,9 @@ from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gath
 from .docstrings import documented_like
 from .shapes import SECOND
 
-# One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
 
-
-def _bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
+def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
+    """The primitive with counts that are static, a tuple each, or known at run time, an array each."""
     known, values = split(counts)
     return primitive.bind(x, *values, **known, **params)[0]
 
@@ -135,7 +134,6 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 # allgatherv
 
 
-
 def _allgatherv_back(ct: Any, *, types: Any, cotangent: str, values: Any = (), **params: Any) -> list[Any]:
     """This rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ."""
     if cotangent == REPLICATED:
@@ -211,7 +209,7 @@ def allgatherv(
     room, convention = as_room(capacity, template, name), as_convention(cotangent, name, c)
     of_all = _counts_of_all(counts, name, c, room)
     params = {"comm": c, "capacity": room, "cotangent": convention}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: _bind(_allgatherv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(_allgatherv, x, {"counts": of_all}, **params))
     return result_of(rows, of_all, room, template, name)
 
 
@@ -291,7 +289,7 @@ def alltoallv(
         received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), room)
     fits = (sum(sent), "the sum of sendcounts") if room is None else None
     both = {"recvcounts": received, "sendcounts": sent}
-    rows = moved(x, name, fits, lambda x: _bind(_alltoallv, x, both, comm=c, capacity=room))
+    rows = moved(x, name, fits, lambda x: bind(_alltoallv, x, both, comm=c, capacity=room))
     return result_of(rows, received, room, template, name)
 
 
@@ -300,9 +298,7 @@ def alltoallv(
 _gatherv: Primitive = make(
     "gatherv", _all_rows_on_root, batch=SECOND, transpose=_with_room(gather_back(lambda: _scatterv))
 )
-_scatterv: Primitive = make(
-    "scatterv", _own_rows, batch=SECOND, transpose=_with_room(scatter_back(lambda: _gatherv))
-)
+_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_with_room(scatter_back(lambda: _gatherv)))
 
 
 @documented_like(allgatherv)
@@ -353,7 +349,7 @@ def gatherv(
     room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
     of_all = _counts_of_all(counts, name, c, room)
     params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: _bind(_gatherv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(_gatherv, x, {"counts": of_all}, **params))
     return result_of(rows, of_all, room, template if c.rank == root else None, name)
 
 
@@ -417,6 +413,6 @@ def scatterv(
     elif room is None:
         fits = (sum(of_all), "the sum of counts, since it is the root")
     params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, fits, lambda x: _bind(_scatterv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, fits, lambda x: bind(_scatterv, x, {"counts": of_all}, **params))
     own = of_all[c.rank if room is None else own_rank(c)]
     return result_of(rows, own, room, template, name)
