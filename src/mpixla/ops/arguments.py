@@ -84,15 +84,14 @@ def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
 
 
 def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
-    several = all(isinstance(values, (tuple, list)) for values in shift)
-    given: list[tuple[Any, ...]] = [tuple(values) if several else (values,) for values in shift]  # type: ignore[arg-type]
+    given = [values if isinstance(values, (tuple, list)) else (values,) for values in shift]
     directions = tuple(as_integer(value, f"direction of {what}", name) for value in given[0])
     disps = tuple(as_integer(value, f"disp of {what}", name) for value in given[1])
     if not directions or len(directions) != len(disps):
         raise ValueError(f"{what} of {name} is {shift}. Give as many displacements as directions, and at least one.")
     if max(map(abs, directions + disps)) >= 2**31:
         raise ValueError(f"{what} of {name} is {shift}, but the numbers of a shift have 32 bits.")
-    taken = Shift(directions, disps) if several else Shift(directions[0], disps[0])
+    taken = Shift(directions, disps)
     try:
         known_rank_at(comm, taken)
     except ValueError as e:
