@@ -114,14 +114,14 @@ def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> 
     return [ShapedArray((*batch, _ID), np.dtype(np.float32))]
 
 
-def _row_result_shape(*operands: ShapedArray, gives: _Type | None, **params: Any) -> list[ShapedArray]:
+def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
+    """An id, or what is waited for."""
+    if "batch" in params:
+        return _id_shape(**params)
     return [ShapedArray(*gives)] if gives else []
 
 
-_WAITS = ("wait", "wait_recv", "wait_send")
-_rows: dict[str, Primitive] = {
-    name: make(name, _row_result_shape if name in _WAITS else _id_shape) for name in native.request_ops
-}
+_rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
 
 
 # How a call is started and waited for: from its operands to the id; from the id and what the request keeps to the
@@ -327,10 +327,6 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
 # ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
 
-def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
-    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
-
-
 _start: Primitive = compose(
     "start",
     _id_shape,
@@ -340,7 +336,7 @@ _start: Primitive = compose(
 )
 _wait: Primitive = compose(
     "wait",
-    _wait_shapes,
+    lambda i, *operands, call: [ShapedArray((*i.shape[:-1], *call.gives.shape), call.gives.dtype)],
     lambda *operands, call: call.kind.wait(call, *operands),
     jvp=lambda primals, tangents, **params: _wait.bind(*tangents_beside_values(primals, tangents, params), **params),
 )
