@@ -117,11 +117,6 @@ def _with_token(name: str) -> Callable[..., Any]:
     return op
 
 
-def _auto_tokenize(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it is: its calls are in program order, whatever their tokens."""
-    return f
-
-
 def _set_logging(enable: bool) -> None:
     _heed_environment()
     native.set_logging(bool(enable))
@@ -162,6 +157,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
     }
     if tokens:
         without = {name: _without_token(name) for name in _OPERATIONS}
-        contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
+        # Its calls are in program order, whatever their tokens.
+        contents["mpi4jax.experimental"] = {"auto_tokenize": lambda function: function}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
     return {name: make_module(name, names) for name, names in contents.items()}
