@@ -85,6 +85,13 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
     return {"weighted": weighted, "transpose": transpose, "batch": IN_FRONT}
 
 
+def counted(ct: Any, comm: Comm, cotangent: str) -> Any:
+    """The cotangent of a result that is the same on every rank, of which each rank's operand then takes its part."""
+    if cotangent == VARYING:
+        return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)[0]
+    return pvary_p.bind(ct, comm=comm)[0]
+
+
 def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
     """What becomes of the cotangents of ``gather`` and ``gatherv``: off the root the result was the operand as well."""
 
@@ -121,17 +128,8 @@ allgather_p: Primitive = make(
     transpose=lambda ct, *, types, comm, cotangent: (
         reduce_scatter_p.bind(ct, comm=comm, op=SUM)
         if cotangent == VARYING
-        else _allgather_transpose.bind(ct, comm=comm)
+        else [own_part(counted(ct, comm, cotangent), comm)]
     ),
-)
-# Its transpose: this rank's slice of a cotangent that is the same on every rank.
-_allgather_transpose: Primitive = compose(
-    "allgather_transpose",
-    unstacked,
-    lambda ct, *, comm: [own_part(ct, comm)],
-    takes_replicated=True,
-    batch=batch_from_behind_stack,
-    transpose=by(lambda: allgather_p, cotangent=REPLICATED),
 )
 
 
@@ -175,21 +173,17 @@ allreduce_p: Primitive = make(
     weighted=lambda x, t, *, comm, op, cotangent: allreduce_p.bind(
         shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent
     ),
-    transpose=lambda ct, *, types, comm, op, cotangent: (
-        allreduce_p.bind(ct, comm=comm, op=op, cotangent=VARYING)
-        if cotangent == VARYING
-        else pvary_p.bind(ct, comm=comm)
-    ),
+    transpose=lambda ct, *, types, comm, op, cotangent: [counted(ct, comm, cotangent)],
 )
 # The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
 pvary_p: Primitive = compose(
     "pvary",
     like,
     lambda x, *, comm: [x],
-    takes_replicated=True,
     batch=IN_FRONT,
     transpose=by(lambda: allreduce_p, op=SUM, cotangent=REPLICATED),
 )
+pvary_p.takes_replicated = True
 
 
 @overload
@@ -330,23 +324,17 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 
 # bcast
 
-bcast_p: Primitive = make(
-    "bcast",
-    like,
-    batch=IN_FRONT,
-    transpose=lambda ct, *, types, comm, root, cotangent: (
-        _sum_on_root(ct, comm, root) if cotangent == VARYING else _bcast_transpose.bind(ct, comm=comm, root=root)
-    ),
-)
-# Its transpose: the root keeps a cotangent that is the same on every rank. The others' operand did not matter.
-_bcast_transpose: Primitive = compose(
-    "bcast_transpose",
-    like,
-    lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
-    takes_replicated=True,
-    batch=IN_FRONT,
-    transpose=by(lambda: bcast_p, cotangent=REPLICATED),
-)
+
+def _bcast_transpose(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: str) -> list[Any]:
+    """The root keeps the cotangent, or the sum of those that differ. The others' operand did not matter."""
+    if cotangent == VARYING:
+        (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
+    else:
+        total = counted(ct, comm, cotangent)
+    return [by_root(comm, root, total, jnp.zeros_like(total))]
+
+
+bcast_p: Primitive = make("bcast", like, batch=IN_FRONT, transpose=_bcast_transpose)
 
 
 @overload
@@ -480,11 +468,6 @@ reduce_p: Primitive = make(
     weighted=_weighted_reduce,
     transpose=_reduce_transpose,
 )
-
-
-def _sum_on_root(x: Any, comm: Comm, root: int) -> list[Any]:
-    (total,) = reduce_p.bind(x, comm=comm, op=SUM, root=root)
-    return [by_root(comm, root, total, jnp.zeros_like(x))]
 
 
 @joins(reduces=True)

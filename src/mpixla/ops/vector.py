@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from ..core.primitive import REPLICATED, VARYING, Cotangent, compose, make
+from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
-from ..core.rules import Transpose, by
+from ..core.rules import Transpose
 from ..core.spmd import Primitive
 from ..core.tree import as_leaf, data_of, flatten, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
-from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gather_back, scatter_back
+from .collective import allgather_p, alltoall_p, bcast_p, counted, gather_back, scatter_back
 from .docstrings import documented_like
 from .shapes import SECOND
 
@@ -134,23 +134,14 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 # allgatherv
 
 
-def _allgatherv_back(ct: Any, *, types: Any, cotangent: str, values: Any = (), **params: Any) -> list[Any]:
-    """This rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ."""
-    if cotangent == REPLICATED:
-        return _allgatherv_transpose.bind(ct, *values, **params)
-    (total,) = allreduce_p.bind(ct, comm=params["comm"], op=SUM, cotangent=VARYING)
-    return [_slice(total, values, **params)]
+def _allgatherv_transpose(
+    ct: Any, *, types: Any, comm: Comm, counts: Any, capacity: int | None, cotangent: str, values: Any = ()
+) -> list[Any]:
+    """This rank's rows."""
+    return [_slice(counted(ct, comm, cotangent), values, comm, counts, room_back(types, capacity))]
 
 
-_allgatherv: Primitive = make("allgatherv", _all_rows, batch=SECOND, transpose=_with_room(_allgatherv_back))
-_allgatherv_transpose: Primitive = compose(
-    "allgatherv_transpose",
-    _own_rows,
-    lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
-    takes_replicated=True,
-    batch=SECOND,
-    transpose=_with_room(by(lambda: _allgatherv, cotangent=REPLICATED)),
-)
+_allgatherv: Primitive = make("allgatherv", _all_rows, batch=SECOND, transpose=_allgatherv_transpose)
 
 
 def allgatherv(
