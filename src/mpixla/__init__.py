@@ -38,8 +38,7 @@ from .ops.collective import (
     scatter,
 )
 from .ops.exact import fsum
-from .ops.halo import halo_exchange
-from .ops.halves import halo_start
+from .ops.halo import halo_exchange, halo_start
 from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
