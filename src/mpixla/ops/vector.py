@@ -73,22 +73,6 @@ def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArr
     return [x.update(shape=(sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
 
-def _all_rows(
-    x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None, **params: Any
-) -> list[ShapedArray]:
-    return resized(x, counts, capacity)
-
-
-def _own_rows(
-    x: ShapedArray, *values: ShapedArray, comm: Comm, counts: Any, capacity: int | None, **params: Any
-) -> list[ShapedArray]:
-    return resized(x, counts[comm.rank : comm.rank + 1], capacity)
-
-
-def _all_rows_on_root(x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, **params: Any) -> list[ShapedArray]:
-    return _all_rows(x, **params) if comm.rank == root else [x]
-
-
 def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
     """This rank's rows; at run time with zeros behind them."""
     if capacity is None:
@@ -133,15 +117,14 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 
 # allgatherv
 
-
-def _allgatherv_transpose(
-    ct: Any, *, types: Any, comm: Comm, counts: Any, capacity: int | None, cotangent: str, values: Any = ()
-) -> list[Any]:
-    """This rank's rows."""
-    return [_slice(counted(ct, comm, cotangent), values, comm, counts, room_back(types, capacity))]
-
-
-_allgatherv: Primitive = make("allgatherv", _all_rows, batch=SECOND, transpose=_allgatherv_transpose)
+_allgatherv: Primitive = make(
+    "allgatherv",
+    lambda x, *values, counts, capacity, **params: resized(x, counts, capacity),
+    batch=SECOND,
+    transpose=lambda ct, *, types, comm, counts, capacity, cotangent, values=(): [
+        _slice(counted(ct, comm, cotangent), values, comm, counts, room_back(types, capacity))
+    ],
+)
 
 
 def allgatherv(
@@ -287,9 +270,17 @@ def alltoallv(
 # gatherv and scatterv
 
 _gatherv: Primitive = make(
-    "gatherv", _all_rows_on_root, batch=SECOND, transpose=_with_room(gather_back(lambda: _scatterv))
+    "gatherv",
+    lambda x, *values, comm, root, counts, capacity: resized(x, counts, capacity) if comm.rank == root else [x],
+    batch=SECOND,
+    transpose=_with_room(gather_back(lambda: _scatterv)),
 )
-_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_with_room(scatter_back(lambda: _gatherv)))
+_scatterv: Primitive = make(
+    "scatterv",
+    lambda x, *values, comm, root, counts, capacity: resized(x, counts[comm.rank : comm.rank + 1], capacity),
+    batch=SECOND,
+    transpose=_with_room(scatter_back(lambda: _gatherv)),
+)
 
 
 @documented_like(allgatherv)
