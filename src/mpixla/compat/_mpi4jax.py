@@ -33,9 +33,6 @@ _OPERATIONS = (
     "sendrecv",
 )
 
-# The newest version of each API.
-_VERSION, _VERSION_WITH_TOKENS = "0.9.1", "0.7.2"
-
 
 class HashableMPIType:
     """An MPI object that jax.jit accepts as a static argument, and every operation in place of the object."""
@@ -145,7 +142,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
     }
     hashable = {f.__name__: f for f in (HashableMPIType, wrap_as_hashable, unpack_hashable)}
     logging = {"set_logging": _set_logging, "get_logging": _get_logging}
-    version = _VERSION_WITH_TOKENS if tokens else _VERSION
+    version = "0.7.2" if tokens else "0.9.1"  # the newest
     contents: dict[str, dict[str, Any]] = {
         "mpi4jax": {**ops, **support, "__version__": version, "__all__": [*ops, *support]},
         "mpi4jax._src": {**ops, **support},

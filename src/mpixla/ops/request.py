@@ -42,7 +42,7 @@ from ..watch import sites
 from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
-from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
+from .point_to_point import if_any, of_template, recv, refuse_any_source, send, sendrecv, swapped
 from .shapes import BEHIND, IN_FRONT, SECOND
 
 Work = TypeVar("Work")
@@ -182,8 +182,9 @@ def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _to_sender(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    refuse_any_source(message["source"], "irecv")
-    return "isend", {"dest": message["source"], "sendtag": sent_back(message["recvtag"])}
+    source, tag = message["source"], message["recvtag"]
+    refuse_any_source(source, "irecv")
+    return "isend", {"dest": source, "sendtag": if_any(tag, 0, tag)}
 
 
 def _both_ways(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
