@@ -100,9 +100,7 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
 
 
 def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """A rank, or nobody, or as a source anybody; traced, it is the C library that looks at its value."""
-    if is_traced(value):
-        return as_scalar(value, what, name)
+    """A rank, or nobody, or as a source anybody."""
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
@@ -116,9 +114,7 @@ def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
 
 
 def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
-    """A tag that a message can have, or any; traced, likewise."""
-    if is_traced(value):
-        return as_scalar(value, what, name)
+    """A tag that a message can have, or any."""
     tag = as_integer(value, what, name)
     if or_any and tag == MPI.ANY_TAG:
         return native.ANY_TAG
@@ -130,12 +126,16 @@ def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
 
 def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
     """Ranks and tags of what is sent, or received, or of both. Of one there is one tag, which is called that."""
-    return {
-        part: _as_tag(value, part if len(given) > 2 else "tag", name, or_any=part == "recvtag")
-        if "tag" in part
-        else _as_peer(value, part, name, comm)
-        for part, value in given.items()
-    }
+    message: dict[str, Any] = {}
+    for part, value in given.items():
+        what = "tag" if len(given) == 2 and "tag" in part else part
+        if is_traced(value):  # it is the C library that looks at its value
+            message[part] = as_scalar(value, what, name)
+        elif "tag" in part:
+            message[part] = _as_tag(value, what, name, or_any=part == "recvtag")
+        else:
+            message[part] = _as_peer(value, what, name, comm)
+    return message
 
 
 def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:
