@@ -327,7 +327,6 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
 # ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
-
 _start: Primitive = compose(
     "start",
     _id_shape,
