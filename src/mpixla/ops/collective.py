@@ -118,7 +118,11 @@ def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
 
 def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
     """This rank's entry of an axis that has one for each rank."""
-    return jax.lax.dynamic_index_in_dim(x, own_rank(comm), axis, keepdims=False)
+    return _entry(x, own_rank(comm), axis, keepdims=False)
+
+
+# One program, also eagerly.
+_entry = jax.jit(jax.lax.dynamic_index_in_dim, static_argnums=2, static_argnames="keepdims", inline=True)
 
 
 allgather_p: Primitive = make(

@@ -5,6 +5,7 @@ says how many rows there is room for, the capacity, and counts are known only at
 a vmap makes each row larger: it travels as the second axis.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,14 +77,19 @@ def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArr
 def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
     """This rank's rows; at run time with zeros behind them."""
     if capacity is None:
-        starts = np.cumsum((0, *counts[:-1]))
-        return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[own_rank(comm)], counts[comm.rank])
+        return _static_slice(x, own_rank(comm), counts, counts[comm.rank])
     if x.shape[0] == 0:
         return jnp.zeros((capacity, *x.shape[1:]), x.dtype)
     count, rank = values[0], own_rank(comm)
     places = jnp.cumsum(count)[rank] - count[rank] + jnp.arange(capacity, dtype=count.dtype)
     places = jnp.where(jnp.arange(capacity) < count[rank], places, x.shape[0])
     return x.at[places].get(mode="fill", fill_value=0)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3), inline=True)  # one program, also eagerly
+def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
+    starts = np.cumsum((0, *counts[:-1]))
+    return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[rank], own)
 
 
 def room_back(types: Any, capacity: int | None) -> int | None:
