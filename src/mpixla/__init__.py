@@ -37,12 +37,10 @@ from .ops.collective import (
     scatter,
 )
 from .ops.exact import fsum
-from .ops.halo import halo_exchange
-from .ops.halves import halo_start
+from .ops.halo import halo_exchange, halo_start
 from .ops.inner import norm, vdot
 from .ops.neighbor import neighbor_allgather, neighbor_alltoall, neighbor_alltoallv
 from .ops.point_to_point import recv, send, sendrecv
-from .ops.ragged import ragged_all_to_all
 from .ops.replicated import assert_replicated
 from .ops.request import (
     Request,
@@ -58,7 +56,7 @@ from .ops.request import (
     wait,
     waitall,
 )
-from .ops.vector import allgatherv, alltoallv, gatherv, scatterv
+from .ops.vector import allgatherv, alltoallv, gatherv, ragged_all_to_all, scatterv
 from .watch import agreement as _agreement
 from .watch import exit as _exit
 

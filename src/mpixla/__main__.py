@@ -37,11 +37,6 @@ def main(arguments: list[str] | None = None) -> int:
         from .trace import __main__ as trace
 
         return trace.main(given[1:])
-    if given[:1] == [launch.NAME]:
-        # As a command line it does not come here, but starts before anything of JAX's or MPI's is loaded.
-        parser.error(
-            f"{launch.NAME} starts processes, and cannot be called from Python: python -m mpixla {launch.NAME} ..."
-        )
     options = parser.parse_args(given)
     if options.version:
         parser.exit(message=f"mpixla {__version__}\n")

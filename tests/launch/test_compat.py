@@ -286,7 +286,7 @@ for t in (jax.lax.create_token_p.bind(), jnp.empty((1,)), np.int32(3) * np.ones(
     y, t = jax.jit(ring)(x, t)
     y, t = jax.jit(ring)(y, t)
     assert isinstance(t, jax.Array)
-for wrong in (jnp.zeros(0), "token"):
+for wrong in (0, "token"):
     try:
         ring(x, wrong)
     except TypeError as e:

@@ -282,8 +282,8 @@ def test_trace_is_a_command(capsys, tmp_path):
 
 
 def test_run_is_a_command_line(capsys):
-    """From Python it would take the process that calls it (test_run.py)."""
+    """It starts before this (test_run.py); from Python it would take the process that calls it."""
     with pytest.raises(SystemExit) as ended:
         __main__.main(["run", "-n", "2", "x.py"])
     assert ended.value.code == 2
-    assert "run starts processes, and cannot be called from Python: python -m mpixla run ..." in capsys.readouterr().err
+    assert "unrecognized arguments: -n 2 x.py" in capsys.readouterr().err

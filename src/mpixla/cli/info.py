@@ -83,8 +83,6 @@ def mpi_name() -> str:
 def _mpi_file() -> str:
     """The name by which the file was loaded, and the file that this is."""
     name = native.lib.mpixla_mpi_file().decode()
-    if not name:
-        return "unknown"
     file = str(Path(name).resolve())
     return name if name == file else f"{name}, which is {file}"
 

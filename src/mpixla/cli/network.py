@@ -27,9 +27,7 @@ def rows(hosts: list[str]) -> Iterator[tuple[str, str]]:
         ("on one host", near, "no two ranks are on one host"),
         ("between hosts", far, "all ranks are on one host"),
     ):
-        if len(hosts) == 1:
-            yield title, "there is one rank"
-        elif pair is None:
+        if pair is None:
             yield title, none
         else:
             between = " and ".join(f"rank {rank} on {hosts[rank]}" for rank in pair)

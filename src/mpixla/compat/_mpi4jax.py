@@ -33,9 +33,6 @@ _OPERATIONS = (
     "sendrecv",
 )
 
-# The newest version of each API.
-_VERSION, _VERSION_WITH_TOKENS = "0.9.1", "0.7.2"
-
 
 class HashableMPIType:
     """An MPI object that jax.jit accepts as a static argument, and every operation in place of the object."""
@@ -117,11 +114,6 @@ def _with_token(name: str) -> Callable[..., Any]:
     return op
 
 
-def _auto_tokenize(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as it is: its calls are in program order, whatever their tokens."""
-    return f
-
-
 def _set_logging(enable: bool) -> None:
     _heed_environment()
     native.set_logging(bool(enable))
@@ -150,7 +142,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
     }
     hashable = {f.__name__: f for f in (HashableMPIType, wrap_as_hashable, unpack_hashable)}
     logging = {"set_logging": _set_logging, "get_logging": _get_logging}
-    version = _VERSION_WITH_TOKENS if tokens else _VERSION
+    version = "0.7.2" if tokens else "0.9.1"  # the newest
     contents: dict[str, dict[str, Any]] = {
         "mpi4jax": {**ops, **support, "__version__": version, "__all__": [*ops, *support]},
         "mpi4jax._src": {**ops, **support},
@@ -162,6 +154,7 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
     }
     if tokens:
         without = {name: _without_token(name) for name in _OPERATIONS}
-        contents["mpi4jax.experimental"] = {"auto_tokenize": _auto_tokenize}
+        # Its calls are in program order, whatever their tokens.
+        contents["mpi4jax.experimental"] = {"auto_tokenize": lambda function: function}
         contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
     return {name: make_module(name, names) for name, names in contents.items()}

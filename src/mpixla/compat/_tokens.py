@@ -41,11 +41,6 @@ def take_token(token: Any, name: str) -> Any:
         )
     if not hasattr(token, "shape"):  # JAX's token as an argument of a function that is traced
         return new_token()
-    if jnp.size(token) == 0:
-        raise TypeError(
-            f"token of {name} is an array of shape {jnp.shape(token)}, which has no entries. Use "
-            "jax.lax.create_token()."
-        )
     return token
 
 
@@ -62,10 +57,6 @@ def batch_with(tree: Any, token: Any) -> tuple[Any, Any]:
     leaves, structure = jax.tree.flatten(tree)
     *leaves, token = _batch.bind(*leaves, token)
     return jax.tree.unflatten(structure, leaves), token
-
-
-def _batch_batch(operands: Any, dims: Any) -> tuple[Any, list[int]]:
-    return _batch.bind(*with_batch_at(0, operands, dims)), [0] * len(dims)
 
 
 # The identity of arrays, of which all are differentiated if one is.
@@ -97,10 +88,6 @@ def _has_derivative(x: Any) -> bool:
     return jnp.issubdtype(getattr(x, "dtype", np.bool_), jnp.inexact)
 
 
-def _tie_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    return _tie.bind(*primals), _tie.bind(*map(ad.instantiate_zeros, tangents))
-
-
 for _identity in (_batch, _tie):
     _identity.def_abstract_eval(lambda *operands: list(operands))
     _identity.def_impl(lambda *operands: list(operands))
@@ -109,6 +96,6 @@ for _identity in (_batch, _tie):
         ct if ad.is_undefined_primal(x) else None for ct, x in zip(cotangents, operands, strict=True)
     ]
 ad.primitive_jvps[_batch] = lambda primals, tangents: (_batch.bind(*primals), tangents)
-batching.primitive_batchers[_batch] = _batch_batch
-ad.primitive_jvps[_tie] = _tie_jvp
+batching.primitive_batchers[_batch] = lambda xs, dims: (_batch.bind(*with_batch_at(0, xs, dims)), [0] * len(dims))
+ad.primitive_jvps[_tie] = lambda xs, ts: (_tie.bind(*xs), _tie.bind(*map(ad.instantiate_zeros, ts)))
 batching.primitive_batchers[_tie] = lambda operands, dims: (_tie.bind(*operands), dims)

@@ -64,8 +64,6 @@ def compose(
     name: str,
     shapes: ShapeRule,
     fun: Callable[..., Sequence[Any]],
-    *,
-    takes_replicated: bool = False,
     **rules: Unpack[Rules],
 ) -> Primitive:
     """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
@@ -76,12 +74,9 @@ def compose(
         name: what jaxprs call it.
         shapes: the shape rule.
         fun: from the operands, and the parameters as keywords, to the list of results.
-        takes_replicated: whether its operands are the same on every rank, and its results are not.
         rules: those for derivatives and batches.
     """
-    primitive = _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
-    primitive.takes_replicated = takes_replicated
-    return primitive
+    return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
 
 
 def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rules) -> Primitive:

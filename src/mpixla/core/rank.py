@@ -1,6 +1,7 @@
 """Ranks as values of a program, from native/helpers/rank.c: so that its text is the same on every rank."""
 
 import ctypes
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -40,4 +41,9 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
 
 def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any) -> Any:
     """One of two arrays of a type: that for the root, or that for all other ranks; chosen when the program runs."""
-    return jnp.where(own_rank(comm) == root, there, elsewhere)
+    return _by_rank(own_rank(comm), root, there, elsewhere)
+
+
+@functools.partial(jax.jit, inline=True)  # one program, also eagerly
+def _by_rank(rank: Any, root: Any, there: Any, elsewhere: Any) -> Any:
+    return jnp.where(rank == root, there, elsewhere)

@@ -23,7 +23,7 @@ from ..mpi import native
 from ..mpi.abort import abort
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from . import _leave
+from ..watch.exit import when_done
 from ._collectives import Collective, collectives_of
 
 _LIMIT = 300.0  # seconds, where MPIXLA_TIMEOUT is not set
@@ -31,7 +31,9 @@ _INT_MAX = 2**31 - 1
 _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
 
 _opened: set[tuple[int, ...]] = set()
-_channel: Any = None  # for meetings
+_channel: Any = None  # for meetings, and for a rank at its end
+_END = 32767  # the tag by which it says so: the greatest that every MPI has
+_NOTHING = np.zeros(0)
 
 # Ranks may open cliques in different orders, in different threads: none waits for another rank while it keeps those of
 # this rank from opening others.
@@ -47,7 +49,31 @@ def install() -> None:
     _channel = MPI.COMM_WORLD.Dup()
     hooks.require("first_run", "mpixla.distributed", _prepare)
     native.lib.mpixla_calls_apart()
-    _leave.stay(_channel)
+    when_done.append(_stay)
+    # A program may call MPI.Finalize, which deletes this attribute first of all.
+    MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=_stay), None)
+
+
+_end_is_said: list[MPI.Request] = []
+
+
+def _stay(*_: object) -> None:
+    """A rank that comes to its end says so, and stays until all others have come to theirs.
+
+    Who then waits for it in a collective, the time limit's thread finds out, as it does of mpixla's operations
+    (native/watch/deadline.c). Who waits for it before a program, finds out in ``_meet``.
+    """
+    others = set(range(_channel.Get_size())) - {_channel.Get_rank()}
+    if _end_is_said or not others:
+        return
+    native.lib.mpixla_timeout_left()
+    _end_is_said.extend(_channel.Isend(_NOTHING, other, _END) for other in others)
+    all_have_come = _channel.Ibarrier()
+    while not all_have_come.Test():
+        time.sleep(0.002)
+    for other in others:
+        _channel.Recv(_NOTHING, other, _END)
+    MPI.Request.Waitall(_end_is_said)
 
 
 def _prepare(executable: Any, devices: Sequence[Any]) -> None:
@@ -173,24 +199,24 @@ def _meet(ranks: Sequence[int]) -> None:
     """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
     rank, first = MPI.COMM_WORLD.Get_rank(), ranks[0]
     limit = settings.time_limit(otherwise=_LIMIT) or math.inf
-    tag, nothing = _tag(ranks), np.zeros(0)
+    tag = _tag(ranks)
     others = [r for r in ranks if r != first] if rank == first else [first]
-    waiting = {r: _channel.Irecv(nothing, r, tag) for r in others}
+    waiting = {r: _channel.Irecv(_NOTHING, r, tag) for r in others}
     if rank != first:
-        said = _channel.Isend(nothing, first, tag)
+        said = _channel.Isend(_NOTHING, first, tag)
         limit += 5  # the first one knows who is missing, and says it
     end, pause = time.monotonic() + limit, 0.0
     while waiting:
         waiting = {r: request for r, request in waiting.items() if not request.Test()}
         if waiting and time.monotonic() > end:
             _end_job(ranks, list(waiting), f"has waited for {limit:g} s", f". {settings.TIMEOUT} sets the limit")
-        if gone := [r for r in waiting if _leave.has_left(_channel, r)]:
+        if gone := [r for r in waiting if _channel.Iprobe(r, _END)]:
             _end_job(ranks, gone, "waits", ": it has come to the end of its script")
         time.sleep(pause)
         pause = min(pause + 1e-5, 0.01)
     if rank == first:
         for other in others:
-            _channel.Send(nothing, other, tag)
+            _channel.Send(_NOTHING, other, tag)
     else:
         said.Wait()
 

@@ -30,18 +30,14 @@ def find_coordinator() -> str:
             port = listener.getsockname()[1]
             addresses = _own_addresses() if several else ["127.0.0.1"]
         addresses, port = comm.bcast((addresses, port))
-        lost = set(range(1, comm.Get_size()))  # ranks that have reached none
+        missed = list[str]()
         for address in addresses:
             reached = comm.allgather(is_first or _reaches(address, port))
             if all(reached):
                 return f"{address}:{port}"
-            lost -= {rank for rank, it_does in enumerate(reached) if it_does}
-    who = "each reaches one, but not the same"
-    if lost:
-        ranks = ", ".join(map(str, sorted(lost)))
-        who = f"ranks {ranks} reach none" if len(lost) > 1 else f"rank {ranks} reaches none"
+            missed.append(f"{address} not by rank {', '.join(str(r) for r, does in enumerate(reached) if not does)}")
     raise RuntimeError(
-        f"No address of rank 0 ({', '.join(addresses) or 'it knows of none'}) is reached by all ranks: {who}. Pass "
+        f"No address of rank 0 is reached by all ranks: {'; '.join(missed) or 'it knows of none'}. Pass "
         "coordinator_address to jax.distributed.initialize, or see whether a firewall is between the hosts."
     )
 

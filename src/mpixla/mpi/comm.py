@@ -26,7 +26,6 @@ class Comm:
     rank: int = field(compare=False)
     size: int = field(compare=False)
     name: str = field(compare=False)
-    kept: dict[str, Any] = field(compare=False, default_factory=dict)  # what operations know of it while it is there
 
     def __repr__(self) -> str:
         return self.name

@@ -84,15 +84,14 @@ def refuse_where_sharded(name: str, comm: Comm, instead: str) -> None:
 
 
 def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
-    several = all(isinstance(values, (tuple, list)) for values in shift)
-    given: list[tuple[Any, ...]] = [tuple(values) if several else (values,) for values in shift]  # type: ignore[arg-type]
+    given = [values if isinstance(values, (tuple, list)) else (values,) for values in shift]
     directions = tuple(as_integer(value, f"direction of {what}", name) for value in given[0])
     disps = tuple(as_integer(value, f"disp of {what}", name) for value in given[1])
     if not directions or len(directions) != len(disps):
         raise ValueError(f"{what} of {name} is {shift}. Give as many displacements as directions, and at least one.")
     if max(map(abs, directions + disps)) >= 2**31:
         raise ValueError(f"{what} of {name} is {shift}, but the numbers of a shift have 32 bits.")
-    taken = Shift(directions, disps) if several else Shift(directions[0], disps[0])
+    taken = Shift(directions, disps)
     try:
         known_rank_at(comm, taken)
     except ValueError as e:
@@ -100,54 +99,43 @@ def _as_shift(shift: Shift, what: str, name: str, comm: Comm) -> Shift:
     return taken
 
 
-def as_dest(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """A rank, or nobody; traced, it is the C library that looks at its value."""
-    if is_traced(value):
-        return as_scalar(value, what, name)
+def _as_peer(value: Any, what: str, name: str, comm: Comm) -> Rank:
+    """A rank, or nobody, or as a source anybody."""
     if isinstance(value, Shift):
         return _as_shift(value, what, name, comm)
     rank = as_integer(value, what, name)
     if rank == MPI.PROC_NULL:
         return native.PROC_NULL
+    if rank == MPI.ANY_SOURCE and what == "source":
+        return native.ANY_SOURCE
     rank = as_rank(rank, what, name, comm)
     # One that does not exist may be a number that programs have for nobody or anybody; not so at run time.
     return rank if 0 <= rank < comm.size else jnp.int32(rank)
 
 
-def as_source(value: Any, what: str, name: str, comm: Comm) -> Rank:
-    """A rank, or anybody, or nobody; traced, likewise."""
-    if not is_traced(value) and not isinstance(value, Shift) and as_integer(value, what, name) == MPI.ANY_SOURCE:
-        return native.ANY_SOURCE
-    return as_dest(value, what, name, comm)
-
-
-def as_tag(value: Any, what: str, name: str, comm: Comm) -> Tag:
-    """A tag that a message can have; traced, likewise."""
-    if is_traced(value):
-        return as_scalar(value, what, name)
+def _as_tag(value: Any, what: str, name: str, *, or_any: bool) -> Tag:
+    """A tag that a message can have, or any."""
     tag = as_integer(value, what, name)
+    if or_any and tag == MPI.ANY_TAG:
+        return native.ANY_TAG
     bound: int = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)  # type: ignore[assignment]
     if not 0 <= tag <= bound:
         raise ValueError(f"{what} of {name} is {tag}, but this MPI's tags are 0 to {bound}.")
     return tag
 
 
-def as_recvtag(value: Any, what: str, name: str, comm: Comm) -> Tag:
-    """A tag, or any; traced, likewise."""
-    if not is_traced(value) and as_integer(value, what, name) == MPI.ANY_TAG:
-        return native.ANY_TAG
-    return as_tag(value, what, name, comm)
-
-
-_PARTS_OF_A_MESSAGE = {"dest": as_dest, "sendtag": as_tag, "source": as_source, "recvtag": as_recvtag}
-
-
 def as_message(name: str, comm: Comm, **given: Any) -> dict[str, Any]:
     """Ranks and tags of what is sent, or received, or of both. Of one there is one tag, which is called that."""
-    return {
-        part: _PARTS_OF_A_MESSAGE[part](value, "tag" if len(given) == 2 and "tag" in part else part, name, comm)
-        for part, value in given.items()
-    }
+    message: dict[str, Any] = {}
+    for part, value in given.items():
+        what = "tag" if len(given) == 2 and "tag" in part else part
+        if is_traced(value):  # it is the C library that looks at its value
+            message[part] = as_scalar(value, what, name)
+        elif "tag" in part:
+            message[part] = _as_tag(value, what, name, or_any=part == "recvtag")
+        else:
+            message[part] = _as_peer(value, what, name, comm)
+    return message
 
 
 def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tuple[int, ...]:

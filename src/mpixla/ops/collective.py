@@ -85,6 +85,13 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
     return {"weighted": weighted, "transpose": transpose, "batch": IN_FRONT}
 
 
+def counted(ct: Any, comm: Comm, cotangent: str) -> Any:
+    """The cotangent of a result that is the same on every rank, of which each rank's operand then takes its part."""
+    if cotangent == VARYING:
+        return allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)[0]
+    return pvary_p.bind(ct, comm=comm)[0]
+
+
 def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
     """What becomes of the cotangents of ``gather`` and ``gatherv``: off the root the result was the operand as well."""
 
@@ -98,11 +105,12 @@ def gather_back(scatter: Callable[[], Primitive]) -> Callable[..., list[Any]]:
 def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
     """Of those of ``scatter`` and ``scatterv``: off the root the operand was a template."""
 
-    def fun(ct: Any, *values: Any, comm: Comm, root: int, **params: Any) -> list[Any]:
-        whole = gather().bind(ct, *values, comm=comm, root=root, **params)
-        return whole if comm.rank == root else [jnp.zeros_like(ct)]
+    def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
+        (whole,) = gather().bind(ct, *values, comm=comm, root=root, **params)
+        # Zeros that depend on the call, so that it is in their derivative.
+        return [whole if comm.rank == root else by_root(comm, root, whole, jnp.zeros_like(whole))]
 
-    return fun
+    return transpose
 
 
 # allgather
@@ -110,7 +118,11 @@ def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
 
 def own_part(x: Any, comm: Comm, axis: int = 0) -> Any:
     """This rank's entry of an axis that has one for each rank."""
-    return jax.lax.dynamic_index_in_dim(x, own_rank(comm), axis, keepdims=False)
+    return _entry(x, own_rank(comm), axis, keepdims=False)
+
+
+# One program, also eagerly.
+_entry = jax.jit(jax.lax.dynamic_index_in_dim, static_argnums=2, static_argnames="keepdims", inline=True)
 
 
 allgather_p: Primitive = make(
@@ -120,17 +132,8 @@ allgather_p: Primitive = make(
     transpose=lambda ct, *, types, comm, cotangent: (
         reduce_scatter_p.bind(ct, comm=comm, op=SUM)
         if cotangent == VARYING
-        else _allgather_transpose.bind(ct, comm=comm)
+        else [own_part(counted(ct, comm, cotangent), comm)]
     ),
-)
-# Its transpose: this rank's slice of a cotangent that is the same on every rank.
-_allgather_transpose: Primitive = compose(
-    "allgather_transpose",
-    unstacked,
-    lambda ct, *, comm: [own_part(ct, comm)],
-    takes_replicated=True,
-    batch=batch_from_behind_stack,
-    transpose=by(lambda: allgather_p, cotangent=REPLICATED),
 )
 
 
@@ -174,21 +177,17 @@ allreduce_p: Primitive = make(
     weighted=lambda x, t, *, comm, op, cotangent: allreduce_p.bind(
         shares(x, comm, op) * t, comm=comm, op=SUM, cotangent=cotangent
     ),
-    transpose=lambda ct, *, types, comm, op, cotangent: (
-        allreduce_p.bind(ct, comm=comm, op=op, cotangent=VARYING)
-        if cotangent == VARYING
-        else pvary_p.bind(ct, comm=comm)
-    ),
+    transpose=lambda ct, *, types, comm, op, cotangent: [counted(ct, comm, cotangent)],
 )
 # The transpose of the sum: the cotangent is the same on every rank, and is every rank's. Users have it as pvary.
 pvary_p: Primitive = compose(
     "pvary",
     like,
     lambda x, *, comm: [x],
-    takes_replicated=True,
     batch=IN_FRONT,
     transpose=by(lambda: allreduce_p, op=SUM, cotangent=REPLICATED),
 )
+pvary_p.takes_replicated = True
 
 
 @overload
@@ -329,23 +328,17 @@ def barrier(*, comm: MPI.Comm | None = None) -> None:
 
 # bcast
 
-bcast_p: Primitive = make(
-    "bcast",
-    like,
-    batch=IN_FRONT,
-    transpose=lambda ct, *, types, comm, root, cotangent: (
-        _sum_on_root if cotangent == VARYING else _bcast_transpose
-    ).bind(ct, comm=comm, root=root),
-)
-# Its transpose: the root keeps a cotangent that is the same on every rank. The others' operand did not matter.
-_bcast_transpose: Primitive = compose(
-    "bcast_transpose",
-    like,
-    lambda ct, *, comm, root: [by_root(comm, root, ct, jnp.zeros_like(ct))],
-    takes_replicated=True,
-    batch=IN_FRONT,
-    transpose=by(lambda: bcast_p, cotangent=REPLICATED),
-)
+
+def _bcast_transpose(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: str) -> list[Any]:
+    """The root keeps the cotangent, or the sum of those that differ. The others' operand did not matter."""
+    if cotangent == VARYING:
+        (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
+    else:
+        total = counted(ct, comm, cotangent)
+    return [by_root(comm, root, total, jnp.zeros_like(total))]
+
+
+bcast_p: Primitive = make("bcast", like, batch=IN_FRONT, transpose=_bcast_transpose)
 
 
 @overload
@@ -463,8 +456,8 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
 
 
 def _weighted_reduce(x: Any, t: Any, *, comm: Comm, op: Reduction, root: int) -> list[Any]:
-    (total,) = _sum_on_root.bind(shares(x, comm, op) * t, comm=comm, root=root)
-    return [by_root(comm, root, total, total + t)]
+    (total,) = reduce_p.bind(shares(x, comm, op) * t, comm=comm, op=SUM, root=root)
+    return [by_root(comm, root, total, t)]
 
 
 def _reduce_transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: int) -> list[Any]:
@@ -478,16 +471,6 @@ reduce_p: Primitive = make(
     batch=IN_FRONT,
     weighted=_weighted_reduce,
     transpose=_reduce_transpose,
-)
-
-
-def _sum_on_root_fun(x: Any, *, comm: Comm, root: int) -> list[Any]:
-    (total,) = reduce_p.bind(x, comm=comm, op=SUM, root=root)
-    return [by_root(comm, root, total, jnp.zeros_like(x))]
-
-
-_sum_on_root: Primitive = compose(
-    "sum_on_root", like, _sum_on_root_fun, batch=IN_FRONT, transpose=by(lambda: bcast_p, cotangent=VARYING)
 )
 
 
@@ -593,14 +576,7 @@ def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 # scatter
 
 scatter_p: Primitive = make(
-    "scatter", unstacked, batch=batch_from_behind_stack, transpose=by(lambda: _scatter_transpose)
-)
-_scatter_transpose: Primitive = compose(
-    "scatter_transpose",
-    stacked,
-    scatter_back(lambda: gather_p),
-    batch=batch_behind_stack,
-    transpose=by(lambda: scatter_p),
+    "scatter", unstacked, batch=batch_from_behind_stack, transpose=scatter_back(lambda: gather_p)
 )
 
 

@@ -11,13 +11,13 @@ from jax.core import ShapedArray
 from jax.experimental.jet import jet_rules
 
 from ..core.exact import rounded, words_of
-from ..core.primitive import REPLICATED, VARYING, Cotangent, as_array, compose, wide
+from ..core.primitive import REPLICATED, Cotangent, as_array, compose, wide
 from ..core.spmd import Primitive
 from ..core.tree import flatten, is_key
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_axes, as_convention, as_integer
-from .collective import SUM, allreduce_p, pvary_p
+from .collective import SUM, allreduce_p, counted
 from .shapes import IN_FRONT
 
 # Of arrays of lines: the sum of each line over all ranks. One call of MPI for all arrays.
@@ -41,14 +41,10 @@ def _fsum_fun(*arrays: Any, comm: Comm, cotangent: str) -> list[Any]:
 
 
 def _fsum_transpose(*cts: Any, types: Any, comm: Comm, cotangent: str) -> list[Any]:
-    def back(ct: Any, aval: Any) -> Any:
-        if cotangent == VARYING:
-            (ct,) = allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)
-        else:
-            (ct,) = pvary_p.bind(ct, comm=comm)
-        return jnp.broadcast_to(ct[..., None], aval.shape)
-
-    return [back(ct, aval) for ct, aval in zip(cts, types, strict=True)]
+    return [
+        jnp.broadcast_to(counted(ct, comm, cotangent)[..., None], aval.shape)
+        for ct, aval in zip(cts, types, strict=True)
+    ]
 
 
 _fsum_p: Primitive = compose("fsum", _sums, _fsum_fun, batch=IN_FRONT, transpose=_fsum_transpose)

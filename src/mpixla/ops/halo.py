@@ -1,26 +1,33 @@
-"""Ghost zones of blocks on a Cartesian communicator."""
+"""Ghost zones of blocks on a Cartesian communicator: filled in one call, or by messages that are waited for later."""
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jax.interpreters import batching
 from mpi4py import MPI
 
+from ..core.pack import pack, unpack
 from ..core.primitive import lower_in_place, make, wide
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, as_leaf, data_of, flatten, plan_of_each
-from ..mpi.comm import Comm, comm_of
+from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer
+from .docstrings import documented_like
+from .request import Request, isendrecv
 from .shapes import each_like
 
 # For each array, which of its axes each Cartesian dimension is.
-Axes = tuple[tuple[int, ...], ...]
+_Axes = tuple[tuple[int, ...], ...]
 
 
 def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
-    def jvp(primals: Any, tangents: Any, *, axes: Axes, **params: Any) -> Sequence[Any]:
+    def jvp(primals: Any, tangents: Any, *, axes: _Axes, **params: Any) -> Sequence[Any]:
         """Arrays of integers have no tangents, whatever they travel with."""
         moved = [i for i, x in enumerate(primals) if jnp.issubdtype(x.dtype, jnp.inexact)]
         exchanged = primitive.bind(*(tangents[i] for i in moved), axes=tuple(axes[i] for i in moved), **params)
@@ -34,7 +41,7 @@ def _make(name: str, transposed: Callable[[], Primitive]) -> Primitive:
         added = transposed().bind(*(ct.astype(wide(ct.dtype)) for ct in cotangents), **params)
         return [y.astype(ct.dtype) for y, ct in zip(added, cotangents, strict=True)]
 
-    def batch(arrays: Any, dims: Any, *, axes: Axes, **params: Any) -> tuple[Any, Any]:
+    def batch(arrays: Any, dims: Any, *, axes: _Axes, **params: Any) -> tuple[Any, Any]:
         """The batch stays where it is; the axes behind it are one further."""
         shifted = tuple(
             own if d is None else tuple(axis + (axis >= d) for axis in own) for own, d in zip(axes, dims, strict=True)
@@ -89,6 +96,101 @@ def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name:
     return own
 
 
+# halo_start. A rank sends a message to each neighbour, diagonal ones too. Each message is as long as the block along
+# the other dimensions, ghosts included, and they are put in place in the order of how many dimensions they cross: so
+# around a corner between a wall and a neighbour, where no message of a diagonal neighbour comes, remains what the
+# neighbour's own message has there, as in halo_exchange. No rank's program says who the neighbours are, or whether it
+# has any.
+
+# Tags of messages, which programs hardly use: the last that every MPI has.
+_LAST_TAG = 32767
+
+
+def _directions(widths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Where messages go: -1, 0 or 1 for each dimension."""
+    found = itertools.product(*((-1, 0, 1) if width else (0,) for width in widths))
+    return sorted((way for way in found if any(way)), key=lambda way: sum(map(abs, way)))
+
+
+def _shift(way: Sequence[int], sign: int) -> Shift:
+    crossed = tuple(d for d, step in enumerate(way) if step)
+    return Shift(crossed, tuple(sign * way[d] for d in crossed))
+
+
+def _bounds(x: Any, axes: Sequence[int], widths: Sequence[int], way: Sequence[int], inner: bool) -> Any:
+    """From where to where a message lies in a block: at its border, or in its ghosts."""
+    begin, end = [0] * x.ndim, list(x.shape)
+    for axis, width, step in zip(axes, widths, way, strict=True):
+        n = x.shape[axis]
+        if step < 0:
+            begin[axis], end[axis] = (width, 2 * width) if inner else (0, width)
+        if step > 0:
+            begin[axis], end[axis] = (n - 2 * width, n - width) if inner else (n - width, n)
+    return tuple(begin), tuple(end)
+
+
+# Each is a program, also eagerly, where the place would be a transfer to the device.
+_cut = jax.jit(lax.slice, static_argnums=(1, 2))
+_put = jax.jit(lax.dynamic_update_slice, static_argnums=2)
+
+
+@dataclass(frozen=True)
+class _Halo:
+    """What is exchanged of the arrays of a pytree; how messages are cut out of them, and put into them."""
+
+    plan: Plan
+    comm: Comm
+    axes: _Axes
+    widths: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]  # of the arrays that travel in one message: those of one data type
+
+    def cut(self, blocks: Sequence[Any], way: Sequence[int], inner: bool) -> list[Any]:
+        """For each group its border, or its ghosts."""
+        parts = [_cut(x, *_bounds(x, axes, self.widths, way, inner)) for x, axes in zip(blocks, self.axes, strict=True)]
+        return [pack([parts[i] for i in places], 0) if len(places) > 1 else parts[places[0]] for places in self.groups]
+
+    def put(self, blocks: list[Any], way: Sequence[int], messages: Sequence[Any]) -> None:
+        """Replaces the blocks by those with these ghosts."""
+        for places, message in zip(self.groups, messages, strict=True):
+            bounds = [_bounds(blocks[i], self.axes[i], self.widths, way, False) for i in places]
+            shapes = tuple(tuple(np.subtract(end, begin).tolist()) for begin, end in bounds)
+            parts = unpack(message, shapes) if len(places) > 1 else [message]
+            for i, part, (begin, _) in zip(places, parts, bounds, strict=True):
+                blocks[i] = _put(blocks[i], part, begin)
+
+    def wait(self, blocks: Sequence[Any], requests: Sequence[Request[Any]]) -> Any:
+        """The pytree of the blocks with their ghosts, of the messages group by group for each direction.
+
+        What no message comes for remains as the messages before have made it.
+        """
+        filled, coming = list(blocks), iter(requests)
+        for way in _directions(self.widths):
+            self.put(filled, way, [next(coming).result_in(own) for own in self.cut(filled, way, False)])
+        return self.plan.tree_of(filled)
+
+
+def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[list[Any], _Halo]:
+    """The arrays of the operation ``name``, and what is exchanged of them."""
+    if comm is None:
+        raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
+    c = comm_of(comm)
+    if comm.Get_topology() != MPI.CART:
+        raise TypeError(
+            f"{name} needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
+            "comm.Create_cart(dims, periods)."
+        )
+    dimensions = MPI.Cartcomm(comm).Get_dim()
+    widths = _widths(width, dimensions, name)
+    given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
+    leaves, tree = flatten(x)
+    arrays = [as_leaf(leaf, "x", name) for leaf in leaves]
+    own = tuple(_axes_of(array, given, widths, name) for array in arrays)
+    data = [data_of(array) for array in arrays]
+    dtypes = dict.fromkeys(y.dtype for y in data)
+    groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
+    return data, _Halo(plan_of_each(tree, arrays), c, own, widths, groups)
+
+
 def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Tree:
     """Fills the ghost zones of a block with what the neighbouring blocks have there.
 
@@ -130,41 +232,47 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
         True
         >>> ring.Free()
     """
-    blocks = blocks_of(x, comm, width, axes, "halo_exchange")
-    data = blocks.data
-    if data and any(blocks.widths):
-        data = _exchange.bind(*data, axes=blocks.axes, comm=blocks.comm, width=blocks.widths)
-    return blocks.plan.tree_of(data)
+    blocks, halo = _blocks_of(x, comm, width, axes, "halo_exchange")
+    if blocks and any(halo.widths):
+        blocks = _exchange.bind(*blocks, axes=halo.axes, comm=halo.comm, width=halo.widths)
+    return halo.plan.tree_of(blocks)
 
 
-class Blocks(NamedTuple):
-    """What is exchanged: the arrays of a pytree, which has its plan, and along which of their axes, how wide."""
+@documented_like(halo_exchange)
+def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Request[Tree]:
+    """Starts a ``halo_exchange``.
 
-    data: list[Any]
-    plan: Plan
-    axes: Axes
-    comm: Comm
-    widths: tuple[int, ...]
+    ``overlap`` computes meanwhile what needs no ghosts. A rank sends to its diagonal neighbours as well, so there are
+    more messages than in ``halo_exchange``.
 
+    Args:
+        x: this rank's block with its ghosts, or a pytree of several, as for ``halo_exchange``. All arrays of one data
+            type travel in one message to each neighbour.
+        comm: a Cartesian communicator. Between start and wait it is best used for nothing else; messages on it have
+            the highest tags up to 32767.
 
-def blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> Blocks:
-    """Checks the arguments of the operation ``name``, and says what they mean.
-
-    Raises:
-        TypeError, ValueError: as ``halo_exchange``.
+    Example:
+        >>> import jax, jax.numpy as jnp, mpixla
+        >>> from mpi4py import MPI
+        >>> ring = MPI.COMM_WORLD.Create_cart([MPI.COMM_WORLD.Get_size()], periods=[True])
+        >>> @jax.jit
+        ... def differences(x):
+        ...     request = mpixla.halo_start(x, ring)
+        ...     x, inner = mpixla.overlap(request, lambda x: x[2:-1] - x[1:-2], x)  # which needs no ghosts
+        ...     return jnp.concatenate([x[1:2] - x[:1], inner, x[-1:] - x[-2:-1]])
+        >>> x = jnp.array([0.0, 1.0, 2.0, 4.0, 0.0])  # three items, with a ghost on each side
+        >>> differences(x).tolist()
+        [-3.0, 1.0, 2.0, -3.0]
+        >>> ring.Free()
     """
-    if comm is None:
-        raise TypeError(f"{name} needs a Cartesian communicator: pass what comm.Create_cart(dims, periods) gives.")
-    c = comm_of(comm)
-    if comm.Get_topology() != MPI.CART:
-        raise TypeError(
-            f"{name} needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
-            "comm.Create_cart(dims, periods)."
-        )
-    dimensions = MPI.Cartcomm(comm).Get_dim()
-    widths = _widths(width, dimensions, name)
-    given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
-    leaves, tree = flatten(x)
-    arrays = [as_leaf(leaf, "x", name) for leaf in leaves]
-    own = tuple(_axes_of(array, given, widths, name) for array in arrays)
-    return Blocks([data_of(array) for array in arrays], plan_of_each(tree, arrays), own, c, widths)
+    blocks, halo = _blocks_of(x, comm, width, axes, "halo_start")
+    requests: list[Request[Any]] = []
+    for i, way in enumerate(_directions(halo.widths)):
+        borders = halo.cut(blocks, [-step for step in way], True)
+        ghosts = halo.cut(blocks, way, False)
+        source, dest, tag = _shift(way, 1), _shift(way, -1), _LAST_TAG - i
+        requests += [
+            isendrecv(border, ghost, source, dest, sendtag=tag, recvtag=tag, comm=comm)
+            for border, ghost in zip(borders, ghosts, strict=True)
+        ]
+    return Request.tree_unflatten(halo, (blocks, requests))

@@ -14,12 +14,11 @@ import jax.numpy as jnp
 from ..core.primitive import as_array, compose, make
 from ..core.spmd import Primitive
 from ..core.tree import as_leaf, data_of, moves
-from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
 from .shapes import SECOND, batch_behind_stack
-from .vector import moved, resized, result_of, room_back
+from .vector import bind, moved, resized, result_of, room_back
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
 # (native/mpi/topology.h).
@@ -34,23 +33,21 @@ class Degrees(NamedTuple):
 
 def _degrees_of(comm: Any, name: str) -> tuple[Comm, Degrees]:
     number = comm_of(comm)
-    if "degrees" not in number.kept:
-        topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
-        if topology == MPI.CART:
-            out = in_ = 2 * MPI.Cartcomm(comm).Get_dim()
-        elif topology == MPI.GRAPH:
-            _refuse_one_way_edges(MPI.Graphcomm(comm), number, name)
-            out = in_ = MPI.Graphcomm(comm).Get_neighbors_count(number.rank)
-        elif topology == MPI.DIST_GRAPH:
-            in_, out = (len(ranks) for ranks in MPI.Distgraphcomm(comm).Get_dist_neighbors()[:2])
-        else:
-            raise ValueError(
-                f"{name} needs a communicator with a topology, which says who is whose neighbour, but '{number.name}' "
-                "has none. Make one with comm.Create_cart(dims, periods) or comm.Create_dist_graph_adjacent(sources, "
-                "destinations), and pass that."
-            )
-        number.kept["degrees"] = Degrees(out, in_)
-    return number, number.kept["degrees"]
+    topology = MPI.UNDEFINED if comm is None else comm.Get_topology()
+    if topology == MPI.CART:
+        out = in_ = 2 * MPI.Cartcomm(comm).Get_dim()
+    elif topology == MPI.GRAPH:
+        _refuse_one_way_edges(MPI.Graphcomm(comm), number, name)
+        out = in_ = MPI.Graphcomm(comm).Get_neighbors_count(number.rank)
+    elif topology == MPI.DIST_GRAPH:
+        in_, out = (len(ranks) for ranks in MPI.Distgraphcomm(comm).Get_dist_neighbors()[:2])
+    else:
+        raise ValueError(
+            f"{name} needs a communicator with a topology, which says who is whose neighbour, but '{number.name}' has "
+            "none. Make one with comm.Create_cart(dims, periods) or comm.Create_dist_graph_adjacent(sources, "
+            "destinations), and pass that."
+        )
+    return number, Degrees(out, in_)
 
 
 def _refuse_one_way_edges(comm: MPI.Graphcomm, number: Comm, name: str) -> None:
@@ -78,8 +75,8 @@ def _exchanged(
         offsets: Any = tuple(end - count for end, count in zip(accumulate(sendcounts), sendcounts, strict=True))
     else:
         offsets = jnp.cumsum(sendcounts) - sendcounts
-    counts, values = split({"recvcounts": recvcounts, "sendcounts": sendcounts, "sendoffsets": offsets})
-    return _exchange.bind(x, *values, **counts, comm=comm, degrees=degrees, back=back, capacity=capacity)[0]
+    counts = {"recvcounts": recvcounts, "sendcounts": sendcounts, "sendoffsets": offsets}
+    return bind(_exchange, x, counts, comm=comm, degrees=degrees, back=back, capacity=capacity)
 
 
 def _exchange_transpose(

@@ -43,26 +43,19 @@ def of_template(ct: Any, source: Any, comm: Comm) -> Any:
     return jnp.where(nobody, ct, jnp.zeros_like(ct))
 
 
-def sent_back(recvtag: Any, otherwise: Any = 0) -> Any:
-    """The tag of a cotangent that goes back for a message with this tag; any: ``otherwise``."""
+def if_any(recvtag: Any, then: Any, otherwise: Any) -> Any:
+    """One of two tags, by whether a message with any tag was received."""
     if isinstance(recvtag, jax.Array):
-        return jnp.where(recvtag == MPI.ANY_TAG, otherwise, recvtag)
-    return otherwise if recvtag == native.ANY_TAG else recvtag
-
-
-def taken_back(recvtag: Any, sendtag: Any) -> Any:
-    """The tag under which the cotangent comes for a message sent with ``sendtag``, where ``sent_back`` sends it."""
-    if isinstance(recvtag, jax.Array):
-        return jnp.where(recvtag == MPI.ANY_TAG, MPI.ANY_TAG, sendtag)
-    return native.ANY_TAG if recvtag == native.ANY_TAG else sendtag
+        return jnp.where(recvtag == MPI.ANY_TAG, then, otherwise)
+    return then if recvtag == native.ANY_TAG else otherwise
 
 
 def _recv_transpose_fun(ct: Any, *values: Any, comm: Comm, status: Status, **message: Any) -> list[Any]:
     known = joined(message, values)
-    source = known["source"]
+    source, tag = known["source"], known["recvtag"]
     if isinstance(source, jax.Array) or source != native.PROC_NULL:
         refuse_any_source(source, "recv")
-        params, route = split({"dest": source, "sendtag": sent_back(known["recvtag"])})
+        params, route = split({"dest": source, "sendtag": if_any(tag, 0, tag)})
         send_p.bind(ct, *route, comm=comm, **params)
     return [of_template(ct, source, comm)]
 
@@ -191,13 +184,16 @@ def send(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> N
 
 
 def swapped(message: dict[str, Any]) -> dict[str, Any]:
-    """The ranks and tags of the cotangents' messages: each goes back where the message came from, under its tag."""
+    """The ranks and tags of the cotangents' messages: each goes back where the message came from, under its tag.
+
+    Where that is any, it goes under the tag of what was sent, and comes under any.
+    """
     recvtag, sendtag = message["recvtag"], message["sendtag"]
     return {
         "dest": message["source"],
         "source": message["dest"],
-        "sendtag": sent_back(recvtag, sendtag),
-        "recvtag": taken_back(recvtag, sendtag),
+        "sendtag": if_any(recvtag, sendtag, recvtag),
+        "recvtag": if_any(recvtag, recvtag, sendtag),
     }
 
 

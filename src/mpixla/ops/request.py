@@ -42,7 +42,8 @@ from ..watch import sites
 from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
-from .point_to_point import of_template, recv, refuse_any_source, send, sendrecv, sent_back, swapped
+from .point_to_point import if_any, of_template, recv, refuse_any_source, send, sendrecv, swapped
+from .shapes import BEHIND, IN_FRONT, SECOND
 
 Work = TypeVar("Work")
 
@@ -85,13 +86,6 @@ class _Call:
     def kind(self) -> "_Kind":
         return _KINDS[self.name]
 
-    @property
-    def message(self) -> dict[str, Any]:
-        """The ranks and tags of its messages, as parameters. What is known only at run time is a further operand."""
-        sends = {"dest": self.dest, "sendtag": self.sendtag} if self.dest is not None else {}
-        receives = {"source": self.source, "recvtag": self.recvtag} if self.source is not None else {}
-        return {**sends, **receives}
-
     def wait(self, request_id: Any, kept: Any, values: Any) -> Any:
         """The result, of what a request of this call consists of."""
         operands = [x for x in (kept, values) if x is not None]
@@ -107,8 +101,6 @@ _ID = 2
 # rank; or in messages behind all axes, the outermost last, as blocking messages have it: so one that is shorter than
 # the template is the beginning of each part.
 
-_FRONT, _SECOND, _BEHIND = 0, 1, -1
-
 
 def _places(axis: int, batch: int) -> range:
     return range(axis, axis + batch) if axis >= 0 else range(-1, -batch - 1, -1)
@@ -122,14 +114,14 @@ def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> 
     return [ShapedArray((*batch, _ID), np.dtype(np.float32))]
 
 
-def _row_result_shape(*operands: ShapedArray, gives: _Type | None, **params: Any) -> list[ShapedArray]:
+def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
+    """An id, or what is waited for."""
+    if "batch" in params:
+        return _id_shape(**params)
     return [ShapedArray(*gives)] if gives else []
 
 
-_WAITS = ("wait", "wait_recv", "wait_send")
-_rows: dict[str, Primitive] = {
-    name: make(name, _row_result_shape if name in _WAITS else _id_shape) for name in native.request_ops
-}
+_rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
 
 
 # How a call is started and waited for: from its operands to the id; from the id and what the request keeps to the
@@ -138,7 +130,7 @@ _rows: dict[str, Primitive] = {
 
 def _start_row(call: _Call, batch: tuple[int, ...], *operands: Any) -> list[Any]:
     kind = call.kind
-    data = [_to_row(x, kind.before, len(batch)) for x in operands[: kind.takes]]
+    data = [_to_row(x, kind.batch[0], len(batch)) for x in operands[: kind.takes]]
     attributes = {name: getattr(call, name) for name in native.request_ops[kind.row].parameters}
     return _rows[kind.row].bind(*data, *operands[kind.takes :], batch=batch, **attributes)
 
@@ -149,9 +141,9 @@ def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
 
 
 def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
-    batch, axis, (shape, dtype) = request_id.shape[:-1], call.kind.after, call.gives
-    at = len(shape) if axis == _BEHIND else axis
-    gives = _Type((*shape[:at], *(batch[::-1] if axis == _BEHIND else batch), *shape[at:]), dtype)
+    batch, axis, (shape, dtype) = request_id.shape[:-1], call.kind.batch[1], call.gives
+    at = len(shape) if axis < 0 else axis
+    gives = _Type((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), dtype)
     if call.kind.keeps:
         (y,) = _rows["wait_recv"].bind(request_id, _to_row(kept, axis, len(batch)), comm=call.comm, gives=gives)
     else:
@@ -168,7 +160,7 @@ def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
     return _wait_row(replace(call, comm=comm_of(MPI.COMM_SELF)), request_id)
 
 
-# How the cotangents come back: from the ranks and tags of a call to the kind of the other one, and its own.
+# How the cotangents come back: from what a call is to the kind of the other one, and its ranks and tags.
 
 _Back = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
@@ -190,8 +182,9 @@ def _from_receiver(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _to_sender(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    refuse_any_source(message["source"], "irecv")
-    return "isend", {"dest": message["source"], "sendtag": sent_back(message["recvtag"])}
+    source, tag = message["source"], message["recvtag"]
+    refuse_any_source(source, "irecv")
+    return "isend", {"dest": source, "sendtag": if_any(tag, 0, tag)}
 
 
 def _both_ways(message: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -204,8 +197,7 @@ class _Kind:
     """What is the same of all calls of one kind."""
 
     row: str  # of native/tables/ops.def, which starts it
-    before: int  # the place of the batch in the row's operands
-    after: int  # and in its result
+    batch: tuple[int, int]  # its places in the row's operands and in its result (shapes.py)
     back: _Back
     start: Callable[..., list[Any]] = _start_row
     wait: Callable[..., list[Any]] = _wait_row
@@ -224,22 +216,22 @@ def _to_itself(part: Callable[[_Call, int, Any], Any], back: str) -> _Kind:
         message = _Call("isendrecv", comm_of(MPI.COMM_SELF), call.gives, call.gives, dest=0, source=0)
         return _start_row(message, batch, own, own)
 
-    return _Kind("isendrecv", _BEHIND, _BEHIND, _by(back), start, _wait_itself)
+    return _Kind("isendrecv", BEHIND, _by(back), start, _wait_itself)
 
 
 # THE TABLE of kinds: what users can start, and what comes back in reverse mode.
 _KINDS = {
-    "isend": _Kind("isend", _BEHIND, _BEHIND, _from_receiver, wait=_wait_sent, keeps=True),
-    "irecv": _Kind("irecv", _BEHIND, _BEHIND, _to_sender, keeps=True),
-    "isendrecv": _Kind("isendrecv", _BEHIND, _BEHIND, _both_ways, takes=2, keeps=True),
-    "iallgather": _Kind("iallgather", _FRONT, _SECOND, _once("iallgather_transpose", "ireduce_scatter")),
-    "iallreduce": _Kind("iallreduce", _FRONT, _FRONT, _once("iallreduce_transpose", "iallreduce")),
-    "ialltoall": _Kind("ialltoall", _SECOND, _SECOND, _by("ialltoall")),
-    "ibcast": _Kind("ibcast", _FRONT, _FRONT, _once("ibcast_transpose", "isum_on_root")),
-    "ireduce_scatter": _Kind("ireduce_scatter", _SECOND, _FRONT, _by("iallgather_of_each")),
+    "isend": _Kind("isend", BEHIND, _from_receiver, wait=_wait_sent, keeps=True),
+    "irecv": _Kind("irecv", BEHIND, _to_sender, keeps=True),
+    "isendrecv": _Kind("isendrecv", BEHIND, _both_ways, takes=2, keeps=True),
+    "iallgather": _Kind("iallgather", (0, 1), _once("iallgather_transpose", "ireduce_scatter")),
+    "iallreduce": _Kind("iallreduce", IN_FRONT, _once("iallreduce_transpose", "iallreduce")),
+    "ialltoall": _Kind("ialltoall", SECOND, _by("ialltoall")),
+    "ibcast": _Kind("ibcast", IN_FRONT, _once("ibcast_transpose", "isum_on_root")),
+    "ireduce_scatter": _Kind("ireduce_scatter", (1, 0), _by("iallgather_of_each")),
     # Of the cotangents of ireduce_scatter each counts; and so in jax.shard_map those of ibcast, for the root.
-    "iallgather_of_each": _Kind("iallgather", _FRONT, _SECOND, _by("ireduce_scatter")),
-    "isum_on_root": _Kind("iallreduce", _FRONT, _FRONT, _by("ibcast"), wait=_wait_on_root),
+    "iallgather_of_each": _Kind("iallgather", (0, 1), _by("ireduce_scatter")),
+    "isum_on_root": _Kind("iallreduce", IN_FRONT, _by("ibcast"), wait=_wait_on_root),
     "iallgather_transpose": _to_itself(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
     "iallreduce_transpose": _to_itself(lambda call, batch, x: x, "iallreduce"),
     "ibcast_transpose": _to_itself(
@@ -255,7 +247,7 @@ _KINDS = {
 
 def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
     """The communication of the cotangents, and its ranks and tags at run time."""
-    name, message = call.kind.back(joined(call.message, values))
+    name, message = call.kind.back(joined(vars(call), values))
     params, route = split(message)
     # The tangent of any reduction is a sum.
     op = SUM if "op" in native.request_ops[_KINDS[name].row].parameters else None
@@ -270,7 +262,7 @@ def _start_jvp(primals: Any, tangents: Any, *, call: _Call, batch: tuple[int, ..
     if call.kind.takes == 2:
         refuse_one_way(call.name, call.takes.dtype, call.gives.dtype)
     if call.op is None or call.op == SUM:
-        return _start.bind(*tangents_beside_values(primals, tangents, call.message), call=call, batch=batch)
+        return _start.bind(*tangents_beside_values(primals, tangents, {"call": call}), call=call, batch=batch)
     weighted = shares(primals[0], call.comm, call.op) * tangents[0]
     return _start.bind(weighted, call=replace(call, op=SUM), batch=batch)
 
@@ -295,7 +287,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
         with sites.part(sites.REVERSE):
             results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
     if kept:
-        source = joined(call.message, values).get("source")
+        source = joined(vars(call), values)["source"]
         results.append(ct if source is None else of_template(ct, source, call.comm))
     return [
         vary(ct, varying_axes(x.aval)) if ad.is_undefined_primal(x) else None
@@ -335,11 +327,6 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
 # The two primitives: start, from arrays to an id, and wait, from an id to an array. Both have the batch in front. Where
 # ranks or tags are known only at run time, both take them behind these: wait for the derivative's sake.
 
-
-def _wait_shapes(request_id: ShapedArray, *operands: ShapedArray, call: _Call) -> list[ShapedArray]:
-    return [ShapedArray((*request_id.shape[:-1], *call.gives.shape), call.gives.dtype)]
-
-
 _start: Primitive = compose(
     "start",
     _id_shape,
@@ -349,9 +336,9 @@ _start: Primitive = compose(
 )
 _wait: Primitive = compose(
     "wait",
-    _wait_shapes,
+    lambda i, *operands, call: [ShapedArray((*i.shape[:-1], *call.gives.shape), call.gives.dtype)],
     lambda *operands, call: call.kind.wait(call, *operands),
-    jvp=lambda primals, tangents, call: _wait.bind(*tangents_beside_values(primals, tangents, call.message), call=call),
+    jvp=lambda primals, tangents, **params: _wait.bind(*tangents_beside_values(primals, tangents, params), **params),
 )
 ad.primitive_transposes[_wait] = _wait_transpose
 batching.primitive_batchers[_start] = _start_batch
@@ -381,8 +368,8 @@ class Request(Started, Generic[Tree]):
     """
 
     __slots__ = ("_parts", "_started")
-    # Of one communication: its call; and its id, the array that it keeps, and ranks and tags at run time. Of several:
-    # what makes the result of them, by `wait(*parts)`; and their requests, with what else it takes.
+    # Of one communication: its call; and its id, the array that it keeps, and ranks and tags at run time. Of a pytree:
+    # its plan; and the requests of its parts. Of several: what makes the result of them, by `wait(*parts)`; and these.
     _started: Any
     _parts: tuple[Any, ...]
 
@@ -405,6 +392,8 @@ class Request(Started, Generic[Tree]):
 
     def result(self) -> Any:
         """Waits for it."""
+        if isinstance(self._started, Plan):
+            return self._started.tree_of(waitall(self._parts))
         return self._started.wait(*self._parts)
 
     def result_in(self, template: Any) -> Any:
@@ -424,29 +413,17 @@ for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"
     setattr(Request, f"__r{_name}__", refuse_started)
 
 
-@dataclass(frozen=True)
-class _Leaves:
-    """Several requests whose results make up a pytree."""
+def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | None = None, **more: Any) -> Request[Any]:
+    """A request of this kind, whose result is like the last operand, or has another shape.
 
-    plan: Plan
-
-    def wait(self, *requests: Request[Any]) -> Any:
-        return self.plan.tree_of(waitall(requests))
-
-
-def _of_tree(plan: Plan, requests: Sequence[Request[Any]]) -> Request[Any]:
-    return Request.tree_unflatten(_Leaves(plan), requests)
-
-
-def _type(x: Any) -> _Type:
-    return _Type(tuple(x.shape), np.dtype(x.dtype))
-
-
-def _started(call: _Call, *operands: Any, keeps: Any = None, message: dict[str, Any] | None = None) -> Request[Any]:
-    params, values = split(message or {})
-    call = replace(call, **params)
+    What there is to say of its call besides may be known only at run time.
+    """
+    params, values = split(more)
+    first, last = operands[0], operands[-1]
+    gives = _Type(last.shape if shape is None else shape, last.dtype)
+    call = _Call(name, comm, _Type(first.shape, first.dtype), gives, **params)
     (request_id,) = _start.bind(*operands, *values, call=call, batch=())
-    return Request.tree_unflatten(call, (request_id, keeps, values[0] if values else None))
+    return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
 
 def wait(request: Request[Tree]) -> Tree:
@@ -597,7 +574,7 @@ def _refuse_other_than_requests(request: Any, name: str) -> None:
 def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@moves(collect=_of_tree)
+@moves(collect=Request.tree_unflatten)
 @documented_like(send)
 def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send an array to another rank.
@@ -621,14 +598,14 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
     """
     x, c = as_array(x, "x", "isend"), comm_of(comm)
     message = as_message("isend", c, dest=dest, sendtag=tag)
-    return _started(_Call("isend", c, _type(x), _type(x)), x, keeps=x, message=message)
+    return _started("isend", c, x, **message)
 
 
 @overload
 def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[jax.Array]: ...
 @overload
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
-@moves(collect=_of_tree)
+@moves(collect=Request.tree_unflatten)
 @documented_like(recv)
 def irecv(
     x: Any, source: Rank = MPI.ANY_SOURCE, *, tag: Tag = MPI.ANY_TAG, comm: MPI.Comm | None = None
@@ -652,7 +629,7 @@ def irecv(
     """
     x, c = as_array(x, "x", "irecv"), comm_of(comm)
     message = as_message("irecv", c, source=source, recvtag=tag)
-    return _started(_Call("irecv", c, _type(x), _type(x)), x, keeps=x, message=message)
+    return _started("irecv", c, x, **message)
 
 
 @overload
@@ -661,7 +638,7 @@ def isendrecv(
 ) -> Request[jax.Array]: ...
 @overload
 def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
-@moves(2, collect=_of_tree)
+@moves(2, collect=Request.tree_unflatten)
 @documented_like(sendrecv)
 def isendrecv(
     sendbuf: Any,
@@ -693,15 +670,14 @@ def isendrecv(
     recvbuf = as_array(recvbuf, "recvbuf", "isendrecv")
     c = comm_of(comm)
     message = as_message("isendrecv", c, dest=dest, sendtag=sendtag, source=source, recvtag=recvtag)
-    call = _Call("isendrecv", c, _type(sendbuf), _type(recvbuf))
-    return _started(call, sendbuf, recvbuf, keeps=recvbuf, message=message)
+    return _started("isendrecv", c, sendbuf, recvbuf, **message)
 
 
 @overload
 def iallreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@joins(reduces=True, collect=_of_tree)
+@joins(reduces=True, collect=Request.tree_unflatten)
 @documented_like(allreduce)
 def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
@@ -717,14 +693,14 @@ def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[A
         True
     """
     x = as_array(x, "x", "iallreduce")
-    return _started(_Call("iallreduce", comm_of(comm), _type(x), _type(x), op=as_reduction(op, x, "iallreduce")), x)
+    return _started("iallreduce", comm_of(comm), x, op=as_reduction(op, x, "iallreduce"))
 
 
 @overload
 def ibcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None) -> Request[jax.Array]: ...
 @overload
 def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
-@joins(reduces=False, collect=_of_tree)
+@joins(reduces=False, collect=Request.tree_unflatten)
 @documented_like(bcast)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send the root's array to every rank.
@@ -736,10 +712,10 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
         1.0
     """
     x, c = as_array(x, "x", "ibcast"), comm_of(comm)
-    return _started(_Call("ibcast", c, _type(x), _type(x), root=as_rank(root, "root", "ibcast", c)), x)
+    return _started("ibcast", c, x, root=as_rank(root, "root", "ibcast", c))
 
 
-@moves(collect=_of_tree)
+@moves(collect=Request.tree_unflatten)
 @documented_like(allgather)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to gather the arrays of all ranks on every rank.
@@ -751,10 +727,10 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
         True
     """
     x, c = as_array(x, "x", "iallgather"), comm_of(comm)
-    return _started(_Call("iallgather", c, _type(x), _Type((c.size, *x.shape), np.dtype(x.dtype))), x)
+    return _started("iallgather", c, x, shape=(c.size, *x.shape))
 
 
-@moves(keys=True, collect=_of_tree)
+@moves(keys=True, collect=Request.tree_unflatten)
 @documented_like(alltoall)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send a slice of this rank's array to each rank, and to receive one from each.
@@ -767,11 +743,10 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """
     x, c = as_leaf(x, "x", "ialltoall"), comm_of(comm)
     check_leading_size(x, "ialltoall", c)
-    x = data_of(x)
-    return _started(_Call("ialltoall", c, _type(x), _type(x)), x)
+    return _started("ialltoall", c, data_of(x))
 
 
-@joins(reduces=True, kept_axes=1, collect=_of_tree)
+@joins(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
 @documented_like(reduce_scatter)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
@@ -787,5 +762,4 @@ def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Requ
         True
     """
     x, c = as_array(x, "x", "ireduce_scatter"), comm_of(comm)
-    gives = _Type(tuple(x.shape[1:]), np.dtype(x.dtype))
-    return _started(_Call("ireduce_scatter", c, _type(x), gives, op=as_reduction(op, x, "ireduce_scatter")), x)
+    return _started("ireduce_scatter", c, x, shape=x.shape[1:], op=as_reduction(op, x, "ireduce_scatter"))

@@ -5,6 +5,7 @@ says how many rows there is room for, the capacity, and counts are known only at
 a vmap makes each row larger: it travels as the second axis.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,23 +14,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 
-from ..core.primitive import REPLICATED, VARYING, Cotangent, compose, make
+from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
-from ..core.rules import Transpose, by
+from ..core.rules import Transpose
 from ..core.spmd import Primitive
 from ..core.tree import as_leaf, data_of, flatten, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
-from .collective import SUM, allgather_p, allreduce_p, alltoall_p, bcast_p, gather_back, scatter_back
+from .collective import allgather_p, alltoall_p, bcast_p, counted, gather_back, scatter_back
 from .docstrings import documented_like
 from .shapes import SECOND
 
-# One path for counts that are static, a tuple each, and for those that are known at run time, an array each.
 
-
-def _bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
+def bind(primitive: Primitive, x: Any, counts: dict[str, Any], **params: Any) -> Any:
+    """The primitive with counts that are static, a tuple each, or known at run time, an array each."""
     known, values = split(counts)
     return primitive.bind(x, *values, **known, **params)[0]
 
@@ -74,33 +74,22 @@ def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArr
     return [x.update(shape=(sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
 
-def _all_rows(
-    x: ShapedArray, *values: ShapedArray, counts: Any, capacity: int | None, **params: Any
-) -> list[ShapedArray]:
-    return resized(x, counts, capacity)
-
-
-def _own_rows(
-    x: ShapedArray, *values: ShapedArray, comm: Comm, counts: Any, capacity: int | None, **params: Any
-) -> list[ShapedArray]:
-    return resized(x, counts[comm.rank : comm.rank + 1], capacity)
-
-
-def _all_rows_on_root(x: ShapedArray, *values: ShapedArray, comm: Comm, root: int, **params: Any) -> list[ShapedArray]:
-    return _all_rows(x, **params) if comm.rank == root else [x]
-
-
 def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
     """This rank's rows; at run time with zeros behind them."""
     if capacity is None:
-        starts = np.cumsum((0, *counts[:-1]))
-        return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[own_rank(comm)], counts[comm.rank])
+        return _static_slice(x, own_rank(comm), counts, counts[comm.rank])
     if x.shape[0] == 0:
         return jnp.zeros((capacity, *x.shape[1:]), x.dtype)
     count, rank = values[0], own_rank(comm)
     places = jnp.cumsum(count)[rank] - count[rank] + jnp.arange(capacity, dtype=count.dtype)
     places = jnp.where(jnp.arange(capacity) < count[rank], places, x.shape[0])
     return x.at[places].get(mode="fill", fill_value=0)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3), inline=True)  # one program, also eagerly
+def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
+    starts = np.cumsum((0, *counts[:-1]))
+    return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[rank], own)
 
 
 def room_back(types: Any, capacity: int | None) -> int | None:
@@ -113,10 +102,6 @@ def _with_room(transpose: Transpose) -> Transpose:
     return lambda ct, *, types, capacity, **params: transpose(
         ct, types=types, capacity=room_back(types, capacity), **params
     )
-
-
-def _back_by(other: Callable[[], Primitive], **more: Any) -> Transpose:
-    return _with_room(by(other, **more))
 
 
 def _each(comm: Comm) -> str:
@@ -140,34 +125,11 @@ def _own(counts: Any, comm: Comm, room: int | None) -> tuple[int, str] | None:
 
 _allgatherv: Primitive = make(
     "allgatherv",
-    _all_rows,
+    lambda x, *values, counts, capacity, **params: resized(x, counts, capacity),
     batch=SECOND,
-    transpose=lambda ct, *, cotangent, **params: _back_by(
-        lambda: _sum_of_rows if cotangent == VARYING else _allgatherv_transpose
-    )(ct, **params),
-)
-
-
-def _sum_of_rows_fun(ct: Any, *values: Any, comm: Comm, counts: Any, capacity: int | None) -> list[Any]:
-    (total,) = allreduce_p.bind(ct, comm=comm, op=SUM, cotangent=VARYING)
-    return [_slice(total, values, comm, counts, capacity)]
-
-
-# Its transpose: this rank's rows of a cotangent that is the same on every rank, or of the sum of those that differ.
-_allgatherv_transpose: Primitive = compose(
-    "allgatherv_transpose",
-    _own_rows,
-    lambda ct, *values, comm, counts, capacity: [_slice(ct, values, comm, counts, capacity)],
-    takes_replicated=True,
-    batch=SECOND,
-    transpose=_back_by(lambda: _allgatherv, cotangent=REPLICATED),
-)
-_sum_of_rows: Primitive = compose(
-    "sum_of_rows",
-    _own_rows,
-    _sum_of_rows_fun,
-    batch=SECOND,
-    transpose=_back_by(lambda: _allgatherv, cotangent=VARYING),
+    transpose=lambda ct, *, types, comm, counts, capacity, cotangent, values=(): [
+        _slice(counted(ct, comm, cotangent), values, comm, counts, room_back(types, capacity))
+    ],
 )
 
 
@@ -227,7 +189,7 @@ def allgatherv(
     room, convention = as_room(capacity, template, name), as_convention(cotangent, name, c)
     of_all = _counts_of_all(counts, name, c, room)
     params = {"comm": c, "capacity": room, "cotangent": convention}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: _bind(_allgatherv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(_allgatherv, x, {"counts": of_all}, **params))
     return result_of(rows, of_all, room, template, name)
 
 
@@ -307,22 +269,23 @@ def alltoallv(
         received = as_counts(recvcounts, "recvcounts", name, c.size, _each(c), room)
     fits = (sum(sent), "the sum of sendcounts") if room is None else None
     both = {"recvcounts": received, "sendcounts": sent}
-    rows = moved(x, name, fits, lambda x: _bind(_alltoallv, x, both, comm=c, capacity=room))
+    rows = moved(x, name, fits, lambda x: bind(_alltoallv, x, both, comm=c, capacity=room))
     return result_of(rows, received, room, template, name)
 
 
 # gatherv and scatterv
 
 _gatherv: Primitive = make(
-    "gatherv", _all_rows_on_root, batch=SECOND, transpose=_with_room(gather_back(lambda: _scatterv))
-)
-_scatterv: Primitive = make("scatterv", _own_rows, batch=SECOND, transpose=_back_by(lambda: _scatterv_transpose))
-_scatterv_transpose: Primitive = compose(
-    "scatterv_transpose",
-    _all_rows_on_root,
-    scatter_back(lambda: _gatherv),
+    "gatherv",
+    lambda x, *values, comm, root, counts, capacity: resized(x, counts, capacity) if comm.rank == root else [x],
     batch=SECOND,
-    transpose=_back_by(lambda: _scatterv),
+    transpose=_with_room(gather_back(lambda: _scatterv)),
+)
+_scatterv: Primitive = make(
+    "scatterv",
+    lambda x, *values, comm, root, counts, capacity: resized(x, counts[comm.rank : comm.rank + 1], capacity),
+    batch=SECOND,
+    transpose=_with_room(scatter_back(lambda: _gatherv)),
 )
 
 
@@ -374,7 +337,7 @@ def gatherv(
     room, root = as_room(capacity, template, name), as_rank(root, "root", name, c)
     of_all = _counts_of_all(counts, name, c, room)
     params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, _own(of_all, c, room), lambda x: _bind(_gatherv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, _own(of_all, c, room), lambda x: bind(_gatherv, x, {"counts": of_all}, **params))
     return result_of(rows, of_all, room, template if c.rank == root else None, name)
 
 
@@ -438,6 +401,113 @@ def scatterv(
     elif room is None:
         fits = (sum(of_all), "the sum of counts, since it is the root")
     params = {"comm": c, "capacity": room, "root": root}
-    rows = moved(x, name, fits, lambda x: _bind(_scatterv, x, {"counts": of_all}, **params))
+    rows = moved(x, name, fits, lambda x: bind(_scatterv, x, {"counts": of_all}, **params))
     own = of_all[c.rank if room is None else own_rank(c)]
     return result_of(rows, own, room, template, name)
+
+
+# ragged_all_to_all: slices of arrays, at places that are known only at run time, as in JAX's function of that name.
+
+
+def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
+    """Integers, as many for each rank."""
+    numbers = as_integers(value, what, "ragged_all_to_all")
+    if numbers.ndim != 1 or numbers.size % comm.size:
+        raise ValueError(
+            f"{what} of ragged_all_to_all must be one integer for each of the {comm.size} ranks of communicator "
+            f"'{comm.name}', or the same number of them for each, but has shape {numbers.shape}."
+        )
+    return numbers
+
+
+def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
+    """Where each of so many rows is, of slices that are packed one behind the other; ``beyond`` where no slice is."""
+    ends = jnp.cumsum(sizes)
+    row = jnp.arange(rows, dtype=ends.dtype)
+    slice_ = jnp.searchsorted(ends, row, side="right", method="compare_all")
+    inside = jnp.minimum(slice_, sizes.size - 1)
+    return jnp.where(slice_ < sizes.size, offsets[inside] + row - (ends - sizes)[inside], beyond)
+
+
+@moves(2, keys=True)
+def ragged_all_to_all(
+    operand: Any,
+    output: Any,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    comm: MPI.Comm | None = None,
+) -> jax.Array:
+    """Sends slices of this rank's array to the ranks, and puts those that come at places that their senders name.
+
+    The arguments and the result are those of ``jax.lax.ragged_all_to_all``, with a communicator in the place of an
+    axis. Slices are of rows, entries of the first axis. They are packed and unpacked in the program, so where they lie
+    one behind the other anyway ``alltoallv`` with a ``capacity`` is faster.
+
+    Args:
+        operand: the array whose slices are sent, or a pytree of such arrays. In all, the slices have no more rows than
+            it has.
+        output: a template: the result has its shape and dtype, and its values except where slices come. For a pytree
+            it is a pytree of the same structure.
+        input_offsets: integers, which may be traced: the row of ``operand`` at which each slice begins. There is one
+            slice for each rank, or the same number of them for each, those for rank 0 first.
+        send_sizes: how many rows each slice has, likewise.
+        output_offsets: the row of the receiver's ``output`` at which each slice is to begin, likewise.
+        recv_sizes: how many rows each slice has that comes, likewise, those from rank 0 first.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        ``output`` with the slices that came.
+
+    Derivative:
+        Linear in ``operand`` and ``output``. Reverse mode: the cotangents of slices go back to where they came from,
+        and add up where slices overlap; that of ``output`` is zero where slices came.
+
+    Raises:
+        TypeError: for offsets or sizes that are no integers, a ``comm`` that is no intra-communicator, or a dtype that
+            MPI cannot move.
+        ValueError: for offsets and sizes that are not the same number for each rank, for an ``operand`` and ``output``
+            that differ in dtype or in other axes than the first, or a communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for slices that have more rows than the array.
+
+    Example:
+        >>> import jax.numpy as jnp, mpixla
+        >>> comm = mpixla.get_default_comm()
+        >>> rank, size = comm.Get_rank(), comm.Get_size()
+        >>> ones = jnp.ones(size, int)
+        >>> x = jnp.arange(size) + 10 * rank
+        >>> y = mpixla.ragged_all_to_all(x, jnp.zeros(size, int), jnp.arange(size), ones, rank * ones, ones)
+        >>> y.tolist() == [rank + 10 * i for i in range(size)]
+        True
+    """
+    name, c = "ragged_all_to_all", comm_of(comm)
+    operand, output = as_leaf(operand, "operand", name), as_leaf(output, "output", name)
+    if operand.dtype != output.dtype or operand.ndim == 0 or operand.shape[1:] != output.shape[1:] or output.ndim == 0:
+        raise ValueError(
+            f"operand and output of {name} must have the same dtype and the same axes behind the first, but are "
+            f"{operand.dtype}{list(operand.shape)} and {output.dtype}{list(output.shape)}."
+        )
+    operand, output = data_of(operand), data_of(output)
+    starts, sizes = _slices(input_offsets, "input_offsets", c), _slices(send_sizes, "send_sizes", c)
+    places, coming = _slices(output_offsets, "output_offsets", c), _slices(recv_sizes, "recv_sizes", c)
+    if len({numbers.size for numbers in (starts, sizes, places, coming)}) > 1:
+        raise ValueError(
+            f"{name} needs as many offsets as sizes, for what it sends and for what comes, but input_offsets has "
+            f"{starts.size}, send_sizes {sizes.size}, output_offsets {places.size} and recv_sizes {coming.size}."
+        )
+    each = starts.size // c.size
+    (arriving,) = alltoall_p.bind(places.reshape(c.size, each), comm=c)
+    packed = operand
+    if operand.size:  # else JAX makes a constant of it, and this rank alone has no part in a derivative
+        packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)
+    sent, received = (numbers.reshape(c.size, each).sum(1) for numbers in (sizes, coming))
+    rows, _ = alltoallv(packed, sent, received, capacity=output.shape[0], comm=comm)
+    if not output.shape[0]:
+        return rows
+    # Which row comes to each place, if any: of setting rows at places that are no constants JAX has no transpose.
+    to = _places(arriving.reshape(-1), coming, output.shape[0], output.shape[0])
+    row = jnp.full(output.shape[0], -1, to.dtype).at[to].set(jnp.arange(to.size, dtype=to.dtype), mode="drop")
+    came = (row >= 0).reshape(-1, *[1] * (output.ndim - 1))
+    return jnp.where(came, rows.at[row].get(mode="clip"), output)
