@@ -4,6 +4,7 @@ import ctypes
 import functools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
