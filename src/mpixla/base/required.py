@@ -11,9 +11,6 @@ try:
     # Documented as parts of jax.extend, whose import takes as long as that of all of mpixla (it imports Pallas).
     from jax._src.ad_checkpoint import remat_p
 
-    # What runs a function again, on this rank alone, to find a NaN.
-    from jax._src.api_util import maybe_recursive_nan_check
-
     # Whether anything is being traced: each call of a sealed program and each eager operation asks.
     from jax._src.core import Primitive, trace_state_clean
 
@@ -32,10 +29,6 @@ try:
 
     # Which frames are the user's: JAX names them in what it compiles, and mpixla in reports.
     from jax._src.source_info_util import is_user_filename, register_exclusion, user_context
-
-    # Which frames are left out of tracebacks.
-    from jax._src.traceback_util import filter_traceback
-    from jax._src.traceback_util import register_exclusion as register_hidden
 
     # Whether JAX has started: asking in public starts it.
     from jax._src.xla_bridge import backends_are_initialized as jax_has_started

@@ -14,7 +14,7 @@ from ..base import settings
 from ..base.required import trace_state_clean
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
 from ..watch import sites
-from .nan import is_searched
+from . import nan
 from .repeat import LIMIT, Program, recorder
 from .seal import sealed_p
 from .spmd import Primitive
@@ -82,7 +82,13 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
         status.fill(np.asarray(content).tobytes())
         return results
-    if is_searched():
+    if nan.refuses_calls():
+        if nan.search is None:
+            raise FloatingPointError(
+                f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
+                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which "
+                "(the hook nan is off). Call it inside jax.jit, or turn the search off."
+            )
         raise FloatingPointError(
             "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "
             f"again on this rank alone, operation by operation, to find it. {primitive.name} is not made again: the "

@@ -5,14 +5,19 @@ from typing import Any
 
 import jax
 
-from ..base.required import maybe_recursive_nan_check
+search: Any = None  # the code of JAX's function that does it, unless hooks/nan.py is off
 
 
-def is_searched() -> bool:
-    """Whether an eager call is one of such a search, in which the other ranks do not take part."""
+def refuses_calls() -> bool:
+    """Whether an eager call would be one of such a search, in which the other ranks do not take part.
+
+    Where that cannot be known, all eager calls are refused while JAX looks for a NaN.
+    """
     if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
         return False
+    if search is None:
+        return True
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code is not maybe_recursive_nan_check.__code__:
+    while frame is not None and frame.f_code is not search:
         frame = frame.f_back
     return frame is not None

@@ -19,7 +19,7 @@ from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, when_freed
 from ..mpi.mpi import MPI
 from ..watch import sites
-from .nan import is_searched
+from .nan import refuses_calls
 from .signatures import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,7 +82,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
         when_freed.append(forget_freed)
 
         def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-            if len(args) < arguments or not trace_state_clean() or is_searched():
+            if len(args) < arguments or not trace_state_clean() or refuses_calls():
                 return None
             key: list[Any] = [sites.of_caller()] if settings.reports else []
             for x in args[:arguments]:

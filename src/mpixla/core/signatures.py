@@ -7,12 +7,12 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import jax
 
-from ..base.required import filter_traceback, register_hidden, trace_state_clean
+from ..base.required import trace_state_clean
 from ..mpi.native import Named
 
 _NAMES = (
@@ -41,13 +41,17 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
 
 
-register_hidden(str(Path(__file__).parents[1]))
+def _unfiltered(trace: TracebackType | None) -> TracebackType | None:
+    return trace
+
+
+filtered = _unfiltered  # what leaves out mpixla's frames, unless hooks/frames.py is off
 
 
 def hide_own_frames(e: Exception) -> None:
     """Has the traceback of an eager call end at the user's line, as JAX has that of what it traces."""
     if trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
-        e.__traceback__ = filter_traceback(e.__traceback__)  # type: ignore[arg-type]
+        e.__traceback__ = filtered(e.__traceback__)
 
 
 def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
