@@ -5,7 +5,7 @@ nobody could wait for one or see it fail. This gives it one.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 import jax
@@ -43,9 +43,21 @@ class _Silent(NamedTuple):
 seals_itself = True  # but where hooks/sealing.py does it
 
 
-def _seal(traced: Any, operands: Sequence[Any]) -> Any:
-    """What a function gives that was traced (``jax.stages.Traced``), with something to wait for if it has no result."""
-    jaxpr, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
+def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Calls ``fun`` within a jit, with something to wait for if it has no result. What is no tracer is static."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
+
+    def flat(*operands: Any) -> Any:
+        filled = list(leaves)
+        for i, x in zip(places, operands, strict=True):
+            filled[i] = x
+        args, kwargs = jax.tree.unflatten(structure, filled)
+        return fun(*args, **kwargs)
+
+    operands = [leaves[i] for i in places]
+    jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
+    tree = jax.tree.structure(shapes)
     has_result = computes(jaxpr)
     has_refs = any(hasattr(e, "input") or hasattr(e, "input_index") for e in jaxpr.effects)  # jax.Ref's effects
     if ordered not in jaxpr.effects or (has_result and not seals_itself) or has_refs:
@@ -102,9 +114,7 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     def program(*args: Any, **kwargs: Any) -> Any:
         if trace_state_clean():  # jit is disabled, or JAX looks for a NaN
             return fun(*args, **kwargs)
-        # What is no tracer is static.
-        operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
-        return _seal(plain.trace(*args, **kwargs), operands)
+        return _seal(fun, args, kwargs)
 
     sealed = jax.jit(program, **options)
 
