@@ -90,7 +90,7 @@ def test_split_communicators(row, comm):
         c.Free()
 
 
-def test_nothing_else_is_transferred(comm, size):
+def test_nothing_else_is_transferred(comm, rank, size):
     """Eager operations on arrays of the device bring nothing else there, also those that compute themselves."""
     x, places = jax.device_put((np.arange(6.0), np.arange(6)))
     ring = comm.Create_cart([size], periods=[True])
@@ -99,8 +99,13 @@ def test_nothing_else_is_transferred(comm, size):
         greatest = mpixla.allreduce((x, places), MPI.MAXLOC, comm=comm)
         block, _ = mpixla.overlap(mpixla.halo_start(x, ring), jnp.sin, x)
         jax.jit(lambda: mpixla.barrier(comm=comm))()
-        norms, greatest, block = jax.device_get((norms, greatest, block))
+        on_root = [lambda x: mpixla.reduce(x, MPI.SUM, 0, comm=comm), lambda x: mpixla.bcast(x, 0, comm=comm)]
+        on_root.append(lambda x: mpixla.wait(mpixla.ibcast(x, 0, comm=comm)))
+        back = [jax.vjp(f, x)[1](x)[0] for f in on_root]
+        norms, greatest, block, back = jax.device_get((norms, greatest, block, back))
     np.testing.assert_allclose(norms, [15 * size, np.sqrt(55 * size), 5, np.sqrt(55 / 6)])
     np.testing.assert_array_equal(greatest, [np.arange(6), np.arange(6)])
     np.testing.assert_array_equal(block, [4, 1, 2, 3, 4, 1])
+    x = np.arange(6.0)
+    np.testing.assert_array_equal(back, [x if rank == 0 else 2 * x, x * (rank == 0), x * (rank == 0)])
     ring.Free()

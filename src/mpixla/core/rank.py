@@ -14,7 +14,6 @@ from ..mpi.comm import Comm, Shift
 from .helper import make_helper
 
 _rank = make_helper("rank", lambda *, comm, shift: [ShapedArray((), np.dtype(np.int32))], ("comm", "shift"))
-_rank.def_impl(lambda *, comm, shift: [jnp.int32(known_rank_at(comm, shift) if shift else comm.rank)])
 
 
 def own_rank(comm: Comm) -> Any:
@@ -40,11 +39,11 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
     return rank.value
 
 
-def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any) -> Any:
-    """One of two arrays of a type: that for the root, or that for all other ranks; chosen when the program runs."""
+def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any = None) -> Any:
+    """Chooses one of two arrays of a type when it runs: that for the root, or that for all others, or zeros."""
     return _by_rank(own_rank(comm), root, there, elsewhere)
 
 
-@functools.partial(jax.jit, inline=True)  # one program, also eagerly
+@functools.partial(jax.jit, static_argnums=1, inline=True)  # one program, also eagerly
 def _by_rank(rank: Any, root: Any, there: Any, elsewhere: Any) -> Any:
-    return jnp.where(rank == root, there, elsewhere)
+    return jnp.where(rank == root, there, jnp.zeros_like(there) if elsewhere is None else elsewhere)

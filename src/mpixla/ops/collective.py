@@ -108,7 +108,7 @@ def scatter_back(gather: Callable[[], Primitive]) -> Callable[..., list[Any]]:
     def transpose(ct: Any, *, types: Any, comm: Comm, root: int, values: Any = (), **params: Any) -> list[Any]:
         (whole,) = gather().bind(ct, *values, comm=comm, root=root, **params)
         # Zeros that depend on the call, so that it is in their derivative.
-        return [whole if comm.rank == root else by_root(comm, root, whole, jnp.zeros_like(whole))]
+        return [whole if comm.rank == root else by_root(comm, root, whole)]
 
     return transpose
 
@@ -335,7 +335,7 @@ def _bcast_transpose(ct: Any, *, types: Any, comm: Comm, root: int, cotangent: s
         (total,) = reduce_p.bind(ct, comm=comm, op=SUM, root=root)
     else:
         total = counted(ct, comm, cotangent)
-    return [by_root(comm, root, total, jnp.zeros_like(total))]
+    return [by_root(comm, root, total)]
 
 
 bcast_p: Primitive = make("bcast", like, batch=IN_FRONT, transpose=_bcast_transpose)

@@ -153,7 +153,7 @@ def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[A
 
 def _wait_on_root(call: _Call, request_id: Any, *_: Any) -> list[Any]:
     (y,) = _wait_row(call, request_id)
-    return [by_root(call.comm, call.root, y, jnp.zeros_like(y))]
+    return [by_root(call.comm, call.root, y)]
 
 
 def _wait_itself(call: _Call, request_id: Any, *_: Any) -> list[Any]:
@@ -234,9 +234,7 @@ _KINDS = {
     "isum_on_root": _Kind("iallreduce", IN_FRONT, _by("ibcast"), wait=_wait_on_root),
     "iallgather_transpose": _to_itself(lambda call, batch, x: own_part(x, call.comm, batch), "iallgather"),
     "iallreduce_transpose": _to_itself(lambda call, batch, x: x, "iallreduce"),
-    "ibcast_transpose": _to_itself(
-        lambda call, batch, x: by_root(call.comm, call.root, x, jnp.zeros_like(x)), "ibcast"
-    ),
+    "ibcast_transpose": _to_itself(lambda call, batch, x: by_root(call.comm, call.root, x), "ibcast"),
 }
 
 
@@ -273,7 +271,7 @@ def _start_transpose(
     back, route = _reversed(call, values)
     keeps = [_zeros(back.gives, batch)] if back.kind.keeps else []
     (x_bar,) = _wait.bind(request_id, *keeps, *route, call=back)
-    return [x_bar, *[_zeros(call.gives, batch)] * (call.kind.takes - 1)]
+    return [x_bar, *(_zeros(call.gives, batch) for _ in range(call.kind.takes - 1))]
 
 
 def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Call) -> list[Any]:
@@ -283,7 +281,7 @@ def _wait_transpose(cotangents: Any, request_id: Any, *operands: Any, call: _Cal
     if ad.is_undefined_primal(request_id):
         batch = request_id.aval.shape[:-1]
         back, route = _reversed(call, values)
-        template = [_zeros(back.gives, batch)] * (back.kind.takes - 1)
+        template = [_zeros(back.gives, batch) for _ in range(back.kind.takes - 1)]
         with sites.part(sites.REVERSE):
             results = list(_start.bind(ct, *template, *route, call=back, batch=batch))
     if kept:

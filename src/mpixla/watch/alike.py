@@ -88,19 +88,22 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
     now = time.monotonic()
     _note(what, rank, now, False)
     notes = _read()
-    if is_first := next(note.rank for note in notes if note.what == what) == rank:
+    first = next(note.rank for note in notes if note.what == what)
+    if is_first := first == rank:
         # Whatever comes when the moment is over is said at once: the job is about to end.
         start = min(note.when for note in notes)
         notes = _wait_until(lambda notes: len({note.rank for note in notes}) == size, start + _MOMENT)
     else:  # the first one speaks
-        notes = _wait_until(lambda notes: any(note.what == what and note.is_said for note in notes), now + 2 * _MOMENT)
+        notes = _wait_until(
+            lambda notes: any(note[:2] == (what, first) and note.is_said for note in notes), now + 2 * _MOMENT
+        )
     alike = [note for note in notes if note.what == what]
     said = {note.rank for note in alike if note.is_said}
     left = sorted(({note.rank for note in alike} if is_first else {rank}) - said)
     by_all = len({note.rank for note in notes}) == size
     if left:
         say(left, bool(said), by_all)
-    for other in left:
+    for other in sorted(left, key=lambda other: other == rank):  # its own last, for which the others wait
         _note(what, other, now, True)
     return Told(bool(left), by_all)
 
@@ -112,7 +115,7 @@ def _wait_until(is_so: Callable[[list[_Note]], bool], deadline: float) -> list[_
 
 
 def _read() -> list[_Note]:
-    lines = os.pread(file, os.fstat(file).st_size, 0).decode().splitlines()
+    lines = os.pread(file, os.fstat(file).st_size, 0).decode().rpartition("\n")[0].splitlines()
     return [_Note(what, int(rank), float(when), said == "said") for what, rank, when, said in map(str.split, lines)]
 
 
