@@ -161,6 +161,14 @@ static int id_read(const frame_buffer *id, int *number, int *generation) {
     return (float)(*number + 1) == values[0] && (float)*generation == values[1];
 }
 
+/* Whether each example of a batch has the same id. */
+static int id_is_one(const frame_buffer *id) {
+    const float *values = id->data;
+    for (int64_t i = 2; i < id->count; i++)
+        if (values[i] != values[i - 2]) return 0;
+    return 1;
+}
+
 static int gives_as_wanted(const frame *f, const request *r) {
     return r->facts.received_type == f->recv.dtype && r->facts.received == f->recv.count;
 }
@@ -186,6 +194,10 @@ static int named_claim(const frame *f, request **claimed) {
     int number, generation;
     if (!id_read(&f->id, &number, &generation))
         return error_set("what was waited for is no request: its id has other numbers than those of a request");
+    if (!id_is_one(&f->id))
+        return error_set(
+            "the examples of a vmap have different requests here, and there is one wait for all: wait for a request in "
+            "the branch of a cond, and in the turn of a while_loop, that started it");
     if (number < 0 && generation == 0) return 0;
     request *r = list_find(&requests, number);
     if (!r) return error_set("a request was waited for that was never started in this process");

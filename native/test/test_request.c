@@ -201,6 +201,9 @@ static void takes_batches_and_more_operands(void) {
     CHECK(id[0] == id[2] && id[1] == id[3] && id[0] >= 1);
     wait_make(&c, "wait", id, CALL_COUNT);
     call_count_set(&c, CALL_OPERANDS, 0, 4);
+    id[3]++;
+    CHECK_IN(call_run(&c), "the examples of a vmap have different requests here");
+    id[3]--;
     call_insert(&c, CALL_OPERANDS, 1, FFI_C64, 5, NULL);
     call_insert(&c, CALL_OPERANDS, 2, 63, 0, NULL); /* a type without a row */
     CHECK_STR(call_run(&c), "");

@@ -554,6 +554,28 @@ def test_vmap_of_start_and_vmap_of_wait(comm, rank, size):
             np.testing.assert_array_equal(got, expected)
 
 
+def test_examples_with_requests_of_their_own_are_refused(comm):
+    """One example takes the other branch, or has more turns: a single wait cannot be for both requests."""
+
+    def branch(p, x):
+        start = [lambda x, k=k: mpixla.iallreduce(k * x, MPI.SUM, comm=comm) for k in (1, 10)]
+        return mpixla.wait(jax.lax.cond(p, *start, x))
+
+    def turns(n, x):
+        def body(state):
+            i, request, x = state
+            x += mpixla.wait(request)
+            return i + 1, mpixla.iallreduce(x, MPI.SUM, comm=comm), x
+
+        state = 0, mpixla.iallreduce(x, MPI.SUM, comm=comm), x
+        _, request, x = jax.lax.while_loop(lambda state: state[0] < n, body, state)
+        return mpixla.wait(request)
+
+    for f, both in ((branch, [False, True]), (branch, [True, False]), (turns, [1, 2]), (turns, [2, 1])):
+        with pytest.raises(Exception, match="examples of a vmap have different requests here"):
+            jax.jit(jax.vmap(f))(jnp.array(both), jnp.ones(2)).block_until_ready()
+
+
 def test_vmap_of_derivatives(rank, below, above):
     def f(x):
         return mpixla.wait(mpixla.isendrecv(jnp.sin(x), x, below, above))
