@@ -104,6 +104,27 @@ def test_methods_of_a_jitted_function():
     np.testing.assert_array_equal(f(x), np.full(3, SIZE))
 
 
+@pytest.mark.parametrize("jit", [jax.jit, mpixla.jit])
+def test_methods_are_not_those_of_what_is_made_of_it(jit):
+    """functools.wraps copies the attributes of a function, as JAX does for its gradient."""
+    derivative = jit(jax.grad(mpixla.jit(lambda x: mpixla.allreduce(x, MPI.SUM) ** 3)))
+    x = jnp.float64(2)
+    assert float(derivative.lower(x).compile()(x)) == float(derivative(x)) == 12 * SIZE**2
+    assert float(jit(mpixla.jit(lambda x: x + 1))(x)) == 3
+
+
+def test_a_method():
+    class Shift:
+        by = 2
+
+        @mpixla.jit
+        def of(self, x):
+            return mpixla.allreduce(x, MPI.SUM) + self.by
+
+    jax.tree_util.register_static(Shift)
+    assert float(Shift().of(jnp.ones(()))) == SIZE + 2
+
+
 @pytest.mark.parametrize("wrap", [jax.jit, mpixla.jit, lambda f: f])
 def test_transformations(wrap, rank):
     x = jnp.arange(3.0) + rank

@@ -6,7 +6,8 @@ nobody could wait for one or see it fail. This gives it one.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from types import MethodType
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 import jax
 
@@ -20,17 +21,55 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 
-class Compiled(Protocol[P, R]):
+class Compiled(Generic[P, R]):
     """What ``jit`` makes: the function, and methods as those of ``jax.jit``'s."""
 
-    lower: Any
-    trace: Any
-    eval_shape: Any
-    clear_cache: Callable[[], None]
+    def __init__(self, fun: Callable[P, R], options: dict[str, Any]) -> None:
+        @functools.wraps(fun)
+        def program(*args: Any, **kwargs: Any) -> Any:
+            if trace_state_clean():  # jit is disabled, or JAX looks for a NaN
+                return fun(*args, **kwargs)
+            return _seal(fun, args, kwargs)
+
+        functools.update_wrapper(self, fun)  # first, since it copies what another one has below
+        self._plain: Any = jax.jit(fun, **options)
+        self._sealed: Any = jax.jit(program, **options)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's result."""
-        ...
+        try:
+            if not trace_state_clean():
+                return self._plain(*args, **kwargs)
+            result = self._sealed(*args, **kwargs)
+            if type(result) is _Silent:
+                jax.block_until_ready(result.done)
+                return result.tree
+            return result
+        except Exception as e:
+            hide_own_frames(e)
+            raise
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+    # Not attributes: functools.wraps copies those to functions made of this one, such as its gradient.
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
+        """The function for such arguments, lowered."""
+        return self._plain.lower(*args, **kwargs)
+
+    def trace(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
+        """The function for such arguments, traced."""
+        return self._plain.trace(*args, **kwargs)
+
+    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The shapes and dtypes of its results."""
+        return self._plain.eval_shape(*args, **kwargs)
+
+    def clear_cache(self) -> None:
+        """Forgets what was compiled."""
+        self._plain.clear_cache()
+        self._sealed.clear_cache()
 
 
 class _Silent(NamedTuple):
@@ -106,36 +145,4 @@ def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         >>> mean(jnp.ones(3)).tolist()
         [1.0, 1.0, 1.0]
     """
-    if fun is None:
-        return functools.partial(jit, **options)
-    plain = jax.jit(fun, **options)
-
-    @functools.wraps(fun)
-    def program(*args: Any, **kwargs: Any) -> Any:
-        if trace_state_clean():  # jit is disabled, or JAX looks for a NaN
-            return fun(*args, **kwargs)
-        return _seal(fun, args, kwargs)
-
-    sealed = jax.jit(program, **options)
-
-    @functools.wraps(fun)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            if not trace_state_clean():
-                return plain(*args, **kwargs)
-            result = sealed(*args, **kwargs)
-            if type(result) is _Silent:
-                jax.block_until_ready(result.done)
-                return result.tree
-            return result
-        except Exception as e:
-            hide_own_frames(e)
-            raise
-
-    def clear_cache() -> None:
-        plain.clear_cache()  # type: ignore[attr-defined]
-        sealed.clear_cache()  # type: ignore[attr-defined]
-
-    call.lower, call.trace, call.eval_shape = plain.lower, plain.trace, plain.eval_shape  # type: ignore[attr-defined]
-    call.clear_cache = clear_cache  # type: ignore[attr-defined]
-    return call
+    return functools.partial(jit, **options) if fun is None else Compiled(fun, options)
