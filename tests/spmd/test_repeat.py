@@ -54,6 +54,16 @@ def test_second_call_is_direct(slow, comm, rank, compilations):
     assert (len(slow), len(compilations)) == (checked, compiled)
 
 
+def test_derivatives_compile_once(compilations):
+    """What eager derivatives ask for besides, as the own rank, is compiled once as well."""
+    x = jnp.ones(3)
+    for f in (lambda x: mpixla.bcast(x, 0), lambda x: mpixla.reduce(x, MPI.SUM, 0), lambda x: mpixla.scan(x, MPI.MAX)):
+        jax.vjp(f, x)[1](x)
+        compiled = len(compilations)
+        jax.vjp(f, x)[1](x)
+        assert len(compilations) == compiled
+
+
 def test_other_arguments_are_checked(slow):
     x = jnp.ones(2)
     mpixla.bcast(x, 0)

@@ -1,6 +1,5 @@
 """Primitives of the C library that do not communicate, and so have no effect (native/helpers)."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,9 +37,12 @@ def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes:
         scalars, arrays = attributes_of(attributes, params)
         return jax.ffi.ffi_lowering(native.target_of(name), backend_config=arrays)(ctx, *operands, **scalars)
 
+    # One function for all calls: of another one JAX would compile the same program anew.
+    program = jax.jit(lambda params, *operands: primitive.bind(*operands, **dict(params)), static_argnums=0)
+
     def run(*operands: Any, **params: Any) -> list[Any]:
         with jax.disable_jit(False):
-            return jax.jit(functools.partial(primitive.bind, **params))(*operands)
+            return program(tuple(params.items()), *operands)
 
     mlir.register_lowering(primitive, lower)
     primitive.def_impl(run)
