@@ -7,7 +7,10 @@ from .mpi import MPI
 
 def has_several(comm: Any) -> bool:
     """Whether some ranks of a communicator are on another host than others. All of them must call it."""
-    return len(set(host_of_each(comm))) > 1
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    is_alone = here.Get_size() == comm.Get_size()
+    here.Free()
+    return not is_alone
 
 
 def host_of_each(comm: Any) -> list[str]:
