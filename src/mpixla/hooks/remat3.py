@@ -26,8 +26,8 @@ _REMAT = "jax._src.ad_checkpoint:RematTraced"
 def install() -> None:
     """Adds the rules; before JAX 0.12, whose rules do not say what is kept, refuses what communicates."""
     if jax.__version_info__ < (0, 12):
-        replace(f"{_REMAT}.lin", "self")(_refuse)
-        replace(f"{_REMAT}.vjp_fwd", "self")(_refuse)
+        for put in [replace(f"{_REMAT}.{name}", "self") for name in ("lin", "vjp_fwd")]:
+            put(_refuse)
         return
     rules = need("jax._src.interpreters.remat:rules")
     linearized = need("jax._src.hijax:call_hi_primitive_linearized_p")

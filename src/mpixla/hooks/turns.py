@@ -38,7 +38,10 @@ _turn = threading.local()
 def install() -> None:
     """Has JAX keep all that is compiled, and take turns. JAX has no place for what is done when a program is there."""
 
-    @replace("jax._src.compiler:compile_or_get_cached")
+    compiling = replace("jax._src.compiler:compile_or_get_cached")
+    reading = replace("jax._src.compiler:_cache_read", "module_name", "cache_key")
+
+    @compiling
     def compile_in_turn(compile_or_get: Any, *args: Any, **options: Any) -> Any:
         outer = getattr(_turn, "end", None)
         _turn.end = None
@@ -49,7 +52,7 @@ def install() -> None:
                 _turn.end()
             _turn.end = outer
 
-    @replace("jax._src.compiler:_cache_read", "module_name", "cache_key")
+    @reading
     def read_in_turn(read: Any, module_name: str, key: str, *args: Any, **options: Any) -> Any:
         _turn.end = take(key)
         return read(module_name, key, *args, **options)
