@@ -18,7 +18,6 @@ from mpi4py import MPI
 import mpixla
 from hlo import Program
 from mpixla.compat import _jpi, _mpi4jax
-from mpixla.core import jit
 from mpixla.mpi import native
 from reference import ROWS, operands
 
@@ -232,7 +231,7 @@ def calls(program):
 def test_programs(name, how, gpu):
     """Calls in the order of the program; nothing is copied in loops, and elsewhere no more than on a CPU."""
     expected, fun, args = PROGRAMS[name]
-    program = jax.jit(fun) if how == "jax.jit" else jax.jit(lambda *xs: jit._seal(fun, xs, {}))
+    program = jax.jit(fun) if how == "jax.jit" else mpixla.jit(fun)._sealed
     on_gpu, on_cpu = compiled(program, args, gpu), compiled(program, args)
     assert calls(on_gpu) == expected
     assert_ordered(on_gpu)

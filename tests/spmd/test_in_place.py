@@ -9,7 +9,7 @@ from jax.experimental.layout import Format, Layout, with_layout_constraint
 from mpi4py import MPI
 
 import mpixla
-from mpixla.core import eager, jit
+from mpixla.core import eager
 from mpixla.mpi.comm import comm_of, reduction_of
 from mpixla.ops.collective import allreduce_p
 
@@ -75,7 +75,7 @@ def test_arguments_of_sealed_programs():
     """What is called eagerly or through mpixla.jit is a program of its own, with arguments of its own."""
     params = (("comm", comm_of(None)), ("cotangent", "replicated"), ("op", reduction_of(MPI.SUM)))
     alone = eager._program(allreduce_p, params).run
-    sealed = jax.jit(lambda x: jit._seal(OPS["allreduce"], (x,), {}))
+    sealed = mpixla.jit(OPS["allreduce"])._sealed
     for program in (alone, sealed):
         text = program.lower(jnp.ones(4)).as_text()
         assert "@mpixla_allreduce(" in text

@@ -36,6 +36,7 @@ def test_second_call_is_direct(slow, comm, rank, compilations):
         lambda x: mpixla.scan(x, MPI.SUM),
         lambda x: mpixla.exscan(x, MPI.SUM),
         lambda x: mpixla.sendrecv(x, x, before[0], before[1], sendtag=3),
+        lambda x: mpixla.sendrecv(x, x, *np.array(before)),
         lambda x: mpixla.allgather(x),
         lambda _: mpixla.barrier(),
         lambda x: mpixla.wait(mpixla.iallreduce(x, MPI.SUM)),

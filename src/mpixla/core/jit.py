@@ -29,7 +29,7 @@ class Compiled(Generic[P, R]):
         def program(*args: Any, **kwargs: Any) -> Any:
             if trace_state_clean():  # jit is disabled, or JAX looks for a NaN
                 return fun(*args, **kwargs)
-            return _seal(fun, args, kwargs)
+            return _seal(self._plain, args, kwargs)
 
         functools.update_wrapper(self, fun)  # first, since it copies what another one has below
         self._plain: Any = jax.jit(fun, **options)
@@ -82,21 +82,11 @@ class _Silent(NamedTuple):
 seals_itself = True  # but where hooks/sealing.py does it
 
 
-def _seal(fun: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Calls ``fun`` within a jit, with something to wait for if it has no result. What is no tracer is static."""
-    leaves, structure = jax.tree.flatten((args, kwargs))
-    places = [i for i, x in enumerate(leaves) if isinstance(x, jax.core.Tracer)]
-
-    def flat(*operands: Any) -> Any:
-        filled = list(leaves)
-        for i, x in zip(places, operands, strict=True):
-            filled[i] = x
-        args, kwargs = jax.tree.unflatten(structure, filled)
-        return fun(*args, **kwargs)
-
-    operands = [leaves[i] for i in places]
-    jaxpr, shapes = jax.make_jaxpr(flat, return_shape=True)(*operands)
-    tree = jax.tree.structure(shapes)
+def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
+    """Calls what ``jax.jit`` made within a jit, with something to wait for if it has no result."""
+    traced = plain.trace(*args, **kwargs)
+    jaxpr, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
+    operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
     has_result = computes(jaxpr)
     has_refs = any(hasattr(e, "input") or hasattr(e, "input_index") for e in jaxpr.effects)  # jax.Ref's effects
     if ordered not in jaxpr.effects or (has_result and not seals_itself) or has_refs:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
+import numpy as np
 
 from ..base import settings
 from ..base.required import trace_state_clean
@@ -28,6 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     type(None): lambda x: x,
     int: lambda x: x,
+    np.int32: int,
+    np.int64: int,
     str: lambda x: x,
     Shift: lambda x: x if type(x.direction) is int and type(x.disp) is int else repr(x),
     MPI.Op: MPI._handleof,
