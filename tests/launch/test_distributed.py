@@ -656,6 +656,8 @@ PROGRAMS = {
         swap = lambda x: jax.lax.ppermute(x, "x", [(0, 1), (1, 0)])
         moved = jax.shard_map(swap, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         check(jax.jit(lambda x: moved(x).astype("float32"))(shard(data)), data[::-1].astype("float32"))
+        named = jax.named_scope("as before the all-gather(x)")(lambda x: x + 1)  # which communicates nothing
+        check(jax.jit(named)(shard(data)).astype("float32"), data.astype("float32") + 1)
     """,
     # XLA's collectives fit together only if all ranks have the same program: also where an operation has a root.
     "one program for all": """

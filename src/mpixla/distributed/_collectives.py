@@ -16,7 +16,7 @@ _OPERATIONS = (
     "ragged-all-to-all",
     "reduce-scatter",
 )
-_INSTRUCTION = re.compile(rf"^\s*(?:ROOT )?%?\S+ = (.*?) ({'|'.join(_OPERATIONS)})(?:-start)?\((.*)$")
+_INSTRUCTION = re.compile(rf"""^\s*(?:ROOT )?%?\S+ = ([^"]*?) ({"|".join(_OPERATIONS)})(?:-start)?\((.*)$""")
 _LISTED = re.compile(r"replica_groups=\{((?:\{[\d, ]*\},?\s*)*)\}")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?)\))? \{([^}]*)\}")
