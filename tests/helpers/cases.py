@@ -20,6 +20,11 @@ def cases(which=lambda row, variant: True):
     ]
 
 
+def explicit_mesh():
+    """A mesh of this process's device that JAX has in all types, as a context manager."""
+    return jax.set_mesh(jax.make_mesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,)))
+
+
 def check_refused(call, kind, sentence):
     """A call without arguments is refused, eagerly and when traced, with a sentence that has these words."""
     for mode in (lambda f: f, jax.jit):

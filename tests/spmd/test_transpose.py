@@ -1,5 +1,7 @@
 """Reverse mode of every operation: the dot-product identity, rank by rank, against differences of the oracle."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from cases import cases
+from cases import cases, explicit_mesh
 from reference import difference, in_turn, normal
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -22,7 +24,7 @@ def cotangents(row, inputs, size, **variant):
     return [np.random.default_rng(99 if once else r).normal(size=y.shape) for r, y in enumerate(results)]
 
 
-@pytest.mark.parametrize(("row", "variant", "how"), in_turn(CASES, ["jit of grad", "eager", "remat"]))
+@pytest.mark.parametrize(("row", "variant", "how"), in_turn(CASES, ["jit of grad", "eager", "remat", "explicit mesh"]))
 def test_vjp(row, variant, comm, rank, size, how):
     """By each rank's operands alone: sum of (cotangent of its operand) * tangent = sum of cotangents * tangents out."""
     inputs = [normal(row, (2, 3), r, size, **variant) for r in range(size)]
@@ -36,8 +38,9 @@ def test_vjp(row, variant, comm, rank, size, how):
 
     if how == "remat":
         f = jax.checkpoint(f)
-    run = jax.jit(pull_back, static_argnums=0) if how == "jit of grad" else pull_back
-    got = run(f, inputs[rank], weights[rank])
+    run = jax.jit(pull_back, static_argnums=0) if how in ("jit of grad", "explicit mesh") else pull_back
+    with explicit_mesh() if how == "explicit mesh" else nullcontext():
+        got = run(f, inputs[rank], weights[rank])
     assert [x.shape for x in got] == [x.shape for x in inputs[rank]]
 
     mine = normal(row, (2, 3), rank, size, 5, **variant)

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from cases import cases
+from cases import cases, explicit_mesh
 from reference import DTYPES, ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -44,6 +44,14 @@ def check_all(row, variant, dtype, shapes, comm, how):
 def test_every_variant(row, variant, comm, how):
     dtype = next(t for t in map(np.dtype, ("float32", "int32")) if row.takes(t, **variant))
     check(row, variant, dtype, (2, 3), comm, how)
+
+
+@pytest.mark.two_ranks
+@HOW
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_explicit_mesh(row, comm, how):
+    with explicit_mesh():
+        check(row, row.variants(SIZE)[0], np.dtype("float32"), (2, 3), comm, how)
 
 
 @pytest.mark.two_ranks

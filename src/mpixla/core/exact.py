@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import ShapedArray
 
 from .helper import make_helper
+from .spmd import reshaped
 
 # Of an accumulator of numbers, and of one of products of float64 (native/base/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
@@ -19,11 +20,11 @@ _WORDS, _WORDS_OF_PRODUCTS = 70, 138
 def _words(*arrays: ShapedArray) -> list[ShapedArray]:
     is_wide = len(arrays) == 2 and arrays[0].dtype == np.float64
     words = _WORDS_OF_PRODUCTS if is_wide else _WORDS
-    return [arrays[0].update(shape=(*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64), weak_type=False)]
+    return [reshaped(arrays[0], (*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64), weak_type=False)]
 
 
 def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[ShapedArray]:
-    return [words.update(shape=(*words.shape[:-1], 1), dtype=dtype)]
+    return [reshaped(words, (*words.shape[:-1], 1), dtype=dtype)]
 
 
 _add_p = make_helper("exact_add", _words)

@@ -11,6 +11,7 @@ from jax.interpreters import batching
 
 from .helper import make_helper
 from .rules import define, with_batch_at
+from .spmd import reshaped
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -21,11 +22,11 @@ def _size(shape: Sequence[int]) -> int:
 
 def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
     kept = arrays[0].shape[:kept_axes]
-    return [arrays[0].update(shape=(*kept, sum(_size(x.shape[kept_axes:]) for x in arrays)), weak_type=False)]
+    return [reshaped(arrays[0], (*kept, sum(_size(x.shape[kept_axes:]) for x in arrays)), weak_type=False)]
 
 
 def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
-    return [array.update(shape=(*array.shape[:-1], *shape)) for shape in shapes]
+    return [reshaped(array, (*array.shape[:-1], *shape)) for shape in shapes]
 
 
 _pack = make_helper("pack", _packed)

@@ -22,7 +22,7 @@ _alike = required.Primitive("alike")  # the identity of an array
 
 def shadow(x: jax.Array) -> Any:
     """What ``alike`` takes of an array: one without entries, which reverse mode keeps in its place."""
-    return _alike.bind(_zeros(x.aval.update(shape=(0,))), x, kept=True)
+    return _alike.bind(vary(jnp.zeros(0, x.dtype), varying_axes(x.aval)), x, kept=True)
 
 
 def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:

@@ -4,7 +4,7 @@ JAX tracks in the types over which axes of the mesh a value differs between devi
 that derives what reverse mode has to add up.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -46,14 +46,22 @@ def vary(x: Any, axes: frozenset[str]) -> Any:
     return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
 
 
+def reshaped(aval: ShapedArray, shape: Sequence[int], **other: Any) -> ShapedArray:
+    """The type with another shape, of which no axis is sharded."""
+    return aval.update(shape=shape, sharding=_whole(aval.sharding.mesh, len(shape)), **other)
+
+
+def _whole(mesh: Any, ndim: int) -> jax.sharding.NamedSharding:
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * ndim))
+
+
 def with_varying(aval: Any, axes: frozenset[str]) -> Any:
     """The type of a value that varies over these axes, and over no others."""
     if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
         return aval
-    mesh, sharding = jax.sharding.get_abstract_mesh(), aval.sharding
-    if sharding.mesh.empty:
-        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * aval.ndim))
-    return aval.update(sharding=sharding, manual_axis_type=aval.mat.update(varying=axes))
+    if aval.sharding.mesh.empty:
+        aval = aval.update(sharding=_whole(jax.sharding.get_abstract_mesh(), aval.ndim))
+    return aval.update(manual_axis_type=aval.mat.update(varying=axes))
 
 
 class Primitive(required.Primitive):

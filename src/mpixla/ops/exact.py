@@ -12,7 +12,7 @@ from jax.experimental.jet import jet_rules
 
 from ..core.exact import rounded, words_of
 from ..core.primitive import REPLICATED, Cotangent, as_array, compose, wide
-from ..core.spmd import Primitive
+from ..core.spmd import Primitive, reshaped
 from ..core.tree import flatten, is_key
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -24,7 +24,7 @@ from .shapes import IN_FRONT
 
 
 def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [x.update(shape=x.shape[:-1], weak_type=False) for x in arrays]
+    return [reshaped(x, x.shape[:-1], weak_type=False) for x in arrays]
 
 
 def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
@@ -70,7 +70,7 @@ def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> l
 
 _dot_p: Primitive = compose(
     "exact_dot",
-    lambda x, y, *, dtype, **params: [x.update(shape=x.shape[:-1], dtype=np.dtype(dtype), weak_type=False)],
+    lambda x, y, *, dtype, **params: [reshaped(x, x.shape[:-1], dtype=np.dtype(dtype), weak_type=False)],
     _dot_fun,
     batch=IN_FRONT,
     jvp=_dot_jvp,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from ..core.primitive import as_array, compose, make
-from ..core.spmd import Primitive
+from ..core.spmd import Primitive, reshaped
 from ..core.tree import as_leaf, data_of, moves
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -122,7 +122,7 @@ def _gather_transpose(ct: Any, *, types: Any, comm: Comm, degrees: Degrees) -> l
 
 _gather: Primitive = compose(
     "neighbor_allgather",
-    lambda x, *, comm, degrees: [x.update(shape=(degrees.in_, *x.shape))],
+    lambda x, *, comm, degrees: [reshaped(x, (degrees.in_, *x.shape))],
     _gather_fun,
     batch=batch_behind_stack,
     transpose=_gather_transpose,

@@ -20,7 +20,7 @@ from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
-from ..core.spmd import Primitive, is_spread, vary, varying_axes
+from ..core.spmd import Primitive, is_spread, reshaped, vary, varying_axes
 from ..core.tree import (
     Plan,
     Started,
@@ -111,14 +111,14 @@ def _to_row(x: Any, axis: int, batch: int) -> Any:
 
 
 def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
-    return [ShapedArray((*batch, _ID), np.dtype(np.float32))]
+    return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32), weak_type=False)]
 
 
 def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
     """An id, or what is waited for."""
     if "batch" in params:
-        return _id_shape(**params)
-    return [ShapedArray(*gives)] if gives else []
+        return _id_shape(*operands, **params)
+    return [reshaped(operands[0], gives.shape, dtype=gives.dtype)] if gives else []
 
 
 _rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
@@ -334,7 +334,7 @@ _start: Primitive = compose(
 )
 _wait: Primitive = compose(
     "wait",
-    lambda i, *operands, call: [ShapedArray((*i.shape[:-1], *call.gives.shape), call.gives.dtype)],
+    lambda i, *operands, call: [reshaped(i, (*i.shape[:-1], *call.gives.shape), dtype=call.gives.dtype)],
     lambda *operands, call: call.kind.wait(call, *operands),
     jvp=lambda primals, tangents, **params: _wait.bind(*tangents_beside_values(primals, tangents, params), **params),
 )

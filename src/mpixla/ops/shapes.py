@@ -4,6 +4,7 @@ from typing import Any
 
 from jax.core import ShapedArray
 
+from ..core.spmd import reshaped
 from ..mpi.comm import Comm
 
 
@@ -22,12 +23,12 @@ def each_like(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
 
 def stacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """The result has one operand for each rank."""
-    return [x.update(shape=(comm.size, *x.shape)) if root in (None, comm.rank) else x]
+    return [reshaped(x, (comm.size, *x.shape)) if root in (None, comm.rank) else x]
 
 
 def unstacked(x: ShapedArray, *, comm: Comm, root: int | None = None, **params: Any) -> list[ShapedArray]:
     """The result is one of the operand's first axis."""
-    return [x.update(shape=x.shape[1:]) if root in (None, comm.rank) else x]
+    return [reshaped(x, x.shape[1:]) if root in (None, comm.rank) else x]
 
 
 def nothing(*operands: ShapedArray, **params: Any) -> list[ShapedArray]:

@@ -17,7 +17,7 @@ from jax.core import ShapedArray
 from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
 from ..core.rules import Transpose
-from ..core.spmd import Primitive
+from ..core.spmd import Primitive, reshaped
 from ..core.tree import as_leaf, data_of, flatten, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
@@ -71,7 +71,7 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
 
 def resized(x: ShapedArray, counts: Any, capacity: int | None) -> list[ShapedArray]:
     """The type of so many rows, or of as many as there is room for."""
-    return [x.update(shape=(sum(counts) if capacity is None else capacity, *x.shape[1:]))]
+    return [reshaped(x, (sum(counts) if capacity is None else capacity, *x.shape[1:]))]
 
 
 def _slice(x: Any, values: Sequence[Any], comm: Comm, counts: Any, capacity: int | None) -> Any:
