@@ -423,11 +423,12 @@ static kind *kind_find(kind *kinds, int *told, const request *r) {
 }
 
 static void kind_tell(const kind *k) {
-    fprintf(stderr, "mpixla: r%d | %s %s", mpi_get()->world_rank, k->call,
+    char times[32] = "";
+    if (k->count > 1) snprintf(times, sizeof times, " (%lld times)", (long long)k->count);
+    fprintf(stderr, "mpixla: r%d | %s %s%s\n", mpi_get()->world_rank, k->call,
             k->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
-                                     : "was started, but never waited for");
-    if (k->count > 1) fprintf(stderr, " (%lld times)", (long long)k->count);
-    fputc('\n', stderr);
+                                     : "was started, but never waited for",
+            times);
 }
 
 /* Tells of the requests that a program has, and of those that it left and nobody received. Returns how many they are.

@@ -14,7 +14,7 @@ from jax.interpreters import ad, batching, mlir
 
 from ..base import required
 from .effect import ordered
-from .spmd import vary, varying_axes
+from .spmd import reshaped, vary, varying_axes
 
 _alike = required.Primitive("alike")  # the identity of an array
 # It has the effect where JAX would drop it, or make it again in a checkpoint, and `kept` says so.
@@ -22,7 +22,7 @@ _alike = required.Primitive("alike")  # the identity of an array
 
 def shadow(x: jax.Array) -> Any:
     """What ``alike`` takes of an array: one without entries, which reverse mode keeps in its place."""
-    return _alike.bind(vary(jnp.zeros(0, x.dtype), varying_axes(x.aval)), x, kept=True)
+    return _alike.bind(_zeros(reshaped(x.aval, (0,))), x, kept=True)
 
 
 def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:
