@@ -125,6 +125,13 @@ BAD_CALLS = [
         TypeError,
         r"x of allreduce is a masked array, which JAX does not take\. Pass x\.filled\(value\)\.",
     ),
+    ("x a jax.Ref", lambda: mpixla.norm(jax.new_ref(jnp.ones(2))), TypeError, r"is a jax\.Ref\. Pass x\[\.\.\.\]\."),
+    (
+        "x a traced jax.Ref",
+        lambda: jax.jit(mpixla.norm)(jax.new_ref(jnp.ones(2))),
+        TypeError,
+        r"x of norm must be an array or a number, but is a jax\.Ref\. Pass x\[\.\.\.\]\.",
+    ),
     ("cotangent", lambda: mpixla.allreduce(1.0, MPI.SUM, cotangent="both"), ValueError, "must be .* but is 'both'"),
     ("x int4", lambda: mpixla.bcast(jnp.zeros(2, jnp.int4), 0), TypeError, "dtype int4"),
 ]

@@ -277,6 +277,8 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
         ValueError: if it is a number that is too large.
     """
     if not isinstance(x, jax.Array):
+        if isinstance(x, jax.Ref):  # a traced one passes asarray
+            raise TypeError(f"{what} of {name} must be an array or a number, but is a jax.Ref. Pass {what}[...].")
         try:
             x = jnp.asarray(x)
         except (TypeError, ValueError) as e:  # the latter for None
