@@ -18,7 +18,7 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_counts, as_room
 from .shapes import SECOND, batch_behind_stack
-from .vector import bind, moved, resized, result_of, room_back
+from .vector import bind, moved, resized, result_of, with_room
 
 # Topologies. Programs only say how many neighbours there are: who they are, the C library knows
 # (native/mpi/topology.h).
@@ -96,14 +96,14 @@ def _exchange_transpose(
     if capacity is not None:
         sources = degrees.out if back else degrees.in_
         recvcounts, sendcounts, _ = jnp.split(values[0], [sources, sum(degrees)])
-    return [_exchanged(ct, recvcounts, sendcounts, comm, degrees, not back, room_back(types, capacity))]
+    return [_exchanged(ct, recvcounts, sendcounts, comm, degrees, not back, capacity)]
 
 
 _exchange: Primitive = make(
     "exchange",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
     batch=SECOND,
-    transpose=_exchange_transpose,
+    transpose=with_room(_exchange_transpose),
 )
 
 

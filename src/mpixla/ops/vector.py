@@ -92,15 +92,10 @@ def _static_slice(x: Any, rank: Any, counts: tuple[int, ...], own: int) -> Any:
     return jax.lax.dynamic_slice_in_dim(x, jnp.asarray(starts)[rank], own)
 
 
-def room_back(types: Any, capacity: int | None) -> int | None:
-    """The capacity of what goes back to the operand."""
-    return None if capacity is None else types[0].shape[0]
-
-
-def _with_room(transpose: Transpose) -> Transpose:
-    """A transpose with the capacity of what goes back."""
+def with_room(transpose: Transpose) -> Transpose:
+    """A transpose whose capacity is that of what goes back: as many rows as the operand has."""
     return lambda ct, *, types, capacity, **params: transpose(
-        ct, types=types, capacity=room_back(types, capacity), **params
+        ct, types=types, capacity=None if capacity is None else types[0].shape[0], **params
     )
 
 
@@ -127,9 +122,11 @@ _allgatherv: Primitive = make(
     "allgatherv",
     lambda x, *values, counts, capacity, **params: resized(x, counts, capacity),
     batch=SECOND,
-    transpose=lambda ct, *, types, comm, counts, capacity, cotangent, values=(): [
-        _slice(counted(ct, comm, cotangent), values, comm, counts, room_back(types, capacity))
-    ],
+    transpose=with_room(
+        lambda ct, *, types, comm, counts, capacity, cotangent, values=(): [
+            _slice(counted(ct, comm, cotangent), values, comm, counts, capacity)
+        ]
+    ),
 )
 
 
@@ -197,18 +194,17 @@ def allgatherv(
 
 
 def _alltoallv_transpose(
-    ct: Any, *, types: Any, comm: Comm, recvcounts: Any, sendcounts: Any, capacity: int | None, values: Any = ()
+    ct: Any, *, types: Any, recvcounts: Any, sendcounts: Any, values: Any = (), **params: Any
 ) -> list[Any]:
     back = [jnp.concatenate(jnp.split(x, 2)[::-1]) for x in values]  # received and sent
-    room = room_back(types, capacity)
-    return _alltoallv.bind(ct, *back, comm=comm, recvcounts=sendcounts, sendcounts=recvcounts, capacity=room)
+    return _alltoallv.bind(ct, *back, recvcounts=sendcounts, sendcounts=recvcounts, **params)
 
 
 _alltoallv: Primitive = make(
     "alltoallv",
     lambda x, *values, recvcounts, capacity, **params: resized(x, recvcounts, capacity),
     batch=SECOND,
-    transpose=_alltoallv_transpose,
+    transpose=with_room(_alltoallv_transpose),
 )
 
 
@@ -279,13 +275,13 @@ _gatherv: Primitive = make(
     "gatherv",
     lambda x, *values, comm, root, counts, capacity: resized(x, counts, capacity) if comm.rank == root else [x],
     batch=SECOND,
-    transpose=_with_room(gather_back(lambda: _scatterv)),
+    transpose=with_room(gather_back(lambda: _scatterv)),
 )
 _scatterv: Primitive = make(
     "scatterv",
     lambda x, *values, comm, root, counts, capacity: resized(x, counts[comm.rank : comm.rank + 1], capacity),
     batch=SECOND,
-    transpose=_with_room(scatter_back(lambda: _gatherv)),
+    transpose=with_room(scatter_back(lambda: _gatherv)),
 )
 
 
