@@ -22,16 +22,7 @@ from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
 from .docstrings import documented_like
-from .shapes import (
-    IN_FRONT,
-    SECOND,
-    batch_behind_stack,
-    batch_from_behind_stack,
-    like,
-    nothing,
-    stacked,
-    unstacked,
-)
+from .shapes import IN_FRONT, SECOND, batch_behind_stack, batch_from_behind_stack, like, nothing, stacked, unstacked
 
 # Derivatives of reductions. The sum is linear. Of the others the derivative by each rank's operand is a weight, and the
 # tangent is the sum of the ranks' weighted tangents.
@@ -410,9 +401,8 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         >>> float(mpixla.exscan(jnp.float32(1), op=MPI.SUM)) == rank
         True
     """
-    x, c = as_array(x, "x", "exscan"), comm_of(comm)
-    reduction = as_reduction(op, x, "exscan")
-    return exscan_p.bind(x, comm=c, op=reduction, reverse=False)[0]
+    x = as_array(x, "x", "exscan")
+    return exscan_p.bind(x, comm=comm_of(comm), op=as_reduction(op, x, "exscan"), reverse=False)[0]
 
 
 # gather
@@ -465,13 +455,7 @@ def _reduce_transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, root: i
     return [by_root(comm, root, total, total + ct)]  # off the root the result was the operand as well
 
 
-reduce_p: Primitive = make(
-    "reduce",
-    like,
-    batch=IN_FRONT,
-    weighted=_weighted_reduce,
-    transpose=_reduce_transpose,
-)
+reduce_p: Primitive = make("reduce", like, batch=IN_FRONT, weighted=_weighted_reduce, transpose=_reduce_transpose)
 
 
 @joins(reduces=True)
