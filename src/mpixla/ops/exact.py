@@ -107,10 +107,8 @@ def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> j
 def _lines(x: jax.Array, axes: tuple[int, ...]) -> jax.Array:
     """The axes as one, the last."""
     kept = [i for i in range(x.ndim) if i not in axes]
-    if not kept:
-        return x.reshape(-1)
-    shape = tuple(x.shape[i] for i in kept)
-    return jnp.transpose(x, (*kept, *axes)).reshape(*shape, math.prod(x.shape[i] for i in axes))
+    sizes = [x.shape[i] for i in kept]
+    return jnp.transpose(x, (*kept, *axes)).reshape(*sizes, math.prod(x.shape[i] for i in axes))
 
 
 def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
