@@ -34,13 +34,10 @@ class Started:
     __slots__ = ()
 
 
-def _is_started(x: Any) -> bool:
-    return isinstance(x, Started)
-
-
 def started_in(data: Any) -> list[Any]:
     """All in a pytree that was started."""
-    return list(filter(_is_started, jax.tree.leaves(data, is_leaf=_is_started)))
+    leaves = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, Started))
+    return [x for x in leaves if isinstance(x, Started)]
 
 
 def refuse_started(data: Any, *_: Any) -> None:
