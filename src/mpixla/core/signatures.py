@@ -41,16 +41,13 @@ def _parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(default=default, annotation=_annotation(parameter.annotation))
 
 
-def _unfiltered(trace: TracebackType | None) -> TracebackType | None:
-    return trace
-
-
-filtered = _unfiltered  # what leaves out mpixla's frames, unless hooks/frames.py is off
+# What leaves out mpixla's frames, unless hooks/frames.py is off.
+filtered: Callable[[TracebackType | None], TracebackType | None] | None = None
 
 
 def hide_own_frames(e: Exception) -> None:
     """Has the traceback of an eager call end at the user's line, as JAX has that of what it traces."""
-    if trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
+    if filtered and trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
         e.__traceback__ = filtered(e.__traceback__)
 
 
