@@ -6,7 +6,7 @@ are.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -48,24 +48,14 @@ from .shapes import BEHIND, IN_FRONT, SECOND
 Work = TypeVar("Work")
 
 
-class _Type(NamedTuple):
-    """Shape and dtype of an array, without the axes of a batch."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-
-    def __str__(self) -> str:
-        return ShapedArray(*self).str_short()
-
-
 @dataclass(frozen=True)
 class _Call:
-    """What was started: a kind of the table below, its arguments, and the types of what it takes and gives."""
+    """What was started: a kind of the table below, its arguments, and what it takes and gives, without a batch."""
 
     name: str
     comm: Comm
-    takes: _Type  # what is sent, or for irecv the template
-    gives: _Type
+    takes: jax.ShapeDtypeStruct  # what is sent, or for irecv the template
+    gives: jax.ShapeDtypeStruct
     op: Reduction | None = None
     root: int | None = None
     dest: int | Shift | str | None = None
@@ -74,7 +64,8 @@ class _Call:
     recvtag: int | str = 0
 
     def __repr__(self) -> str:
-        parts = [self.name, f"of {self.takes}", *([f"to {self.gives}"] if self.gives != self.takes else [])]
+        takes, gives = (ShapedArray(x.shape, x.dtype).str_short() for x in (self.takes, self.gives))
+        parts = [self.name, f"of {takes}", *([f"to {gives}"] if gives != takes else [])]
         if self.dest is not None:
             parts.append(f"-> {self.dest!r} with tag {self.sendtag!r}")
         if self.source is not None:
@@ -114,11 +105,11 @@ def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> 
     return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32), weak_type=False)]
 
 
-def _row_shapes(*operands: ShapedArray, gives: _Type | None = None, **params: Any) -> list[ShapedArray]:
+def _row_shapes(*operands: ShapedArray, gives: jax.ShapeDtypeStruct | None = None, **params: Any) -> list[ShapedArray]:
     """An id, or what is waited for."""
     if "batch" in params:
         return _id_shape(*operands, **params)
-    return [reshaped(operands[0], gives.shape, dtype=gives.dtype)] if gives else []
+    return [] if gives is None else [reshaped(operands[0], gives.shape, dtype=gives.dtype)]
 
 
 _rows: dict[str, Primitive] = {name: make(name, _row_shapes) for name in native.request_ops}
@@ -141,9 +132,9 @@ def _wait_sent(call: _Call, request_id: Any, kept: Any, *_: Any) -> list[Any]:
 
 
 def _wait_row(call: _Call, request_id: Any, kept: Any = None, *_: Any) -> list[Any]:
-    batch, axis, (shape, dtype) = request_id.shape[:-1], call.kind.batch[1], call.gives
+    batch, axis, shape = request_id.shape[:-1], call.kind.batch[1], call.gives.shape
     at = len(shape) if axis < 0 else axis
-    gives = _Type((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), dtype)
+    gives = jax.ShapeDtypeStruct((*shape[:at], *(batch[::-1] if axis < 0 else batch), *shape[at:]), call.gives.dtype)
     if call.kind.keeps:
         (y,) = _rows["wait_recv"].bind(request_id, _to_row(kept, axis, len(batch)), comm=call.comm, gives=gives)
     else:
@@ -252,7 +243,7 @@ def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
     return _Call(name, call.comm, call.gives, call.takes, op=op, root=call.root, **params), route
 
 
-def _zeros(kind: _Type, batch: tuple[int, ...]) -> Any:
+def _zeros(kind: jax.ShapeDtypeStruct, batch: tuple[int, ...]) -> Any:
     return jnp.zeros((*batch, *kind.shape), kind.dtype)
 
 
@@ -418,8 +409,8 @@ def _started(name: str, comm: Comm, *operands: Any, shape: tuple[int, ...] | Non
     """
     params, values = split(more)
     first, last = operands[0], operands[-1]
-    gives = _Type(last.shape if shape is None else shape, last.dtype)
-    call = _Call(name, comm, _Type(first.shape, first.dtype), gives, **params)
+    gives = jax.ShapeDtypeStruct(last.shape if shape is None else shape, last.dtype)
+    call = _Call(name, comm, jax.ShapeDtypeStruct(first.shape, first.dtype), gives, **params)
     (request_id,) = _start.bind(*operands, *values, call=call, batch=())
     return Request.tree_unflatten(call, (request_id, last if call.kind.keeps else None, values[0] if values else None))
 
