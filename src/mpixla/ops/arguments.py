@@ -152,10 +152,6 @@ def as_axes(axes: Sequence[int], x: jax.Array, said: str, rule: str = "") -> tup
     return own
 
 
-# Counts: rows, entries of the first axis. Static ones are a tuple. Where the user says how many rows there is room for,
-# they are known only at run time, and are an array.
-
-
 def as_room(capacity: Any, template: Any, name: str) -> int | None:
     """For how many rows the result has room, where counts are known only at run time; else None."""
     if capacity is None:
@@ -171,7 +167,7 @@ def as_room(capacity: Any, template: Any, name: str) -> int | None:
 
 
 def as_counts(value: Any, what: str, name: str, number: int, each: str, room: int | None) -> Any:
-    """One number of rows for each of something, ``each`` in words. The C library looks at values at run time."""
+    """One number of rows for each of something, ``each`` in words: a tuple, or an array that the C library checks."""
     if room is None:
         return _static_counts(value, what, name, number, each)
     counts = as_integers(value, what, name)
@@ -231,12 +227,11 @@ def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
     return reduction
 
 
-# How the cotangent of a result that is the same on every rank is counted (docs/derivatives.md): it is taken to be the
-# same on every rank too, and counted once; or it differs between ranks, and all are added up.
-
-
 def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
-    """How cotangents are counted. Where JAX's types cannot say that they count once, they all do."""
+    """How cotangents of what is the same on every rank are counted (docs/derivatives.md).
+
+    Where JAX's types cannot say that they count once, they all do.
+    """
     if cotangent not in (REPLICATED, VARYING):
         raise ValueError(f"cotangent of {name} must be '{REPLICATED}' or '{VARYING}', but is {cotangent!r}.")
     return str(cotangent) if counts_once(comm) else VARYING

@@ -1,7 +1,6 @@
 """Non-blocking operations: each starts a communication and gives a request, which ``wait`` turns into the result.
 
-The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md, "Requests", says why they are as they
-are.
+The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md says why they are so, under "Requests".
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -229,9 +228,7 @@ _KINDS = {
 }
 
 
-# Derivatives. An id is a float, so it has a tangent and a cotangent: ids of further requests, for the communication of
-# the tangents and of the cotangents. So start and wait are linear, and start and wait of the reverse communication are
-# the transposes of wait and start.
+# Derivatives. The tangent and the cotangent of an id are ids of further requests.
 
 
 def _reversed(call: _Call, values: Sequence[Any]) -> tuple[_Call, list[Any]]:
