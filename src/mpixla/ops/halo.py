@@ -59,7 +59,6 @@ _transposed: Primitive = _make("halo_transpose", lambda: _exchange)
 
 
 def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
-    """Integers, one for each dimension."""
     if isinstance(values, jax.core.Tracer):
         as_integer(values, what, name)
     values = list(values) if hasattr(values, "__len__") else [values]

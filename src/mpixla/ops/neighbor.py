@@ -92,7 +92,6 @@ def _exchange_transpose(
     capacity: int | None,
     values: Sequence[Any] = (),
 ) -> list[Any]:
-    """Goes the other way."""
     if capacity is not None:
         sources = degrees.out if back else degrees.in_
         recvcounts, sendcounts, _ = jnp.split(values[0], [sources, sum(degrees)])
