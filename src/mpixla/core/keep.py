@@ -15,7 +15,7 @@ from jax.lax import cond_p, scan_p, while_p
 
 from ..base.required import custom_partial_eval_rules, jit_p, partial_eval_jaxpr_custom_rules, remat_p
 from .effect import ordered
-from .rewrite import Rewriting, jaxprs_in, map_jaxprs
+from .rewrite import Rewriting, changed, communicates, map_jaxprs
 
 _loop = threading.local()  # `depth`: how many of the rules below are at work that take things out of a loop
 
@@ -25,15 +25,11 @@ def keep(primitive: Any) -> None:
     custom_partial_eval_rules[primitive] = _staying(primitive, lambda params: True)
 
 
-def _communicates(params: dict[str, Any]) -> bool:
-    return any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params))
-
-
-def _staying(primitive: Any, communicates: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
+def _staying(primitive: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
     before = custom_partial_eval_rules.get(primitive)
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
-        if getattr(_loop, "depth", 0) and communicates(params):
+        if getattr(_loop, "depth", 0) and applies(params):
             tracers = tuple(trace.instantiate_const(t) for t in tracers)  # as if it changed in the loop
         elif before is not None:
             return before(trace, *tracers, **params)
@@ -50,7 +46,7 @@ def _held(primitive: Any) -> Callable[..., Any]:
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         unknown = [i for i, t in enumerate(tracers) if not t.is_known()]
-        if not unknown or unknown[0] < first or not _communicates(params):
+        if not unknown or unknown[0] < first or not communicates(params):
             return before(trace, *tracers, **params)
         more = map_jaxprs(lambda jaxpr: _returning(jaxpr, unknown[0] - first), params)
         *results, held = before(trace, *tracers, **more)
@@ -61,9 +57,7 @@ def _held(primitive: Any) -> Callable[..., Any]:
 
 
 def _returning(jaxpr: Any, operand: int) -> Any:
-    inner = getattr(jaxpr, "jaxpr", jaxpr)  # a closed one's
-    more = inner.replace(outvars=[*inner.outvars, inner.invars[operand]])
-    return more if inner is jaxpr else jaxpr.replace(jaxpr=more)
+    return changed(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]])
 
 
 def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
@@ -96,5 +90,5 @@ def _scan_in_checkpoint(before: Callable[..., Any]) -> Callable[..., Any]:
 for _primitive in (cond_p, remat_p):
     custom_partial_eval_rules[_primitive] = _held(_primitive)
 for _primitive in (cond_p, jit_p, remat_p, scan_p, while_p):
-    custom_partial_eval_rules[_primitive] = _staying(_primitive, _communicates)
+    custom_partial_eval_rules[_primitive] = _staying(_primitive, communicates)
 partial_eval_jaxpr_custom_rules[scan_p] = _scan_in_checkpoint(partial_eval_jaxpr_custom_rules[scan_p])

@@ -18,6 +18,18 @@ def jaxprs_in(params: dict[str, Any]) -> list[Any]:
     return [x for x in jax.tree.leaves(params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
 
 
+def communicates(params: dict[str, Any]) -> bool:
+    """Whether a jaxpr in an equation's parameters does."""
+    return any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params))
+
+
+def changed(jaxpr: Any, **parts: Any) -> Any:
+    """A jaxpr with these parts, closed or not as it was."""
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    result = inner.replace(**parts)
+    return result if inner is jaxpr else jaxpr.replace(jaxpr=result)
+
+
 def evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
     """The results of a closed jaxpr."""
     # Not by jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
@@ -57,9 +69,7 @@ class Rewriting:
             result = jaxpr
             if any(new is not old for new, old in zip(eqns, inner.eqns, strict=True)):
                 effects = {*inner.effects, *(ordered for eqn in eqns if ordered in eqn.effects)}
-                result = inner.replace(eqns=eqns, effects=effects)
-                if inner is not jaxpr:
-                    result = jaxpr.replace(jaxpr=result)
+                result = changed(jaxpr, eqns=eqns, effects=effects)
             self._seen[id(jaxpr)] = jaxpr, result
         return self._seen[id(jaxpr)][1]
 

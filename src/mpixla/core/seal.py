@@ -16,7 +16,7 @@ from jax.interpreters import mlir
 
 from ..watch import sites
 from .effect import ordered
-from .rewrite import evaluate
+from .rewrite import changed, evaluate
 from .spmd import Primitive
 
 # Its results are those of the program, and one to wait for: JAX drops what has no effect, unless something uses a
@@ -38,9 +38,7 @@ def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any
     )
     with sites.shared(is_eager):
         results = mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(inner, *operands)
-    if dict(ctx.tokens_in.items()):
-        tokens = dict(inner.tokens_out.items())
-        ctx.set_tokens_out(mlir.TokenSet({effect: t for effect, t in tokens.items() if effect is not ordered}))
+    ctx.set_tokens_out(ctx.tokens_in.update_tokens(inner.tokens_out))
     return [*results, mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
 
 
@@ -59,5 +57,4 @@ def seal(jaxpr: Any) -> Any:
     if not computes(jaxpr):
         return jaxpr
     sealed = jax.make_jaxpr(lambda *xs: sealed_p.bind(*xs, jaxpr=jaxpr, is_eager=False)[:-1])(*jaxpr.in_avals)
-    named = sealed.jaxpr.replace(debug_info=jaxpr.jaxpr.debug_info)
-    return named if sealed.jaxpr is sealed else sealed.replace(jaxpr=named)
+    return changed(sealed, debug_info=jaxpr.jaxpr.debug_info)

@@ -15,7 +15,7 @@ from jax.lax import while_p
 
 from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
-from ..core.rewrite import jaxprs_in
+from ..core.rewrite import communicates
 from ..core.spmd import Primitive
 from . import need, replace
 
@@ -89,7 +89,7 @@ def _all_again(trace: Any, *operands: Any, **params: Any) -> tuple[Any, Any, Any
 
 
 def _no_loop(before: Callable[..., Any], trace: Any, *operands: Any, **params: Any) -> Any:
-    if any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params)):
+    if communicates(params):
         raise NotImplementedError(_REFUSAL.format("has a while loop that communicates"))
     return before(trace, *operands, **params)
 
