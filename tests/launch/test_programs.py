@@ -186,7 +186,7 @@ from mpixla.core import eager
 programs = list(eager._programs.values())
 comm.Free()
 for program in programs:
-    fails(lambda: program.run(jnp.ones(3)))
+    fails(lambda: program(jnp.ones(3)))
 """
 
 

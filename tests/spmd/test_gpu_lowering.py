@@ -74,7 +74,7 @@ def test_eager_programs(row, variant, comm):
     equations = [eqn for eqn in jaxpr.eqns if ordered in eqn.effects]
     assert equations
     for eqn in equations:
-        program = eager._program(eqn.primitive, tuple(eqn.params.items())).run
+        program = eager._program(eqn.primitive, tuple(eqn.params.items()))
         assert_lowers(program, *(v.aval for v in eqn.invars), communicates=row.name != "pvary")
 
 

@@ -74,7 +74,7 @@ def test_operand_that_is_used_again(name, rank):
 def test_arguments_of_sealed_programs():
     """What is called eagerly or through mpixla.jit is a program of its own, with arguments of its own."""
     params = (("comm", comm_of(None)), ("cotangent", "replicated"), ("op", reduction_of(MPI.SUM)))
-    alone = eager._program(allreduce_p, params).run
+    alone = eager._program(allreduce_p, params)
     sealed = mpixla.jit(OPS["allreduce"])._sealed
     for program in (alone, sealed):
         text = program.lower(jnp.ones(4)).as_text()

@@ -23,40 +23,37 @@ from .values import details
 Params = tuple[tuple[str, Any], ...]
 
 
-class _Eager:
-    """The program of one primitive and its parameters."""
+def _compiled(primitive: Primitive, params: Params) -> Callable[..., Any]:
+    """The program of one primitive and its parameters, which gives its results, or what says that it is done."""
 
-    def __init__(self, primitive: Primitive, params: Params) -> None:
-        self.has_results = True  # as tracing finds out
+    def call(*operands: Any) -> Any:
+        if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
+            with jax.disable_jit(False):
+                return program(*operands)
+        if trace_state_clean():  # JAX calls it in the place of the program, which gave a NaN
+            raise FloatingPointError(
+                f"the result of {primitive.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
+            )
+        jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
+        *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)
+        return results or done
 
-        def call(*operands: Any) -> Any:
-            if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
-                with jax.disable_jit(False):
-                    return self.run(*operands)
-            if trace_state_clean():  # JAX calls it in the place of the program, which gave a NaN
-                raise FloatingPointError(
-                    f"the result of {primitive.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
-                )
-            jaxpr = jax.make_jaxpr(functools.partial(primitive.bind, **dict(params)))(*operands)
-            *results, done = sealed_p.bind(*operands, jaxpr=jaxpr, is_eager=True)
-            self.has_results = bool(results)
-            return results or [done]
-
-        call.__name__ = call.__qualname__ = primitive.name
-        self.run: Callable[..., list[Any]] = jax.jit(call)
+    call.__name__ = call.__qualname__ = primitive.name
+    program = jax.jit(call)
+    return program
 
 
-_programs: dict[tuple[Primitive, Params, int], _Eager] = {}
+_programs: dict[tuple[Primitive, Params, int], Callable[..., Any]] = {}
 
 
-def _program(primitive: Primitive, params: Params) -> _Eager:
+def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own.
     key = primitive, params, sites.of_caller() if settings.reports else 0
     program = _programs.get(key)
     if program is None:
         if len(_programs) >= LIMIT:
             _programs.clear()
-        program = _programs.setdefault(key, _Eager(primitive, params))  # another thread may have made one
+        program = _programs.setdefault(key, _compiled(primitive, params))  # another thread may have made one
     return program
 
 
@@ -97,11 +94,11 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         )
     program = _program(primitive, tuple(params.items()))
     sites.tell_caller(operands)
-    results = program.run(*operands)
-    if not program.has_results:
+    results = program(*operands)
+    if isinstance(results, jax.Array):
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
         results = []
     if recorder.programs is not None:
-        recorder.programs.append(Program(program.run, operands, results, tuple(_owners(params))))
+        recorder.programs.append(Program(program, operands, results, tuple(_owners(params))))
     return results

@@ -53,15 +53,15 @@ class Program(NamedTuple):
 
 
 # From what a program gives, and its operands, to what the call returns.
-_Collect = Callable[[Sequence[Any], Sequence[Any]], Any]
+_Collect = Callable[[Any, Sequence[Any]], Any]
 
 
 def _first(results: Sequence[Any], operands: Sequence[Any]) -> Any:
     return results[0]
 
 
-def _wait_for(results: Sequence[Any], operands: Sequence[Any]) -> None:
-    jax.block_until_ready(results)
+def _wait_for(done: Any, operands: Sequence[Any]) -> None:
+    jax.block_until_ready(done)
 
 
 class _Recorder(threading.local):
@@ -156,11 +156,11 @@ def _collect_of(program: Program, arrays: tuple[Any, ...], result: Any) -> _Coll
         return None
     if not program.results:
         return _wait_for if result is None else None
+    if result is program.results[0]:
+        return _first
     leaves, structure = jax.tree.flatten(result)
     at = {id(x): i for i, x in enumerate((*program.results, *arrays))}
-    places = [at.get(id(x), -1) for x in leaves]
-    if not places or -1 in places:
+    if not leaves or any(id(x) not in at for x in leaves):
         return None
-    if places == [0] and result is program.results[0]:
-        return _first
+    places = [at[id(x)] for x in leaves]
     return lambda results, operands: jax.tree.unflatten(structure, [(*results, *operands)[i] for i in places])
