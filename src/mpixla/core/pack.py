@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import batching
@@ -42,19 +41,14 @@ def _transpose_of_unpack(*cts: Any, types: Any, shapes: Shapes) -> list[Any]:
 
 
 define(_pack, transpose=_transpose_of_pack)
-define(_unpack, transpose=_transpose_of_unpack)
+define(_unpack, transpose=_transpose_of_unpack, batch=(0, 0))
 
 
 def _batch_of_pack(operands: Any, dims: Any, *, kept_axes: int) -> tuple[Any, Any]:
     return _pack.bind(*with_batch_at(0, operands, dims), kept_axes=kept_axes + 1), [0]
 
 
-def _batch_of_unpack(operands: Any, dims: Any, *, shapes: Shapes) -> tuple[Any, Any]:
-    return _unpack.bind(jnp.moveaxis(operands[0], dims[0], 0), shapes=shapes), [0] * len(shapes)
-
-
 batching.primitive_batchers[_pack] = _batch_of_pack
-batching.primitive_batchers[_unpack] = _batch_of_unpack
 
 
 def pack(arrays: Sequence[jax.Array], kept_axes: int) -> jax.Array:

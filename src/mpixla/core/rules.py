@@ -175,10 +175,9 @@ def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
     def placed(x: Any, d: int | None) -> Any:
-        if d is not None:
-            return jnp.moveaxis(x, d, axis)
-        front = axis % (x.ndim + 1)
-        return jnp.broadcast_to(jnp.expand_dims(x, front), (*x.shape[:front], size, *x.shape[front:]))
+        if d is None:
+            x, d = jnp.broadcast_to(x, (size, *x.shape)), 0
+        return jnp.moveaxis(x, d, axis)
 
     return [placed(x, d) for x, d in zip(operands, dims, strict=True)]
 
