@@ -60,21 +60,11 @@ def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = Non
     return _define(name, shapes, functools.partial(lower or _lower, row), rules)
 
 
-def compose(
-    name: str,
-    shapes: ShapeRule,
-    fun: Callable[..., Sequence[Any]],
-    **rules: Unpack[Rules],
-) -> Primitive:
+def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]) -> Primitive:
     """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
 
-    Its ``fun`` need not communicate: its transpose will, and JAX must not drop that on a rank that ignores the result.
-
-    Args:
-        name: what jaxprs call it.
-        shapes: the shape rule.
-        fun: from the operands, and the parameters as keywords, to the list of results.
-        rules: those for derivatives and batches.
+    Its ``fun``, from the operands and the parameters as keywords to the list of results, need not communicate: its
+    transpose will, and JAX must not drop that on a rank that ignores the result.
     """
     return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
 
@@ -83,10 +73,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rule
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
-    def abstract(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
-        return list(shapes(*operands, **params)), {ordered}
-
-    primitive.def_effectful_abstract_eval(abstract)
+    primitive.def_effectful_abstract_eval(lambda *operands, **params: (shapes(*operands, **params), {ordered}))
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(call_eagerly, primitive))
     keep(primitive)
