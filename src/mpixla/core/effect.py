@@ -1,4 +1,4 @@
-"""The effect that marks what communicates: JAX keeps it, and keeps it in program order."""
+"""The effect that marks what communicates."""
 
 import functools
 from typing import Any
