@@ -25,11 +25,7 @@ def is_of_pairs(op: Any) -> TypeGuard[MPI.Op]:
 
 
 def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """Calls ``function(array, op, *args, **kwargs)``, a reduction of arrays, for a pair of arrays.
-
-    Raises:
-        TypeError: if ``pair`` is no pair of arrays of one shape, values that can be ordered and integer places.
-    """
+    """Calls ``function(array, op, *args, **kwargs)``, a reduction of arrays, for a pair of arrays."""
     values, places = _arrays(pair, function.__name__, reduction_of(op).name)
     largest = op == MPI.MAXLOC
 

@@ -196,11 +196,7 @@ def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
 
 
 def _prepare_for_devices(row: native.Op, module: Any) -> None:
-    """An operation is a rank's. So of a program for many devices, each must be in a process of its own.
-
-    Raises:
-        NotImplementedError: where that is not so, or not known.
-    """
+    """An operation is a rank's. So of a program for many devices, each must be in a process of its own."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     devices = _device_count(module)
@@ -227,11 +223,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
 
 
 def refuse_cache() -> None:
-    """Refuses a sharded program that communicates where JAX keeps compiled programs.
-
-    Raises:
-        NotImplementedError: jaxlib crashes when it writes one.
-    """
+    """Refuses a sharded program that communicates where JAX keeps compiled programs: jaxlib crashes at one."""
     if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         raise NotImplementedError(
             "a sharded program that communicates cannot be kept in JAX's compilation cache "
@@ -243,7 +235,6 @@ before_sharded: Callable[[], None] = refuse_cache  # unless hooks/cache.py keeps
 
 
 def _device_count(module: Any) -> int:
-    """For how many devices a program is."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     return (context.num_devices if mesh is None else mesh.size) or 1
@@ -257,12 +248,7 @@ def _has_two_of_a_process(mesh: Any) -> bool:
 
 
 def as_array(x: Any, what: str, name: str) -> jax.Array:
-    """The data argument ``what`` of the operation ``name`` as a JAX array.
-
-    Raises:
-        TypeError: if it is nothing that JAX makes an array of, or has a dtype that MPI cannot move.
-        ValueError: if it is a number that is too large.
-    """
+    """The data argument ``what`` of the operation ``name`` as a JAX array."""
     if not isinstance(x, jax.Array):
         if isinstance(x, jax.Ref):  # a traced one passes asarray
             raise TypeError(f"{what} of {name} must be an array or a number, but is a jax.Ref. Pass {what}[...].")

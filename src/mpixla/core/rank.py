@@ -27,11 +27,7 @@ def rank_at(comm: Comm, shift: Shift) -> Any:
 
 
 def known_rank_at(comm: Comm, shift: Shift) -> int:
-    """The same, as a number that is known here.
-
-    Raises:
-        ValueError: if the communicator has no such direction.
-    """
+    """The same, as a number that is known here. Refuses a direction that the communicator does not have."""
     rank = ctypes.c_int64()
     steps = shift.steps
     array = (ctypes.c_int64 * len(steps))(*steps)

@@ -36,11 +36,7 @@ def is_traced(x: Any) -> bool:
 
 
 def as_scalar(value: Any, what: str, name: str) -> Any:
-    """A traced integer, of 32 bits unless it has 64.
-
-    Raises:
-        TypeError: if it is not one number, or no integer.
-    """
+    """A traced integer, of 32 bits unless it has 64."""
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be an integer, but is a traced value of {value.aval}.")
     if value.dtype.itemsize == 8 and jnp.issubdtype(value.dtype, jnp.signedinteger):

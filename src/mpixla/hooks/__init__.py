@@ -63,11 +63,7 @@ class UnfitError(Exception):
 
 
 def need(name: str, *arguments: str) -> Any:
-    """What this JAX has by a name: a function that takes these arguments first, where there are any.
-
-    Raises:
-        UnfitError: if there is none.
-    """
+    """What this JAX has by a name: a function that takes these arguments first, where there are any."""
     try:
         found = resolve_name(name)
     except (ImportError, AttributeError):
@@ -112,11 +108,7 @@ def _install(name: str, *arguments: Any) -> tuple[ModuleType, str | None]:
 
 
 def install() -> None:
-    """Installs the hooks that fit, but for those that ``MPIXLA_HOOKS_OFF`` names, and says which do not.
-
-    Raises:
-        ValueError: if the environment names hooks that there are not.
-    """
+    """Installs the hooks that fit, but for those that ``MPIXLA_HOOKS_OFF`` names, and says which do not."""
     unknown = off - {*HOOKS, *ON_REQUEST, "all"}
     if unknown:
         raise ValueError(
@@ -140,11 +132,7 @@ def install() -> None:
 
 
 def require(name: str, feature: str, *arguments: Any) -> None:
-    """Installs the hook that a feature is nothing without.
-
-    Raises:
-        RuntimeError: if it does not fit this JAX, or is turned off.
-    """
+    """Installs the hook that a feature is nothing without, or refuses the feature."""
     _, reason = _install(name, *arguments)
     if reason is not None:
         raise RuntimeError(
