@@ -1,10 +1,10 @@
 """Many arrays as one, for one call of MPI with all of them, and one as many: in C (native/helpers/pack.c)."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
-import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import batching
 
@@ -15,13 +15,9 @@ from .spmd import reshaped
 Shapes = tuple[tuple[int, ...], ...]
 
 
-def _size(shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64))
-
-
 def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
     kept = arrays[0].shape[:kept_axes]
-    return [reshaped(arrays[0], (*kept, sum(_size(x.shape[kept_axes:]) for x in arrays)), weak_type=False)]
+    return [reshaped(arrays[0], (*kept, sum(math.prod(x.shape[kept_axes:]) for x in arrays)), weak_type=False)]
 
 
 def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:
