@@ -35,7 +35,7 @@ class Compiled(Generic[P, R]):
         self._plain: Any = jax.jit(fun, **options)
         self._sealed: Any = jax.jit(program, **options)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The function's result."""
         try:
             if not trace_state_clean():
@@ -54,15 +54,15 @@ class Compiled(Generic[P, R]):
 
     # Not attributes: functools.wraps copies those to functions made of this one, such as its gradient.
 
-    def lower(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
+    def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
         """The function for such arguments, lowered."""
         return self._plain.lower(*args, **kwargs)
 
-    def trace(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
+    def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
         """The function for such arguments, traced."""
         return self._plain.trace(*args, **kwargs)
 
-    def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The shapes and dtypes of its results."""
         return self._plain.eval_shape(*args, **kwargs)
 
