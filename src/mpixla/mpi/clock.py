@@ -63,7 +63,7 @@ def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: f
 
 
 def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
-    best, message, answer = None, np.zeros(1, np.int64), np.zeros(1, np.int64)
+    readings, message, answer = list[Reading](), np.zeros(1, np.int64), np.zeros(1, np.int64)
     for _ in range(_ROUNDS):
         request = comm.Irecv(answer, 0, _TAG)
         begin = now()
@@ -75,6 +75,5 @@ def _ask(comm: Any, now: Callable[[], int], deadline: float) -> Reading | None:
                 return None
         end = now()
         middle = (begin + end) // 2
-        if best is None or end - begin < best.round_trip:
-            best = Reading(middle, int(answer[0]) - middle, end - begin)
-    return best
+        readings.append(Reading(middle, int(answer[0]) - middle, end - begin))
+    return min(readings, key=lambda reading: reading.round_trip)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any, NoReturn
 
-from ..mpi.mpi import MPI
+from .mpi import MPI
 
 
 def end(status: int, text: str) -> NoReturn:

@@ -112,9 +112,8 @@ class Op(NamedTuple):
         return tuple(name for name in self.attributes if name != SITE)
 
 
-_path = own_file("libmpixla.so")
 try:
-    lib = ctypes.CDLL(str(_path))
+    lib = ctypes.CDLL(str(own_file("libmpixla.so")))
 except OSError as e:
     raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
 # Those that take ints, or nothing, and return an int or nothing are called as they are.

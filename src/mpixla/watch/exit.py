@@ -123,9 +123,7 @@ def _is_interactive() -> bool:
 
 
 def _can_abort() -> bool:
-    if not _aborts or _is_interactive() or not MPI.Is_initialized() or MPI.Is_finalized():
-        return False
-    return others_may_wait()
+    return _aborts and not _is_interactive() and not MPI.Is_finalized() and others_may_wait()
 
 
 _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."

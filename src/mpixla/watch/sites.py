@@ -126,10 +126,6 @@ def _frames_of(traceback: Any) -> Iterator[tuple[CodeType, int]]:
             yield code, traceback.code_addr2line(code, instruction)
 
 
-def _is_installed(file: str) -> bool:
-    return file.startswith(_INSTALLED)
-
-
 def _line_of_caller() -> _Line | None:
     frame: Any = sys._getframe(1)
     while frame is not None and not _is_users_file(frame.f_code.co_filename):
@@ -147,7 +143,9 @@ def of_lowering(ctx: Any) -> int | str:
     if line is None:
         return 0
     # Of a derivative that a library defines JAX has the library's line alone.
-    caller = next((user for user in users if not _is_installed(user.file)), None) if _is_installed(line.file) else None
+    caller = None
+    if line.file.startswith(_INSTALLED):
+        caller = next((user for user in users if not user.file.startswith(_INSTALLED)), None)
     scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
     note = ", ".join([x for x in scopes if x != REVERSE][-1:] + [REVERSE] * (REVERSE in scopes))
     number = _number(line, note, caller)
