@@ -25,7 +25,7 @@ LAUNCHER = "mpixla.distributed"
 _VARIABLES = {"MPITRAMPOLINE_LIB": str(LIBRARY), "MPITRAMPOLINE_DLOPEN_MODE": "dlopen"}
 _TRIAL_SECONDS = 120
 
-is_ready = False
+# Why JAX's own collectives cannot go over MPI in this process; "" where they can.
 why_not = (
     f"this process was not started by it. Start the job as: mpirun -n 4 python -m {LAUNCHER} script.py (jaxlib looks "
     "for MPI when it is loaded, so nothing that is called later can give it one)"
@@ -55,18 +55,15 @@ def forget() -> None:
 
 
 def _prepare() -> None:
-    global is_ready, why_not
+    global why_not
     if "jaxlib._jax" in sys.modules:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"
         return
     version = importlib.metadata.version("jaxlib")
     # Of those that were tested it is known; any other is asked to, in a process of its own, which may end.
-    if version not in tested.JAX:
-        why_not = _try(version)
-        if why_not:
-            return
-    os.environ.update(_VARIABLES)
-    is_ready = True
+    why_not = "" if version in tested.JAX else _try(version)
+    if not why_not:
+        os.environ.update(_VARIABLES)
 
 
 def _try(version: str) -> str:

@@ -82,7 +82,7 @@ def initialize(
 
 
 def _refuse_where_it_cannot_be() -> None:
-    if not trampoline.is_ready:
+    if trampoline.why_not:
         raise RuntimeError(f"mpixla.distributed.initialize() needs the launcher, and {trampoline.why_not}.")
     if _is_initialized:
         raise RuntimeError("mpixla.distributed.initialize() was called before. Call it once.")

@@ -21,7 +21,7 @@ def _main(program: list[str]) -> None:
         end(0, _USAGE)
     if not is_program(program):
         end(2, _USAGE)
-    if not trampoline.is_ready:
+    if trampoline.why_not:
         end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
     trampoline.forget()
     jax.distributed.initialize = initialize  # type: ignore[assignment]

@@ -71,11 +71,9 @@ def _begin_progress(wishes: Sequence[bool]) -> None:
     Raises:
         RuntimeError: it is asked for, but MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
     """
-    has_several_hosts = False
-    if any(wishes) and len(wishes) > 1:
-        with limited():
-            has_several_hosts = hosts.has_several(get_default_comm())
-    if not settings.is_on(_PROGRESS, otherwise=has_several_hosts):
+    with limited():
+        pays = any(wishes) and hosts.has_several(get_default_comm())
+    if not settings.is_on(_PROGRESS, otherwise=pays):
         return
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
         native.check(native.lib.mpixla_progress_set(_NANOSECONDS))
