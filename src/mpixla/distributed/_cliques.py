@@ -77,11 +77,7 @@ def _stay(*_: object) -> None:
 
 
 def _prepare(executable: Any, devices: Sequence[Any]) -> None:
-    """Opens the cliques of a program.
-
-    Raises:
-        NotImplementedError: if it has collectives that cannot be made over MPI.
-    """
+    """Opens the cliques of a program, or refuses one whose collectives cannot be made over MPI."""
     if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
     found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]
@@ -103,11 +99,7 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
 
 
 def refuse_where_mpi_cannot(collective: Collective) -> None:
-    """XLA knows few types for MPI, and hands it counts as ints: all but reductions count bytes.
-
-    Raises:
-        NotImplementedError: with what to do instead.
-    """
+    """XLA knows few types for MPI, and hands it counts as ints: all but reductions count bytes."""
     is_reduction = collective.operation in ("all-reduce", "reduce-scatter")
     if (is_reduction or collective.operation == "all-gather") and collective.dtype not in _TYPES:
         raise NotImplementedError(
@@ -188,15 +180,15 @@ def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> Non
         failed.append(e)
 
 
-# Whoever comes first waits for the others, who are compiling, or will never come.
-
-
 def _tag(ranks: Sequence[int]) -> int:
     return hash(tuple(ranks)) % 30000  # of integers the same in every process
 
 
 def _meet(ranks: Sequence[int]) -> None:
-    """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not."""
+    """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not.
+
+    Those may be compiling, or will never come.
+    """
     rank, first = MPI.COMM_WORLD.Get_rank(), ranks[0]
     limit = settings.time_limit(otherwise=_LIMIT) or math.inf
     tag = _tag(ranks)

@@ -34,11 +34,7 @@ class Collective(NamedTuple):
 
 
 def collectives_of(text: str, devices: int) -> Iterator[Collective]:
-    """The collectives in XLA's text of a program for this many devices.
-
-    Raises:
-        ValueError: for an instruction whose groups are in a form that is not known.
-    """
+    """The collectives in XLA's text of a program for this many devices."""
     for line in text.splitlines():
         found = _INSTRUCTION.match(line)
         if not found:

@@ -14,11 +14,7 @@ _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel'
 
 
 def find_coordinator() -> str:
-    """An address and a free port of rank 0's host. All ranks must call it.
-
-    Raises:
-        RuntimeError: on all ranks, if one of them reaches no address of rank 0.
-    """
+    """An address and a free port of rank 0's host. All ranks must call it; all refuse where one reaches no address."""
     # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
     comm = get_default_comm()
     is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)

@@ -195,13 +195,7 @@ def channel_of_reports() -> int:
 
 
 def comm_of(comm: Any) -> Comm:
-    """The number of an mpi4py communicator, or of the default one for ``None``.
-
-    Raises:
-        TypeError: if it is no communicator, or an inter-communicator.
-        ValueError: if it was freed.
-        RuntimeError: if MPI is finalized.
-    """
+    """The number of an mpi4py communicator, or of the default one for ``None``. Others are refused in a sentence."""
     if MPI.Is_finalized():
         raise RuntimeError("MPI is finalized (MPI.Finalize was called), so no communicator can be used any more.")
     if comm is None:
@@ -240,12 +234,7 @@ _predefined: dict[int, Reduction] = {
 
 
 def reduction_of(op: Any) -> Reduction:
-    """The number of an mpi4py reduction.
-
-    Raises:
-        TypeError: if it is no ``MPI.Op``.
-        ValueError: if it is one that mpixla cannot apply to arrays.
-    """
+    """The number of an mpi4py reduction. One that does not apply to arrays is refused in a sentence."""
     if isinstance(op, PairOp):
         return replace(reduction_of(op.op), kinds=None)
     if not isinstance(op, MPI.Op):
@@ -268,11 +257,7 @@ def reduction_of(op: Any) -> Reduction:
 
 
 def status_of(status: Any) -> Status:
-    """The number of an mpi4py status object, or of none for ``None``.
-
-    Raises:
-        TypeError: if it is no ``MPI.Status``.
-    """
+    """What stands for an mpi4py status object, or for none if it is ``None``."""
     if status is None:
         return NO_STATUS
     if not isinstance(status, MPI.Status):

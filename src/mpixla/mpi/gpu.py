@@ -32,11 +32,7 @@ def wish() -> bool:
 
 
 def begin(wishes: Sequence[bool]) -> None:
-    """Tells the C library what the user wants, and whether any rank may use a GPU.
-
-    Raises:
-        ValueError: if the environment asks for a transport that there is not.
-    """
+    """Tells the C library what the user wants, which may refuse it, and whether any rank may use a GPU."""
     global in_job
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
     native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))

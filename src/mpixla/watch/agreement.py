@@ -29,12 +29,7 @@ def _wish_checks() -> str | None:
 
 
 def _begin_checks(modes: Sequence[str | None]) -> None:
-    """Sets how much is compared: without a word of the environment, the first calls.
-
-    Raises:
-        ValueError: if the environment asks for something that there is not.
-        RuntimeError: if the ranks are asked for different things. Both are raised on every rank.
-    """
+    """Sets how much is compared: without a word of the environment, the first calls. All ranks refuse what one does."""
     given, mode = os.environ.get(settings.CHECK, "").lower(), modes[0]
     if None in modes:
         raise ValueError(
@@ -66,11 +61,7 @@ def _wish_progress() -> bool:
 
 
 def _begin_progress(wishes: Sequence[bool]) -> None:
-    """Starts the thread by which messages move while programs compute, if it is asked for, or pays and is not refused.
-
-    Raises:
-        RuntimeError: it is asked for, but MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
-    """
+    """Starts the thread by which messages move while programs compute: if asked for, or where it pays and may be."""
     with limited():
         pays = any(wishes) and hosts.has_several(get_default_comm())
     if not settings.is_on(_PROGRESS, otherwise=pays):
@@ -96,11 +87,7 @@ _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
 
 
 def settle() -> None:
-    """Lets the parts begin. All ranks must call it.
-
-    Raises:
-        ValueError, RuntimeError, ImportError: as a part does that cannot have what it is asked for.
-    """
+    """Lets the parts begin, which refuse what they cannot have. All ranks must call it."""
     mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
     reports, *wishes = zip(*get_default_comm().allgather(mine), strict=True)
     settings.reports = any(reports)

@@ -27,11 +27,7 @@ def wish() -> tuple[bool, str, str]:
 
 
 def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
-    """Begins to trace if the environment says so, on one rank at least.
-
-    Raises:
-        ImportError: on all ranks, if one cannot write what it is to write.
-    """
+    """Begins to trace if the environment says so, on one rank at least. All ranks refuse if one cannot write."""
     global _comm
     traces, jobs, clocks = zip(*wishes, strict=True)
     if not any(traces):

@@ -28,11 +28,7 @@ def wish() -> tuple[float, tuple[str, str, int]]:
 
 
 def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
-    """Starts what watches the calls, on all ranks together, unless none of them wants it.
-
-    Raises:
-        ValueError: on all ranks, if the variable is no time on one of them.
-    """
+    """Starts what watches the calls, unless no rank wants it. All ranks refuse what is no time on one of them."""
     times, processes = zip(*wishes, strict=True)
     most = max(times)
     if _BAD in times:
