@@ -45,7 +45,7 @@ def install() -> None:
     if _aborts:
         sys.excepthook = _abort_job
         threading.excepthook = _abort_job_from_thread
-        os._exit = _abort_job_or_exit  # type: ignore[assignment]
+        os._exit = _abort_job_or_exit
     alike.install()
     _watch_interrupts()
     signal._signal.signal = _set_and_watch  # type: ignore[attr-defined]
@@ -206,7 +206,7 @@ def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
     )
 
 
-def _abort_job_or_exit(status: int, /) -> NoReturn:
+def _abort_job_or_exit(status: int) -> NoReturn:
     """``os._exit``, which no exit handler hears of: some MPIs then end the other ranks, silently and with status 0."""
     if _can_abort():
         caller = sys._getframe(1)
