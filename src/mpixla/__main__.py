@@ -18,7 +18,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m mpixla",
         description="Says what is installed, tests it, or measures it, on all ranks under mpirun; or starts a program.",
     )
-    parser.add_argument("--version", action="store_true", help="says the version of mpixla")
+    parser.add_argument(
+        "--version", action="version", version=f"mpixla {__version__}", help="says the version of mpixla"
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands.add_parser("info", help="versions, the MPI in use, ranks and hosts (the default)")
     test = commands.add_parser("test", help="tries an operation of each kind; ends with exit status 1 if one is wrong")
@@ -38,8 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
 
         return trace.main(given[1:])
     options = parser.parse_args(given)
-    if options.version:
-        parser.exit(message=f"mpixla {__version__}\n")
     if options.command == "test":
         return selftest.run(options.timeout)
     return bench.run() if options.command == "bench" else info.run()
