@@ -7,11 +7,6 @@ from pathlib import Path
 
 from ..base.program import is_program
 
-_DESCRIPTION = """\
-Starts a program on several ranks, by the launcher of the MPI that mpi4py loads; in an allocation of Slurm's, by srun.
-Each rank gets cores of its own, and XLA as many threads. The program is what Python would take: script.py, -m module
-or -c code, with its arguments."""
-
 
 def positive(text: str) -> int:
     """A number of things."""
@@ -40,8 +35,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m mpixla run",
         usage="%(prog)s -n N [options] (script.py | -m module | -c code) [arguments...]",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Starts a program on several ranks, by the launcher of the MPI that mpi4py loads; in an allocation "
+        "of Slurm's, by srun. Each rank gets cores of its own, and XLA as many threads. The program is what Python "
+        "would take: script.py, -m module or -c code, with its arguments.",
         allow_abbrev=False,
     )
     parser.add_argument(
