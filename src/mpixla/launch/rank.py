@@ -69,7 +69,6 @@ def _main(threads: str, command: list[str]) -> None:
             f"{len(of)} core{'s' * (len(of) > 1)} of {os.uname().nodename}. They take turns, and one that waits for "
             "another keeps it from computing, so this is slower than fewer ranks or threads.\n"
         )
-        sys.stderr.flush()
     if cpus is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     os.environ.setdefault("NPROC", str(number))  # XLA's number of threads

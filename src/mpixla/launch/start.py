@@ -29,23 +29,19 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     The arguments are what follows ``run`` on the command line.
     """
     options = parse(arguments)
-    others = started.by_launcher()
-    if others:
+    if others := started.by_launcher():
         _refuse(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
             "itself: start it once, without a launcher."
         )
     try:
-        library = loaded()
-        command, environment = _command(options, library, python)
+        command, environment = _command(options, loaded(), python)
     except CannotStartError as e:
         _refuse(str(e))
     if options.dry_run:
         changed = [f"{name}={value}" for name, value in environment.items() if os.environ.get(name) != value]
         print(shlex.join(["env", *changed, *command] if changed else command))
         raise SystemExit(0)
-    sys.stdout.flush()
-    sys.stderr.flush()
     try:
         os.execvpe(command[0], command, environment)
     except OSError as e:
@@ -58,7 +54,6 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _command(options: Namespace, library: Library, python: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The command, and the environment that it needs."""
     kind = launchers.kind_of(library)
     asked = _asked(options)
     started = [*python, *_runner(options), *options.program]
