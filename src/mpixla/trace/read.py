@@ -1,11 +1,11 @@
 """Timelines from files, as far as they are whole: a file of an aborted job, or a damaged one, tells what it can."""
 
-import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from sys import intern
@@ -18,7 +18,6 @@ from .layout import Kind
 
 # More than any job has: what says more is damaged.
 _MOST_RANKS = 10**7
-_MOST = 2**62
 _BLOCK = 4096
 
 _KINDS_OF_PARTS = (Kind.TEXT, Kind.MEMBERS, Kind.SOURCES, Kind.DESTS)
@@ -227,13 +226,10 @@ def _calls(rank: int, records: Any, comms: dict[int, Comm], parts: _Parts) -> It
 def _give_lanes(calls: list[Call]) -> None:
     """Each call, in the order of their beginnings, gets the first row that no other is in: XLA moves programs from
     thread to thread."""
-    free: list[int] = []
-    taken: list[tuple[int, int]] = []  # until when, and which
+    taken: list[float] = []  # until when each row is
     for call in calls:
-        while taken and taken[0][0] <= call.begin:
-            heapq.heappush(free, heapq.heappop(taken)[1])
-        call.lane = heapq.heappop(free) if free else len(taken)
-        heapq.heappush(taken, (call.end if call.is_over else 2 * _MOST, call.lane))
+        call.lane = next((lane for lane, end in enumerate(taken) if end <= call.begin), len(taken))
+        taken[call.lane : call.lane + 1] = [call.end if call.is_over else inf]
 
 
 def _pair_requests(calls: list[Call]) -> None:
