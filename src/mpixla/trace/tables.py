@@ -84,11 +84,10 @@ def _table(title: str, heads: list[str], rows: list[list[str]], words: int, most
     """Columns: the first `words` to the left, numbers to the right."""
     shown, left_out = rows[:most], len(rows) - most
     widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+    sides = [str.ljust] * words + [str.rjust] * (len(heads) - words)
     lines = [title]
     for row in (heads, *shown):
-        cells = [
-            cell.ljust(n) if i < words else cell.rjust(n) for i, (cell, n) in enumerate(zip(row, widths, strict=True))
-        ]
+        cells = [to_side(cell, width) for to_side, cell, width in zip(sides, row, widths, strict=True)]
         lines.append("  " + "  ".join(cells).rstrip())
     if left_out > 0:
         lines.append(f"  ... and {left_out:,} more (--rows)")
