@@ -32,16 +32,13 @@ def take_token(token: Any, name: str) -> Any:
     Raises:
         TypeError: if it is neither None nor an array nor JAX's token.
     """
-    if token is None or isinstance(token, Token):
-        return new_token()
-    if not isinstance(token, (jax.core.Tracer, jax.Array, np.ndarray)):
+    if token is not None and not isinstance(token, (Token, jax.core.Tracer, jax.Array, np.ndarray)):
         raise TypeError(
             f"token of {name} must be what another operation or jax.lax.create_token() returned, but is "
             f"{kind_of(token)}."
         )
-    if not hasattr(token, "shape"):  # JAX's token as an argument of a function that is traced
-        return new_token()
-    return token
+    # JAX's has no shape, also as an argument of a function that is traced.
+    return token if hasattr(token, "shape") else new_token()
 
 
 # The identity of arrays, of which all have a batch if one has.
