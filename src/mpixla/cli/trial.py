@@ -18,8 +18,7 @@ _JOB = "import sys; from mpixla.cli import selftest; sys.exit(selftest.run(tries
 
 def gpu_memory_through_mpi() -> str:
     """Whether it works, in words. Call it on one rank."""
-    why_not = gpu.mpi_refuses()
-    if why_not:
+    if why_not := gpu.mpi_refuses():
         return f"not tried: {why_not}"
     mpirun = shutil.which(os.environ.get("MPIRUN", "mpirun"))
     if not mpirun:

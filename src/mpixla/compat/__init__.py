@@ -97,8 +97,7 @@ def _tell_errors() -> None:
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         if line := _line_of(str(value)):
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            print(line, file=sys.stderr, flush=True)
         previous(kind, value, trace)
 
     sys.excepthook = hook
