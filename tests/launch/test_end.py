@@ -231,7 +231,7 @@ def test_os_exit_ends_the_job(job, status):
         f"""{PREAMBLE}
 mpixla.barrier()
 if rank == 1:
-    os._exit({status})
+    os._exit(status={status})
 mpixla.recv(jnp.ones(3), 1)
 """,
         check=False,

@@ -127,8 +127,9 @@ def test_export_with_symbolic_shapes():
 
     program = exported(lambda x: mpixla.allreduce(x.sum(), MPI.SUM))
     assert [program.call(jnp.ones(size)) for size in (2, 5)] == [2, 5]
-    with pytest.raises(NotImplementedError, match="allreduce was used in an export with symbolic shapes, "):
-        exported(lambda x: mpixla.allreduce(x, MPI.SUM))
+    for of in (lambda x: x, lambda x: {"a": x, "b": x}):
+        with pytest.raises(NotImplementedError, match="allreduce was used in an export with symbolic shapes, "):
+            exported(lambda x, of=of: mpixla.allreduce(of(x), MPI.SUM))
 
 
 def test_export_asks_for_the_checks():

@@ -123,6 +123,7 @@ def test_a_method():
 
     jax.tree_util.register_static(Shift)
     assert float(Shift().of(jnp.ones(()))) == SIZE + 2
+    assert float(mpixla.jit(lambda self: mpixla.allreduce(self, MPI.SUM))(self=jnp.ones(()))) == SIZE
 
 
 @pytest.mark.parametrize("wrap", [jax.jit, mpixla.jit, lambda f: f])

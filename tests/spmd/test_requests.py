@@ -291,7 +291,7 @@ def test_overlap_of_pytrees(rank, size, below, above, wrap):
 
     def step(x):
         requests = [mpixla.isendrecv(x, x, below, above), mpixla.iallreduce({"a": x, "b": jnp.int32(rank)}, MPI.SUM)]
-        arrays = {"y": x, "n": np.arange(2), "key": jax.random.key(3)}
+        arrays = {"y": x, "n": np.arange(2), "key": jax.random.key(3), "names": np.array(["a"])}
         (shifted, total), work = mpixla.overlap(requests, inner, arrays, "y")
         assert work.pop("s") == "y"
         return shifted * work["x"] + total["a"], total["b"], work

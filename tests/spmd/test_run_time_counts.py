@@ -220,6 +220,7 @@ BAD_CALLS = {
         ValueError,
         "^ragged_all_to_all needs as many offsets as sizes",
     ),
+    "ragged nothing": (lambda n: mpixla.ragged_all_to_all(X, X, *[n[:0]] * 4), ValueError, "one integer for each of"),
 }
 
 

@@ -55,11 +55,9 @@ def _mask(mask: Any, leaf: jax.Array, name: str) -> jax.Array:
 
 def _counting(leaves: list[jax.Array], masks: list[jax.Array | None], dtype: Any) -> list[jax.Array]:
     """The leaves as this dtype, with zeros where entries do not count."""
+    typed = [leaf.astype(dtype) for leaf in leaves]
     # Not a product: a ghost cell may hold NaN.
-    counting = [
-        leaf if m is None else jnp.where(m, leaf, jnp.zeros_like(leaf)) for leaf, m in zip(leaves, masks, strict=True)
-    ]
-    return [leaf.astype(dtype) for leaf in counting]
+    return [x if m is None else jnp.where(m, x, jnp.zeros_like(x)) for x, m in zip(typed, masks, strict=True)]
 
 
 def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
@@ -68,9 +66,9 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, name: str) -> jax.Array:
     """The leaves in one line, for an exact sum."""
-    for leaf in leaves:
-        check_floats(leaf, name, "leave out exact")
-    return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
+    line = jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
+    check_floats(line, name, "leave out exact")
+    return line
 
 
 def vdot(

@@ -27,6 +27,7 @@ from ..core.tree import (
     as_leaf,
     check_leading_size,
     data_of,
+    is_key,
     joins,
     moves,
     plan_of_each,
@@ -535,8 +536,9 @@ def _ids_of(requests: Sequence[Request[Any]]) -> list[Any]:
 
 
 def _arrays_in(tree: Any) -> list[Any]:
-    """Each once."""
-    return list({id(x): x for x in jax.tree.leaves(tree) if isinstance(x, (jax.Array, np.ndarray))}.values())
+    """Those that a program can take, each once."""
+    arrays = [x for x in jax.tree.leaves(tree) if isinstance(x, (jax.Array, np.ndarray))]
+    return list({id(x): x for x in arrays if is_key(x) or x.dtype.name in native.dtypes}.values())
 
 
 def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:

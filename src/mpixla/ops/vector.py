@@ -408,7 +408,7 @@ def scatterv(
 def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
     """Integers, as many for each rank."""
     numbers = as_integers(value, what, "ragged_all_to_all")
-    if numbers.ndim != 1 or numbers.size % comm.size:
+    if numbers.ndim != 1 or not numbers.size or numbers.size % comm.size:
         raise ValueError(
             f"{what} of ragged_all_to_all must be one integer for each of the {comm.size} ranks of communicator "
             f"'{comm.name}', or the same number of them for each, but has shape {numbers.shape}."
