@@ -344,6 +344,10 @@ def _processes_with(text):
         (["-n", "2", "--hosts", "a,,b", "x.py"], "it must be names of hosts with commas between them"),
         (["-c", "pass"], "how many ranks? Say it with -n"),
         (["-n", "2", "--launcher", "/nowhere/mpirun", "-c", "pass"], "/nowhere/mpirun cannot be started: No such file"),
+        (
+            ["-n", "2", "--threads", "2", "--no-pin", "-c", "pass"],
+            "--no-pin that it has all. Leave one of them out",
+        ),
         (["-n", "2", "--rank", "2", "-c", "pass"], "unrecognized arguments: --rank"),
     ],
 )
@@ -506,6 +510,8 @@ def test_hosts(programs, vendor, says, monkeypatch):
     monkeypatch.setenv("MPIXLA_GPU_TRANSPORT", "host")
     monkeypatch.setenv("SECRET", "stays here")
     assert options.parse(["-np", "3", "-c", ""]).ranks == 3  # as for mpirun
+    named = options.parse(["-n", "3", "--launcher", "env", "-c", ""])
+    assert start._command(named, library.Library(vendor, "1.0", None), ["python"])[1]["PATH"] == os.environ["PATH"]
     asked = options.parse(["-n", "3", "--hosts", "a,b", "--launcher", "/opt/mpirun", "--timeout", "5", "x.py"])
     command, environment = start._command(asked, library.Library(vendor, "1.0", None), ["python"])
     said = shlex.join(command)

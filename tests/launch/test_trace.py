@@ -96,19 +96,21 @@ def test_waiting_is_of_the_rank_and_the_line(job, tmp_path, ranks):
         assert at_the_sum[1] > held_up
     assert {late for (rank, late, line) in waits if (rank, line) == (1, received)} == {0}
 
-    done = report(traces, "--picture", tmp_path / "picture.png", "-o", tmp_path / "merged.json")
+    merged, drawn = tmp_path / "mergéd.json", tmp_path / "picture"
+    done = report(traces, "--picture", drawn, "-o", merged, PYTHONIOENCODING="ascii")
+    assert f"The picture: {drawn}.png" in done.stdout
     assert "Note" not in done.stdout
     head, rows = table(done.stdout, "Who waited for whom, in ")
     assert " ".join(head.split()) == "who for whom mostly at waiting calls of it there"
     assert ["rank 0", "rank 1"] in [row[:2] for row in rows]
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-    merged = json.loads((tmp_path / "merged.json").read_text())["traceEvents"]
-    assert {event["pid"] for event in merged} == set(range(ranks))
-    slices = [event for event in merged if event.get("cat") == "waiting" and event["ph"] == "X"]
+    events = json.loads(merged.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == set(range(ranks))
+    slices = [event for event in events if event.get("cat") == "waiting" and event["ph"] == "X"]
     assert max(slices, key=lambda event: event["dur"])["name"] in ("waits for rank 1", "waits for rank 0")
-    arrows = [event["id"] for event in merged if event["ph"] == "s"]
+    arrows = [event["id"] for event in events if event["ph"] == "s"]
     assert len(arrows) == len(set(arrows))
-    assert sorted(arrows) == sorted(event["id"] for event in merged if event["ph"] == "f")
+    assert sorted(arrows) == sorted(event["id"] for event in events if event["ph"] == "f")
 
 
 ABORTS = """

@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,11 @@ def _hosts(text: str) -> list[str]:
     if not all(hosts):
         raise argparse.ArgumentTypeError(f"it must be names of hosts with commas between them, but is '{text}'.")
     return hosts
+
+
+def _launcher(text: str) -> Path:
+    """A file, or a name on PATH."""
+    return Path(shutil.which(text) or text).absolute()
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -59,7 +65,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="have JAX's own collectives go over MPI, as python -m mpixla.distributed does",
     )
-    parser.add_argument("--launcher", type=Path, metavar="FILE", help="use this launcher, and look for none")
+    parser.add_argument("--launcher", type=_launcher, metavar="FILE", help="use this launcher, and look for none")
     parser.add_argument(
         "--launcher-args",
         type=shlex.split,

@@ -65,6 +65,8 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     if not options.ranks:
         cores = len(rank.cores())
         _refuse(f"how many ranks? Say it with -n. This machine has {cores} core{'s' * (cores > 1)}.")
+    if options.threads and options.no_pin:
+        _refuse("--threads says how many cores each rank gets, and --no-pin that it has all. Leave one of them out.")
     launcher = options.launcher or launchers.find(kind, library)
     between_hosts = kind.environment_between_hosts if options.hosts else {}
     environment = {**kind.environment_unpinned, **between_hosts, **launchers.with_folder(launcher), **asked}

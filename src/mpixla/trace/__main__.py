@@ -30,6 +30,8 @@ def _report(directory: Path, merged: Path, drawn: Path | None, rows: int) -> str
         return f"The timeline of all ranks cannot be written to {merged}: {e.strerror}. Name another file with -o."
     print(f"All ranks on one timeline, for ui.perfetto.dev or chrome://tracing: {merged}")
     if drawn is not None:
+        if not drawn.suffix:
+            drawn = Path(f"{drawn}.png")
         if failure := picture.draw(job, drawn):
             return failure
         print(f"The picture: {drawn}")
@@ -59,6 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
     failure = None
     if MPI.COMM_WORLD.Get_rank() == 0:
         output = options.output or options.directory / "merged.json"
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files may be any
         try:
             failure = _report(options.directory, output, options.picture, options.rows)
             sys.stdout.flush()
