@@ -224,6 +224,13 @@ def test_a_name_that_is_missing():
     assert f"pip install 'jax<={tested.NEWEST}'" in said
 
 
+def test_a_name_that_is_missing_where_a_hook_is_off():
+    """What stands in for the hook does without it."""
+    lost = "from jax._src.interpreters import ad; del ad.primitive_linearizations"
+    done = run(f"{lost}; import mpixla; print(mpixla.__name__)", MPIXLA_HOOKS_OFF="scan")
+    assert done.stdout == "mpixla\n", done.stderr
+
+
 # Hooks: for each a program that ends well where it is on, and not where it is off.
 
 START = """

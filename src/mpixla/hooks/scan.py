@@ -6,13 +6,14 @@ once, although it has an effect. The other rank sends once in each iteration.
 
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from jax.lax import scan_p
 
 from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
-from . import replace
+from . import UnfitError, need, replace
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
 
@@ -29,9 +30,10 @@ def install() -> None:
 
 def leave() -> None:
     """Has derivatives refused in which JAX would take a call out of its loop."""
-    from jax._src.interpreters.ad import primitive_linearizations
-
-    for rules in (custom_partial_eval_rules, primitive_linearizations):
+    registries = [custom_partial_eval_rules]
+    with suppress(UnfitError):  # a JAX without this one has only the former's rules
+        registries.append(need("jax._src.interpreters.ad:primitive_linearizations"))
+    for rules in registries:
         rules[scan_p] = functools.partial(_unless_constant, rules[scan_p])
 
 
