@@ -162,15 +162,6 @@ def test_vdot_and_norm(comm, rank, dtype):
             assert mpixla.norm(own[0], 1, exact=True, comm=comm) == sizes
 
 
-@pytest.mark.parametrize("dtype", ["int32", "bool", "float8_e8m0fnu"])
-def test_vdot_of_two_types(comm, rank, size, dtype):
-    """The dtype to which both promote counts; what does not count is zero, which not every dtype has."""
-    x, counts = jnp.ones(3, dtype), jnp.array([True, True, False])
-    for mask, n in ((None, 3), (counts, 2)):
-        got = mpixla.vdot(x, jnp.full(3, 0.5, jnp.float32), mask=mask, exact=True, comm=comm)
-        assert (got.dtype, float(got)) == (jnp.float32, n * 0.5 * size)
-
-
 def test_rms_of_many(comm, rank, size):
     """More than a float32 can count."""
     many = 2**24 + 1

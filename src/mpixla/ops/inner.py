@@ -66,9 +66,9 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, name: str) -> jax.Array:
     """The leaves in one line, for an exact sum."""
-    line = jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
-    check_floats(line, name, "leave out exact")
-    return line
+    for leaf in leaves:
+        check_floats(leaf, name, "leave out exact")
+    return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
 
 
 def vdot(
