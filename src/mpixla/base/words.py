@@ -11,6 +11,8 @@ def kind_of(value: Any) -> str:
         return "None"
     if isinstance(value, jax.Array):
         return "a jax.Array"
+    if isinstance(value, jax.Ref):  # also a traced one
+        return "a jax.Ref"
     module = type(value).__module__.partition("._")[0]  # what is private is offered above
     name = f"{module}.{type(value).__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
     spoken_with_a_vowel = name[0].lower() in "aeio" or name.startswith("mpi")  # em-pee-eye

@@ -251,7 +251,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
     """The data argument ``what`` of the operation ``name`` as a JAX array."""
     if not isinstance(x, jax.Array):
         if isinstance(x, jax.Ref):  # a traced one passes asarray
-            raise TypeError(f"{what} of {name} must be an array or a number, but is a jax.Ref. Pass {what}[...].")
+            raise TypeError(_refusal(x, what, name))
         try:
             x = jnp.asarray(x)
         except (TypeError, ValueError) as e:  # the latter for None
@@ -275,8 +275,9 @@ _WITH_TEMPLATE = ("bcast", "recv", "scatter", "scatterv", "sendrecv")
 def _refusal(x: Any, what: str, name: str) -> str:
     """Why JAX makes no array of ``x``, and what to pass."""
     if not isinstance(x, (np.ndarray, np.generic)):
-        template = " A rank that only receives passes an array of the shape and dtype of what comes."
-        hint = template if x is None and name.removeprefix("i") in _WITH_TEMPLATE else ""
+        hint = f" Pass {what}[...]." if isinstance(x, jax.Ref) else ""
+        if x is None and name.removeprefix("i") in _WITH_TEMPLATE:
+            hint = " A rank that only receives passes an array of the shape and dtype of what comes."
         return f"{what} of {name} must be an array or a number, but is {kind_of(x)}.{hint}"
     if isinstance(x, np.ma.MaskedArray):
         return f"{what} of {name} is a masked array, which JAX does not take. Pass {what}.filled(value)."
