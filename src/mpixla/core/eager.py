@@ -95,7 +95,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
     program = _program(primitive, tuple(params.items()))
     sites.tell_caller(operands)
     results = program(*operands)
-    if isinstance(results, jax.Array):
+    if not isinstance(results, list):
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
         results = []

@@ -62,8 +62,10 @@ def _wish_progress() -> bool:
 
 def _begin_progress(wishes: Sequence[bool]) -> None:
     """Starts the thread by which messages move while programs compute: if asked for, or where it pays and may be."""
-    with limited():
-        pays = any(wishes) and hosts.has_several(get_default_comm())
+    pays = len(wishes) > 1 and any(wishes)
+    if pays:
+        with limited():
+            pays = hosts.has_several(get_default_comm())
     if not settings.is_on(_PROGRESS, otherwise=pays):
         return
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
