@@ -27,7 +27,6 @@ from ..core.tree import (
     as_leaf,
     check_leading_size,
     data_of,
-    is_key,
     joins,
     moves,
     plan_of_each,
@@ -536,9 +535,12 @@ def _ids_of(requests: Sequence[Request[Any]]) -> list[Any]:
 
 
 def _arrays_in(tree: Any) -> list[Any]:
-    """Those that a program can take, each once."""
-    arrays = [x for x in jax.tree.leaves(tree) if isinstance(x, (jax.Array, np.ndarray))]
-    return list({id(x): x for x in arrays if is_key(x) or x.dtype.name in native.dtypes}.values())
+    """Each once. NumPy's may be of what is no data of a program's, such as text."""
+    leaves = jax.tree.leaves(tree)
+    arrays = [
+        x for x in leaves if isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype.name in native.dtypes)
+    ]
+    return list({id(x): x for x in arrays}.values())
 
 
 def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
