@@ -207,7 +207,7 @@ def test_derivatives_of_vdot_and_norm(comm, rank, cotangent):
         (
             lambda c: mpixla.vdot(jnp.arange(3), jnp.arange(3), exact=True, comm=c),
             TypeError,
-            "x of vdot has dtype int.., .* leave out exact",
+            "x of vdot has dtype int.., but exact is for floats",
         ),
         (lambda c: mpixla.fsum(jnp.ones(3, jnp.float8_e8m0fnu), comm=c), TypeError, "which has no zero"),
     ],

@@ -11,7 +11,7 @@ from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..core.tree import flatten
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention
+from .arguments import as_convention, as_reduction
 from .collective import allreduce
 from .exact import check_floats, fsum
 from .exact import dot as exact_dot
@@ -67,7 +67,7 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
 def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, name: str) -> jax.Array:
     """The leaves in one line, for an exact sum."""
     for leaf in leaves:
-        check_floats(leaf, name, "leave out exact")
+        check_floats(leaf, name, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
     return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
 
 
@@ -134,7 +134,9 @@ def vdot(
         other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "vdot")
         return exact_dot(one, other, dtype, c, convention).astype(dtype)
     parts = list(map(_dot, _counting(xs, masks, work), _counting(ys, masks, work)))
-    total: jax.Array = allreduce(sum(parts[1:], parts[0]), op=MPI.SUM, comm=comm, cotangent=cotangent)
+    own = sum(parts[1:], parts[0])
+    as_reduction(MPI.SUM, own, "vdot")
+    total: jax.Array = allreduce(own, op=MPI.SUM, comm=comm, cotangent=cotangent)
     return total.astype(dtype)
 
 
