@@ -54,15 +54,23 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
 }
 
 /* The result keeps the template's values beyond what arrived. */
-static int template_keep(const frame *f, const transport *t) {
-    int64_t arrived = 0;
-    int code = mpi_get()->get_elements(f->status, f->type, &arrived);
-    if (code != 0 || arrived >= f->recv.count) return code;
-    if (arrived < 0) arrived = 0;
-    int64_t item = f->recv.dtype->row->itemsize, at = arrived * item, bytes = (f->recv.count - arrived) * item;
+static int template_keep(frame *f, const transport *t) {
+    const int code = frame_arrive(f, f->status);
+    const int64_t at = f->arrived, bytes = frame_buffer_bytes(&f->recv) - at;
+    if (code != 0 || bytes <= 0) return code;
     if (t) return transport_keep(t, f, at, bytes);
     memcpy((char *)f->recv.data + at, (const char *)f->template_.data + at, (size_t)bytes);
     return 0;
+}
+
+/* A message that is no whole number of items has another data type than its template. */
+static int arrival_check(const frame *f) {
+    const dtype_entry *dtype = f->recv.dtype;
+    if (f->arrived == 0 || f->arrived % dtype->row->itemsize == 0) return 0;
+    return error_set(
+        "a message of %lld bytes came, which is no whole number of items of %s: receive with a template of "
+        "the shape and data type of what is sent",
+        (long long)f->arrived, dtype->row->name);
 }
 
 /* What the receive buffer has behind the rows that count. */
@@ -143,6 +151,7 @@ static ffi_error *live(const ffi_call_frame *call, const life_operation *o, tran
         if (o->row.request == MPIXLA_STARTS) request_settle(&f, code);
     }
     if (on) code = watch_end(&w, &f, made, code);
+    if (code == 0) code = arrival_check(&f);
     if (t) code = transport_end(t, code);
     if (on & FEATURE_TRACE) trace_end(&w.traced, t ? transport_name(t) : NULL, code != 0);
 

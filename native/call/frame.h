@@ -50,6 +50,9 @@ typedef struct frame {
     int64_t rest_bytes;   /* which become zeros */
     int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
     mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */
+    int64_t expects;      /* the count and the type with which a message is received: bytes, unless they are too many */
+    mpixla_handle expects_type;
+    int64_t arrived; /* bytes of the message that came, where what is behind it is the template's; else 0 */
 
     mpixla_handle comm;
     int size;
@@ -74,6 +77,11 @@ typedef struct frame {
 /* Whether the call's row takes this attribute. */
 static inline int frame_has(const frame *f, int attribute) {
     return facts_have(&f->facts, attribute);
+}
+
+/* What messages call it: MPI's function, where it is one. */
+static inline const char *frame_name(const frame *f) {
+    return frame_has(f, ATTRIBUTE_BACK) ? "an exchange with neighbours" : f->facts.row->mpi_name;
 }
 
 /* The rows of each rank, or of each slot, in the buffer that is sent or the one that is received (parts.h). Of a call
@@ -109,6 +117,13 @@ static inline int64_t frame_buffer_bytes(const frame_buffer *b) {
     int64_t bytes;
     if (!b->dtype) return 0;
     return __builtin_mul_overflow(b->count, b->dtype->row->itemsize, &bytes) ? INT64_MAX : bytes;
+}
+
+/* Finds f->arrived in a message's status. Returns MPI's code. */
+static inline int frame_arrive(frame *f, const void *status) {
+    int code = mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &f->arrived);
+    if (f->arrived < 0) f->arrived = 0;
+    return code;
 }
 
 /* The address of an item; NULL where the buffer has no memory, because it has no items. */

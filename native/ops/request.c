@@ -297,7 +297,6 @@ static void id_write(const frame_buffer *id, const request *r) {
 static void call_keep(request *r, const frame *f) {
     r->facts = f->facts;
     r->agreement = f->agreement;
-    r->type = f->type;
     r->has_id = f->id.count > 0;
 }
 
@@ -333,23 +332,24 @@ static int receive_cancel(mpi_request *receiving) {
 
 int request_exchange(frame *f) {
     request *r = f->request;
-    int code = f->mpi->irecv(r->recv, f->recv.count, f->type, f->source, f->recvtag, f->comm, &r->receiving);
+    int code = f->mpi->irecv(r->recv, f->expects, f->expects_type, f->source, f->recvtag, f->comm, &r->receiving);
     if (code != 0) return code;
     code = f->mpi->isend(r->send, f->send.count, f->send.dtype->handle, f->dest, f->sendtag, f->comm, &r->sending);
     if (code != 0 && !receive_cancel(&r->receiving)) request_abandon(f);
     return code;
 }
 
+/* What arrived, in bytes, and behind it what the template has. */
 static void copy_out(const frame *f, const void *data, int64_t arrived) {
     char *to = f->recv.data;
-    int64_t item = f->recv.dtype->row->itemsize, rest = f->recv.count - arrived;
-    if (arrived > 0) memcpy(to, data, (size_t)(arrived * item));
+    int64_t rest = frame_buffer_bytes(&f->recv) - arrived;
+    if (arrived > 0) memcpy(to, data, (size_t)arrived);
     if (rest <= 0) return;
-    to += arrived * item;
+    to += arrived;
     if (f->template_.dtype)
-        memcpy(to, (const char *)f->template_.data + arrived * item, (size_t)(rest * item));
+        memcpy(to, (const char *)f->template_.data + arrived, (size_t)rest);
     else
-        memset(to, 0, (size_t)(rest * item));
+        memset(to, 0, (size_t)rest);
 }
 
 int request_send(frame *f) {
@@ -384,14 +384,13 @@ int request_wait(frame *f) {
     int sent = r && sends(r) && !r->sent ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
-    int64_t arrived = r ? f->recv.count : 0;
+    int64_t bytes = r ? frame_buffer_bytes(&f->recv) : 0;
     if (r && facts_have(&r->facts, ATTRIBUTE_SOURCE)) {
-        int code = mpi->get_elements(r->status, r->type, &arrived);
+        int code = frame_arrive(f, r->status);
         if (code != 0) return code;
-        if (arrived < 0) arrived = 0;
-        if (arrived > f->recv.count) arrived = f->recv.count;
+        if (bytes > f->arrived) bytes = f->arrived;
     }
-    copy_out(f, r ? r->recv : NULL, arrived);
+    copy_out(f, r ? r->recv : NULL, bytes);
     return 0;
 }
 

@@ -32,7 +32,6 @@ typedef enum request_state {
 typedef struct request {
     call_facts facts;               /* of the start */
     struct agreement *agreement;    /* whether all ranks start the same (check/agree.h); NULL */
-    mpixla_handle type;             /* of what it receives */
     int has_id;                     /* a program has it; else it was started for a batch of no examples */
     mpi_request receiving, sending; /* receiving: also a collective call */
     int received, sent;             /* MPI has said that they are complete */

@@ -163,10 +163,11 @@ __attribute__((format(printf, 4, 5))) static int called(const char *function, co
     return fake_result(function);
 }
 
-static int received(int code, void *buffer, int64_t items, int source, void *status) {
+static int received(int code, void *buffer, int64_t items, int64_t item, int source, void *status) {
     pthread_mutex_lock(&recording);
     int64_t arrived = fake.arrives_whole ? items : fake.arrived;
     fake_status s = {.source = source == FAKE_ANY_SOURCE ? fake.sender : source,
+                     .item = (int)item,
                      .elements = source == FAKE_PROC_NULL ? 0 : arrived};
     if (code == 0 && source != FAKE_PROC_NULL && fake.arrived_bytes > 0) memset(buffer, 0x7f, fake.arrived_bytes);
     fake.status = status;
@@ -232,6 +233,10 @@ static int64_t item_of(HANDLE type) {
     return fake.item_bytes ? fake.item_bytes(base_of(type)) : FAKE_ITEM;
 }
 
+static int64_t known_item_of(HANDLE type) {
+    return fake.item_bytes ? item_of(type) : 0;
+}
+
 static int64_t bytes_of(int64_t n, HANDLE type) {
     return n * items_of(type) * item_of(type);
 }
@@ -286,7 +291,7 @@ TOUCH_PARTS(touch_parts_c, int64_t)
     int MPI_Recv##c(void *b, COUNT n, HANDLE t, int source, int tag, HANDLE comm, void *status) {                    \
         touch(b, source == FAKE_PROC_NULL ? 0 : n, t, 1);                                                            \
         int code = called("MPI_Recv" #c, NULL, b, "%lld t%d <- %d tag %d c%d", L(n), I(t), source, tag, I(comm));    \
-        return received(code, b, n * items_of(t), source, status);                                                   \
+        return received(code, b, n * items_of(t), known_item_of(t), source, status);                                 \
     }                                                                                                                \
     int MPI_Reduce##c(const void *s, void *r, COUNT n, HANDLE t, HANDLE op, int root, HANDLE comm) {                 \
         touch(s, n, t, 0);                                                                                           \
@@ -324,7 +329,7 @@ TOUCH_PARTS(touch_parts_c, int64_t)
         touch(r, source == FAKE_PROC_NULL ? 0 : rn, rt, 1);                                                          \
         int code = called("MPI_Sendrecv" #c, s, r, "%lld t%d -> %d tag %d, %lld t%d <- %d tag %d c%d", L(sn), I(st), \
                           dest, sendtag, L(rn), I(rt), source, recvtag, I(comm));                                    \
-        return received(code, r, rn * items_of(rt), source, status);                                                 \
+        return received(code, r, rn * items_of(rt), known_item_of(rt), source, status);                              \
     }
 
 #define FUNCTIONS_OF_PARTS(COUNT, c)                                                                                \
@@ -415,9 +420,8 @@ int MPI_Iprobe(int source, int tag, HANDLE comm, int *there, void *status) {
 
 int MPI_Get_elements_x(const void *status, HANDLE type, int64_t *n) {
     fake_status s;
-    (void)type;
     memcpy(&s, status, sizeof s);
-    *n = s.elements;
+    *n = s.item > 0 && s.elements > 0 ? s.elements * s.item / item_of(type) : s.elements;
     return fake_result("MPI_Get_elements_x");
 }
 

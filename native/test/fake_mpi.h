@@ -25,6 +25,7 @@ enum { FAKE_WORLD = 0, FAKE_SELF = 1, FAKE_ERROR_STRING = 64, FAKE_ITEM = 4 /* b
 
 typedef struct fake_status {
     int source, tag, error;
+    int item; /* bytes of an element, where the fake knows them; else 0 */
     int64_t elements;
 } fake_status;
 
@@ -53,7 +54,7 @@ typedef struct fake_mpi {
     int code;               /* an error code; its low byte is the error class */
     int64_t arrived;        /* elements of the next message that is received */
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
-    int64_t missing;        /* items that messages lack which MPI_Wait completes */
+    int64_t missing;        /* items, or bytes, that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
     /* Whether MPI_Iprobe finds a message, of `arrived` elements; NULL: it finds none. */
     int (*is_there)(int source, int tag, int comm);

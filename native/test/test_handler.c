@@ -25,18 +25,18 @@ static void calls_mpi(void) {
         {"bcast", FIXTURE_RANK2, 2, "MPI_Bcast 3 t11 root 2 c3", 1, 0},
         {"gather", FIXTURE_RANK0, 0, "MPI_Gather 3 t11 to 3 t11 root 0 c2", 1, 1},
         {"gather", FIXTURE_RANK0, 3, "MPI_Gather 3 t11 to 3 t11 root 3 c2", 1, 0},
-        {"recv", FIXTURE_RANK0, 0, "MPI_Recv 3 t11 <- 2 tag 8 c2", 0, 1},
+        {"recv", FIXTURE_RANK0, 0, "MPI_Recv 12 t6 <- 2 tag 8 c2", 0, 1},
         {"reduce", FIXTURE_RANK2, 2, "MPI_Reduce 3 t11 op 100 root 2 c3", 1, 1},
         {"reduce", FIXTURE_RANK2, 1, "MPI_Reduce 3 t11 op 100 root 1 c3", 1, 0},
         {"scan", FIXTURE_RANK0, 0, "MPI_Scan 3 t11 op 100 c2", 1, 1},
         {"scatter", FIXTURE_RANK2, 2, "MPI_Scatter 3 t11 to 3 t11 root 2 c3", 1, 1},
         {"scatter", FIXTURE_RANK2, 0, "MPI_Scatter 3 t11 to 3 t11 root 0 c3", 0, 1},
         {"send", FIXTURE_RANK0, 0, "MPI_Send 3 t11 -> 1 tag 7 c2", 1, 0},
-        {"sendrecv", FIXTURE_RANK0, 0, "MPI_Sendrecv 3 t11 -> 1 tag 7, 3 t11 <- 2 tag 8 c2", 1, 1},
+        {"sendrecv", FIXTURE_RANK0, 0, "MPI_Sendrecv 3 t11 -> 1 tag 7, 12 t6 <- 2 tag 8 c2", 1, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int before = fake->calls;
-        fake->arrived = CALL_COUNT;
+        fake->arrived = 4 * CALL_COUNT;
         call_make(&c, rows[i].op, rows[i].comm, rows[i].root);
         CHECK_STR(call_run(&c), "");
         CHECK_INT(fake->calls, before + 1);
@@ -52,7 +52,7 @@ static void calls_mpi(void) {
 
 /* The two sides of a sendrecv have counts and types of their own. */
 static void passes_both_sides_of_a_sendrecv(void) {
-    fake->arrived = 2;
+    fake->arrived = 16;
     call_make(&c, "sendrecv", FIXTURE_RANK0, 0);
     call_dtype_set(&c, CALL_OPERANDS, 0, FFI_S32);
     call_count_set(&c, CALL_OPERANDS, 0, 5);
@@ -61,17 +61,17 @@ static void passes_both_sides_of_a_sendrecv(void) {
         call_count_set(&c, side, side == CALL_OPERANDS, 2);
     }
     CHECK_STR(call_run(&c), "");
-    CHECK_STR(fake->call, "MPI_Sendrecv 5 t4 -> 1 tag 7, 2 t12 <- 2 tag 8 c2");
+    CHECK_STR(fake->call, "MPI_Sendrecv 5 t4 -> 1 tag 7, 16 t6 <- 2 tag 8 c2");
 }
 
 static void passes_special_values(void) {
-    fake->arrived = CALL_COUNT;
+    fake->arrived = 4 * CALL_COUNT;
     call_make(&c, "sendrecv", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "dest", MPIXLA_PROC_NULL);
     call_attribute_set(&c, "source", MPIXLA_ANY_SOURCE);
     call_attribute_set(&c, "recvtag", MPIXLA_ANY_TAG);
     CHECK_STR(call_run(&c), "");
-    CHECK_STR(fake->call, "MPI_Sendrecv 3 t11 -> -13 tag 7, 3 t11 <- -11 tag -12 c2");
+    CHECK_STR(fake->call, "MPI_Sendrecv 3 t11 -> -13 tag 7, 12 t6 <- -11 tag -12 c2");
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "op", mpixla_reduction_register(fake->handle(200)));
     CHECK_STR(call_run(&c), "");
@@ -92,7 +92,7 @@ static void calls_mpi_for_no_items(void) {
         c.sides[side].buffers[0].data = NULL;
     }
     CHECK_STR(call_run(&c), "");
-    CHECK_STR(fake->call, "MPI_Recv 0 t11 <- 2 tag 8 c2");
+    CHECK_STR(fake->call, "MPI_Recv 0 t6 <- 2 tag 8 c2");
 }
 
 /* XLA asks for the version by an extension, and runs other stages than execution: neither is a call. */
@@ -168,7 +168,7 @@ static void tells_of_errors_of_mpi(void) {
     const mpixla_op_row *table = mpixla_op_table(&rows);
     for (size_t i = 0; i < rows && table[i].request == MPIXLA_COMPLETES; i++) {
         char start[80];
-        fake->arrived = 1; /* item of a halo */
+        fake->arrives_whole = 1;
         call_make(&c, table[i].name, FIXTURE_RANK0, 0);
         fixture_fail(table[i].mpi_name, 0xabc06);
         snprintf(start, sizeof start, "r0 | %s returned error code 6: the fake MPI's text for error 703494 (%s",
@@ -181,6 +181,7 @@ static void tells_of_errors_of_mpi(void) {
         fixture_fail(NULL, 0);
         CHECK_STR(call_run(&c), "");
     }
+    fake->arrives_whole = 0;
     fixture_fail("MPI_Send", 6);
     call_make(&c, "send", FIXTURE_RANK2, 0);
     CHECK_STR(call_run(&c),
@@ -217,7 +218,7 @@ static void keeps_the_template(void) {
         const char *op = ops[i % 2];
         size_t row = i / 4;
         int64_t itemsize = rows[row].itemsize, bytes = CALL_COUNT * itemsize, kept = rows[row].kept * itemsize;
-        fake->arrived = rows[row].arrived;
+        fake->arrived = rows[row].arrived * (rows[row].arrived > 0 ? itemsize : 1);
         fake->arrived_bytes = (size_t)(rows[row].arrived > 0 ? rows[row].arrived * itemsize : 0);
         call_make(&c, op, FIXTURE_RANK0, 0);
         call_attribute_set(&c, "source", rows[row].source);
@@ -235,6 +236,20 @@ static void keeps_the_template(void) {
         }
     }
     fake->arrived = fake->arrived_bytes = 0;
+}
+
+/* Received as bytes, where these are no whole items. */
+static void refuses_part_of_an_item(void) {
+    call_make(&c, "recv", FIXTURE_RANK0, 0);
+    fake->arrived = 7;
+    CHECK_IN(call_run(&c), "a message of 7 bytes came, which is no whole number of items of float32");
+    CHECK_INT(mpixla_calls_in_flight(), 0);
+    mpixla_count_limit_set(11); /* bytes that this MPI cannot count: it counts items */
+    fake->arrived = 12;
+    CHECK_STR(call_run(&c), "");
+    CHECK_STR(fake->call, "MPI_Recv 3 t11 <- 2 tag 8 c2");
+    fake->arrived = 0;
+    mpixla_count_limit_set(INT_MAX);
 }
 
 /* A result in its operand's memory; a rank that sends nothing may pass the memory of its result. */
@@ -325,6 +340,7 @@ int main(int argc, char **argv) {
     tells_of_errors_of_mpi();
     works_in_place();
     keeps_the_template();
+    refuses_part_of_an_item();
     uses_large_counts();
     refuses_what_is_gone();
     return check_failures();

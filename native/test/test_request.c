@@ -58,7 +58,7 @@ static void starts_and_waits(void) {
         {"ialltoall", FIXTURE_RANK0, 0, "MPI_Ialltoall 3 t11 to 3 t11 c2", 12, 12},
         {"ibcast", FIXTURE_RANK0, 0, "MPI_Ibcast 3 t11 root 0 c2", 3, 3},
         {"ibcast", FIXTURE_RANK2, 0, "MPI_Ibcast 3 t11 root 0 c3", 0, 3},
-        {"irecv", FIXTURE_RANK0, 0, "MPI_Irecv 3 t11 <- 2 tag 8 c2", 0, 3},
+        {"irecv", FIXTURE_RANK0, 0, "MPI_Irecv 12 t6 <- 2 tag 8 c2", 0, 3},
         {"ireduce_scatter", FIXTURE_RANK0, 0, "MPI_Ireduce_scatter_block 3 t11 op 100 c2", 12, 3},
         {"isend", FIXTURE_RANK0, 0, "MPI_Isend 3 t11 -> 1 tag 7 c2", 3, 0},
         {"isendrecv", FIXTURE_RANK0, 0, "MPI_Isend 3 t11 -> 1 tag 7 c2", 3, 3},
@@ -114,12 +114,12 @@ static void starts_large_reductions(void) {
 static void keeps_the_template(void) {
     for (int64_t arrived = 0; arrived <= CALL_COUNT; arrived++) {
         CHECK_STR(start("irecv"), "");
-        fake->missing = CALL_COUNT - arrived;
+        fake->missing = 4 * (CALL_COUNT - arrived);
         fake->arrived_bytes = (size_t)arrived * 4;
         CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");
         for (int64_t b = 0; b < CALL_COUNT * 4; b++) CHECK_INT(c.recv[b], b < arrived * 4 ? 0x7f : 0x11);
     }
-    fake->missing = CALL_COUNT - FAKE_UNDEFINED;
+    fake->missing = 4 * CALL_COUNT - FAKE_UNDEFINED;
     fake->arrived_bytes = 0;
     CHECK_STR(start("irecv"), "");
     CHECK_STR(wait_for("wait_recv", CALL_COUNT), "");

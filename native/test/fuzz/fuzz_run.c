@@ -336,9 +336,9 @@ static int is_refused_if_large(const frame_shape *s) {
 void fuzz_one(const uint8_t *data, size_t size) {
     fuzz_bytes b = {data, size};
     int fails = fuzz_below(&b, 256);
-    fake->missing = fuzz_rarely(&b, 8) ? fuzz_below(&b, 4) : 0;
+    fake->missing = fuzz_rarely(&b, 8) ? 16 * fuzz_below(&b, 4) : 0; /* whole items of any type */
     fake->arrives_whole = !fuzz_rarely(&b, 8);
-    fake->arrived = fuzz_below(&b, 4);
+    fake->arrived = 16 * fuzz_below(&b, 4);
     /* Some calls count as large, and are made as those of more than 2^31 items are. */
     int large = fuzz_rarely(&b, 4) ? 1 + fuzz_below(&b, 5) : 0;
     world.vast = large > 0 ? NULL : vast;

@@ -89,7 +89,7 @@ static void answer(void) {
     } else if (starts("MPI_Send ") || starts("MPI_Reduce ") || starts("MPI_Isend")) {
         add_up(fake->send, words);
     } else if (starts("MPI_Recv") || starts("MPI_Irecv")) {
-        fake->arrived = n - fake->missing;
+        fake->arrived = n - 4 * fake->missing;
         count_on(fake->recv, words - fake->missing);
     } else if (starts("MPI_Sendrecv")) {
         const char *received = strchr(fake->call, ',') + 1;
@@ -317,7 +317,7 @@ static const char *wait_recv(scene *s) {
     wait_for(s, "wait_recv", SCENE_OTHER_ID);
     operand(s, 1, SCENE_ITEMS, SCENE_SHORT);
     result(s, 0, SCENE_ITEMS, SCENE_WAITED);
-    fake->missing = 4;
+    fake->missing = 4 * 4; /* bytes, of items of 4 */
     const char *sentence = call_run(&s->c);
     fake->missing = 0;
     return sentence;

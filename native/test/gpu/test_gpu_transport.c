@@ -321,7 +321,7 @@ static void requests_are_on_the_host(void) {
     CHECK_STR(scene_run(&on_device, step), "");
     gpu_mpi_watch = NULL;
     CHECK_INT(noted, 2);
-    CHECK_STR(notes[0].text, "MPI_Irecv 12 t4 <- 2 tag 8 c2");
+    CHECK_STR(notes[0].text, "MPI_Irecv 48 t6 <- 2 tag 8 c2");
     CHECK_STR(notes[1].text, "MPI_Isend 12 t4 -> 1 tag 7 c2");
     for (int i = 0; i < noted; i++) {
         CHECK(fake_memory_engine(notes[i].send) == notes[i].send);
