@@ -7,26 +7,27 @@
 #include "base/text.h"
 #include "mpi/reduction.h"
 
-static uint64_t number_of_array(const frame_array *a) {
-    return number_of_bytes(a->items, (size_t)a->size * sizeof *a->items);
+static int64_t number_of_array(const frame *f, int attribute) {
+    const frame_array *a = &f->arrays[attribute];
+    return frame_has(f, attribute) ? (int64_t)number_of_bytes(a->items, (size_t)a->size * sizeof *a->items) : 0;
 }
 
-/* Of the counts of rows, or, of a halo exchange, of the widths and the types of the blocks. */
-static uint64_t number_of_parts(const frame *f) {
-    if (frame_has(f, ATTRIBUTE_COUNTS)) return number_of_array(&f->arrays[ATTRIBUTE_COUNTS]);
-    if (f->facts.row->counts != MANY || !frame_has(f, ATTRIBUTE_WIDTH)) return 0;
-    uint64_t n = number_of_array(&f->arrays[ATTRIBUTE_WIDTH]);
+/* The data type, or a number made of those of all arrays; -1: it has none. */
+static int64_t number_of_types(const frame *f) {
+    const dtype_entry *dtype = facts_type(&f->facts);
+    if (f->facts.row->counts != MANY) return dtype ? dtype->number : -1;
+    uint64_t n = 0;
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
         n = number_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
-    return n;
+    return (int64_t)n;
 }
 
 wanted_facts wanted_facts_of(const frame *f, int lines) {
-    const dtype_entry *dtype = facts_type(&f->facts);
     return (wanted_facts){.of = {[WANTED_OPERATION] = (int64_t)number_of_text(f->facts.row->op_name),
-                                 [WANTED_DTYPE] = f->facts.row->counts == MANY || !dtype ? -1 : dtype->number,
+                                 [WANTED_DTYPE] = number_of_types(f),
                                  [WANTED_ITEMS] = f->facts.items,
-                                 [WANTED_PARTS] = (int64_t)number_of_parts(f),
+                                 [WANTED_COUNTS] = number_of_array(f, ATTRIBUTE_COUNTS),
+                                 [WANTED_WIDTH] = number_of_array(f, ATTRIBUTE_WIDTH),
                                  [WANTED_REDUCTION] = frame_has(f, ATTRIBUTE_OP)
                                                           ? (int64_t)number_of_text(reduction_name(f->facts.reduction))
                                                           : 0,
@@ -48,8 +49,9 @@ int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
 /* Words */
 
 void wanted_name(int differences, char *text, size_t bytes) {
-    static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count",     "the counts",
-                                                    "the reduction", "the root",      "the direction", "the line"};
+    static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count",
+                                                    "the counts",    "the width",     "the reduction",
+                                                    "the root",      "the direction", "the line"};
     /* Where the operations differ, so does all else, which tells nothing. */
     if (differences & WANTED_OTHER_OPERATION) differences &= WANTED_OTHER_OPERATION | WANTED_OTHER_LINE;
     size_t used = 0;
@@ -85,10 +87,7 @@ static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) 
 static void call_words(const frame *f, char *text, size_t bytes) {
     const dtype_entry *dtype = facts_type(&f->facts);
     const int has_op = frame_has(f, ATTRIBUTE_OP), has_root = frame_has(f, ATTRIBUTE_ROOT);
-    size_t used = text_add(text, bytes, 0, "%s",
-                           frame_has(f, ATTRIBUTE_BACK)   ? "an exchange with neighbours"
-                           : f->facts.row->counts == MANY ? f->facts.row->op_name
-                                                          : f->facts.row->mpi_name);
+    size_t used = text_add(text, bytes, 0, "%s", f->facts.row->counts == MANY ? f->facts.row->op_name : frame_name(f));
     if (f->facts.row->counts == MANY)
         used = add_arrays(f, text, bytes, used);
     else if (f->facts.items >= 0)

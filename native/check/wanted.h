@@ -9,9 +9,10 @@
 /* Numbers that are equal on all ranks that want the same; -1 where the call has no such thing. */
 typedef enum wanted_fact {
     WANTED_OPERATION, /* made of the operation's name (base/number.h) */
-    WANTED_DTYPE,     /* XLA's number */
+    WANTED_DTYPE,     /* XLA's number; of a call of many arrays one made of theirs */
     WANTED_ITEMS,     /* as in call_facts */
-    WANTED_PARTS,     /* made of the rows of each rank, or of the arrays of a call of many; 0: there are none */
+    WANTED_COUNTS,    /* made of the rows of each rank; 0: there are none */
+    WANTED_WIDTH,     /* made of a halo's widths; 0: there are none */
     WANTED_REDUCTION, /* made of its name: user-made ones, which have other numbers on other ranks, are all one; 0:
                        * none */
     WANTED_ROOT,

@@ -29,10 +29,10 @@ static void exchanges(void) {
         {"sendcounts", {INT64_MAX, INT64_MAX}, 2, "destination 0 of an exchange has 9223372036854775807 rows"},
         {"sendoffsets", {-1, 1}, 2, "destination 0 of an exchange has 1 rows from row -1 on"},
         {"sendoffsets", {INT64_MAX, 1}, 2, "destination 0 of an exchange has 1 rows from row 9223372036854775807"},
-        {"recvcounts", {2, 2}, 2, "the receive buffer of MPI_Isend has 3 rows, but its counts say 4"},
-        {"recvcounts", {4, -1}, 2, "MPI_Isend got recvcounts[1] = -1, which is negative"},
+        {"recvcounts", {2, 2}, 2, "the receive buffer of an exchange with neighbours has 3 rows, but its counts say 4"},
+        {"recvcounts", {4, -1}, 2, "an exchange with neighbours got recvcounts[1] = -1, which is negative"},
         {"recvcounts", {INT64_MAX, INT64_MAX}, 2, "recvcounts that add up to more than a 64-bit integer holds"},
-        {"recvcounts", {1, 1}, 2, "the receive buffer of MPI_Isend has 3 rows, but its counts say 2"},
+        {"recvcounts", {1, 1}, 2, "the receive buffer of an exchange with neighbours has 3 rows, but its counts say 2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         call_make(&c, "exchange", FIXTURE_RANK0, 0);

@@ -133,7 +133,7 @@ static void reads_slots(void) {
     CHECK_IN(call_read(&c, "exchange", &f), "only some of its counts at run time");
     numbers[0] = INT64_MAX;
     make("exchange", all, 3, FFI_S64, 6, numbers);
-    CHECK_IN(call_read(&c, "exchange", &f), "the receive buffer of MPI_Isend has 3 rows");
+    CHECK_IN(call_read(&c, "exchange", &f), "the receive buffer of an exchange with neighbours has 3 rows");
 }
 
 int main(int argc, char **argv) {

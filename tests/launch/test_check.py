@@ -149,10 +149,10 @@ COLLECTIVE = {
         block = jnp.ones((6, 4), int if odd else float)
         return mpixla.halo_exchange(block, ring)  #A #B
         """,
-        "the counts",
+        "the data type",
     ),
     "halos of other widths": Wrong(
-        "return mpixla.halo_exchange(jnp.ones(12), ring, width=2 if odd else 1)  #A #B", "the counts"
+        "return mpixla.halo_exchange(jnp.ones(12), ring, width=2 if odd else 1)  #A #B", "the width"
     ),
     "neighbours": Wrong(
         """

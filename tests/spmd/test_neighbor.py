@@ -346,6 +346,13 @@ def test_bad_arguments(bad, kind, sentence):
     comm.Free()
 
 
+def test_graph_of_one_rank_that_does_not_fit_itself():
+    comm = MPI.COMM_SELF.Create_dist_graph_adjacent([0, 0], [0])
+    with pytest.raises(Exception, match="rank 0 sends rank 0 3 items.*\n.*expects 6 items in 2 messages from rank 0"):
+        jax.block_until_ready(mpixla.neighbor_allgather(jnp.ones(3), comm=comm))
+    comm.Free()
+
+
 def test_graphs_whose_edges_go_one_way():
     if SIZE < 3:
         pytest.skip("needs three ranks")

@@ -121,6 +121,13 @@ def test_no_rows_at_all(name, comm, rank, size):
         assert (y.shape, y.dtype) == ((0, 3), jnp.bfloat16)
 
 
+@pytest.mark.parametrize("sent", [2, 6])
+def test_alone_a_rank_expects_what_it_sends(sent):
+    """Nobody else compares it, and MPICH takes a message that is too short for one that is right."""
+    with pytest.raises(Exception, match=rf"sendcounts\[0\] = {sent} but recvcounts\[0\] = 4, on a .* of one rank"):
+        jax.block_until_ready(mpixla.alltoallv(np.ones(sent), [sent], [4], comm=MPI.COMM_SELF))
+
+
 @pytest.mark.not_checked
 @pytest.mark.not_through_nccl
 @pytest.mark.skipif(SIZE != 2, reason="is between two ranks")
