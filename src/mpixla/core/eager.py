@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base import settings
 from ..base.required import trace_state_clean
-from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, when_freed
+from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, refuse_in_fork, when_freed
 from ..watch import sites
 from . import nan
 from .repeat import LIMIT, Program, recorder
@@ -92,6 +92,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
             "other ranks would take it for their next call. What the function computes before it has no fault; look at "
             "its result, and at what comes after it, with jax.debug.print."
         )
+    refuse_in_fork()
     program = _program(primitive, tuple(params.items()))
     sites.tell_caller(operands)
     results = program(*operands)

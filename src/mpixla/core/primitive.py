@@ -16,7 +16,7 @@ from jax.interpreters import mlir
 
 from ..base.words import kind_of
 from ..mpi import gpu, native
-from ..mpi.comm import Comm
+from ..mpi.comm import Comm, refuse_in_fork
 from ..watch import sites
 from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
@@ -252,6 +252,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
     if not isinstance(x, jax.Array):
         if isinstance(x, jax.Ref):  # a traced one passes asarray
             raise TypeError(_refusal(x, what, name))
+        refuse_in_fork()
         try:
             x = jnp.asarray(x)
         except (TypeError, ValueError) as e:  # the latter for None

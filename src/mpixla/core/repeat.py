@@ -17,7 +17,7 @@ import numpy as np
 from ..base import settings
 from ..base.required import trace_state_clean
 from ..mpi import native
-from ..mpi.comm import Comm, Reduction, Shift, when_freed
+from ..mpi.comm import Comm, Reduction, Shift, refuse_in_fork, when_freed
 from ..mpi.mpi import MPI
 from ..watch import sites
 from .nan import refuses_calls
@@ -106,6 +106,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
             try:  # which costs nothing
                 key = key_of(args, kwargs)
                 if key is None:
+                    refuse_in_fork()
                     return function(*args, **kwargs)
                 entry = known.get(key)
                 if entry is not None:
@@ -124,6 +125,7 @@ def remembers(arguments: int) -> Callable[[F], F]:
                 raise
 
         def learn(key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            refuse_in_fork()
             before, recorder.programs = recorder.programs, []
             try:
                 result = function(*args, **kwargs)

@@ -227,6 +227,12 @@ def comm_of(comm: Any) -> Comm:
     return known
 
 
+def refuse_in_fork() -> None:
+    """Refuses what a forked process calls, before anything of JAX's, which waits for threads that are not in it."""
+    if native.is_forked:
+        comm_of(None)
+
+
 _predefined: dict[int, Reduction] = {
     native.handle_of(native.find_mpi(row.name)): Reduction(number, row.name.removeprefix("MPI_"), row.kinds)
     for number, row in enumerate(native.reductions)

@@ -116,6 +116,7 @@ try:
     lib = ctypes.CDLL(str(own_file("libmpixla.so")))
 except OSError as e:
     raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
+is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 # Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (
     ("mpixla_start", c_int, [c_void_p]),

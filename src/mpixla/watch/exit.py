@@ -105,6 +105,7 @@ def _begin_fork() -> None:
     global _aborts
     _aborts = False
     native.lib.mpixla_forked()
+    native.is_forked = True
     sys.exit = exit_by_exception
     sys.last_value = None  # what Python sets before it calls a hook, whichever the program has put there
     # Types of Python's own take no new attributes, but the dictionary behind their read-only view does.
