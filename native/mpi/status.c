@@ -15,5 +15,8 @@ int64_t mpixla_status_register(void *address) {
 void *status_find(int64_t id) {
     void **address = list_find(&statuses, id);
     return address ? *address
-                   : error_null("status object number %lld is not registered in this process", (long long)id);
+                   : error_null(
+                         "status object number %lld is not registered in this process; a program that is to be "
+                         "exported must not take a status",
+                         (long long)id);
 }

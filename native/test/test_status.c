@@ -6,7 +6,9 @@
 int main(void) {
     char first[64], second[64];
     CHECK(status_find(0) == NULL);
-    CHECK_STR(error_get(), "status object number 0 is not registered in this process");
+    CHECK_STR(error_get(),
+              "status object number 0 is not registered in this process; a program that is to be exported must "
+              "not take a status");
     CHECK_INT(mpixla_status_register(first), 0);
     CHECK_INT(mpixla_status_register(second), 1);
     CHECK_INT(mpixla_status_register(first), 0);

@@ -382,15 +382,20 @@ def test_what_is_no_request(rank):
     x = jnp.arange(3.0)
     with pytest.raises(TypeError, match="wait needs a Request, .* but got a list"):
         mpixla.wait([mpixla])
-    with pytest.raises(TypeError, match="wait needs a Request"):
+    with pytest.raises(TypeError, match="waitall needs a Request"):
         mpixla.waitall([x])
-    for wrong in (3, x):
+    for wrong in (3, x, "text", {"a": x}):
         with pytest.raises(TypeError, match="waitall needs a list of requests, but got a"):
             mpixla.waitall(wrong)
     for wrong in (3, [3]):
         with pytest.raises(TypeError, match="overlap needs a Request, .* but got an int"):
             mpixla.overlap(wrong, jnp.sin, x)
     request = mpixla.isend(x, MPI.PROC_NULL)
+    for wrong in (None, x):
+        with pytest.raises(TypeError, match="overlap needs a function"):
+            mpixla.overlap(request, wrong)
+    with pytest.raises(AttributeError, match=r"^a request has no test\. mpixla.wait\(request\) gives the result\.$"):
+        request.test()
     for wrong, sentence in (
         (lambda i: i + jnp.array([1000.0, 0.0], i.dtype), "that was never started"),
         (lambda i: i + jnp.array([0.0, 1.0], i.dtype), "that was never started"),
@@ -574,6 +579,16 @@ def test_examples_with_requests_of_their_own_are_refused(comm):
     for f, both in ((branch, [False, True]), (branch, [True, False]), (turns, [1, 2]), (turns, [2, 1])):
         with pytest.raises(Exception, match="examples of a vmap have different requests here"):
             jax.jit(jax.vmap(f))(jnp.array(both), jnp.ones(2)).block_until_ready()
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+def test_vmap_of_wait_alone(shape):
+    """An id of two numbers is no batch of two."""
+    for request in (mpixla.iallreduce(jnp.ones(shape), MPI.SUM), mpixla.isend(jnp.ones(shape), MPI.PROC_NULL)):
+        if shape or "iallreduce" in repr(request):
+            with pytest.raises(TypeError, match="was started outside of a vmap, but is waited for inside"):
+                jax.vmap(mpixla.wait)(request)
+        mpixla.wait(request)
 
 
 def test_vmap_of_derivatives(rank, below, above):

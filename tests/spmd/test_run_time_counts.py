@@ -147,6 +147,17 @@ def test_ragged_all_to_all(comm, rank, each):
     assert call._cache_size() == 1
 
 
+@pytest.mark.parametrize(
+    ("start", "place", "wanted"),
+    [(-1, 0, [0, 1, -1, -1]), (3, 0, [4, 0, -1, -1]), (0, -1, [2, -1, -1, -1]), (0, 3, [-1, -1, -1, 1])],
+)
+def test_ragged_slices_beyond_the_arrays(start, place, wanted):
+    """No row comes from the other end, as an index of JAX's would."""
+    numbers = [jnp.array([i]) for i in (start, 2, place, 2)]
+    y = mpixla.ragged_all_to_all(jnp.arange(1.0, 5), jnp.full(4, -1.0), *numbers, comm=MPI.COMM_SELF)
+    np.testing.assert_array_equal(y, wanted)
+
+
 @pytest.mark.parametrize("how", ["grad", "linear_transpose"])
 def test_gradients_of_ragged_all_to_all(comm, rank, how):
     """Of what was not overwritten, and of slices where they came from."""
@@ -199,6 +210,11 @@ BAD_CALLS = {
     "floats": (lambda n: mpixla.allgatherv(X, n * 1.5, capacity=3), TypeError, "^counts of .* must be integers"),
     "large": (lambda n: mpixla.alltoallv(X, [2**70] * SIZE, capacity=3), TypeError, "^sendcounts of .* must be int"),
     "no template": (lambda n: mpixla.alltoallv(X, n, capacity=3, template="x"), TypeError, "^template of .* must be"),
+    "large array": (
+        lambda n: mpixla.alltoallv(X, np.full(SIZE, 2**63, np.uint64), capacity=3),
+        TypeError,
+        "^sendcounts of .* must be integers that JAX has a type for",
+    ),
     "text": (lambda n: mpixla.gatherv(X, "many", 0, capacity=3), TypeError, "^counts of gatherv must be integers"),
     "too few": (
         lambda n: mpixla.alltoallv(X, n[:0], capacity=3),

@@ -105,7 +105,7 @@ def refuse_where_mpi_cannot(collective: Collective) -> None:
         raise NotImplementedError(
             f"XLA's {collective.operation} over MPI does not take its type {collective.dtype} (in which JAX's float16 "
             "and 8-bit floats are reduced and gathered). Convert to float32 or bfloat16, or use mpixla's operations "
-            "inside jax.shard_map, which take all types."
+            "inside jax.shard_map, which take all types of 8 bits and more."
         )
     item = 1 if is_reduction else _item_size(collective.dtype)
     if collective.items * item > _INT_MAX:

@@ -33,13 +33,19 @@ class Tags(TypedDict, total=False):
 _STATIC = "under jit, mark the argument as static (static_argnums or static_argnames), or close over it."
 
 
-def as_integer(value: Any, what: str, name: str) -> int:
-    """An integer that is known when tracing."""
+def as_static(value: Any, what: str, name: str, kind: str) -> Any:
+    """What is known when tracing, of a kind that Python has too."""
     if is_traced(value):
         raise TypeError(
             f"{what} of {name} is a traced value ({value.aval}), but must be known when tracing, because it decides "
-            f"which program this rank runs. Pass a Python integer; {_STATIC}"
+            f"which program this rank runs. Pass a Python {kind}; {_STATIC}"
         )
+    return value
+
+
+def as_integer(value: Any, what: str, name: str) -> int:
+    """An integer that is known when tracing."""
+    as_static(value, what, name, "integer")
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
@@ -202,13 +208,19 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
     """An array of integers, of the same type on every rank."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()  # of which JAX refuses what is too large, and of NumPy's it takes the lower bits
     try:
         counts = jnp.asarray(value, int if isinstance(value, list | tuple) and not value else None)  # not floats
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{what} of {name} must be integers that JAX has a type for, but is {value!r}.") from None
     if not jnp.issubdtype(counts.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be integers, but is of dtype {counts.dtype}.")
-    return counts.astype(jax.dtypes.canonicalize_dtype(np.int64))
+    taken = jax.dtypes.canonicalize_dtype(np.int64)
+    most = np.iinfo(taken).max
+    if np.iinfo(counts.dtype).max > most:
+        counts = jnp.minimum(counts, most)  # too many stays too many
+    return counts.astype(taken)
 
 
 def as_reduction(op: Any, x: jax.Array, name: str) -> Reduction:
@@ -232,6 +244,6 @@ def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
 
     Where JAX's types cannot say that they count once, they all do.
     """
-    if cotangent not in (REPLICATED, VARYING):
+    if as_static(cotangent, "cotangent", name, "string") not in (REPLICATED, VARYING):
         raise ValueError(f"cotangent of {name} must be '{REPLICATED}' or '{VARYING}', but is {cotangent!r}.")
     return str(cotangent) if counts_once(comm) else VARYING

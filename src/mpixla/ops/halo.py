@@ -17,7 +17,7 @@ from ..core.primitive import lower_in_place, make, wide
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, as_leaf, data_of, flatten, plan_of_each
 from ..mpi.comm import Comm, Shift, comm_of
-from .arguments import as_axes, as_integer
+from .arguments import as_axes, as_integer, as_static
 from .docstrings import documented_like
 from .request import Request, isendrecv
 from .shapes import each_like
@@ -58,10 +58,13 @@ _exchange: Primitive = _make("halo_exchange", lambda: _transposed)
 _transposed: Primitive = _make("halo_transpose", lambda: _exchange)
 
 
+def _is_list(values: Any) -> bool:
+    is_array = isinstance(values, np.ndarray | jax.Array)
+    return values.ndim == 1 if is_array else isinstance(values, Sequence) and not isinstance(values, str)
+
+
 def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:
-    if isinstance(values, jax.core.Tracer):
-        as_integer(values, what, name)
-    values = list(values) if hasattr(values, "__len__") else [values]
+    values = list(as_static(values, what, name, "integer")) if _is_list(values) else [as_integer(values, what, name)]
     if len(values) != dimensions:
         raise ValueError(
             f"{what} of {name} has {len(values)} entries, but the communicator has {dimensions} dimension(s). "
@@ -71,7 +74,7 @@ def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[i
 
 
 def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
-    if hasattr(width, "__len__") and getattr(width, "ndim", 1) == 1:
+    if _is_list(width):
         widths = _one_for_each(width, "width", dimensions, name)
     else:
         widths = (as_integer(width, "width", name),) * dimensions
@@ -85,8 +88,8 @@ def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name:
     rule = " Each dimension of the communicator needs an axis of its own: pass axes=."
     own = as_axes(axes, x, f"axes of {name} are", rule)
     for axis, width in zip(own, widths, strict=True):
-        inner = x.shape[axis] - 2 * width
-        if width > 0 and inner < width:
+        size = x.shape[axis]  # a symbolic one is refused when the program is lowered
+        if isinstance(size, int) and size < 3 * width:
             raise ValueError(
                 f"{name} of width {width} along axis {axis} needs at least {3 * width} items there, a ghost "
                 f"zone on each side and as many items between them, but x has shape {x.shape}. Use larger blocks on "

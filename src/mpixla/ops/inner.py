@@ -11,7 +11,7 @@ from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..core.tree import flatten
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_reduction
+from .arguments import as_convention, as_reduction, as_static
 from .collective import allreduce
 from .exact import check_floats, fsum
 from .exact import dot as exact_dot
@@ -129,7 +129,7 @@ def vdot(
     dtype = jnp.result_type(*xs, *ys)
     work = wide(dtype)
     masks = _masks(mask, xs, structure, "vdot")
-    if exact:
+    if as_static(exact, "exact", "vdot", "bool"):
         one = _as_one(xs, masks, work, "vdot")
         other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "vdot")
         return exact_dot(one, other, dtype, c, convention).astype(dtype)
@@ -184,6 +184,7 @@ def norm(
         >>> float(mpixla.norm(jnp.full(4, -3.0), ord="rms"))
         3.0
     """
+    as_static(ord, "ord", "norm", "number")
     if not isinstance(ord, (int, float, str, np.number)) or ord not in _ORDS:
         raise ValueError(f"ord of norm is {ord!r}, but must be 1, 2, jnp.inf or 'rms'.")
     leaves, structure = _vector(x, "x", "norm")
@@ -191,7 +192,7 @@ def norm(
     convention = as_convention(cotangent, "norm", c)
     dtype = jnp.result_type(*leaves, 1.0)
     masks, work = _masks(mask, leaves, structure, "norm"), wide(dtype)
-    if not exact or ord == jnp.inf:  # the maximum is
+    if not as_static(exact, "exact", "norm", "bool") or ord == jnp.inf:  # the maximum is
         own = _part_of_norm(leaves, masks, ord=ord, work=work)
         total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)
     elif ord == 1:

@@ -3,7 +3,7 @@
 The rows that they refer to are in native/tables/ops.def. ARCHITECTURE.md says why they are so, under "Requests".
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, Unpack, overload
 
@@ -299,10 +299,10 @@ def _wait_batch(operands: Any, dims: Any, *, call: _Call) -> tuple[Any, Any]:
     own = 1 + call.kind.keeps
     if all(d is None for d in dims[:own]):
         return _wait.bind(*operands, call=call), [None]
-    if dims[0] is None:
+    if dims[0] is None or operands[0].ndim < 2:  # of one request the id has one axis
         raise TypeError(
-            f"the request of {call.name} was started outside of a vmap, but is waited for inside with an array of the "
-            "batch. Start and wait under the same vmap."
+            f"the request of {call.name} was started outside of a vmap, but is waited for inside as one of a batch. "
+            "Start and wait under the same vmap."
         )
     values = operands[own:]
     if values and dims[own] is not None:  # they were the same in all of the batch where it was started
@@ -387,6 +387,9 @@ class Request(Started, Generic[Tree]):
         request_id, _, values = self._parts
         return self._started.wait(request_id, template, values)
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a request has no {name}. mpixla.wait(request) gives the result.")
+
     def __repr__(self) -> str:
         """What was started, for messages."""
         return f"Request({self._started if isinstance(self._started, _Call) else started_in(self._parts)})"
@@ -469,9 +472,12 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
         >>> float(received) == (rank - 1) % size, float(sent) == rank
         (True, True)
     """
-    if not isinstance(requests, Iterable) or isinstance(requests, jax.Array):
+    if not isinstance(requests, Iterable) or isinstance(requests, jax.Array | Mapping | str):
         raise TypeError(f"waitall needs a list of requests, but got {kind_of(requests)}.")
-    return [wait(request) for request in requests]
+    started = list(requests)
+    for request in started:
+        _refuse_other_than_requests(request, "waitall")
+    return [request.result() for request in started]
 
 
 @overload
@@ -521,6 +527,8 @@ def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any
     requests = list(request) if several else [request]
     for one in requests:
         _refuse_other_than_requests(one, "overlap")
+    if not callable(fun):
+        raise TypeError(f"overlap needs a function to compute between start and wait, but got {kind_of(fun)}.")
     # Both times an array that a request keeps is held where it is one of the others: so that the block of a halo
     # exchange, for one, is not in two places.
     requests, args = _held((requests, args), _ids_of(requests), _arrays_in(args))

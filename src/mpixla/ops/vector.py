@@ -417,12 +417,16 @@ def _slices(value: Any, what: str, comm: Comm) -> jax.Array:
 
 
 def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
-    """Where each of so many rows is, of slices that are packed one behind the other; ``beyond`` where no slice is."""
+    """Where each of so many rows is, of slices that are packed one behind the other; ``beyond`` where no slice is.
+
+    It is there too where a slice begins before the array, which JAX would count from the end.
+    """
     ends = jnp.cumsum(sizes)
     row = jnp.arange(rows, dtype=ends.dtype)
     slice_ = jnp.searchsorted(ends, row, side="right", method="compare_all")
     inside = jnp.minimum(slice_, sizes.size - 1)
-    return jnp.where(slice_ < sizes.size, offsets[inside] + row - (ends - sizes)[inside], beyond)
+    places = offsets[inside] + row - (ends - sizes)[inside]
+    return jnp.where((slice_ < sizes.size) & (places >= 0), places, beyond)
 
 
 @moves(2, keys=True)
@@ -455,7 +459,8 @@ def ragged_all_to_all(
         comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
-        ``output`` with the slices that came.
+        ``output`` with the slices that came. Of slices that reach beyond the arrays, rows that ``operand`` does not
+        have are zeros, and rows that ``output`` does not have are left out.
 
     Derivative:
         Linear in ``operand`` and ``output``. Reverse mode: the cotangents of slices go back to where they came from,
