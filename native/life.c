@@ -67,10 +67,12 @@ static int template_keep(frame *f, const transport *t) {
 static int arrival_check(const frame *f) {
     const dtype_entry *dtype = f->recv.dtype;
     if (f->arrived == 0 || f->arrived % dtype->row->itemsize == 0) return 0;
+    char what[512];
+    frame_describe(f, what, sizeof what);
     return error_set(
-        "a message of %lld bytes came, which is no whole number of items of %s: receive with a template of "
-        "the shape and data type of what is sent",
-        (long long)f->arrived, dtype->row->name);
+        "r%d | a message of %lld bytes came, which is no whole number of items of %s: receive with a "
+        "template of the shape and data type of what is sent (%s)",
+        mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, what);
 }
 
 /* What the receive buffer has behind the rows that count. */

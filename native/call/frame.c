@@ -386,6 +386,11 @@ static int pairs_resolve(frame *f, const mpi_library *mpi) {
     return 0;
 }
 
+int64_t frame_pair_bytes(const frame *f) {
+    const frame_buffer *b = f->send.dtype ? &f->send : &f->recv;
+    return frame_has(f, ATTRIBUTE_OP) && reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP]) ? b->dims[b->rank - 1] : 0;
+}
+
 /* Which operation of MPI's reduces depends on the element type. */
 static int reduction_resolve(frame *f, const mpi_library *mpi) {
     if (!frame_has(f, ATTRIBUTE_OP)) return 0;

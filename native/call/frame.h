@@ -126,6 +126,9 @@ static inline int frame_arrive(frame *f, const void *status) {
     return code;
 }
 
+/* Of a pair of a value and a place, where a call reduces such; else 0. */
+int64_t frame_pair_bytes(const frame *f);
+
 /* The address of an item; NULL where the buffer has no memory, because it has no items. */
 static inline void *frame_item(const frame_buffer *b, int64_t item) {
     return b->data ? (char *)b->data + item * b->dtype->row->itemsize : NULL;

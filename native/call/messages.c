@@ -33,10 +33,14 @@ static void note_failure(frame *f, int *first, int code, const char *function, c
 }
 
 static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) {
+    /* Received as bytes, as frame.c has it. */
+    const int64_t bytes = m->items * m->dtype->row->itemsize;
+    const int in_bytes = !m->is_sent && bytes <= mpi->count_limit;
+    const mpixla_handle type = in_bytes ? dtype_find(FFI_U8)->handle : m->dtype->handle;
     const mpi_counted *calls = m->items <= mpi->count_limit ? mpi->small : mpi->large;
     int peer = (int)m->peer, tag = (int)m->tag;
-    int code = m->is_sent ? calls->isend(m->data, m->items, m->dtype->handle, peer, tag, comm, &m->request)
-                          : calls->irecv(m->data, m->items, m->dtype->handle, peer, tag, comm, &m->request);
+    int code = m->is_sent ? calls->isend(m->data, m->items, type, peer, tag, comm, &m->request)
+                          : calls->irecv(m->data, in_bytes ? bytes : m->items, type, peer, tag, comm, &m->request);
     m->is_posted = code == 0;
     return code;
 }
@@ -44,13 +48,14 @@ static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) 
 /* MPI takes a message that is shorter than the receiver expects. */
 static int arrival_check(const frame *f, const mpi_library *mpi, const message *m, const char *rule) {
     int64_t arrived = 0;
-    int code = mpi->get_elements(f->scratch, m->dtype->handle, &arrived);
-    if (code != 0 || arrived == m->items) return code;
+    const int64_t expected = m->items * m->dtype->row->itemsize;
+    int code = mpi->get_elements(f->scratch, dtype_find(FFI_U8)->handle, &arrived);
+    if (code != 0 || arrived == expected) return code;
     char what[512];
     frame_describe(f, what, sizeof what);
     return error_set(
-        "r%d | a message of %lld items came from rank %lld, but source slot %lld was to receive %lld: %s (%s)",
-        mpi->world_rank, (long long)arrived, (long long)m->peer, (long long)m->slot, (long long)m->items, rule, what);
+        "r%d | a message of %lld bytes came from rank %lld, but source slot %lld was to receive %lld: %s (%s)",
+        mpi->world_rank, (long long)arrived, (long long)m->peer, (long long)m->slot, (long long)expected, rule, what);
 }
 
 static int run_through_mpi(messages *m, frame *f) {

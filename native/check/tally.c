@@ -103,12 +103,13 @@ static void report(const frame *f, const finding *all, char *text, size_t bytes)
         const finding *one = &all[i], *sender = &all[one->from];
         char sent[64], expected[64];
         if (!one->found || ++shown > SHOWN) continue;
+        const int alike = one->sent.messages == one->expected.messages && one->sent.items == one->expected.items;
         amount(sent, sizeof sent, f, &one->sent);
         amount(expected, sizeof expected, f, &one->expected);
-        used =
-            text_add(text, bytes, used, "\n  rank %d sends rank %d %s, at %s\n  rank %d expects %s from rank %d, at %s",
-                     one->from, i, sent, sender->line[0] ? sender->line : unknown, i, expected, one->from,
-                     one->line[0] ? one->line : unknown);
+        used = text_add(
+            text, bytes, used, "\n  rank %d sends rank %d %s, at %s\n  rank %d expects %s%s from rank %d, at %s",
+            one->from, i, sent, sender->line[0] ? sender->line : unknown, i, expected,
+            alike ? " of other sizes, or in another order," : "", one->from, one->line[0] ? one->line : unknown);
     }
     (void)text_add(
         text, bytes, used, "%s\nWhat one rank sends to another, the other must expect%s. No rank has made this call.",

@@ -12,10 +12,10 @@ static int64_t number_of_array(const frame *f, int attribute) {
     return frame_has(f, attribute) ? (int64_t)number_of_bytes(a->items, (size_t)a->size * sizeof *a->items) : 0;
 }
 
-/* The data type, or a number made of those of all arrays; -1: it has none. */
+/* The data type, with the bytes of a pair, or a number made of those of all arrays; -1: it has none. */
 static int64_t number_of_types(const frame *f) {
     const dtype_entry *dtype = facts_type(&f->facts);
-    if (f->facts.row->counts != MANY) return dtype ? dtype->number : -1;
+    if (f->facts.row->counts != MANY) return dtype ? dtype->number + 256 * frame_pair_bytes(f) : -1;
     uint64_t n = 0;
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
         n = number_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
@@ -90,6 +90,9 @@ static void call_words(const frame *f, char *text, size_t bytes) {
     size_t used = text_add(text, bytes, 0, "%s", f->facts.row->counts == MANY ? f->facts.row->op_name : frame_name(f));
     if (f->facts.row->counts == MANY)
         used = add_arrays(f, text, bytes, used);
+    else if (frame_pair_bytes(f) > 0)
+        used = text_add(text, bytes, used, " of %lld pair%s of %lld bytes", (long long)f->facts.items,
+                        f->facts.items == 1 ? "" : "s", (long long)frame_pair_bytes(f));
     else if (f->facts.items >= 0)
         used = text_add(text, bytes, used, " of %s%lld item%s of %s", frame_has_rows(f) ? "rows of " : "",
                         (long long)f->facts.items, f->facts.items == 1 ? "" : "s", dtype->row->name);

@@ -80,8 +80,8 @@ static uint64_t what_of(const frame *f) {
     const dtype_entry *type = facts_type(c);
     const int64_t reduction = frame_has(f, ATTRIBUTE_OP) ? c->reduction + 1 : 0;
     const int64_t root = frame_has(f, ATTRIBUTE_ROOT) ? c->root + 1 : c->reverse;
-    return (uint64_t)c->row->number | (uint64_t)(type ? type->number : 0) << 8 | (uint64_t)reduction << 16 |
-           (uint64_t)root << 24 | (uint64_t)(c->items + 1) << 32;
+    return (uint64_t)c->row->number | (uint64_t)(type ? type->number + frame_pair_bytes(f) : 0) << 8 |
+           (uint64_t)reduction << 16 | (uint64_t)root << 24 | (uint64_t)(c->items + 1) << 32;
 }
 
 /* The first part of a call's posts has this bit. */

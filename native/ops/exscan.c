@@ -2,13 +2,11 @@
 
 #include <string.h>
 
-#include "mpi/reduction.h"
-
 void exscan_fill(const frame *f) {
     const frame_array *fill = &f->arrays[ATTRIBUTE_FILL];
     int64_t item = f->recv.dtype->row->itemsize, items = f->n;
     if (f->facts.communicator->rank != (f->facts.reverse ? f->size - 1 : 0)) return;
-    if (reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP])) items *= f->recv.dims[f->recv.rank - 1];
+    if (frame_pair_bytes(f) > 0) items *= frame_pair_bytes(f);
     char *to = f->recv.data;
     for (int64_t i = 0; i < items; i++, to += item) memcpy(to, fill->items, (size_t)item);
 }

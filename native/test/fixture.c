@@ -98,3 +98,7 @@ const char *fixture_stderr_of(void (*run)(void)) {
     fclose(file);
     return text;
 }
+
+int64_t fixture_item_bytes(int type) {
+    return type == FFI_U8 ? 1 : 4;
+}

@@ -33,4 +33,7 @@ int64_t fixture_count(void);
 /* Runs a function with standard error in a file, and returns what was written: until the next such call. */
 const char *fixture_stderr_of(void (*run)(void));
 
+/* For fake->item_bytes, where arrays have items of 4 bytes: so MPI counts bytes of what was received as items. */
+int64_t fixture_item_bytes(int type);
+
 #endif

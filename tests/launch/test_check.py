@@ -137,6 +137,13 @@ COLLECTIVE = {
         """,
         "the operation and the line",
     ),
+    "pairs of other sizes": Wrong(
+        """
+        places = jnp.ones(3, "int8" if odd else "int32")
+        return mpixla.allreduce((jnp.ones(3), places), MPI.MAXLOC)  #A #B
+        """,
+        "the data type",
+    ),
     "halos of other shapes": Wrong(
         """
         block = jnp.ones((6, 4)) if odd else jnp.ones((6, 5))

@@ -2,6 +2,8 @@
 devices are single."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -207,3 +209,12 @@ def test_what_asks_for_reports(monkeypatch, variable, value):
     assert not settings.asks_for_reports()
     monkeypatch.setenv(variable, value)
     assert settings.asks_for_reports()
+
+
+def test_script_from_a_pipe(tmp_path):
+    """It is read once, and whole."""
+    script = "".join(f"print({i})\n" for i in range(3000))
+    (tmp_path / "script.py").write_text(script)
+    command = f"cat script.py | {sys.executable} -m mpixla.compat mpi4jax /dev/stdin"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [str(i) for i in range(3000)]

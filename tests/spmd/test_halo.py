@@ -350,7 +350,7 @@ def test_the_programs_own_messages_are_others(cart, rank, size):
 @pytest.mark.skipif(SIZE != 2, reason="for two ranks, which both learn of it at once")
 def test_blocks_that_do_not_fit(cart, rank):
     c = cart(Grid((2,), (True,), (1,), (0,), 2))
-    short = r"a message of 2 items came from rank 1, but source slot \d was to receive 3"
+    short = r"a message of 16 bytes came from rank 1, but source slot \d was to receive 24"
     sentence = short if rank == 0 else r"r1 \| MPI_\w+ returned error code"
     with pytest.raises(Exception, match=sentence):
         jax.block_until_ready(mpixla.halo_exchange(jnp.zeros((3, 3 if rank == 0 else 2)), c))

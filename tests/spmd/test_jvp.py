@@ -134,6 +134,14 @@ def test_product_with_zeros(how, rank, size):
     np.testing.assert_allclose(jax.jvp(f, (x,), (t,))[1], want)
 
 
+@pytest.mark.parametrize("op", [MPI.PROD, MPI.MAX], ids=["PROD", "MAX"])
+def test_nan_stays_with_the_results_that_depend_on_it(op, rank, size):
+    """Of the last rank's operand its own scan does, and no exscan."""
+    x, t = jnp.float32(2 + rank), jnp.float32(jnp.nan if rank == size - 1 else 1)
+    assert np.isfinite(jax.jvp(lambda x: mpixla.exscan(x, op), (x,), (t,))[1])
+    assert np.isfinite(jax.jvp(lambda x: mpixla.scan(x, op), (x,), (t,))[1]) == (rank < size - 1)
+
+
 def test_taylor_series(comm, rank, size, below, above):
     """Of what is linear each term is the operation's; others are refused."""
 

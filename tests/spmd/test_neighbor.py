@@ -298,7 +298,7 @@ def test_counts_that_do_not_match(rank, how, excess):
 
     f = jax.jit(f) if how == "jit" else f
     if rank == 0:
-        what = r"a message of 6 items came from rank 1, but source slot 1 was to receive 9"
+        what = r"a message of 48 bytes came from rank 1, but source slot 1 was to receive 72"
         if excess < 0:
             what = r"(?s)r0 \| MPI_\w+ returned error code \d+: .*in source slot 1 <- 1 with tag 0 and 3 items"
         with pytest.raises(Exception, match=what) as raised:

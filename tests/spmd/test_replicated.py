@@ -156,6 +156,11 @@ def test_derivative_beside_integers():
         np.testing.assert_allclose(derivative(f)(x), derivative(without)(x))
 
 
+def test_linear_transpose():
+    transposed = jax.linear_transpose(lambda x: 2 * mpixla.assert_replicated(x), jnp.ones(2))
+    np.testing.assert_array_equal(transposed(jnp.ones(2))[0], [2, 2])
+
+
 @OTHERS
 def test_stays_where_nothing_uses_it(rank):
     @jax.jit

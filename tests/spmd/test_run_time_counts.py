@@ -147,6 +147,18 @@ def test_ragged_all_to_all(comm, rank, each):
     assert call._cache_size() == 1
 
 
+@pytest.mark.parametrize(("sizes", "said"), [([3, -2], "-1, which is negative"), ([2**63 - 1] * 2, str(2**63 - 1))])
+def test_ragged_sizes_that_add_up_well(sizes, said):
+    """Only their sums get to the C library."""
+    zero = jnp.zeros(2, int)
+    with pytest.raises(Exception, match=said):
+        jax.block_until_ready(
+            mpixla.ragged_all_to_all(
+                jnp.ones(4), jnp.ones(4), zero, jnp.array(sizes), zero, jnp.array(sizes), comm=MPI.COMM_SELF
+            )
+        )
+
+
 @pytest.mark.parametrize(
     ("start", "place", "wanted"),
     [(-1, 0, [0, 1, -1, -1]), (3, 0, [4, 0, -1, -1]), (0, -1, [2, -1, -1, -1]), (0, 3, [-1, -1, -1, 1])],

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from importlib.util import MAGIC_NUMBER
+from pathlib import Path
 from pkgutil import get_importer
 from types import ModuleType, TracebackType
 
@@ -56,14 +57,24 @@ def _run(program: list[str]) -> None:
         _begin(main, os.getcwd(), rest)
         runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]  # what Python itself calls
     else:
+        file = kind if os.path.isabs(kind) else os.path.join(os.getcwd(), kind)
+        if get_importer(file):  # a folder or an archive, with a __main__.py
+            _begin(main, file, program)
+            if sys.flags.safe_path:
+                sys.path.insert(0, file)
+            runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+            return
         _begin(main, os.path.dirname(os.path.realpath(kind)), program)
-        if not _is_source(kind):
+        try:
+            source = Path(file).read_bytes()  # once: it may be a pipe
+        except OSError as e:
+            sys.stderr.write(f"{sys.executable}: can't open file {file!r}: [Errno {e.errno}] {e.strerror}\n")
+            raise SystemExit(2) from None
+        if source.startswith(MAGIC_NUMBER):  # compiled
             runpy.run_path(kind, run_name="__main__")
             return
-        file = kind if os.path.isabs(kind) else os.path.join(os.getcwd(), kind)
-        loader = SourceFileLoader("__main__", file)
-        main.__dict__.update(__file__=file, __cached__=None, __loader__=loader)
-        exec(compile(loader.get_data(file), file, "exec", dont_inherit=True), main.__dict__)
+        main.__dict__.update(__file__=file, __cached__=None, __loader__=SourceFileLoader("__main__", file))
+        exec(compile(source, file, "exec", dont_inherit=True), main.__dict__)
 
 
 def _begin(main: ModuleType, folder: str, arguments: list[str]) -> None:
@@ -71,14 +82,6 @@ def _begin(main: ModuleType, folder: str, arguments: list[str]) -> None:
         sys.path[0] = folder
     sys.argv[:] = arguments
     sys.modules["__main__"] = main
-
-
-def _is_source(path: str) -> bool:
-    """Whether it is neither a folder nor an archive, with a ``__main__.py``, nor a compiled file."""
-    if get_importer(path):
-        return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC_NUMBER)) != MAGIC_NUMBER
 
 
 if __name__ == "__main__":

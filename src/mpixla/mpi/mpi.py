@@ -36,15 +36,15 @@ __all__ = ["MPI", "wrong_launcher"]
 if not MPI.Is_initialized() or MPI.Is_finalized():
     raise ImportError(
         "mpixla needs MPI to be running, but mpi4py has not initialized it (mpi4py.rc.initialize is False?) or has "
-        "finalized it already. Import mpixla after MPI.Init() or MPI.Init_thread() and before MPI.Finalize()."
+        "finalized it already. Import mpixla after MPI.Init_thread(MPI.THREAD_MULTIPLE) and before MPI.Finalize()."
     )
 
 _TOO_LOW = {MPI.THREAD_SINGLE: "MPI_THREAD_SINGLE", MPI.THREAD_FUNNELED: "MPI_THREAD_FUNNELED"}
 if MPI.Query_thread() in _TOO_LOW:
     raise ImportError(
         f"MPI was initialized with the thread level {_TOO_LOW[MPI.Query_thread()]}, but XLA calls MPI from threads of "
-        "its own. Ask for more before mpi4py starts MPI: mpi4py.rc.thread_level = 'multiple' (the default), or use an "
-        "MPI that was built with thread support."
+        "its own. Start it with MPI.Init_thread(MPI.THREAD_MULTIPLE), or let mpi4py start it with "
+        "mpi4py.rc.thread_level = 'multiple' (the default), or use an MPI that was built with thread support."
     )
 
 

@@ -208,10 +208,10 @@ def _static_counts(value: Any, what: str, name: str, number: int, each: str) -> 
 
 def as_integers(value: Any, what: str, name: str) -> jax.Array:
     """An array of integers, of the same type on every rank."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()  # of which JAX refuses what is too large, and of NumPy's it takes the lower bits
+    # Of NumPy's integers JAX would take the lower bits.
+    given = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     try:
-        counts = jnp.asarray(value, int if isinstance(value, list | tuple) and not value else None)  # not floats
+        counts = jnp.asarray(given, int if isinstance(given, list | tuple) and not given else None)  # not floats
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"{what} of {name} must be integers that JAX has a type for, but is {value!r}.") from None
     if not jnp.issubdtype(counts.dtype, jnp.integer):
@@ -244,6 +244,7 @@ def as_convention(cotangent: Any, name: str, comm: Comm) -> str:
 
     Where JAX's types cannot say that they count once, they all do.
     """
-    if as_static(cotangent, "cotangent", name, "string") not in (REPLICATED, VARYING):
+    as_static(cotangent, "cotangent", name, "string")
+    if not isinstance(cotangent, str) or cotangent not in (REPLICATED, VARYING):
         raise ValueError(f"cotangent of {name} must be '{REPLICATED}' or '{VARYING}', but is {cotangent!r}.")
-    return str(cotangent) if counts_once(comm) else VARYING
+    return cotangent if counts_once(comm) else VARYING

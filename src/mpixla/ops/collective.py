@@ -68,7 +68,8 @@ def _scan_rules(own: Callable[[], Primitive], *, inclusive: bool) -> Rules:
             holds = jnp.where(behind & _equal(x[None], extremes), 1, 0).astype(x.dtype)
             holders = allreduce_p.bind(holds, comm=comm, op=SUM, cotangent=VARYING)[0]
             weights = holds / jnp.where(holders == 0, 1, holders)
-        return reduce_scatter_p.bind(weights * t[None], comm=comm, op=SUM)
+        # Not a product: the tangent of a rank on which no result depends may be NaN.
+        return reduce_scatter_p.bind(jnp.where(behind, weights * t[None], 0), comm=comm, op=SUM)
 
     def transpose(ct: Any, *, types: Any, comm: Comm, op: Reduction, reverse: bool) -> list[Any]:
         return own().bind(ct, comm=comm, op=op, reverse=not reverse)

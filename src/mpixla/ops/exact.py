@@ -118,12 +118,12 @@ def _axes(axis: Any, x: jax.Array) -> tuple[int, ...]:
     return as_axes(given, x, "axis of fsum is")
 
 
-def check_floats(x: jax.Array, name: str, refusal: str) -> None:
+def check_floats(x: jax.Array, what: str, refusal: str) -> None:
     """Refuses what has no exact sum, or needs none, in a sentence that ends so for the latter."""
     if not jnp.issubdtype(x.dtype, jnp.inexact):
-        raise TypeError(f"x of {name} has dtype {x.dtype.name}, {refusal}")
+        raise TypeError(f"{what} has dtype {x.dtype.name}, {refusal}")
     if x.dtype.name == "float8_e8m0fnu":
-        raise TypeError(f"x of {name} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
+        raise TypeError(f"{what} has dtype {x.dtype.name}, which has no zero. Convert it to float32.")
 
 
 def fsum(
@@ -176,7 +176,7 @@ def fsum(
         if is_key(leaf):
             raise TypeError("fsum cannot sum PRNG keys, which can only be moved: with bcast, for example.")
         array = as_array(leaf, "x", "fsum")
-        check_floats(array, "fsum", "whose sums are exact already: use allreduce of jnp.sum.")
+        check_floats(array, "x of fsum", "whose sums are exact already: use allreduce of jnp.sum.")
         arrays.append(array)
     lines = [_lines(array, _axes(axis, array)) for array in arrays]
     parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]

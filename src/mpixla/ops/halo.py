@@ -59,8 +59,9 @@ _transposed: Primitive = _make("halo_transpose", lambda: _exchange)
 
 
 def _is_list(values: Any) -> bool:
-    is_array = isinstance(values, np.ndarray | jax.Array)
-    return values.ndim == 1 if is_array else isinstance(values, Sequence) and not isinstance(values, str)
+    if isinstance(values, np.ndarray | jax.Array):
+        return values.ndim == 1
+    return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray)
 
 
 def _one_for_each(values: Any, what: str, dimensions: int, name: str) -> tuple[int, ...]:

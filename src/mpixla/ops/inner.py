@@ -11,7 +11,7 @@ from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..core.tree import flatten
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
-from .arguments import as_convention, as_reduction, as_static
+from .arguments import as_convention, as_static
 from .collective import allreduce
 from .exact import check_floats, fsum
 from .exact import dot as exact_dot
@@ -64,11 +64,17 @@ def _dot(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.vdot(x, y, precision=jax.lax.Precision.HIGHEST)
 
 
-def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, name: str) -> jax.Array:
+def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, what: str) -> jax.Array:
     """The leaves in one line, for an exact sum."""
     for leaf in leaves:
-        check_floats(leaf, name, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
+        check_floats(leaf, what, "but exact is for floats and complex numbers. Convert it, or leave out exact.")
     return jnp.concatenate([leaf.reshape(-1) for leaf in _counting(leaves, masks, work)])
+
+
+def _is_exact(exact: Any, name: str) -> bool:
+    if not isinstance(as_static(exact, "exact", name, "bool"), bool | np.bool_):
+        raise TypeError(f"exact of {name} must be True or False, but is {exact!r}.")
+    return bool(exact)
 
 
 def vdot(
@@ -129,13 +135,14 @@ def vdot(
     dtype = jnp.result_type(*xs, *ys)
     work = wide(dtype)
     masks = _masks(mask, xs, structure, "vdot")
-    if as_static(exact, "exact", "vdot", "bool"):
-        one = _as_one(xs, masks, work, "vdot")
-        other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "vdot")
+    if _is_exact(exact, "vdot"):
+        one = _as_one(xs, masks, work, "x of vdot")
+        other = one if all(a is b for a, b in zip(xs, ys, strict=True)) else _as_one(ys, masks, work, "y of vdot")
         return exact_dot(one, other, dtype, c, convention).astype(dtype)
     parts = list(map(_dot, _counting(xs, masks, work), _counting(ys, masks, work)))
     own = sum(parts[1:], parts[0])
-    as_reduction(MPI.SUM, own, "vdot")
+    if own.dtype == bool:
+        raise TypeError("vdot cannot sum up bools. Convert them, to int32 for their number.")
     total: jax.Array = allreduce(own, op=MPI.SUM, comm=comm, cotangent=cotangent)
     return total.astype(dtype)
 
@@ -192,13 +199,13 @@ def norm(
     convention = as_convention(cotangent, "norm", c)
     dtype = jnp.result_type(*leaves, 1.0)
     masks, work = _masks(mask, leaves, structure, "norm"), wide(dtype)
-    if not as_static(exact, "exact", "norm", "bool") or ord == jnp.inf:  # the maximum is
+    if not _is_exact(exact, "norm") or ord == jnp.inf:  # the maximum is
         own = _part_of_norm(leaves, masks, ord=ord, work=work)
         total = allreduce(own, op=MPI.MAX if ord == jnp.inf else MPI.SUM, comm=comm, cotangent=cotangent)
     elif ord == 1:
-        total = fsum(_sizes(_as_one(leaves, masks, work, "norm")), comm=comm, cotangent=cotangent)
+        total = fsum(_sizes(_as_one(leaves, masks, work, "x of norm")), comm=comm, cotangent=cotangent)
     else:
-        one = _as_one(leaves, masks, work, "norm")
+        one = _as_one(leaves, masks, work, "x of norm")
         total = exact_dot(one, one, work, c, convention).real
         if ord == "rms":
             count = _count(leaves, masks)  # in two numbers that a float32 can be

@@ -23,6 +23,7 @@ _assert_p: Primitive = make(
     batch=IN_FRONT,
     # The values are the operands, and a derivative that differs between ranks is no fault.
     jvp=lambda primals, tangents, **params: tangents,
+    transpose=lambda *cotangents, types, **params: list(cotangents),
 )
 
 

@@ -429,6 +429,13 @@ def _places(offsets: Any, sizes: Any, rows: int, beyond: int) -> Any:
     return jnp.where((slice_ < sizes.size) & (places >= 0), places, beyond)
 
 
+def _in_all(sizes: Any) -> Any:
+    """The rows of each rank's slices; for negative ones and too many, which might add up well, what C refuses."""
+    most = np.iinfo(sizes.dtype).max
+    is_beyond = sizes.astype(jnp.float32).sum(1) >= np.float32(most)
+    return jnp.where((sizes < 0).any(1), -1, jnp.where(is_beyond, most, sizes.sum(1)))
+
+
 @moves(2, keys=True)
 def ragged_all_to_all(
     operand: Any,
@@ -503,7 +510,7 @@ def ragged_all_to_all(
     packed = operand
     if operand.size:  # else JAX makes a constant of it, and this rank alone has no part in a derivative
         packed = operand.at[_places(starts, sizes, operand.shape[0], operand.shape[0])].get(mode="fill", fill_value=0)
-    sent, received = (numbers.reshape(c.size, each).sum(1) for numbers in (sizes, coming))
+    sent, received = (_in_all(numbers.reshape(c.size, each)) for numbers in (sizes, coming))
     rows, _ = alltoallv(packed, sent, received, capacity=output.shape[0], comm=comm)
     if not output.shape[0]:
         return rows

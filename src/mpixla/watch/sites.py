@@ -99,10 +99,10 @@ def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
     # Functions of one name in one file, lambdas above all, are told apart by where they stand.
     behind = f"{note}:{caller.name(caller.first_line)}" if caller else note
     for first in (0 if line.function.endswith("<lambda>") else line.first_line, 0):
-        number = number_of(os.fsencode(f"{line.name(first)}:{behind}"))
+        number = number_of(f"{line.name(first)}:{behind}".encode(errors="surrogateescape"))
         if _lines.setdefault(number, line) == line:
             break
-    native.check(native.lib.mpixla_site_name(number, os.fsencode(_text(line, note, caller))))
+    native.check(native.lib.mpixla_site_name(number, _text(line, note, caller).encode(errors="surrogateescape")))
     return number
 
 
