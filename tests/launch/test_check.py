@@ -139,8 +139,8 @@ COLLECTIVE = {
     ),
     "pairs of other sizes": Wrong(
         """
-        places = jnp.ones(3, "int8" if odd else "int32")
-        return mpixla.allreduce((jnp.ones(3), places), MPI.MAXLOC)  #A #B
+        places = jnp.ones(x.shape, "int8" if odd else "int32")
+        return mpixla.allreduce((x.astype(int), places), MPI.MAXLOC)  #A #B
         """,
         "the data type",
     ),
