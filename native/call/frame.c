@@ -565,15 +565,6 @@ static int passes_memory(const ffi_call_frame *call) {
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
-/* A message need not have a whole number of items, if its sender and its receiver disagree on the data type: MPI takes
- * it all the same, where MPICH would end the job, and arrival_check (life.c) says what it is. */
-static void receive_in_bytes(frame *f, const mpi_library *mpi) {
-    const int64_t bytes = frame_buffer_bytes(&f->recv);
-    const int fits = f->recv.dtype && bytes <= mpi->count_limit;
-    f->expects = fits ? bytes : f->recv.count;
-    f->expects_type = fits ? dtype_find(FFI_U8)->handle : f->type;
-}
-
 static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
@@ -625,7 +616,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
                           : f->send.data; /* NOLINT(performance-no-int-to-ptr) */
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
-    if (frame_has(f, ATTRIBUTE_SOURCE)) receive_in_bytes(f, mpi);
+    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi->count_limit);
     return frame_has_rows(f) ? parts_fill(f, large) : 0;
 }
 

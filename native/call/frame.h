@@ -45,14 +45,13 @@ typedef struct frame {
     const call_facts *started; /* of a call that waits: of the one that started it, or NULL */
     const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
     int64_t row_items; /* of a row, where parts are by rows */
-    parts sent, received; /* of the send and the receive buffer, where they have parts by rows */
-    void *rest;           /* of the receive buffer: behind the rows that count, where it may have more; else NULL */
-    int64_t rest_bytes;   /* which become zeros */
-    int64_t n;            /* the count that MPI is told; by rows, the greatest that occurs */
-    mpixla_handle type;   /* of the receive buffer, or of the send buffer where there is no other */
-    int64_t expects;      /* the count and the type with which a message is received: bytes, unless they are too many */
-    mpixla_handle expects_type;
-    int64_t arrived; /* bytes of the message that came, where what is behind it is the template's; else 0 */
+    parts sent, received;   /* of the send and the receive buffer, where they have parts by rows */
+    void *rest;             /* of the receive buffer: behind the rows that count, where it may have more; else NULL */
+    int64_t rest_bytes;     /* which become zeros */
+    int64_t n;              /* the count that MPI is told; by rows, the greatest that occurs */
+    mpixla_handle type;     /* of the receive buffer, or of the send buffer where there is no other */
+    dtype_received expects; /* of a call that receives a message */
+    int64_t arrived;        /* bytes of the message that came, where what is behind it is the template's; else 0 */
 
     mpixla_handle comm;
     int size;

@@ -33,14 +33,12 @@ static void note_failure(frame *f, int *first, int code, const char *function, c
 }
 
 static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) {
-    /* Received as bytes, as frame.c has it. */
-    const int64_t bytes = m->items * m->dtype->row->itemsize;
-    const int in_bytes = !m->is_sent && bytes <= mpi->count_limit;
-    const mpixla_handle type = in_bytes ? dtype_find(FFI_U8)->handle : m->dtype->handle;
-    const mpi_counted *calls = m->items <= mpi->count_limit ? mpi->small : mpi->large;
+    const dtype_received as =
+        m->is_sent ? (dtype_received){m->items, m->dtype->handle} : dtype_receive(m->dtype, m->items, mpi->count_limit);
+    const mpi_counted *calls = as.count <= mpi->count_limit ? mpi->small : mpi->large;
     int peer = (int)m->peer, tag = (int)m->tag;
-    int code = m->is_sent ? calls->isend(m->data, m->items, type, peer, tag, comm, &m->request)
-                          : calls->irecv(m->data, in_bytes ? bytes : m->items, type, peer, tag, comm, &m->request);
+    int code = m->is_sent ? calls->isend(m->data, as.count, as.type, peer, tag, comm, &m->request)
+                          : calls->irecv(m->data, as.count, as.type, peer, tag, comm, &m->request);
     m->is_posted = code == 0;
     return code;
 }

@@ -41,3 +41,9 @@ const dtype_entry *dtype_find(int ffi_dtype) {
     if (ffi_dtype >= 0 && ffi_dtype < NUMBERS && entries[ffi_dtype].bound) return &entries[ffi_dtype];
     return error_null("XLA's element type number %d has no MPI datatype bound to it", ffi_dtype);
 }
+
+dtype_received dtype_receive(const dtype_entry *dtype, int64_t items, int64_t most) {
+    const int64_t itemsize = dtype->row->itemsize;
+    if (items > most / itemsize) return (dtype_received){items, dtype->handle};
+    return (dtype_received){items * itemsize, entries[FFI_U8].handle};
+}

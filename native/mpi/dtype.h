@@ -14,4 +14,15 @@ typedef struct dtype_entry {
 /* The entry for XLA's number, or NULL (with error_set) where MPI cannot move such elements. */
 const dtype_entry *dtype_find(int ffi_dtype);
 
+/* How MPI is told to receive so many items. */
+typedef struct dtype_received {
+    int64_t count;
+    mpixla_handle type;
+} dtype_received;
+
+/* As bytes, unless they are more than `most`, which is what MPI can count. A message need not have a whole number of
+ * items, if its sender and its receiver disagree on the data type: as bytes MPI takes it all the same, where MPICH
+ * would end the job. */
+dtype_received dtype_receive(const dtype_entry *dtype, int64_t items, int64_t most);
+
 #endif

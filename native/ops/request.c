@@ -332,7 +332,7 @@ static int receive_cancel(mpi_request *receiving) {
 
 int request_exchange(frame *f) {
     request *r = f->request;
-    int code = f->mpi->irecv(r->recv, f->expects, f->expects_type, f->source, f->recvtag, f->comm, &r->receiving);
+    int code = f->mpi->irecv(r->recv, f->expects.count, f->expects.type, f->source, f->recvtag, f->comm, &r->receiving);
     if (code != 0) return code;
     code = f->mpi->isend(r->send, f->send.count, f->send.dtype->handle, f->dest, f->sendtag, f->comm, &r->sending);
     if (code != 0 && !receive_cancel(&r->receiving)) request_abandon(f);
