@@ -603,6 +603,21 @@ def test_vmap_of_derivatives(rank, below, above):
     np.testing.assert_array_equal(inside(requests, jnp.zeros((2, 1))), np.stack([np.arange(3.0) + below] * 2))
 
 
+@pytest.mark.parametrize("wait", [mpixla.waitall, lambda requests: mpixla.overlap(requests, jnp.sin, 0.0)[0]])
+def test_cotangents_with_a_batch_where_what_was_sent_is_ignored(rank, below, above, wait):
+    """What isend takes back has the batch, and the derivative, of the other cotangents all the same."""
+
+    def f(x):
+        return wait([mpixla.isend(x, above), mpixla.irecv(x * 0, below)])[1]
+
+    x, basis = jnp.arange(3.0), np.eye(3)
+    pull = jax.vjp(f, x)[1]
+    np.testing.assert_array_equal(jax.vmap(pull)(basis * (rank + 1))[0], basis * (above + 1))
+    np.testing.assert_array_equal(jax.jit(jax.jacrev(f))(x), basis)
+    (again,) = jax.linear_transpose(lambda ct: pull(ct)[0], x)(x + rank)
+    np.testing.assert_array_equal(again, x + below)
+
+
 def test_batch_without_examples(comm, rank, size, below, above):
     """It has no ids, and what is started for it is waited for all the same."""
 

@@ -6,18 +6,21 @@ batch of the call's own results (of send, which has none, of what it sends), and
 of that remains in a compiled program.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import jet
 from jax.interpreters import ad, batching, mlir
 
 from ..base import required
 from .effect import ordered
-from .spmd import reshaped, vary, varying_axes
+from .spmd import Primitive, reshaped, vary, varying_axes
 
 _alike = required.Primitive("alike")  # the identity of an array
 # It has the effect where JAX would drop it, or make it again in a checkpoint, and `kept` says so.
+_tied = Primitive("tied")  # the identity of arrays, none of which is ignored alone
 
 
 def shadow(x: jax.Array) -> Any:
@@ -30,6 +33,15 @@ def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:
     if isinstance(x, ad.Zero):
         return _alike.bind(_zeros(x.aval), like, kept=False)
     return _alike.bind(x, like, kept=is_result)
+
+
+def tied(results: Sequence[Any]) -> list[Any]:
+    """The arrays. In reverse mode the zeros of those that the program ignores are like the others' cotangents."""
+    ties = [i for i, x in enumerate(results) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
+    if len(ties) < 2:
+        return list(results)
+    held = dict(zip(ties, _tied.bind(*(results[i] for i in ties)), strict=True))
+    return [held.get(i, x) for i, x in enumerate(results)]
 
 
 def _zeros(aval: Any) -> Any:
@@ -62,9 +74,32 @@ def _alike_transpose(ct: Any, x: Any, like: Any, *, kept: bool) -> list[Any]:
     return [alike(ct, like) if kept else ct, None]
 
 
+def _tied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    some = [i for i, t in enumerate(tangents) if type(t) is not ad.Zero]
+    held = dict(zip(some, tied([tangents[i] for i in some]), strict=True))
+    return _tied.bind(*primals), [held.get(i, t) for i, t in enumerate(tangents)]
+
+
+def _tied_transpose(cotangents: Any, *operands: Any) -> list[Any]:
+    def like_the_others(ct: Any) -> Any:
+        for other in cotangents:
+            if other is not ct and type(other) is not ad.Zero:
+                ct = alike(ct, other)
+        return ct
+
+    return [like_the_others(ct) for ct in cotangents]
+
+
 _alike.def_effectful_abstract_eval(lambda x, like, kept: (x, {ordered} if kept else set()))
 _alike.def_impl(lambda x, like, kept: x)
 ad.primitive_jvps[_alike] = _alike_jvp
 ad.primitive_transposes[_alike] = _alike_transpose
 batching.primitive_batchers[_alike] = _alike_batch
 mlir.register_lowering(_alike, _alike_lower)
+_tied.def_abstract_eval(lambda *operands: list(operands))
+_tied.def_impl(lambda *operands: list(operands))
+ad.primitive_jvps[_tied] = _tied_jvp
+ad.primitive_transposes[_tied] = _tied_transpose
+batching.primitive_batchers[_tied] = lambda operands, dims: (_tied.bind(*operands), dims)
+mlir.register_lowering(_tied, lambda ctx, *operands: operands)
+jet.deflinear(_tied)

@@ -19,6 +19,7 @@ from ..core.hold import hold
 from ..core.primitive import as_array, compose, make
 from ..core.rank import by_root
 from ..core.rules import refuse_one_way, tangents_beside_values, with_batch_at
+from ..core.shadow import tied
 from ..core.spmd import Primitive, is_spread, reshaped, vary, varying_axes
 from ..core.tree import (
     Plan,
@@ -477,7 +478,9 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
     started = list(requests)
     for request in started:
         _refuse_other_than_requests(request, "waitall")
-    return [request.result() for request in started]
+    results, structure = jax.tree.flatten([request.result() for request in started])
+    tied_results: list[Tree] = jax.tree.unflatten(structure, tied(results))
+    return tied_results
 
 
 @overload
