@@ -120,7 +120,7 @@ static inline int64_t frame_buffer_bytes(const frame_buffer *b) {
 
 /* Finds f->arrived in a message's status. Returns MPI's code. */
 static inline int frame_arrive(frame *f, const void *status) {
-    int code = mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &f->arrived);
+    int code = mpi_bytes_of(status, &f->arrived);
     if (f->arrived < 0) f->arrived = 0;
     return code;
 }

@@ -47,7 +47,7 @@ static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) 
 static int arrival_check(const frame *f, const mpi_library *mpi, const message *m, const char *rule) {
     int64_t arrived = 0;
     const int64_t expected = m->items * m->dtype->row->itemsize;
-    int code = mpi->get_elements(f->scratch, dtype_find(FFI_U8)->handle, &arrived);
+    int code = mpi_bytes_of(f->scratch, &arrived);
     if (code != 0 || arrived == expected) return code;
     char what[512];
     frame_describe(f, what, sizeof what);

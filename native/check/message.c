@@ -198,7 +198,7 @@ static int may_be_of_next(const message *m, const note *n) {
     pthread_mutex_unlock(&lock);
     if (!is_only || !atomic_load(&entry->alive)) return 0;
     if (mpi->iprobe(m->source, m->tag, entry->handle, &there, status) != 0 || !there) return 0;
-    return mpi->get_elements(status, dtype_find(FFI_U8)->handle, &bytes) == 0 && bytes == n->bytes;
+    return mpi_bytes_of(status, &bytes) == 0 && bytes == n->bytes;
 }
 
 /* The sender has sent a message without a note: from now on its notes say nothing. */
@@ -255,7 +255,7 @@ int message_compare(const call_facts *call, const void *status, int accepts_shor
                  .is_longer = code > 0,
                  .bytes = expected};
     if (m.source < 0 || m.source >= entry->size || code < 0 || loss_is(mpi_error_class(code))) return code;
-    if (code == 0 && mpi_get()->get_elements(status, dtype_find(FFI_U8)->handle, &m.bytes) != 0) return code;
+    if (code == 0 && mpi_bytes_of(status, &m.bytes) != 0) return code;
     m.from = world_rank(entry, m.source);
 
     int has_size = code == 0 && (m.bytes == expected || (accepts_short && m.bytes < expected));

@@ -15,6 +15,8 @@
 
 #include "base/error.h"
 #include "base/loader.h"
+#include "mpi/dtype.h"
+#include "xla/xla_ffi.h"
 
 static mpi_library library = {.count_limit = INT_MAX};
 static const mpi_library *connected;
@@ -114,6 +116,10 @@ int mpi_source_of(const void *status) {
 
 int mpi_tag_of(const void *status) {
     return status_int(status, library.facts.status_tag);
+}
+
+int mpi_bytes_of(const void *status, int64_t *bytes) {
+    return library.get_elements(status, dtype_find(FFI_U8)->handle, bytes);
 }
 
 /* Looks for a message from anybody. Open MPI goes on only if it finds none, so it is one with another tag each time:

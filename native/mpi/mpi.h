@@ -104,6 +104,9 @@ int64_t mpi_length(const void *length);
 int mpi_source_of(const void *status);
 int mpi_tag_of(const void *status);
 
+/* The bytes of the message. Returns MPI's code. */
+int mpi_bytes_of(const void *status, int64_t *bytes);
+
 /* Lets MPI go on with all that was started, and tell of processes that have died. Returns MPI's code. */
 int mpi_go_on(mpixla_handle comm);
 

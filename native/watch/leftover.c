@@ -33,7 +33,7 @@ static int take(mpixla_handle comm, kind *taken) {
     const dtype_entry *byte = dtype_find(FFI_U8);
     if (!byte || !is_there(comm, status)) return 0;
     *taken = (kind){.source = mpi_source_of(status), .tag = mpi_tag_of(status), .count = 1};
-    if (mpi->get_elements(status, byte->handle, &taken->bytes) != 0 || taken->bytes < 0) return 0;
+    if (mpi_bytes_of(status, &taken->bytes) != 0 || taken->bytes < 0) return 0;
     void *memory = malloc((size_t)taken->bytes + 1);
     const mpi_counted *calls = taken->bytes <= mpi->count_limit ? mpi->small : mpi->large;
     int received =

@@ -95,7 +95,7 @@ static parcel *receive_begin(void) {
     const mpi_library *mpi = mpi_get();
     int64_t bytes = 0;
     if (!message_find(status)) return NULL;
-    if (mpi->get_elements(status, byte_type(), &bytes) != 0 || bytes < 0) return NULL;
+    if (mpi_bytes_of(status, &bytes) != 0 || bytes < 0) return NULL;
     parcel *p = parcel_make(bytes);
     /* Nobody else receives here, so this is the message that was found. It is received from its sender, not from any
      * rank, as MPICH 5.0 on UCX never ends that for what has already come from another host. */
