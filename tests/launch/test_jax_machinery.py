@@ -130,6 +130,10 @@ def test_export_with_symbolic_shapes():
     for of in (lambda x: x, lambda x: {"a": x, "b": x}):
         with pytest.raises(NotImplementedError, match="allreduce was used in an export with symbolic shapes, "):
             exported(lambda x, of=of: mpixla.allreduce(of(x), MPI.SUM))
+    grid = MPI.COMM_SELF.Create_cart([1])
+    with pytest.raises(NotImplementedError, match="halo_start was used in an export with symbolic shapes, "):
+        exported(lambda x: mpixla.wait(mpixla.halo_start(x, grid)))
+    grid.Free()
 
 
 def test_export_asks_for_the_checks():

@@ -39,6 +39,12 @@ def test_info(job):
     assert library == Path(native.lib.mpixla_mpi_file().decode()).resolve()
 
 
+def test_info_that_is_not_read_to_its_end(job):
+    """As by ``| head -1``: in a pipe whose reader is gone."""
+    gone = "import os; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)\n"
+    assert job(2, gone + MAIN).stderr == ""
+
+
 PLACES = [
     ([("a", [0, 1])], "1 (1 on a)", "2 for each rank, of its own"),
     ([("a", [0]), ("a", [1]), ("b", [0])], "3 (2 on a, 1 on b)", "1 for each rank, of its own"),

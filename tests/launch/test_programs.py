@@ -56,6 +56,10 @@ x = mpixla.allreduce(jnp.arange(3), op=MPI.SUM)
 for _ in range(50):
     x = mpixla.sendrecv(x, x, 1 - rank, 1 - rank, sendtag=7)
 x.block_until_ready()
+try:
+    mpixla.set_logging("off")
+except TypeError as e:
+    assert str(e) == "enabled of set_logging must be True or False, but is 'off'."
 print(mpixla.set_logging(False))
 mpixla.barrier()
 """,

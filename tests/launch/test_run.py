@@ -54,10 +54,14 @@ print(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, total, sys.argv[1:], __name__)
 """
 
 
-@pytest.mark.parametrize("form", ["script", "module", "code"])
+FORMS = {"script": ["total.py"], "module": ["-m", "total"], "code": ["-c", TOTAL]}
+FORMS |= {"attached module": ["-mtotal"], "attached code": ["-c" + TOTAL], "behind": ["--", "total.py"]}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_program_in_each_form(tmp_path, form):
     (tmp_path / "total.py").write_text(TOTAL)
-    program = {"script": ["total.py"], "module": ["-m", "total"], "code": ["-c", TOTAL]}[form]
+    program = FORMS[form]
     done = run("-n", 3, *program, "-n", "7", "--check", "-m", cwd=tmp_path)
     assert lines_of(done) == [f"{r} 3 [6. 6.] ['-n', '7', '--check', '-m'] __main__" for r in range(3)]
 
@@ -336,6 +340,8 @@ def _processes_with(text):
     ("arguments", "sentence"),
     [
         (["-n", "2"], "no program was given"),
+        (["-n", "2", "-m"], "no program was given"),
+        (["-n", "2", "-c", "pass", ":", "x"], "launchers take the argument ':' for the end of a program"),
         (["-n", "2", "nowhere.py"], "there is no file nowhere.py here"),
         (["-n", "0", "x.py"], "it must be a whole number, at least 1, but is '0'"),
         (["-n", "two", "x.py"], "it must be a whole number, at least 1, but is 'two'"),

@@ -7,7 +7,6 @@ import builtins
 import os
 import runpy
 import sys
-from collections.abc import Sequence
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -15,10 +14,18 @@ from pkgutil import get_importer
 from types import ModuleType, TracebackType
 
 
-def is_program(program: Sequence[str]) -> bool:
-    """Whether a command line begins with one."""
-    wants_more = program[:1] in (["-m"], ["-c"])
-    return len(program) >= 1 + wants_more and (wants_more or not program[0].startswith("-"))
+def is_kind(word: str) -> bool:
+    """Whether it is ``-m`` or ``-c``, which may have their value in the same word."""
+    return word[:2] in ("-m", "-c")
+
+
+def program_of(words: list[str]) -> list[str]:
+    """The program that a command line begins with, without ``--`` and with ``-mmodule`` in two words; [] for none."""
+    program = words[words[:1] == ["--"] :]
+    if program and is_kind(program[0]):
+        program[:1] = filter(None, (program[0][:2], program[0][2:]))
+        return program if len(program) > 1 else []
+    return program if program and not program[0].startswith("-") else []
 
 
 def run(program: list[str]) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def kind_of(value: Any) -> str:
@@ -17,3 +18,10 @@ def kind_of(value: Any) -> str:
     name = f"{module}.{type(value).__qualname__}".removeprefix("builtins.").removeprefix("__main__.")
     spoken_with_a_vowel = name[0].lower() in "aeio" or name.startswith("mpi")  # em-pee-eye
     return f"{'an' if spoken_with_a_vowel else 'a'} {name}"
+
+
+def as_flag(value: Any, what: str, name: str) -> bool:
+    """True or False. Of other values, as "off", it would depend on the reader."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{what} of {name} must be True or False, but is {value!r}.")
+    return bool(value)

@@ -12,6 +12,7 @@ from .. import hooks
 from ..base import tested
 from ..launch import rank
 from ..mpi import gpu, hosts, native
+from ..mpi.command_line import while_read
 from ..mpi.mpi import MPI, wrong_launcher
 from ..ops.collective import barrier
 from . import network
@@ -25,7 +26,8 @@ _THREAD_LEVELS = {
 def say(text: str) -> None:
     """Prints a line on rank 0."""
     if MPI.COMM_WORLD.Get_rank() == 0:
-        print(text, flush=True)
+        with while_read():
+            print(text)
 
 
 def run() -> int:

@@ -1,15 +1,14 @@
 """Whether MPI can be given a GPU's memory: tried in a job of its own, since where it cannot, that ends the process."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 from ..mpi import gpu
 
 _SECONDS = 180
-# What mpirun sets for the processes that it starts: without it a process can start a job of its own.
-_LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPI_PROC")
+# What mpirun or srun sets for the processes that it starts: without it a process can start a job of its own.
+_LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPI_PROC", "SLURM_")
 _CONFIGURATION = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW", "I_MPI_FABRICS", "I_MPI_ROOT")
 
 # The self test, which is not to try this again.
@@ -20,9 +19,6 @@ def gpu_memory_through_mpi() -> str:
     """Whether it works, in words. Call it on one rank."""
     if why_not := gpu.mpi_refuses():
         return f"not tried: {why_not}"
-    mpirun = shutil.which(os.environ.get("MPIRUN", "mpirun"))
-    if not mpirun:
-        return "not tried: there is no mpirun on PATH"
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -30,7 +26,7 @@ def gpu_memory_through_mpi() -> str:
     }
     environment["MPIXLA_GPU_TRANSPORT"] = "mpi"
     environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    command = [mpirun, "-n", "2", sys.executable, "-c", _JOB]
+    command = [sys.executable, "-m", "mpixla", "run", "-n", "2", "--no-pin", "-c", _JOB]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
@@ -39,6 +35,8 @@ def gpu_memory_through_mpi() -> str:
         return f"does not work: a job of 2 ranks did not end within {_SECONDS} s"
     if done.returncode == 0:
         return "works: set MPIXLA_GPU_TRANSPORT=mpi to use it"
+    if done.returncode == 2:  # no job was started
+        return f"not tried: {done.stderr.strip().removeprefix('python -m mpixla run: ')}"
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     wrong = next((line.strip() for line in lines if "FAILED" in line or "signal" in line.lower()), "")
     return f"does not work: a job of 2 ranks ended with status {done.returncode}. {wrong}".strip()

@@ -2,7 +2,7 @@
 
 import sys
 
-from ..base.program import is_program, run
+from ..base.program import program_of, run
 from ..mpi.command_line import end
 from ..mpi.mpi import MPI
 from . import NAMES, install
@@ -17,8 +17,8 @@ _USAGE = (
 def _main(arguments: list[str]) -> None:
     if arguments[:1] in (["-h"], ["--help"]):
         end(0, _USAGE)
-    name, *program = arguments or [""]
-    if name not in NAMES or not is_program(program):
+    name, *words = arguments or [""]
+    if name not in NAMES or not (program := program_of(words)):
         end(2, _USAGE)
     install(name)
     # MPI is initialized, also for a program that does so before it imports the library.

@@ -151,11 +151,7 @@ def _call_handler(
             f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
             "place for the operation in program order. Call it outside."
         ) from e
-    if not all(isinstance(n, int) for aval in (*ctx.avals_in, *ctx.avals_out) for n in aval.shape):
-        raise NotImplementedError(
-            f"{row.name} was used in an export with symbolic shapes, on which the call depends. Export it once for "
-            "each shape."
-        )
+    refuse_symbolic([*ctx.avals_in, *ctx.avals_out], row.name)
     _prepare_for_devices(row, ctx.module_context)
     gpu.settle()
     inner = ctx.replace(
@@ -178,6 +174,15 @@ def _call_handler(
         results = [row_major(ctx, aval, result) for aval, result in zip(ctx.avals_out, results, strict=True)]
     ctx.set_tokens_out(mlir.TokenSet({**dict(ctx.tokens_in.items()), ordered: token}))
     return results
+
+
+def refuse_symbolic(arrays: Sequence[Any], name: str) -> None:
+    """Refuses sizes that are known only where an export is used."""
+    if not all(isinstance(n, int) for x in arrays for n in x.shape):
+        raise NotImplementedError(
+            f"{name} was used in an export with symbolic shapes, on which the call depends. Export it once for each "
+            "shape."
+        )
 
 
 LAYOUT_TARGET = "LayoutConstraint"  # what JAX makes of with_layout_constraint

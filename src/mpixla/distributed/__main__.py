@@ -5,7 +5,7 @@ import sys
 import jax
 
 from ..base import trampoline
-from ..base.program import is_program, run
+from ..base.program import program_of, run
 from ..mpi.command_line import end
 from . import initialize, over_hosts
 
@@ -16,10 +16,10 @@ _USAGE = (
 )
 
 
-def _main(program: list[str]) -> None:
-    if program[:1] in (["-h"], ["--help"]):
+def _main(words: list[str]) -> None:
+    if words[:1] in (["-h"], ["--help"]):
         end(0, _USAGE)
-    if not is_program(program):
+    if not (program := program_of(words)):
         end(2, _USAGE)
     if trampoline.why_not:
         end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")

@@ -6,7 +6,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from ..base.program import is_program
+from ..base.program import is_kind, program_of
 
 
 def positive(text: str) -> int:
@@ -74,18 +74,18 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help="further arguments for the launcher: --launcher-args='-v'",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the command, and do nothing")
-    program = parser.add_argument_group("the program, with its arguments")
-    program.add_argument("script", nargs=argparse.REMAINDER, metavar="script.py", default=[])
-    program.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="module")
-    program.add_argument("-c", dest="code", nargs=argparse.REMAINDER, metavar="code")
-    options = parser.parse_args(arguments)
-    options.program = options.script
-    if options.module is not None:
-        options.program = ["-m", *options.module]
-    elif options.code is not None:
-        options.program = ["-c", *options.code]
-    if not is_program(options.program):
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="script.py", help="or -m module, or -c code; with its arguments"
+    )
+    # What begins so is no option of ours, nor is what follows: argparse would take that for one after -mmodule.
+    end = next((i for i, word in enumerate(arguments) if word == "--" or is_kind(word)), len(arguments))
+    options = parser.parse_args(arguments[:end])
+    options.program = program_of(options.program + arguments[end:])
+    if not options.program:
         parser.error("no program was given: end with script.py, -m module or -c code.")
-    if options.script and not options.hosts and not Path(options.script[0]).exists():
-        parser.error(f"there is no file {options.script[0]} here, in {Path.cwd()}.")
+    if ":" in options.program:
+        parser.error("launchers take the argument ':' for the end of a program. Pass it as a part of a longer one.")
+    script = options.program[0]
+    if not (is_kind(script) or options.hosts or Path(script).exists()):
+        parser.error(f"there is no file {script} here, in {Path.cwd()}.")
     return options

@@ -64,10 +64,11 @@ def _main(threads: str, command: list[str]) -> None:
     of = cores()
     cpus, number = share(of, place, ranks, None if threads == AUTO else int(threads))
     if cpus is None and place == 0:
+        each = f"{number} thread{'s' * (number > 1)}"
         sys.stderr.write(
-            f"python -m mpixla run: {ranks} ranks, with {number} thread{'s' * (number > 1)} each, share "
-            f"{len(of)} core{'s' * (len(of) > 1)} of {os.uname().nodename}. They take turns, and one that waits for "
-            "another keeps it from computing, so this is slower than fewer ranks or threads.\n"
+            f"python -m mpixla run: {f'{ranks} ranks, with {each} each,' if ranks > 1 else f'the {each} of one rank'} "
+            f"share {len(of)} core{'s' * (len(of) > 1)} of {os.uname().nodename}. They take turns, and one that waits "
+            "for another keeps it from computing, so fewer of them would be faster.\n"
         )
     if cpus is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)

@@ -89,7 +89,8 @@ def _runner(options: Namespace) -> list[str]:
     """What runs the program, and hears how it ends; nothing for our own commands, which say that themselves."""
     if options.distributed:
         return ["-m", trampoline.LAUNCHER]
-    return [] if options.module and options.module[0].split(".")[0] == "mpixla" else [program.__file__]
+    is_own = options.program[0] == "-m" and options.program[1].split(".")[0] == "mpixla"
+    return [] if is_own else [program.__file__]
 
 
 def _asked(options: Namespace) -> dict[str, str]:

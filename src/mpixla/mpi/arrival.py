@@ -37,6 +37,7 @@ def running(timer: threading.Timer) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()  # it may be ending the job
 
 
 def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:

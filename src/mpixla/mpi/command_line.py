@@ -1,10 +1,23 @@
 """Command lines that all ranks were given: rank 0 answers for all, and no rank ends before it has."""
 
 import argparse
+import contextlib
+import os
 import sys
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from .mpi import MPI
+
+
+@contextlib.contextmanager
+def while_read() -> Iterator[None]:
+    """What is printed inside and later goes nowhere once its reader has seen enough, as ``head`` has."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def end(status: int, text: str) -> NoReturn:
@@ -13,8 +26,8 @@ def end(status: int, text: str) -> NoReturn:
     The text goes to standard output where the exit status is 0, and to standard error elsewhere.
     """
     if MPI.COMM_WORLD.Get_rank() == 0:
-        (sys.stderr if status else sys.stdout).write(text)
-        sys.stdout.flush()
+        with while_read():
+            (sys.stderr if status else sys.stdout).write(text)
         sys.stderr.flush()
     MPI.COMM_WORLD.Barrier()
     raise SystemExit(status)

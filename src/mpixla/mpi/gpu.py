@@ -214,6 +214,7 @@ def select_local_gpu(comm: MPI.Intracomm | None = None) -> int | None:
         >>> mpixla.select_local_gpu()  # doctest: +SKIP
         0
     """
+    comm_of(comm)  # refuses what is none
     if jax_has_started():
         raise RuntimeError(
             "select_local_gpu was called after JAX had started, which has taken a GPU by then. Call it before the "

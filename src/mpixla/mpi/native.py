@@ -9,6 +9,7 @@ import jax
 
 from ..base import speaker
 from ..base.trampoline import own_file
+from ..base.words import as_flag
 from .mpi import MPI
 
 
@@ -291,4 +292,4 @@ def set_logging(enabled: bool) -> bool:
         >>> mpixla.set_logging(before)
         False
     """
-    return bool(lib.mpixla_logging_set(int(bool(enabled))))
+    return bool(lib.mpixla_logging_set(int(as_flag(enabled, "enabled", "set_logging"))))

@@ -13,7 +13,7 @@ from jax.interpreters import batching
 from mpi4py import MPI
 
 from ..core.pack import pack, unpack
-from ..core.primitive import lower_in_place, make, wide
+from ..core.primitive import lower_in_place, make, refuse_symbolic, wide
 from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, as_leaf, data_of, flatten, plan_of_each
 from ..mpi.comm import Comm, Shift, comm_of
@@ -89,8 +89,7 @@ def _axes_of(x: jax.Array, axes: tuple[int, ...], widths: tuple[int, ...], name:
     rule = " Each dimension of the communicator needs an axis of its own: pass axes=."
     own = as_axes(axes, x, f"axes of {name} are", rule)
     for axis, width in zip(own, widths, strict=True):
-        size = x.shape[axis]  # a symbolic one is refused when the program is lowered
-        if isinstance(size, int) and size < 3 * width:
+        if x.shape[axis] < 3 * width:
             raise ValueError(
                 f"{name} of width {width} along axis {axis} needs at least {3 * width} items there, a ghost "
                 f"zone on each side and as many items between them, but x has shape {x.shape}. Use larger blocks on "
@@ -187,6 +186,7 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
     leaves, tree = flatten(x)
     arrays = [as_leaf(leaf, "x", name) for leaf in leaves]
+    refuse_symbolic(arrays, name)
     own = tuple(_axes_of(array, given, widths, name) for array in arrays)
     data = [data_of(array) for array in arrays]
     dtypes = dict.fromkeys(y.dtype for y in data)

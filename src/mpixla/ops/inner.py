@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..base.words import as_flag
 from ..core.primitive import REPLICATED, Cotangent, as_array, wide
 from ..core.tree import flatten
 from ..mpi.comm import comm_of
@@ -72,9 +73,7 @@ def _as_one(leaves: list[jax.Array], masks: list[jax.Array | None], work: Any, w
 
 
 def _is_exact(exact: Any, name: str) -> bool:
-    if not isinstance(as_static(exact, "exact", name, "bool"), bool | np.bool_):
-        raise TypeError(f"exact of {name} must be True or False, but is {exact!r}.")
-    return bool(exact)
+    return as_flag(as_static(exact, "exact", name, "bool"), "exact", name)
 
 
 def vdot(

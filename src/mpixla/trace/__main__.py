@@ -1,11 +1,10 @@
 """``python -m mpixla.trace directory``: what a job did with its time. Alone, or under mpirun, where rank 0 does it."""
 
-import os
 import sys
 from pathlib import Path
 
 from ..launch.options import positive
-from ..mpi.command_line import Parser
+from ..mpi.command_line import Parser, while_read
 from ..mpi.mpi import MPI
 from . import picture
 from .match import match
@@ -62,11 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     if MPI.COMM_WORLD.Get_rank() == 0:
         output = options.output or options.directory / "merged.json"
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names of files may be any
-        try:
+        with while_read():
             failure = _report(options.directory, output, options.picture, options.rows)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # who reads has seen enough
         if failure:
             sys.stderr.write(f"{failure}\n")
     return int(MPI.COMM_WORLD.bcast(failure is not None))

@@ -152,6 +152,10 @@ def test_each_rank_of_a_host_gets_a_gpu(gpu_job):
     import jax, mpixla
     from mpi4py import MPI
     rank = MPI.COMM_WORLD.Get_rank()
+    try:
+        mpixla.select_local_gpu(3)
+    except TypeError as e:
+        assert "communicator" in str(e)
     gpu = mpixla.select_local_gpu()
     assert gpu == rank % 2, gpu
     assert jax.config.values["jax_cuda_visible_devices"] == str(gpu)
