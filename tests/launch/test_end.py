@@ -118,7 +118,16 @@ def test_hook_set_after_the_import(job):
     done = job(2, f"{code}raise KeyError('no')", check=False)
     assert done.returncode != 0
     assert "mine" in done.stderr
-    assert "mpixla: rank 1 ended with an uncaught KeyError (above), so the whole job" in done.stderr
+    assert "mpixla: rank 1 ended with an uncaught KeyError, so the whole job" in done.stderr
+    assert "\nKeyError: 'no'\n" in done.stderr
+
+
+def test_end_without_standard_output(job):
+    code = f"{PREAMBLE}\ndel sys.stdout\nrank or MPI.COMM_WORLD.recv()\nraise KeyError('no')"
+    done = job(2, code, check=False)
+    assert done.returncode != 0
+    assert "rank 1 ended with an uncaught KeyError, so the whole job" in done.stderr
+    assert "AttributeError" not in done.stderr
 
 
 def test_exception_of_an_interactive_console_is_no_failure(job):

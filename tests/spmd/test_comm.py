@@ -28,11 +28,12 @@ def test_the_same_object_has_the_same_number(comm):
     clone.Free()
 
 
-def test_a_communicator_without_a_name(comm, size):
+def test_names_of_communicators(comm, size):
     clone = comm.Clone()
-    clone.Set_name("")
-    with pytest.raises(ValueError, match=rf"root of bcast is {size}, .* of communicator 'unnamed' are"):
-        mpixla.bcast(jnp.ones(3), size, comm=clone)
+    for name, said in (("", "unnamed"), ("ocean", "ocean")):
+        clone.Set_name(name)
+        with pytest.raises(ValueError, match=rf"root of bcast is {size}, .* of communicator '{said}' are"):
+            mpixla.bcast(jnp.ones(3), size, comm=clone)
     clone.Free()
 
 

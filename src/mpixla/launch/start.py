@@ -32,7 +32,8 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     if others := started.by_launcher():
         _refuse(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
-            "itself: start it once, without a launcher."
+            "itself: start it once, without a launcher; or, if a rank has started this process, without the variables "
+            "PMI* and OMPI_*, which it has inherited."
         )
     try:
         command, environment = _command(options, loaded(), python)

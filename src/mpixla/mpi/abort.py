@@ -18,9 +18,9 @@ exit_at_once = os._exit  # before exit.py puts its own there
 
 def flush() -> None:
     """Flushes what this process prints, as far as that goes: a program may have put anything there, or None."""
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
         with suppress(Exception):
-            stream.flush()
+            getattr(sys, name).flush()
 
 
 def abort(sentence: str, status: int = 1) -> NoReturn:

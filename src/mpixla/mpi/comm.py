@@ -224,6 +224,8 @@ def comm_of(comm: Any) -> Comm:
         members = group.Translate_ranks()  # in MPI.COMM_WORLD
         group.Free()
         native.check(native.lib.mpixla_comm_members_set(number, (ctypes.c_int * len(members))(*members)))
+    elif known.name != name:
+        known = _comms[number] = replace(known, name=name)
     return known
 
 

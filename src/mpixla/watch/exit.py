@@ -258,7 +258,8 @@ when_done: list[Callable[[], None]] = []
 def _refuse_lost_exception() -> None:
     """Ends all ranks if the program put a hook in the place of ours: Python notes an exception before it calls it."""
     if _has_ended_it(getattr(sys, "last_traceback", None)) and _can_abort():
-        _abort(f"ended with an uncaught {type(sys.last_value).__name__} (above)")
+        last = "".join(traceback.format_exception_only(sys.last_value))  # of what the hook may have printed, or not
+        _abort(f"ended with an uncaught {type(sys.last_value).__name__}", last)
 
 
 def _end() -> None:
