@@ -60,6 +60,8 @@ try:
     mpixla.set_logging("off")
 except TypeError as e:
     assert str(e) == "enabled of set_logging must be True or False, but is 'off'."
+else:
+    raise AssertionError("a word was taken for a flag")
 print(mpixla.set_logging(False))
 mpixla.barrier()
 """,

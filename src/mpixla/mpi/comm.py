@@ -194,8 +194,8 @@ def channel_of_reports() -> int:
     return native.handle_of(channel)
 
 
-def comm_of(comm: Any) -> Comm:
-    """The number of an mpi4py communicator, or of the default one for ``None``. Others are refused in a sentence."""
+def communicator_of(comm: Any) -> MPI.Intracomm:
+    """An mpi4py communicator, or the default one for ``None``. Others are refused in a sentence."""
     if MPI.Is_finalized():
         raise RuntimeError("MPI is finalized (MPI.Finalize was called), so no communicator can be used any more.")
     if comm is None:
@@ -214,6 +214,12 @@ def comm_of(comm: Any) -> Comm:
             "comm is MPI.COMM_NULL: the communicator was freed, or this rank is not a member of it. Call operations "
             "only on ranks that are members, with a communicator that still exists."
         )
+    return comm  # type: ignore[return-value]
+
+
+def comm_of(comm: Any) -> Comm:
+    """The number of an mpi4py communicator, or of the default one for ``None``. Others are refused in a sentence."""
+    comm = communicator_of(comm)
     name = comm.Get_name() or "unnamed"
     number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode(errors="replace")))
     known = _comms.get(number)

@@ -12,7 +12,7 @@ import jax
 
 from ..base.required import jax_has_started
 from . import native
-from .comm import comm_of, get_default_comm
+from .comm import comm_of, communicator_of
 from .mpi import MPI
 
 # What the C library takes a driver from instead of the system's.
@@ -214,13 +214,12 @@ def select_local_gpu(comm: MPI.Intracomm | None = None) -> int | None:
         >>> mpixla.select_local_gpu()  # doctest: +SKIP
         0
     """
-    comm_of(comm)  # refuses what is none
     if jax_has_started():
         raise RuntimeError(
             "select_local_gpu was called after JAX had started, which has taken a GPU by then. Call it before the "
             "first array is made, and before jax.devices() and the like."
         )
-    local = (get_default_comm() if comm is None else comm).Split_type(MPI.COMM_TYPE_SHARED)
+    local = communicator_of(comm).Split_type(MPI.COMM_TYPE_SHARED)
     rank = local.Get_rank()
     local.Free()
     platform = gpu_platform()

@@ -156,6 +156,8 @@ def test_each_rank_of_a_host_gets_a_gpu(gpu_job):
         mpixla.select_local_gpu(3)
     except TypeError as e:
         assert "communicator" in str(e)
+    else:
+        raise AssertionError("3 was taken for a communicator")
     gpu = mpixla.select_local_gpu()
     assert gpu == rank % 2, gpu
     assert jax.config.values["jax_cuda_visible_devices"] == str(gpu)
