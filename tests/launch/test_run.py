@@ -240,6 +240,12 @@ def test_traceback_has_the_program_alone(tmp_path, form):
     assert names == ["<string>" if form == "code" else str(tmp_path / "fails.py")] * 2 or names == ["fails.py"] * 2
 
 
+def test_syntax_error_is_told_as_by_python(tmp_path):
+    (tmp_path / "wrong.py").write_text("def f(:\n")
+    expected, got = (alone(*before, "wrong.py", cwd=tmp_path) for before in ((), (PROGRAM,)))
+    assert (got.stderr, got.returncode) == (expected.stderr, 1)
+
+
 # What a program finds of itself, and that exit handlers and threads can pickle what is of it.
 SHOWS = """# -*- coding: latin-1 -*-
 import atexit, pickle, sys, threading

@@ -34,7 +34,7 @@ def run(program: list[str]) -> None:
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
     def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        while trace and trace.tb_next and trace.tb_frame.f_code.co_filename in own:
+        while trace and trace.tb_frame.f_code.co_filename in own:
             trace = trace.tb_next
         hook(kind, value.with_traceback(trace), trace)
 
