@@ -89,7 +89,7 @@ assert jnp.ones(1, float).dtype == jnp.float32
 assert mpi4jax.__version__ == "0.9.1"
 try:
     mpi4jax.allreduce(x, op=MPI.SUM, token=None)
-except TypeError as e:
+except RuntimeError as e:
     assert "mpi4jax-tokens" in str(e)
 else:
     raise AssertionError("a token was taken")
@@ -187,6 +187,55 @@ assert metadata.version("mpi4jax") == mpi4jax.__version__ and metadata.version("
 """
 
 
+SIGNATURES = """
+import inspect, pickle
+import mpi4jax
+assert pickle.loads(pickle.dumps(mpi4jax.allreduce)) is mpi4jax.allreduce
+has_tokens = mpi4jax.__version__ < "0.8"
+assert ("token" in inspect.signature(mpi4jax.allreduce).parameters) == has_tokens
+if has_tokens:
+    from mpi4jax.experimental import auto_tokenize, notoken
+    assert pickle.loads(pickle.dumps(notoken.allreduce)) is notoken.allreduce
+    assert auto_tokenize(f=len, token=None) is auto_tokenize(len, None) is len
+    try:
+        notoken.barrier(token=1)
+    except TypeError as e:
+        assert "barrier() of mpi4jax.experimental.notoken takes no token" in str(e)
+    else:
+        raise AssertionError("a token was taken")
+x = jnp.ones(2)
+with jax.transfer_guard("disallow"):
+    mpi4jax.allreduce(x, op=MPI.SUM)
+"""
+
+# What JAX reads when it is imported, which here mpixla has done before.
+SETTINGS = """
+import os
+os.environ.update(JAX_ENABLE_X64="{yes}", JAX_DEFAULT_MATMUL_PRECISION="highest", JAX_NUM_CPU_DEVICES="2")
+{first}
+import jax, sys
+assert jax.config.jax_enable_x64 and jax.config.jax_default_matmul_precision == "highest", jax.config.values
+assert jax.numpy.ones(2).dtype == "float64" and len(jax.local_devices()) == 2
+assert sys.modules["jax.numpy"] is jax.numpy and jax.__spec__.origin and "jax._src.core" in sys.modules
+os.environ["JAX_ENABLE_X64"] = "0"
+import jax
+assert jax.config.jax_enable_x64
+"""
+
+
+@pytest.mark.parametrize("library", [("compat", "mpi4jax"), ("compat", "jpi,mpi4jax"), ("distributed",)])
+def test_settings_that_a_program_makes(job, library):
+    first = "import jpi, mpi4jax" if "jpi,mpi4jax" in library else "from jax.numpy import ones"
+    code = SETTINGS.format(yes="1" if library[0] == "compat" else "True", first=first)
+    done = job(1, code, python=("-m", f"mpixla.{library[0]}", *library[1:]))
+    assert not done.stderr
+    done = job(
+        1, SETTINGS.format(yes="maybe", first=first), python=("-m", f"mpixla.{library[0]}", *library[1:]), check=False
+    )
+    assert done.returncode == 1
+    assert "ValueError: JAX_ENABLE_X64 is 'maybe', but JAX takes 1 or 0 for it." in done.stderr
+
+
 def test_mpi4jax(program):
     """Programs without tokens. MPI4JAX_DEBUG=0 asks for no lines."""
     programs = {
@@ -195,6 +244,7 @@ def test_mpi4jax(program):
         "a wrong rank in a branch that is not taken": CALLS["mpi4jax"] + NOT_TAKEN,
         "numbers below zero": NUMBERS_BELOW_ZERO,
         "the version that is installed": VERSION,
+        "signatures": SIGNATURES,
     }
     done = program(2, "mpi4jax", together(programs), MPI4JAX_DEBUG="0")
     assert all_ended(done, programs, 2)
@@ -400,6 +450,7 @@ def test_order(program):
         "what has no result": NO_RESULT,
         "a wrong rank in a branch that is not taken": CALLS["mpi4jax-tokens"] + NOT_TAKEN,
         "the version that is installed": VERSION + "assert mpi4jax.__version__ == '0.7.2'\n",
+        "signatures": SIGNATURES,
     }
     assert all_ended(program(2, "mpi4jax-tokens", together(programs)), programs, 2)
 

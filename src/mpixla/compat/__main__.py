@@ -2,13 +2,15 @@
 
 import sys
 
+from ..base import jax_settings
 from ..base.program import program_of, run
 from ..mpi.command_line import end
 from ..mpi.mpi import MPI
 from . import NAMES, install
 
 _USAGE = (
-    f"usage: python -m mpixla.compat {{{','.join(NAMES)}}} (script.py | -m module | -c code) [arguments...]\n"
+    "usage: python -m mpixla.compat NAME[,NAME] (script.py | -m module | -c code) [arguments...]\n"
+    f"NAME is one of {', '.join(NAMES)}.\n"
     "Runs a program that was written for mpi4jax 0.8 or later (mpi4jax), for mpi4jax before 0.8 (mpi4jax-tokens) or "
     "for JPI (jpi).\n"
 )
@@ -17,13 +19,15 @@ _USAGE = (
 def _main(arguments: list[str]) -> None:
     if arguments[:1] in (["-h"], ["--help"]):
         end(0, _USAGE)
-    name, *words = arguments or [""]
-    if name not in NAMES or not (program := program_of(words)):
+    names, *words = arguments or [""]
+    if not set(names.split(",")) <= set(NAMES) or not (program := program_of(words)):
         end(2, _USAGE)
-    install(name)
+    for name in names.split(","):
+        install(name)
     # MPI is initialized, also for a program that does so before it imports the library.
     MPI.Init = lambda: None
     MPI.Init_thread = lambda required=MPI.THREAD_MULTIPLE: MPI.Query_thread()
+    jax_settings.heed_until_import()
     run(program)
 
 

@@ -18,6 +18,7 @@ from ..ops.arguments import ranks_left_to_calls
 from ._modules import make_module
 from ._tokens import pass_on, take_token
 
+_PACKAGE = "mpi4jax"
 _OPERATIONS = (
     "allgather",
     "allreduce",
@@ -89,17 +90,20 @@ def _call(name: str, args: Any, kwargs: Any) -> Any:
         return function(*map(unpack_hashable, bound.args), **named)
 
 
-def _without_token(name: str) -> Callable[..., Any]:
+def _without_token(name: str, module: str = _PACKAGE) -> Callable[..., Any]:
     @functools.wraps(getattr(mpixla, name))
     def op(*args: Any, **kwargs: Any) -> Any:
+        if "token" in kwargs and module != _PACKAGE:
+            raise TypeError(f"{name}() of {module} takes no token. mpi4jax.{name}() does.")
         if "token" in kwargs:
-            raise TypeError(
+            raise RuntimeError(
                 f"{name}() takes no token: this is mpi4jax 0.8 or later, which orders calls by itself. For programs "
                 "with tokens there is mpixla.compat's 'mpi4jax-tokens'."
             )
         result = _call(name, args, kwargs)
         return [] if result is None else result  # send and barrier: a primitive's results, of which there are none
 
+    op.__module__ = module  # where pickle finds it
     return op
 
 
@@ -111,6 +115,13 @@ def _with_token(name: str) -> Callable[..., Any]:
         token = pass_on(token)
         return token if name in ("barrier", "send") else (result, token)
 
+    op.__module__ = _PACKAGE
+    signature = inspect.signature(op)
+    parameters = [
+        *signature.parameters.values(),
+        inspect.Parameter("token", inspect.Parameter.KEYWORD_ONLY, default=None),
+    ]
+    op.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return op
 
 
@@ -148,13 +159,14 @@ def make(*, tokens: bool) -> dict[str, ModuleType]:
         "mpi4jax._src": {**ops, **support},
         "mpi4jax._src.comm": {"get_default_comm": get_default_comm},
         "mpi4jax._src.flush": {"flush": _flush},
-        "mpi4jax._src.utils": {**hashable, **support},
+        "mpi4jax._src.utils": {**hashable, **support, "get_default_comm": get_default_comm},
         "mpi4jax._src.xla_bridge": logging,
         "mpi4jax._src.xla_bridge.mpi_xla_bridge": logging,
     }
     if tokens:
-        without = {name: _without_token(name) for name in _OPERATIONS}
+        module = "mpi4jax.experimental.notoken"
+        without = {name: _without_token(name, module) for name in _OPERATIONS}
         # Its calls are in program order, whatever their tokens.
-        contents["mpi4jax.experimental"] = {"auto_tokenize": lambda function: function}
-        contents["mpi4jax.experimental.notoken"] = {**without, "__all__": list(without)}
+        contents["mpi4jax.experimental"] = {"auto_tokenize": lambda f, token=None: f}
+        contents[module] = {**without, "__all__": list(without)}
     return {name: make_module(name, names) for name, names in contents.items()}

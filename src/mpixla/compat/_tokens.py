@@ -20,7 +20,8 @@ from ..core.spmd import Primitive
 
 def new_token() -> jax.Array:
     """A token to begin with."""
-    return jnp.zeros((), jnp.bool_)
+    with jax.transfer_guard("allow"):  # to JAX its own is no transfer either
+        return jnp.zeros((), jnp.bool_)
 
 
 def take_token(token: Any, name: str) -> Any:
@@ -33,10 +34,7 @@ def take_token(token: Any, name: str) -> Any:
         TypeError: if it is neither None nor an array nor JAX's token.
     """
     if token is not None and not isinstance(token, (Token, jax.core.Tracer, jax.Array, np.ndarray)):
-        raise TypeError(
-            f"token of {name} must be what another operation or jax.lax.create_token() returned, but is "
-            f"{kind_of(token)}."
-        )
+        raise TypeError(f"token of {name} must be a token, which every operation returns, but is {kind_of(token)}.")
     # JAX's has no shape, also as an argument of a function that is traced.
     return token if hasattr(token, "shape") else new_token()
 

@@ -4,7 +4,7 @@ import sys
 
 import jax
 
-from ..base import trampoline
+from ..base import jax_settings, trampoline
 from ..base.program import program_of, run
 from ..mpi.command_line import end
 from . import initialize, over_hosts
@@ -26,6 +26,7 @@ def _main(words: list[str]) -> None:
     trampoline.forget()
     jax.distributed.initialize = initialize  # type: ignore[assignment]
     jax.make_mesh = over_hosts(jax.make_mesh)
+    jax_settings.heed_until_import()
     run(program)
 
 
