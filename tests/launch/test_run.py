@@ -188,12 +188,15 @@ rank = MPI.COMM_WORLD.rank
 total = mpixla.allreduce(jnp.ones(2), op=MPI.SUM).block_until_ready()
 print("ended", flush=True)
 """
-# An exit that is caught, one of a forked process, and one with status 0.
-ENDS_WELL = """
-try: sys.exit(3)
-except SystemExit: pass
+ENDS_A_FORK = """
 if os.fork() == 0: sys.exit(3)
 else: assert os.waitstatus_to_exitcode(os.wait()[1]) == 3
+"""
+# An exit that is caught, one of a forked process, and one with status 0.
+ENDS_WELL = f"""
+try: sys.exit(3)
+except SystemExit: pass
+{ENDS_A_FORK}
 atexit.register(print, 'ended')
 sys.exit(None if rank else 0)
 """
@@ -221,6 +224,40 @@ def test_sys_exit_ends_the_job(tmp_path, form, code, status, who):
     assert re.findall("^mpixla: (.* ended .*)$", done.stderr, re.MULTILINE) == ([who] if who else [])
     assert re.findall("^no file$", done.stderr, re.MULTILINE) == ["no file"] * ("no file" in code)
     assert done.stdout.count("ended") == (2 if status == 0 else 0)
+
+
+# The others wait in their import, or in MPI's start.
+ENDS_EARLY = """
+import os, sys
+{first}
+rank = int(os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"])
+{code}
+import mpixla
+mpixla.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "code", "status", "who"),
+    [
+        (ENDS_A_FORK, "if rank == 1: sys.exit(5)", 5, f"rank 1 ended by sys.exit, with status 5{ABORTED}"),
+        ("", "sys.exit(5)", 5, "ranks 0 and 1 ended by sys.exit, with status 5."),
+        ("", "0 / (1 - rank)", 1, f"rank 1 ended with an uncaught ZeroDivisionError before importing mpixla{ABORTED}"),
+        ("", "0 / 0", 1, "ranks 0 and 1 ended with an uncaught ZeroDivisionError before importing mpixla."),
+        (
+            "from mpi4py import MPI",
+            "0 / (1 - rank)",
+            1,
+            f"rank 1 ended with an uncaught ZeroDivisionError before importing mpixla{ABORTED}",
+        ),
+    ],
+)
+def test_failure_before_the_import_ends_the_job(tmp_path, first, code, status, who):
+    (tmp_path / "early.py").write_text(ENDS_EARLY.format(first=first, code=code))
+    done = run("-n", 2, "early.py", cwd=tmp_path, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert re.findall("^mpixla: (.* ended .*)$", done.stderr, re.MULTILINE) == [who]
+    assert done.stderr.count("ZeroDivisionError: ") == (0 if "exit" in code else 2 if "0 / 0" in code else 1)
 
 
 def test_sys_exit_ends_one_rank_where_that_is_wanted(tmp_path):

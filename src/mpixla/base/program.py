@@ -4,9 +4,12 @@
 """
 
 import builtins
+import importlib
 import os
 import runpy
+import signal
 import sys
+from contextlib import suppress
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -28,6 +31,29 @@ def program_of(words: list[str]) -> list[str]:
     return program if program and not program[0].startswith("-") else []
 
 
+_process = os.getpid()
+
+# Seconds that a rank which fails before it has imported mpixla waits for the others to come to the start of MPI.
+_PATIENCE = 10
+
+
+def _what_ends_jobs() -> ModuleType | None:
+    """The module, if there is one: where the program has not come as far as importing it, the others may wait there."""
+    name = "mpixla.watch.exit"
+    if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
+        settings, started = (
+            runpy.run_path(os.path.join(os.path.dirname(__file__), file)) for file in ("settings.py", "started.py")
+        )
+        if started["by_launcher"]() and settings["is_on"]("MPIXLA_ABORT", otherwise=True):
+            # If they never come, the signal kills this process, for which its launcher ends them.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_PATIENCE)
+            with suppress(Exception):
+                importlib.import_module(name)
+            signal.alarm(0)
+    return sys.modules.get(name)
+
+
 def run(program: list[str]) -> None:
     """Runs it as ``__main__``, with what follows it as its arguments. A failure that it exits with ends the job."""
     hook = sys.excepthook
@@ -37,6 +63,8 @@ def run(program: list[str]) -> None:
         while trace and trace.tb_frame.f_code.co_filename in own:
             trace = trace.tb_next
         hook(kind, value.with_traceback(trace), trace)
+        if sys.excepthook is print_without_us and issubclass(kind, Exception) and (end := _what_ends_jobs()):
+            end.program_fails(kind)
 
     print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
     sys.excepthook = print_without_us
@@ -44,7 +72,7 @@ def run(program: list[str]) -> None:
         _run(program)
     except SystemExit as e:
         # No hook of Python's hears of this one.
-        if end := sys.modules.get("mpixla.watch.exit"):
+        if e.code and (end := _what_ends_jobs()):
             end.program_exits(e.code)
         raise
 

@@ -143,13 +143,24 @@ def _end_job(told: alike.Told, status: int) -> NoReturn:
 def program_exits(code: Any) -> None:
     """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
     status = _status_of(code)
-    if not (status and _can_abort()):
-        return
     text = "" if isinstance(code, int) else str(code)
-    told = alike.tell(f"ended by sys.exit, with status {status}", _ABORTED, text, then_by_all=".")
-    if told.by_all:  # as where a command line is wrong: nobody waits
+    if status and _can_abort():
+        _abort_unless_all(f"ended by sys.exit, with status {status}", text, status)
         raise SystemExit(status)
-    _end_job(told, status)
+
+
+def program_fails(kind: type[BaseException]) -> None:
+    """Ends all ranks, where it has ended with an exception, which is printed, before it imported mpixla."""
+    if _can_abort():
+        _abort_unless_all(f"ended with an uncaught {kind.__name__} before importing mpixla")
+        sys.last_traceback = None  # it is not lost (below)
+
+
+def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
+    """As where a command line is wrong: nobody waits."""
+    told = alike.tell(did, _ABORTED, more, then_by_all=".")
+    if not told.by_all:
+        _end_job(told, status)
 
 
 class _Heard:
