@@ -180,8 +180,8 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  * many as you like or none: handlers pass over them. Without tokens the helper `order` makes order out of data. Calls
  * on one communicator from two threads at once need an order that all ranks share, or a communicator for each thread.
  *
- * Beside those of the table all take "comm" and "site". All must be given but for "site", each as a 64-bit integer or
- * an array of them. examples/c/operations.c prints the table:
+ * Beside those of the table all take "comm", "packed" and "site". All must be given but for these two, each as a 64-bit
+ * integer or an array of them. examples/c/operations.c prints the table:
  *
  *   operation         operands                      results                    attributes
  *   allgather         send                          receive                    -
@@ -235,6 +235,7 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   width        an array: for each dimension the width of the ghost zones
  *   checked      1: the report says that checked mode asks, not the program
  *   leaves       an array: the number of each array's name, which mpixla_site_name takes
+ *   packed       a number made of the sizes of the arrays that this one was packed from, to be compared between ranks
  *   site         the number of a line of the user's source, for messages, which mpixla_site_name takes
  *
  * Where ranks, tags or rows are known only at run time, the attribute is the string "operand", and the numbers are in

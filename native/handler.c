@@ -39,7 +39,7 @@ enum {
                                                             .template_ = template__,                          \
                                                             .recv = recv_,                                    \
                                                             .counts = counts_,                                \
-                                                            .attributes = (attributes_) | SITE},              \
+                                                            .attributes = (attributes_) | PACKED | SITE},     \
                                                     .run = name##_run,                                        \
                                                     .through_nccl = nccl_call};                               \
     ffi_error *host_handler(ffi_call_frame *call_frame) {                                                     \
@@ -63,7 +63,7 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
      .send = send_,                                                                                              \
      .template_ = template__,                                                                                    \
      .recv = recv_,                                                                                              \
-     .attributes = ((attributes_) | SITE) & ~(IN_PLACE | LOCAL | SPLITS),                                        \
+     .attributes = ((attributes_) | PACKED | SITE) & ~(IN_PLACE | LOCAL | SPLITS),                               \
      .in_place = ((attributes_) & IN_PLACE) != 0,                                                                \
      .request = MPIXLA_##request_},
 #include "tables/ops.def"

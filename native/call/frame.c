@@ -79,6 +79,10 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
             if (is_given) f->facts.site = site_of(given, next++);
             continue;
         }
+        if (i == ATTRIBUTE_PACKED && !is_given) {
+            f->attributes[i] = 0;
+            continue;
+        }
         if (!is_given)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);

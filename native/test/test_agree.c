@@ -243,7 +243,7 @@ static void no_memory_to_say_what_differs(void) {
 
 /* Each field counts, and by itself. */
 static void facts(void) {
-    const wanted_facts same = {{1, 2, 3, 4, 5, 6, 0, 7}};
+    const wanted_facts same = {{1, 2, 3, 4, 5, 6, 7, 0, 8}};
     wanted_facts one[WANTED_FACTS];
     char text[128];
     for (int i = 0; i < WANTED_FACTS; i++) {

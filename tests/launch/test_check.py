@@ -96,6 +96,10 @@ COLLECTIVE = {
         """,
         "the line",
     ),
+    "sizes of leaves": Wrong(
+        SAME.format("mpixla.wait(mpixla.iallreduce([x[:4], x] if odd else [x, x[:4]], MPI.SUM, comm=comm))"),
+        "the sizes of leaves and the line",
+    ),
     "counts of allgatherv": Wrong(
         """
         counts = [2, 3, 2] if odd else [1, 3, 3]

@@ -25,7 +25,7 @@ static const fuzz_row rows[] = {
       .template_ = template__,                                                                                       \
       .recv = recv_,                                                                                                 \
       .counts = counts_,                                                                                             \
-      .attributes = (attributes_) | SITE},                                                                           \
+      .attributes = (attributes_) | PACKED | SITE},                                                                  \
      host_,                                                                                                          \
      device_},
 #include "tables/ops.def"
@@ -340,6 +340,8 @@ static void add_attributes(fuzz_frame *f, const fuzz_world *w, fuzz_bytes *b) {
     for (int i = 0; i < ATTRIBUTES; i++) {
         if (i == ATTRIBUTE_SITE) {
             if (has(f->row, SITE)) add_site(f, b);
+        } else if (i == ATTRIBUTE_PACKED) {
+            if (has(f->row, PACKED) && fuzz_rarely(b, 4)) add_attribute(f, "packed", FFI_ATTRIBUTE_SCALAR)->value = 3;
         } else if (are_arrays & f->row->shape.attributes & 1U << i) {
             add_attribute(f, names[i], FFI_ATTRIBUTE_ARRAY)->size = i == ATTRIBUTE_FILL ? 2 : 0;
         } else if (has(f->row, 1U << i)) {

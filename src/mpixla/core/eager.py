@@ -43,12 +43,13 @@ def _compiled(primitive: Primitive, params: Params) -> Callable[..., Any]:
     return program
 
 
-_programs: dict[tuple[Primitive, Params, int], Callable[..., Any]] = {}
+_programs: dict[tuple[Primitive, Params, int | str], Callable[..., Any]] = {}
 
 
 def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
-    # A program has the line that called it first, so where that is asked for, each line has programs of its own.
-    key = primitive, params, sites.of_caller() if settings.reports else 0
+    # A program has the line that called it first, so where that is asked for, each line has programs of its own. So has
+    # each part of a call on a pytree.
+    key = primitive, params, sites.of_caller() if settings.reports else sites.of_part()
     program = _programs.get(key)
     if program is None:
         if len(_programs) >= LIMIT:

@@ -158,7 +158,8 @@ def _call_handler(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
-    scalars, arrays = attributes_of(row.attributes, {**params, native.SITE: sites.of_lowering(ctx)})
+    added = {native.SITE: sites.of_lowering(ctx), **sites.packed(ctx)}
+    scalars, arrays = attributes_of([*row.parameters, *added], {**params, **added})
     aliases = {i: i for i in passed} if in_place else None
     rule = jax.ffi.ffi_lowering(
         row.target,

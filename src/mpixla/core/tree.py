@@ -158,6 +158,14 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
     return decorate
 
 
+def _part(dtype: str, sizes: Sequence[int], leaves: int) -> str:
+    """What is said of the leaves that travel together."""
+    if leaves == 1:
+        return ""
+    said = f"{len(sizes)} of {leaves} leaves, {dtype}"
+    return said if len(sizes) == 1 else sites.of_sizes(said, sizes)
+
+
 def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
     """Lets the first argument of a function that works entry by entry be a pytree, with one call for each data type.
 
@@ -190,7 +198,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             joined = [_join([data[i] for i in places], kept_axes) for places in groups]
             results = []
             for places, y in zip(groups, joined, strict=True):
-                with sites.part(f"{len(places)} leaves of {y.dtype.name} of {len(leaves)}"):
+                with sites.part(_part(y.dtype.name, [data[i].size for i in places], len(leaves))):
                     results.append(function(y, *args, **kwargs))
             return collect(plan, results)
 

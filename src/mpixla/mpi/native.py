@@ -32,7 +32,7 @@ class Named(int):
 ANY_SOURCE = Named(-1, "ANY_SOURCE")
 PROC_NULL = Named(-2, "PROC_NULL")
 ANY_TAG = Named(-1, "ANY_TAG")
-SITE = "site"  # the attribute that lowering adds (sites.py)
+SITE, PACKED = "site", "packed"  # the attributes that lowering adds (sites.py)
 NO_STATUS = -1
 STATUS_RESULT = -2
 
@@ -109,8 +109,8 @@ class Op(NamedTuple):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The attributes that are parameters of the primitive: all but the line that the call stands in."""
-        return tuple(name for name in self.attributes if name != SITE)
+        """The attributes that are parameters of the primitive: all but those that lowering adds."""
+        return tuple(name for name in self.attributes if name not in (PACKED, SITE))
 
 
 try:

@@ -69,6 +69,35 @@ def shared(is_eager: bool) -> Iterator[None]:
         _part.is_eager = before
 
 
+_SIZES = " of sizes "
+
+
+def of_sizes(text: str, sizes: Sequence[int]) -> str:
+    """A text for ``part``, of leaves that were packed into one array: their sizes must be the same on all ranks."""
+    first, rest = sizes[:8], sizes[8:]
+    more = f" and {len(rest)} more ({f'{number_of(repr(rest).encode()):016x}'[-8:]})" if rest else ""
+    return text + _SIZES + " ".join(map(str, first)) + more
+
+
+def of_part() -> str:
+    """The part that is being called."""
+    return _part.text
+
+
+def packed(ctx: Any) -> dict[str, int]:
+    """The attribute of a call that is lowered by which ranks compare the sizes of leaves; nothing for another call."""
+    sizes = _note(ctx).partition(_SIZES)[2]
+    return {native.PACKED: number_of(sizes.encode())} if sizes else {}
+
+
+def _scopes(ctx: Any) -> list[str]:
+    return _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
+
+
+def _note(ctx: Any) -> str:
+    return ([x for x in _scopes(ctx) if x != REVERSE] or [""])[-1]
+
+
 class _Line(NamedTuple):
     """A line of the user's source."""
 
@@ -146,8 +175,7 @@ def of_lowering(ctx: Any) -> int | str:
     caller = None
     if line.file.startswith(_INSTALLED):
         caller = next((user for user in users if not user.file.startswith(_INSTALLED)), None)
-    scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
-    note = ", ".join([x for x in scopes if x != REVERSE][-1:] + [REVERSE] * (REVERSE in scopes))
+    note = ", ".join(filter(None, [_note(ctx), REVERSE * (REVERSE in _scopes(ctx))]))
     number = _number(line, note, caller)
     return f"{number:016x} {_text(line, note, caller)}" if ctx.module_context.lowering_parameters.for_export else number
 
