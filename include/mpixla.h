@@ -235,7 +235,7 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *   width        an array: for each dimension the width of the ghost zones
  *   checked      1: the report says that checked mode asks, not the program
  *   leaves       an array: the number of each array's name, which mpixla_site_name takes
- *   packed       a number made of the sizes of the arrays that this one was packed from, to be compared between ranks
+ *   packed       a number made of the parts that travel as one array, to be compared between ranks
  *   site         the number of a line of the user's source, for messages, which mpixla_site_name takes
  *
  * Where ranks, tags or rows are known only at run time, the attribute is the string "operand", and the numbers are in

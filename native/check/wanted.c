@@ -27,7 +27,7 @@ wanted_facts wanted_facts_of(const frame *f, int lines) {
                                  [WANTED_DTYPE] = number_of_types(f),
                                  [WANTED_ITEMS] = f->facts.items,
                                  [WANTED_COUNTS] = number_of_array(f, ATTRIBUTE_COUNTS),
-                                 [WANTED_LEAVES] = frame_has(f, ATTRIBUTE_PACKED) ? f->attributes[ATTRIBUTE_PACKED] : 0,
+                                 [WANTED_PARTS] = frame_has(f, ATTRIBUTE_PACKED) ? f->attributes[ATTRIBUTE_PACKED] : 0,
                                  [WANTED_WIDTH] = number_of_array(f, ATTRIBUTE_WIDTH),
                                  [WANTED_REDUCTION] = frame_has(f, ATTRIBUTE_OP)
                                                           ? (int64_t)number_of_text(reduction_name(f->facts.reduction))
@@ -50,9 +50,9 @@ int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
 /* Words */
 
 void wanted_name(int differences, char *text, size_t bytes) {
-    static const char *const names[WANTED_FACTS] = {
-        "the operation", "the data type", "the count", "the counts",    "the sizes of leaves",
-        "the width",     "the reduction", "the root",  "the direction", "the line"};
+    static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count",     "the counts",
+                                                    "the parts",     "the width",     "the reduction", "the root",
+                                                    "the direction", "the line"};
     /* Where the operations differ, so does all else, which tells nothing. */
     if (differences & WANTED_OTHER_OPERATION) differences &= WANTED_OTHER_OPERATION | WANTED_OTHER_LINE;
     size_t used = 0;

@@ -12,7 +12,7 @@ typedef enum wanted_fact {
     WANTED_DTYPE,     /* XLA's number; of a call of many arrays one made of theirs */
     WANTED_ITEMS,     /* as in call_facts */
     WANTED_COUNTS,    /* made of the rows of each rank; 0: there are none */
-    WANTED_LEAVES,    /* made of the sizes of a pytree's leaves, which travel as one array; 0: it is of one leaf */
+    WANTED_PARTS,     /* made of what travels as one array, such as leaves of a pytree; 0: nothing is known of it */
     WANTED_WIDTH,     /* made of a halo's widths; 0: there are none */
     WANTED_REDUCTION, /* made of its name: user-made ones, which have other numbers on other ranks, are all one; 0:
                        * none */

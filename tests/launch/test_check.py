@@ -98,7 +98,7 @@ COLLECTIVE = {
     ),
     "sizes of leaves": Wrong(
         SAME.format("mpixla.wait(mpixla.iallreduce([x[:4], x] if odd else [x, x[:4]], MPI.SUM, comm=comm))"),
-        "the sizes of leaves and the line",
+        "the parts and the line",
     ),
     "counts of allgatherv": Wrong(
         """

@@ -23,8 +23,10 @@ DISAGREE = {
     "root of gather": ("x", "mpixla.gather(x, rank)", "the root"),
     "order": ("x", "(mpixla.bcast(x, 0) if odd else mpixla.allreduce(x, op=MPI.SUM))", "the operation"),
     "start": ("x[:3] if odd else x", "mpixla.wait(mpixla.iallreduce(x, op=MPI.SUM))", "the count"),
-    "leaves": ("[x[:1], x] if odd else [x, x[:1]]", "mpixla.bcast(x, 0)", "the sizes of leaves"),
-    "leaves of many": ("[x] * 9 + ([x, x[:1]] if odd else [x[:1], x])", "mpixla.bcast(x, 0)", "the sizes of leaves"),
+    "leaves": ("[x[:1], x] if odd else [x, x[:1]]", "mpixla.bcast(x, 0)", "differ in the parts"),
+    "many leaves": ("[x] * 9 + ([x, x[:1]] if odd else [x[:1], x])", "mpixla.bcast(x, 0)", "differ in the parts"),
+    "exact sums": ("x.astype('bfloat16') if odd else x", "mpixla.fsum(x)", "differ in the parts"),
+    "exact kinds": ("x", "(mpixla.vdot(x, x, exact=True) if odd else mpixla.fsum(x))", "differ in the parts"),
     "neighbours": (
         "x",
         "mpixla.alltoallv(x[:2], [1, 1], [2, 1] if odd else [1, 1])",

@@ -230,7 +230,7 @@ def test_ranks_need_not_agree(job, tmp_path):
     os.rename(tmp_path / "traces-1/rank-0001.trace", tmp_path / "traces-0/rank-0001.trace")
     done = report(tmp_path / "traces-0")
     assert "2 of 3 ranks, 2 calls in " in done.stdout
-    assert "Note: No timeline of rank 2: it made no call, or wrote elsewhere." in done.stdout
+    assert "Note: No timeline of rank 2: it made no call, wrote elsewhere, or its file" in done.stdout
 
 
 @pytest.mark.long
@@ -242,6 +242,8 @@ def test_under_mpirun_one_rank_answers(job, tmp_path):
     nothing = job(2, main, tmp_path / "nowhere", check=False)
     assert nothing.returncode == 1
     assert nothing.stderr.count(f"There is no timeline in {tmp_path}/nowhere.") == 1
+    file = job(2, main, tmp_path / "traces/rank-0000.trace", check=False)
+    assert f"is a file. Name the directory of all ranks' timelines: {tmp_path}/traces." in file.stderr
 
 
 @pytest.mark.any_mpi
@@ -313,7 +315,7 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
         "rank-0001.trace was written by another version of mpixla, whose timelines have layout 2 where this one reads "
         "layout 4: read it with python -m mpixla.trace of that version.",
         "rank-0003.trace is no timeline, or its beginning is damaged: it does not say whose it is.",
-        "No timeline of rank 1: it made no call, or wrote elsewhere.",
+        "No timeline of rank 1: it made no call, wrote elsewhere, or its file is damaged. Waits for it count as moving.",
     ]
     assert read(traces).notes == notes
     first.unlink()

@@ -163,7 +163,7 @@ def _part(dtype: str, sizes: Sequence[int], leaves: int) -> str:
     if leaves == 1:
         return ""
     said = f"{len(sizes)} of {leaves} leaves, {dtype}"
-    return said if len(sizes) == 1 else sites.of_sizes(said, sizes)
+    return said if len(sizes) == 1 else sites.of_packed(f"{said} of sizes", sizes)
 
 
 def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:

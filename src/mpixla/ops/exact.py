@@ -16,6 +16,7 @@ from ..core.spmd import Primitive, reshaped
 from ..core.tree import flatten, is_key
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
+from ..watch import sites
 from .arguments import as_axes, as_convention, as_integer
 from .collective import SUM, allreduce_p, counted
 from .shapes import IN_FRONT
@@ -93,6 +94,11 @@ def dot(x: jax.Array, y: jax.Array, dtype: Any, comm: Comm, cotangent: str) -> j
     Both are float32 or float64, or both complex; ``x`` may be ``y``.
     """
     params: dict[str, Any] = {"comm": comm, "cotangent": cotangent, "dtype": jnp.finfo(dtype).dtype}
+    with sites.part(sites.of_packed("exact product", [params["dtype"].name])):
+        return _dot(x, y, params)
+
+
+def _dot(x: jax.Array, y: jax.Array, params: dict[str, Any]) -> jax.Array:
     if not jnp.iscomplexobj(x):
         return _dot_p.bind(x, y, **params)[0]
     own = jnp.concatenate([x.real, x.imag])
@@ -180,6 +186,7 @@ def fsum(
         arrays.append(array)
     lines = [_lines(array, _axes(axis, array)) for array in arrays]
     parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]
-    sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []
+    with sites.part(sites.of_packed("exact sums", [f"{math.prod(x.shape[:-1])} {x.dtype.name}" for x in parts])):
+        sums = _fsum_p.bind(*parts, comm=c, cotangent=convention) if parts else []
     results = [jax.lax.complex(*y) if jnp.iscomplexobj(x) else y for x, y in zip(arrays, sums, strict=True)]
     return jax.tree.unflatten(structure, results)

@@ -344,6 +344,10 @@ def read(directory: Path) -> Job:
     """
     notes: list[str] = []
     found: list[Timeline] = []
+    if directory.is_file():
+        raise FileNotFoundError(
+            f"{directory} is a file. Name the directory of all ranks' timelines: {directory.parent}."
+        )
     for file in sorted(directory.glob(layout.GLOB)):
         try:
             found.append(read_file(file))
@@ -362,7 +366,10 @@ def read(directory: Path) -> Job:
     ranks = max(timeline.ranks for timeline in timelines.values())
     missing = [rank for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:
-        notes.append(f"No timeline of rank {shorten(missing)}: it made no call, or wrote elsewhere.")
+        notes.append(
+            f"No timeline of rank {shorten(missing)}: it made no call, wrote elsewhere, or its file is damaged. Waits for "
+            "it count as moving."
+        )
     for timeline in timelines.values():
         if timeline.damaged:
             what = "1 record is" if timeline.damaged == 1 else f"{timeline.damaged} records are"

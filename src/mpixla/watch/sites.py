@@ -69,14 +69,14 @@ def shared(is_eager: bool) -> Iterator[None]:
         _part.is_eager = before
 
 
-_SIZES = " of sizes "
+_PACKED = ": "
 
 
-def of_sizes(text: str, sizes: Sequence[int]) -> str:
-    """A text for ``part``, of leaves that were packed into one array: their sizes must be the same on all ranks."""
-    first, rest = sizes[:8], sizes[8:]
+def of_packed(text: str, parts: Sequence[Any]) -> str:
+    """A text for ``part``, of what travels as one array, which must be the same parts on all ranks."""
+    first, rest = parts[:8], parts[8:]
     more = f" and {len(rest)} more ({f'{number_of(repr(rest).encode()):016x}'[-8:]})" if rest else ""
-    return text + _SIZES + " ".join(map(str, first)) + more
+    return text + _PACKED + ", ".join(map(str, first)) + more
 
 
 def of_part() -> str:
@@ -85,9 +85,9 @@ def of_part() -> str:
 
 
 def packed(ctx: Any) -> dict[str, int]:
-    """The attribute of a call that is lowered by which ranks compare the sizes of leaves; nothing for another call."""
-    sizes = _note(ctx).partition(_SIZES)[2]
-    return {native.PACKED: number_of(sizes.encode())} if sizes else {}
+    """The attribute of a call that is lowered by which ranks compare its parts; nothing for a call that has none."""
+    parts = _note(ctx).partition(_PACKED)[2]
+    return {native.PACKED: number_of(parts.encode())} if parts else {}
 
 
 def _scopes(ctx: Any) -> list[str]:
