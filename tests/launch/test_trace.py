@@ -315,7 +315,8 @@ def test_files_of_other_runs_and_versions(job, tmp_path):
         "rank-0001.trace was written by another version of mpixla, whose timelines have layout 2 where this one reads "
         "layout 4: read it with python -m mpixla.trace of that version.",
         "rank-0003.trace is no timeline, or its beginning is damaged: it does not say whose it is.",
-        "No timeline of rank 1: it made no call, wrote elsewhere, or its file is damaged. Waits for it count as moving.",
+        "No timeline of rank 1: it made no call, wrote elsewhere, or its file is damaged. "
+        "Waits for it count as moving.",
     ]
     assert read(traces).notes == notes
     first.unlink()

@@ -367,8 +367,8 @@ def read(directory: Path) -> Job:
     missing = [rank for rank in range(min(ranks, max(timelines) + 10**4)) if rank not in timelines]
     if missing:
         notes.append(
-            f"No timeline of rank {shorten(missing)}: it made no call, wrote elsewhere, or its file is damaged. Waits for "
-            "it count as moving."
+            f"No timeline of rank {shorten(missing)}: it made no call, wrote elsewhere, or its file is damaged. "
+            "Waits for it count as moving."
         )
     for timeline in timelines.values():
         if timeline.damaged:
