@@ -72,7 +72,7 @@ def run(program: list[str]) -> None:
         _run(program)
     except SystemExit as e:
         # No hook of Python's hears of this one.
-        if e.code and (end := _what_ends_jobs()):
+        if e.code not in (None, 0) and (end := _what_ends_jobs()):
             end.program_exits(e.code)
         raise
 
