@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from mpixla.core import eager
 from reference import ROWS, bits, expected, operands
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -151,3 +152,10 @@ def test_messages_that_are_under_way(rank, size):
     assert float(received["x"]) == (rank - 1) % size
     want = jax.random.key_data(jax.random.split(jax.random.key((rank - 1) % size), 2))
     np.testing.assert_array_equal(jax.random.key_data(received["keys"]), want)
+
+
+def test_leaves_share_a_program():
+    """Each is an eager call of its own, and of one kind."""
+    before = len(eager._programs)
+    mpixla.allgather([jnp.ones(2)] * 23)
+    assert len(eager._programs) <= before + 1

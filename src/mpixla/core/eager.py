@@ -47,9 +47,9 @@ _programs: dict[tuple[Primitive, Params, int | str], Callable[..., Any]] = {}
 
 
 def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
-    # A program has the line that called it first, so where that is asked for, each line has programs of its own. So has
-    # each part of a call on a pytree.
-    key = primitive, params, sites.of_caller() if settings.reports else sites.of_part()
+    # A program has the line that called it first, so where that is asked for, each line has programs of its own. What
+    # is packed is in the program.
+    key = primitive, params, sites.of_caller() if settings.reports else sites.packed_of_caller()
     program = _programs.get(key)
     if program is None:
         if len(_programs) >= LIMIT:

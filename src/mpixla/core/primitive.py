@@ -158,7 +158,7 @@ def _call_handler(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
         avals_out=[*(ctx.avals_out if gives else []), token_aval()],
     )
-    added = {native.SITE: sites.of_lowering(ctx), **sites.packed(ctx)}
+    added = {native.SITE: sites.of_lowering(ctx), **sites.packed_of_lowering(ctx)}
     scalars, arrays = attributes_of([*row.parameters, *added], {**params, **added})
     aliases = {i: i for i in passed} if in_place else None
     rule = jax.ffi.ffi_lowering(

@@ -79,23 +79,22 @@ def of_packed(text: str, parts: Sequence[Any]) -> str:
     return text + _PACKED + ", ".join(map(str, first)) + more
 
 
-def of_part() -> str:
-    """The part that is being called."""
-    return _part.text
+def packed_of_caller() -> str:
+    """What the operation that is being called has packed, which its program says; "" for one array as it is."""
+    return _part.text.partition(_PACKED)[2]
 
 
-def packed(ctx: Any) -> dict[str, int]:
+def packed_of_lowering(ctx: Any) -> dict[str, int]:
     """The attribute of a call that is lowered by which ranks compare its parts; nothing for a call that has none."""
-    parts = _note(ctx).partition(_PACKED)[2]
+    parts = _note(ctx)[0].partition(_PACKED)[2]
     return {native.PACKED: number_of(parts.encode())} if parts else {}
 
 
-def _scopes(ctx: Any) -> list[str]:
-    return _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
-
-
-def _note(ctx: Any) -> str:
-    return ([x for x in _scopes(ctx) if x != REVERSE] or [""])[-1]
+def _note(ctx: Any) -> tuple[str, str]:
+    """Which part a call that is lowered is, and whether in reverse mode."""
+    scopes = _SCOPE.findall(str(ctx.name_stack)) or [_part.text]
+    parts = [x for x in scopes if x != REVERSE]
+    return parts[-1] if parts else "", REVERSE if REVERSE in scopes else ""
 
 
 class _Line(NamedTuple):
@@ -175,7 +174,7 @@ def of_lowering(ctx: Any) -> int | str:
     caller = None
     if line.file.startswith(_INSTALLED):
         caller = next((user for user in users if not user.file.startswith(_INSTALLED)), None)
-    note = ", ".join(filter(None, [_note(ctx), REVERSE * (REVERSE in _scopes(ctx))]))
+    note = ", ".join(filter(None, _note(ctx)))
     number = _number(line, note, caller)
     return f"{number:016x} {_text(line, note, caller)}" if ctx.module_context.lowering_parameters.for_export else number
 
