@@ -10,7 +10,7 @@ def export_checks() -> list[Any]:
     """Returns the ``disabled_checks`` with which ``jax.export.export`` accepts programs that communicate.
 
     JAX writes programs to files only with custom calls that it knows to stay as they are, and asks for a word about all
-    others. Those of mpixla stay as they are within a version. The process that loads the program must import
+    others. Those of mpixla stay as they are. The process that loads the program must import
     mpixla first. docs/other_tools.md says more.
 
     Returns:
