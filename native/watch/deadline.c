@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/system.h"
 #include "base/thread.h"
 #include "mpi/comm.h"
@@ -29,7 +30,6 @@
 #include "transport/transport.h"
 #include "watch/flight.h"
 #include "watch/post.h"
-#include "watch/process.h"
 #include "watch/report.h"
 #include "watch/stack.h"
 
@@ -170,10 +170,10 @@ static int64_t lost_find(void) {
     int64_t n = 0;
     for (int64_t i = 0; i < our.ranks; i++) {
         if (i == our.rank || strcmp(our.processes[i].host, our.processes[our.rank].host) != 0) continue;
-        state_presence presence = process_look(our.processes[i].number);
-        if (presence == STATE_SILENT) continue;
+        const process_state found = process_look(&(process_id){.number = our.processes[i].number});
+        if (found == PROCESS_THERE) continue;
         lost[n++] = i;
-        lost[n++] = presence;
+        lost[n++] = found == PROCESS_GONE ? STATE_DEAD : STATE_STOPPED;
     }
     return n;
 }
