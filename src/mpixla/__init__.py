@@ -14,6 +14,7 @@ from .base import trampoline as _trampoline  # noqa: F401
 # isort: split
 from . import hooks as _hooks
 from .base import settings as _settings
+from .base import speaker as _speaker
 from .core import loops as _loops  # noqa: F401
 from .core import signatures as _signatures
 from .core.export import export_checks
@@ -21,6 +22,7 @@ from .core.jit import jit
 from .hooks import JaxVersionWarning as JaxVersionWarning
 from .mpi.comm import Shift, comm_of, get_default_comm
 from .mpi.gpu import has_cuda_support, has_rocm_support, has_sycl_support, select_local_gpu
+from .mpi.mpi import MPI as _MPI
 from .mpi.native import set_logging
 from .ops.collective import (
     allgather,
@@ -127,8 +129,8 @@ comm_of(get_default_comm())
 _exit.install()
 _agreement.settle()
 _hooks.install()
-if _settings.is_on(_settings.COMPILE_ONCE):
-    _hooks.require("turns", _settings.COMPILE_ONCE)
+if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:
+    _speaker.say(_report)
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
         globals()[_name] = _signatures.present(globals()[_name])

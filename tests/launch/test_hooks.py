@@ -345,16 +345,6 @@ jax.jit(lambda x: (add(x), None)[1])(X)    # JAX would hand it the token of the 
 runtime_tokens.current_tokens[ordered].block_until_ready()
 os._exit(0)    # what failed, nobody has looked at
 """,
-    "turns": """
-seen = []
-def take(key):
-    seen.append(key)
-    return lambda: seen.append("end")
-hooks.require("turns", "a test")
-hooks.turns.take = take
-jax.jit(lambda x: x + 1)(1.0)
-assert len(seen) == 2 and seen[0].startswith("jit__lambda-") and seen[1] == "end", seen
-""",
 }
 
 
@@ -371,7 +361,6 @@ REFUSED = {
     "lowering": "allreduce is used inside a primitive that does not show the effects|KeyError: MPI",
     "nan": "is called outside of a compiled program while jax_debug_nans",
     "scan": "a scan whose body calls allreduce with operands that do not change",
-    "turns": r"a test needs a part of JAX that mpixla replaces \(turns\)",
 }
 
 

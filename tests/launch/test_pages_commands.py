@@ -42,9 +42,9 @@ ELSEWHERE = {
     "python -m mpixla run -n 4 --distributed examples/sharded.py --save sharded.png": "tests/examples/test_sharded.py",
     "python -m mpixla run -n 4 --check --timeout 60 heat.py": "tests/launch/test_run.py",
     "python -m mpixla run -n 3 --timeout 60 program.py": "test_program_that_hangs, below",
-    "export JAX_COMPILATION_CACHE_DIR=$HOME/.cache/jax": "tests/launch/test_turns.py",
-    "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0": "tests/launch/test_turns.py",
-    "export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1": "tests/launch/test_turns.py",
+    "export JAX_COMPILATION_CACHE_DIR=$HOME/.cache/jax": "tests/launch/test_compile_cache.py",
+    "export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0": "tests/launch/test_compile_cache.py",
+    "export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1": "tests/launch/test_compile_cache.py",
     "python -m mpixla run -n 4 model.py --size 100": "tests/launch/test_run.py",
     # Several hosts.
     "python -m mpixla run -n 4 --hosts node1,node2 --timeout 60 model.py": "tests/hosts/test_hosts.py",

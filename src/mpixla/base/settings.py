@@ -6,7 +6,18 @@ from contextlib import suppress
 OFF, ON = ("0", "false", "off", "no", "n"), ("1", "true", "on", "yes", "y")
 
 CHECK, TIMEOUT, TRACE = "MPIXLA_CHECK", "MPIXLA_TIMEOUT", "MPIXLA_TRACE"
-COMPILE_ONCE = "MPIXLA_COMPILE_ONCE"
+
+# Variables that mpixla no longer reads, and what to do instead of setting them.
+_REMOVED = {
+    "MPIXLA_COMPILE_ONCE": "have rank 0 compile first, as docs/other_tools.md shows (The compilation cache)",
+}
+
+
+def removed_variables_report() -> str:
+    """Return a line for each variable that the environment sets and mpixla no longer reads."""
+    return "".join(
+        f"mpixla: {name} has no effect any more: {advice}.\n" for name, advice in _REMOVED.items() if name in os.environ
+    )
 
 
 def is_on(variable: str, *, otherwise: bool = False) -> bool:

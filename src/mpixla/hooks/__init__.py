@@ -25,7 +25,7 @@ from ..mpi.mpi import MPI
 # Installed when mpixla is imported.
 HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")
 # Installed by the features that are nothing without them.
-ON_REQUEST = ("first_run", "turns")
+ON_REQUEST = ("first_run",)
 
 installed: set[str] = set()
 
