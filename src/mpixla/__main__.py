@@ -1,11 +1,18 @@
 """The command line: ``python -m mpixla [run | test | bench | trace]``, alone or, but for ``run``, under mpirun."""
 
+import shlex
 import sys
 
 from . import __version__, launch
+from .base.program import is_kind
 from .cli import bench, info, selftest
-from .launch.options import seconds
+from .launch.options import RANKS, seconds
 from .mpi.command_line import Parser
+
+
+def _is_program(words: list[str]) -> bool:
+    """Whether the command line gives a program, or a number of ranks, where the name of a command should be."""
+    return any(word in RANKS or is_kind(word) or word.endswith(".py") for word in words[:1])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,6 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
         from .trace import __main__ as trace
 
         return trace.main(given[1:])
+    if _is_program(given):
+        words = [word for word in given if word != launch.NAME]
+        parser.error(f"run starts programs: {shlex.join(['python', '-m', 'mpixla', launch.NAME, *words])}")
     options = parser.parse_args(given)
     if options.command == "test":
         return selftest.run(options.timeout)

@@ -269,6 +269,8 @@ A_TIME = "--timeout: it must be a number of seconds greater than 0, but is "
         (["test", "--timeout"], "argument --timeout: expected one argument"),
         (["bench", "--sizes"], "unrecognized arguments: --sizes"),
         (["tset"], "invalid choice: 'tset'"),
+        (["-n", "2", "ok.py", "7"], "run starts programs: python -m mpixla run -n 2 ok.py 7"),
+        (["ok.py"], "run starts programs: python -m mpixla run ok.py"),
         ([""], "invalid choice: ''"),
         (["x" * 5000], "invalid choice: 'xxx"),
         (["--bogus"], "--bogus"),

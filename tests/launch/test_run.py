@@ -392,6 +392,12 @@ def _processes_with(text):
         (["-n", "2", "--timeout", "0", "x.py"], "it must be a number of seconds greater than 0, but is '0'"),
         (["-n", "2", "--hosts", "a,,b", "x.py"], "it must be names of hosts with commas between them"),
         (["-c", "pass"], "how many ranks? Say it with -n"),
+        (["-c", "pass", "-n", "2"], "Options of run stand before the program: python -m mpixla run -n 2 -c pass"),
+        (["-n", "2", "python", "ok.py", "7"], "Leave python out: python -m mpixla run -n 2 ok.py 7"),
+        (["-n", "2", "--", "python3.11", "-m", "it"], "Leave python3.11 out: python -m mpixla run -n 2 -m it"),
+        (["-n", "2", "python", "-u", "ok.py"], "its own options before -m: python -u -m mpixla run"),
+        (["-n", "2", "ls", "x"], "but a command /"),
+        (["-n", "2", "-m", "nowhere.at"], "there is no module nowhere for this Python"),
         (["-n", "2", "--launcher", "/nowhere/mpirun", "-c", "pass"], "/nowhere/mpirun cannot be started: No such file"),
         (
             ["-n", "2", "--threads", "2", "--no-pin", "-c", "pass"],

@@ -1,12 +1,18 @@
 """The command line of ``python -m mpixla run``."""
 
 import argparse
+import re
 import shlex
 import shutil
+import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..base.program import is_kind, program_of
+
+# How the number of ranks is given.
+RANKS = ("-n", "-np", "--ranks")
 
 
 def positive(text: str) -> int:
@@ -46,9 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         "would take: script.py, -m module or -c code, with its arguments.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "-n", "-np", "--ranks", type=positive, metavar="N", help="how many (default in Slurm: its tasks)"
-    )
+    parser.add_argument(*RANKS, type=positive, metavar="N", help="how many (default in Slurm: its tasks)")
     parser.add_argument("--hosts", type=_hosts, metavar="A,B", help="start them on these hosts, equally many on each")
     parser.add_argument(
         "--threads", type=positive, metavar="N", help="cores of each rank (default: all, divided by the ranks)"
@@ -85,7 +89,55 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.error("no program was given: end with script.py, -m module or -c code.")
     if ":" in options.program:
         parser.error("launchers take the argument ':' for the end of a program. Pass it as a part of a longer one.")
-    script = options.program[0]
-    if not (is_kind(script) or options.hosts or Path(script).exists()):
-        parser.error(f"there is no file {script} here, in {Path.cwd()}.")
+    before = arguments[: len(arguments) - len(options.program)]
+    if not options.hosts and (missing := _missing(options.program, before[: -1 if before[-1:] == ["--"] else None])):
+        parser.error(missing)
     return options
+
+
+def misplaced_ranks(program: list[str]) -> str:
+    """Say that a number of ranks stands behind the program's name, as an argument of its own; "" if none does."""
+    names = 2 if is_kind(program[0]) else 1
+    name, rest = shlex.join(program[:names]), program[names:]
+    at = next((i for i, word in enumerate(rest[:-1]) if word in RANKS and rest[i + 1].isdecimal()), None)
+    if at is None:
+        return ""
+    given = shlex.join(rest[at : at + 2])
+    return (
+        f"{given} stands behind {name}, so it is an argument of the program. Options of run stand before the program: "
+        f"python -m mpixla run {given} {name}"
+    )
+
+
+def _missing(program: list[str], before: list[str]) -> str:
+    """Say that there is no such program, and what to do; "" where there is one, or where nobody can look.
+
+    Args:
+        program: the program and its arguments.
+        before: the words that stand before the program on the command line.
+    """
+    name, *rest = program
+    if name == "-m":
+        module = rest[0].partition(".")[0]
+        if not module or find_spec(module):
+            return ""
+        return (
+            f"there is no module {module} for this Python, {sys.executable}. If a package has it, install that: "
+            f"{shlex.join([sys.executable, '-m', 'pip', 'install', module])}"
+        )
+    if is_kind(name) or Path(name).exists():
+        return ""
+    if re.fullmatch(r"python[\d.]*", Path(name).name) and rest:
+        if rest[0].startswith("-") and not is_kind(rest[0]):
+            return (
+                f"run starts Python itself. Leave {name} out, and put its own options before -m: "
+                f"python {rest[0]} -m mpixla run ..."
+            )
+        command = shlex.join(["python", "-m", "mpixla", "run", *before, *rest])
+        return f"run starts Python itself. Leave {name} out: {command}"
+    if found := shutil.which(name):
+        return (
+            f"there is no file {name} here, in {Path.cwd()}, but a command {found}. run starts Python programs: if "
+            "that is one, name its file, or its module with -m."
+        )
+    return f"there is no file {name} here, in {Path.cwd()}."

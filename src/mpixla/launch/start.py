@@ -14,7 +14,7 @@ from typing import NoReturn
 from ..base import program, settings, started, trampoline
 from . import launchers, rank, slurm
 from .library import CannotStartError, Library, loaded
-from .options import parse
+from .options import misplaced_ranks, parse
 
 _WRONG = 2  # exit status where nothing was started
 
@@ -65,7 +65,8 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     options.ranks = options.ranks or slurm.tasks()
     if not options.ranks:
         cores = len(rank.cores())
-        _refuse(f"how many ranks? Say it with -n. This machine has {cores} core{'s' * (cores > 1)}.")
+        hint = misplaced_ranks(options.program) or "Say it with -n."
+        _refuse(f"how many ranks? {hint} (This machine has {cores} core{'s' * (cores > 1)}.)")
     if options.threads and options.no_pin:
         _refuse("--threads says how many cores each rank gets, and --no-pin that it has all. Leave one of them out.")
     launcher = options.launcher or launchers.find(kind, library)
