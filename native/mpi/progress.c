@@ -84,6 +84,12 @@ void progress_end(void) {
     pthread_mutex_unlock(&calling);
 }
 
+/* MPI_Finalize begins: a call of MPI during it, or after it, ends the process. */
+static void progress_end_with_mpi(void *nothing) {
+    (void)nothing;
+    progress_end();
+}
+
 int mpixla_progress_set(int64_t nanoseconds) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (nanoseconds <= 0)
@@ -91,6 +97,9 @@ int mpixla_progress_set(int64_t nanoseconds) {
                          (long long)nanoseconds);
     period = (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
     int code = thread_start(calls_make, STACK_BYTES, "that calls MPI while requests are under way");
-    if (code == 0) atomic_store(&on, 1);
-    return code;
+    if (code != 0) return code;
+    comm_slot_freed_by(COMM_SLOT_PROGRESS, progress_end_with_mpi);
+    comm_attach(comm_look(0), COMM_SLOT_PROGRESS, &ended);
+    atomic_store(&on, 1);
+    return 0;
 }

@@ -8,7 +8,7 @@
 void progress_more(void);
 void progress_less(void);
 
-/* Returns when the thread is in MPI no more, nor will be. */
+/* Returns when the thread is in MPI no more, nor will be. MPI_Finalize calls it, through MPI_COMM_SELF's attribute. */
 void progress_end(void);
 
 #endif

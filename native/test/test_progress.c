@@ -1,10 +1,13 @@
 /* The thread that lets messages move: it calls MPI while requests are under way, and at no other time. */
 
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "handler.h"
+#include "run.h"
 
 enum { PERIOD = 1000000 }; /* nanoseconds: a millisecond */
 
@@ -61,6 +64,24 @@ static void on(void) {
     }
 }
 
+static void finalize_with_a_request(void) {
+    CHECK_INT(mpixla_progress_set(PERIOD), 0);
+    int before = atomic_load(&fake->probes);
+    start();
+    while (atomic_load(&fake->probes) < before + 5) clock_sleep(1);
+    fake->finalize();
+    before = atomic_load(&fake->probes);
+    clock_sleep(30);
+    _exit(atomic_load(&fake->probes) == before ? 0 : 1);
+}
+
+/* Also where nobody has said that the program ends: it calls MPI_Finalize itself. */
+static void ends_with_mpi(void) {
+    pid_t child = fork();
+    if (child == 0) finalize_with_a_request();
+    CHECK_INT(process_end(child), 0);
+}
+
 /* Nothing may be in MPI when it is finalized. */
 static void the_end(void) {
     start();
@@ -74,6 +95,7 @@ static void the_end(void) {
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     off();
+    ends_with_mpi();
     on();
     the_end();
     return check_failures();

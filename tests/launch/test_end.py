@@ -372,6 +372,14 @@ print("ended", rank, flush=True)
         assert re.search(TO_ITSELF.format(rank), done.stderr), done.stderr
 
 
+@pytest.mark.parametrize("start", ["irecv(jnp.ones(4), 1 - rank)", "isend(jnp.ones(4), 1 - rank)"])
+def test_finalize_with_a_request_while_messages_progress(job, start):
+    """The thread that calls MPI while requests are under way leaves MPI before that is gone."""
+    code = f"{PREAMBLE}\nrequest = mpixla.{start}\nMPI.Finalize()\nprint('ended', rank, flush=True)\n"
+    done = job(2, code, MPIXLA_PROGRESS="1")
+    assert sorted(done.stdout.splitlines()) == ["ended 0", "ended 1"]
+
+
 # A program that fails on rank 1 in the background, and what becomes of the failure.
 RECEIVE = f"""{PREAMBLE}
 def fail(how):
