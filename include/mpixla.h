@@ -67,6 +67,7 @@ typedef struct mpixla_mpi_facts {
     int64_t graph;            /* MPI_GRAPH */
     int64_t dist_graph;       /* MPI_DIST_GRAPH */
     int64_t max_error_string; /* MPI_MAX_ERROR_STRING */
+    int64_t err_truncate;     /* MPI_ERR_TRUNCATE */
     mpixla_handle comm_world; /* MPI_COMM_WORLD */
     mpixla_handle comm_self;  /* MPI_COMM_SELF */
 } mpixla_mpi_facts;

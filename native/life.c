@@ -32,12 +32,16 @@ static ffi_error *refuse(const ffi_call_frame *call, int64_t site) {
     char sentence[ERROR_BYTES + SITE_TEXT_BYTES + 16];
     const char *line = site_text(site);
     snprintf(sentence, sizeof sentence, *line ? "%s (at %s)" : "%s", error_get(), line);
-    return fail(call, FFI_FAILED_PRECONDITION, sentence, NULL);
+    return fail(call, FFI_ABORTED, sentence, NULL);
 }
 
-/* What to do about it, behind MPI's text. */
+/* Returns the way out of an MPI error of this class, to stand behind MPI's text; "" if there is none to name. */
 static const char *advice_of(const frame *f, int class, comm_entry **lost) {
     *lost = loss_is(class) ? f->started ? f->started->communicator : f->facts.communicator : NULL;
+    if (!*lost && class == mpi_get()->facts.err_truncate)
+        return ". The message is longer than the template of its receive. With --check (MPIXLA_CHECK=1) the error "
+               "names "
+               "the lines of both";
     if (!*lost) return "";
     loss_spread(*lost);
     return ". A process of this communicator has died, or another rank has revoked it because one has: go on without "

@@ -31,6 +31,7 @@ static void start(void) {
         .graph = MPI_GRAPH,
         .dist_graph = MPI_DIST_GRAPH,
         .max_error_string = MPI_MAX_ERROR_STRING,
+        .err_truncate = MPI_ERR_TRUNCATE,
         .comm_world = HANDLE(MPI_COMM_WORLD),
         .comm_self = HANDLE(MPI_COMM_SELF),
     };

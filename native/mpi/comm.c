@@ -31,9 +31,16 @@ static const char *why_unusable(void) {
     return atomic_load(&is_finalized) ? "MPI is finalized" : NULL;
 }
 
+/* Returns what to do instead, to stand at the end of the sentence. */
+static const char *way_out(void) {
+    return features_get() & FEATURE_FORKED
+               ? ". Start processes with multiprocessing's start method 'spawn' (docs/sharp_bits.md, Do not fork)"
+               : "";
+}
+
 int comm_state_check(void) {
     const char *why = why_unusable();
-    return why ? error_set("%s, so no communicator can be used any more", why) : 0;
+    return why ? error_set("%s, so no communicator can be used any more%s", why, way_out()) : 0;
 }
 
 static void (*_Atomic slot_free[COMM_SLOTS])(void *value);
@@ -191,7 +198,7 @@ comm_entry *comm_find(int64_t id) {
             "communicators passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
     const char *why = why_unusable();
-    if (why) return error_null("%s, so communicator '%s' can no longer be used", why, entry->name);
+    if (why) return error_null("%s, so communicator '%s' can no longer be used%s", why, entry->name, way_out());
     if (!atomic_load(&entry->alive))
         return error_null(
             "communicator '%s' was freed after this program was traced; trace the program again with a "

@@ -21,7 +21,13 @@ enum {
     FAKE_TAG_UB = 1 << 30
 };
 enum { FAKE_CART = 21, FAKE_GRAPH = 22, FAKE_DIST_GRAPH = 23 }; /* kinds of topologies */
-enum { FAKE_WORLD = 0, FAKE_SELF = 1, FAKE_ERROR_STRING = 64, FAKE_ITEM = 4 /* bytes of every type */ };
+enum {
+    FAKE_WORLD = 0,
+    FAKE_SELF = 1,
+    FAKE_ERROR_STRING = 64,
+    FAKE_ERR_TRUNCATE = 14,
+    FAKE_ITEM = 4 /* bytes of every type */
+};
 
 typedef struct fake_status {
     int source, tag, error;

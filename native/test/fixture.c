@@ -43,6 +43,7 @@ mpixla_mpi_facts fixture_facts(void) {
                               .graph = FAKE_GRAPH,
                               .dist_graph = FAKE_DIST_GRAPH,
                               .max_error_string = FAKE_ERROR_STRING,
+                              .err_truncate = FAKE_ERR_TRUNCATE,
                               .comm_world = fake->handle(FAKE_WORLD),
                               .comm_self = fake->handle(FAKE_SELF)};
 }

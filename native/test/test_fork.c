@@ -36,7 +36,7 @@ static void *names_a_site(void *nothing) {
 static int is_refused(void) {
     static const char expected[] =
         "this process was forked from one that runs MPI, which cannot be used in both, so no communicator can be used "
-        "any more";
+        "any more. Start processes with multiprocessing's start method 'spawn' (docs/sharp_bits.md, Do not fork)";
     alarm(SECONDS); /* a lock would be waited for for ever */
     mpixla_forked();
     int before = fake->calls;

@@ -254,7 +254,7 @@ static void ends_the_job_without_memory(void) {
     /* Alone it is an error. */
     make_huge(FIXTURE_SELF);
     CHECK_IN(call_run(&c), "there are no 72057594037927936 bytes of memory for a call");
-    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(c.code, FFI_ABORTED);
 }
 
 int main(int argc, char **argv) {

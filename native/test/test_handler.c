@@ -137,7 +137,7 @@ static void orders_without_calling(void) {
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     c.handler = order;
     CHECK_STR(call_run(&c), "the array that a token was made of must be passed on in its own memory, but XLA moved it");
-    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(c.code, FFI_ABORTED);
     c.sides[CALL_RESULTS].buffers[0].data = c.sides[CALL_OPERANDS].buffers[0].data;
     CHECK_STR(call_run(&c), "");
     call_insert(&c, CALL_OPERANDS, 0, FFI_TOKEN, 0, NULL);
@@ -157,7 +157,7 @@ static void refuses_a_wrong_call(void) {
     call_make(&c, "send", FIXTURE_RANK0, 0);
     call_attribute_set(&c, "dest", 4);
     CHECK_STR(call_run(&c), "MPI_Send got dest = 4, but the ranks of communicator 'rank0' are 0 to 3");
-    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(c.code, FFI_ABORTED);
     CHECK_INT(fake->calls, before);
     CHECK_INT(mpixla_calls_in_flight(), 0);
 }
@@ -317,14 +317,14 @@ static void refuses_what_is_gone(void) {
     CHECK_STR(call_run(&c), "");
     CHECK_INT(fake->comm_free(number), 0);
     CHECK_IN(call_run(&c), "communicator 'gone' was freed after this program was traced");
-    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(c.code, FFI_ABORTED);
     call_make(&c, "allreduce", FIXTURE_RANK0, 0);
     CHECK_STR(call_run(&c), "");
     CHECK_INT(fake->calls, before + 2);
     fake->finalize();
     before = fake->calls;
     CHECK_STR(call_run(&c), "MPI is finalized, so communicator 'rank0' can no longer be used");
-    CHECK_INT(c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(c.code, FFI_ABORTED);
     CHECK_INT(fake->calls, before);
 }
 

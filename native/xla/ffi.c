@@ -23,7 +23,7 @@ ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const
 }
 
 ffi_error *ffi_error_of_call(const ffi_call_frame *call) {
-    return ffi_error_make(call, FFI_FAILED_PRECONDITION, error_get());
+    return ffi_error_make(call, FFI_ABORTED, error_get());
 }
 
 /* The frame says a size without its future, whether it has one or not; the table's functions came with it. */

@@ -41,7 +41,7 @@ typedef enum ffi_dtype {
     FFI_F8E8M0FNU = 33
 } ffi_dtype;
 
-typedef enum ffi_error_code { FFI_FAILED_PRECONDITION = 9, FFI_INTERNAL = 13 } ffi_error_code;
+typedef enum ffi_error_code { FFI_ABORTED = 10, FFI_INTERNAL = 13 } ffi_error_code;
 
 enum {
     FFI_EXTENSION_METADATA = 1,

@@ -119,7 +119,7 @@ __version__ = _metadata.version("mpixla")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]
 
 
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/other_tools.md).

@@ -1,5 +1,7 @@
 """Cases that tests draw from the oracle's table (tests/reference.py), and ways to call what a case has."""
 
+import traceback
+
 import jax
 import pytest
 from mpi4py import MPI
@@ -30,6 +32,9 @@ def check_refused(call, kind, sentence):
     for mode in (lambda f: f, jax.jit):
         with pytest.raises(kind, match=sentence) as raised:
             mode(lambda: call())()
+        if mode is not jax.jit:  # one sentence, with no other exception's traceback before it
+            shown = "".join(traceback.format_exception(raised.value))
+            assert shown.count("Traceback (most recent call last)") == 1, shown
         text = str(raised.value)
         assert text[0].isalpha()
         assert text.endswith(".")

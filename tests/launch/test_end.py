@@ -650,6 +650,7 @@ else:
     assert done.stdout.count("ended") == done.stdout.count("its own handler") == 2
     refused = "refused: this process was forked from one that runs MPI, which cannot be used in both"
     assert done.stdout.count(refused) == 10
+    assert done.stdout.count("Start processes with multiprocessing's start method 'spawn'") == 10
     assert "aborted" not in done.stderr
     assert done.stderr.count("\nKeyError: 'in the child'") == 4
 

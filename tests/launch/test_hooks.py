@@ -310,6 +310,12 @@ assert list(jax.jit(primitive.bind)(X)) == [1, 1, 1]
 with jax.debug_nans(True):
     assert list(add(X)) == [1, 1, 1]
 """,
+    "refusals": """
+try:
+    jax.jit(mpixla.allreduce)(X, MPI.SUM)
+except TypeError as e:
+    assert "functools.partial(mpixla.allreduce, op=MPI.SUM)" in str(e), e
+""",
     "remat3": """
 jax.config.update("jax_remat3", True)
 communicates = jax.checkpoint(lambda x: jnp.sin(add(x)).sum())

@@ -55,7 +55,7 @@ def test_the_table_leads_to_what_is_said_of_each_function():
 
 
 def test_names_of_the_package():
-    assert dir(mpixla) == sorted(mpixla.__all__)
+    assert dir(mpixla) == sorted([*mpixla.__all__, "__version__"])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert mpixla.__version__ == project["version"]
 

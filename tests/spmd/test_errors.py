@@ -1,6 +1,9 @@
 """Bad arguments are refused when tracing; what fails while running is an exception, and the next call works."""
 
+import functools
+
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -40,7 +43,7 @@ BAD_CALLS = [
         "op must be an mpi4py reduction .* is a str\\.",
     ),
     ("op REPLACE", lambda: mpixla.allreduce(X, MPI.REPLACE), ValueError, "does not apply to arrays"),
-    ("op null", lambda: mpixla.scan(X, MPI.OP_NULL), ValueError, "freed"),
+    ("op null", lambda: mpixla.scan(X, MPI.OP_NULL), ValueError, r"is no reduction: either it was freed .*, or it was"),
     (
         "op for the dtype",
         lambda: mpixla.allreduce(X, MPI.BAND),
@@ -60,6 +63,20 @@ BAD_CALLS = [
         lambda: mpixla.scatter(np.ones(SIZE + 1), MPI.COMM_WORLD.rank),
         ValueError,
         "one entry for",
+    ),
+    (
+        "an array to scatter in equal parts",
+        lambda: mpixla.scatter(np.ones((4 * SIZE, 3)), MPI.COMM_WORLD.rank),
+        ValueError,
+        rf"has shape \({4 * SIZE}, 3\)\. x\.reshape\({SIZE}, -1, 3\) has an equal part of it for each rank\."
+        if SIZE > 1
+        else "has an equal part",
+    ),
+    (
+        "no topology",
+        lambda: mpixla.halo_exchange(X, MPI.COMM_WORLD),
+        TypeError,
+        r"'MPI_COMM_WORLD' has no Cartesian topology\. Make a communicator that has one, comm\.Create_cart\(dims,",
     ),
     (
         "a token",
@@ -105,6 +122,48 @@ BAD_CALLS = [
     ),
     ("x an object", lambda: mpixla.bcast(object(), 0), TypeError, "x of bcast must be an array.* is an object"),
     (
+        "x a text",
+        lambda: mpixla.bcast("hello", 0),
+        TypeError,
+        r"is a str\. Python objects go through mpi4py's comm\.bcast, outside of jitted functions\.",
+    ),
+    (
+        "x nothing",
+        lambda: mpixla.bcast(None, 0),
+        TypeError,
+        r"is None\. A rank that only receives passes an array .*\. Python objects go through mpi4py's comm\.bcast",
+    ),
+    (
+        "x an array of objects",
+        lambda: mpixla.allgather(np.array([None, 1])),
+        TypeError,
+        "has dtype object, .* Python objects go through mpi4py's comm.allgather",
+    ),
+    (
+        "a leaf a text",
+        lambda: mpixla.bcast({"lr": 0.1, "name": "run1"}, 0),
+        TypeError,
+        r"^x\['name'\] of bcast must be an array or a number, but is a str\. Python objects go",
+    ),
+    ("a leaf of a message", lambda: mpixla.isend([X, "q"], 0), TypeError, r"^x\[1\] of isend .* mpi4py's comm\.isend"),
+    ("a leaf of two", lambda: mpixla.sendrecv({"a": "q"}, {"a": X}, 0, 0), TypeError, r"^sendbuf\['a'\] of sendrecv"),
+    ("a leaf of parts", lambda: mpixla.allgatherv([X, "q"], [3] * SIZE), TypeError, r"^x\[1\] of allgatherv must"),
+    (
+        "a leaf of slices",
+        lambda: mpixla.reduce_scatter({"w": "q"}, MPI.SUM),
+        TypeError,
+        r"(?m)^x\['w'\] of reduce_scatter must be .* is a str\.$",
+    ),
+    ("a leaf of a vector", lambda: mpixla.vdot({"a": "q"}, {"a": X}), TypeError, r"(?m)^x\['a'\] of vdot .* str\.$"),
+    ("a leaf that is summed", lambda: mpixla.fsum([X, "q"]), TypeError, r"^x\[1\] of fsum must be"),
+    ("a leaf to compare", lambda: mpixla.assert_replicated({"a": "q"}), TypeError, r"^tree\['a'\] of assert_repl"),
+    (
+        "a leaf of a template",
+        lambda: mpixla.allgatherv({"a": X}, [3] * SIZE, capacity=3 * SIZE, template={"a": "q"}),
+        TypeError,
+        r"^template\['a'\] of allgatherv must be",
+    ),
+    (
         "x of another byte order",
         lambda: mpixla.sendrecv(X, X.astype(X.dtype.newbyteorder()), 0, 0),
         TypeError,
@@ -140,6 +199,52 @@ BAD_CALLS = [
 @pytest.mark.parametrize(("call", "kind", "sentence"), [pytest.param(*c[1:], id=c[0]) for c in BAD_CALLS])
 def test_bad_arguments(call, kind, sentence):
     check_refused(call, kind, sentence)
+
+
+def test_mpi_objects_as_arguments_of_jit():
+    """JAX says to mark them as static, and then that they cannot be hashed."""
+    for jit in (jax.jit, mpixla.jit):
+        with pytest.raises(TypeError) as raised:
+            jit(mpixla.allreduce)(X, MPI.SUM)
+        assert str(raised.value) == (
+            "argument op of allreduce is an mpi4py.MPI.Op, which jax.jit takes neither as an array nor, since it has "
+            "no hash, as a static argument. Close over it, or bind it first: jax.jit(functools.partial("
+            "mpixla.allreduce, op=MPI.SUM))."
+        )
+
+    def total(x, comm):
+        return mpixla.allreduce(x, MPI.SUM, comm=comm)
+
+    with pytest.raises(TypeError, match=r"argument comm of total is an .* jax\.jit\(functools\.partial\(total, comm="):
+        jax.jit(total)(X, MPI.COMM_WORLD)
+    with pytest.raises(TypeError, match=r"Error interpreting argument to .* type <class 'str'>"):
+        jax.jit(total)(X, "of another kind")
+    np.testing.assert_array_equal(jax.jit(functools.partial(total, comm=MPI.COMM_WORLD))(X), SIZE * X)
+
+
+def test_export_without_its_checks():
+    program = jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM))
+    with pytest.raises(ValueError, match=r"disabled_checks=mpixla\.export_checks\(\)"):
+        jax.export.export(program)(X)
+    exported = jax.export.export(program, disabled_checks=mpixla.export_checks())(X)
+    np.testing.assert_array_equal(exported.call(X), SIZE * X)
+
+
+def test_a_user_made_reduction_has_the_name_of_its_function():
+    def larger(a, b, datatype):
+        """Of no use."""
+
+    op = MPI.Op.Create(larger)
+    with pytest.raises(TypeError, match=r"allreduce with op larger \(user-made\) has no derivative"):
+        jax.jit(jax.grad(lambda x: mpixla.allreduce(x, op).sum())).lower(X)
+    op.Free()
+
+
+def test_a_second_wait():
+    request = mpixla.isend(X, MPI.PROC_NULL)
+    mpixla.wait(request)
+    with pytest.raises(Exception, match=r"^ABORTED: a request was already waited for: .* or start another request"):
+        jax.block_until_ready(mpixla.wait(request))
 
 
 def test_deleted_array(monkeypatch):
@@ -211,7 +316,12 @@ def test_truncated_message(comm, rank, size, how):
             run = receive if how == "eager" else jax.jit(receive)
             with pytest.raises(Exception, match=r"r1 \| MPI_Recv returned error code \d+: ") as raised:
                 run(jnp.zeros((600, 600))).block_until_ready()
-            for part in ("<- 0 with tag 8 and 3 items of float64", "rank 1 of", "'MPI_COMM_WORLD'"):
+            for part in (
+                "<- 0 with tag 8 and 3 items of float64",
+                "rank 1 of",
+                "'MPI_COMM_WORLD'",
+                "The message is longer than the template of its receive. With --check",
+            ):
                 assert part in str(raised.value)
     comm.Barrier()
     still_works(comm, size)

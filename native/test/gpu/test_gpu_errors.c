@@ -66,7 +66,7 @@ static void fails_once(const scene_step *step, const char *function, int64_t nth
     if (*sentence) {
         CHECK_IN(sentence, function);
         CHECK_IN(sentence, "of the CUDA driver returned error code 700, CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory");
-        CHECK_INT(on_device.c.code, FFI_FAILED_PRECONDITION);
+        CHECK_INT(on_device.c.code, FFI_ABORTED);
         CHECK_INT(fake_context_depth(), 0);
     } else {
         CHECK(is_got_over(function));

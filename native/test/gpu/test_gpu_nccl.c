@@ -471,7 +471,7 @@ static void each_failure_is_told(void) {
             CHECK_IN(sentence, function);
             CHECK_IN(sentence, is_nccl ? " returned error code 6, remote process exited" : "returned error code 700");
         }
-        if (*sentence) CHECK_INT(s.c.code, FFI_FAILED_PRECONDITION);
+        if (*sentence) CHECK_INT(s.c.code, FFI_ABORTED);
         CHECK_INT(fake_nccl_group_drop(), 0);
         gpu_recover();
         scene_close(&s);

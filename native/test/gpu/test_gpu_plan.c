@@ -158,7 +158,7 @@ static void different_wishes_are_refused(void) {
                      rows[i].sentence);
             int before = fake->calls;
             CHECK_STR(allreduce(1, SCENE_ITEMS), expected);
-            CHECK_INT(s.c.code, FFI_FAILED_PRECONDITION);
+            CHECK_INT(s.c.code, FFI_ABORTED);
             CHECK_INT(fake->calls, before + 1);
             CHECK_STR(allreduce(1, SCENE_ITEMS), expected); /* without asking again */
             CHECK_INT(fake->calls, before + 1);
@@ -381,7 +381,7 @@ static void ranks_on_the_host_take_part(void) {
     wish("nccl");
     script = rank1_is_on_a_gpu;
     CHECK_IN(allreduce(0, SCENE_ITEMS), "asks for: rank 0 calls with the host's memory");
-    CHECK_INT(s.c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(s.c.code, FFI_ABORTED);
     comm_end();
 
     wish("auto");
@@ -440,7 +440,7 @@ static void mpi_may_be_refused(void) {
     CHECK_STR(allreduce(1, SCENE_ITEMS),
               "MPI_Allreduce was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but this MPI says that it "
               "cannot; unset it, or set it to host");
-    CHECK_INT(s.c.code, FFI_FAILED_PRECONDITION);
+    CHECK_INT(s.c.code, FFI_ABORTED);
     mpixla_gpu_mpi_refuse("");
     CHECK_STR(allreduce(1, SCENE_ITEMS), "");
     comm_end();

@@ -41,7 +41,7 @@ except ImportError as e:
     raise ImportError(
         f"mpixla cannot use JAX {jax.__version__}: {e}. Install one that it was tested with, "
         f"pip install 'jax<={tested.NEWEST}', or a newer mpixla, pip install --upgrade mpixla."
-    ) from e
+    ) from None
 
 # What JAX does with an effect says in which of these its type is.
 EFFECT_REGISTRIES = (

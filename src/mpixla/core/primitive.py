@@ -17,6 +17,7 @@ from jax.interpreters import mlir
 from ..base.words import kind_of
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
+from ..mpi.mpi import MPI
 from ..watch import sites
 from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
@@ -146,13 +147,15 @@ def _call_handler(
     """The custom call of a row with these operands, in program order. Returns what the handler gives."""
     try:
         token_in = ctx.tokens_in.get(ordered)
-    except KeyError as e:
+    except KeyError:
         raise HiddenCommunicationError(
             f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
             "place for the operation in program order. Call it outside."
-        ) from e
+        ) from None
     refuse_symbolic([*ctx.avals_in, *ctx.avals_out], row.name)
     _prepare_for_devices(row, ctx.module_context)
+    if ctx.module_context.lowering_parameters.for_export:
+        before_export()
     gpu.settle()
     inner = ctx.replace(
         avals_in=[*(ctx.avals_in[i] for i in passed), token_aval()],
@@ -237,6 +240,11 @@ def refuse_cache() -> None:
         )
 
 
+def leave_to_jax() -> None:
+    """Leaves it to JAX to refuse the export of a program that communicates."""
+
+
+before_export: Callable[[], None] = leave_to_jax  # unless hooks/refusals.py has the refusal name the way out
 before_sharded: Callable[[], None] = refuse_cache  # unless hooks/cache.py keeps them out of it
 
 
@@ -259,10 +267,12 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
         if isinstance(x, jax.Ref):  # a traced one passes asarray
             raise TypeError(_refusal(x, what, name))
         refuse_in_fork()
+        if isinstance(x, str | bytes):  # JAX takes a letter for the name of a dtype, and warns of it
+            raise TypeError(_refusal(x, what, name))
         try:
             x = jnp.asarray(x)
-        except (TypeError, ValueError) as e:  # the latter for None
-            raise TypeError(_refusal(x, what, name)) from e
+        except (TypeError, ValueError):  # the latter for None
+            raise TypeError(_refusal(x, what, name)) from None
         except OverflowError as e:
             raise ValueError(f"{what} of {name} is a number that is too large for JAX: {e}.") from None
     if x.dtype.name not in native.dtypes:
@@ -279,13 +289,23 @@ def wide(dtype: Any) -> np.dtype:
 _WITH_TEMPLATE = ("bcast", "recv", "scatter", "scatterv", "sendrecv")
 
 
+def _way_of_objects(name: str) -> str:
+    """Return the sentence that names mpi4py's call for Python objects, or "" if mpi4py has none like the operation."""
+    method = name if hasattr(MPI.Comm, name) else name.removeprefix("i").removesuffix("v")
+    if not hasattr(MPI.Comm, method):
+        return ""
+    return f" Python objects go through mpi4py's comm.{method}, outside of jitted functions."
+
+
 def _refusal(x: Any, what: str, name: str) -> str:
     """Why JAX makes no array of ``x``, and what to pass."""
+    if isinstance(x, jax.Ref):
+        return f"{what} of {name} must be an array or a number, but is {kind_of(x)}. Pass {what}[...]."
     if not isinstance(x, (np.ndarray, np.generic)):
-        hint = f" Pass {what}[...]." if isinstance(x, jax.Ref) else ""
+        hint = ""
         if x is None and name.removeprefix("i") in _WITH_TEMPLATE:
             hint = " A rank that only receives passes an array of the shape and dtype of what comes."
-        return f"{what} of {name} must be an array or a number, but is {kind_of(x)}.{hint}"
+        return f"{what} of {name} must be an array or a number, but is {kind_of(x)}.{hint}{_way_of_objects(name)}"
     if isinstance(x, np.ma.MaskedArray):
         return f"{what} of {name} is a masked array, which JAX does not take. Pass {what}.filled(value)."
     dtype = x.dtype
@@ -296,5 +316,5 @@ def _refusal(x: Any, what: str, name: str) -> str:
         )
     return (
         f"{what} of {name} must be an array of numbers, but has dtype {dtype}, which JAX does not have. Convert it to "
-        "one that JAX has, such as float32 or int32, with astype."
+        f"one that JAX has, such as float32 or int32, with astype.{_way_of_objects(name) if dtype.hasobject else ''}"
     )

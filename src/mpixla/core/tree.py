@@ -75,14 +75,38 @@ def as_leaf(x: Any, what: str, name: str) -> jax.Array:
     return x if is_key(x) else as_array(x, what, name)
 
 
+def as_leaves(data: Any, leaves: Sequence[Any], what: str, name: str) -> list[jax.Array]:
+    """Return the leaves of the data argument ``what``, each as ``as_leaf`` gives it.
+
+    Raises:
+        TypeError, ValueError: as ``as_leaf``, with the leaf's name: ``x['name']``.
+    """
+    arrays = list[jax.Array]()
+    for x in leaves:
+        try:
+            arrays.append(as_leaf(x, what, name))
+        except (TypeError, ValueError):
+            break
+    else:
+        return arrays
+    # Again, now outside of the handler, for the exception to stand alone.
+    path, x = jax.tree_util.tree_flatten_with_path(data, is_leaf=lambda _: data is None)[0][len(arrays)]
+    return [as_leaf(x, what + jax.tree_util.keystr(path), name)]
+
+
 def check_leading_size(x: Any, name: str, comm: Comm) -> None:
     """Refuses an array, or a pytree of arrays, without one entry along the first axis for each rank."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]:
-        shape = leaf.shape if hasattr(leaf, "shape") else as_array(leaf, "x", name).shape
+        shape = leaf.shape if hasattr(leaf, "shape") else as_array(leaf, f"x{jax.tree_util.keystr(path)}", name).shape
         if shape[:1] != (comm.size,):
+            what = f"x{jax.tree_util.keystr(path)}"
+            way_out = ""
+            if shape and shape[0] % comm.size == 0:
+                sizes = ", ".join(map(str, (comm.size, -1, *shape[1:])))
+                way_out = f" {what}.reshape({sizes}) has an equal part of it for each rank."
             raise ValueError(
                 f"{name} needs an array whose first axis has one entry for each of the {comm.size} ranks of "
-                f"communicator '{comm.name}', but x{jax.tree_util.keystr(path)} has shape {shape}."
+                f"communicator '{comm.name}', but {what} has shape {shape}.{way_out}"
             )
 
 
@@ -131,7 +155,9 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
     """
 
     def decorate(function: F) -> F:
-        names = list(inspect.signature(function).parameters)[:arguments]
+        parameters = list(inspect.signature(function).parameters)
+        names = parameters[:arguments]
+        is_for_several = parameters[arguments : arguments + 1] == ["name"]  # a part that operations share
 
         @functools.wraps(function)
         def on_trees(*args: Any, **kwargs: Any) -> Any:
@@ -139,11 +165,13 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
             rest = args[arguments:]
             if len(trees) < arguments or all(map(_is_array, trees)):
                 return function(*trees, *rest, **kwargs)
-            columns, structures = zip(*map(flatten, trees), strict=True)
+            name = rest[0] if is_for_several else function.__name__
+            flat, structures = zip(*map(flatten, trees), strict=True)
+            columns = [as_leaves(*given, name) for given in zip(trees, flat, names, strict=True)]
             leaves, structure = columns[-1], structures[-1]
             if any(other != structure for other in structures):
                 raise ValueError(
-                    f"{' and '.join(names)} of {function.__name__} must be pytrees of one structure, but are "
+                    f"{' and '.join(names)} of {name} must be pytrees of one structure, but are "
                     f"{' and '.join(map(str, structures))}."
                 )
             plan = plan_of_each(structure, leaves)
@@ -191,7 +219,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
                 return reduce_pair(function, x, op, *rest, **{k: v for k, v in kwargs.items() if k != "op"})
             if _is_array(x):
                 return function(x, *args, **kwargs)
-            data = [as_array(data_of(y), "x", name) for y in leaves]
+            data = list(map(data_of, as_leaves(x, leaves, "x", name)))
             dtypes = dict.fromkeys(y.dtype for y in data)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)
             plan = Plan(structure, _impls(leaves), groups, tuple(y.shape[kept_axes:] for y in data))

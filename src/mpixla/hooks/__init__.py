@@ -23,7 +23,7 @@ from ..base import settings, tested
 from ..mpi.mpi import MPI
 
 # Installed when mpixla is imported.
-HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "remat3", "scan", "sealing", "tokens")
+HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "refusals", "remat3", "scan", "sealing", "tokens")
 # Installed by the features that are nothing without them.
 ON_REQUEST = ("first_run",)
 

@@ -47,7 +47,7 @@ def loaded() -> Library:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as e:
-        raise CannotStartError(missing(e)) from e
+        raise CannotStartError(missing(e)) from None
     vendor, version = MPI.get_vendor()
     return Library(vendor, ".".join(map(str, version)), _file(str(MPI.__file__)))
 

@@ -6,6 +6,7 @@ JAX finds the program that it compiled for them before.
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -257,7 +258,10 @@ def reduction_of(op: Any) -> Reduction:
     if handle in _predefined:
         return _predefined[handle]
     if op == MPI.OP_NULL:
-        raise ValueError("op is MPI.OP_NULL: it was freed. Pass a reduction that still exists.")
+        raise ValueError(
+            "op is MPI.OP_NULL, which is no reduction: either it was freed (op.Free()), or it was never made. Pass one "
+            "that exists, such as MPI.SUM."
+        )
     if op.is_predefined:
         names = ", ".join("MPI." + row.name for row in _predefined.values())
         raise ValueError(f"op is a predefined reduction that does not apply to arrays. Use one of {names}.")
@@ -267,7 +271,15 @@ def reduction_of(op: Any) -> Reduction:
         _forget_freed()
         if native.lib.mpixla_reduction_keep(number, address):
             _kept[address] = op
-    return Reduction(number, f"user-made {number}", None)
+    return Reduction(number, f"{_function_of(op)} (user-made)", None)
+
+
+def _function_of(op: MPI.Op) -> str:
+    """Return the name of the function that ``MPI.Op.Create`` was given, which mpi4py tells to pickle."""
+    with suppress(Exception):  # a reduction that another library made
+        _, (function, *_) = op.__reduce__()  # type: ignore[misc]
+        return str(function.__name__)
+    return "op"
 
 
 def status_of(status: Any) -> Status:

@@ -29,7 +29,7 @@ try:
 except (ImportError, RuntimeError) as e:
     from ..launch.library import missing  # which other processes need not load
 
-    raise ImportError(missing(e)) from e
+    raise ImportError(missing(e)) from None
 
 __all__ = ["MPI", "wrong_launcher"]
 

@@ -116,7 +116,7 @@ class Op(NamedTuple):
 try:
     lib = ctypes.CDLL(str(own_file("libmpixla.so")))
 except OSError as e:
-    raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from e
+    raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from None
 is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 # Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (
@@ -219,6 +219,7 @@ def _connect() -> None:
         "graph": MPI.GRAPH,
         "dist_graph": MPI.DIST_GRAPH,
         "max_error_string": MPI.MAX_ERROR_STRING,
+        "err_truncate": MPI.ERR_TRUNCATE,
         "comm_world": handle_of(MPI.COMM_WORLD),
         "comm_self": handle_of(MPI.COMM_SELF),
     }

@@ -11,9 +11,9 @@ from jax.core import ShapedArray
 from jax.experimental.jet import jet_rules
 
 from ..core.exact import rounded, words_of
-from ..core.primitive import REPLICATED, Cotangent, as_array, compose, wide
+from ..core.primitive import REPLICATED, Cotangent, compose, wide
 from ..core.spmd import Primitive, reshaped
-from ..core.tree import flatten, is_key
+from ..core.tree import as_leaves, flatten, is_key
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from ..watch import sites
@@ -177,13 +177,11 @@ def fsum(
     c = comm_of(comm)
     convention = as_convention(cotangent, "fsum", c)
     leaves, structure = flatten(x)
-    arrays = []
-    for leaf in leaves:
-        if is_key(leaf):
+    arrays = as_leaves(x, leaves, "x", "fsum")
+    for array in arrays:
+        if is_key(array):
             raise TypeError("fsum cannot sum PRNG keys, which can only be moved: with bcast, for example.")
-        array = as_array(leaf, "x", "fsum")
         check_floats(array, "x of fsum", "whose sums are exact already: use allreduce of jnp.sum.")
-        arrays.append(array)
     lines = [_lines(array, _axes(axis, array)) for array in arrays]
     parts = [jnp.stack([line.real, line.imag]) if jnp.iscomplexobj(line) else line for line in lines]
     with sites.part(sites.of_packed("exact sums", [f"{math.prod(x.shape[:-1])} {x.dtype.name}" for x in parts])):

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from ..core.pack import pack, unpack
 from ..core.primitive import lower_in_place, make, refuse_symbolic, wide
 from ..core.spmd import Primitive
-from ..core.tree import Plan, Tree, as_leaf, data_of, flatten, plan_of_each
+from ..core.tree import Plan, Tree, as_leaves, data_of, flatten, plan_of_each
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
 from .docstrings import documented_like
@@ -178,14 +178,14 @@ def _blocks_of(x: Any, comm: Any, width: Any, axes: Any, name: str) -> tuple[lis
     c = comm_of(comm)
     if comm.Get_topology() != MPI.CART:
         raise TypeError(
-            f"{name} needs a Cartesian communicator, but '{c.name}' is none. Make one of it with "
-            "comm.Create_cart(dims, periods)."
+            f"{name} needs a Cartesian communicator, but '{c.name}' has no Cartesian topology. Make a communicator "
+            "that has one, comm.Create_cart(dims, periods), and pass that."
         )
     dimensions = MPI.Cartcomm(comm).Get_dim()
     widths = _widths(width, dimensions, name)
     given = tuple(range(dimensions)) if axes is None else _one_for_each(axes, "axes", dimensions, name)
     leaves, tree = flatten(x)
-    arrays = [as_leaf(leaf, "x", name) for leaf in leaves]
+    arrays = as_leaves(x, leaves, "x", name)
     refuse_symbolic(arrays, name)
     own = tuple(_axes_of(array, given, widths, name) for array in arrays)
     data = [data_of(array) for array in arrays]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.words import as_flag
 from ..core.primitive import REPLICATED, Cotangent, as_array, wide
-from ..core.tree import flatten
+from ..core.tree import as_leaves, flatten
 from ..mpi.comm import comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_static
@@ -26,7 +26,8 @@ def _vector(tree: Any, what: str, name: str) -> tuple[list[jax.Array], Any]:
         raise ValueError(
             f"{what} of {name} is {tree!r}, which has no arrays. A rank without entries passes empty arrays."
         )
-    return [as_array(leaf, what, name) for leaf in leaves], structure
+    # Keys, which are leaves, are no numbers.
+    return [as_array(leaf, what, name) for leaf in as_leaves(tree, leaves, what, name)], structure
 
 
 def _masks(mask: Any, leaves: list[jax.Array], structure: Any, name: str) -> list[jax.Array | None]:

@@ -78,7 +78,7 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     """
     refuse_started(tree)
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    arrays = [as_leaf(x, "tree", "assert_replicated") for _, x in paths]
+    arrays = [as_leaf(x, f"tree{jax.tree_util.keystr(path)}", "assert_replicated") for path, x in paths]
     c = comm_of(comm)
     leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.

@@ -18,7 +18,7 @@ from ..core.primitive import REPLICATED, Cotangent, make
 from ..core.rank import own_rank
 from ..core.rules import Transpose
 from ..core.spmd import Primitive, reshaped
-from ..core.tree import as_leaf, data_of, flatten, moves
+from ..core.tree import as_leaf, as_leaves, data_of, flatten, moves
 from ..core.values import split
 from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
@@ -51,7 +51,6 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
         return rows
 
     def of_leaf(y: Any, t: Any) -> Any:
-        t = as_leaf(t, "template", name)
         if t.shape != y.shape or t.dtype != y.dtype:
             types = [f"{z.dtype}{list(z.shape)}" for z in (y, t)]
             raise ValueError(f"template of {name} must be like the result, {types[0]}, but is {types[1]}.")
@@ -63,6 +62,7 @@ def result_of(rows: Any, counts: Any, room: int | None, template: Any, name: str
     (parts, structure), (templates, other) = flatten(rows), flatten(template)
     if other != structure:
         raise ValueError(f"template of {name} must have the structure of x, {structure}, but has {other}.")
+    templates = as_leaves(template, templates, "template", name)
     return jax.tree.unflatten(structure, map(of_leaf, parts, templates)), counts
 
 

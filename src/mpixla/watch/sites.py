@@ -30,6 +30,8 @@ from ..mpi import native
 # program of its own (`settings.reports`).
 _OF_THREAD = -1  # as include/mpixla.h has it
 _first_calls = native.lib.mpixla_check_first_calls()
+# Files and lines that are remembered. Each cell of a notebook is a file.
+_LIMIT = 4096
 
 register_exclusion(str(Path(__file__).parents[1]) + os.sep)
 
@@ -42,7 +44,7 @@ class _Part(threading.local):
 
 
 _part = _Part()
-_is_users_file = functools.cache(is_user_filename)
+_is_users_file = functools.lru_cache(_LIMIT)(is_user_filename)
 _INSTALLED = tuple(sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib"))
 _SCOPE = re.compile(r"mpi\[([^\]]*)\]")
 REVERSE = "in reverse mode"  # the part of a call that its transpose is
@@ -122,7 +124,7 @@ def number_of(name: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big") >> 1 or 1
 
 
-@functools.cache
+@functools.lru_cache(_LIMIT)
 def _number(line: _Line, note: str, caller: _Line | None = None) -> int:
     # Functions of one name in one file, lambdas above all, are told apart by where they stand.
     behind = f"{note}:{caller.name(caller.first_line)}" if caller else note
@@ -206,6 +208,8 @@ def tell_caller(operands: Sequence[Any]) -> None:
         return
     site = _told.get(key)
     if site is None:
+        if len(_told) >= _LIMIT:
+            _told.clear()
         site = _told[key] = _number(_Line.of(code, frame.f_lineno), part.text)
     part.told = key
     native.lib.mpixla_site_call(site)
