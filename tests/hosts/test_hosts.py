@@ -80,13 +80,6 @@ def test_info(hosts_job, ranks):
     said = facts(hosts_job(ranks, MAIN).stdout)
     a, b = network.NAMES
     assert said["ranks"] == f"{ranks} ({ranks - 1} on {a}, 1 on {b})"
-    assert re.fullmatch(
-        rf"\d+\.\d\d us for 4 bytes, between rank 0 on {a} and rank {ranks - 1} on {b}", said["between hosts"]
-    )
-    if ranks == 2:
-        assert said["on one host"] == "no two ranks are on one host"
-    else:
-        assert re.fullmatch(rf"\d+\.\d\d us for 4 bytes, between rank 0 on {a} and rank 1 on {a}", said["on one host"])
 
 
 def test_info_when_messages_do_not_arrive(hosts_job, link, until_mark):
@@ -95,8 +88,8 @@ def test_info_when_messages_do_not_arrive(hosts_job, link, until_mark):
     import sys, time
     from pathlib import Path
     from mpixla import __main__
-    from mpixla.cli import network
-    network._PATIENCE = 3
+    from mpixla.cli import info
+    info._PATIENCE = 3
     Path("mark").touch()
     time.sleep(2)
     sys.exit(__main__.main([]))
@@ -130,7 +123,7 @@ def test_network_that_does_not_connect_the_hosts(hosts_job, hosts):
         sentence = r"rank \d has waited for 20 s in `import mpixla`.* has chosen a network that does not"
         assert re.search(sentence, done.stderr), done.stderr
         said = facts(hosts_job(2, MAIN, options=["--mca", "btl_tcp_if_include", network.DEVICE]).stdout)
-        assert re.match(r"\d+\.\d\d us for 4 bytes", said["between hosts"])
+        assert said["ranks"].startswith("2 (1 on ")
     finally:
         for host in hosts.hosts:
             host.network("ip", "link", "delete", name)

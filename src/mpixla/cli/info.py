@@ -3,6 +3,7 @@
 import importlib.metadata
 import platform
 import sys
+import threading
 from collections import Counter
 from contextlib import nullcontext
 from itertools import chain
@@ -12,15 +13,23 @@ from .. import hooks
 from ..base import tested
 from ..launch import rank
 from ..mpi import gpu, hosts, native
+from ..mpi.abort import abort
+from ..mpi.arrival import running
 from ..mpi.command_line import while_read
 from ..mpi.mpi import MPI, wrong_launcher
 from ..ops.collective import barrier
-from . import network
 
 _THREAD_LEVELS = {
     getattr(MPI, name): "MPI_" + name
     for name in ("THREAD_SINGLE", "THREAD_FUNNELED", "THREAD_SERIALIZED", "THREAD_MULTIPLE")
 }
+
+_PATIENCE = 30.0  # seconds that the ranks may take to tell each other where they are
+_NOTHING_ARRIVES = (
+    "mpixla: MPI has started, but messages between the ranks have not arrived within {:g} s, so the job ends. MPI may "
+    "have chosen a network that does not connect the hosts, or a firewall is between them: tell MPI which network to "
+    "use (docs/clusters.md, Several hosts)."
+)
 
 
 def say(text: str) -> None:
@@ -34,11 +43,11 @@ def run() -> int:
     """Prints the report on rank 0. Returns the exit status."""
     comm = MPI.COMM_WORLD
     transport = _transport()
-    with network.limited("the ranks") if comm.Get_rank() == 0 else nullcontext():
+    end = threading.Timer(_PATIENCE, abort, [_NOTHING_ARRIVES.format(_PATIENCE)])
+    with running(end) if comm.Get_rank() == 0 else nullcontext():
         places = list(zip(hosts.host_of_each(comm), comm.allgather(_own_cpus()), strict=True))
     rows = report(places, transport)
-    # What is known is said before the ranks talk to each other, which some networks do not let them.
-    for title, text in chain(rows.items(), network.rows([host for host, _ in places])):
+    for title, text in rows.items():
         say(f"{title:{max(map(len, rows))}}  {text}")
     return int(wrong_launcher() is not None)  # which was said when mpixla was imported
 
