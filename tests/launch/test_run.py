@@ -360,8 +360,46 @@ def test_signals_end_the_ranks(tmp_path, number):
             os.killpg(process.pid, signal.SIGKILL)
             pytest.fail(f"{number.name} did not end the job")
     assert process.returncode != 0
-    until = time.monotonic() + 10
-    while left := _processes_with(str(script)):
+    _end_of_processes_with(str(script))
+
+
+KILLED = """
+import ctypes, os, signal, sys, time
+import mpixla
+from mpi4py import MPI
+mpixla.barrier()
+if MPI.COMM_WORLD.rank == 1:
+    {}
+MPI.COMM_WORLD.recv(source=1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "number", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", signal.SIGKILL, "often because memory ran out"),
+        ("ctypes.string_at(8)", signal.SIGSEGV, "in C code. With python -X faulthandler -m mpixla run"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", signal.SIGTERM, None),  # somebody wants it to end
+    ],
+)
+@pytest.mark.parametrize("pinned", [True, False])
+def test_signal_that_ends_a_rank_is_told(end, number, said, pinned):
+    done = run("-n", 2, *([] if pinned else ["--no-pin"]), "-c", KILLED.format(end))
+    assert done.returncode in (number, 128 + number)
+    told = re.findall(r"^mpixla: (.*) was ended by (.*\)), (.*)$", done.stderr, re.MULTILINE)
+    assert [who[:2] for who in told] == ([("rank 1", f"signal {number} ({number.name})")] if said else [])
+    assert all(hint.startswith(said) for *_, hint in told)
+
+
+def test_rank_ends_with_its_parent(tmp_path):
+    (tmp_path / "orphan.py").write_text("import os, signal, time\nos.kill(os.getppid(), 9)\ntime.sleep(1000)\n")
+    assert run("-n", 1, tmp_path / "orphan.py").returncode != 0
+    _end_of_processes_with(str(tmp_path / "orphan.py"))
+
+
+def _end_of_processes_with(text):
+    until = time.monotonic() + 60
+    while left := _processes_with(text):
         assert time.monotonic() < until, left
         time.sleep(0.1)
 

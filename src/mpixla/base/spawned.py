@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from .speaker import is_first, say
+from .started import launcher as started_by
 
 _VARIABLE = "RANK_OF_MPIXLA"
 _RANKS = ("PMI_RANK", "PMIX_RANK")  # who has them is a rank, and so is whoever inherits them
@@ -75,5 +76,5 @@ if _ranks := [os.environ[name] for name in _RANKS if name in os.environ]:
             "inherited the variables of the rank's launcher, but only the rank itself can run MPI. Start it without "
             "them, as a job of its own: env={k: v for k, v in os.environ.items() if not k.startswith(('PMI', 'OMPI_'))}"
         )
-    os.environ[_VARIABLE] = f"{os.getpid()} {os.getppid()} {_socket()} {_place()}"
+    os.environ[_VARIABLE] = f"{os.getpid()} {started_by()} {_socket()} {_place()}"
     multiprocessing.util.spawnv_passfds = _spawn_no_rank

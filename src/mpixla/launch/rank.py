@@ -1,13 +1,23 @@
-"""What becomes a rank: takes its share of the host's cores, and becomes the user's Python.
+"""Start a rank: take its share of the host's cores, run the user's Python as a child, and end as the child does.
 
-MPI's launcher starts it as a file, once for each rank, so it imports nothing of mpixla's. Launchers pin ranks, too, but
+MPI's launcher starts this file once for each rank, so it imports nothing of mpixla's. Launchers pin ranks, too, but
 each by options of its own, and MPICH's and Open MPI's count all cores of the host: under ``taskset``, or beside another
-job, several ranks get the same ones. What a process may use, the process knows.
+job, several ranks get the same ones. Which CPUs a process may use, the process knows.
+
+Only a parent learns which signal has ended a process. This one is in the group of the child, to which launchers send
+signals, so it blocks all of them; those that cannot be blocked (SIGKILL, SIGSTOP) reach both.
 """
 
+import ctypes
 import os
+import resource
+import runpy
+import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 # Where launchers say which of how many ranks on its host a process is.
 PLACES = (
@@ -15,6 +25,20 @@ PLACES = (
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
 )
 AUTO = "auto"  # as many threads as a rank has cores
+ALL = "all"  # all cores, and the threads that the environment says
+# Where launchers say which rank a process is.
+_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
+# Signals that the kernel sends, and the hint for each.
+_FATAL = {
+    signal.SIGKILL: "often because memory ran out (the kernel's log says so: dmesg)",
+    **dict.fromkeys(
+        (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT),
+        "in C code. With python -X faulthandler -m mpixla run the rank prints the lines of Python that led there",
+    ),
+    signal.SIGXCPU: "because its time on the processor ran out (ulimit -t)",
+}
+_FORWARDING = 0.3  # seconds that the launcher has to forward the sentence before it hears that the rank has ended
+_PR_SET_PDEATHSIG = 1  # Linux: <sys/prctl.h>
 _CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -53,7 +77,8 @@ def share(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tu
     return set().union(*of[place * each : (place + 1) * each]), each
 
 
-def _main(threads: str, command: list[str]) -> None:
+def _pin(threads: str) -> None:
+    """Take this rank's share of the cores, and have XLA start as many threads."""
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
         sys.exit(
@@ -73,7 +98,53 @@ def _main(threads: str, command: list[str]) -> None:
     if cpus is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
     os.environ.setdefault("NPROC", str(number))  # XLA's number of threads
-    os.execv(command[0], command)
+
+
+def _become(command: list[str], parent: int, launcher: int) -> NoReturn:
+    """Become the user's Python, in the child, which ends with its parent."""
+    try:
+        with suppress(AttributeError):  # another system than Linux
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() == parent:
+            started = runpy.run_path(str(Path(__file__).parents[1] / "base/started.py"))
+            os.environ[started["PROCESS"]] = f"{os.getpid()} {launcher}"
+            os.execv(command[0], command)
+    except OSError as e:
+        sys.stderr.write(f"python -m mpixla run: {command[0]} cannot be started: {e.strerror}.\n")
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def _say_signal(number: int) -> None:
+    """Say that a signal has ended this rank, if it is one that the kernel sends."""
+    if hint := _FATAL.get(number):  # type: ignore[call-overload]  # a signal is an int
+        rank = next((f"rank {os.environ[name]}" for name in _RANKS if name in os.environ), "a rank")
+        text = f"mpixla: {rank} was ended by signal {number} ({signal.Signals(number).name}), {hint}.\n"
+        with suppress(OSError):
+            os.write(2, text.encode())
+        time.sleep(_FORWARDING)
+
+
+def _main(threads: str, command: list[str]) -> NoReturn:
+    if threads != ALL:
+        _pin(threads)
+    launcher, parent = os.getppid(), os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _become(command, parent, launcher)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status >= 0:
+        os._exit(status)
+    number = -status
+    _say_signal(number)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     launcher = options.launcher or launchers.find(kind, library)
     between_hosts = kind.environment_between_hosts if options.hosts else {}
     environment = {**kind.environment_unpinned, **between_hosts, **launchers.with_folder(launcher), **asked}
-    # What takes a rank's share of the cores, and becomes the program.
-    pinned = [] if options.no_pin else [python[0], "-I", "-S", rank.__file__, str(options.threads or rank.AUTO)]
+    # srun pins ranks itself, and says which signal has ended one.
+    share = rank.ALL if options.no_pin else str(options.threads or rank.AUTO)
     head = [
         str(launcher),
         *(kind.as_root if os.geteuid() == 0 else ()),
@@ -84,7 +84,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
         "-n",
         str(options.ranks),
     ]
-    return [*head, *pinned, *started], environment
+    return [*head, python[0], "-I", "-S", rank.__file__, share, *started], environment
 
 
 def _runner(options: Namespace) -> list[str]:

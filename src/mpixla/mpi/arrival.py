@@ -1,13 +1,12 @@
 """A start waits for all ranks: what says so if one never comes, and ends the job where there is a limit."""
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from ..base import settings
+from ..base import settings, started
 from ..base.speaker import is_first, say
 from .abort import abort
 from .mpi import MPI
@@ -57,5 +56,5 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
 
 
 def _tell(what: str, sentence: str) -> None:
-    if is_first(f"{what} {os.getppid()}"):  # of those that one launcher has started
+    if is_first(f"{what} {started.launcher()}"):  # of those that one launcher has started
         say(sentence)

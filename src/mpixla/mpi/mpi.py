@@ -63,5 +63,5 @@ def wrong_launcher() -> str | None:
 
 
 # Each computes then what all were to share.
-if (_wrong := wrong_launcher()) and is_first(f"launcher {os.getppid()}"):
+if (_wrong := wrong_launcher()) and is_first(f"launcher {started.launcher()}"):
     say(f"mpixla: {_wrong}\n")
