@@ -88,7 +88,7 @@ static int rest_clear(const frame *f, const transport *t) {
 
 /* The call itself. */
 static int call_run(frame *f, const transport *t, const life_operation *o) {
-    int made = 0, code = !t && (f->facts.row->attributes & LOCAL) ? local_run(f, &made) : 0;
+    int made = 0, code = !t && facts_are_collective(&f->facts) ? local_run(f, &made) : 0;
     if (made) return code;
     if (code == 0 && f->facts.reverse) code = comm_derive(f->facts.communicator, COMM_REVERSED, &f->comm);
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
@@ -111,7 +111,8 @@ static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
     w->on = on;
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(&f->facts);
     if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL, w->checks);
-    int code = w->checks ? check_begin(f) : 0;
+    int code = w->checks && !t && facts_are_collective(&f->facts) ? local_check(f) : 0;
+    if (code == 0 && w->checks) code = check_begin(f);
     w->checked = w->checks && code == 0;
     return code != 0 || t || !(w->on & FEATURE_GPUS) ? code : transport_join(f);
 }

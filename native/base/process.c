@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/number.h"
 
 /* What Linux says of a process in /proc/.../stat. */
 typedef struct process_line {
@@ -41,18 +42,23 @@ int64_t process_started(int64_t number) {
     return process_line_read(number).started;
 }
 
+/* Numbers depend on one namespace, and times from the start of the system on another. */
+static int64_t process_space(void) {
+    struct stat numbers, times;
+    if (stat("/proc/self/ns/pid", &numbers) != 0) return 0;
+    if (stat("/proc/self/ns/time", &times) != 0) times.st_ino = 0; /* before Linux 5.6 */
+    return (int64_t)(number_mix(numbers.st_ino, times.st_ino) | 1);
+}
+
 process_id process_self(void) {
-    struct stat space;
     const int64_t number = getpid();
-    return (process_id){.number = number,
-                        .started = process_started(number),
-                        .space = stat("/proc/self/ns/pid", &space) == 0 ? (int64_t)space.st_ino : 0};
+    return (process_id){.number = number, .started = process_started(number), .space = process_space()};
 }
 
 process_state process_look(const process_id *id) {
     static _Thread_local int64_t here; /* the space of this process */
     if (id->space != 0) {
-        if (here == 0) here = process_self().space;
+        if (here == 0) here = process_space();
         if (here != id->space) return PROCESS_THERE;
     }
     if (kill((pid_t)id->number, 0) != 0 && errno == ESRCH) return PROCESS_GONE;

@@ -14,7 +14,7 @@ typedef enum process_state {
 typedef struct process_id {
     int64_t number;  /* getpid() */
     int64_t started; /* clock ticks from the start of the system; 0: unknown, as on macOS */
-    int64_t space;   /* of process numbers (a container has its own): its inode; 0: unknown, or there is only one */
+    int64_t space;   /* in which the two mean it: a container has its own; 0: unknown, or there is only one */
 } process_id;
 
 /* This process. Reads /proc on Linux. */

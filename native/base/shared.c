@@ -18,7 +18,12 @@ static void name_make(uint64_t number, char name[NAME_BYTES]) {
 
 uint64_t shared_number(void) {
     const char here = 0;
-    const int64_t mine[] = {clock_now(), (int64_t)(intptr_t)&here, getpid()};
+    int64_t mine[] = {clock_now(), (int64_t)(intptr_t)&here, getpid(), 0};
+    const int file = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        if (read(file, &mine[3], sizeof mine[3]) < 0) mine[3] = 0;
+        (void)close(file);
+    }
     return number_of_bytes(mine, sizeof mine);
 }
 
@@ -36,11 +41,12 @@ static int reserve(int file, int64_t from, int64_t bytes) {
 
 void *shared_open(uint64_t number, int makes, int64_t bytes, int64_t from, int64_t mine) {
     char name[NAME_BYTES];
-    struct stat found;
+    struct stat found = {0};
     name_make(number, name);
     int file = shm_open(name, makes ? O_RDWR | O_CREAT | O_EXCL : O_RDWR, S_IRUSR | S_IWUSR);
     if (file < 0) return NULL;
-    int fits = (makes ? ftruncate(file, bytes) == 0 : fstat(file, &found) == 0 && found.st_size >= bytes) &&
+    int fits = (makes ? ftruncate(file, bytes) == 0
+                      : fstat(file, &found) == 0 && found.st_size >= bytes && found.st_uid == geteuid()) &&
                reserve(file, from, mine);
     void *memory = fits ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     (void)close(file);

@@ -1,5 +1,7 @@
 #include "local/local.h"
 
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #ifdef __x86_64__
 #include <emmintrin.h>
@@ -7,7 +9,9 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "call/site.h"
 #include "local/segment.h"
+#include "mpi/loss.h"
 #include "mpi/reduction.h"
 #include "mpixla.h"
 #include "ops/exscan.h"
@@ -20,12 +24,19 @@ enum {
 
 static atomic_int is_on;
 
-/* What a communicator has whose ranks do not share memory, and one while a call is in the memory: a program may free it
- * under a call that it has dispatched, which then frees the memory. */
-static char nothing, in_use;
+/* What a communicator's slot has beside NULL and a segment. A program may free a communicator under a call that it has
+ * dispatched, which empties the slot: then whoever puts a segment back frees it. */
+static char unshared, /* its ranks do not share memory */
+    in_use,           /* a call has the segment */
+    contested,        /* and another thread's call was refused meanwhile, which other ranks may have made */
+    looked_at;        /* a thread has it for a moment, in local_check */
+
+static int slot_has_segment(const void *s) {
+    return s && s != &unshared && s != &in_use && s != &contested && s != &looked_at;
+}
 
 static void slot_freed(void *s) {
-    if (s && s != &nothing && s != &in_use) segment_free(s);
+    if (slot_has_segment(s)) segment_free(s);
 }
 
 void mpixla_local_start(void) {
@@ -135,67 +146,115 @@ static int round_make(segment *s, const frame *f, const route *r, int64_t at, in
             uint64_t theirs;
             code = segment_look(s, rank, apart * r->parts, &from, &theirs);
             if (code == 0 && theirs != what) code = differ(f, rank);
+            if (code != 0) break;
             from += r->part * apart;
         }
         char *to = r->recv + rank * r->apart + at;
-        if (code != 0 || bytes == 0 || !from || from == to) continue;
+        if (bytes == 0 || !from || from == to) continue;
         if (i == 0 || !r->item)
             memcpy(to, from, (size_t)bytes);
         else
             code = mpi_get()->reduce_local(from, to, (int)(bytes / r->item), f->type, f->op);
     }
-    segment_end(s, r->ranks == f->size);
+    if (code == 0) segment_end(s, r->ranks == f->size);
     return code;
 }
 
-/* The communicator may have been freed meanwhile. */
-static void segment_give(comm_entry *c, void *s) {
-    void *taken = &in_use;
-    if (!atomic_compare_exchange_strong(&c->attached[COMM_SLOT_LOCAL], &taken, s)) slot_freed(s);
+static _Atomic(void *) *slot_of(comm_entry *c) {
+    return &c->attached[COMM_SLOT_LOCAL];
 }
 
-/* To be given back, unless it is NULL. */
-static int segment_take(comm_entry *c, segment **s) {
-    void *found = atomic_exchange(&c->attached[COMM_SLOT_LOCAL], &in_use);
-    int code = 0;
-    *s = NULL;
-    if (found == &in_use)
-        return error_set(
-            "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator "
-            "of its own",
-            c->name);
-    if (!found) {
-        code = segment_make(c, s);
-        found = *s || code != 0 ? (void *)*s : &nothing;
-    } else if (found != &nothing) {
-        *s = found;
+static int two_threads_refuse(const comm_entry *c) {
+    return error_set(
+        "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator of "
+        "its "
+        "own",
+        c->name);
+}
+
+/* Puts back what slot_take has taken. */
+static void slot_give(comm_entry *c, void *s) {
+    void *taken = &in_use;
+    if (atomic_compare_exchange_strong(slot_of(c), &taken, s)) return;
+    if (taken == &contested) {
+        if (slot_has_segment(s)) segment_break(s, 0, "two threads of it made collective calls at the same time");
+        if (atomic_compare_exchange_strong(slot_of(c), &taken, s)) return;
     }
-    if (!*s) segment_give(c, found);
+    slot_freed(s);
+}
+
+/* Takes the segment for a call, or makes it. `*s` is to be put back, unless it is NULL: then the call goes through MPI.
+ * Returns 0 or an error code. */
+static int slot_take(comm_entry *c, segment **s) {
+    void *found = atomic_load(slot_of(c));
+    *s = NULL;
+    do {
+        while (found == &looked_at) {
+            sched_yield();
+            found = atomic_load(slot_of(c));
+        }
+        if (found == &unshared) return 0;
+    } while (!atomic_compare_exchange_weak(slot_of(c), &found,
+                                           found == &in_use || found == &contested ? &contested : &in_use));
+    if (found == &in_use || found == &contested) return two_threads_refuse(c);
+    *s = found;
+    if (found) return 0;
+    const int code = segment_make(c, s);
+    if (code == 0 && *s) return 0;
+    slot_give(c, code == 0 ? &unshared : (void *)*s); /* broken, if there was memory for it */
+    *s = NULL;
+    return code;
+}
+
+int local_check(const frame *f) {
+    comm_entry *c = f->facts.communicator;
+    void *found = atomic_load_explicit(slot_of(c), memory_order_relaxed), *taken = &looked_at;
+    if (!slot_has_segment(found) || !atomic_compare_exchange_strong(slot_of(c), &found, &looked_at)) return 0;
+    const int code = segment_check(found);
+    if (!atomic_compare_exchange_strong(slot_of(c), &taken, found)) slot_freed(found);
     return code;
 }
 
 /* Where a rank has a GPU, its arrays may be there, and this call's another way. User-made reductions may want their
  * items from left to right, and take no part of them. */
 static int is_possible(const frame *f) {
-    return atomic_load_explicit(&is_on, memory_order_relaxed) && !(features_get() & FEATURE_GPUS) && f->size > 1 &&
-           f->size <= MOST_RANKS && (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
+    return atomic_load_explicit(&is_on, memory_order_relaxed) && (f->facts.row->attributes & LOCAL) &&
+           !(features_get() & FEATURE_GPUS) && f->size > 1 && f->size <= MOST_RANKS &&
+           (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
+}
+
+/* For a call that has failed: the other ranks may count on what this one has not posted, or not read. */
+static void call_break(segment *s, const frame *f, int code) {
+    const int class = mpi_error_class(code);
+    char why[ERROR_BYTES], call[512];
+    if (code == REFUSED) {
+        const char *line = site_text(f->facts.site);
+        snprintf(why, sizeof why, *line ? "%s (at %s)" : "%s", error_get(), line);
+    } else {
+        frame_describe(f, call, sizeof call);
+        (void)mpi_error_set(f->facts.row->mpi_name, code, call, "");
+        snprintf(why, sizeof why, "%s", error_get());
+    }
+    segment_break(s, loss_is(class) ? class : 0, why);
 }
 
 int local_run(const frame *f, int *made) {
     segment *s = NULL;
     *made = 0;
-    if (!is_possible(f)) return 0;
+    if (!is_possible(f)) return local_check(f);
     const route r = route_of(f);
-    if (r.bytes > MOST_BYTES / r.parts / f->size) return 0;
-    int code = segment_take(f->facts.communicator, &s);
+    if (r.bytes > MOST_BYTES / r.parts / f->size) return local_check(f);
+    int code = slot_take(f->facts.communicator, &s);
     if (code != 0 || !s) return code;
     *made = 1;
     const int64_t room = (int64_t)(SEGMENT_POST_BYTES / ALIGNED / r.parts) * ALIGNED,
                   most = r.item ? room / r.item * r.item : room;
     uint64_t what = what_of(f) | BEGINS;
+    code = segment_check(s);
     for (int64_t at = 0; code == 0 && (at < r.bytes || at == 0); at += most, what &= ~BEGINS)
         code = round_make(s, f, &r, at, r.bytes - at < most ? r.bytes - at : most, what);
-    segment_give(f->facts.communicator, s);
+    if (code != 0) call_break(s, f, code);
+    slot_give(f->facts.communicator, s);
     if (code == 0 && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);
     return code;
 }

@@ -8,8 +8,14 @@
 
 #include "call/frame.h"
 
-/* Makes a call on the host's memory, whose row has LOCAL, if it can go this way: `*made` says whether. What a
- * communicator needs for it is made in its first call, and freed with it. Returns 0 or an error code. */
+/* Makes a collective call on the host's memory if it can go this way: its row has LOCAL, it is short, and its ranks
+ * share memory. `*made` says whether. What a communicator needs for it is made in its first call, and freed with it.
+ *
+ * A call that fails after it has begun breaks the communicator for all its ranks (local/segment.h): this and each later
+ * collective call on it fails, also one that would go through MPI. Returns 0 or an error code. */
 int local_run(const frame *f, int *made);
+
+/* The part of local_run that is for calls which go through MPI: 0, or an error code if the communicator is broken. */
+int local_check(const frame *f);
 
 #endif

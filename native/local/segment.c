@@ -1,5 +1,6 @@
-/* A rank that has posted round n has ended n - 1. So who has looked at all ranks in round n knows that none of them
- * reads what was posted in n - 1; others look at `ended`.
+/* Invariant: posting round n implies having ended round n - 1. Hence a rank that has looked at the posts of all ranks
+ * in round n may use all slots up to n - 1 again; otherwise it looks at `ended` of each. A rank that fails in round n
+ * never ends it, and posts in no later one.
  *
  * The memory is the system's and not a window of MPI's: freeing a window waits for all ranks, of which one may have
  * died, and it may be of memory that is not there when it is written to. Whoever finds it by its number shares it. */
@@ -7,12 +8,15 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/process.h"
 #include "base/shared.h"
 #include "mpi/dtype.h"
+#include "mpi/loss.h"
 #include "mpi/mpi.h"
 #include "mpi/reduction.h"
 #include "xla/xla_ffi.h"
@@ -24,8 +28,11 @@ enum {
     SLOT_BYTES = 2 * LINE,
     FEW = SLOT_BYTES - 2 * sizeof(uint64_t),
     SPINS = 2000,
-    SPINS_CROWDED = 5, /* where there are more ranks than processors: whom it waits for may need this one */
-    YIELDS = 8         /* between two calls of MPI */
+    SPINS_CROWDED = 5,  /* where there are more ranks than processors: whom it waits for may need this one */
+    YIELDS = 8,         /* between two calls of MPI */
+    YIELDS_LONG = 4096, /* between two looks at the process that is waited for */
+    PAGE = 4096,
+    WHY_BYTES = 1024
 };
 
 typedef struct slot {
@@ -39,10 +46,25 @@ typedef struct area {
     slot slots[SLOTS];
     char places[PLACES][SEGMENT_POST_BYTES];
     _Alignas(LINE) _Atomic uint64_t ended; /* the last round that it has ended */
+    _Alignas(LINE) process_id process;     /* written before any round */
 } area;
 
+/* WHOLE until one rank changes it to BREAKING, writes the rest of the head, and changes it to BROKEN. */
+enum { WHOLE, BREAKING, BROKEN };
+
+/* What the memory begins with. */
+typedef struct head {
+    uint64_t nonce;   /* random: it shows that a rank has opened the memory that rank 0 made */
+    atomic_int state; /* WHOLE, ... */
+    int loss;         /* as in segment_break */
+    int rank;         /* that has broken it */
+    char why[WHY_BYTES];
+} head;
+
 struct segment {
-    _Alignas(LINE) area *areas;
+    _Alignas(LINE) void *memory; /* NULL: it has none, and is broken */
+    head *head;                  /* of the memory, or else in `own` */
+    area *areas;
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     const comm_entry *communicator;
@@ -50,8 +72,9 @@ struct segment {
     char *own; /* behind this */
 };
 
-/* Each rank's area has pages of its own. */
-enum { PAGE = 4096, AREA_BYTES = (sizeof(area) + PAGE - 1) / PAGE * PAGE };
+/* The head, and each rank's area, have pages of their own. */
+enum { HEAD_BYTES = PAGE, AREA_BYTES = (sizeof(area) + PAGE - 1) / PAGE * PAGE };
+_Static_assert(sizeof(head) <= HEAD_BYTES && sizeof(head) <= SEGMENT_POST_BYTES, "the head has its page");
 
 static area *area_of(const segment *s, int rank) {
     return (area *)((char *)s->areas + (size_t)rank * AREA_BYTES);
@@ -61,52 +84,104 @@ static slot *slot_of(const segment *s, int rank) {
     return &area_of(s, rank)->slots[s->round % SLOTS];
 }
 
-static char *bytes_of(const segment *s, int rank, int64_t bytes) {
+static char *slot_bytes(const segment *s, int rank, int64_t bytes) {
     return bytes <= FEW ? slot_of(s, rank)->bytes : area_of(s, rank)->places[s->round % PLACES];
 }
 
 int64_t segment_bytes(int size) {
-    return (int64_t)size * AREA_BYTES;
+    return HEAD_BYTES + (int64_t)size * AREA_BYTES;
+}
+
+/* One that has no memory yet; NULL with error_set. */
+static segment *segment_new(const comm_entry *c) {
+    segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
+    if (!s) return error_null("out of memory for what the ranks of a communicator share");
+    *s = (segment){.round = 1, .communicator = c, .own = (char *)(s + 1)};
+    s->spins = c->size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
+    s->head = (head *)s->own;
+    *s->head = (head){.state = WHOLE};
+    return s;
+}
+
+static void segment_memory_set(segment *s, void *memory) {
+    s->memory = memory;
+    s->head = memory;
+    s->areas = (area *)((char *)memory + HEAD_BYTES);
+    area_of(s, s->communicator->rank)->process = process_self();
 }
 
 segment *segment_over(void *memory, const comm_entry *c) {
-    segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
-    if (!s) return error_null("out of memory for what the ranks of a communicator share");
-    s->areas = memory;
-    s->own = (char *)(s + 1);
-    s->round = 1;
-    s->seen = 0;
-    s->communicator = c;
-    s->spins = c->size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
+    segment *s = segment_new(c);
+    if (s) segment_memory_set(s, memory);
     return s;
 }
 
 void segment_free(segment *s) {
-    shared_close(s->areas, segment_bytes(s->communicator->size));
+    if (s->memory) shared_close(s->memory, segment_bytes(s->communicator->size));
     free(s);
+}
+
+/* What no other rank can know: MPI has failed while the segment was made. */
+static void segment_break_unmade(segment *s, int code) {
+    const int class = mpi_error_class(code);
+    (void)mpi_error_set("MPI_Bcast or MPI_Allreduce", code, "by which its ranks agree to share memory", "");
+    segment_break(s, loss_is(class) ? class : 0, error_get());
 }
 
 int segment_make(const comm_entry *c, segment **made) {
     const mpi_counted *mpi = mpi_get()->small;
     const mpixla_handle u64 = dtype_find(FFI_U64)->handle;
-    const int64_t bytes = segment_bytes(c->size), from = c->rank * (int64_t)AREA_BYTES;
     const int makes = c->rank == 0;
-    uint64_t number = shared_number(), alike = 0, all = 0;
-    void *memory = makes ? shared_open(number, 1, bytes, from, AREA_BYTES) : NULL;
-    segment *s = NULL;
-    int code = mpi->bcast(&number, 1, u64, 0, c->handle);
-    if (code == 0 && !makes) memory = shared_open(number, 0, bytes, from, AREA_BYTES);
-    if (code == 0 && memory) s = segment_over(memory, c);
-    alike = s != NULL;
+    const int64_t bytes = segment_bytes(c->size), from = makes ? 0 : HEAD_BYTES + c->rank * (int64_t)AREA_BYTES,
+                  mine = makes ? HEAD_BYTES + AREA_BYTES : AREA_BYTES;
+    struct {
+        uint64_t number, nonce;
+    } name = {shared_number(), shared_number()};
+    uint64_t alike = 0, all = 0;
+    segment *s = segment_new(c);
+    void *memory = makes ? shared_open(name.number, 1, bytes, from, mine) : NULL;
+    if (memory) ((head *)memory)->nonce = name.nonce;
+    int code = mpi->bcast(&name, 2, u64, 0, c->handle);
+    if (code == 0 && !makes) memory = shared_open(name.number, 0, bytes, from, mine);
+    alike = code == 0 && s && memory && ((head *)memory)->nonce == name.nonce;
+    if (alike) segment_memory_set(s, memory);
     if (code == 0) code = mpi->allreduce(&alike, &all, 1, u64, *reduction_named("MPI_MIN"), c->handle);
-    if (makes) shared_forget(number);
-    *made = code == 0 && all ? s : NULL;
-    if (!*made) {
-        free(s);
-        if (memory) shared_close(memory, bytes);
-    }
+    if (makes) shared_forget(name.number);
+    if (memory && !alike) shared_close(memory, bytes);
+    if (code != 0 && s) segment_break_unmade(s, code);
+    *made = code != 0 || (alike && all) ? s : NULL;
+    if (!*made && s) segment_free(s);
     return code;
 }
+
+/* Failures */
+
+void segment_break(segment *s, int loss, const char *why) {
+    head *h = s->head;
+    int whole = WHOLE;
+    if (!atomic_compare_exchange_strong(&h->state, &whole, BREAKING)) return;
+    h->loss = loss;
+    h->rank = s->communicator->rank;
+    snprintf(h->why, sizeof h->why, "%s", why);
+    atomic_store_explicit(&h->state, BROKEN, memory_order_release);
+}
+
+int segment_check(const segment *s) {
+    const head *h = s->head;
+    const int state = atomic_load_explicit(&h->state, memory_order_acquire);
+    if (state == WHOLE) return 0;
+    if (state == BROKEN && h->loss != 0) return h->loss;
+    char rank[32] = "a rank";
+    if (state == BROKEN) snprintf(rank, sizeof rank, "rank %d", h->rank);
+    return error_set(
+        "no collective call can be made on communicator '%s' any more, since one has failed on %s before all ranks had "
+        "what they were to get from it%s%.*s. Go on with another communicator, which comm.Dup() gives if all ranks "
+        "call "
+        "it, or end the program",
+        s->communicator->name, rank, state == BROKEN ? ": " : "", WHY_BYTES, state == BROKEN ? h->why : "");
+}
+
+/* Waiting */
 
 static inline void breathe(void) {
 #ifdef __x86_64__
@@ -116,25 +191,42 @@ static inline void breathe(void) {
 #endif
 }
 
-static int wait_long(const segment *s, const _Atomic uint64_t *number, uint64_t least) {
+/* Whether the number has come meanwhile, which is looked at after what may be wrong. */
+static int number_has_come(const _Atomic uint64_t *number, uint64_t least) {
+    return atomic_load_explicit(number, memory_order_acquire) >= least;
+}
+
+static int process_check(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
+    const process_id *process = &area_of(s, rank)->process;
+    if (process_look(process) != PROCESS_GONE || number_has_come(number, least)) return 0;
+    const int class = loss_class();
+    if (class > 0) return class;
+    return error_set(
+        "the process of rank %d of communicator '%s' (number %lld) has ended while this rank waited for it", rank,
+        s->communicator->name, (long long)process->number);
+}
+
+static int wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     int code = 0;
-    for (unsigned i = 0; code == 0 && atomic_load_explicit(number, memory_order_acquire) < least; i++) {
+    for (unsigned i = 0; code == 0 && !number_has_come(number, least); i++) {
         sched_yield();
         if (!atomic_load(&s->communicator->alive))
             return error_set(
                 "the communicator was freed while this call waited for other ranks; block on its result before "
                 "comm.Free()");
         if (i % YIELDS == YIELDS - 1) code = mpi_go_on(s->communicator->handle);
+        if (code == 0 && i % YIELDS_LONG == YIELDS_LONG - 1) code = process_check(s, rank, number, least);
+        if (code == 0) code = segment_check(s);
     }
     return code;
 }
 
-static inline int wait_for(const segment *s, const _Atomic uint64_t *number, uint64_t least) {
+static inline int wait_for(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     for (int i = 0; i < s->spins; i++) {
-        if (atomic_load_explicit(number, memory_order_acquire) >= least) return 0;
+        if (number_has_come(number, least)) return 0;
         breathe();
     }
-    return wait_long(s, number, least);
+    return wait_long(s, rank, number, least);
 }
 
 int segment_room(segment *s, int64_t bytes, char **to) {
@@ -144,14 +236,14 @@ int segment_room(segment *s, int64_t bytes, char **to) {
         for (int i = 0; i < s->communicator->size; i++) {
             if (i == s->communicator->rank) continue;
             const _Atomic uint64_t *ended = &area_of(s, i)->ended;
-            int code = wait_for(s, ended, s->round - kept);
+            int code = wait_for(s, i, ended, s->round - kept);
             if (code != 0) return code;
-            uint64_t last = atomic_load_explicit(ended, memory_order_relaxed);
+            uint64_t last = atomic_load_explicit(ended, memory_order_acquire); /* slots up to it are written to */
             least = last < least ? last : least;
         }
         s->seen = least;
     }
-    *to = bytes_of(s, s->communicator->rank, bytes);
+    *to = slot_bytes(s, s->communicator->rank, bytes);
     return 0;
 }
 
@@ -167,10 +259,11 @@ char *segment_own(const segment *s) {
 
 int segment_look(const segment *s, int rank, int64_t bytes, const char **from, uint64_t *what) {
     const slot *theirs = slot_of(s, rank);
-    int code = wait_for(s, &theirs->number, s->round);
-    *from = bytes_of(s, rank, bytes);
+    int code = wait_for(s, rank, &theirs->number, s->round);
+    if (code != 0) return code;
+    *from = slot_bytes(s, rank, bytes);
     *what = theirs->what;
-    return code;
+    return 0;
 }
 
 void segment_end(segment *s, int from_all) {

@@ -4,6 +4,10 @@
  * What is exchanged goes in rounds, which all ranks count alike. In each a rank may post bytes, in a slot of its own,
  * and look at what others have posted. A rank has some slots, which it uses in turn, so that it waits for those who
  * read only when all are full: many for few bytes, and few for many.
+ *
+ * A rank that cannot end a round has not read what others posted in it, and the others cannot know: the memory is then
+ * broken, for all ranks and for good (segment_break). The rank makes no further round, so no slot that it has not read
+ * is used again, and a call that other ranks complete all the same has right values.
  */
 #ifndef MPIXLA_NATIVE_SEGMENT_H
 #define MPIXLA_NATIVE_SEGMENT_H
@@ -18,19 +22,30 @@ enum { SEGMENT_POST_BYTES = 16384 };
 typedef struct segment segment; /* as one rank has it */
 
 /* Makes one for a communicator of several ranks, all of which must call it. `*made` is NULL, on all of them, if one of
- * them does not share memory with the others, or has none left. Returns 0 or an error code. */
+ * them does not share memory with the others, or has none left. Returns 0 or an error code: of MPI, with which `*made`
+ * is a broken segment, as the other ranks may have made theirs; NULL where there is no memory for that. */
 int segment_make(const comm_entry *communicator, segment **made);
 
 /* Lets go of the memory, which lasts as long as another rank has it. */
 void segment_free(segment *s);
 
-/* The same over memory that is shared already and all zeros, of segment_bytes, for tests. NULL with error_set. */
+/* The same over memory that is shared already and all zeros, of segment_bytes, for tests: the calling process is the
+ * communicator's rank. NULL with error_set. */
 int64_t segment_bytes(int size);
 segment *segment_over(void *memory, const comm_entry *communicator);
 
+/* Marks the memory as broken by this rank, unless it is already. Every segment_check of any rank fails from then on, as
+ * does a wait for a rank that has not posted. `loss` is the error class by which MPI says that a process has died
+ * (mpi/loss.h), or 0: then `why` is the reason, a sentence. Any thread may call it. */
+void segment_break(segment *s, int loss, const char *why);
+
+/* 0 if the memory is whole. Else the error class that it was broken with, or REFUSED after error_set, which says what
+ * has broken it, and what to do. Any thread may call it. */
+int segment_check(const segment *s);
+
 /* Where so many bytes of this rank's go in this round: waits until nobody reads those that were there. Then they are
- * posted, with a number that says what they are. Returns 0 or an error code: MPI is called while it waits, and it gives
- * up when the communicator is freed. */
+ * posted, with a number that says what they are. Returns 0 or an error code. While it waits it calls MPI. It gives up
+ * when the communicator is freed, the memory is broken, or the process of the rank that it waits for has ended. */
 int segment_room(segment *s, int64_t bytes, char **to);
 void segment_post(segment *s, uint64_t what);
 

@@ -11,6 +11,10 @@ void mpixla_loss_classes_set(int failed_class, int pending_class, int revoked_cl
     atomic_store(&revoked, revoked_class);
 }
 
+int loss_class(void) {
+    return atomic_load(&failed);
+}
+
 int loss_is_pending(int error_class) {
     return error_class > 0 && error_class == atomic_load(&pending);
 }

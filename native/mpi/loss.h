@@ -10,6 +10,9 @@
  */
 int loss_is(int error_class);
 
+/* The error class of a process that has died; 0 where this MPI has none. */
+int loss_class(void);
+
 /* Whether it says that a receive from any process may be for one that has died: such a request still is under way. */
 int loss_is_pending(int error_class);
 

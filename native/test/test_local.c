@@ -5,24 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/shared.h"
 #include "call.h"
-#include "check.h"
 #include "fixture.h"
 #include "local/local.h"
 #include "local/segment.h"
+#include "run.h"
 
 /* As many items as go through it: some posts of each rank. */
 enum { RANKS = 4, MOST = 16384, MOST_SPLIT = MOST / RANKS, PAGE = 4096 };
 
-static int64_t comms[RANKS];
+static int64_t comms[RANKS]; /* by rank, here and below */
 static int numbers_of_comms[RANKS];
 static void *memories[RANKS]; /* the same, where each has it */
 static int32_t sent[RANKS][RANKS * MOST], received[RANKS][RANKS * MOST];
 
 /* One call, which all ranks make. */
-static struct {
+static struct call_now {
     const char *op;
     int64_t root, items;
     int reverse;
@@ -131,6 +132,31 @@ static void gives_what_mpi_would(void) {
             }
 }
 
+/* Gives all ranks memory that nobody has used. */
+static void memory_renew(void) {
+    const uint64_t shared = shared_number();
+    for (int i = 0; i < RANKS; i++) {
+        comm_entry *entry = comm_find(comms[i]);
+        segment *old = comm_attached(entry, COMM_SLOT_LOCAL);
+        if (old) segment_free(old);
+        memories[i] = shared_open(shared, i == 0, segment_bytes(RANKS), 0, segment_bytes(RANKS));
+        CHECK(memories[i] != NULL);
+        if (!memories[i]) exit(check_failures());
+        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[i], entry));
+    }
+    shared_forget(shared);
+}
+
+/* Runs a call of rank 0 that waits for others, in a thread of its own. */
+static pthread_t waiting_run(void) {
+    static int rank = 0;
+    pthread_t thread;
+    const int probes = fake->probes; /* which who waits makes */
+    pthread_create(&thread, NULL, rank_run, &rank);
+    while (fake->probes == probes) sched_yield();
+    return thread;
+}
+
 /* Nobody waits for those who read but when all slots are full: there are fewer for many bytes. All begin a call in
  * which they have seen each other. */
 static void runs_ahead(void) {
@@ -147,30 +173,166 @@ static void runs_ahead(void) {
             ranks_run(0, 1);
             CHECK_STR(messages[0], "");
         }
-        fixture_fail("MPI_Iprobe", 75); /* which is called by who waits */
-        ranks_run(0, 1);
-        fixture_fail(NULL, 0);
-        CHECK_IN(messages[0], "MPI_Bcast returned error code 75");
-        if (!*messages[0]) exit(check_failures()); /* it is a call ahead of the others, who would wait for ever */
+        const pthread_t thread = waiting_run();
         for (int rank = 1; rank < RANKS; rank++)
             for (int i = 0; i < ahead; i++) {
                 ranks_run(rank, rank + 1);
                 CHECK_INT(received[rank][0], i);
             }
+        pthread_join(thread, NULL);
+        CHECK_STR(messages[0], "");
+        ranks_run(1, RANKS);
         check_now();
     }
 }
 
-/* A rank that waits calls MPI, which says when it is in vain. */
-static void ends_when_mpi_says_so(void) {
+/* Calls that fail after they have begun */
+
+/* No rank can make a collective call any more, whichever way it would go, and each says why and what to do. */
+static void check_broken(const char *why) {
+    static const char *const ops[] = {"bcast", "allreduce", "barrier"}, *const others[] = {"allgatherv", "iallreduce"};
+    const int calls = fake->calls - fake->probes;
+    for (int rank = 0; rank < RANKS; rank++)
+        for (int o = 0; o < 2; o++) {
+            call *c = malloc(sizeof *c);
+            if (!c) return;
+            call_make(c, others[o], comms[rank], 0);
+            CHECK_IN(call_run(c), why);
+            free(c);
+        }
+    for (size_t o = 0; o < sizeof ops / sizeof ops[0]; o++) {
+        now.op = ops[o];
+        now.items = o == 1 ? RANKS * MOST : 1; /* more than goes through memory */
+        for (int rank = 0; rank < RANKS; rank++) {
+            ranks_run(rank, rank + 1);
+            CHECK_IN(messages[rank], why);
+            CHECK_IN(messages[rank], "no collective call can be made on communicator 'of rank");
+            CHECK_IN(messages[rank], "comm.Dup()");
+        }
+    }
+    CHECK_INT(fake->calls - fake->probes, calls);
+    memory_renew();
+    now.op = "allreduce";
+    now.items = 3;
+    check_now();
+}
+
+/* What rank 2 sends before and after a call that fails there, with the slots that it would use again if the call had
+ * been read by all: rank 1 has read nothing yet. */
+static void never_gives_what_another_call_sent(void) {
+    enum { CALLS = 60 };
+    now.op = "allreduce";
+    now.items = 1;
+    check_now();
+    now = (struct call_now){.op = "bcast", .root = 2, .items = 1};
+    for (int i = 0; i < CALLS; i++) {
+        sent[2][0] = i;
+        ranks_run(2, 3);
+        ranks_run(0, 1);
+        CHECK_INT(received[0][0], i);
+    }
+    now.root = 0;
+    ranks_run(0, 1);
+    now.op = "allreduce";
+    ranks_run(2, 3);
+    CHECK_IN(messages[2], "MPI_Allreduce: rank 0 of communicator 'of rank 2' makes another call");
+    now = (struct call_now){.op = "bcast", .root = 2, .items = 1};
+    for (int i = 0; i < CALLS; i++) {
+        sent[2][0] = 1000 + i;
+        ranks_run(2, 3);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        ranks_run(1, 2);
+        CHECK(*messages[1] || received[1][0] == i);
+    }
+    check_broken("has failed on rank 2 before all ranks had what they were to get from it: MPI_Allreduce: rank 0");
+}
+
+/* A rank that waits calls MPI, which says when it is in vain. The others may wait for its next post. */
+static void breaks_when_mpi_says_that_it_waits_in_vain(void) {
     now.op = "allreduce";
     now.items = 1;
     fixture_fail("MPI_Iprobe", 75);
     ranks_run(0, 1);
     fixture_fail(NULL, 0);
     CHECK_IN(messages[0], "MPI_Allreduce returned error code 75");
-    ranks_run(1, RANKS); /* what it has posted is there all the same */
-    CHECK_STR(messages[1], "");
+    check_broken(
+        "has failed on rank 0 before all ranks had what they were to get from it: r0 | MPI_Allreduce returned");
+}
+
+static void breaks_when_a_reduction_fails(void) {
+    now.op = "allreduce";
+    now.items = 2 * MOST / RANKS; /* several rounds */
+    fixture_fail("MPI_Reduce_local", 9);
+    ranks_run(0, RANKS);
+    fixture_fail(NULL, 0);
+    check_broken("MPI_Allreduce returned error code 9");
+}
+
+/* Those that wait already hear of it, and so does who comes later. */
+static void ends_the_waits_of_others(void) {
+    now.op = "allreduce";
+    now.items = 1;
+    const pthread_t thread = waiting_run();
+    now.items = 2;
+    ranks_run(2, 3);
+    CHECK_IN(messages[2], "rank 0 of communicator 'of rank 2' makes another call");
+    pthread_join(thread, NULL);
+    CHECK_IN(messages[0], "no collective call can be made");
+    check_broken("has failed on rank 2 before");
+}
+
+/* Another thread's call was not made, in whose place other ranks would take the next. */
+static void breaks_when_two_threads_call(void) {
+    now.op = "allreduce";
+    now.items = 1;
+    const pthread_t thread = waiting_run();
+    ranks_run(0, 1);
+    CHECK_IN(messages[0], "two threads make collective calls on communicator 'of rank 0' at the same time");
+    ranks_run(1, RANKS); /* the first one's goes on */
+    pthread_join(thread, NULL);
+    CHECK_STR(messages[0], "");
+    check_broken("has failed on rank 0 before all ranks had what they were to get from it: two threads of it");
+}
+
+/* A process that has posted, and then ended. MPI itself has an error class for it, or does not know. */
+static void hears_of_the_end_of_a_process(void) {
+    for (int knows = 0; knows < 2; knows++) {
+        memory_renew();
+        pid_t child = fork();
+        if (child == 0) {
+            comm_entry *entry = comm_find(comms[1]);
+            free(comm_attached(entry, COMM_SLOT_LOCAL));
+            comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[1], entry));
+            now.op = "bcast";
+            now.root = 1;
+            now.items = 1;
+            sent[1][0] = 7;
+            ranks_run(1, 2);
+            _exit(*messages[1] != '\0');
+        }
+        CHECK_INT(process_end(child), 0);
+        mpixla_loss_classes_set(knows ? 71 : 0, 0, 0);
+        now.op = "bcast";
+        now.root = 1;
+        now.items = 1;
+        ranks_run(0, 1);
+        CHECK_STR(messages[0], "");
+        CHECK_INT(received[0][0], 7); /* what it has posted is there all the same */
+        now.op = "allreduce";
+        ranks_run(0, 1);
+        if (!knows) {
+            CHECK_IN(messages[0], "the process of rank 1 of communicator 'of rank 0'");
+            check_broken("the process of rank 1 of communicator 'of rank 0'");
+            continue;
+        }
+        CHECK_IN(messages[0], "MPI_Allreduce returned error code 71");
+        CHECK_IN(messages[0], "go on without it by comm.Revoke() and comm.Shrink()");
+        ranks_run(2, 3);
+        CHECK_IN(messages[2], "returned error code 71");
+        mpixla_loss_classes_set(0, 0, 0);
+        memory_renew();
+    }
 }
 
 /* As Open MPI does, this one goes on only when it finds no message. Some lie there: one with the tag that is looked for
@@ -203,7 +365,45 @@ static void lets_mpi_go_on_beside_messages(void) {
     CHECK_STR(messages[0], "");
 }
 
-/* The fake MPI does not say that all ranks have found the memory. */
+/* What rank 0 tells of the memory, to a rank that has found others to agree. */
+static struct {
+    uint64_t number, nonce;
+} told;
+static void tell(void *memory, int64_t bytes, int is_received) {
+    const uint64_t all = 1;
+    if (!is_received) return;
+    if (bytes == sizeof told) memcpy(memory, &told, sizeof told);
+    if (bytes == sizeof all) memcpy(memory, &all, sizeof all);
+}
+
+static int64_t bytes_of_u64(int type) {
+    (void)type;
+    return sizeof(uint64_t);
+}
+
+static void proves_that_it_is_the_same_memory(void) {
+    const comm_entry *entry = comm_find(comms[1]);
+    segment *s;
+    told.number = shared_number();
+    uint64_t *memory = shared_open(told.number, 1, segment_bytes(RANKS), 0, segment_bytes(RANKS));
+    CHECK(memory != NULL);
+    if (!memory) return;
+    *memory = shared_number();
+    fake->touches = tell;
+    fake->item_bytes = bytes_of_u64;
+    for (int right = 0; right < 2; right++) {
+        told.nonce = *memory + !right;
+        CHECK_INT(segment_make(entry, &s), 0);
+        if (s) segment_free(s);
+        CHECK((s != NULL) == right);
+    }
+    fake->touches = NULL;
+    fake->item_bytes = NULL;
+    shared_forget(told.number);
+    shared_close(memory, segment_bytes(RANKS));
+}
+
+/* The fake MPI does not say that all ranks have found the memory. Where MPI fails others may have done so. */
 static void is_not_made_unless_all_have_it(void) {
     const comm_entry *entry = comm_find(comms[0]);
     segment *s;
@@ -212,20 +412,13 @@ static void is_not_made_unless_all_have_it(void) {
     for (int i = 0; i < 2; i++) {
         fixture_fail(i ? "MPI_Bcast" : "MPI_Allreduce", 4);
         CHECK_INT(segment_make(entry, &s), 4);
-        CHECK(s == NULL);
+        CHECK(s != NULL);
+        if (!s) continue;
+        CHECK_INT(segment_check(s), REFUSED);
+        CHECK_IN(mpixla_last_error(), "by which its ranks agree to share memory");
+        segment_free(s);
     }
     fixture_fail(NULL, 0);
-}
-
-static void refuses_other_calls(void) {
-    now.op = "bcast";
-    now.root = 0;
-    now.items = 2;
-    ranks_run(0, 1);
-    now.items = 3;
-    ranks_run(1, 2);
-    CHECK_IN(messages[1],
-             "MPI_Bcast: rank 0 of communicator 'of rank 1' makes another call where this rank makes this one");
 }
 
 static int is_mapped(int rank) {
@@ -234,45 +427,39 @@ static int is_mapped(int rank) {
 
 /* A program that frees communicators while a call waits for others: in the memory of one of them. */
 static void lasts_as_long_as_it_is_used(void) {
-    static int rank = 0;
-    pthread_t thread;
-    const int probes = fake->probes;
     now.op = "barrier";
-    pthread_create(&thread, NULL, rank_run, &rank);
-    while (fake->probes == probes) sched_yield();
-    ranks_run(rank, rank + 1);
-    CHECK_IN(messages[rank], "two threads make collective calls on communicator 'of rank 0' at the same time");
+    const pthread_t thread = waiting_run();
     CHECK(is_mapped(1));
     fake->comm_free(numbers_of_comms[1]);
     CHECK(!is_mapped(1));
-    CHECK(is_mapped(rank));
-    fake->comm_free(numbers_of_comms[rank]);
+    CHECK(is_mapped(0));
+    fake->comm_free(numbers_of_comms[0]);
     pthread_join(thread, NULL);
-    CHECK_IN(messages[rank], "freed");
-    CHECK(!is_mapped(rank));
+    CHECK_IN(messages[0], "freed");
+    CHECK(!is_mapped(0));
 }
 
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
-    const uint64_t shared = shared_number();
     for (int i = 0; i < RANKS; i++) {
         const int number = numbers_of_comms[i] = fake->comm_new(i, RANKS, 0);
         char name[16];
         snprintf(name, sizeof name, "of rank %d", i);
         comms[i] = mpixla_comm_register(fake->handle(number), name);
-        comm_entry *entry = comm_find(comms[i]);
-        memories[i] = shared_open(shared, i == 0, segment_bytes(RANKS), 0, segment_bytes(RANKS));
-        if (!memories[i]) return 1;
-        comm_attach(entry, COMM_SLOT_LOCAL, segment_over(memories[i], entry));
     }
-    shared_forget(shared);
+    memory_renew();
     mpixla_local_start();
     gives_what_mpi_would();
     runs_ahead();
-    ends_when_mpi_says_so();
+    never_gives_what_another_call_sent();
+    breaks_when_mpi_says_that_it_waits_in_vain();
+    breaks_when_a_reduction_fails();
+    ends_the_waits_of_others();
+    breaks_when_two_threads_call();
+    hears_of_the_end_of_a_process();
     lets_mpi_go_on_beside_messages();
     is_not_made_unless_all_have_it();
-    refuses_other_calls();
+    proves_that_it_is_the_same_memory();
     lasts_as_long_as_it_is_used();
     return check_failures();
 }

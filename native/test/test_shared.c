@@ -1,5 +1,7 @@
 /* Memory that processes share, by its number. */
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/shared.h"
@@ -39,8 +41,26 @@ static void not_others(void) {
     shared_close(here, BYTES);
 }
 
+/* Only root can make such memory. */
+static void not_of_another_user(void) {
+    const uint64_t number = shared_number();
+    char name[32];
+    snprintf(name, sizeof name, "/mpixla-%016llx", (unsigned long long)number);
+    if (geteuid() != 0) return;
+    void *here = shared_open(number, 1, BYTES, 0, PART);
+    CHECK(here != NULL);
+    const int file = shm_open(name, O_RDWR, 0);
+    CHECK(file >= 0);
+    CHECK_INT(fchown(file, 1, (gid_t)-1), 0);
+    close(file);
+    CHECK(shared_open(number, 0, BYTES, 0, PART) == NULL);
+    shared_forget(number);
+    shared_close(here, BYTES);
+}
+
 int main(void) {
     two_processes_share_it();
     not_others();
+    not_of_another_user();
     return check_failures();
 }

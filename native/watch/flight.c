@@ -56,7 +56,8 @@ int64_t flight_now(void) {
 static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
     const char *bytes = (const char *)facts;
     int64_t word;
-#if defined(__GNUC__) && !defined(__clang__) /* which unrolls it anyway */
+    atomic_thread_fence(memory_order_release); /* who reads a word of this record sees all earlier calls counted */
+#if defined(__GNUC__) && !defined(__clang__)   /* which unrolls it anyway */
 #pragma GCC unroll 16
 #endif
     for (int i = 0; i < FLIGHT_WORDS - 1; i++) {

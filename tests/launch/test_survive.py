@@ -181,6 +181,37 @@ print("ended", new.size, flush=True)
     assert done.stdout.count("ended 3") == 3
 
 
+def test_rank_that_dies_after_its_death_is_acknowledged(job):
+    """MPI then lets a look for messages from any rank succeed again, but no call with the dead one can."""
+    done = job(
+        3,
+        f"""{PREAMBLE}
+x = jnp.ones(3)
+mpixla.allreduce(x, op=MPI.SUM, comm=comm).block_until_ready()
+MPI.COMM_WORLD.Barrier()
+if rank == 1:
+    die()
+while not comm.Get_failed().Get_size():
+    comm.Iprobe(2)
+    time.sleep(0.01)
+comm.Ack_failed()
+for i in range(2):
+    try:
+        mpixla.allreduce(x, op=MPI.SUM, comm=comm).block_until_ready()
+        print("did not fail", flush=True)
+    except FAILURES as e:
+        print("failed", "MPI_ERR_PROC_FAILED" in str(e), "comm.Shrink()" in str(e), flush=True)
+new = left(comm)
+assert mpixla.allreduce(x, op=MPI.SUM, comm=new).tolist() == [2, 2, 2]
+print("ended", flush=True)
+""",
+        options=(*ULFM, "--timeout", "60"),
+        MPIXLA_CHECK="0",
+    )
+    assert done.stdout.count("failed True True") == 4
+    assert done.stdout.count("ended") == 2
+
+
 @CHECKED
 def test_requests_to_the_dead(job, check):
     """Their memory is free after the wait: nothing is under way in it any more."""
