@@ -79,8 +79,11 @@ MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
  * unless something such as a test runner has that captured, and another one leads to people. */
 MPIXLA_API void mpixla_output_set(int file);
 
-/* The file that MPI's functions were found in, "" before mpixla_start. */
+/* The file that has MPI's functions, "" before mpixla_start. */
 MPIXLA_API const char *mpixla_mpi_file(void);
+/* The file of a tool that intercepts calls of MPI which move data, and so those of this library (PMPI); "": there is
+ * none. */
+MPIXLA_API const char *mpixla_mpi_tool(void);
 
 /* The sentence for the last failure of a call in this thread; "" if there was none. */
 MPIXLA_API const char *mpixla_last_error(void);

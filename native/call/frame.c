@@ -620,7 +620,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
                           : f->send.data; /* NOLINT(performance-no-int-to-ptr) */
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
-    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi->count_limit);
+    if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_most_bytes(mpi));
     return frame_has_rows(f) ? parts_fill(f, large) : 0;
 }
 

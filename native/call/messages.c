@@ -33,8 +33,8 @@ static void note_failure(frame *f, int *first, int code, const char *function, c
 }
 
 static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) {
-    const dtype_received as =
-        m->is_sent ? (dtype_received){m->items, m->dtype->handle} : dtype_receive(m->dtype, m->items, mpi->count_limit);
+    const dtype_received as = m->is_sent ? (dtype_received){m->items, m->dtype->handle}
+                                         : dtype_receive(m->dtype, m->items, mpi_most_bytes(mpi));
     const mpi_counted *calls = as.count <= mpi->count_limit ? mpi->small : mpi->large;
     int peer = (int)m->peer, tag = (int)m->tag;
     int code = m->is_sent ? calls->isend(m->data, as.count, as.type, peer, tag, comm, &m->request)

@@ -20,9 +20,9 @@ typedef struct dtype_received {
     mpixla_handle type;
 } dtype_received;
 
-/* As bytes, unless they are more than `most`, which is what MPI can count. A message need not have a whole number of
- * items, if its sender and its receiver disagree on the data type: as bytes MPI takes it all the same, where MPICH
- * would end the job. */
+/* As bytes, unless they are more than `most` (mpi_most_bytes). A message need not have a whole number of items, if its
+ * sender and its receiver disagree on the data type: as bytes MPI takes it all the same, where MPICH would end the job.
+ * A receive that is posted before its message has come cannot ask for the message's size first. */
 dtype_received dtype_receive(const dtype_entry *dtype, int64_t items, int64_t most);
 
 #endif

@@ -3,8 +3,13 @@
  * The front end names a file that is loaded already and depends on MPI (mpi4py's extension module is one), or none if
  * the program itself does. dlsym on it also searches its dependencies, so the MPI that is found is the one that the
  * front end uses, and the library needs neither MPI's headers nor its file name.
+ *
+ * A tool that intercepts MPI (PMPI) was preloaded, and has functions of the same names. The dynamic linker binds the
+ * front end to these, and dlsym on the front end's file passes them by. So functions are looked up in the global scope
+ * first, as the linker does, provided that it is the same MPI which is global: another may be, that of a library which
+ * has nothing to do with this one.
  */
-#define _GNU_SOURCE /* dladdr; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
+#define _GNU_SOURCE /* dladdr, RTLD_DEFAULT; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include "mpi/mpi.h"
 
 #include <dlfcn.h>
@@ -20,7 +25,15 @@
 
 static mpi_library library = {.count_limit = INT_MAX};
 static const mpi_library *connected;
-static void *loaded;
+static char own_file[4096], tool_file[4096]; /* mpixla_mpi_file, mpixla_mpi_tool */
+
+/* The functions that move data, which a tool is about. */
+static const char *const communicating[] = {
+#define MPIXLA_MPI_COUNTED(name, function, function_c, prototype, arguments) #function, #function_c,
+#include "tables/mpi_functions.def"
+#undef MPIXLA_MPI_COUNTED
+    "MPI_Barrier",
+};
 
 const mpi_library *mpi_get(void) {
     return connected;
@@ -54,17 +67,45 @@ static int facts_check(const mpixla_mpi_facts *facts) {
     return 0;
 }
 
+static void file_of(void *function, char *file, size_t bytes) {
+    Dl_info info;
+    snprintf(file, bytes, "%s", function && dladdr(function, &info) && info.dli_fname ? info.dli_fname : "");
+}
+
+/* Returns the handle for dlsym that finds MPI's functions as the dynamic linker does: that of the global scope if it
+ * has the same MPI as `loaded`, else `loaded`. */
+static void *scope_choose(void *loaded) {
+    void *global = NULL, *local = NULL;
+    (void)loader_function(RTLD_DEFAULT, "PMPI_Comm_rank", &global);
+    (void)loader_function(loaded, "PMPI_Comm_rank", &local);
+    return global && global == local ? RTLD_DEFAULT : loaded;
+}
+
+/* Fills own_file, and tool_file if a function of `scope` that communicates is not the one that MPI's own file has. */
+static void files_find(void *scope) {
+    void *function = NULL, *own = NULL;
+    if (!loader_function(scope, "PMPI_Comm_rank", &function)) (void)loader_function(scope, "MPI_Comm_rank", &function);
+    file_of(function, own_file, sizeof own_file);
+    void *file = *own_file ? dlopen(own_file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    for (size_t i = 0; file && !*tool_file && i < sizeof communicating / sizeof communicating[0]; i++)
+        if (loader_function(scope, communicating[i], &function) && loader_function(file, communicating[i], &own) &&
+            function != own)
+            file_of(function, tool_file, sizeof tool_file);
+    if (file) (void)dlclose(file);
+}
+
 mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
     if (connected) return error_null("mpixla_start was called twice in one process");
     if (facts_check(facts)) return NULL;
-    loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
+    void *const loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
     if (!loaded)
         return error_null("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
+    void *const scope = scope_choose(loaded);
     const char *missing;
     if (facts->handle_size == (int64_t)sizeof(int))
-        missing = mpi_int_bind(&library, loaded);
+        missing = mpi_int_bind(&library, scope);
     else if (facts->handle_size == (int64_t)sizeof(void *))
-        missing = mpi_pointer_bind(&library, loaded);
+        missing = mpi_pointer_bind(&library, scope);
     else
         return error_null(
             "this MPI's communicator handles have %lld bytes; libmpixla knows handles of %zu (MPICH) "
@@ -75,6 +116,8 @@ mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
                           facts->library ? facts->library : "the program", missing);
     library.facts = *facts;
     library.facts.library = NULL;
+    files_find(scope);
+    library.has_tool = *tool_file != '\0';
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
         return error_null("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
     return &library;
@@ -85,13 +128,11 @@ void mpi_publish(void) {
 }
 
 const char *mpixla_mpi_file(void) {
-    /* Any function of MPI's tells. It is found as all others are, so a tool that was preloaded in front of MPI is
-     * named in its place. */
-    Dl_info info;
-    void *function = NULL;
-    return connected && loader_function(loaded, "MPI_Comm_rank", &function) && dladdr(function, &info) && info.dli_fname
-               ? info.dli_fname
-               : "";
+    return connected ? own_file : "";
+}
+
+const char *mpixla_mpi_tool(void) {
+    return connected ? tool_file : "";
 }
 
 int64_t mpixla_count_limit_set(int64_t limit) {

@@ -49,6 +49,7 @@ typedef struct mpi_library {
     _Atomic int64_t count_limit; /* elements */
     int world_rank;              /* this process in MPI_COMM_WORLD */
     int long_lengths;            /* whether op_create makes reductions of counts beyond int */
+    int has_tool;                /* a tool intercepts calls (mpixla_mpi_tool) */
     int keyval;                  /* marks communicators with their registry entry */
 #define MPIXLA_MPI_PLAIN(name, function, prototype, arguments) int(*name) prototype;
 #include "tables/mpi_functions.def"
@@ -88,10 +89,10 @@ const mpi_library *mpi_get(void);
 mpi_library *mpi_connect(const mpixla_mpi_facts *facts);
 void mpi_publish(void);
 
-/* Each fills `library` with the calls for one kind of handle, as the file has them that dlopen gave as `loaded`.
- * Returns the name of a function that is missing, else NULL. */
-const char *mpi_int_bind(mpi_library *library, void *loaded);
-const char *mpi_pointer_bind(mpi_library *library, void *loaded);
+/* Each fills `library` with the calls for one kind of handle, as dlsym finds them with the handle `scope`. Returns the
+ * name of a function that is missing, else NULL. */
+const char *mpi_int_bind(mpi_library *library, void *scope);
+const char *mpi_pointer_bind(mpi_library *library, void *scope);
 
 /* Words what a function of MPI returned, with error_set: in MPI's text, behind which stand the call, in words, and
  * `more`. Returns REFUSED. */
@@ -99,6 +100,12 @@ int mpi_error_set(const char *function, int code, const char *call, const char *
 
 /* What an mpi_combine has for its length: an int, or 64 bits where MPI has reductions of such counts. */
 int64_t mpi_length(const void *length);
+
+/* The most bytes that dtype_receive may receive as bytes: none with a tool, which may compare the types of both ends.
+ */
+static inline int64_t mpi_most_bytes(const mpi_library *mpi) {
+    return mpi->has_tool ? 0 : mpi->count_limit;
+}
 
 /* What a status says. */
 int mpi_source_of(const void *status);

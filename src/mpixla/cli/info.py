@@ -92,10 +92,13 @@ def mpi_name() -> str:
 
 
 def _mpi_file() -> str:
-    """The name by which the file was loaded, and the file that this is."""
+    """The name by which the file was loaded, the file that this is, and the tool in front of it."""
     name = native.lib.mpixla_mpi_file().decode()
     file = str(Path(name).resolve())
-    return name if name == file else f"{name}, which is {file}"
+    tool = native.lib.mpixla_mpi_tool().decode()
+    return (name if name == file else f"{name}, which is {file}") + (
+        f", behind {tool}, which intercepts it" * bool(tool)
+    )
 
 
 def handle_kind() -> str:

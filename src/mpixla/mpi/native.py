@@ -122,6 +122,7 @@ is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 for _name, _result, _arguments in (
     ("mpixla_start", c_int, [c_void_p]),
     ("mpixla_mpi_file", c_char_p, []),
+    ("mpixla_mpi_tool", c_char_p, []),
     ("mpixla_last_error", c_char_p, []),
     ("mpixla_datatype_bind", c_int, [c_char_p, c_uint64]),
     ("mpixla_reduction_bind", c_int, [c_char_p, c_uint64]),

@@ -46,7 +46,8 @@ def _begin_checks(modes: Sequence[str | None]) -> None:
 
 
 def _wish_local() -> bool:
-    return settings.is_on("MPIXLA_LOCAL", otherwise=True)
+    """Return whether this rank lets calls bypass MPI: not where a tool, which may be on this rank alone, wants them."""
+    return settings.is_on("MPIXLA_LOCAL", otherwise=not native.lib.mpixla_mpi_tool())
 
 
 def _begin_local(wishes: Sequence[bool]) -> None:
