@@ -81,7 +81,7 @@ def test_error_that_comes_late_or_cannot_be_settled_is_not_lost(job, change, say
         2,
         f"""{PREAMBLE}
 from mpixla.mpi import abort
-from mpixla.watch import alike
+from mpixla.base import alike
 abort._FORWARDING = 4
 mpixla.barrier()
 {change}

@@ -240,6 +240,19 @@ mpixla.barrier()
 @pytest.mark.parametrize(
     ("first", "code", "status", "who"),
     [
+        (
+            "import mpi4py",
+            "mpi4py.rc.thread_level = 'single'",
+            1,
+            "ranks 0 and 1 ended with an uncaught ImportError while importing mpixla.",
+        ),
+        (
+            "import mpi4py",
+            "if rank == 1: mpi4py.rc.thread_level = 'single'",
+            1,
+            f"rank 1 ended with an uncaught ImportError while importing mpixla{ABORTED}",
+        ),
+        ("", "import nowhere", 1, "ranks 0 and 1 ended with an uncaught ModuleNotFoundError before importing mpixla."),
         (ENDS_A_FORK, "if rank == 1: sys.exit(5)", 5, f"rank 1 ended by sys.exit, with status 5{ABORTED}"),
         ("", "sys.exit(5)", 5, "ranks 0 and 1 ended by sys.exit, with status 5."),
         ("", "0 / (1 - rank)", 1, f"rank 1 ended with an uncaught ZeroDivisionError before importing mpixla{ABORTED}"),
@@ -254,10 +267,13 @@ mpixla.barrier()
 )
 def test_failure_before_the_import_ends_the_job(tmp_path, first, code, status, who):
     (tmp_path / "early.py").write_text(ENDS_EARLY.format(first=first, code=code))
-    done = run("-n", 2, "early.py", cwd=tmp_path, timeout=60)
+    done = run("-n", 2, "early.py", cwd=tmp_path, timeout=100, TMPDIR=str(tmp_path))
+    assert not list(tmp_path.glob("mpixla-*"))
     assert done.returncode == status, done.stderr
     assert re.findall("^mpixla: (.* ended .*)$", done.stderr, re.MULTILINE) == [who]
-    assert done.stderr.count("ZeroDivisionError: ") == (0 if "exit" in code else 2 if "0 / 0" in code else 1)
+    # The traceback is printed once for all, and in one piece.
+    printed = re.findall(r"^Traceback .*\n(?:  .*\n)+\w+Error: .*$", done.stderr, re.MULTILINE)
+    assert done.stderr.count("Traceback ") == len(printed) == (0 if "exit" in code else 1)
 
 
 def test_sys_exit_ends_one_rank_where_that_is_wanted(tmp_path):

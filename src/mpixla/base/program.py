@@ -4,17 +4,19 @@
 """
 
 import builtins
-import importlib
 import os
 import runpy
 import signal
 import sys
+import time
+import traceback
 from contextlib import suppress
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from pkgutil import get_importer
-from types import ModuleType, TracebackType
+from types import ModuleType, SimpleNamespace, TracebackType
+from typing import Any
 
 
 def is_kind(word: str) -> bool:
@@ -33,25 +35,75 @@ def program_of(words: list[str]) -> list[str]:
 
 _process = os.getpid()
 
-# Seconds that a rank which fails before it has imported mpixla waits for the others to come to the start of MPI.
-_PATIENCE = 10
+_EXIT = "mpixla.watch.exit"
+
+# Seconds in which other ranks, which nothing has kept in step yet, may come to the same failure.
+_MOMENT = 3.0
+
+# Seconds in which a rank that fails before it has imported mpixla starts MPI, for which all ranks must come; that it
+# leaves to the rank that has spoken for it, which ends the job; that the launcher has to forward what was printed.
+_STARTING, _PATIENCE, _FORWARDING = 30, 2.0, 0.3
 
 
-def _what_ends_jobs() -> ModuleType | None:
-    """The module, if there is one: where the program has not come as far as importing it, the others may wait there."""
-    name = "mpixla.watch.exit"
-    if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
-        settings, started = (
-            runpy.run_path(os.path.join(os.path.dirname(__file__), file)) for file in ("settings.py", "started.py")
-        )
-        if started["by_launcher"]() and settings["is_on"]("MPIXLA_ABORT", otherwise=True):
-            # If they never come, the signal kills this process, for which its launcher ends them.
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(_PATIENCE)
-            with suppress(Exception):
-                importlib.import_module(name)
-            signal.alarm(0)
-    return sys.modules.get(name)
+def status_of(code: Any) -> int:
+    """Return the exit status that Python makes of the argument of sys.exit."""
+    return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
+
+
+def _load(name: str) -> SimpleNamespace:
+    """Load a file of this folder alone: importing mpixla would start MPI and JAX."""
+    return SimpleNamespace(**runpy.run_path(os.path.join(os.path.dirname(__file__), name)))
+
+
+def _end_early(did: str, more: str, status: int) -> bool:
+    """End all ranks where the program has failed before it has imported mpixla; the others may wait in MPI's start.
+
+    Args:
+        did: what is said of this rank, and of others that end alike, if they all end before they import mpixla.
+        more: what else is printed, once for these.
+        status: the job's exit status.
+
+    Returns:
+        Whether it was printed; if so and this returns, all ranks of the job have failed.
+    """
+    settings, started, alike, speaker = map(_load, ("settings.py", "started.py", "alike.py", "speaker.py"))
+    others, rank = started.by_launcher(), started.rank()
+    if os.getpid() != _process or not others or rank is None or not settings.is_on("MPIXLA_ABORT", otherwise=True):
+        return False
+    job = started.job()
+    alike.open_file(job)
+    told = alike.tell(
+        rank,
+        others[2],
+        speaker.say,
+        did,
+        ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on.",
+        more,
+        then_by_all=".",
+        moment=_MOMENT,
+    )
+    alike.remove_name(job)
+    if not told.by_all:
+        with suppress(Exception):  # a program may have put anything there
+            sys.stdout.flush()
+        time.sleep(_FORWARDING if told.here else _PATIENCE)
+        _abort(status)
+    return True
+
+
+def _abort(status: int) -> None:
+    """End all ranks through MPI, which this one starts for that. Returns where there is no MPI."""
+    # If they never come, the signal kills this process, for which its launcher ends them.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_STARTING)
+    with suppress(Exception):
+        from mpi4py import MPI
+
+        if not MPI.Is_initialized():
+            MPI.Init()
+        if not MPI.Is_finalized():
+            MPI.COMM_WORLD.Abort(status)
+    signal.alarm(0)
 
 
 def run(program: list[str]) -> None:
@@ -62,9 +114,19 @@ def run(program: list[str]) -> None:
     def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         while trace and trace.tb_frame.f_code.co_filename in own:
             trace = trace.tb_next
-        hook(kind, value.with_traceback(trace), trace)
-        if sys.excepthook is print_without_us and issubclass(kind, Exception) and (end := _what_ends_jobs()):
-            end.program_fails(kind)
+        value = value.with_traceback(trace)
+        end = sys.modules.get(_EXIT)
+        if end or sys.excepthook is not print_without_us or not issubclass(kind, Exception):
+            hook(kind, value, trace)
+            if end and sys.excepthook is print_without_us and issubclass(kind, Exception):
+                end.program_fails(kind)
+            return
+        text = "".join(traceback.format_exception(kind, value, trace)) if hook is sys.__excepthook__ else ""
+        if not text:
+            hook(kind, value, trace)
+        when = "while" if any(module.partition(".")[0] == "mpixla" for module in sys.modules) else "before"
+        if not _end_early(f"ended with an uncaught {kind.__name__} {when} importing mpixla", text, 1) and text:
+            sys.stderr.write(text)  # in one piece
 
     print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
     sys.excepthook = print_without_us
@@ -72,8 +134,13 @@ def run(program: list[str]) -> None:
         _run(program)
     except SystemExit as e:
         # No hook of Python's hears of this one.
-        if e.code not in (None, 0) and (end := _what_ends_jobs()):
-            end.program_exits(e.code)
+        if status := status_of(e.code):
+            if end := sys.modules.get(_EXIT):
+                end.program_exits(e.code)
+            elif _end_early(
+                f"ended by sys.exit, with status {status}", "" if isinstance(e.code, int) else str(e.code), status
+            ):
+                raise SystemExit(status) from None
         raise
 
 

@@ -26,8 +26,6 @@ PLACES = (
 )
 AUTO = "auto"  # as many threads as a rank has cores
 ALL = "all"  # all cores, and the threads that the environment says
-# Where launchers say which rank a process is.
-_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 # Signals that the kernel sends, and the hint for each.
 _FATAL = {
     signal.SIGKILL: "often because memory ran out (the kernel's log says so: dmesg)",
@@ -100,14 +98,13 @@ def _pin(threads: str) -> None:
     os.environ.setdefault("NPROC", str(number))  # XLA's number of threads
 
 
-def _become(command: list[str], parent: int, launcher: int) -> NoReturn:
+def _become(command: list[str], variable: str, parent: int, launcher: int) -> NoReturn:
     """Become the user's Python, in the child, which ends with its parent."""
     try:
         with suppress(AttributeError):  # another system than Linux
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == parent:
-            started = runpy.run_path(str(Path(__file__).parents[1] / "base/started.py"))
-            os.environ[started["PROCESS"]] = f"{os.getpid()} {launcher}"
+            os.environ[variable] = f"{os.getpid()} {launcher}"
             os.execv(command[0], command)
     except OSError as e:
         sys.stderr.write(f"python -m mpixla run: {command[0]} cannot be started: {e.strerror}.\n")
@@ -115,11 +112,11 @@ def _become(command: list[str], parent: int, launcher: int) -> NoReturn:
     os._exit(1)
 
 
-def _say_signal(number: int) -> None:
+def _say_signal(number: int, rank: int | None) -> None:
     """Say that a signal has ended this rank, if it is one that the kernel sends."""
     if hint := _FATAL.get(number):  # type: ignore[call-overload]  # a signal is an int
-        rank = next((f"rank {os.environ[name]}" for name in _RANKS if name in os.environ), "a rank")
-        text = f"mpixla: {rank} was ended by signal {number} ({signal.Signals(number).name}), {hint}.\n"
+        who = "a rank" if rank is None else f"rank {rank}"
+        text = f"mpixla: {who} was ended by signal {number} ({signal.Signals(number).name}), {hint}.\n"
         with suppress(OSError):
             os.write(2, text.encode())
         time.sleep(_FORWARDING)
@@ -128,17 +125,18 @@ def _say_signal(number: int) -> None:
 def _main(threads: str, command: list[str]) -> NoReturn:
     if threads != ALL:
         _pin(threads)
+    started = runpy.run_path(str(Path(__file__).parents[1] / "base/started.py"))
     launcher, parent = os.getppid(), os.getpid()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        _become(command, parent, launcher)
+        _become(command, started["PROCESS"], parent, launcher)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status >= 0:
         os._exit(status)
     number = -status
-    _say_signal(number)
+    _say_signal(number, started["rank"]())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)

@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import gc
 import os
+import secrets
 import signal
 import sys
 import threading
@@ -16,13 +17,14 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from ..base import settings
+from ..base import alike, settings, speaker
+from ..base.program import status_of
 from ..base.required import jax_has_started
 from ..mpi import abort, native
 from ..mpi.abort import exit_at_once
-from ..mpi.comm import others_may_wait
+from ..mpi.comm import get_default_comm, others_may_wait
 from ..mpi.mpi import MPI
-from . import alike, timeline
+from . import timeline
 
 _previous_hook = sys.excepthook
 _previous_thread_hook = threading.excepthook
@@ -46,9 +48,24 @@ def install() -> None:
         sys.excepthook = _abort_job
         threading.excepthook = _abort_job_from_thread
         os._exit = _abort_job_or_exit
-    alike.install()
+    _share_file()
     _watch_interrupts()
     signal._signal.signal = _set_and_watch  # type: ignore[attr-defined]
+
+
+def _share_file() -> None:
+    """Open the file by which the ranks of a host say the same once. All ranks must call it."""
+    comm = get_default_comm()
+    if comm.Get_size() > 1:
+        name = comm.bcast(secrets.token_hex(8))
+        alike.open_file(name)
+        comm.Barrier()
+        alike.remove_name(name)
+
+
+def _tell(did: str, more: str, then_by_all: str | None = None) -> alike.Told:
+    world = MPI.COMM_WORLD
+    return alike.tell(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
 
 
 _may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
@@ -76,11 +93,6 @@ def _set_and_watch(number: int, handler: Any, /) -> Any:
 _status: int | None = None  # of SystemExit
 
 
-def _status_of(code: Any) -> int:
-    """What sys.exit makes of its argument."""
-    return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
-
-
 _code: Any = vars(SystemExit)["code"]
 
 
@@ -91,7 +103,7 @@ class _Code:
         global _status
         code = _code.__get__(exception, kind)
         if sys._getframe().f_back is None:  # it was read by no function, but by Python itself
-            _status = _status_of(code)
+            _status = status_of(code)
         return code
 
     def __set__(self, exception: SystemExit, code: Any) -> None:
@@ -132,7 +144,7 @@ _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other r
 
 def _abort(did: str, more: str = "", status: int = 1) -> NoReturn:
     """Ends all ranks: they may be waiting for this one."""
-    _end_job(alike.tell(did, _ABORTED, more), status)
+    _end_job(_tell(did, more), status)
 
 
 def _end_job(told: alike.Told, status: int) -> NoReturn:
@@ -142,7 +154,7 @@ def _end_job(told: alike.Told, status: int) -> NoReturn:
 
 def program_exits(code: Any) -> None:
     """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
-    status = _status_of(code)
+    status = status_of(code)
     text = "" if isinstance(code, int) else str(code)
     if status and _can_abort():
         _abort_unless_all(f"ended by sys.exit, with status {status}", text, status)
@@ -158,7 +170,7 @@ def program_fails(kind: type[BaseException]) -> None:
 
 def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
     """As where a command line is wrong: nobody waits."""
-    told = alike.tell(did, _ABORTED, more, then_by_all=".")
+    told = _tell(did, more, ".")
     if not told.by_all:
         _end_job(told, status)
 
