@@ -655,6 +655,31 @@ else:
     assert done.stderr.count("\nKeyError: 'in the child'") == 4
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["", "MPIXLA_ABORT=0"])
+@pytest.mark.parametrize("module", [("mpixla.compat", "mpi4jax"), ("mpixla.distributed",)], ids=" ".join)
+def test_exception_in_a_program_that_mpixla_runs(job, module, ends):
+    """It has imported mpixla, so that is no reason; the traceback is the program's, once."""
+    done = job(
+        2,
+        """
+        from mpi4py import MPI
+        def learn():
+            raise KeyError("no weights")
+        if MPI.COMM_WORLD.rank == 1:
+            learn()
+        """,
+        python=("-m", *module),
+        check=False,
+        MPIXLA_ABORT=str(int(ends)),
+    )
+    assert done.returncode == 1
+    said = "mpixla: rank 1 ended with an uncaught KeyError, so the whole job is aborted."
+    assert done.stderr.count(said) == ends, done.stderr
+    assert "before importing" not in done.stderr
+    assert done.stderr.count("Traceback (most recent call last)") == done.stderr.count("KeyError: 'no weights'") == 1
+    assert not re.search("runpy|program.py|__main__.py", done.stderr)
+
+
 def test_calls_after_finalize(job):
     done = job(
         1,

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 from importlib.util import MAGIC_NUMBER
@@ -32,6 +33,8 @@ def program_of(words: list[str]) -> list[str]:
         return program if len(program) > 1 else []
     return program if program and not program[0].startswith("-") else []
 
+
+_Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 _process = os.getpid()
 
@@ -108,28 +111,33 @@ def _abort(status: int) -> None:
 
 def run(program: list[str]) -> None:
     """Runs it as ``__main__``, with what follows it as its arguments. A failure that it exits with ends the job."""
-    hook = sys.excepthook
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
-    def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        while trace and trace.tb_frame.f_code.co_filename in own:
-            trace = trace.tb_next
-        value = value.with_traceback(trace)
-        end = sys.modules.get(_EXIT)
-        if end or sys.excepthook is not print_without_us or not issubclass(kind, Exception):
-            hook(kind, value, trace)
-            if end and sys.excepthook is print_without_us and issubclass(kind, Exception):
-                end.program_fails(kind)
-            return
-        text = "".join(traceback.format_exception(kind, value, trace)) if hook is sys.__excepthook__ else ""
-        if not text:
-            hook(kind, value, trace)
-        when = "while" if any(module.partition(".")[0] == "mpixla" for module in sys.modules) else "before"
-        if not _end_early(f"ended with an uncaught {kind.__name__} {when} importing mpixla", text, 1) and text:
-            sys.stderr.write(text)  # in one piece
+    def without_us(hook: _Hook) -> _Hook:
+        def print_without_us(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+            while trace and trace.tb_frame.f_code.co_filename in own:
+                trace = trace.tb_next
+            value = value.with_traceback(trace)
+            end = sys.modules.get(_EXIT)
+            if end or sys.excepthook is not print_without_us or not issubclass(kind, Exception):
+                hook(kind, value, trace)
+                if end and sys.excepthook is print_without_us and issubclass(kind, Exception):
+                    end.program_fails(kind)
+                return
+            text = "".join(traceback.format_exception(kind, value, trace)) if hook is sys.__excepthook__ else ""
+            if not text:
+                hook(kind, value, trace)
+            when = "while" if any(module.partition(".")[0] == "mpixla" for module in sys.modules) else "before"
+            if not _end_early(f"ended with an uncaught {kind.__name__} {when} importing mpixla", text, 1) and text:
+                sys.stderr.write(text)  # in one piece
 
-    print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
-    sys.excepthook = print_without_us
+        print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
+        return print_without_us
+
+    if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported what ends the job
+        end.replace_printing(without_us)
+    else:
+        sys.excepthook = without_us(sys.excepthook)
     try:
         _run(program)
     except SystemExit as e:

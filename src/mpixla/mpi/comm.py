@@ -277,8 +277,8 @@ def reduction_of(op: Any) -> Reduction:
 def _function_of(op: MPI.Op) -> str:
     """Return the name of the function that ``MPI.Op.Create`` was given, which mpi4py tells to pickle."""
     with suppress(Exception):  # a reduction that another library made
-        _, (function, *_) = op.__reduce__()  # type: ignore[misc]
-        return str(function.__name__)
+        made: Any = op.__reduce__()
+        return str(made[1][0].__name__)
     return "op"
 
 

@@ -152,6 +152,15 @@ def _end_job(told: alike.Told, status: int) -> NoReturn:
     abort.end(status, 0.0 if told.here else _PATIENCE)
 
 
+def replace_printing(replace: Callable[[Any], Any]) -> None:
+    """Replaces the hook that prints an uncaught exception, before the job ends, by what ``replace`` makes of it."""
+    global _previous_hook
+    if _aborts:
+        _previous_hook = replace(_previous_hook)
+    else:
+        sys.excepthook = replace(sys.excepthook)
+
+
 def program_exits(code: Any) -> None:
     """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
     status = status_of(code)
