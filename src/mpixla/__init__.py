@@ -16,7 +16,7 @@ from . import hooks as _hooks
 from .base import settings as _settings
 from .base import speaker as _speaker
 from .core import loops as _loops  # noqa: F401
-from .core import signatures as _signatures
+from .core import tracebacks as _tracebacks
 from .core.export import export_checks
 from .core.jit import jit
 from .hooks import JaxVersionWarning as JaxVersionWarning
@@ -123,7 +123,7 @@ def __dir__() -> list[str]:
 
 
 # Number 1 on every rank in every run, so that a program that was exported elsewhere finds it (docs/other_tools.md).
-comm_of(get_default_comm())
+comm_of(None)
 # The end of the process first, so that what fails from here on, on one rank only as well, ends the job; then what the
 # ranks agree on, before anything that depends on it.
 _exit.install()
@@ -133,8 +133,8 @@ if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_ran
     _speaker.say(_report)
 for _name in __all__:
     if inspect.isfunction(globals()[_name]):
-        globals()[_name] = _signatures.present(globals()[_name])
-        globals()[_name].__module__ = __name__  # where pickle finds it
+        globals()[_name] = _tracebacks.present(globals()[_name])
+    globals()[_name].__module__ = __name__  # where pickle finds it, and what help says
 _hooks.notice()
 if _settings.is_on("MPIXLA_DEBUG"):
     set_logging(True)

@@ -200,7 +200,7 @@ def test_ranks_agree_by_one_exchange(monkeypatch):
 
     monkeypatch.setattr(settings, "reports", False)
     monkeypatch.setattr(agreement, "_PARTS", (part("some"), part(0.5)))
-    monkeypatch.setattr(agreement, "get_default_comm", Comm)
+    monkeypatch.setattr(agreement, "own_comm", Comm)
     for variable in (settings.CHECK, settings.TIMEOUT, settings.TRACE):
         monkeypatch.delenv(variable, raising=False)
     agreement.settle()
@@ -270,3 +270,54 @@ def test_memory_that_ranks_share(job, value, on):
         """,
     )
     assert done.stdout.split() == ["2.0", str(value != "0")] * 2
+
+
+WHILE_PROGRAMS_RUN = """
+import time
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+comm = mpixla.get_default_comm()
+rank, size = comm.Get_rank(), comm.Get_size()
+
+@jax.jit
+def step(x):
+    x = jax.lax.fori_loop(0, 30, lambda i, y: jnp.sin(y @ y), x)
+    return mpixla.allgather(x[:2, :1], comm=comm)
+
+x = jnp.ones((300, 300))
+step(x).block_until_ready()
+for n in range(6):
+    y = step(x)
+    if rank == n % 2:
+        time.sleep(0.2)
+    assert comm.allgather((n, rank)) == [(n, other) for other in range(size)]
+print("right")
+"""
+
+
+def test_calls_of_mpi4py_on_the_default_communicator_do_not_meet_programs_that_run(job):
+    """On one rank the program's call comes first, on the other mpi4py's: without a word to wait for the program."""
+    done = job(2, WHILE_PROGRAMS_RUN, MPIXLA_LOCAL="0", MPIXLA_CHECK="0")
+    assert done.stdout.split() == ["right"] * 2, done.stderr
+
+
+FREED = """
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+default = mpixla.get_default_comm()
+x = jnp.ones(3)
+for _ in range(3):
+    assert mpixla.allreduce(x, MPI.SUM, comm=default)[0] == 2
+MPI.Intracomm(default).Free()
+others = [MPI.COMM_SELF.Dup() for _ in range(4)]
+for _ in range(3):
+    assert [mpixla.allreduce(x, MPI.SUM, comm=other)[0] for other in others] == [1] * 4
+    assert mpixla.allreduce(x, MPI.SUM)[0] == 2
+print("right")
+"""
+
+
+def test_what_has_the_handle_of_the_default_communicator_after_that_was_freed(job):
+    """It is the communicator that it is, and operations without one go on."""
+    done = job(2, FREED)
+    assert done.stdout.split() == ["right"] * 2, done.stderr

@@ -18,6 +18,31 @@ def test_default_communicator(comm):
     assert comm_of(None) == comm_of(default) != comm_of(comm)
 
 
+def test_default_communicator_of_users_means_the_one_of_operations(rank, size):
+    """One rank may write it, or another object for it, and another rank nothing, eagerly and in programs."""
+    default = mpixla.get_default_comm()
+    mine = (None, default, MPI.Intracomm(default))[rank % 3]
+    x = jnp.arange(3.0) + rank
+    calls = {
+        "eager": lambda x: mpixla.allreduce(x, MPI.SUM, comm=mine),
+        "jit": jax.jit(lambda x: mpixla.allreduce(x, MPI.SUM, comm=mine)),
+    }
+    for call in calls.values():
+        for _ in range(3):
+            np.testing.assert_array_equal(call(x), size * np.arange(3.0) + size * (size - 1) / 2)
+    jaxprs = [str(jax.make_jaxpr(lambda x, c=c: mpixla.allgather(x, comm=c))(x)) for c in (None, default)]
+    assert jaxprs[0] == jaxprs[1]
+    assert "comm=mpixla default" in jaxprs[0]
+    assert default.Get_name() == "mpixla default"
+
+
+def test_copies_of_the_default_communicator_are_others(comm, size):
+    clone = mpixla.get_default_comm().Clone()
+    assert comm_of(clone) != comm_of(None)
+    assert mpixla.allreduce(jnp.int32(1), MPI.SUM, comm=clone) == size
+    clone.Free()
+
+
 def test_the_same_object_has_the_same_number(comm):
     clone = comm.Clone()
     again = MPI.Intracomm(clone)

@@ -15,7 +15,7 @@ from ..base.required import trace_state_clean
 from .effect import ordered
 from .rewrite import evaluate
 from .seal import computes, sealed_p
-from .signatures import hide_own_frames
+from .tracebacks import hide_own_frames
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)

@@ -17,11 +17,11 @@ import numpy as np
 from ..base import settings
 from ..base.required import trace_state_clean
 from ..mpi import native
-from ..mpi.comm import Comm, Reduction, Shift, refuse_in_fork, when_freed
+from ..mpi.comm import Comm, Reduction, Shift, is_default, refuse_in_fork, when_freed
 from ..mpi.mpi import MPI
 from ..watch import sites
 from .nan import refuses_calls
-from .signatures import explain
+from .tracebacks import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     str: lambda x: x,
     Shift: lambda x: x if type(x.direction) is int and type(x.disp) is int else repr(x),
     MPI.Op: MPI._handleof,
-    MPI.Intracomm: MPI._handleof,
+    MPI.Intracomm: lambda comm: None if is_default(comm) else MPI._handleof(comm),
     MPI.Cartcomm: MPI._handleof,
     MPI.Graphcomm: MPI._handleof,
     MPI.Distgraphcomm: MPI._handleof,

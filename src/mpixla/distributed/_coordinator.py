@@ -7,7 +7,7 @@ import struct
 import sys
 
 from ..mpi import hosts
-from ..mpi.comm import get_default_comm
+from ..mpi.comm import own_comm
 
 _SECONDS = 5.0  # to reach an address of another host
 _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel's number for asking a device's address
@@ -16,7 +16,7 @@ _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel'
 def find_coordinator() -> str:
     """An address and a free port of rank 0's host. All ranks must call it; all refuse where one reaches no address."""
     # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
-    comm = get_default_comm()
+    comm = own_comm()
     is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)
     with socket.socket(socket.AF_INET) as listener:
         port, addresses = 0, list[str]()

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..core import signatures
+from ..core import tracebacks
 from . import need
 
 LOST = "Tracebacks show the lines inside mpixla as well."
@@ -11,5 +11,5 @@ LOST = "Tracebacks show the lines inside mpixla as well."
 def install() -> None:
     """Registers the package, for what JAX traces or runs, and has eager calls filtered as JAX does it."""
     register = need("jax._src.traceback_util:register_exclusion")
-    signatures.filtered = need("jax._src.traceback_util:filter_traceback")
+    tracebacks.filtered = need("jax._src.traceback_util:filter_traceback")
     register(str(Path(__file__).parents[1]))

@@ -159,29 +159,63 @@ def others_may_wait() -> bool:
     return any(comm.size > 1 for comm in list(_comms.values()))
 
 
-_default: MPI.Intracomm | None = None
+_NAME = "mpixla default"
+
+# Two clones of MPI.COMM_WORLD: the operations' own, and the one that users have, on which mpi4py's calls do not meet
+# the operations that XLA still runs. Given to an operation, users' clone means the own one, as None does: one rank may
+# write None, and another the clone.
+_own: MPI.Intracomm | None = None
+_users: MPI.Intracomm | None = None
+_users_is_alive = False  # once it is freed, another communicator may have its handle
+
+
+def own_comm() -> MPI.Intracomm:
+    """Returns the communicator of operations that are given none, for calls of mpi4py's at import and in tests.
+
+    The first call makes the two clones, so all processes must make it.
+    """
+    global _own, _users, _users_is_alive
+    if _own is None:
+        with arrival.limited():
+            _own = MPI.COMM_WORLD.Clone()
+        _users, _users_is_alive = MPI.COMM_WORLD.Clone(), True
+        for comm in (_own, _users):
+            comm.Set_name(_NAME)
+        _users.Set_attr(MPI.Comm.Create_keyval(delete_fn=_forget_users), True)
+    return _own
+
+
+def _forget_users(*_: Any) -> None:
+    """Called by MPI when users' clone is freed, through whichever object."""
+    global _users_is_alive
+    _users_is_alive = False
 
 
 def get_default_comm() -> MPI.Intracomm:
-    """Returns the communicator that operations use when they are given none: a clone of ``MPI.COMM_WORLD``.
+    """Returns the communicator that stands for the one that operations use when they are given none.
 
-    Being a clone, it keeps mpixla's messages apart from those that a program sends with mpi4py. It is made when
-    mpixla is imported, which is therefore a collective act: every process must import mpixla.
+    It is a clone of ``MPI.COMM_WORLD`` for your calls of mpi4py. Operations take it for their default, ``comm=None``,
+    which is another clone: so calls of mpi4py on it never meet operations, which may still run, and need not wait for
+    these. (For a message from mpi4py to ``recv`` take another communicator, such as ``MPI.COMM_WORLD``.) Both are made
+    when mpixla is imported, which is therefore a collective act: every process must import mpixla.
 
     Returns:
         An ``mpi4py.MPI.Intracomm`` of all processes.
 
     Example:
         >>> import mpixla
-        >>> mpixla.get_default_comm().Get_size() >= 1
+        >>> comm = mpixla.get_default_comm()
+        >>> comm.allgather(comm.Get_rank()) == list(range(comm.Get_size()))
         True
     """
-    global _default
-    if _default is None:
-        with arrival.limited():
-            _default = MPI.COMM_WORLD.Clone()
-        _default.Set_name("mpixla default")
-    return _default
+    own_comm()
+    assert _users is not None
+    return _users
+
+
+def is_default(comm: MPI.Comm) -> bool:
+    """Whether operations take a communicator for their default one."""
+    return _users_is_alive and comm == _users
 
 
 @cache
@@ -200,7 +234,7 @@ def communicator_of(comm: Any) -> MPI.Intracomm:
     if MPI.Is_finalized():
         raise RuntimeError("MPI is finalized (MPI.Finalize was called), so no communicator can be used any more.")
     if comm is None:
-        comm = get_default_comm()
+        return own_comm()
     if not isinstance(comm, MPI.Comm):
         raise TypeError(
             f"comm must be an mpi4py communicator (mpi4py.MPI.COMM_WORLD, say) or None, but is {kind_of(comm)}."
@@ -215,7 +249,7 @@ def communicator_of(comm: Any) -> MPI.Intracomm:
             "comm is MPI.COMM_NULL: the communicator was freed, or this rank is not a member of it. Call operations "
             "only on ranks that are members, with a communicator that still exists."
         )
-    return comm  # type: ignore[return-value]
+    return own_comm() if is_default(comm) else comm  # type: ignore[return-value]
 
 
 def comm_of(comm: Any) -> Comm:

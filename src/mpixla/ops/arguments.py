@@ -22,6 +22,10 @@ Rank = int | jax.Array | Shift
 Tag = int | jax.Array
 
 
+# What they are by default, which help shows by these names.
+ANY_SOURCE, ANY_TAG = native.Named(MPI.ANY_SOURCE, "MPI.ANY_SOURCE"), native.Named(MPI.ANY_TAG, "MPI.ANY_TAG")
+
+
 class Tags(TypedDict, total=False):
     """For type checkers: what else sendrecv and isendrecv take."""
 

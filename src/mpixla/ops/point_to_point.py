@@ -18,7 +18,7 @@ from ..core.values import has_values, joined, split
 from ..mpi import native
 from ..mpi.comm import NO_STATUS, STATUS_BYTES, STATUS_RESULT, Comm, Shift, Status, comm_of, status_of
 from ..mpi.mpi import MPI
-from .arguments import Rank, Tag, Tags, as_message
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message
 from .shapes import BEHIND, like, nothing
 
 # recv
@@ -86,9 +86,9 @@ def recv(
 @moves()
 def recv(
     x: Any,
-    source: Rank = MPI.ANY_SOURCE,
+    source: Rank = ANY_SOURCE,
     *,
-    tag: Tag = MPI.ANY_TAG,
+    tag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:
@@ -228,7 +228,7 @@ def sendrecv(
     dest: Rank,
     *,
     sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
+    recvtag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
     status: MPI.Status | None = None,
 ) -> Any:

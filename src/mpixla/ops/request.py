@@ -39,7 +39,7 @@ from ..mpi import native
 from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
 from ..watch import sites
-from .arguments import Rank, Tag, Tags, as_message, as_rank, as_reduction
+from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message, as_rank, as_reduction
 from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
 from .docstrings import documented_like
 from .point_to_point import if_any, of_template, recv, refuse_any_source, send, sendrecv, swapped
@@ -608,9 +608,7 @@ def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | 
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @moves(collect=Request.tree_unflatten)
 @documented_like(recv)
-def irecv(
-    x: Any, source: Rank = MPI.ANY_SOURCE, *, tag: Tag = MPI.ANY_TAG, comm: MPI.Comm | None = None
-) -> Request[Any]:
+def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to receive an array from another rank.
 
     Derivative:
@@ -648,7 +646,7 @@ def isendrecv(
     dest: Rank,
     *,
     sendtag: Tag = 0,
-    recvtag: Tag = MPI.ANY_TAG,
+    recvtag: Tag = ANY_TAG,
     comm: MPI.Comm | None = None,
 ) -> Request[Any]:
     """Starts to send an array to one rank and to receive one from another.

@@ -10,7 +10,7 @@ from typing import Any
 from ..base import settings
 from ..mpi import gpu, hosts, native
 from ..mpi.arrival import limited
-from ..mpi.comm import channel_of_reports, get_default_comm
+from ..mpi.comm import channel_of_reports, own_comm
 from ..mpi.mpi import MPI
 from . import timeline, timeout
 
@@ -66,7 +66,7 @@ def _begin_progress(wishes: Sequence[bool]) -> None:
     pays = len(wishes) > 1 and any(wishes)
     if pays:
         with limited():
-            pays = hosts.has_several(get_default_comm())
+            pays = hosts.has_several(own_comm())
     if not settings.is_on(_PROGRESS, otherwise=pays):
         return
     if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
@@ -92,7 +92,7 @@ _PARTS: Sequence[tuple[Callable[[], Any], Callable[[Sequence[Any]], None]]] = (
 def settle() -> None:
     """Lets the parts begin, which refuse what they cannot have. All ranks must call it."""
     mine = [settings.asks_for_reports(), *(wish() for wish, _ in _PARTS)]
-    reports, *wishes = zip(*get_default_comm().allgather(mine), strict=True)
+    reports, *wishes = zip(*own_comm().allgather(mine), strict=True)
     settings.reports = any(reports)
     for (_, begin), of_all in zip(_PARTS, wishes, strict=True):
         begin(of_all)

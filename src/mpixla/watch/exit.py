@@ -22,7 +22,7 @@ from ..base.program import status_of
 from ..base.required import jax_has_started
 from ..mpi import abort, native
 from ..mpi.abort import exit_at_once
-from ..mpi.comm import get_default_comm, others_may_wait
+from ..mpi.comm import own_comm, others_may_wait
 from ..mpi.mpi import MPI
 from . import timeline
 
@@ -55,7 +55,7 @@ def install() -> None:
 
 def _share_file() -> None:
     """Open the file by which the ranks of a host say the same once. All ranks must call it."""
-    comm = get_default_comm()
+    comm = own_comm()
     if comm.Get_size() > 1:
         name = comm.bcast(secrets.token_hex(8))
         alike.open_file(name)
@@ -171,9 +171,9 @@ def program_exits(code: Any) -> None:
 
 
 def program_fails(kind: type[BaseException]) -> None:
-    """Ends all ranks, where it has ended with an exception, which is printed, before it imported mpixla."""
+    """Ends all ranks, where it has ended with an exception, which is printed, while it imported mpixla."""
     if _can_abort():
-        _abort_unless_all(f"ended with an uncaught {kind.__name__} before importing mpixla")
+        _abort_unless_all(f"ended with an uncaught {kind.__name__} while importing mpixla")
         sys.last_traceback = None  # it is not lost (below)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import settings
 from ..mpi import clock, native
-from ..mpi.comm import get_default_comm
+from ..mpi.comm import own_comm
 from ..mpi.mpi import MPI
 
 _LIMIT = "MPIXLA_TRACE_LIMIT"
@@ -32,7 +32,7 @@ def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
     traces, jobs, clocks = zip(*wishes, strict=True)
     if not any(traces):
         return
-    comm = get_default_comm()
+    comm = own_comm()
     mine = clocks[comm.Get_rank()]
     failures = comm.allgather(_start(len(traces), jobs[0], mine) if settings.is_on(settings.TRACE) else None)
     first = next((rank for rank, failure in enumerate(failures) if failure), None)

@@ -1,0 +1,45 @@
+"""Tracebacks of the package's functions end at the user's line."""
+
+import functools
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import jax
+
+from ..base.required import trace_state_clean
+
+# What leaves out mpixla's frames, unless hooks/frames.py is off.
+filtered: Callable[[TracebackType | None], TracebackType | None] | None = None
+
+
+def hide_own_frames(e: Exception) -> None:
+    """Has the traceback of an eager call end at the user's line, as JAX has that of what it traces."""
+    if filtered and trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
+        e.__traceback__ = filtered(e.__traceback__)
+
+
+def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
+    """Makes of an exception what the user sees who has called the function."""
+    if isinstance(e, TypeError) and "token" in arguments:
+        e.args = (
+            f"{name}() takes no token: calls are made in the order of the program. docs/migration.md says what each "
+            "call with a token becomes. python -m mpixla.compat mpi4jax-tokens runs programs that have them.",
+        )
+    hide_own_frames(e)
+
+
+def present(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the function with its exceptions explained."""
+    if getattr(function, "hides_own_frames", False):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as e:
+            explain(e, function.__name__, kwargs)
+            raise
+
+    return call
