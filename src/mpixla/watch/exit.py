@@ -22,7 +22,7 @@ from ..base.program import status_of
 from ..base.required import jax_has_started
 from ..mpi import abort, native
 from ..mpi.abort import exit_at_once
-from ..mpi.comm import own_comm, others_may_wait
+from ..mpi.comm import others_may_wait, own_comm
 from ..mpi.mpi import MPI
 from . import timeline
 
