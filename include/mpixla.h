@@ -4,6 +4,7 @@
  * mpixla is one) loads the library, once, into a process in which MPI is initialized, with MPI_THREAD_MULTIPLE, or with
  * MPI_THREAD_SERIALIZED if no two calls of MPI are made at once (XLA runs handlers in threads of its own), and
  *
+ *   0. makes sure that they fit each other:   mpixla_abi_version
  *   1. describes that MPI:                    mpixla_start
  *   2. hands over the predefined handles:     mpixla_datatype_bind, mpixla_reduction_bind
  *   3. registers the handlers with XLA:       mpixla_op_table, mpixla_helper_table
@@ -33,6 +34,18 @@ extern "C" {
 #endif
 
 #define MPIXLA_API __attribute__((visibility("default")))
+
+/* The version of this header's binary interface. It changes with whatever a front end that was built, or written, for
+ * another one would misread: arguments, members of structs, the meaning of either. A new function, or a new member at
+ * the end of a table's row, leaves it as it is. */
+#define MPIXLA_ABI_VERSION 1
+/* That of the library: if it is not MPIXLA_ABI_VERSION, call nothing else. */
+MPIXLA_API int mpixla_abi_version(void);
+
+/* Tables are arrays of rows. A table's function returns the first row, and sets `*rows` to how many there are and
+ * `*row_size` (if it is not NULL) to the bytes from each to the next: more than the row has here, where the library is
+ * newer. MPIXLA_NEXT_ROW is the row after this one. */
+#define MPIXLA_NEXT_ROW(type, row, row_size) ((const type *)((const char *)(row) + (row_size)))
 
 /* An MPI handle of either kind (int or pointer), widened: (mpixla_handle)(uintptr_t)MPI_COMM_WORLD. */
 typedef uint64_t mpixla_handle;
@@ -95,7 +108,7 @@ typedef struct mpixla_dtype_row {
     const char *kind;     /* "bool", "integer", "float" or "complex" */
     int64_t itemsize;     /* bytes */
 } mpixla_dtype_row;
-MPIXLA_API const mpixla_dtype_row *mpixla_dtype_table(size_t *rows);
+MPIXLA_API const mpixla_dtype_row *mpixla_dtype_table(size_t *rows, size_t *row_size);
 /* Gives the library the handle of an MPI datatype by its MPI name. Unknown names fail. A program that uses a data type
  * or reduction that has no handle is refused. */
 MPIXLA_API int mpixla_datatype_bind(const char *mpi_name, mpixla_handle handle);
@@ -105,7 +118,7 @@ typedef struct mpixla_reduction_row {
     const char *name;  /* "MPI_SUM" */
     const char *kinds; /* the kinds of data type that it takes, separated by blanks */
 } mpixla_reduction_row;
-MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows);
+MPIXLA_API const mpixla_reduction_row *mpixla_reduction_table(size_t *rows, size_t *row_size);
 /* Gives the library the handle of a predefined reduction by its name. */
 MPIXLA_API int mpixla_reduction_bind(const char *name, mpixla_handle handle);
 /* The number of a user-made reduction: the same handle has the same number until it is freed; a freed reduction's
@@ -282,7 +295,7 @@ typedef struct mpixla_op_row {
                                        buffer may then pass that memory as its first operand */
     mpixla_request request;
 } mpixla_op_row;
-MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows);
+MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size);
 /* Handlers that call no MPI; the target is "mpixla_" and the name.
  *
  *   exact_add    of an array of float32 or float64, or of two, makes int64 along the last axis: the words of the exact
@@ -299,7 +312,7 @@ typedef struct mpixla_helper_row {
     const char *name;
     mpixla_handler *host_handler, *device_handler; /* as above */
 } mpixla_helper_row;
-MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows);
+MPIXLA_API const mpixla_helper_row *mpixla_helper_table(size_t *rows, size_t *row_size);
 /* Says on standard error which requests were never waited for, and ends what MPI lets us end, so that MPI can be
  * finalized. Returns how many there were. Call it when no handler runs. */
 MPIXLA_API int64_t mpixla_requests_end(void);

@@ -52,7 +52,7 @@ enum {
 #undef MPIXLA_OP
 
 /* Then a row of the table that Python reads. */
-const mpixla_op_row *mpixla_op_table(size_t *rows) {
+const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
     static const mpixla_op_row table[] = {
 #define MPIXLA_OP(name_, host_handler_, device_handler_, mpi_name_, request_, send_, template__, recv_, counts_, \
                   attributes_, call, nccl_call)                                                                  \
@@ -70,5 +70,6 @@ const mpixla_op_row *mpixla_op_table(size_t *rows) {
 #undef MPIXLA_OP
     };
     *rows = sizeof table / sizeof table[0];
+    if (row_size) *row_size = sizeof table[0];
     return table;
 }

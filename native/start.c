@@ -6,6 +6,10 @@
 #include "transport/plan.h"
 #include "watch/leftover.h"
 
+int mpixla_abi_version(void) {
+    return MPIXLA_ABI_VERSION;
+}
+
 int mpixla_start(const mpixla_mpi_facts *facts) {
     mpi_library *mpi = mpi_connect(facts);
     if (!mpi || comm_start(mpi) || float_reduce_start(mpi) || pair_reduce_start(mpi)) return REFUSED;

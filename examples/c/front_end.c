@@ -10,6 +10,12 @@ void give_up(const char *what) {
 }
 
 static void start(void) {
+    if (mpixla_abi_version() != MPIXLA_ABI_VERSION) {
+        fprintf(stderr,
+                "this program was built for ABI version %d of libmpixla, but the library has %d: build it again\n",
+                MPIXLA_ABI_VERSION, mpixla_abi_version());
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length, *tag_ub, is_there;
     MPI_Get_library_version(version, &length);
@@ -59,9 +65,9 @@ static void bind_datatypes(void) {
         NAMED(MPI_UINT64_T),         NAMED(MPI_FLOAT),   NAMED(MPI_DOUBLE),   NAMED(MPI_C_FLOAT_COMPLEX),
         NAMED(MPI_C_DOUBLE_COMPLEX),
     };
-    size_t rows;
-    const mpixla_dtype_row *row = mpixla_dtype_table(&rows);
-    for (; rows > 0; row++, rows--)
+    size_t rows, size;
+    const mpixla_dtype_row *row = mpixla_dtype_table(&rows, &size);
+    for (; rows > 0; row = MPIXLA_NEXT_ROW(mpixla_dtype_row, row, size), rows--)
         if (mpixla_datatype_bind(row->mpi_name, find(handles, sizeof handles / sizeof *handles, row->mpi_name)) != 0)
             give_up("mpixla_datatype_bind");
 }
@@ -71,9 +77,9 @@ static void bind_reductions(void) {
         NAMED(MPI_SUM),  NAMED(MPI_PROD), NAMED(MPI_MAX), NAMED(MPI_MIN),  NAMED(MPI_LAND),   NAMED(MPI_LOR),
         NAMED(MPI_LXOR), NAMED(MPI_BAND), NAMED(MPI_BOR), NAMED(MPI_BXOR), NAMED(MPI_MAXLOC), NAMED(MPI_MINLOC),
     };
-    size_t rows;
-    const mpixla_reduction_row *row = mpixla_reduction_table(&rows);
-    for (; rows > 0; row++, rows--)
+    size_t rows, size;
+    const mpixla_reduction_row *row = mpixla_reduction_table(&rows, &size);
+    for (; rows > 0; row = MPIXLA_NEXT_ROW(mpixla_reduction_row, row, size), rows--)
         if (mpixla_reduction_bind(row->name, find(handles, sizeof handles / sizeof *handles, row->name)) != 0)
             give_up("mpixla_reduction_bind");
 }
@@ -106,18 +112,19 @@ static void register_for_all(const XLA_FFI_Api *api, const char *name, mpixla_ha
 }
 
 void register_handlers(const XLA_FFI_Api *api) {
-    size_t rows;
-    const mpixla_op_row *op = mpixla_op_table(&rows);
-    for (; rows > 0; op++, rows--) register_for_all(api, op->name, op->host_handler, op->device_handler);
-    const mpixla_helper_row *helper = mpixla_helper_table(&rows);
-    for (; rows > 0; helper++, rows--)
+    size_t rows, size;
+    const mpixla_op_row *op = mpixla_op_table(&rows, &size);
+    for (; rows > 0; op = MPIXLA_NEXT_ROW(mpixla_op_row, op, size), rows--)
+        register_for_all(api, op->name, op->host_handler, op->device_handler);
+    const mpixla_helper_row *helper = mpixla_helper_table(&rows, &size);
+    for (; rows > 0; helper = MPIXLA_NEXT_ROW(mpixla_helper_row, helper, size), rows--)
         register_for_all(api, helper->name, helper->host_handler, helper->device_handler);
 }
 
 int64_t reduction_number(const char *name) {
-    size_t rows;
-    const mpixla_reduction_row *row = mpixla_reduction_table(&rows);
-    for (size_t i = 0; i < rows; i++)
-        if (strcmp(row[i].name, name) == 0) return (int64_t)i;
+    size_t rows, size;
+    const mpixla_reduction_row *row = mpixla_reduction_table(&rows, &size);
+    for (size_t i = 0; i < rows; i++, row = MPIXLA_NEXT_ROW(mpixla_reduction_row, row, size))
+        if (strcmp(row->name, name) == 0) return (int64_t)i;
     return -1;
 }

@@ -42,9 +42,9 @@ static void say_row(const mpixla_op_row *row) {
 }
 
 int main(void) {
-    size_t rows;
+    size_t rows, size;
     printf(" *   %-18s%-30s%-27s%s\n", "operation", "operands", "results", "attributes");
-    const mpixla_op_row *row = mpixla_op_table(&rows);
-    for (; rows > 0; row++, rows--) say_row(row);
+    const mpixla_op_row *row = mpixla_op_table(&rows, &size);
+    for (; rows > 0; row = MPIXLA_NEXT_ROW(mpixla_op_row, row, size), rows--) say_row(row);
     return 0;
 }

@@ -29,13 +29,14 @@ static ffi_error *run_on_device(const ffi_call_frame *call, helper_work *work) {
 MPIXLA_HELPERS(HELPER)
 #undef HELPER
 
-const mpixla_helper_row *mpixla_helper_table(size_t *rows) {
+const mpixla_helper_row *mpixla_helper_table(size_t *rows, size_t *row_size) {
     static const mpixla_helper_row table[] = {
 #define HELPER(name, on_host, on_device) {#name, (mpixla_handler *)(on_host), (mpixla_handler *)(on_device)},
         MPIXLA_HELPERS(HELPER) HELPER(order, mpixla_order, mpixla_order)
 #undef HELPER
     };
     *rows = sizeof table / sizeof table[0];
+    if (row_size) *row_size = sizeof table[0];
     return table;
 }
 

@@ -22,8 +22,9 @@ enum { ROWS = sizeof rows / sizeof rows[0], NUMBERS = 64 };
 /* Indexed by XLA's number. Written by mpixla_datatype_bind before the first handler runs, read-only after. */
 static dtype_entry entries[NUMBERS];
 
-const mpixla_dtype_row *mpixla_dtype_table(size_t *count) {
+const mpixla_dtype_row *mpixla_dtype_table(size_t *count, size_t *row_size) {
     *count = ROWS;
+    if (row_size) *row_size = sizeof rows[0];
     return rows;
 }
 

@@ -43,8 +43,9 @@ const mpixla_handle *reduction_named(const char *name) {
     return reduction_find(row_named(name));
 }
 
-const mpixla_reduction_row *mpixla_reduction_table(size_t *count) {
+const mpixla_reduction_row *mpixla_reduction_table(size_t *count, size_t *row_size) {
     *count = ROWS;
+    if (row_size) *row_size = sizeof rows[0];
     return rows;
 }
 

@@ -53,7 +53,7 @@ const frame_shape *call_shape(const char *op) {
 
 ffi_handler *call_helper_handler(const char *name) {
     size_t rows;
-    const mpixla_helper_row *table = mpixla_helper_table(&rows);
+    const mpixla_helper_row *table = mpixla_helper_table(&rows, NULL);
     for (size_t i = 0; i < rows; i++)
         if (strcmp(table[i].name, name) == 0) return (ffi_handler *)table[i].host_handler;
     return NULL;
@@ -61,7 +61,7 @@ ffi_handler *call_helper_handler(const char *name) {
 
 ffi_handler *call_handler(const char *op) {
     size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
+    const mpixla_op_row *table = mpixla_op_table(&rows, NULL);
     for (size_t i = 0; i < rows; i++)
         if (strcmp(table[i].name, op) == 0) return (ffi_handler *)table[i].host_handler;
     return NULL;

@@ -59,7 +59,7 @@ void fixture_start(int argc, char **argv) {
 #include "tables/dtypes.def"
 #undef MPIXLA_DTYPE
     size_t rows;
-    const mpixla_reduction_row *reductions = mpixla_reduction_table(&rows);
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&rows, NULL);
     for (size_t i = 0; i < rows; i++)
         require(mpixla_reduction_bind(reductions[i].name, fake->handle(FIXTURE_REDUCTIONS + (int)i)) == 0,
                 reductions[i].name);

@@ -43,8 +43,10 @@ static void knows_no_other_number(void) {
 
 /* What the front end reads: sizes that agree with the names, and each name once. */
 static void has_a_table(void) {
-    size_t count = 0;
-    const mpixla_dtype_row *rows = mpixla_dtype_table(&count);
+    size_t count = 0, row_size = 0;
+    const mpixla_dtype_row *rows = mpixla_dtype_table(&count, &row_size);
+    CHECK_INT(row_size, sizeof *rows);
+    CHECK(MPIXLA_NEXT_ROW(mpixla_dtype_row, rows, row_size) == &rows[1]);
     CHECK_INT(count, 23);
     for (size_t i = 0; i < count; i++) {
         int bits = 8;

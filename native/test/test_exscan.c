@@ -40,7 +40,7 @@ static void fills_the_first(void) {
 static void fills_pairs(void) {
     static int64_t dims[2] = {2, 8};
     size_t rows;
-    const mpixla_reduction_row *reductions = mpixla_reduction_table(&rows);
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&rows, NULL);
     int64_t op = 0;
     while (strcmp(reductions[op].name, "MPI_MAXLOC") != 0) op++;
     make(FIXTURE_RANK0);

@@ -367,7 +367,7 @@ static void refuses_types_that_do_not_go_together(void) {
 /* MPI moves some floats as integers, and would combine their bits. */
 static void refuses_reductions_that_a_type_does_not_have(void) {
     size_t count;
-    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count);
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count, NULL);
     for (int64_t op = 0; op < (int64_t)count; op++) {
         if (strcmp(reductions[op].kinds, "pair") == 0) continue;
 #define MPIXLA_DTYPE(ffi, name, itemsize, mpi_name, kind, nccl) \

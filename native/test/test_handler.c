@@ -95,6 +95,16 @@ static void calls_mpi_for_no_items(void) {
     CHECK_STR(fake->call, "MPI_Recv 0 t6 <- 2 tag 8 c2");
 }
 
+/* What a front end steps through its tables by. */
+static void tables_say_how_long_a_row_is(void) {
+    size_t rows, size = 0;
+    CHECK(mpixla_op_table(&rows, &size) != NULL);
+    CHECK_INT(size, sizeof(mpixla_op_row));
+    CHECK(mpixla_helper_table(&rows, &size) != NULL);
+    CHECK_INT(size, sizeof(mpixla_helper_row));
+    CHECK_INT(mpixla_abi_version(), MPIXLA_ABI_VERSION);
+}
+
 /* XLA asks for the version by an extension, and runs other stages than execution: neither is a call. */
 static void answers_without_calling(void) {
     int before = fake->calls;
@@ -102,7 +112,7 @@ static void answers_without_calling(void) {
     ffi_metadata_extension extension = {.base = {.struct_size = sizeof extension, .type = FFI_EXTENSION_METADATA},
                                         .metadata = &metadata};
     size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
+    const mpixla_op_row *table = mpixla_op_table(&rows, NULL);
     for (size_t i = 0; i < rows; i++) {
         call_make(&c, table[i].name, FIXTURE_RANK0, 0);
         for (c.frame.stage = 0; c.frame.stage < FFI_STAGE_EXECUTE; c.frame.stage++) CHECK_STR(call_run(&c), "");
@@ -165,7 +175,7 @@ static void refuses_a_wrong_call(void) {
 /* Every function of MPI that fails is an error, and the next call works. */
 static void tells_of_errors_of_mpi(void) {
     size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
+    const mpixla_op_row *table = mpixla_op_table(&rows, NULL);
     for (size_t i = 0; i < rows && table[i].request == MPIXLA_COMPLETES; i++) {
         char start[80];
         fake->arrives_whole = 1;
@@ -334,6 +344,7 @@ int main(int argc, char **argv) {
     passes_both_sides_of_a_sendrecv();
     passes_special_values();
     calls_mpi_for_no_items();
+    tables_say_how_long_a_row_is();
     answers_without_calling();
     orders_without_calling();
     refuses_a_wrong_call();

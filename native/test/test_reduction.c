@@ -10,8 +10,9 @@ static void has_a_table(void) {
     static const char *const names[PREDEFINED] = {"MPI_SUM",  "MPI_PROD", "MPI_MAX",    "MPI_MIN",
                                                   "MPI_LAND", "MPI_LOR",  "MPI_LXOR",   "MPI_BAND",
                                                   "MPI_BOR",  "MPI_BXOR", "MPI_MAXLOC", "MPI_MINLOC"};
-    size_t count = 0;
-    const mpixla_reduction_row *rows = mpixla_reduction_table(&count);
+    size_t count = 0, row_size = 0;
+    const mpixla_reduction_row *rows = mpixla_reduction_table(&count, &row_size);
+    CHECK_INT(row_size, sizeof *rows);
     CHECK_INT(count, PREDEFINED);
     for (size_t i = 0; i < PREDEFINED && i < count; i++) {
         CHECK_STR(rows[i].name, names[i]);

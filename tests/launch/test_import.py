@@ -1,7 +1,10 @@
 """Importing mpixla: alone, under MPI, and where MPI cannot be used."""
 
+import _ctypes
 import os
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 from mpi4py import MPI
@@ -10,7 +13,7 @@ import mpixla
 import pages
 from jobs import ROOT, alone
 from mpixla.base import settings, speaker, trampoline
-from mpixla.mpi import arrival
+from mpixla.mpi import arrival, native
 from mpixla.watch import agreement
 
 
@@ -33,6 +36,31 @@ def test_package_in_two_folders(monkeypatch, tmp_path):
     monkeypatch.setattr(mpixla, "__path__", [str(tmp_path), *mpixla.__path__])
     assert trampoline.own_file("libmpixla.so") == library
     assert trampoline.own_file("nothing") == tmp_path / "nothing"
+
+
+@pytest.mark.parametrize("has_version", [True, False])
+def test_library_of_another_installation(tmp_path, has_version):
+    """Its functions would be called with arguments that are not theirs."""
+    package = tmp_path / "mpixla"
+    shutil.copytree(Path(mpixla.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    if has_version:
+        file = package / "mpi/native.py"
+        text = file.read_text()
+        assert f"\nABI_VERSION = {native.ABI_VERSION} " in text
+        file.write_text(text.replace("\nABI_VERSION = ", "\nABI_VERSION = 9"))
+        needed, found = f"9{native.ABI_VERSION}", f"ABI version {native.ABI_VERSION}"
+    else:  # any other library
+        shutil.copy(_ctypes.__file__, package / "libmpixla.so")
+        needed, found = str(native.ABI_VERSION), "no ABI version"
+    done = python("import mpixla", PYTHONPATH=str(tmp_path))
+    assert done.returncode != 0
+    assert "ImportError: mpixla's C library and its Python files are not of one installation" in done.stderr
+    assert f"{package / 'libmpixla.so'} has {found}, but the Python files need {needed}. Install" in done.stderr
+
+
+def test_version_is_the_headers():
+    header = (ROOT / "include/mpixla.h").read_text()
+    assert f"\n#define MPIXLA_ABI_VERSION {native.ABI_VERSION}\n" in header
 
 
 def test_too_low_a_thread_level():

@@ -272,7 +272,7 @@ static int kind_fits(const char *kinds, int dtype) {
 
 static void reduction_choose(fuzz_frame *f, fuzz_bytes *b) {
     size_t count;
-    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count);
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count, NULL);
     f->reduction = fuzz_below(b, (int)count);
     if (strcmp(reductions[f->reduction].kinds, "pair") == 0) {
         f->dtype = FFI_U8;

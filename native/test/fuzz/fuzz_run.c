@@ -207,7 +207,7 @@ static int is_sentence(const char *text) {
 /* The reduction must be one that MPI, or a function of ours, has for the type: else it would compute something else. */
 static void reduction_is_right(const fuzz_frame *f) {
     size_t count;
-    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count);
+    const mpixla_reduction_row *reductions = mpixla_reduction_table(&count, NULL);
     const char *kind = "none";
     for (int i = 0; i < f->attribute_count; i++) {
         if (strcmp(f->attributes[i].name, "op") != 0) continue;

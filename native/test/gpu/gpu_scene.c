@@ -242,7 +242,7 @@ static void call_finish(scene *s, ffi_handler *handler) {
 
 void scene_call(scene *s, const char *op, int64_t comm, int64_t root) {
     size_t rows;
-    const mpixla_op_row *table = mpixla_op_table(&rows);
+    const mpixla_op_row *table = mpixla_op_table(&rows, NULL);
     call_make(&s->c, op, comm, root);
     call_finish(s, handler_in(table, rows, op, s->on_device));
 }
@@ -275,7 +275,7 @@ static void wait_for(scene *s, const char *op, int id) {
 
 void scene_help(scene *s, const char *name) {
     size_t rows;
-    const mpixla_helper_row *table = mpixla_helper_table(&rows);
+    const mpixla_helper_row *table = mpixla_helper_table(&rows, NULL);
     call_make(&s->c, "barrier", FIXTURE_RANK0, 0);
     for (size_t i = 0; i < rows; i++)
         if (strcmp(table[i].name, name) == 0)

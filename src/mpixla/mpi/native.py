@@ -113,10 +113,28 @@ class Op(NamedTuple):
         return tuple(name for name in self.attributes if name not in (PACKED, SITE))
 
 
-try:
-    lib = ctypes.CDLL(str(own_file("libmpixla.so")))
-except OSError as e:
-    raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from None
+ABI_VERSION = 1  # MPIXLA_ABI_VERSION of the mpixla.h that this module is written for
+
+
+def _load() -> Any:
+    file = own_file("libmpixla.so")
+    try:
+        library = ctypes.CDLL(str(file))
+        version = library.mpixla_abi_version()
+    except OSError as e:
+        raise ImportError(f"mpixla's C library cannot be loaded ({e}). Install mpixla again.") from None
+    except AttributeError:
+        version = None
+    if version == ABI_VERSION:
+        return library
+    found = "no ABI version" if version is None else f"ABI version {version}"
+    raise ImportError(
+        f"mpixla's C library and its Python files are not of one installation: {file} has {found}, but "
+        f"the Python files need {ABI_VERSION}. Install mpixla again."
+    )
+
+
+lib = _load()
 is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 # Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (
@@ -169,20 +187,24 @@ def check(result: int) -> int:
     return result
 
 
-def _rows(function: Any, c_type: Any) -> list[Any]:
-    count = c_size_t()
-    function.restype = POINTER(c_type)
-    return function(ctypes.byref(count))[: count.value]
-
-
 def _table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
     """A table of the library's, with its texts as ``str``: its columns are the fields of a class, in their order."""
 
     class Row(ctypes.Structure):
         _fields_ = tuple(zip(row_class._fields, c_types, strict=True))
 
-    values = [[getattr(row, name) for name in row_class._fields] for row in _rows(function, Row)]
+    count, size = c_size_t(), c_size_t()
+    function.restype = c_void_p
+    first = function(ctypes.byref(count), ctypes.byref(size))
+    rows = [Row.from_address(first + i * size.value) for i in range(count.value)]
+    values = [[getattr(row, name) for name in row_class._fields] for row in rows]
     return [row_class(*(v.decode() if isinstance(v, bytes) else v for v in row)) for row in values]
+
+
+def _attribute_names() -> list[str]:
+    count = c_size_t()
+    lib.mpixla_attribute_table.restype = POINTER(c_char_p)
+    return [name.decode() for name in lib.mpixla_attribute_table(ctypes.byref(count))[: count.value]]
 
 
 def handle_of(mpi_object: Any) -> int:
@@ -253,7 +275,7 @@ reductions = [
 ]
 _connect()
 
-_attributes = [name.decode() for name in _rows(lib.mpixla_attribute_table, _text)]
+_attributes = _attribute_names()
 _all_ops = [
     row._replace(
         attributes=tuple(name for i, name in enumerate(_attributes) if row.attributes >> i & 1),
