@@ -9,7 +9,6 @@
 #include "transport/plan.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,11 +240,21 @@ static int plan_make(const frame *f, const device *d, plan **made) {
     return code;
 }
 
-/* NCCL frees its communicator when all is done that it was given. */
-static void nccl_leave(plan *p) {
+/* As plan_nccl_poll, for one plan. */
+static int plan_nccl_poll_one(const plan *p) {
+    int earlier = 0;
+    if (NCCL_CALL(p->nccl, p->nccl_comm, comm_error, p->nccl_comm, &earlier)) return REFUSED;
+    return nccl_check_earlier(p->nccl, p->nccl_comm, earlier);
+}
+
+/* Frees NCCL's communicator. ncclCommDestroy waits for all that the communicator was given, so one that has failed is
+ * aborted. Returns as plan_nccl_poll_one. */
+static int nccl_leave(plan *p) {
     const nccl *n = p->nccl;
+    const int code = n ? plan_nccl_poll_one(p) : 0;
     p->nccl = NULL;
-    if (n) (void)n->comm_destroy(p->nccl_comm);
+    if (n) (void)(code != 0 || atomic_load(&p->has_failed) ? n->comm_abort : n->comm_destroy)(p->nccl_comm);
+    return code;
 }
 
 static void plan_free(void *which) {
@@ -255,21 +264,25 @@ static void plan_free(void *which) {
     while (*at && *at != p) at = &(*at)->next;
     if (*at) *at = p->next;
     pthread_mutex_unlock(&listing);
-    nccl_leave(p);
+    (void)nccl_leave(p);
     free(p);
 }
 
-/* Frees NCCL's communicators, whose threads would else be at work while the process ends. */
+/* Frees NCCL's communicators, whose threads would else be at work while the process ends. The last failure is told. */
 int mpixla_gpus_end(void) {
     int code = 0;
     pthread_mutex_lock(&listing);
-    for (plan *p = plans; p; p = p->next) {
-        int earlier = 0;
-        if (!p->nccl) continue;
-        if (p->nccl->comm_error(p->nccl_comm, &earlier) == 0 && nccl_check_earlier(p->nccl, p->nccl_comm, earlier))
-            code = REFUSED;
-        nccl_leave(p);
-    }
+    for (plan *p = plans; p; p = p->next)
+        if (nccl_leave(p)) code = REFUSED;
+    pthread_mutex_unlock(&listing);
+    return code;
+}
+
+int plan_nccl_poll(void) {
+    int code = 0;
+    if (pthread_mutex_trylock(&listing) != 0) return 0; /* mpixla_gpus_end may wait for NCCL */
+    for (const plan *p = plans; p && code == 0; p = p->next)
+        if (p->nccl && !atomic_load(&p->has_failed)) code = plan_nccl_poll_one(p);
     pthread_mutex_unlock(&listing);
     return code;
 }
@@ -286,7 +299,7 @@ void plan_start(void) {
     comm_slot_freed_by(COMM_SLOT_PLAN, plan_free);
 }
 
-int plan_find(const frame *f, const device *d, const plan **found) {
+int plan_find(const frame *f, const device *d, plan **found) {
     comm_entry *entry = f->facts.communicator;
     plan *p = comm_attached(entry, COMM_SLOT_PLAN);
     if (!p) {

@@ -2,6 +2,8 @@
 #ifndef MPIXLA_NATIVE_PLAN_H
 #define MPIXLA_NATIVE_PLAN_H
 
+#include <stdatomic.h>
+
 #include "call/frame.h"
 #include "device/device.h"
 #include "device/nccl.h"
@@ -16,6 +18,7 @@ typedef struct plan {
     int64_t piece_bytes; /* of the pieces in which all ranks make large calls through the host; 0: not in pieces */
     const nccl *nccl;    /* NULL: not used */
     nccl_comm nccl_comm;
+    atomic_int has_failed;    /* a handler has told that a call through NCCL has */
     int device;               /* of this rank, in the NCCL communicator */
     int is_refused;           /* the ranks cannot communicate as the user asks, as `why` says */
     char why[PLAN_WHY_BYTES]; /* why NCCL is not used, as half a sentence; "": it is */
@@ -35,6 +38,10 @@ void plan_start(void);
  * makes it together with the others. It is freed with the communicator. `*found` is NULL while all ranks call with the
  * host's memory. While FEATURE_GPUS is on (base/feature.h) calls with the host's memory must call this, too. Returns 0
  * or an error code. */
-int plan_find(const frame *f, const device *d, const plan **found);
+int plan_find(const frame *f, const device *d, plan **found);
+
+/* Asks NCCL whether a call that it was given has failed since, which no handler has told of. Returns 0, or REFUSED with
+ * error_set. For a thread that watches: it waits for nothing. */
+int plan_nccl_poll(void);
 
 #endif

@@ -52,7 +52,7 @@ static int plan_check(const frame *f, const plan *p) {
 }
 
 int transport_join(const frame *f) {
-    const plan *p = NULL;
+    plan *p = NULL;
     int code = is_agreed_on(f) ? plan_find(f, NULL, &p) : 0;
     return code != 0 ? code : plan_check(f, p);
 }
@@ -225,6 +225,12 @@ static int run_in_pieces(const transport *t, frame *f, int (*run)(frame *f)) {
 
 /* The call */
 
+/* Passes the code of a call of NCCL's on. */
+static int transport_failure_note(const transport *t, int code) {
+    if (code != 0) atomic_store(&t->plan->has_failed, 1);
+    return code;
+}
+
 int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
     int code = choose(t, f, through_nccl);
     if (code != 0) return code;
@@ -233,7 +239,7 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
     if (t->kind == TRANSPORT_NCCL) {
         f->nccl = t->plan->nccl;
         f->nccl_comm = t->plan->nccl_comm;
-        return nccl_look(f);
+        return transport_failure_note(t, nccl_look(f));
     }
     if (f->facts.row->counts == MANY) return 0; /* halo.c brings the borders only, and waits itself */
     t->in_pieces = t->kind == TRANSPORT_HOST && t->plan && goes_in_pieces(t, f);
@@ -245,7 +251,7 @@ int transport_begin(transport *t, frame *f, int (*through_nccl)(frame *f)) {
 static int run_through_nccl(const transport *t, frame *f, int (*through_nccl)(frame *f)) {
     int waits = atomic_load_explicit(&waits_for_nccl, memory_order_relaxed);
     int code = waits ? before_part(f, device_wait(&t->gpu)) : 0;
-    if (code == 0) code = through_nccl(f);
+    if (code == 0) code = transport_failure_note(t, through_nccl(f));
     if (!waits || code != 0) return code;
     return before_part(f, DRIVER_CALL(t->gpu.driver, stream_synchronize, t->gpu.stream));
 }

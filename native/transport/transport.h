@@ -31,7 +31,7 @@ void transport_wait_for_nccl(void);
 typedef struct transport {
     device gpu;
     transport_kind kind;
-    const plan *plan;  /* NULL where the ranks need none */
+    plan *plan;        /* NULL where the ranks need none */
     pool_block *block; /* which has the mirrors */
     transport_mirror mirrors[TRANSPORT_MIRRORS];
     int mirrored;

@@ -27,13 +27,14 @@
 #include "mpi/comm.h"
 #include "mpi/job.h"
 #include "mpi/mpi.h"
+#include "transport/plan.h"
 #include "transport/transport.h"
 #include "watch/flight.h"
 #include "watch/post.h"
 #include "watch/report.h"
 #include "watch/stack.h"
 
-enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */, EXIT_IN_VAIN = 1 };
+enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */, EXIT_IN_VAIN = 1, EXIT_NCCL = 1 };
 enum { STACK_BYTES = 1 << 20, PYTHON_BYTES = 4096, LOCK_MILLISECONDS = 2000 };
 /* Milliseconds that others have: to answer, their Python to say where its threads are, and to claim a report; and for
  * how long a rank holds back that hears nothing more of the one that reports. */
@@ -471,10 +472,22 @@ static void look_once(void) {
     inquiry_move();
 }
 
+/* Ends the job if NCCL says that a call has failed which had returned: its stream may wait for ever, and results that
+ * wait for it would be wrong. */
+static void nccl_watch(void) {
+    char text[2 * ERROR_BYTES];
+    if (plan_nccl_poll() == 0) return;
+    snprintf(text, sizeof text, "mpixla: r%lld | %s. No result that depends on that call is right, so the job ends.\n",
+             (long long)our.rank, error_get());
+    job_say(text);
+    job_end(EXIT_NCCL, our.talks);
+}
+
 static void *calls_watch(void *nothing) {
     pthread_mutex_lock(&our.lock);
     while (!atomic_load(&our.stopped)) {
         look_once();
+        nccl_watch();
         int64_t pause = asked.phase != IDLE ? INT64_C(1000000) * BUSY_POLL : our.poll;
         (void)system_condition_wait(&our.changed, &our.lock, clock_now() + pause);
     }

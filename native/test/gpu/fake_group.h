@@ -25,6 +25,7 @@ typedef struct fake_comm {
     wire *wire;
     int size, rank, device;
     atomic_int error;      /* NCCL's asynchronous error */
+    atomic_int has_failed; /* a call has, or has said so: ncclCommDestroy would wait for ever */
     atomic_int is_aborted; /* what is late does nothing */
     atomic_int late;       /* operations that have not run */
 } fake_comm;

@@ -106,6 +106,13 @@ static fake_comm *comm_find(nccl_comm handle) {
     return c;
 }
 
+/* The communicator's call has returned `code`. */
+static int comm_note(nccl_comm handle, int code) {
+    fake_comm *comm = code != FAKE_NCCL_SUCCESS ? comm_find(handle) : NULL;
+    if (comm) atomic_store(&comm->has_failed, 1);
+    return code;
+}
+
 /* Two ranks on one GPU, or 0. */
 static int comm_shares(const wire *w, int size, int *one, int *other) {
     const char *enabled = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
@@ -168,6 +175,9 @@ int ncclCommDestroy(nccl_comm handle) {
     ENTER(ncclCommDestroy, 0);
     fake_comm *comm = comm_find(handle);
     if (!comm) return refuse(FAKE_NCCL_INVALID_ARGUMENT, "ncclCommDestroy was given no communicator, or a dead one");
+    if (atomic_load(&comm->has_failed) || atomic_load(&comm->error))
+        return refuse(FAKE_NCCL_INVALID_USAGE,
+                      "ncclCommDestroy waits for ever: the communicator has failed, and must be aborted");
     if (atomic_load(&comm->late) > 0)
         return refuse(FAKE_NCCL_INVALID_USAGE,
                       "a communicator was destroyed while the stream still had %d of its operations to run",
@@ -192,6 +202,7 @@ int ncclCommGetAsyncError(nccl_comm handle, int *error) {
     if (!comm)
         return refuse(FAKE_NCCL_INVALID_ARGUMENT, "ncclCommGetAsyncError was given no communicator, or a dead one");
     *error = injected ? injected : atomic_load(&comm->error);
+    if (*error != NCCL_IN_PROGRESS) (void)comm_note(handle, *error);
     return FAKE_NCCL_SUCCESS;
 }
 
@@ -358,15 +369,16 @@ static int issue(const char *function, fake_operation o, nccl_comm handle, drive
     int code = o.comm ? check(&o, stream_handle, stream)
                       : refuse(FAKE_NCCL_INVALID_ARGUMENT, "%s was given no communicator, or a dead one", function);
     if (code == FAKE_NCCL_SUCCESS) group_add(&o, stream);
-    if (group.depth == 0) return code == FAKE_NCCL_SUCCESS ? group_issue() : code;
-    return group_note(code);
+    if (group.depth == 0) return code == FAKE_NCCL_SUCCESS ? group_issue() : comm_note(handle, code);
+    return group_note(comm_note(handle, code));
 }
 
 #define OPERATION(function, kind_, ...)                                                                           \
     do {                                                                                                          \
         int code_ = fake_call(FAKE_##function, count * fake_reduce_itemsize(type));                               \
         fake_access_release();                                                                                    \
-        if (code_ != FAKE_NCCL_SUCCESS) return code_ == FAKE_SKIP ? FAKE_NCCL_SUCCESS : group_note(code_);        \
+        if (code_ == FAKE_SKIP) return FAKE_NCCL_SUCCESS;                                                         \
+        if (code_ != FAKE_NCCL_SUCCESS) return group_note(comm_note(comm, code_));                                \
         return issue(#function, (fake_operation){.kind = kind_, .count = count, .type = type, __VA_ARGS__}, comm, \
                      stream);                                                                                     \
     } while (0)

@@ -54,7 +54,10 @@ static void *rank_run(void *number) {
     all.body(p);
     CHECK_INT(fake_stream_run(p->stream, fake_stream_added(p->stream)), 0);
     CHECK_STR(complaint(), "");
-    if (p->comm) CHECK_INT(ncclCommDestroy(p->comm), 0);
+    if (p->comm && ncclCommDestroy(p->comm) != 0) {
+        CHECK_STR(complaint(), "ncclCommDestroy waits for ever: the communicator has failed, and must be aborted");
+        CHECK_INT(ncclCommAbort(p->comm), 0);
+    }
     CHECK_INT(cuCtxPopCurrent_v2(NULL), 0);
     fake_stream_give(p->stream);
     (void)fake_memory_free(p->memory);

@@ -15,6 +15,7 @@
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
 #include "transport/nccl_calls.h"
+#include "transport/plan.h"
 
 /* Writing down */
 
@@ -494,6 +495,39 @@ static void what_is_in_progress_is_waited_for_by_nobody(void) {
     scene_close(&s);
 }
 
+/* By a thread that watches, and once: not again if a handler has told of one. */
+static void failures_are_found_between_calls(void) {
+    scene_open(&s, 1, 1);
+    fake_fail_may_pass(1);
+    CHECK_STR(run("allreduce", SCENE_SENT, SCENE_REDUCED, SCENE_ITEMS, SCENE_ITEMS), "");
+    CHECK_INT(plan_nccl_poll(), 0);
+    CHECK_INT(fake_fail("ncclCommGetAsyncError", 1, 6), 0);
+    CHECK_INT(plan_nccl_poll(), -1);
+    CHECK_IN(mpixla_last_error(),
+             "an earlier call through NCCL has failed since, so start the job again: NCCL's error");
+    CHECK_INT(plan_nccl_poll(), 0);
+    CHECK_INT(fake_fail("ncclAllReduce", 1, 6), 0);
+    CHECK_IN(run("allreduce", SCENE_SENT, SCENE_REDUCED, SCENE_ITEMS, SCENE_ITEMS),
+             "ncclAllReduce returned error code");
+    CHECK_INT(fake_fail("ncclCommGetAsyncError", 1, 6), 0);
+    CHECK_INT(plan_nccl_poll(), 0);
+    fake_fail_nothing();
+    fake_fail_may_pass(0);
+    CHECK_INT(gpu_drain(), 0);
+    scene_close(&s);
+}
+
+/* NCCL would wait for ever to destroy it. */
+static void what_has_failed_is_aborted(int number) {
+    (void)complaint();
+    fake_calls_forget();
+    CHECK_INT(fake->comm_free(number), 0);
+    CHECK_INT(fake_calls_count("ncclCommAbort"), 1);
+    CHECK_INT(fake_calls_count("ncclCommDestroy"), 0);
+    CHECK_STR(complaint(), "");
+    CHECK_INT(fake_comms_live(), 0);
+}
+
 /* What NCCL does not do takes the way by the host, on the same communicator and without being asked. */
 static void others_go_by_the_host(void) {
     scene_open(&s, 1, 1);
@@ -535,8 +569,8 @@ int main(int argc, char **argv) {
     calls_follow_one_another();
     what_is_in_progress_is_waited_for_by_nobody();
     others_go_by_the_host();
+    failures_are_found_between_calls();
     each_failure_is_told();
-    CHECK_INT(fake->comm_free(number), 0);
-    CHECK_INT(fake_comms_live(), 0);
+    what_has_failed_is_aborted(number);
     return check_failures();
 }

@@ -1,6 +1,7 @@
 """Programs on the fake GPU (tests/seam): which transport the ranks choose, what they say of it, and what goes wrong."""
 
 import os
+import re
 import sys
 
 import pytest
@@ -234,8 +235,23 @@ def test_a_failure_that_nccl_finds_after_the_last_call(gpu_job):
     """
     done = gpu_job(2, code, transport="nccl", check=False)
     assert done.returncode == 1
-    for rank in range(2):
-        assert f"mpixla: r{rank} | an earlier call through NCCL has failed since" in done.stderr
+    assert re.search(r"mpixla: r[01] \| an earlier call through NCCL has failed since", done.stderr)
+
+
+def test_a_failure_that_nccl_finds_while_nobody_calls(gpu_job):
+    """Without a time limit, too: the stream of a call that has returned may never come to its end."""
+    code = """
+    import time, jax, jax.numpy as jnp, mpixla, fake_gpu
+    from mpi4py import MPI
+    jax.block_until_ready(mpixla.allreduce(jnp.ones(3), op=MPI.SUM))
+    if MPI.COMM_WORLD.rank == 0:
+        fake_gpu.library().fake_fail(b"ncclCommGetAsyncError", 1, 6)
+    time.sleep(1000)
+    """
+    done = gpu_job(2, code, transport="nccl", check=False)
+    assert done.returncode == 1
+    assert "mpixla: r0 | an earlier call through NCCL has failed since" in done.stderr
+    assert "No result that depends on that call is right, so the job ends." in done.stderr
 
 
 def test_info(gpu_job):
