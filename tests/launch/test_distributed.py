@@ -1008,3 +1008,57 @@ def test_docstring(job):
         sys.stdout.write(f"{doctest.DocTestRunner().run(test)}\\n")
     """
     assert job(2, code, python=LAUNCHER).stdout == "TestResults(failed=0, attempted=3)\n" * 2
+
+
+ASKS = 'jax.config.update("jax_cpu_collectives_implementation", "gloo")'
+
+
+@pytest.mark.parametrize(
+    ("begin", "environment"),
+    [
+        ("", {}),
+        (ASKS, {}),
+        ("import os; os.environ['JAX_CPU_COLLECTIVES_IMPLEMENTATION'] = 'gloo'; import jax", {}),
+        ("", {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}),
+    ],
+    ids=["nobody", "the program", "its environment", "the job's environment"],
+)
+def test_program_that_asks_for_gloo(job, begin, environment):
+    """It gets MPI, and is told so, once."""
+    code = f"""
+        import mpixla.distributed
+        {"" if begin.startswith("import os") else "import jax"}
+        {begin}
+        mpixla.distributed.initialize()
+        print(jax.config.jax_cpu_collectives_implementation)
+    """
+    done = job(2, code, python=LAUNCHER, **environment)
+    assert done.stdout.split() == ["mpi", "mpi"]
+    asks = bool(begin or environment)
+    assert done.stderr.count("mpixla: the program asks for gloo (jax_cpu_collectives_implementation), but") == asks
+    assert ("start the program without it" in done.stderr) == asks
+
+
+@pytest.mark.any_mpi
+def test_call_under_a_mesh_of_several_local_devices():
+    """Which of the two is to leave is said: the mesh that was set, or the sharding."""
+    code = """
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+jax.config.update("jax_num_cpu_devices", 2)
+mesh = jax.make_mesh((2,), ("x",))
+def refusal(x):
+    try:
+        jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))(x)
+    except NotImplementedError as e:
+        return str(e).partition("(no sharding).")[2]
+print(repr(refusal(jax.device_put(jnp.ones(2), jax.NamedSharding(mesh, jax.P("x"))))))
+with jax.set_mesh(mesh):
+    print(refusal(jnp.ones(2)))
+"""
+    done = alone("-c", code)
+    assert done.stdout.splitlines() == [
+        "''",
+        " Here jax.set_mesh has set a mesh of 2 devices, for all of which JAX makes every program: make the call "
+        "outside of it.",
+    ], done.stderr

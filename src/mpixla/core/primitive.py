@@ -221,7 +221,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
         raise NotImplementedError(
             f"{row.name} was used in a program for {jax.local_device_count()} local devices, but an MPI rank "
             "communicates for one device. Start one process per device, and place the arrays of a process on one "
-            "device (no sharding)."
+            f"device (no sharding).{_way_out_of_mesh(devices)}"
         )
     if mesh is None or set(mesh.axis_names) - set(context.manual_axes):
         raise NotImplementedError(
@@ -229,6 +229,16 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
             "where it is not said what each process has. Use it inside jax.shard_map over all axes of the mesh."
         )
     before_sharded()
+
+
+def _way_out_of_mesh(devices: int) -> str:
+    """Return the sentence for a program that is for as many devices because of ``jax.set_mesh``, or ""."""
+    if jax.sharding.get_abstract_mesh().size != devices:
+        return ""
+    return (
+        f" Here jax.set_mesh has set a mesh of {devices} devices, for all of which JAX makes every program: make the "
+        "call outside of it."
+    )
 
 
 def refuse_cache() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..base import trampoline
 from ..base.required import jax_has_started
+from ..base.speaker import say
 from ..mpi.arrival import limited
 from ..mpi.mpi import MPI
 from . import _cliques
@@ -65,6 +66,11 @@ def initialize(
             f"process is rank {rank} of {size} under MPI. Leave both out, or pass MPI's."
         )
     _refuse_where_it_cannot_be()
+    if jax.config.jax_cpu_collectives_implementation == "gloo" and rank == 0:  # type: ignore[attr-defined]
+        say(
+            "mpixla: the program asks for gloo (jax_cpu_collectives_implementation), but under python -m "
+            f"{trampoline.LAUNCHER} JAX's collectives go over MPI. For gloo, start the program without it.\n"
+        )
     jax.config.update("jax_cpu_collectives_implementation", "mpi")
     # Where a cluster is detected, the address comes from MPI as well; it is the same on all ranks or on none.
     with limited("mpixla.distributed.initialize()", "All ranks must call it, and another one has not."):

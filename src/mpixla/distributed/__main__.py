@@ -1,5 +1,6 @@
 """``python -m mpixla.distributed script.py arguments``, also ``-m module`` and ``-c code`` in place of the script."""
 
+import os
 import sys
 
 import jax
@@ -24,6 +25,9 @@ def _main(words: list[str]) -> None:
     if trampoline.why_not:
         end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
     trampoline.forget()
+    if not os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION"):
+        # JAX's default is gloo: so what asks for gloo from here on is the program (initialize).
+        jax.config.update("jax_cpu_collectives_implementation", "mpi")
     jax.distributed.initialize = initialize  # type: ignore[assignment]
     jax.make_mesh = over_hosts(jax.make_mesh)
     jax_settings.heed_until_import()
