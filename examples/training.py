@@ -94,6 +94,7 @@ def train(comm: MPI.Comm, points: Any, sides: Any, epochs: int) -> tuple[Paramet
     @jax.jit
     def epoch(state: State) -> tuple[State, Any]:
         state, losses = lax.scan(step, state, data)
+        # Without pvary the processes would drift apart, each with a loss that falls: nothing else would say so.
         return mpixla.assert_replicated(state, comm=comm), losses
 
     nothing = jax.tree.map(jnp.zeros_like, first_parameters())

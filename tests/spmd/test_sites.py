@@ -143,3 +143,14 @@ def test_the_line_that_calls_a_library(monkeypatch):
 
     assert f"/packages/library.py:2 in exchange (called at {sites.short_name(__file__)}:" in message_of(solve)
     assert line_of(solve, "return library") in message_of(solve)
+
+
+def test_as_many_lines_are_remembered_as_there_is_room_for(monkeypatch):
+    """A notebook has ever new files: each cell is one."""
+    monkeypatch.setattr(sites, "_LIMIT", 3)
+    for cell in range(10):
+        code = compile("mpixla.allreduce(x, MPI.SUM)", f"cell {cell}", "exec")
+        exec(code, {"mpixla": mpixla, "x": jnp.ones(2), "MPI": MPI})
+        assert len(sites._told) <= 3
+    for remembered in (sites._number, sites._is_users_file):
+        assert remembered.cache_info().maxsize == 4096
