@@ -250,7 +250,7 @@ MPIXLA_API int64_t mpixla_status_register(void *address);
  *                first rank's result
  *   axes         an array: for each array the axis that belongs to each dimension of the Cartesian communicator
  *   width        an array: for each dimension the width of the ghost zones
- *   checked      1: the report says that checked mode asks, not the program
+ *   checked      1: the report says that checked mode asks, not the program; 2: that is told once, and no error
  *   leaves       an array: the number of each array's name, which mpixla_site_name takes
  *   packed       a number made of the parts that travel as one array, to be compared between ranks
  *   site         the number of a line of the user's source, for messages, which mpixla_site_name takes

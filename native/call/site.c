@@ -16,6 +16,7 @@ enum { PLACES = 4096, DIGITS = 16 };
 typedef struct named {
     struct named *next; /* of this place */
     int64_t site;
+    int is_marked; /* site_is_new was called for it */
     char text[];
 } named;
 
@@ -65,6 +66,18 @@ const char *site_text(int64_t site) {
     const named *found = *find(site);
     pthread_mutex_unlock(&table);
     return found ? found->text : "";
+}
+
+int site_is_new(int64_t site) {
+    pthread_mutex_lock(&table);
+    int is_new = name(site, "", 0) == 0; /* no memory: nothing is told */
+    if (is_new) {
+        named *found = *find(site);
+        is_new = !found->is_marked;
+        found->is_marked = 1;
+    }
+    pthread_mutex_unlock(&table);
+    return is_new;
 }
 
 static int digit_of(char c) {

@@ -18,6 +18,9 @@ int64_t site_of_thread(void);
 /* "model.py:42 in step"; "" for a site that nobody has named. It lives as long as the library. Takes a lock. */
 const char *site_text(int64_t site);
 
+/* Whether this is called for the site for the first time. Takes a lock. */
+int site_is_new(int64_t site);
+
 /* The site of an exported program, which writes it as 16 hexadecimal digits, a blank, and the text. 0 if it is none. */
 int64_t site_read(const char *text, size_t bytes);
 

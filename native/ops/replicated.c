@@ -252,10 +252,21 @@ static int leaf_compare(const frame *f, const array *a, const leaf *all, int ref
     return 0;
 }
 
-/* Returns REFUSED. */
+/* Writes that arrays differ, on the communicator's first rank, once for each line. Returns 0. */
+static int difference_tell(const frame *f, const char *text) {
+    if (f->facts.communicator->rank != 0 || !site_is_new(f->facts.site)) return 0;
+    fprintf(stderr,
+            "mpixla: %s\nThis is no error while all ranks go on, as where each rank has a limit of its own. It is told "
+            "once for each loop.\n",
+            text);
+    fflush(stderr);
+    return 0;
+}
+
+/* Returns REFUSED, or 0 where a difference is only told. */
 static int report(const frame *f, const array *a, const char *what, const leaf *all, int64_t others) {
     const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
-    const int is_checked = f->attributes[ATTRIBUTE_CHECKED] != 0;
+    const int is_checked = f->attributes[ATTRIBUTE_CHECKED] != REPLICATED_ASSERTED;
     char text[ERROR_BYTES];
     int shown = 0;
     size_t used = text_add(text, sizeof text, 0,
@@ -274,7 +285,7 @@ static int report(const frame *f, const array *a, const char *what, const leaf *
         (void)text_add(text, sizeof text, used,
                        "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
                        "adds up those of all ranks (docs/derivatives.md).");
-    return error_set("%s", text);
+    return f->attributes[ATTRIBUTE_CHECKED] == REPLICATED_TOLD ? difference_tell(f, text) : error_set("%s", text);
 }
 
 /* All ranks know that some array differs. */

@@ -66,9 +66,9 @@ static void bring(void) {
 
 static call c;
 
-/* A call with so many arrays of CALL_COUNT items. */
-static void make(int arrays) {
-    call_make(&c, "assert_replicated", FIXTURE_RANK2, 0);
+/* A call with so many arrays of CALL_COUNT items, on a rank's communicator. */
+static void make_on(int comm, int arrays) {
+    call_make(&c, "assert_replicated", comm, 0);
     for (int i = 1; i < arrays; i++) {
         call_insert(&c, CALL_OPERANDS, i, FFI_F32, CALL_COUNT, c.send);
         call_insert(&c, CALL_RESULTS, i, FFI_F32, CALL_COUNT, c.recv);
@@ -78,6 +78,10 @@ static void make(int arrays) {
     others.arrays = arrays;
     others.like_us = -1;
     others.words = "leaf 0";
+}
+
+static void make(int arrays) {
+    make_on(FIXTURE_RANK2, arrays);
 }
 
 static void gives_back_what_is_the_same(void) {
@@ -164,6 +168,32 @@ static void names_the_first_of_several(void) {
     CHECK(strstr(c.message, "pvary") == NULL);
 }
 
+static void run_told(void) {
+    for (int i = 0; i < 2; i++) {
+        others.reduced = others.gathered = 0;
+        CHECK_STR(call_run(&c), "");
+    }
+}
+
+/* On the first rank, once for each line. */
+static void tells_what_is_no_error(void) {
+    const int comms[] = {FIXTURE_RANK2, FIXTURE_RANK0};
+    for (int i = 0; i < 4; i++) {
+        make_on(comms[i % 2], 1);
+        others.differing = 1;
+        call_site_set(&c, NAME + 3 + i / 2, NULL);
+        call_attribute_set(&c, "checked", REPLICATED_TOLD);
+        const char *text = fixture_stderr_of(run_told);
+        if (comms[i % 2] == FIXTURE_RANK2) {
+            CHECK_STR(text, "");
+            continue;
+        }
+        const char *first = strstr(text, "r0 | MPIXLA_CHECK: leaf 0 is not the same on all ranks of communicator");
+        CHECK(first && !strstr(strchr(first, ':'), "MPIXLA_CHECK"));
+        CHECK_IN(text, "\nThis is no error while all ranks go on");
+    }
+}
+
 /* No entries are compared then. */
 static void says_who_has_another_array(void) {
     make(1);
@@ -229,6 +259,7 @@ int main(int argc, char **argv) {
     says_what_differs();
     compares_with_most_ranks();
     names_the_first_of_several();
+    tells_what_is_no_error();
     says_who_has_another_array();
     passes_errors_of_mpi_on();
     ends_the_job_without_memory();

@@ -127,13 +127,12 @@ def test_no_dimension(cart):
     c.Free()
 
 
-@pytest.mark.parametrize("width", [0, 1])
-def test_nothing_to_exchange(cart, width):
+def test_nothing_to_exchange(cart):
     c = cart(Grid((SIZE,), (True,), (), (), 0))
-    assert mpixla.halo_exchange(jnp.zeros((3, 0)), c, width=width).shape == (3, 0)
-    empty, full = mpixla.halo_exchange((jnp.zeros((3, 0)), jnp.zeros(3)), c, width=width)
+    assert mpixla.halo_exchange(jnp.zeros((3, 0)), c).shape == (3, 0)
+    empty, full = mpixla.halo_exchange((jnp.zeros((3, 0)), jnp.zeros(3)), c)
     assert (empty.shape, full.shape) == ((3, 0), (3,))
-    assert mpixla.halo_exchange({}, c, width=width) == {}
+    assert mpixla.halo_exchange({}, c) == {}
 
 
 # Several arrays
@@ -367,6 +366,8 @@ BAD = [
     ({"comm": 3}, TypeError, "comm must be an mpi4py communicator"),
     ({"width": -1}, ValueError, "width of halo_exchange is -1"),
     ({"width": (1, -2)}, ValueError, "cannot be negative"),
+    ({"width": 0}, ValueError, "width of halo_exchange is 0, so there are no ghost zones"),
+    ({"width": (0, 0), "x": {}}, ValueError, r"is \(0, 0\), .* of several dimensions 0 is for those without any"),
     ({"width": 1.5}, TypeError, "width of halo_exchange must be an integer"),
     ({"width": "1"}, TypeError, "width of halo_exchange must be an integer"),
     ({"width": {0: 1, 1: 1}}, TypeError, "width of halo_exchange must be an integer, but is {0: 1, 1: 1}"),

@@ -169,6 +169,7 @@ def test_bad_arguments(cart):
     """As of halo_exchange, by another name."""
     x, c = np.zeros((4, 5)), cart(MIXED)
     check_refused(lambda: mpixla.halo_start(x, None), TypeError, "halo_start needs a Cartesian communicator")
+    check_refused(lambda: mpixla.halo_start(x, c, width=0), ValueError, "width of halo_start is 0, so there are no")
     check_refused(
         lambda: mpixla.halo_start(x[:2], c), ValueError, "halo_start of width 1 along axis 0 needs at least 3"
     )
@@ -177,7 +178,7 @@ def test_bad_arguments(cart):
 def test_nothing_to_exchange(cart):
     for x in ({}, (jnp.zeros((4, 0, 5)),)):
         for fun in (lambda x: x, lambda x: None):
-            filled, _ = mpixla.overlap(mpixla.halo_start(x, cart(MIXED), width=0), fun, x)
+            filled, _ = mpixla.overlap(mpixla.halo_start(x, cart(MIXED), width=(1, 0)), fun, x)
             assert jax.tree.map(jnp.shape, filled) == jax.tree.map(jnp.shape, x)
 
 

@@ -1,5 +1,7 @@
 """MAXLOC and MINLOC: of all ranks' values the greatest or least, and its place, the first one of equals."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -8,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from cases import HOWS
 
 SIZE = MPI.COMM_WORLD.Get_size()
 OPS = {"MAXLOC": (MPI.MAXLOC, np.argmax, np.max), "MINLOC": (MPI.MINLOC, np.argmin, np.min)}
@@ -144,6 +147,19 @@ def test_derivative_is_that_of_the_values_alone(op, rank):
 def test_refuses(x, sentence):
     with pytest.raises(TypeError, match=sentence):
         mpixla.allreduce(x, MPI.MAXLOC)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_result_is_of_the_kind_of_the_pair(how):
+    class Best(NamedTuple):
+        value: object
+        place: object
+
+    x, i = np.arange(3.0), np.full(3, 4)
+    for kind in (tuple, list, Best._make):
+        got = HOWS[how](lambda *pair, kind=kind: mpixla.allreduce(kind(pair), MPI.MAXLOC))(x, i)
+        assert type(got) is type(kind((x, i)))
+        np.testing.assert_array_equal(got, (x, i))
 
 
 def test_refused_by_other_operations():

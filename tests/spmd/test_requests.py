@@ -212,6 +212,30 @@ def shifted_and_squared(x, below, above):
     return squared + received
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_overlap_gives_arrays_of_jax(below, above, wrap):
+    """Also of NumPy's, which are arrays of its own to JAX."""
+    seen = []
+
+    def inner(tree, text):
+        seen.extend(jax.tree.leaves(tree))
+        assert text == "as it is"
+        return tree["x"].at[0].set(7.0), np.arange(3)
+
+    def step(x):
+        request = mpixla.isendrecv(x, x, below, above)
+        return mpixla.overlap(
+            request, lambda *args: inner(*args, "as it is"), {"x": x, "y": [np.arange(3), np.int8(1)]}
+        )
+
+    received, (changed, own) = wrap(step)(np.ones(2))
+    assert all(isinstance(x, jax.Array) for x in (*seen[:2], received, changed, own))
+    assert isinstance(seen[2], np.int8)
+    np.testing.assert_array_equal(received, np.ones(2))
+    np.testing.assert_array_equal(changed, [7, 1])
+    np.testing.assert_array_equal(own, np.arange(3))
+
+
 def looped(f):
     return lambda x: lax.scan(lambda x, _: (f(x) - x * x, None), x, length=3)[0]
 
@@ -394,6 +418,7 @@ def test_what_is_no_request(rank):
     for wrong in (None, x):
         with pytest.raises(TypeError, match="overlap needs a function"):
             mpixla.overlap(request, wrong)
+    assert not [name for name in dir(request) if not name.startswith("_") and not name.startswith("tree_")]
     with pytest.raises(AttributeError, match=r"^a request has no test\. mpixla.wait\(request\) gives the result\.$"):
         request.test()
     for wrong, sentence in (

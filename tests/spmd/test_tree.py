@@ -135,6 +135,20 @@ def test_errors_name_the_leaf():
     for pair in ((wrong, wrong.astype(int)), (1.0, 1)):
         with pytest.raises(ValueError, match=rf"but x\[0\] has shape {re.escape(str(np.shape(pair[0])))}\."):
             mpixla.reduce_scatter(pair, MPI.MAXLOC)
+    # Nothing is communicated of a pytree without arrays, and the other arguments are checked all the same.
+    assert mpixla.allreduce({}, MPI.SUM) == {}
+    assert mpixla.reduce_scatter([], MPI.BAND) == []
+    assert mpixla.bcast({}, 0) == mpixla.wait(mpixla.ibcast({}, 0)) == {}
+    for wrong in (
+        lambda: mpixla.allreduce({}, op=None),
+        lambda: mpixla.reduce([], MPI.SUM, 99),
+        lambda: mpixla.bcast({}, root=SIZE),
+        lambda: mpixla.iallreduce((), "SUM"),
+        lambda: mpixla.scan({"a": None}, MPI.SUM, comm=3),
+        lambda: jax.jit(lambda: mpixla.allreduce({}, MPI.NO_OP))(),
+    ):
+        with pytest.raises((TypeError, ValueError), match=r"(op|root|comm)\b.* (must be|are|does not apply)"):
+            wrong()
     with pytest.raises(TypeError, match=r"x\[1\] of allreduce must be an array"):
         mpixla.allreduce([1.0, "abc"], MPI.SUM)
     with pytest.raises(TypeError, match="allreduce cannot reduce dtype bool"):

@@ -20,7 +20,7 @@ _WORDS, _WORDS_OF_PRODUCTS = 70, 138
 def _words(*arrays: ShapedArray) -> list[ShapedArray]:
     is_wide = len(arrays) == 2 and arrays[0].dtype == np.float64
     words = _WORDS_OF_PRODUCTS if is_wide else _WORDS
-    return [reshaped(arrays[0], (*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64), weak_type=False)]
+    return [reshaped(arrays[0], (*arrays[0].shape[:-1], words), dtype=np.dtype(np.int64))]
 
 
 def _rounded(words: ShapedArray, *, dtype: np.dtype, **form: int) -> list[ShapedArray]:

@@ -10,7 +10,7 @@ from jax.interpreters import mlir
 
 from ..mpi import native
 from ..mpi.comm import Shift
-from .spmd import Primitive
+from .spmd import Primitive, strong
 
 
 def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -31,7 +31,7 @@ def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[st
 def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
     """Makes the primitive of a handler, by its name, which gets these of its parameters."""
     primitive = Primitive(name)
-    primitive.def_abstract_eval(shapes)
+    primitive.def_abstract_eval(lambda *operands, **params: list(map(strong, shapes(*operands, **params))))
 
     def lower(ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
         scalars, arrays = attributes_of(attributes, params)

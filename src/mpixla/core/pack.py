@@ -17,7 +17,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 def _packed(*arrays: ShapedArray, kept_axes: int) -> list[ShapedArray]:
     kept = arrays[0].shape[:kept_axes]
-    return [reshaped(arrays[0], (*kept, sum(math.prod(x.shape[kept_axes:]) for x in arrays)), weak_type=False)]
+    return [reshaped(arrays[0], (*kept, sum(math.prod(x.shape[kept_axes:]) for x in arrays)))]
 
 
 def _unpacked(array: ShapedArray, *, shapes: Shapes) -> list[ShapedArray]:

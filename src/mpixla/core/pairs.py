@@ -24,8 +24,13 @@ def is_of_pairs(op: Any) -> TypeGuard[MPI.Op]:
     return isinstance(op, MPI.Op) and op in (MPI.MAXLOC, MPI.MINLOC)
 
 
-def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-    """Calls ``function(array, op, *args, **kwargs)``, a reduction of arrays, for a pair of arrays."""
+def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> Any:
+    """Calls ``function(array, op, *args, **kwargs)``, a reduction of arrays, for a tuple or a list of two arrays."""
+    results = _reduce(function, pair, op, *args, **kwargs)
+    return jax.tree.unflatten(jax.tree.structure(pair, is_leaf=lambda x: x is not pair), results)
+
+
+def _reduce(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     values, places = _arrays(pair, function.__name__, reduction_of(op).name)
     largest = op == MPI.MAXLOC
 

@@ -25,10 +25,11 @@ from .helper import attributes_of
 from .keep import keep
 from .rank import own_rank
 from .rules import Rules, define
-from .spmd import Primitive, is_spread, tracked_axes
+from .spmd import Primitive, is_spread, strong, tracked_axes
 from .values import has_values
 
-# An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types.
+# An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types, which are never
+# weak.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
@@ -74,7 +75,10 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rule
     primitive = Primitive(name)
     primitive.replicates = lambda params: params.get("cotangent") == REPLICATED
 
-    primitive.def_effectful_abstract_eval(lambda *operands, **params: (shapes(*operands, **params), {ordered}))
+    def types(*operands: ShapedArray, **params: Any) -> tuple[list[ShapedArray], set[Any]]:
+        return list(map(strong, shapes(*operands, **params))), {ordered}
+
+    primitive.def_effectful_abstract_eval(types)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(call_eagerly, primitive))
     keep(primitive)

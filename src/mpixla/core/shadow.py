@@ -19,20 +19,20 @@ from .effect import ordered
 from .spmd import Primitive, reshaped, vary, varying_axes
 
 _alike = required.Primitive("alike")  # the identity of an array
-# It has the effect where JAX would drop it, or make it again in a checkpoint, and `kept` says so.
+# It has the effect where JAX would drop it, or make it again in a checkpoint, and `kept` says so. `is_zero`: of zeros.
 _tied = Primitive("tied")  # the identity of arrays, none of which is ignored alone
 
 
 def shadow(x: jax.Array) -> Any:
     """What ``alike`` takes of an array: one without entries, which reverse mode keeps in its place."""
-    return _alike.bind(_zeros(reshaped(x.aval, (0,))), x, kept=True)
+    return _alike.bind(_zeros(reshaped(x.aval, (0,))), x, kept=True, is_zero=True)
 
 
 def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:
     """An array or JAX's zeros, with a batch where ``like`` has one, and a derivative. So is a result's cotangent."""
     if isinstance(x, ad.Zero):
-        return _alike.bind(_zeros(x.aval), like, kept=False)
-    return _alike.bind(x, like, kept=is_result)
+        return _alike.bind(_zeros(x.aval), like, kept=False, is_zero=True)
+    return _alike.bind(x, like, kept=is_result, is_zero=False)
 
 
 def tied(results: Sequence[Any]) -> list[Any]:
@@ -48,30 +48,53 @@ def _zeros(aval: Any) -> Any:
     return vary(jnp.zeros(aval.shape, aval.dtype), varying_axes(aval))
 
 
-def _alike_lower(ctx: Any, x: Any, like: Any, *, kept: bool) -> list[Any]:
+def _alike_lower(ctx: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> list[Any]:
     if kept:
         ctx.set_tokens_out(ctx.tokens_in)
     return [x]
 
 
-def _alike_batch(operands: Any, dims: Any, *, kept: bool) -> tuple[Any, Any]:
+def _alike_batch(operands: Any, dims: Any, **params: bool) -> tuple[Any, Any]:
     (x, like), (dim, of_like) = operands, dims
     if dim is None:
         x, dim = jnp.broadcast_to(x, (like.shape[of_like], *x.shape)), 0
-    return _alike.bind(x, like, kept=kept), dim
+    return _alike.bind(x, like, **params), dim
 
 
-def _alike_jvp(primals: Any, tangents: Any, *, kept: bool) -> tuple[Any, Any]:
+def _alike_jvp(primals: Any, tangents: Any, **params: bool) -> tuple[Any, Any]:
     t, of_like = tangents
     if type(t) is ad.Zero and type(of_like) is not ad.Zero:
         t = alike(t, of_like)
-    return _alike.bind(*primals, kept=kept), t
+    return _alike.bind(*primals, **params), t
 
 
-def _alike_transpose(ct: Any, x: Any, like: Any, *, kept: bool) -> list[Any]:
+def _alike_transpose(ct: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> list[Any]:
     if ad.is_undefined_primal(like):
         return [ct if ad.is_undefined_primal(x) else None, ad.Zero(like.aval.to_ct_aval())]
     return [alike(ct, like) if kept else ct, None]
+
+
+# jax.lax.custom_root differentiates the function that a linear solve inverts by operands that are unknown. A known
+# tangent, such as a column of the identity, must stay known there: JAX transposes a linear solve only if its matrix is
+# known. Zeros are linear in whatever is unknown, and go with it.
+
+
+def _is_known(x: bool, like: bool, is_zero: bool) -> bool:
+    return x and (like or not is_zero)
+
+
+def _alike_partial_eval(trace: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -> Any:
+    if not like.is_known() and _is_known(x.is_known(), False, is_zero):
+        return x
+    return trace.default_process_primitive(_alike, (x, like), {"kept": kept, "is_zero": is_zero})
+
+
+def _alike_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    x, like = eqn.invars
+    if _is_known(not unknown[0], not unknown[1], eqn.params["is_zero"]):
+        return eqn.replace(invars=[x, x if unknown[1] else like]), None, [False], [False], []
+    missing = [v for v, i in zip(eqn.invars, instantiated, strict=True) if not i and not hasattr(v, "val")]
+    return None, eqn, [True], [True], missing
 
 
 def _tied_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
@@ -90,11 +113,13 @@ def _tied_transpose(cotangents: Any, *operands: Any) -> list[Any]:
     return [like_the_others(ct) for ct in cotangents]
 
 
-_alike.def_effectful_abstract_eval(lambda x, like, kept: (x, {ordered} if kept else set()))
-_alike.def_impl(lambda x, like, kept: x)
+_alike.def_effectful_abstract_eval(lambda x, like, kept, is_zero: (x, {ordered} if kept else set()))
+_alike.def_impl(lambda x, like, **_: x)
 ad.primitive_jvps[_alike] = _alike_jvp
 ad.primitive_transposes[_alike] = _alike_transpose
 batching.primitive_batchers[_alike] = _alike_batch
+required.custom_partial_eval_rules[_alike] = _alike_partial_eval
+required.partial_eval_jaxpr_custom_rules[_alike] = _alike_in_checkpoint
 mlir.register_lowering(_alike, _alike_lower)
 _tied.def_abstract_eval(lambda *operands: list(operands))
 _tied.def_impl(lambda *operands: list(operands))

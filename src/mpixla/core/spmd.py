@@ -51,6 +51,11 @@ def reshaped(aval: ShapedArray, shape: Sequence[int], **other: Any) -> ShapedArr
     return aval.update(shape=shape, sharding=_whole(aval.sharding.mesh, len(shape)), **other)
 
 
+def strong(aval: ShapedArray) -> ShapedArray:
+    """The type without JAX's weak_type, which has no counterpart in MPI: so that results have one type on all ranks."""
+    return aval.update(weak_type=False) if aval.weak_type else aval
+
+
 def _whole(mesh: Any, ndim: int) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*[None] * ndim))
 

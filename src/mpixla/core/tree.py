@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ..mpi.comm import Comm, comm_of
 from ..watch import sites
@@ -194,6 +195,11 @@ def _part(dtype: str, sizes: Sequence[int], leaves: int) -> str:
     return said if len(sizes) == 1 else sites.of_packed(f"{said} of sizes", sizes)
 
 
+def _nothing(comm: Any, kept_axes: int) -> jax.Array:
+    """An array without entries."""
+    return jnp.zeros((*[comm_of(comm).size] * kept_axes, 0), np.int32)
+
+
 def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
     """Lets the first argument of a function that works entry by entry be a pytree, with one call for each data type.
 
@@ -219,6 +225,8 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
                 return reduce_pair(function, x, op, *rest, **{k: v for k, v in kwargs.items() if k != "op"})
             if _is_array(x):
                 return function(x, *args, **kwargs)
+            if not leaves:  # no call checks the other arguments
+                jax.eval_shape(lambda: function(_nothing(kwargs.get("comm"), kept_axes), *args, **kwargs))
             data = list(map(data_of, as_leaves(x, leaves, "x", name)))
             dtypes = dict.fromkeys(y.dtype for y in data)
             groups = tuple(tuple(i for i, y in enumerate(data) if y.dtype == dtype) for dtype in dtypes)

@@ -25,7 +25,7 @@ from .shapes import IN_FRONT
 
 
 def _sums(*arrays: ShapedArray, **params: Any) -> list[ShapedArray]:
-    return [reshaped(x, x.shape[:-1], weak_type=False) for x in arrays]
+    return [reshaped(x, x.shape[:-1]) for x in arrays]
 
 
 def _added(words: Sequence[Any], comm: Comm, cotangent: str) -> list[Any]:
@@ -71,7 +71,7 @@ def _dot_of_products(products: Any, comm: Comm, cotangent: str, dtype: Any) -> l
 
 _dot_p: Primitive = compose(
     "exact_dot",
-    lambda x, y, *, dtype, **params: [reshaped(x, x.shape[:-1], dtype=np.dtype(dtype), weak_type=False)],
+    lambda x, y, *, dtype, **params: [reshaped(x, x.shape[:-1], dtype=np.dtype(dtype))],
     _dot_fun,
     batch=IN_FRONT,
     jvp=_dot_jvp,

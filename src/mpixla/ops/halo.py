@@ -19,7 +19,7 @@ from ..core.tree import Plan, Tree, as_leaves, data_of, flatten, plan_of_each
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
 from .docstrings import documented_like
-from .request import Request, isendrecv
+from .request import Request, isendrecv, wait_into
 from .shapes import each_like
 
 # For each array, which of its axes each Cartesian dimension is.
@@ -81,6 +81,11 @@ def _widths(width: Any, dimensions: int, name: str) -> tuple[int, ...]:
         widths = (as_integer(width, "width", name),) * dimensions
     if any(w < 0 for w in widths):
         raise ValueError(f"width of {name} is {width}, but a ghost zone cannot be negative. Pass 0 for none.")
+    if widths and not any(widths):
+        raise ValueError(
+            f"width of {name} is {width}, so there are no ghost zones, and nothing to exchange. Pass the width of the "
+            "ghost zones; of several dimensions 0 is for those without any."
+        )
     return widths
 
 
@@ -167,7 +172,7 @@ class _Halo:
         """
         filled, coming = list(blocks), iter(requests)
         for way in _directions(self.widths):
-            self.put(filled, way, [next(coming).result_in(own) for own in self.cut(filled, way, False)])
+            self.put(filled, way, [wait_into(next(coming), own) for own in self.cut(filled, way, False)])
         return self.plan.tree_of(filled)
 
 
@@ -207,7 +212,8 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
             blocks may differ in size; the block without ghosts is at least ``width`` long. All arrays of a pytree
             travel in one message to each neighbour.
         comm: a Cartesian communicator (``comm.Create_cart(dims, periods)``), which says where there are walls.
-        width: the width of the ghost zones: an integer, or one for each dimension of the communicator; 0 for none.
+        width: the width of the ghost zones: an integer, or one for each dimension of the communicator, of which some,
+            and not all, may be 0, for none.
         axes: which axis of ``x`` each dimension of the communicator is; by default the first ones. Negative ones
             count from the last. An integer will do for one dimension.
 
@@ -221,8 +227,8 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     Raises:
         TypeError: for a ``comm`` that is not Cartesian, a width or axis that is no static integer, or a dtype
             that MPI cannot move.
-        ValueError: for a negative width, axes that ``x`` does not have or that are named twice, not one for each
-            dimension, a block that is too small, or a communicator that was freed.
+        ValueError: for a negative width, a width that is 0 in all dimensions, axes that ``x`` does not have or that are
+            named twice, not one for each dimension, a block that is too small, or a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -268,7 +274,8 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
         [-3.0, 1.0, 2.0, -3.0]
         >>> ring.Free()
     """
-    blocks, halo = _blocks_of(x, comm, width, axes, "halo_start")
+    given, halo = _blocks_of(x, comm, width, axes, "halo_start")
+    blocks = [lax.convert_element_type(block, block.dtype) for block in given]  # not weak, as what comes is not
     requests: list[Request[Any]] = []
     for i, way in enumerate(_directions(halo.widths)):
         borders = halo.cut(blocks, [-step for step in way], True)

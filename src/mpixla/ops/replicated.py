@@ -39,9 +39,13 @@ def _leaf_number(path: str, x: jax.Array) -> int:
     return _number(f"{f'leaf {path}' if path else 'the array'} of shape {x.shape} and data type {x.dtype.name}")
 
 
-def assert_same(values: Mapping[str, Any], comm: Comm) -> None:
+# What a difference is (native/ops/replicated.h): an error of assert_replicated, an error of checked mode, or told once.
+_ASSERTED, CHECKED, TOLD = range(3)
+
+
+def compare(values: Mapping[str, Any], comm: Comm, checked: int) -> None:
     """For checked mode: checks that arrays are the same on every rank, of which the report has these names."""
-    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=1)
+    _assert_p.bind(*values.values(), comm=comm, leaves=tuple(map(_number, values)), checked=checked)
 
 
 def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
@@ -83,5 +87,5 @@ def assert_replicated(tree: Tree, *, comm: MPI.Comm | None = None) -> Tree:
     leaves = tuple(_leaf_number(jax.tree_util.keystr(path), x) for (path, _), x in zip(paths, arrays, strict=True))
     # A rank without leaves takes part as well.
     data = [data_of(x) for x in arrays] if arrays else [jnp.zeros(0)]
-    results = _assert_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=0)
+    results = _assert_p.bind(*data, comm=c, leaves=leaves or (_number("an empty tree"),), checked=_ASSERTED)
     return plan_of_each(structure, arrays).tree_of(results if arrays else [])

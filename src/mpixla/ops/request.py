@@ -102,7 +102,7 @@ def _to_row(x: Any, axis: int, batch: int) -> Any:
 
 
 def _id_shape(*operands: ShapedArray, batch: tuple[int, ...], **params: Any) -> list[ShapedArray]:
-    return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32), weak_type=False)]
+    return [reshaped(operands[0], (*batch, _ID), dtype=np.dtype(np.float32))]
 
 
 def _row_shapes(*operands: ShapedArray, gives: jax.ShapeDtypeStruct | None = None, **params: Any) -> list[ShapedArray]:
@@ -371,29 +371,37 @@ class Request(Started, Generic[Tree]):
         request._started, request._parts = started, tuple(parts)
         return request
 
-    def ids(self) -> list[Any]:
-        """Those of the communications that it stands for."""
-        if isinstance(self._started, _Call):
-            return [self._parts[0]]
-        return [request_id for request in started_in(self._parts) for request_id in request.ids()]
-
-    def result(self) -> Any:
-        """Waits for it."""
-        if isinstance(self._started, Plan):
-            return self._started.tree_of(waitall(self._parts))
-        return self._started.wait(*self._parts)
-
-    def result_in(self, template: Any) -> Any:
-        """Waits for one message, with another array that remains where nothing arrives."""
-        request_id, _, values = self._parts
-        return self._started.wait(request_id, template, values)
-
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"a request has no {name}. mpixla.wait(request) gives the result.")
 
     def __repr__(self) -> str:
         """What was started, for messages."""
         return f"Request({self._started if isinstance(self._started, _Call) else started_in(self._parts)})"
+
+
+# Not methods: those would be users'.
+
+
+def _ids_in(request: Request[Any]) -> list[Any]:
+    """Returns the ids of the communications that a request stands for."""
+    parts, started = request.tree_flatten()
+    if isinstance(started, _Call):
+        return [parts[0]]
+    return [request_id for part in started_in(parts) for request_id in _ids_in(part)]
+
+
+def _wait_for(request: Request[Any]) -> Any:
+    """Waits for a request, and returns the result."""
+    parts, started = request.tree_flatten()
+    if isinstance(started, Plan):
+        return started.tree_of(waitall(parts))
+    return started.wait(*parts)
+
+
+def wait_into(request: Request[Any], template: Any) -> Any:
+    """Waits for one message, with another array, whose values remain where nothing arrives."""
+    (request_id, _, values), call = request.tree_flatten()
+    return call.wait(request_id, template, values)
 
 
 for _name in ("jax_array", "array", "getitem", "neg", "abs", "float", "int"):
@@ -444,7 +452,7 @@ def wait(request: Request[Tree]) -> Tree:
         True
     """
     _refuse_other_than_requests(request, "wait")
-    result: Tree = request.result()
+    result: Tree = _wait_for(request)
     return result
 
 
@@ -478,7 +486,7 @@ def waitall(requests: Sequence[Request[Tree]]) -> list[Tree]:
     started = list(requests)
     for request in started:
         _refuse_other_than_requests(request, "waitall")
-    results, structure = jax.tree.flatten([request.result() for request in started])
+    results, structure = jax.tree.flatten(list(map(_wait_for, started)))
     tied_results: list[Tree] = jax.tree.unflatten(structure, tied(results))
     return tied_results
 
@@ -542,11 +550,11 @@ def overlap(request: Any, fun: Callable[..., Any], *args: Any) -> tuple[Any, Any
 
 
 def _ids_of(requests: Sequence[Request[Any]]) -> list[Any]:
-    return [request_id for request in requests for request_id in request.ids()]
+    return [request_id for request in requests for request_id in _ids_in(request)]
 
 
 def _arrays_in(tree: Any) -> list[Any]:
-    """Each once. NumPy's may be of what is no data of a program's, such as text."""
+    """Returns each array once. NumPy's may be of what is no data of a program's, such as text."""
     leaves = jax.tree.leaves(tree)
     arrays = [
         x for x in leaves if isinstance(x, jax.Array) or (isinstance(x, np.ndarray) and x.dtype.name in native.dtypes)
@@ -555,9 +563,12 @@ def _arrays_in(tree: Any) -> list[Any]:
 
 
 def _held(tree: Any, first: Sequence[Any], then: Sequence[Any]) -> Any:
-    """The pytree, whose arrays ``then`` are there after its arrays ``first``."""
+    """The pytree, whose arrays ``then`` are there after its arrays ``first``. NumPy's become JAX's, as under jit."""
     arrays = [*first, *then]
-    before, behind = hold([data_of(x) for x in first], [data_of(x) for x in then])
+    before, behind = (
+        [jnp.asarray(x) if isinstance(x, np.ndarray) else data_of(x) for x in part] for part in (first, then)
+    )
+    before, behind = hold(before, behind)
     held = plan_of_each(jax.tree.structure(arrays), arrays).tree_of([*before, *behind])
     found = {id(x): y for x, y in zip(arrays, held, strict=True)}
     return jax.tree.map(lambda x: found.get(id(x), x), tree)
