@@ -572,7 +572,7 @@ static int passes_memory(const ffi_call_frame *call) {
 static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
-    f->facts.site = 0;
+    memset(&f->facts, 0, sizeof f->facts); /* what a row does not have, and what lies between, is 0 in every copy */
     if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
     /* Field by field: clearing the whole would touch the scratch status on every call. */
     f->facts.row = shape;

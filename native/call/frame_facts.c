@@ -41,15 +41,19 @@ void facts_read(frame *f) {
     facts->received = f->recv.count;
     facts->items = is_message ? -1 : items_of_all(f);
     if (is_message) {
-        facts->dest = (int32_t)a[ATTRIBUTE_DEST];
-        facts->sendtag = (int32_t)a[ATTRIBUTE_SENDTAG];
-        facts->source = (int32_t)a[ATTRIBUTE_SOURCE];
-        facts->recvtag = (int32_t)a[ATTRIBUTE_RECVTAG];
+        if (frame_has(f, ATTRIBUTE_DEST)) {
+            facts->dest = (int32_t)a[ATTRIBUTE_DEST];
+            facts->sendtag = (int32_t)a[ATTRIBUTE_SENDTAG];
+        }
+        if (frame_has(f, ATTRIBUTE_SOURCE)) {
+            facts->source = (int32_t)a[ATTRIBUTE_SOURCE];
+            facts->recvtag = (int32_t)a[ATTRIBUTE_RECVTAG];
+        }
         return;
     }
-    facts->root = f->root;
+    if (frame_has(f, ATTRIBUTE_ROOT)) facts->root = f->root;
     facts->border_bytes = frame_has(f, ATTRIBUTE_WIDTH) ? bytes_of_borders(f) : 0;
-    facts->reduction = a[ATTRIBUTE_OP];
+    if (frame_has(f, ATTRIBUTE_OP)) facts->reduction = a[ATTRIBUTE_OP];
     if (!frame_has(f, ATTRIBUTE_BACK)) return;
     facts->sent = items_of_neighbours(f, 1);
     facts->received = items_of_neighbours(f, 0);

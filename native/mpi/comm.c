@@ -70,18 +70,44 @@ static void comm_drop(void *value) {
             (void)mpi->comm_free(entry->derived[i].handle);
 }
 
-/* Called when the communicator is registered, and again when its members are known. */
-static void key_make(comm_entry *entry) {
+/* How many communicators there are of each kind. With the lock `registering`. */
+typedef struct kind_count {
+    struct kind_count *next; /* of this place */
+    uint64_t kind;
+    int64_t communicators;
+} kind_count;
+enum { KIND_PLACES = 4096 };
+static kind_count *kinds[KIND_PLACES];
+
+/* NULL with error_set where there is no memory. */
+static kind_count *kind_find(uint64_t kind) {
+    kind_count **at = &kinds[number_mix(kind, 0) % KIND_PLACES];
+    while (*at && (*at)->kind != kind) at = &(*at)->next;
+    if (*at) return *at;
+    kind_count *made = calloc(1, sizeof *made);
+    if (!made) return error_null("out of memory for one more kind of communicator");
+    made->kind = kind;
+    *at = made;
+    return made;
+}
+
+/* Called when the communicator is registered, and again when its members are known, with the lock. Returns 0 or
+ * REFUSED.
+ */
+static int key_make(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
     const uint64_t of_name = (UINT64_C(1) << COMM_KEY_MEMBERS) - (UINT64_C(1) << COMM_KEY_NAME);
-    uint64_t kind = number_mix(1, (uint64_t)entry->size), before = 0;
+    uint64_t kind = number_mix(1, (uint64_t)entry->size);
     if (members) kind = number_mix(kind, number_of_bytes(members, (size_t)entry->size * sizeof *members));
     kind = kind << COMM_KEY_MEMBERS | (number_of_text(entry->name) & of_name);
+    if (kind == atomic_load(&entry->kind)) return 0;
+    kind_count *all = kind_find(kind), *old = entry->kind != 0 ? kind_find(entry->kind) : NULL;
+    if (!all) return REFUSED;
+    if (old) old->communicators--;
+    const uint64_t before = (uint64_t)all->communicators++ & ((UINT64_C(1) << COMM_KEY_NAME) - 1);
     atomic_store(&entry->kind, kind);
-    for (int64_t i = 0; i < entry->number; i++)
-        before += atomic_load(&((comm_entry *)list_find(&comms, i))->kind) == kind;
-    before &= (UINT64_C(1) << COMM_KEY_NAME) - 1;
     atomic_store(&entry->key, (int64_t)(kind | before));
+    return 0;
 }
 
 static int64_t comm_append(mpixla_handle handle, const char *name) {
@@ -102,7 +128,10 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     if (id < 0) return REFUSED;
     comm_entry *made = list_find(&comms, id);
     made->number = id;
-    key_make(made);
+    if (key_make(made)) {
+        atomic_store(&made->alive, 0);
+        return REFUSED;
+    }
     if (mpi->comm_set_attr(handle, mpi->keyval, (void *)(intptr_t)(id + 1)) != 0) {
         atomic_store(&made->alive, 0);
         return error_set("MPI_Comm_set_attr failed on this communicator");
@@ -138,9 +167,11 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     if (!members) return error_set("out of memory for the ranks of communicator '%s'", entry->name);
     memcpy(members, world_ranks, (size_t)entry->size * sizeof *members);
     const int *none = NULL;
+    pthread_mutex_lock(&registering);
     if (!atomic_compare_exchange_strong(&entry->members, &none, members)) free(members);
-    key_make(entry);
-    return 0;
+    const int failed = key_make(entry);
+    pthread_mutex_unlock(&registering);
+    return failed;
 }
 
 static int step(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {

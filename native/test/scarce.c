@@ -18,8 +18,18 @@ MALLOC_MAY_FAIL(__asan_default_options)
 MALLOC_MAY_FAIL(__msan_default_options)
 MALLOC_MAY_FAIL(__tsan_default_options)
 
-int scarce_is_real(void) {
+/* GCC says it in one way, Clang in another. */
+#if defined __has_feature
+#if __has_feature(memory_sanitizer) || __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED
+#endif
+#endif
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define IS_SANITIZED
+#endif
+
+int scarce_is_real(void) {
+#ifdef IS_SANITIZED
     return 0;
 #else
     const char *preloaded = getenv("LD_PRELOAD");
@@ -32,7 +42,7 @@ static int status;
 
 /* Sanitizers have no limit on addresses, and refuse what is larger than they can manage. */
 static void memory_limit(void) {
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+#ifndef IS_SANITIZED
     const rlim_t bytes = (rlim_t)1 << 36;
     const struct rlimit limit = {.rlim_cur = bytes, .rlim_max = bytes};
     (void)setrlimit(RLIMIT_AS, &limit);

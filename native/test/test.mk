@@ -1,6 +1,6 @@
 # Targets of make: the C tests, also with other tools.
 
-.PHONY: test-c test-threads fuzz valgrind valgrind-is-there fake-device aarch64-is-there test-aarch64 test-aarch64-python
+.PHONY: test-c test-threads test-memory fuzz valgrind valgrind-is-there fake-device aarch64-is-there test-aarch64 test-aarch64-python
 
 # The C tests, as the package is built and under AddressSanitizer and UndefinedBehaviorSanitizer. They need no MPI,
 # but compare what the library assumes with the mpi.h of this MPI and the header of this jaxlib.
@@ -50,6 +50,13 @@ test-threads: $(VENV)/installed ## run C tests and those of Python threads under
 	$(call python_with,c-threads)
 	$(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
 	MPIXLA_CHECK=1 MPIXLA_TIMEOUT=100 MPIXLA_TRACE=build/c-threads/trace $(TSAN_PYTHON) || { cat build/c-threads/report*; exit 1; }
+
+# Memory that is used before anything was written to it, which GCC has no sanitizer for.
+CLANG ?= clang
+test-memory: $(VENV)/installed ## run the C tests under MemorySanitizer, which takes clang
+	@command -v $(CLANG) >/dev/null || { echo "$(CLANG) was not found: install it (on Debian: apt-get install clang), or name it with CLANG=..." >&2; exit 1; }
+	$(call c_build,c-memory,-DMPIXLA_SANITIZE=memory -DCMAKE_C_COMPILER=$(CLANG))
+	FUZZ_OPTIONS=--runs=3000 $(BIN)/ctest --test-dir build/c-memory --timeout 300 --parallel 4 --output-on-failure $(if $(C_TESTS),--tests-regex '$(C_TESTS)' --no-tests=error)
 
 # New cases in each run; a case that fails is named, and SEED=its number runs it alone.
 SECONDS ?= 60

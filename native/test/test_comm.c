@@ -201,6 +201,29 @@ static void refuses_after_finalize(void) {
     CHECK_STR(error_get(), "MPI is finalized, so no communicator can be used any more");
 }
 
+/* The key counts those of a kind: of one name, and, once they are known, of the same members. */
+static void counts_communicators_of_a_kind(void) {
+    enum { MANY = 300, ALIKE = 3 };
+    static const int members[] = {0, 1, 2, 3};
+    int64_t ids[ALIKE], keys[MANY];
+    for (int i = 0; i < MANY; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "one of many %d", i);
+        const int64_t id = mpixla_comm_register(fake->handle(fake->comm_new(0, FIXTURE_SIZE, 0)), name);
+        keys[i] = comm_find(id)->key;
+        for (int j = 0; j < i; j++) CHECK(keys[i] != keys[j]);
+    }
+    for (int i = 0; i < ALIKE; i++) {
+        ids[i] = mpixla_comm_register(fake->handle(fake->comm_new(0, FIXTURE_SIZE, 0)), "alike");
+        CHECK_INT(comm_find(ids[i])->key - (int64_t)comm_find(ids[i])->kind, i);
+    }
+    for (int i = 0; i < ALIKE; i++)
+        for (int again = 0; again < 2; again++) {
+            CHECK_INT(mpixla_comm_members_set(ids[i], members), 0);
+            CHECK_INT(comm_find(ids[i])->key - (int64_t)comm_find(ids[i])->kind, i);
+        }
+}
+
 int main(int argc, char **argv) {
     knows_none_before_the_start();
     fixture_start(argc, argv);
@@ -214,6 +237,7 @@ int main(int argc, char **argv) {
     has_derived_ones(COMM_PRIVATE, "MPI_Comm_dup");
     revokes_what_it_has_made();
     is_shared_by_threads();
+    counts_communicators_of_a_kind();
     refuses_after_finalize();
     return check_failures();
 }

@@ -127,6 +127,20 @@ static void leaves_out_what_is_raised_at_once(void) {
     mpixla_failures_raised_on(NULL);
 }
 
+/* Those beyond what is kept are counted, and nobody can say that they were seen. */
+enum { KEPT = 1024, MORE = 10 };
+
+static void run_many(void) {
+    for (int tag = 1; tag <= KEPT + MORE; tag++) fail_to_send(1000 + tag);
+    for (int tag = 1; tag <= KEPT; tag++) mpixla_failures_seen(fail_to_send(1000 + tag));
+}
+
+static void keeps_so_many(void) {
+    (void)fixture_stderr_of(run_many);
+    CHECK_STR(fixture_stderr_of(run_end), "mpixla: rank 0: 10 more calls failed, of which no sentence was kept\n");
+    CHECK_INT(ended, MORE);
+}
+
 static void ends_badly(void) {
     for (int status = 0; status < 2; status++) {
         pid_t child = fork();
@@ -145,5 +159,6 @@ int main(int argc, char **argv) {
     knows_a_loss_once_it_was_seen();
     leaves_out_what_is_raised_at_once();
     ends_badly();
+    keeps_so_many();
     return check_failures();
 }

@@ -451,6 +451,21 @@ static void knows_the_line_of_the_user(void) {
     CHECK_STR(error_get(), "MPI_Barrier was called with an attribute 'site' that it does not take");
 }
 
+/* Copies of the facts are compared and written to files as bytes. */
+static void facts_have_nothing_of_an_earlier_call(void) {
+    static const char *const ops[] = {"send", "recv", "barrier", "allreduce", "exchange", "halo_exchange"};
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        static frame before, after;
+        memset(&before, 0, sizeof before);
+        memset(&after, 0xa5, sizeof after);
+        call_make(&c, ops[i], LEFT, ON);
+        (void)call_read(&c, ops[i], &before);
+        (void)call_read(&c, ops[i], &after);
+        before.facts.sequence = after.facts.sequence;
+        CHECK(memcmp(&before.facts, &after.facts, sizeof before.facts) == 0);
+    }
+}
+
 /* Collective calls are counted on each communicator, by themselves. */
 static void counts_collective_calls(void) {
     static const char *const alike[] = {"allreduce", "barrier", "bcast", "exchange"}, *const apart[] = {"send", "recv"};
@@ -612,6 +627,7 @@ int main(int argc, char **argv) {
     refuses_reductions_that_a_type_does_not_have();
     refuses_shapes_whose_parts_are_too_large();
     knows_the_line_of_the_user();
+    facts_have_nothing_of_an_earlier_call();
     counts_collective_calls();
     picks_the_calls_for_a_count();
     describes();

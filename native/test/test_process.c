@@ -14,7 +14,8 @@ static pid_t child_start(process_id *id) {
     if (child == 0) {
         const process_id self = process_self();
         ssize_t written = write(ends[1], &self, sizeof self);
-        for (; written == (ssize_t)sizeof self;) pause();
+        if (written == (ssize_t)sizeof self)
+            for (;;) pause();
         _exit(1);
     }
     CHECK_INT(read(ends[0], id, sizeof *id), sizeof *id);

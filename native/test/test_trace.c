@@ -356,7 +356,8 @@ static void ends_a_call_after_its_file(void) {
     CHECK_STR(run("barrier", FIXTURE_RANK0, 0), "");
     fake->during = NULL;
     CHECK_INT(calls(), 2);
-    CHECK_INT(last_call().state, TIMELINE_OVER);
+    timeline_call last = last_call();
+    CHECK_INT(last.state, TIMELINE_OVER);
     CHECK_INT(mpixla_trace_end(), 0); /* of a file that had nothing to tell */
     CHECK_INT(calls(), 2);
 }

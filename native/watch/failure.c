@@ -7,18 +7,23 @@
 #include <string.h>
 
 #include "base/feature.h"
+#include "base/number.h"
 #include "mpi/mpi.h"
 #include "mpixla.h"
+
+enum { MOST_KEPT = 1024 };
 
 typedef struct failure {
     struct failure *next;
     int is_told;
+    uint64_t hash;    /* of the sentence */
     comm_entry *lost; /* as in failure_note */
     char sentence[];
 } failure;
 
-static failure *unseen;  /* that no front end has seen, in the order in which they happened */
-static int64_t not_kept; /* for which there was no memory: they were told at once */
+static failure *unseen;  /* that no front end has seen, in the order in which they happened; at most MOST_KEPT */
+static int64_t kept;     /* how many these are */
+static int64_t not_kept; /* further ones, and those for which there was no memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these */
 typedef void *caller(void);
 static _Atomic(caller *) thread_of_caller; /* mpixla_failures_raised_on */
@@ -36,19 +41,21 @@ static void sentence_print(const char *sentence) {
 /* All that follows is with the lock, but for what the headers have. */
 
 static void failure_keep(const char *sentence, comm_entry *lost) {
+    const uint64_t hash = number_of_text(sentence);
     failure **end = &unseen;
-    while (*end && strcmp((*end)->sentence, sentence) != 0) end = &(*end)->next;
+    while (*end && ((*end)->hash != hash || strcmp((*end)->sentence, sentence) != 0)) end = &(*end)->next;
     if (*end) return;
     size_t bytes = strlen(sentence) + 1;
-    failure *made = calloc(1, sizeof *made + bytes);
+    failure *made = kept < MOST_KEPT ? calloc(1, sizeof *made + bytes) : NULL;
     if (!made) {
         not_kept++;
-        sentence_print(sentence);
         return;
     }
     memcpy(made->sentence, sentence, bytes);
+    made->hash = hash;
     made->lost = lost;
     *end = made;
+    kept++;
     feature_set(FEATURE_UNTOLD, 1);
 }
 
@@ -61,6 +68,7 @@ static void failures_take_out(const comm_entry *lost, const char *text) {
         if (lost ? f->lost == lost : strstr(text, f->sentence) != NULL) {
             *at = f->next;
             free(f);
+            kept--;
         } else {
             untold += !f->is_told;
             at = &f->next;
@@ -82,6 +90,9 @@ static int64_t failures_print(int again) {
         if (!f->is_told || again) sentence_print(f->sentence);
         f->is_told = 1;
     }
+    if (not_kept > 0 && again)
+        fprintf(stderr, "mpixla: rank %d: %lld more calls failed, of which no sentence was kept\n",
+                mpi_get() ? mpi_get()->world_rank : 0, (long long)not_kept);
     feature_set(FEATURE_UNTOLD, 0);
     fflush(stderr);
     return count;

@@ -3,7 +3,9 @@
  * XLA raises a failure at once where the program runs on the thread that called it (mpixla_failures_raised_on). Else it
  * hands it to whoever looks at the result. A front end that sees one says so (mpixla_failures_seen). What nobody has
  * looked at is written on standard error when the next call is made, and at the end of the process
- * (mpixla_failures_end), which then ends badly. Sentences that are equal count as one. Any thread may call these.
+ * (mpixla_failures_end), which then ends badly. Sentences that are equal count as one. Of
+ * those that nobody has looked at 1,024 are kept; the rest are counted, and that is told at the end. Any thread may
+ * call these.
  */
 #ifndef MPIXLA_NATIVE_FAILURE_H
 #define MPIXLA_NATIVE_FAILURE_H
