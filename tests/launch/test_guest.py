@@ -1,0 +1,88 @@
+"""What `import mpixla` changes in a process that another program owns is what docs/guest.md says, and nothing else."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# Prints what changes, as names. JAX and mpi4py are imported before, and have started.
+PROBE = """
+import ctypes, gc, json, os, signal, sys, types, warnings
+import asyncio, concurrent.futures, importlib.metadata, multiprocessing.util, pkgutil, runpy, secrets, subprocess
+import tempfile, traceback
+import jax, jax.experimental.jet, jax.export, jax.numpy as jnp, numpy
+from mpi4py import MPI
+tempfile.gettempdir(), pkgutil.resolve_name("os:path")
+jax.jit(jnp.negative)(jnp.ones(2)).block_until_ready()
+registries = {}  # names by id: several modules have the same
+
+def members(owner, name):
+    for key, value in list(vars(owner).items()):
+        path = f"{name}.{key}"
+        if name == "posix" or path in ("sys.modules", "threading._active", "typing._overload_registry"):
+            continue
+        if "cache" in key.lower() and isinstance(value, (dict, list, set)):
+            continue
+        if isinstance(value, dict) and not key.startswith("__"):
+            path = registries.setdefault(id(value), path)
+            yield from ((f"{path}[{entry}]", id(entry), found) for entry, found in list(value.items()))
+        elif isinstance(value, (set, list)) and not key.startswith("__"):
+            path = registries.setdefault(id(value), path)
+            yield from ((f"{path}[{entry}]", id(entry), None) for entry in list(value))
+        else:
+            yield path, 0, value
+            if isinstance(value, type) and value.__module__ in (name, "builtins"):
+                yield from ((f"{path}.{inner}", 0, found) for inner, found in vars(value).items())
+
+def handler(number):
+    found = ctypes.create_string_buffer(256)  # at least a struct sigaction, which begins with the handler
+    ctypes.CDLL(None).sigaction(number, None, found)
+    return found[:8]
+
+def look():
+    tops = {"jax", "jaxlib", "mpi4py", *sys.stdlib_module_names}
+    found = {}
+    for name, module in sorted(sys.modules.items(), key=lambda pair: pair[0]):
+        if name.partition(".")[0] in tops and isinstance(module, types.ModuleType):
+            found |= {(path, key): value for path, key, value in members(module, name)}
+    found |= {(f"os.environ[{name}]", 0): value for name, value in os.environ.items()}
+    found |= {(f"SIG{number}", 0): (signal.getsignal(number), handler(number)) for number in signal.valid_signals()}
+    found |= {(f"gc.callbacks[{callback}]", 0): None for callback in gc.callbacks}
+    return found, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+before, threads, files = look()
+import mpixla
+after, more_threads, more_files = look()
+is_same = lambda then, now: then is now or isinstance(then, (tuple, str)) and then == now
+changed = {name for (name, key), value in before.items() if not is_same(value, after.get((name, key), gc))}
+new = {name for name, _ in after.keys() - before.keys()}
+# Of entries in JAX's registries, which are by primitives and effects of its own, the registry.
+added = {name.partition("[")[0] if name[:3] == "jax" else name for name in new}
+if MPI.COMM_WORLD.rank == 0:
+    print(json.dumps([sorted(changed), sorted(added), more_threads - threads, more_files - files]))
+"""
+
+
+def listed(title):
+    """The names in the first column of a table of the page, by the heading above it."""
+    page = (ROOT / "docs/guest.md").read_text()
+    table = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)[1]
+    return {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`(.+?)`", row)}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux says what a process has")
+def test_import_changes_what_the_page_says(job):
+    changed, added, threads, files = json.loads(job(2, PROBE).stdout)
+    of_jax = {name for name in changed if name.startswith("jax")}
+    registries = {name for name in added if name.startswith("jax")}
+    assert set(changed) - of_jax | set(added) - registries == listed("In the interpreter")
+    # Which functions JAX has, and which hooks fit it, depends on its version.
+    assert of_jax <= listed("In JAX")
+    assert registries <= listed("In JAX's registries")
+    page = (ROOT / "docs/guest.md").read_text()
+    most_threads, most_files = map(int, re.search(r"at most (\d+) threads? and (\d+) descriptors", page).groups())
+    assert threads <= most_threads
+    assert files <= most_files
