@@ -152,33 +152,6 @@ mpixla.allreduce(jnp.ones(3), op=MPI.SUM, comm=both)
     assert "mpixla: rank 0 ended with an uncaught KeyError, so the whole job is aborted" in done.stderr
 
 
-# How a rank ends the job, and what is said.
-ENDS = {
-    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so"
-    r"(?:.*\n)*?KeyError: 'in a thread'\n",
-    "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was .* again",
-}
-
-
-@pytest.mark.parametrize("ends", ENDS)
-def test_while_pytest_captures(job, ends):
-    """The process ends before pytest shows what it has captured."""
-    code = f"""{PREAMBLE}
-def interrupt():
-    for _ in range(2):
-        time.sleep(1)
-        os.kill(os.getpid(), signal.SIGINT)
-def test_it():
-    print("captured")
-    rank == 0 or {ends}
-    mpixla.recv(jnp.ones(3), 1 - rank)
-"""
-    done = job(2, code, check=False, python=("-m", "pytest", "-q", "-p", "no:cacheprovider"))
-    assert done.returncode != 0
-    assert len(re.findall(ENDS[ends], done.stderr)) == 1, done.stderr
-    assert "captured" not in done.stderr + done.stdout
-
-
 @pytest.mark.parametrize("output", ["io.StringIO()", "None"])
 def test_while_standard_error_is_redirected(job, output):
     code = f"""{PREAMBLE}

@@ -492,6 +492,38 @@ def test_no_mpi_library(monkeypatch):
     assert "MPI4PY_LIBMPI names /nowhere/libmpi.so, which mpi4py cannot load" in done.stderr
 
 
+# How a rank ends the job, and what is said.
+ENDS = {
+    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so"
+    r"(?:.*\n)*?KeyError: 'in a thread'\n",
+    "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was .* again",
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_while_pytest_captures(tmp_path, ends):
+    """The process ends before pytest shows what it has captured."""
+    code = """
+import os, signal, sys, threading, time
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+def interrupt():
+    for _ in range(2):
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+def test_it():
+    print("captured")
+    rank == 0 or ENDS
+    mpixla.recv(jnp.ones(3), 1 - rank)
+"""
+    (tmp_path / "test_it.py").write_text(code.replace("ENDS", ends))
+    done = run("-n", 2, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
+    assert done.returncode != 0
+    assert len(re.findall(ENDS[ends], done.stderr)) == 1, done.stderr
+    assert "captured" not in done.stderr + done.stdout
+
+
 # Launchers that are not here: what is chosen, and what it is told.
 
 

@@ -1,12 +1,10 @@
 """MPIXLA_TIMEOUT: jobs that hang end with a report that says why, and jobs that only take long do not."""
 
 import re
-import weakref
 from typing import NamedTuple
 
 import pytest
 
-from mpixla.base import speaker
 from mpixla.watch import timeout
 
 BEGINNING = """
@@ -312,19 +310,6 @@ def test_all_are_there_for_very_long(job):
     done = job(2, BEGINNING + SLOW, 1000, check=False, MPIXLA_TIMEOUT="1")
     assert done.returncode != 0
     assert "All ranks that the call takes have come to it, and yet it does not end." in done.stderr
-
-
-def test_proxies_of_what_is_gone():
-    """Asked for their class, they raise."""
-
-    class Thing:
-        pass
-
-    thing = Thing()
-    proxy = weakref.proxy(thing)
-    del thing
-    assert speaker._find() is not None
-    assert type(proxy) is weakref.ProxyType
 
 
 def test_empty_value(monkeypatch):

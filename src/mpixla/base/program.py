@@ -58,6 +58,12 @@ def _load(name: str) -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(os.path.join(os.path.dirname(__file__), name)))
 
 
+def _write(text: str) -> None:
+    with suppress(Exception):  # a program may have put anything there, or None
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
 def _end_early(did: str, more: str, status: int) -> bool:
     """End all ranks where the program has failed before it has imported mpixla; the others may wait in MPI's start.
 
@@ -69,7 +75,7 @@ def _end_early(did: str, more: str, status: int) -> bool:
     Returns:
         Whether it was printed; if so and this returns, all ranks of the job have failed.
     """
-    settings, started, alike, speaker = map(_load, ("settings.py", "started.py", "alike.py", "speaker.py"))
+    settings, started, alike = map(_load, ("settings.py", "started.py", "alike.py"))
     others, rank = started.by_launcher(), started.rank()
     if os.getpid() != _process or not others or rank is None or not settings.is_on("MPIXLA_ABORT", otherwise=True):
         return False
@@ -78,7 +84,7 @@ def _end_early(did: str, more: str, status: int) -> bool:
     told = alike.tell(
         rank,
         others[2],
-        speaker.say,
+        _write,
         did,
         ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on.",
         more,

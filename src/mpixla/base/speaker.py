@@ -1,24 +1,23 @@
 """Sentences for people: where they go, and which one of a host's processes says what all of them would say."""
 
 import contextlib
-import gc
 import os
 import socket
 import sys
 from typing import TextIO
 
+from . import started
+
 _names: list[socket.socket] = []
 
 
 def _find() -> TextIO | None:
-    """The standard error that people read, where pytest has put a file in its place to show it after a test."""
-    kind = getattr(sys.modules.get("_pytest.capture"), "FDCapture", None)
-    # Not isinstance: to that a proxy of an object that is gone raises.
-    captures = [x for x in gc.get_objects() if issubclass(type(x), kind)] if kind else []
-    for x in captures:
-        if getattr(x, "targetfd", None) == 2 and getattr(x, "_state", None) != "done":
-            # A number of our own: pytest closes its when it ends, and the job goes on for a while.
-            return open(os.dup(x.targetfd_save), "w", errors="backslashreplace", closefd=False)
+    """Return the standard error that people read."""
+    descriptor = started.standard_error()
+    if descriptor == 2:
+        return sys.__stderr__
+    with contextlib.suppress(OSError):  # the program has closed it
+        return open(descriptor, "w", errors="backslashreplace", closefd=False)
     return sys.__stderr__
 
 
@@ -38,7 +37,7 @@ def say(text: str) -> None:
     with contextlib.suppress(Exception):  # a program may have put anything there, or None
         sys.stderr.write(text)
         sys.stderr.flush()
-        heard = sys.stderr.fileno() == file()
+        heard = os.path.sameopenfile(sys.stderr.fileno(), file())
     if not heard and _people:
         with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it was closed
             _people.write(text)

@@ -14,9 +14,15 @@ STARTED = {
 # Where they say which rank a process is.
 _RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
-# The number of a process that mpixla runs as a rank, and the number of its launcher's process. Other processes that
-# inherit the variable have other numbers.
+# The parent of a rank of ``python -m mpixla run`` sets it (launch/rank.py) to three numbers: the rank's process, the
+# launcher's process, and a descriptor of standard error. Processes that inherit the variable have other numbers.
 PROCESS = "PROCESS_OF_MPIXLA"
+
+
+def _from_run() -> tuple[int, int] | None:
+    """Return the process of the launcher and the descriptor, in a rank of ``python -m mpixla run``; None elsewhere."""
+    words = os.environ.get(PROCESS, "").split()
+    return (int(words[1]), int(words[2])) if words[:1] == [str(os.getpid())] else None
 
 
 def rank() -> int | None:
@@ -29,8 +35,17 @@ def launcher() -> int:
 
     It is the parent, but for ranks of ``python -m mpixla run``, which have a parent each (launch/rank.py).
     """
-    process, _, starter = os.environ.get(PROCESS, "").partition(" ")
-    return int(starter) if process == str(os.getpid()) else os.getppid()
+    found = _from_run()
+    return found[0] if found else os.getppid()
+
+
+def standard_error() -> int:
+    """Return a descriptor of the standard error that this process has started with, as far as that is known.
+
+    A program may put something else in the place of descriptor 2, as pytest does.
+    """
+    found = _from_run()
+    return found[1] if found else 2
 
 
 def job() -> str:

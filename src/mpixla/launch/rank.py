@@ -104,7 +104,11 @@ def _become(command: list[str], variable: str, parent: int, launcher: int) -> No
         with suppress(AttributeError):  # another system than Linux
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == parent:
-            os.environ[variable] = f"{os.getpid()} {launcher}"
+            error = 2
+            with suppress(OSError):  # it may be closed
+                error = os.dup(2)
+                os.set_inheritable(error, True)
+            os.environ[variable] = f"{os.getpid()} {launcher} {error}"
             os.execv(command[0], command)
     except OSError as e:
         sys.stderr.write(f"python -m mpixla run: {command[0]} cannot be started: {e.strerror}.\n")
