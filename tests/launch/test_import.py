@@ -80,6 +80,7 @@ def test_no_mpi_library():
     done = python("import mpixla", MPI4PY_LIBMPI="/nowhere/libmpi.so")
     assert done.returncode != 0
     assert "ImportError: MPI4PY_LIBMPI names /nowhere/libmpi.so, which mpi4py cannot load. Name the" in done.stderr
+    assert done.stderr.count("Traceback (most recent call last)") == 1
 
 
 @pytest.mark.parametrize("asked_before", [False, True])
