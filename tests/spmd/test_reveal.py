@@ -114,6 +114,40 @@ def test_transformed(jit):
     np.testing.assert_allclose(jit(jax.vmap(quiet, 1, 1))(np.stack([x, 2 * x], 1))[:, 1], 2 * tangent + 1)
 
 
+@pytest.mark.parametrize("how", ["vjp", "checkpoint"])
+@pytest.mark.parametrize("jit", [jax.jit, lambda f: f], ids=["jit", "eager"])
+def test_operand_that_changes_in_a_loop_on_one_rank(how, jit):
+    """JAX would make the call once before the loop on the other ranks."""
+    c = np.arange(3.0)
+
+    def f(x):
+        return lax.scan(lambda a, i: (a * quiet(c + (i if RANK == 0 else 0)), None), x, jnp.arange(3.0))[0]
+
+    def derive(x):
+        y, back = jax.vjp(jax.checkpoint(f) if how == "checkpoint" else f, x)
+        return y, back(jnp.full(3, 2.0))[0]
+
+    factor = (c + 1) * (c + 2) * (c + 3) if BELOW == 0 else (c + 1) ** 3
+    y, x_bar = jit(derive)(c + 1)
+    np.testing.assert_allclose(y, (c + 1) * factor)
+    np.testing.assert_allclose(x_bar, 2 * factor)
+
+
+@pytest.mark.skipif(getattr(jax.config, "jax_remat3", False), reason="makes such calls again (docs/other_tools.md)")
+@pytest.mark.parametrize("wrap", ["plain", "scan", "jit in jit", "hidden again"])
+def test_call_in_a_checkpoint_is_made_once(wrap):
+    calls = WRAPPERS[wrap](quiet)
+    x = np.arange(3.0) + 10 * RANK
+
+    @jax.checkpoint
+    def f(x):
+        return jnp.sum(jnp.sin(x * calls(lax.stop_gradient(x))))
+
+    y = np.arange(3.0) + 10 * BELOW + 1
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(x), np.cos(x * y) * y)
+    assert jax.jit(jax.grad(f)).lower(x).as_text().count("@mpixla_sendrecv") == 1
+
+
 ORDERS = [((), (0, 1, 2, 3, 4)), ((1, 3), (0, 3, 4)), ((0, 1), (2,)), ((4,), (0,))]
 
 

@@ -4,14 +4,19 @@ A primitive's equation shows the effect of what is inside only if the primitive'
 define say nothing (those of equinox, by which lineax solves). When JAX lowers such an equation, it has no token for the
 calls inside. The program is then lowered once more, with the traced function of each such primitive in place of its
 equation, so that the effect is seen everywhere and keeps program order.
+
+That is too late for derivatives of loops and checkpoints: JAX would make the calls once before the loop, or once more
+on the way back. So the rules of both look first, and have such a primitive show the effect from then on.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from .effect import ordered
+from .keep import keep
 from .rewrite import Rewriting, as_call
 
 _OURS = __name__.partition(".")[0]
@@ -40,12 +45,56 @@ def _traced(eqn: Any) -> Any:
     return traced
 
 
+_showing: set[Any] = set()  # the primitives of others that show the effect
+forget_types: Callable[[], None] = (
+    jax.clear_caches
+)  # which JAX keeps of primitives; hooks/lowering.py has less forgotten
+
+
+def show(jaxpr: Any) -> Any:
+    """A jaxpr whose equations show all communication, and whose primitives of others show it where they are traced."""
+
+    def shown(rewriting: Rewriting, eqn: Any) -> Any:
+        if ordered in eqn.effects or not _may_hide(eqn.primitive) or eqn.primitive.name == "composite":
+            return rewriting.inside(eqn)
+        if not _hides(eqn.primitive, [atom.aval for atom in eqn.invars], eqn.params):
+            return eqn
+        _show(eqn.primitive)
+        return eqn.replace(effects={*eqn.effects, ordered})
+
+    return Rewriting(shown).of(jaxpr)
+
+
+def _hides(primitive: Any, types: Any, params: dict[str, Any]) -> bool:
+    """Whether what a primitive does communicates."""
+    try:
+        traced = jax.make_jaxpr(functools.partial(primitive.impl, **params))(*types)
+    except Exception:  # whatever others raise where they get no arrays
+        return False
+    return ordered in show(traced).effects
+
+
+def _show(primitive: Any) -> None:
+    if primitive in _showing:
+        return
+    _showing.add(primitive)
+    before = primitive.abstract_eval
+
+    def types(*operands: Any, **params: Any) -> Any:
+        results, effects = before(*operands, **params)
+        return results, {*effects, ordered} if _hides(primitive, operands, params) else effects
+
+    primitive.def_effectful_abstract_eval(types)
+    forget_types()
+    keep(primitive)
+
+
 def reveal(jaxpr: Any, name: str) -> Any:
     """A program with all communication visible, from its jaxpr and its name. Refuses one in which it finds none."""
     failed: dict[str, Exception] = {}
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
-        if ordered in eqn.effects or not _may_hide(eqn.primitive):
+        if (ordered in eqn.effects and eqn.primitive not in _showing) or not _may_hide(eqn.primitive):
             return rewriting.inside(eqn)
         try:
             traced = _traced(eqn)
