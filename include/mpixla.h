@@ -440,10 +440,11 @@ typedef struct mpixla_process {
  * tells of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
 MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
-/* For a thread of the front end, which is to say where its threads are: waits until that is wanted, and returns 1; 0
- * once nobody will ask again. */
+/* For a thread of the front end, which says where the front end's threads are: waits until that is wanted, and returns
+ * 1; 0 once nobody will ask again. `threads` is how many of its threads may still call XLA or MPI: all but this one and
+ * those that wait for the result of a program. Without such a thread no call to itself is found to wait in vain. */
 MPIXLA_API int mpixla_timeout_stack_wanted(void);
-MPIXLA_API void mpixla_timeout_stack_give(const char *text);
+MPIXLA_API void mpixla_timeout_stack_give(const char *text, int64_t threads);
 /* The program of this process has come to its end. */
 MPIXLA_API void mpixla_timeout_ended(void);
 /* It makes no call any more. Without this that is so from MPI_Finalize on. */

@@ -10,6 +10,7 @@
 #include "check/check.h"
 #include "local/local.h"
 #include "mpi/loss.h"
+#include "ops/itself.h"
 #include "ops/request.h"
 #include "transport/transport.h"
 #include "watch/failure.h"
@@ -91,6 +92,7 @@ static int call_run(frame *f, const transport *t, const life_operation *o) {
     int made = 0, code = !t && facts_are_collective(&f->facts) ? local_run(f, &made) : 0;
     if (made) return code;
     if (code == 0 && f->facts.reverse) code = comm_derive(f->facts.communicator, COMM_REVERSED, &f->comm);
+    if (code == 0 && o->row.request == MPIXLA_COMPLETES && !(t && t->kind == TRANSPORT_NCCL)) code = itself_await(f);
     if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
     if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
     if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);

@@ -2,9 +2,23 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "mpixla.h"
+
+typedef void *thread_finder(void);
+static _Atomic(thread_finder *) front_end_thread; /* mpixla_failures_raised_on */
+
+void mpixla_failures_raised_on(void *(*thread)(void)) {
+    atomic_store(&front_end_thread, thread);
+}
+
+int thread_is_front_end(void) {
+    thread_finder *find = atomic_load_explicit(&front_end_thread, memory_order_relaxed);
+    return find && find();
+}
 
 /* What a thread does to itself is no signal for others. Blocked, it would end the process without a word of whoever
  * handles it, such as Python's faulthandler. */

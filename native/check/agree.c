@@ -132,6 +132,23 @@ static size_t add_group(const agreement *a, char *text, size_t bytes, size_t use
     return text_add(text, bytes, used, ": %s, at %s", w->call, w->line[0] ? w->line : "an unknown line");
 }
 
+/* Says which ranks use the communicator in several threads, as the likely reason. This rank's may have come to it since
+ * it told the others. */
+static size_t add_threads(const agreement *a, char *text, size_t bytes, size_t used) {
+    bool *shared = a->marks;
+    int found = 0;
+    for (int i = 0; i < a->entry->size; i++) {
+        shared[i] = i == a->entry->rank ? atomic_load(&a->entry->is_shared) != 0 : wanted_by(a, i)->is_shared != 0;
+        found += shared[i];
+    }
+    if (found == 0) return used;
+    used = text_add(text, bytes, used, " On rank%s ", found > 1 ? "s" : "");
+    used = text_add_ranks(text, bytes, used, shared, a->entry->size);
+    return text_add(text, bytes, used,
+                    " several threads make collective calls on this communicator, in no order: give each thread a "
+                    "communicator of its own.");
+}
+
 static void report_words(const agreement *a, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     const int size = a->entry->size;
@@ -158,8 +175,9 @@ static void report_words(const agreement *a, char *text, size_t bytes) {
                     differences == WANTED_OTHER_LINE
                         ? "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. "
                         : "All ranks must make the same collective calls in the same order. ");
-    (void)text_add(text, bytes, used,
-                   anybody_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
+    used = text_add(text, bytes, used,
+                    anybody_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
+    (void)add_threads(a, text, bytes, used);
 }
 
 typedef struct replacement {

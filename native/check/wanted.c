@@ -111,6 +111,7 @@ void wanted_fill(wanted *w, const frame *f, int lines) {
     memset(w, 0, sizeof *w); /* all bytes travel */
     w->facts = wanted_facts_of(f, lines);
     w->starts = f->facts.row->request == MPIXLA_STARTS;
+    w->is_shared = atomic_load(&f->facts.communicator->is_shared);
     call_words(f, w->call, sizeof w->call);
     snprintf(w->line, sizeof w->line, "%s", site_text(f->facts.site));
 }

@@ -31,8 +31,9 @@ enum { WANTED_OTHER_OPERATION = 1 << WANTED_OPERATION, WANTED_OTHER_LINE = 1 << 
 /* The same with words, as it is sent to other ranks. */
 typedef struct wanted {
     wanted_facts facts;
-    int32_t starts; /* whether the call starts a request */
-    char call[320]; /* "MPI_Bcast of 3 items of float32 with root 0" */
+    int32_t starts;    /* whether the call starts a request */
+    int32_t is_shared; /* whether several threads of the rank make collective calls on the communicator */
+    char call[320];    /* "MPI_Bcast of 3 items of float32 with root 0" */
     char line[SITE_TEXT_BYTES];
 } wanted;
 

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "base/thread.h"
 
 static list comms = {.item_size = sizeof(comm_entry), .what = "communicators"};
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
@@ -211,6 +212,13 @@ int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *r
 int mpixla_comm_is_alive(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
     return entry && atomic_load(&entry->alive) && !why_unusable();
+}
+
+_Thread_local char comm_thread;
+
+void comm_caller_note(comm_entry *entry) {
+    if (!thread_is_front_end()) return;
+    if (atomic_exchange(&entry->caller, &comm_thread) != NULL) atomic_store(&entry->is_shared, 1);
 }
 
 int64_t comm_count_all(void) {

@@ -33,6 +33,8 @@ typedef struct comm_entry {
     } derived[COMM_DERIVED];              /* made of this one, and freed with it */
     _Atomic(void *) attached[COMM_SLOTS]; /* comm_attached and comm_attach */
     atomic_int_least64_t collectives;     /* calls of all ranks so far */
+    _Atomic(const void *) caller;         /* the front end's thread that has made the last one; NULL: none has */
+    atomic_int is_shared;                 /* several of its threads have made some */
     _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
     _Atomic uint64_t kind;                /* made of its members, and below of its name: see comm_keys_alike */
     atomic_int_least64_t key;    /* the same number on all its members, who make it without talking: of its kind, and of
@@ -83,14 +85,26 @@ comm_entry *comm_look(int64_t id);
 /* How many there are, those that were freed among them: they have the numbers below it. */
 int64_t comm_count_all(void);
 
+/* Notes that several threads of the front end make collective calls on a communicator, in whatever order: a hint where
+ * ranks then differ. The threads of XLA, which take over from each other, are none of them. */
+void comm_caller_note(comm_entry *entry);
+extern _Thread_local char comm_thread; /* whose address tells threads apart */
+
 /* Counts a collective call: how many there were before. One thread at a time uses a communicator. */
 static inline int64_t comm_count(comm_entry *entry) {
+    if (atomic_load_explicit(&entry->caller, memory_order_relaxed) != &comm_thread) comm_caller_note(entry);
     int64_t so_far = atomic_load_explicit(&entry->collectives, memory_order_relaxed);
     atomic_store_explicit(&entry->collectives, so_far + 1, memory_order_relaxed);
     return so_far;
 }
 
-/* The rank in MPI_COMM_WORLD of one of its ranks; the same rank while nobody has said who its members are. */
+/* Returns whether it is known which ranks of MPI_COMM_WORLD its members are (mpixla_comm_members_set). */
+static inline int comm_members_are_known(const comm_entry *entry) {
+    return atomic_load_explicit(&entry->members, memory_order_acquire) != NULL;
+}
+
+/* Returns the rank in MPI_COMM_WORLD of one of its ranks. While its members are unknown that is a guess, the same rank:
+ * good enough for words, but no ground to end a job. */
 static inline int64_t comm_world_rank(const comm_entry *entry, int64_t rank) {
     const int *members = atomic_load_explicit(&entry->members, memory_order_acquire);
     return members ? members[rank] : rank;

@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "mpi/loss.h"
 #include "mpi/progress.h"
+#include "ops/itself.h"
 
 /* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. No machine has
  * memory of the last class. */
@@ -367,11 +368,13 @@ int request_send(frame *f) {
     return 0;
 }
 
-/* Where a process died, a receive that may be for another goes on after the failure, and is cancelled. */
+/* Where a process died, a receive that may be for another goes on after the failure, and is cancelled; so is one for
+ * which nothing comes. */
 static int receive_end(frame *f) {
     mpi_request *receiving = &f->request->receiving;
-    int code = mpi_get()->wait(receiving, f->request->status);
-    if (loss_is_pending(mpi_error_class(code)) && !receive_cancel(receiving)) request_abandon(f);
+    int code = itself_wait(&f->request->facts, receiving, f->request->status);
+    const int is_pending = code == REFUSED || loss_is_pending(mpi_error_class(code));
+    if (is_pending && !receive_cancel(receiving)) request_abandon(f);
     return code;
 }
 
@@ -381,6 +384,10 @@ int request_wait(frame *f) {
     request *r = f->request;
     if (r && is_for_itself(r)) return 0;
     int received = r && receives(r) && !r->received ? receive_end(f) : 0;
+    if (received == REFUSED) {
+        if (sends(r) && !r->sent) request_abandon(f); /* as long as nobody receives what it sends */
+        return REFUSED;
+    }
     int sent = r && sends(r) && !r->sent ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
@@ -399,6 +406,14 @@ int request_wait(frame *f) {
 
 static int is_unfinished(const request *r) {
     return r->state == REQUEST_STARTED || r->state == REQUEST_LEFT;
+}
+
+int64_t request_count_open(void) {
+    int64_t open = 0;
+    pthread_mutex_lock(&lock);
+    for (int64_t i = 0; i < requests.count; i++) open += is_unfinished(list_find(&requests, i));
+    pthread_mutex_unlock(&lock);
+    return open;
 }
 
 /* Requests of which the same is told. */

@@ -67,4 +67,7 @@ int request_exchange(frame *f);
 /* waits, and copies what arrived into the receive buffer, and the template into the rest: */
 int request_wait(frame *f);
 
+/* Returns how many requests a program has started and not waited for, or has sent to this rank itself. */
+int64_t request_count_open(void);
+
 #endif

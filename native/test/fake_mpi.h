@@ -65,7 +65,8 @@ typedef struct fake_mpi {
     /* Whether MPI_Iprobe finds a message, of `arrived` elements; NULL: it finds none. */
     int (*is_there)(int source, int tag, int comm);
     int sender;        /* the source of what is received from any */
-    atomic_int done;   /* whether MPI_Test finds a request completed */
+    atomic_int done;   /* whether MPI_Test finds a request completed, */
+    const void *never; /* but for one that receives into this buffer */
     int arrives_whole; /* messages that are received have as many elements as there is room for, not `arrived` */
     /* If not NULL, is given all memory that a call may read or write, and again when a request is waited for.
      */

@@ -73,7 +73,7 @@ static int start(int ranks, int talks) {
 }
 
 static void *tell_stacks(void *unused) {
-    while (mpixla_timeout_stack_wanted()) mpixla_timeout_stack_give("the line of a script");
+    while (mpixla_timeout_stack_wanted()) mpixla_timeout_stack_give("the line of a script", 1);
     return unused;
 }
 
@@ -178,6 +178,22 @@ static void ends_with_mpi(void) {
     CHECK_INT(process_end(child), STAYS);
 }
 
+/* Also where one of the others is gone and never comes there, and a message is never taken. */
+static void ends_after_a_death(void) {
+    is_word = 1;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        if (start(RANKS, 1) != 0) _exit(77);
+        mpixla_timeout_left();
+        fake->done = 0;
+        fake->finalize();
+        _exit(STAYS);
+    }
+    CHECK_INT(process_end(child), STAYS);
+    is_word = 0;
+}
+
 /* Where its thread cannot be started the process still ends, and answers the others when it does. */
 static void ends_without_its_thread(void) {
     if (!scarce_is_real()) return;
@@ -203,5 +219,6 @@ int main(int argc, char **argv) {
     leaves_others_alone();
     ends_with_mpi();
     ends_without_its_thread();
+    ends_after_a_death();
     return check_failures();
 }

@@ -106,6 +106,34 @@ static void asks_ranks_one_by_one(void) {
     fixture_fail(NULL, 0);
 }
 
+/* A message whose sender died in the middle of it never ends. Those of others do, and its own later ones wait for it.
+ */
+static void receives_from_others_meanwhile(void) {
+    post_letter letter;
+    const void *first = NULL;
+    post_send(1, POST_ASK, 5, NULL, 0);
+    fake->is_there = is_there;
+    for (int i = 0; i < 3; i++) { /* from 2, from 2 again, from 3 */
+        fake->sender = i < 2 ? 2 : 3;
+        bring(HEAD_BYTES);
+        fake->done = 0;
+        CHECK(!post_take(&letter));
+        CHECK(!is_waiting);
+        if (i == 0) first = fake->recv;
+    }
+    fake->never = first;
+    fake->done = 1;
+    CHECK(post_take(&letter));
+    free(letter.memory);
+    CHECK(!post_take(&letter));
+    fake->never = NULL;
+    CHECK(post_take(&letter));
+    free(letter.memory);
+    CHECK(post_take(&letter));
+    free(letter.memory);
+    fake->sender = 0;
+}
+
 static void joins(void) {
     CHECK(post_all_joined()); /* where it has not begun there is nothing to wait for */
     fixture_fail("MPI_Ibarrier", 15);
@@ -128,6 +156,7 @@ int main(int argc, char **argv) {
     carries_letters_without_data();
     goes_on_after_what_fails();
     asks_ranks_one_by_one();
+    receives_from_others_meanwhile();
     joins();
     return check_failures();
 }

@@ -3,6 +3,7 @@
 
 #include "base/number.h"
 #include "check.h"
+#include "check/check.h"
 #include "mpi/comm.h"
 #include "mpixla.h"
 #include "watch/report.h"
@@ -18,8 +19,14 @@ static state_comm comms[RANKS][1];
 
 static void everybody_ends(void) {
     for (int i = 0; i < RANKS; i++)
-        all[i] =
-            (state){.rank = i, .presence = STATE_HERE, .ended = 1, .left = -1, .where = "", .python = "", .last = ""};
+        all[i] = (state){.rank = i,
+                         .presence = STATE_HERE,
+                         .ended = 1,
+                         .left = -1,
+                         .has_all_comms = 1,
+                         .where = "",
+                         .python = "",
+                         .last = ""};
 }
 
 /* A rank waits in a call. */
@@ -29,6 +36,7 @@ static state_call *put(int rank, const char *op, const char *what) {
     state_call *c = &s->calls[s->in_calls++];
     *c = (state_call){.milliseconds = 1500,
                       .comm = WORLD,
+                      .has_members = 1,
                       .root = -1,
                       .items = 3,
                       .bytes = 12,
@@ -407,14 +415,149 @@ static void in_vain(void) {
     all[1].left = all[2].left = 5000;
     CHECK(!report_is_in_vain(&four, 0)); /* rank 3 may send it */
     all[3].left = 5000;
-    all[0].python = "Python's main thread:\n  a.py:1 in work\nPython's thread listener:\n  a.py:2 in listen\n";
+    all[0].threads = 2;
+    c->is_front_end = 1;
     CHECK(!report_is_in_vain(&four, 0)); /* or its own other thread */
-    all[0].python = "Python's main thread:\n  a.py:1 in work";
+    all[0].threads = -1;
+    CHECK(!report_is_in_vain(&four, 0)); /* or nobody knows */
+    all[0].threads = 1;
+    CHECK(report_is_in_vain(&four, 0));
+    c->is_front_end = 0; /* a thread of XLA's waits in the call, and that of Python's goes on */
+    CHECK(!report_is_in_vain(&four, 0));
+    all[0].threads = 0;
     CHECK(report_is_in_vain(&four, 0));
     static const int64_t needed[] = {1, -32766}; /* or a rank of another MPI_COMM_WORLD */
     c->needed = needed;
     c->needs = 2;
     CHECK(!report_is_in_vain(&four, 0));
+}
+
+/* That a rank which has left has not come to a call must be certain. */
+static void in_vain_for_certain(void) {
+    everybody_ends();
+    state_call *c = collective(0, "MPI_Allreduce", 4);
+    c->milliseconds = all[2].left = 5000;
+    comms[2][0] = (state_comm){.comm = HALF, .calls = 1};
+    all[2].comms = comms[2];
+    all[2].in_comms = 1;
+    CHECK(report_is_in_vain(&four, 0)); /* it has never used the communicator */
+    all[2].has_all_comms = 0;           /* but for one that is not in its list */
+    CHECK(!report_is_in_vain(&four, 0));
+    all[2].has_all_comms = 1;
+    c->has_members = 0; /* and it may be another rank */
+    CHECK(!report_is_in_vain(&four, 0));
+    everybody_ends();
+    c = message(1, 1, 3, 0);
+    c->milliseconds = all[3].left = 5000;
+    CHECK(report_is_in_vain(&four, 1));
+    c->has_members = 0;
+    CHECK(!report_is_in_vain(&four, 1));
+}
+
+static void receive_in_a_circle(void) {
+    everybody_ends();
+    for (int i = 0; i < 2; i++) message(i, 1, 1 - i, 5)->number = 7 + i;
+    (void)message(2, 1, 0, 5); /* leads to it */
+    all[3].in_calls = 0;
+}
+
+/* Circles that nothing ends have a number, the same for the same calls. */
+static void deadlocks(void) {
+    receive_in_a_circle();
+    const uint64_t number = report_deadlock(&four, 0);
+    CHECK(number != 0);
+    CHECK(report_deadlock(&four, 1) == number && report_deadlock(&four, 2) == number);
+    CHECK(report_deadlock(&four, 3) == 0); /* it waits for nobody */
+    all[1].calls[0].number++;
+    CHECK(report_deadlock(&four, 0) != number && report_deadlock(&four, 0) != 0);
+    CHECK_IN(report_because(0, REPORT_WORD),
+             "in a call. It can never end, as it seems: if that is still so in 1 s, the job ends.");
+    CHECK_IN(report_because(0, REPORT_DEADLOCK), "in a call that can never end, so the whole job ends.\n");
+    for (int why = 0; why < 7; why++) {
+        receive_in_a_circle();
+        switch (why) {
+            case 0:
+                all[1].threads = 1;
+                break; /* another thread goes on */
+            case 1:
+                all[0].threads = -1;
+                break; /* maybe */
+            case 2:
+                all[0].requests = 1;
+                break; /* which the other one may wait for */
+            case 3:
+                peers[1][0].rank = MPIXLA_ANY_SOURCE;
+                break; /* rank 3 may send it */
+            case 4:
+                all[0].calls[0].has_members = 0;
+                break; /* it may wait for another rank */
+            case 5:
+                all[0].calls[0].pauses = 1;
+                break; /* its GPU computes */
+            default:
+                (void)collective(1, "MPI_Allreduce", 3)->milliseconds++; /* another call, which may end */
+        }
+        CHECK(report_deadlock(&four, 0) == 0);
+    }
+    receive_in_a_circle();
+    all[0].threads = all[0].calls[0].is_front_end = 1; /* that which waits in the call */
+    CHECK(report_deadlock(&four, 1) == number);
+}
+
+/* Of collective calls, too, where it is certain that the other one has not come. */
+static void deadlocks_of_collective_calls(void) {
+    static const int64_t one[] = {1};
+    everybody_ends();
+    state_call *c = collective(0, "MPI_Allreduce", 4);
+    c->needed = one;
+    c->needs = 1;
+    (void)message(1, 1, 0, 5);
+    CHECK(report_deadlock(&four, 0) != 0);
+    all[1].has_all_comms = 0;
+    CHECK(report_deadlock(&four, 0) == 0);
+}
+
+/* A process that is gone comes to no call. */
+static void deadlocks_by_a_death(void) {
+    everybody_ends();
+    for (int i = 0; i < 3; i++) (void)collective(i, "MPI_Allreduce", 4);
+    all[3].presence = STATE_SILENT;
+    CHECK(report_deadlock(&four, 0) == 0);
+    all[3].presence = STATE_DEAD;
+    CHECK(report_deadlock(&four, 0) != 0 && report_deadlock(&four, 1) != 0);
+}
+
+/* Two threads of a rank make calls on one communicator. */
+static void threads_are_told(void) {
+    static const char hint[] = "  Several threads of rank 1 use one communicator, in no order: give each thread";
+    everybody_ends();
+    for (int i = 0; i < 2; i++) (void)collective(i, "MPI_Allreduce", 4 + i);
+    lacks(report(0), "Several threads");
+    all[1].calls[0].is_shared = 1; /* it has seen them */
+    CHECK_IN(report(0), hint);
+    all[1].calls[0].is_shared = 0;
+    (void)collective(1, "MPI_Bcast", 6); /* or they are there now */
+    CHECK_IN(report(0), hint);
+}
+
+/* Where ranks may have made other calls before, which were not compared, there is a way to find the first. */
+static void checks_are_named(void) {
+    static const char hint[] = "--check (MPIXLA_CHECK=1) compares all, and names the first line that differs.\n";
+    everybody_ends();
+    (void)collective(0, "MPI_Allreduce", 100);
+    CHECK_IN(report(0), "  It is collective call 101 on communicator 'world', of which none was compared: ");
+    atomic_store(&check_mode_now, CHECK_FIRST);
+    CHECK_IN(report(0), "of which the first 64 were compared: one call more or less on a rank");
+    CHECK_IN(report(0), hint);
+    all[0].calls[0].sequence = 63;
+    lacks(report(0), hint);
+    all[0].calls[0].sequence = 100;
+    atomic_store(&check_mode_now, CHECK_CALLS);
+    lacks(report(0), hint);
+    atomic_store(&check_mode_now, CHECK_OFF);
+    everybody_ends();
+    (void)message(0, 1, 1, 5);
+    lacks(report(0), hint);
 }
 
 static void the_lowest_says_it(void) {
@@ -477,6 +620,12 @@ int main(void) {
     circles();
     a_chain();
     in_vain();
+    in_vain_for_certain();
+    deadlocks();
+    deadlocks_of_collective_calls();
+    deadlocks_by_a_death();
+    threads_are_told();
+    checks_are_named();
     a_word();
     the_lowest_says_it();
     messages_that_meet();

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "check/check.h"
 #include "fixture.h"
+#include "run.h"
 #include "watch/flight.h"
 #include "watch/state.h"
 
@@ -23,6 +24,7 @@ static void write_down(void) {
                                .ended = 1,
                                .left = 12,
                                .percent = 7,
+                               .threads = 5,
                                .where = "process 3 on a host",
                                .python = "a line",
                                .lost = lost,
@@ -57,6 +59,8 @@ static void tells_of_itself(void) {
     CHECK_INT(s.ended, 1);
     CHECK_INT(s.left, 12);
     CHECK_INT(s.percent, 7);
+    CHECK_INT(s.threads, 5);
+    CHECK_INT(s.requests, 0);
     CHECK_STR(s.where, "process 3 on a host");
     CHECK_STR(s.python, "a line");
     CHECK_INT(s.in_lost, LOST);
@@ -64,13 +68,19 @@ static void tells_of_itself(void) {
     CHECK(s.lost[1].rank == 3 && s.lost[1].presence == STATE_STOPPED);
     CHECK_STR(s.last, "");
     CHECK_INT(s.in_calls, 0);
-    CHECK_INT(s.in_comms, 3); /* SELF and the two of the fixture */
+    CHECK_INT(s.in_comms, 3);      /* SELF and the two of the fixture, */
+    CHECK_INT(s.has_all_comms, 0); /* of which nobody has said who is in them */
 }
 
 static void tells_of_collective_calls(void) {
     static const int members[] = {5, 6, 7, 8};
+    CHECK(!seen_in("barrier", FIXTURE_RANK0)->has_members);
+    CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK0, members), 0);
     CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK2, members), 0);
     const state_call *k = seen_in("reduce", FIXTURE_RANK2);
+    CHECK(k->has_members && s.has_all_comms);
+    CHECK_INT(k->thread, 0);
+    CHECK_INT(k->number, flight_moment_of(0).entered);
     CHECK_INT(k->milliseconds, 2500);
     CHECK(k->collective && !k->pauses);
     CHECK_STR(k->op, "MPI_Reduce");
@@ -89,7 +99,7 @@ static void tells_of_collective_calls(void) {
     CHECK(s.comms[FIXTURE_RANK0].comm != k->comm);
     CHECK_INT(seen_in("barrier", FIXTURE_RANK2)->sequence, sequence + 1);
     CHECK(s.in_newest);
-    CHECK_INT(s.in_past, 2);
+    CHECK_INT(s.in_past, 3);
     CHECK_INT(s.past[1].op, (int64_t)number_of_text("MPI_Reduce"));
     CHECK_INT(s.past[1].sequence, sequence);
     CHECK_INT(s.past[1].line, 1);
@@ -108,12 +118,56 @@ static void tells_of_messages(void) {
     k = seen_in("exchange", FIXTURE_RANK0);
     CHECK(k->collective);
     CHECK_INT(k->needs, 2); /* its neighbours */
-    CHECK(k->needed[0] == 1 && k->needed[1] == 2);
+    CHECK(k->needed[0] == 6 && k->needed[1] == 7);
     CHECK_INT(k->items, -1);
     atomic_store(&check_mode_now, CHECK_FIRST); /* with which it waits for all */
     k = seen_in("exchange", FIXTURE_RANK0);
     CHECK_INT(k->needs, FIXTURE_SIZE - 1);
     atomic_store(&check_mode_now, CHECK_OFF);
+}
+
+/* Several that follow each other are one line. */
+static void tells_last_calls_that_are_alike_once(void) {
+    for (int i = 0; i < 3; i++) (void)seen_in("allreduce", FIXTURE_RANK2);
+    const int64_t sequence = seen_in("barrier", FIXTURE_RANK2)->sequence;
+    CHECK_INT(s.past[0].line, 0);
+    for (int i = 1; i < 4; i++) {
+        CHECK_INT(s.past[i].line, 1);
+        CHECK_INT(s.past[i].sequence, sequence - i);
+    }
+    CHECK_INT(s.past[4].line, 2);
+    char part[64];
+    snprintf(part, sizeof part, "(collective calls %lld to %lld)\n", (long long)sequence - 2, (long long)sequence);
+    CHECK_IN(s.last, part);
+    CHECK_IN(s.last, "\n3 times, the first one ");
+    (void)seen_in("barrier", FIXTURE_RANK2); /* one that has not ended is not one of them */
+    CHECK_INT(s.past[0].line, 0);
+    CHECK_INT(s.past[1].line, 1);
+    CHECK_INT(s.past[2].line, 2);
+}
+
+/* Two threads of the front end, in turns. */
+static void *as_front_end(void) {
+    return &c;
+}
+
+static void *make_a_call(void *nothing) {
+    static call own;
+    call_make(&own, "barrier", FIXTURE_RANK0, 0);
+    CHECK_STR(call_run(&own), "");
+    return nothing;
+}
+
+static void tells_of_threads(void) {
+    (void)make_a_call(NULL);
+    threads_run(1, make_a_call);
+    CHECK(!seen_in("barrier", FIXTURE_RANK0)->is_shared); /* they are XLA's */
+    mpixla_failures_raised_on(as_front_end);
+    (void)make_a_call(NULL);
+    CHECK(!seen_in("barrier", FIXTURE_RANK0)->is_shared);
+    threads_run(1, make_a_call);
+    CHECK(seen_in("barrier", FIXTURE_RANK0)->is_shared);
+    mpixla_failures_raised_on(NULL);
 }
 
 /* Communicators of one name and the same members are told apart. */
@@ -146,6 +200,7 @@ static void tells_many_communicators_apart(void) {
         is_first |= s.comms[i].comm == comm_look(0)->key;
     }
     CHECK(found && is_first);
+    CHECK(!s.has_all_comms);
 }
 
 static void refuses_what_is_cut_off(void) {
@@ -169,6 +224,8 @@ int main(int argc, char **argv) {
     tells_of_itself();
     tells_of_collective_calls();
     tells_of_messages();
+    tells_last_calls_that_are_alike_once();
+    tells_of_threads();
     tells_twins_apart();
     tells_many_communicators_apart();
     refuses_what_is_cut_off();

@@ -10,6 +10,9 @@
  * so a job in which all wait for one slow rank sends few messages. A call that waits in vain is reported and ends the
  * job.
  *
+ * The rank that has said a word looks again each time when as much time has passed. If all ranks then say what they
+ * have said the time before, and by that the job can never end (report_deadlock), it reports that and ends the job.
+ *
  * Time counts while this thread runs, so a process that was stopped as a whole has not waited. The thread itself never
  * waits for another process, which may be stopped or gone: each has some patience's time to answer.
  */
@@ -22,6 +25,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
+#include "base/stack.h"
 #include "base/system.h"
 #include "base/thread.h"
 #include "mpi/comm.h"
@@ -32,7 +36,6 @@
 #include "watch/flight.h"
 #include "watch/post.h"
 #include "watch/report.h"
-#include "watch/stack.h"
 
 enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */, EXIT_IN_VAIN = 1, EXIT_NCCL = 1 };
 enum { STACK_BYTES = 1 << 20, PYTHON_BYTES = 4096, LOCK_MILLISECONDS = 2000 };
@@ -44,6 +47,10 @@ enum { PATIENCE = 2000, PATIENCE_WITH_PYTHON = 1000, PATIENCE_TO_CLAIM = 200, HE
 #define SCOUT_EACH INT64_C(2500000000)
 #define RANK_LATER INT64_C(100000000)
 #define LAST_LATER INT64_C(2500000000)
+/* Nanoseconds that MPI_Finalize waits for messages of this file to be taken, and after a process of this host is gone.
+ */
+#define LETTERS_WAIT INT64_C(5000000000)
+#define GONE_FOR INT64_C(5000000000)
 /* Milliseconds between two looks: POLLS in the time of the limit, within these bounds; and while something is asked, or
  * the process leaves. */
 enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, BUSY_POLL = 2, POLLS = 20 };
@@ -51,9 +58,9 @@ enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, BUSY_POLL = 2, POLLS = 20 };
 enum { LIMITS_TO_MOVE_DATA = 10 };
 
 typedef struct process {
-    char *host;  /* as in mpixla_process */
-    char *where; /* "process 12 on node1" */
-    int64_t number;
+    char *host;              /* as in mpixla_process */
+    char *where;             /* "process 12 on node1" */
+    int64_t number, started; /* of this host: as in process_id */
 } process;
 
 static struct {
@@ -102,6 +109,14 @@ static int held_back_by; /* the rank that is about to report */
 /* In place of a thread's number: none, or this process as one that waits at its end for processes that cannot come. */
 enum { NONE = -1, AT_END = -2 };
 static flight_clock at_end;
+
+/* The word that this rank has said last, and that it looks at again. */
+static struct {
+    int64_t thread;    /* whose call it is about; NONE: there is none */
+    flight_clock call; /* what was measured of it then */
+    int64_t next;      /* nanoseconds that it must have waited to be looked at */
+    uint64_t deadlock; /* what report_deadlock has said then */
+} said;
 
 static int64_t *lost; /* room for lost_find */
 static int64_t *left; /* rank 0 alone: the ranks that have left */
@@ -171,7 +186,8 @@ static int64_t lost_find(void) {
     int64_t n = 0;
     for (int64_t i = 0; i < our.ranks; i++) {
         if (i == our.rank || strcmp(our.processes[i].host, our.processes[our.rank].host) != 0) continue;
-        const process_state found = process_look(&(process_id){.number = our.processes[i].number});
+        const process_state found =
+            process_look(&(process_id){.number = our.processes[i].number, .started = our.processes[i].started});
         if (found == PROCESS_THERE) continue;
         lost[n++] = i;
         lost[n++] = found == PROCESS_GONE ? STATE_DEAD : STATE_STOPPED;
@@ -180,10 +196,11 @@ static int64_t lost_find(void) {
 }
 
 /* Writes what this rank does. Returns whether there was memory for it. */
-static int self_describe(wire_writer *w, int with_python) {
+static int self_describe(wire_writer *w) {
     char python[PYTHON_BYTES] = "";
     int ended = atomic_load(&our.ended);
-    if (with_python && !ended && !stack_ask(python, sizeof python, PATIENCE_WITH_PYTHON))
+    int64_t threads = -1;
+    if (!stack_ask(python, sizeof python, &threads, PATIENCE_WITH_PYTHON))
         snprintf(python, sizeof python,
                  "Python's lock is held for a long time: by code in C that does not give it back\n");
     const state_facts facts = {.rank = our.rank,
@@ -191,7 +208,8 @@ static int self_describe(wire_writer *w, int with_python) {
                                .left = leaving ? (clock_now() - leaving) / 1000000 : -1,
                                .percent = process_percent(),
                                .where = our.processes[our.rank].where,
-                               .python = python,
+                               .threads = threads,
+                               .python = ended ? "" : python,
                                .lost = lost,
                                .in_lost = lost_find()};
     state_write(w, &facts);
@@ -200,7 +218,7 @@ static int self_describe(wire_writer *w, int with_python) {
 
 static void answer(const post_letter *letter) {
     wire_writer w = {.data = NULL};
-    if (self_describe(&w, 1)) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
+    if (self_describe(&w)) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
     free(w.data);
 }
 
@@ -329,10 +347,10 @@ static void letters_read(void) {
 /* Deciding */
 
 /* What this rank does itself, as if it had answered. */
-static void self_add(int with_python) {
+static void self_add(void) {
     wire_writer w = {.data = NULL};
     state s;
-    if (self_describe(&w, with_python)) {
+    if (self_describe(&w)) {
         wire_reader r = {.data = w.data, .bytes = w.bytes};
         if (state_read(&s, &r)) asked.all[our.rank] = s;
     }
@@ -342,18 +360,10 @@ static void self_add(int with_python) {
 
 /* Those that have left have answered. */
 static void scout_decide(void) {
-    self_add(0);
+    self_add();
     asked.phase = IDLE;
     if (report_is_in_vain(&asked.ranks, our.rank) && clock_now() >= held_back_until)
         report_begin(asked.thread, REPORT_IN_VAIN);
-}
-
-static int is_to_be_reported(void) {
-    if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(&asked.ranks, our.rank);
-    if (asked.thread == AT_END) return report_has_lost(&asked.ranks); /* it waits for as long as the others run */
-    /* A rank that cannot ask does not know whether they have come. */
-    return !our.talks || report_is_stuck(&asked.ranks, our.rank) ||
-           clock_of(asked.thread)->waited / LIMITS_TO_MOVE_DATA >= our.period;
 }
 
 /* What those that have answered know of the processes of their hosts that have not. */
@@ -366,16 +376,53 @@ static void lost_take(void) {
         }
 }
 
+static int clock_is_same(int64_t thread, const flight_clock *then) {
+    const flight_clock *c = clock_of(thread);
+    return c->waited > 0 && c->entered == then->entered && c->pauses == then->pauses;
+}
+
+/* Whether the word that this rank has said last is about a call that still waits. */
+static int word_holds(void) {
+    if (said.thread != NONE && !clock_is_same(said.thread, &said.call)) said.thread = NONE;
+    return said.thread != NONE;
+}
+
+/* Whether the inquiry is a second look at a call of which a word was said. */
+static int word_is_old(void) {
+    return asked.reason == REPORT_WORD && word_holds() && said.thread == asked.thread;
+}
+
+/* Keeps what a word rests on, for the next look at it. Where it was the same the time before the job ends. */
+static void word_look(void) {
+    const uint64_t deadlock = report_deadlock(&asked.ranks, our.rank), before = said.deadlock;
+    const int is_old = word_is_old();
+    said.deadlock = deadlock;
+    if (!is_old) return;
+    said.next = clock_of(said.thread)->waited + our.period;
+    if (deadlock && deadlock == before) asked.reason = REPORT_DEADLOCK;
+}
+
+static int is_to_be_reported(void) {
+    if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(&asked.ranks, our.rank);
+    if (asked.reason == REPORT_DEADLOCK) return 1;
+    if (word_is_old()) return 0;
+    if (asked.thread == AT_END) return report_has_lost(&asked.ranks); /* it waits for as long as the others run */
+    /* A rank that cannot ask does not know whether they have come. */
+    return !our.talks || report_is_stuck(&asked.ranks, our.rank) ||
+           clock_of(asked.thread)->waited / LIMITS_TO_MOVE_DATA >= our.period;
+}
+
 /* All have answered, or will not. */
 static void report_decide(void) {
-    self_add(1);
+    self_add();
     lost_take();
+    if (asked.reason == REPORT_WORD) word_look();
     if (is_to_be_reported()) {
         asked.phase = CLAIMING;
         asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
         return;
     }
-    if (asked.reason != REPORT_IN_VAIN) next_report = clock_of(asked.thread)->waited + our.period;
+    if (asked.reason != REPORT_IN_VAIN && !word_is_old()) next_report = clock_of(asked.thread)->waited + our.period;
     inquiry_drop();
 }
 
@@ -392,7 +439,10 @@ static void report_print(void) {
 
 static void report_end(void) {
     report_print();
-    if (asked.reason != REPORT_WORD) job_end(asked.reason == REPORT_IN_VAIN ? EXIT_IN_VAIN : EXIT_TIMED_OUT, our.talks);
+    if (asked.reason != REPORT_WORD) job_end(asked.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, our.talks);
+    said.thread = asked.thread;
+    said.call = asked.call;
+    said.next = clock_of(asked.thread)->waited + our.period;
     note_all_reported();
     post_to_others(POST_TOLD);
     asked.phase = IDLE;
@@ -406,15 +456,16 @@ static void inquiry_choose(void) {
     int64_t waiting = longest_unreported(), to_scout = unscouted();
     if (waiting == NONE || clock_of(waiting)->waited < first_report()) next_report = first_report();
     if (clock_now() < held_back_until) return;
-    if (waiting != NONE && clock_of(waiting)->waited >= next_report)
+    if (word_holds() && clock_of(said.thread)->waited >= said.next)
+        report_begin(said.thread, REPORT_WORD);
+    else if (waiting != NONE && clock_of(waiting)->waited >= next_report)
         report_begin(waiting, our.ends_job ? REPORT_LIMIT : REPORT_WORD);
     else if (to_scout != NONE)
         scout_begin(to_scout);
 }
 
 static int still_waits(void) {
-    const flight_clock *c = clock_of(asked.thread);
-    return c->waited > 0 && c->entered == asked.call.entered && c->pauses == asked.call.pauses;
+    return clock_is_same(asked.thread, &asked.call);
 }
 
 static void inquiry_move(void) {
@@ -451,14 +502,30 @@ static void leave(void) {
         post_send(0, POST_LEFT, 0, NULL, 0);
 }
 
-/* Whether all that was asked is answered, and all others have come to MPI_Finalize, too. */
+/* Returns whether a process of this host has been gone for so long that it has no part in MPI_Finalize any more: one
+ * that has come there may go a moment before this rank sees that all have. */
+static int is_one_gone(void) {
+    static int64_t looked, since;
+    int64_t now = clock_now();
+    if (now - looked < INT64_C(1000000) * PATIENCE_TO_CLAIM) return since && now - since >= GONE_FOR;
+    looked = now;
+    int gone = 0;
+    for (int64_t i = 0, n = lost_find(); i < n; i += 2) gone |= lost[i + 1] == STATE_DEAD;
+    if (!gone) since = 0;
+    if (gone && !since) since = now;
+    return since && now - since >= GONE_FOR;
+}
+
+/* Returns whether all that was asked is answered, and all others have come to MPI_Finalize, too. It does not wait for a
+ * message that its receiver does not take, nor for the others once one of them is gone: MPI knows what to do, or hangs.
+ */
 static int can_finalize(void) {
     if (asked.phase != IDLE) return 0;
     if (!our.talks) return 1;
-    if (post_unsent()) return 0;
+    if (post_unsent() && clock_now() - leaving < LETTERS_WAIT) return 0;
     if (!has_joined) post_join();
     has_joined = 1;
-    if (!post_all_joined()) return 0;
+    if (!post_all_joined() && !is_one_gone()) return 0;
     letters_read();
     return 1;
 }
@@ -537,6 +604,7 @@ static int processes_keep(const mpixla_process *processes, int64_t count) {
         snprintf(where, sizeof where, "process %lld on %s", (long long)processes[i].number, processes[i].name);
         *p = (process){.host = strdup(processes[i].host), .where = strdup(where), .number = processes[i].number};
         if (!p->host || !p->where) return 0;
+        p->started = strcmp(p->host, processes[our.rank].host) == 0 ? process_started(p->number) : 0;
     }
     return 1;
 }
@@ -551,6 +619,7 @@ int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpix
             "a time limit is a number of seconds greater than 0 and less than 1e9, and comes with all processes of "
             "MPI_COMM_WORLD, but was %g with %lld processes",
             seconds, (long long)count);
+    our.rank = rank;
     if (!processes_keep(processes, count)) return error_set("out of memory for the time limit");
     const int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
     our.limit = seconds;
@@ -559,8 +628,8 @@ int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpix
     our.poll = (poll < SHORTEST_POLL ? SHORTEST_POLL : poll > LONGEST_POLL ? LONGEST_POLL : poll) * 1000000;
     our.later = rank * (RANK_LATER < LAST_LATER / count ? RANK_LATER : LAST_LATER / count);
     our.talks = comm != 0;
-    our.rank = rank;
     our.ranks = count;
+    said.thread = NONE;
     next_report = first_report();
     if (our.talks) post_open(comm, (int)count);
     /* Before the thread, as the others wait for this rank to leave even if it cannot have one. */

@@ -1,13 +1,13 @@
 #include "watch/failure.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/feature.h"
 #include "base/number.h"
+#include "base/thread.h"
 #include "mpi/mpi.h"
 #include "mpixla.h"
 
@@ -25,12 +25,6 @@ static failure *unseen;  /* that no front end has seen, in the order in which th
 static int64_t kept;     /* how many these are */
 static int64_t not_kept; /* further ones, and those for which there was no memory */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these */
-typedef void *caller(void);
-static _Atomic(caller *) thread_of_caller; /* mpixla_failures_raised_on */
-
-void mpixla_failures_raised_on(void *(*thread)(void)) {
-    atomic_store(&thread_of_caller, thread);
-}
 
 static void sentence_print(const char *sentence) {
     const mpi_library *mpi = mpi_get();
@@ -99,8 +93,7 @@ static int64_t failures_print(int again) {
 }
 
 void failure_note(const char *sentence, comm_entry *lost) {
-    caller *is_caller = atomic_load(&thread_of_caller);
-    int is_raised = is_caller && is_caller();
+    const int is_raised = thread_is_front_end();
     if (is_raised ? lost == NULL : lost && comm_attached(lost, COMM_SLOT_LOSS)) return; /* the program knows */
     pthread_mutex_lock(&lock);
     if (is_raised)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/pause.h"
+#include "base/thread.h"
 
 static list flights = {.item_size = sizeof(flight), .what = "threads that communicate"};
 static _Thread_local flight *own;
@@ -27,9 +28,11 @@ static flight *place_take(void) {
     for (int64_t i = 0; i < count; i++) {
         flight *f = list_find(&flights, i);
         int free_ = 0;
-        if (atomic_compare_exchange_strong(&f->taken, &free_, 1)) return f;
+        if (!atomic_compare_exchange_strong(&f->taken, &free_, 1)) continue;
+        atomic_store(&f->is_front_end, thread_is_front_end());
+        return f;
     }
-    const flight made = {.taken = 1};
+    const flight made = {.taken = 1, .is_front_end = thread_is_front_end()};
     int64_t number = list_append(&flights, &made);
     return number < 0 ? NULL : list_find(&flights, number);
 }
@@ -134,6 +137,7 @@ flight_moment flight_moment_of(int64_t thread) {
     flight *f = list_find(&flights, thread);
     return (flight_moment){.entered = atomic_load(&f->entered),
                            .in_call = atomic_load(&f->call) != NULL,
+                           .is_front_end = atomic_load_explicit(&f->is_front_end, memory_order_relaxed),
                            .pauses = atomic_load_explicit(&f->pauses, memory_order_relaxed)};
 }
 

@@ -43,6 +43,7 @@ typedef struct flight {
     atomic_int_least64_t entered;                         /* calls so far: tells them apart */
     atomic_int looked_at;                                 /* by so many: the call must not end meanwhile */
     atomic_int taken;                                     /* a thread has the place */
+    atomic_int is_front_end;                              /* it is one of the front end's */
     atomic_int pauses;                                    /* as pause.h counts them */
     atomic_int_least64_t last[FLIGHT_KEPT][FLIGHT_WORDS]; /* call number n at n % FLIGHT_KEPT */
     flight_clock clock;                                   /* for the thread of deadline.c alone */
@@ -74,7 +75,8 @@ int64_t flight_threads(void);
 typedef struct flight_moment {
     int64_t entered; /* calls so far */
     int in_call;
-    int pauses; /* odd: it waits for something that is no other rank (pause.h) */
+    int is_front_end; /* it is one of the front end's: it waits until the call is over */
+    int pauses;       /* odd: it waits for something that is no other rank (pause.h) */
 } flight_moment;
 flight_moment flight_moment_of(int64_t thread);
 

@@ -7,7 +7,7 @@
 #include "mpi/mpi.h"
 #include "xla/xla_ffi.h"
 
-enum { TAG = 1 };
+enum { TAG = 1, AT_ONCE = 64 /* messages that are begun to be received at one time */ };
 
 /* What a message begins with: the letter without its data. */
 typedef struct head {
@@ -18,6 +18,7 @@ typedef struct head {
 typedef struct parcel {
     mpi_request request;
     struct parcel *next;
+    int source; /* of one that is received */
     int64_t bytes;
     _Alignas(8) char data[];
 } parcel;
@@ -25,7 +26,7 @@ typedef struct parcel {
 static mpixla_handle channel;
 static int channel_ranks;
 static parcel *sending; /* those that MPI has not yet sent */
-static parcel *coming;  /* the one that is being received, which may take a while; NULL */
+static parcel *coming;  /* those that are being received, in the order in which they came */
 static mpi_request joining;
 static int has_joined;
 
@@ -99,19 +100,40 @@ static parcel *receive_begin(void) {
     parcel *p = parcel_make(bytes);
     /* Nobody else receives here, so this is the message that was found. It is received from its sender, not from any
      * rank, as MPICH 5.0 on UCX never ends that for what has already come from another host. */
-    if (p && mpi->small->irecv(p->data, bytes, byte_type(), mpi_source_of(status), TAG, channel, &p->request) == 0)
-        return p;
+    if (p) p->source = mpi_source_of(status);
+    if (p && mpi->small->irecv(p->data, bytes, byte_type(), p->source, TAG, channel, &p->request) == 0) return p;
     free(p);
+    return NULL;
+}
+
+/* Begins to receive what has come. A sender may die in the middle of a message, which then never ends: the others' are
+ * received all the same. */
+static void receive_all(void) {
+    parcel **end = &coming;
+    while (*end) end = &(*end)->next;
+    for (int i = 0; i < AT_ONCE && (*end = receive_begin()) != NULL; i++) end = &(*end)->next;
+}
+
+/* Takes the first message out that is there, and before which its sender has sent none that is not; NULL: there is
+ * none.
+ */
+static parcel *received_take(void) {
+    for (parcel **at = &coming; *at; at = &(*at)->next) {
+        parcel *p = *at, *earlier = coming;
+        while (earlier != p && earlier->source != p->source) earlier = earlier->next;
+        if (earlier != p || !is_done(&p->request)) continue;
+        *at = p->next;
+        return p;
+    }
     return NULL;
 }
 
 int post_take(post_letter *letter) {
     head h;
     parcels_free();
-    if (!coming) coming = receive_begin();
-    if (!coming || !is_done(&coming->request)) return 0;
-    parcel *p = coming;
-    coming = NULL;
+    receive_all();
+    parcel *p = received_take();
+    if (!p) return 0;
     if (p->bytes < (int64_t)sizeof h) {
         free(p);
         return 0;

@@ -12,6 +12,7 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "check/check.h"
 #include "mpi/comm.h"
 #include "mpixla.h"
 
@@ -161,12 +162,9 @@ static int takes_a_stranger(const report_ranks *ranks, const state_call *c) {
     return found;
 }
 
-/* Whether a message of any source may still come from the rank itself: from another of Python's threads. */
-static int may_come_from_itself(const state *s) {
-    int threads = 0;
-    for (const char *line = s->python; *line; line += strcspn(line, "\n"), line += *line == '\n')
-        threads += *line != ' ';
-    return threads > 1;
+/* Returns whether a thread of the front end may make another call while this one waits, or that is unknown. */
+static int has_other_threads(const state *s, const state_call *c) {
+    return s->threads != c->is_front_end;
 }
 
 /* Whether the rank has made so many calls on another communicator, which may be the same one. */
@@ -176,6 +174,14 @@ static int may_have_come(const state *other, const state_call *c) {
         if (of->comm != c->comm && comm_keys_alike(of->comm, c->comm) && of->calls > c->sequence) return 1;
     }
     return 0;
+}
+
+/* Returns whether it is certain that a rank which this call lacks has not come to it. A communicator is listed from its
+ * first use on, so one that is not in a complete list was not used. That of a message, which nobody counts, has had the
+ * time to arrive. */
+static int is_absent(const state *other, const state_call *c) {
+    if (!c->has_members) return 0; /* it is another rank, maybe */
+    return !c->collective || (other->has_all_comms && !may_have_come(other, c));
 }
 
 int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
@@ -189,10 +195,70 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
         int64_t patience = ARRIVES_WITHIN + c->bytes / SLOWEST_NETWORK;
         lacking += lacks[i] == MISSING;
         gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience &&
-                !may_have_come(&ranks->all[i], c);
+                is_absent(&ranks->all[i], c);
     }
-    if (!c || gone == 0 || (is_from_any(c) && may_come_from_itself(&ranks->all[rank]))) return 0;
+    if (!c || gone == 0 || (is_from_any(c) && has_other_threads(&ranks->all[rank], c))) return 0;
     return c->collective || (gone == lacking && !takes_a_stranger(ranks, c));
+}
+
+/* Returns the call in which a rank waits and does nothing else, with the ranks that it lacks in ranks->room; NULL if
+ * it may still do something, or what it waits for is not certain. */
+static const state_call *only_call(const report_ranks *ranks, int64_t rank) {
+    const state *s = &ranks->all[rank];
+    const state_call *c = rank_lacks(ranks, rank, ranks->room);
+    if (!c || s->in_calls != 1 || s->requests != 0 || has_other_threads(s, c)) return NULL;
+    return is_from_any(c) || is_doubtful(ranks, c, ranks->room) ? NULL : c;
+}
+
+/* The first rank that this call lacks for certain: one whose process is gone, or else one that is elsewhere; -1: none.
+ */
+static int64_t absent_find(const report_ranks *ranks, const state_call *c) {
+    int64_t found = -1;
+    for (int64_t i = 0; i < ranks->n; i++) {
+        const state *other = &ranks->all[i];
+        if (ranks->room[i] != MISSING || !c->has_members) continue;
+        if (other->presence == STATE_DEAD) return i;
+        if (found < 0 && other->presence == STATE_HERE && is_absent(other, c)) found = i;
+    }
+    return found;
+}
+
+static uint64_t call_number(uint64_t number, int64_t rank, const state_call *c) {
+    number = number_mix(number, (uint64_t)rank);
+    return number_mix(number_mix(number, (uint64_t)c->thread), (uint64_t)c->number);
+}
+
+/* The number of the circle that goes through this rank, whichever of its ranks that is; 0 if one of them may do
+ * something else. */
+static uint64_t circle_number(const report_ranks *ranks, int64_t begin) {
+    int64_t lowest = begin, rank = begin;
+    uint64_t number = 1;
+    do {
+        const state_call *c = only_call(ranks, rank);
+        if (!c) return 0;
+        rank = absent_find(ranks, c);
+        if (rank < lowest) lowest = rank;
+    } while (rank != begin);
+    rank = lowest;
+    do {
+        const state_call *c = only_call(ranks, rank);
+        number = call_number(number, rank, c);
+        rank = absent_find(ranks, c);
+    } while (rank != lowest);
+    return number;
+}
+
+uint64_t report_deadlock(const report_ranks *ranks, int64_t rank) {
+    /* After as many steps as there are ranks the way has come to a circle, if it comes to one. */
+    for (int64_t steps = 0; steps <= ranks->n; steps++) {
+        const state_call *c = rank_lacks(ranks, rank, ranks->room);
+        if (!c || is_from_any(c) || is_doubtful(ranks, c, ranks->room)) return 0;
+        int64_t next = absent_find(ranks, c);
+        if (next < 0) return 0;
+        if (ranks->all[next].presence == STATE_DEAD) return call_number(call_number(1, rank, c), next, c);
+        rank = next;
+    }
+    return circle_number(ranks, rank);
 }
 
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds) {
@@ -233,6 +299,7 @@ typedef struct writer {
     int64_t *path, begin, end;   /* path[begin] to path[end - 1] wait for each other; end is 0 if none do */
     const state_call *differing; /* the first call that differs between two ranks: this one, of the first of */
     int64_t differ[2];           /* these ranks; NULL: none does */
+    const state_call *waits;     /* the call through which `rank` waits */
 } writer;
 
 static int64_t chosen_count(const writer *w, const bool *chosen) {
@@ -355,6 +422,46 @@ static void write_difference(const writer *w) {
             (long long)low, (long long)high, (long long)c->sequence + 1, c->comm_name);
     write_counterpart(w, low, c);
     write_counterpart(w, high, c);
+}
+
+/* Threads */
+
+/* Whether two threads of a rank use the communicator of its first call, by what is known of it or at this moment. */
+static int is_shared(const state *s) {
+    int found = 0;
+    for (int64_t i = 0; i < s->in_calls; i++) {
+        found |= s->calls[i].is_shared != 0;
+        for (int64_t j = 0; j < i; j++) found |= s->calls[i].comm == s->calls[j].comm;
+    }
+    return found;
+}
+
+/* Says which ranks use a communicator in several threads, as the likely reason. */
+static void write_threads(const writer *w) {
+    for (int64_t i = 0; i < w->n; i++) w->group[i] = w->reached[i] && is_shared(&w->ranks->all[i]);
+    if (chosen_count(w, w->group) == 0) return;
+    fputs("  Several threads of ", w->to);
+    write_ranks(w, "rank", w->group);
+    fputs(" use one communicator, in no order: give each thread a communicator of its own.\n", w->to);
+}
+
+/* Checks */
+
+/* Says how to find where ranks first differ: where they may have made other calls before, which were not compared. */
+static void write_check(const writer *w) {
+    const state_call *c = w->waits;
+    const check_mode mode = check_mode_get();
+    if (!c->collective || mode >= CHECK_CALLS || (mode == CHECK_FIRST && c->sequence < CHECK_FIRST_CALLS)) return;
+    fprintf(w->to, "  It is collective call %lld on communicator '%s', of which ", (long long)c->sequence + 1,
+            c->comm_name);
+    if (mode == CHECK_FIRST)
+        fprintf(w->to, "the first %d were compared", CHECK_FIRST_CALLS);
+    else
+        fputs("none was compared", w->to);
+    fputs(
+        ": one call more or less on a rank shifts all that follow, and their results are wrong. --check "
+        "(MPIXLA_CHECK=1) compares all, and names the first line that differs.\n",
+        w->to);
 }
 
 /* Circles */
@@ -534,6 +641,13 @@ static void write_waiting(writer *w) {
             1e-3 * (double)longest->milliseconds);
     if (w->reason == REPORT_IN_VAIN)
         fprintf(w->to, " for a rank that is at the end of its script, so the whole job ends.\n");
+    else if (w->reason == REPORT_DEADLOCK)
+        fprintf(w->to, " that can never end, so the whole job ends.\n");
+    else if (w->reason == REPORT_WORD && report_deadlock(w->ranks, w->rank))
+        fprintf(w->to,
+                ". It can never end, as it seems: if that is still so in %g s, the job ends. MPIXLA_TIMEOUT=0 turns "
+                "this off.\n",
+                w->limit);
     else if (w->reason == REPORT_WORD)
         fprintf(w->to,
                 ", and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that waits for so long, and 0 turns this "
@@ -541,7 +655,8 @@ static void write_waiting(writer *w) {
     else
         fprintf(w->to, ", longer than MPIXLA_TIMEOUT=%g allows, so the whole job ends.\n", w->limit);
     fprintf(w->to, "  It waits in %s.\n", longest->what);
-    if (!rank_lacks(w->ranks, w->rank, w->lacks)) {
+    w->waits = rank_lacks(w->ranks, w->rank, w->lacks);
+    if (!w->waits) {
         fputs(takes_a_stranger(w->ranks, longest)
                   ? "  The call takes ranks of another MPI_COMM_WORLD, which cannot be asked what they do.\n"
                   : "  All ranks that the call takes have come to it, and yet it does not end.\n",
@@ -553,6 +668,8 @@ static void write_waiting(writer *w) {
     write_missing(w);
     circle_find(w);
     if (w->end > 0) write_circle(w);
+    write_threads(w);
+    write_check(w);
 }
 
 static void write_all(writer *w) {

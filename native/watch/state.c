@@ -8,6 +8,7 @@
 #include "call/site.h"
 #include "check/check.h"
 #include "mpi/reduction.h"
+#include "ops/request.h"
 #include "watch/flight.h"
 
 enum {
@@ -23,35 +24,61 @@ enum {
 /* The last calls of a thread */
 
 /* A wait has been written down before it was known what it is for. */
-static size_t last_call_add(char *text, size_t bytes, size_t used, const flight_record *r, int64_t now) {
-    const call_facts *f = &r->facts;
-    char what[TEXT_BYTES];
-    if (used >= bytes) return used;
+static void last_describe(const call_facts *f, char *text, size_t bytes) {
     if (f->row->request == MPIXLA_WAITS)
-        snprintf(what, sizeof what, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
+        snprintf(text, bytes, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
     else
-        (void)call_describe(f, NULL, 1, what, sizeof what);
-    used = text_add(text, bytes, used, "%.1f s ago: %s", 1e-9 * (double)(now - r->when), what);
-    if (facts_are_collective(f))
-        used = text_add(text, bytes, used, " (collective call %lld)", (long long)f->sequence + 1);
-    return text_add(text, bytes, used, "\n");
+        (void)call_describe(f, NULL, 1, text, bytes);
 }
 
-/* In words, the newest first, and which of them were collective. */
+/* Adds a line for so many calls that are alike, from the newest to the oldest. */
+static size_t last_add(char *text, size_t used, const flight_record *newest, int64_t calls, int64_t now) {
+    const call_facts *f = &newest->facts, *oldest = &newest[calls - 1].facts;
+    char what[TEXT_BYTES];
+    if (used >= STATE_LINES) return used;
+    last_describe(f, what, sizeof what);
+    if (calls > 1)
+        used = text_add(text, STATE_LINES, used, "%lld times, the first one %.1f s ago and the last one ",
+                        (long long)calls, 1e-9 * (double)(now - newest[calls - 1].when));
+    used = text_add(text, STATE_LINES, used, "%.1f s ago: %s", 1e-9 * (double)(now - newest->when), what);
+    if (facts_are_collective(f) && calls > 1)
+        used = text_add(text, STATE_LINES, used, " (collective calls %lld to %lld)", (long long)oldest->sequence + 1,
+                        (long long)f->sequence + 1);
+    else if (facts_are_collective(f))
+        used = text_add(text, STATE_LINES, used, " (collective call %lld)", (long long)f->sequence + 1);
+    return text_add(text, STATE_LINES, used, "\n");
+}
+
+/* Returns whether two calls are told in one line: they say the same, and the older one is collective just before the
+ * newer one if that is. */
+static int last_are_alike(const call_facts *newer, const call_facts *older) {
+    char a[TEXT_BYTES], b[TEXT_BYTES];
+    if (newer->row != older->row || newer->site != older->site || newer->communicator != older->communicator) return 0;
+    if (facts_are_collective(newer) && newer->sequence != older->sequence + 1) return 0;
+    last_describe(newer, a, sizeof a);
+    last_describe(older, b, sizeof b);
+    return strcmp(a, b) == 0;
+}
+
+/* In words, the newest first, and which of them were collective. A call that has not ended has its own line. */
 static void last_write(wire_writer *w, int64_t thread, int in_call) {
     flight_record records[FLIGHT_KEPT];
-    int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now();
-    int found = thread < 0 ? 0 : flight_last(thread, records);
+    int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now(), line = 0;
+    int found = thread < 0 ? 0 : flight_last(thread, records), first = 0;
     char text[STATE_LINES] = "";
     size_t used = 0;
     for (int i = 0; i < found; i++) {
         const call_facts *f = &records[i].facts;
-        used = last_call_add(text, sizeof text, used, &records[i], now);
-        if (!facts_are_collective(f)) continue;
-        past[n++] = comm_key(f->communicator);
-        past[n++] = f->sequence;
-        past[n++] = (int64_t)number_of_text(f->row->mpi_name);
-        past[n++] = i;
+        if (facts_are_collective(f)) {
+            past[n++] = comm_key(f->communicator);
+            past[n++] = f->sequence;
+            past[n++] = (int64_t)number_of_text(f->row->mpi_name);
+            past[n++] = line;
+        }
+        if (i + 1 < found && !(in_call && i == 0) && last_are_alike(f, &records[i + 1].facts)) continue;
+        used = last_add(text, used, &records[first], i + 1 - first, now);
+        first = i + 1;
+        line++;
     }
     wire_write_text(w, text);
     wire_write(w, in_call && found > 0);
@@ -116,7 +143,7 @@ static void needed_write(wire_writer *w, const call_facts *f) {
         if (i != c->rank) wire_write(w, comm_world_rank(c, i));
 }
 
-static void call_write(wire_writer *w, const flight_view *view, int64_t waited, int pauses) {
+static void call_write(wire_writer *w, const flight_view *view, int64_t thread, flight_moment moment) {
     const call_facts *f = view->waits ? &view->started : &view->facts;
     const dtype_entry *type = facts_type(f);
     char what[TEXT_BYTES], kind[128];
@@ -124,10 +151,15 @@ static void call_write(wire_writer *w, const flight_view *view, int64_t waited, 
     flight_describe(view, what, sizeof what);
     snprintf(kind, sizeof kind, "%s%s%s", type ? type->row->name : "no data", has_op ? ", op " : "",
              has_op ? reduction_name(f->reduction) : "");
-    wire_write(w, waited / 1000000);
-    wire_write(w, pauses);
+    wire_write(w, flight_clock_of(thread)->waited / 1000000);
+    wire_write(w, view->entered);
+    wire_write(w, thread);
+    wire_write(w, moment.is_front_end);
+    wire_write(w, moment.pauses & 1);
     wire_write(w, facts_are_collective(f));
     wire_write(w, comm_key(f->communicator));
+    wire_write(w, comm_members_are_known(f->communicator));
+    wire_write(w, atomic_load(&f->communicator->is_shared));
     wire_write(w, f->sequence);
     wire_write(w, type ? facts_count(f) * type->row->itemsize : 0);
     wire_write(w, facts_have(f, ATTRIBUTE_ROOT) ? comm_world_rank(f->communicator, f->root) : -1);
@@ -155,8 +187,7 @@ static void calls_write(wire_writer *w, int64_t threads) {
     }
     for (int64_t i = 0; i < n; i++) {
         flight_view view;
-        if (flight_see(chosen[i], &view))
-            call_write(w, &view, flight_clock_of(chosen[i])->waited, flight_moment_of(chosen[i]).pauses & 1);
+        if (flight_see(chosen[i], &view)) call_write(w, &view, chosen[i], flight_moment_of(chosen[i]));
     }
     wire_write(w, -1);
 }
@@ -166,13 +197,16 @@ static void calls_write(wire_writer *w, int64_t threads) {
 static void comms_write(wire_writer *w) {
     int64_t words[MOST_COMMS * COMM_WORDS] = {0}, n = 0, comms = comm_count_all();
     const int64_t room = sizeof words / sizeof words[0];
+    int has_all = comms <= MOST_COMMS;
     for (int64_t look = 0; look < 2 * comms && n < room; look++) {
         const comm_entry *c = comm_look(look < comms ? look : 2 * comms - 1 - look);
         if (atomic_load(&c->alive) != (look < comms)) continue;
         words[n++] = comm_key(c);
         words[n++] = atomic_load(&c->collectives);
+        has_all &= c->size == 1 || comm_members_are_known(c);
     }
     wire_write_list(w, words, n);
+    wire_write(w, has_all);
 }
 
 void state_write(wire_writer *w, const state_facts *facts) {
@@ -182,6 +216,8 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write(w, facts->ended);
     wire_write(w, facts->left);
     wire_write(w, facts->percent);
+    wire_write(w, facts->threads);
+    wire_write(w, request_count_open());
     wire_write_text(w, facts->where);
     wire_write_text(w, facts->python);
     wire_write_list(w, facts->lost, facts->in_lost);
@@ -200,9 +236,14 @@ static const void *records_read(wire_reader *r, int64_t words, int64_t *n) {
 
 static void call_read(state_call *c, wire_reader *r, int64_t milliseconds) {
     c->milliseconds = milliseconds;
+    c->number = wire_read(r);
+    c->thread = wire_read(r);
+    c->is_front_end = wire_read(r);
     c->pauses = wire_read(r);
     c->collective = wire_read(r);
     c->comm = wire_read(r);
+    c->has_members = wire_read(r);
+    c->is_shared = wire_read(r);
     c->sequence = wire_read(r);
     c->bytes = wire_read(r);
     c->root = wire_read(r);
@@ -222,12 +263,15 @@ int state_read(state *s, wire_reader *r) {
     s->ended = wire_read(r);
     s->left = wire_read(r);
     s->percent = wire_read(r);
+    s->threads = wire_read(r);
+    s->requests = wire_read(r);
     s->where = wire_read_text(r);
     s->python = wire_read_text(r);
     s->lost = records_read(r, LOST_WORDS, &s->in_lost);
     for (int64_t i = 0; i < s->in_lost; i++)
         if (s->lost[i].presence <= STATE_HERE || s->lost[i].presence >= STATE_PRESENCES) return 0;
     s->comms = records_read(r, COMM_WORDS, &s->in_comms);
+    s->has_all_comms = wire_read(r);
     for (int64_t milliseconds; (milliseconds = wire_read(r)) >= 0 && !r->failed;) {
         if (s->in_calls == STATE_CALLS) return 0;
         call_read(&s->calls[s->in_calls++], r, milliseconds);

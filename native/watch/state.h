@@ -19,9 +19,14 @@ typedef struct state_peer {
 
 typedef struct state_call {
     int64_t milliseconds; /* for how long it has waited */
+    int64_t number;       /* which of the calls of its thread it is: with `thread`, the same for this call alone */
+    int64_t thread;
+    int64_t is_front_end; /* the thread is one of the front end's, and waits in the call itself */
     int64_t pauses;       /* it waits for the rank's own GPU, which computes */
     int64_t collective;   /* all members of the communicator make it */
     int64_t comm;         /* the communicator: the same number on all its members */
+    int64_t has_members;  /* it is known who these are; else the ranks below are guesses */
+    int64_t is_shared;    /* several threads of the rank use it */
     int64_t sequence;     /* of a collective call: how many there were before on the communicator */
     int64_t bytes;        /* of its buffer on this rank */
     int64_t root, items;  /* which all ranks must agree on; -1: none */
@@ -45,7 +50,7 @@ typedef struct state_comm {
 typedef struct state_past {
     int64_t comm, sequence;
     int64_t op;   /* number_of_text of the operation's name */
-    int64_t line; /* in `last` of the state, from 0 */
+    int64_t line; /* in `last` of the state, from 0: calls that are alike share one */
 } state_past;
 
 typedef enum state_presence {
@@ -64,12 +69,16 @@ typedef struct state_lost {
 typedef struct state {
     int64_t rank; /* in MPI_COMM_WORLD */
     int64_t presence;
-    int64_t ended;      /* it is at the end of its script */
-    int64_t left;       /* milliseconds since it makes no call any more, as in MPI_Finalize; -1: it has not */
-    int64_t percent;    /* of a processor that it used lately; -1: unknown */
+    int64_t ended;   /* it is at the end of its script */
+    int64_t left;    /* milliseconds since it makes no call any more, as in MPI_Finalize; -1: it has not */
+    int64_t percent; /* of a processor that it used lately; -1: unknown */
+    int64_t
+        threads; /* of the front end that may still make a call (stack_ask), those in a call among them; -1: unknown */
+    int64_t requests;   /* that are open: request_count_open */
     const char *where;  /* "process 12 on host node1"; "" */
     const char *python; /* lines of its Python threads, the first of each at the margin; "" */
-    const char *last;   /* the calls of the thread that made the newest one, from that one on, a line each */
+    const char *last;   /* the calls of the thread that made the newest one, from that one on: a line each, or one for
+                         * several that are alike and follow each other */
     int64_t in_newest;  /* the newest has not ended */
     const state_past *past;
     int64_t in_past;
@@ -77,13 +86,14 @@ typedef struct state {
     int64_t in_calls;
     const state_comm *comms;
     int64_t in_comms;
+    int64_t has_all_comms; /* none is left out, and of each it is known who its members are */
     const state_lost *lost;
     int64_t in_lost;
 } state;
 
 /* What the calls do not say; as in `state`. */
 typedef struct state_facts {
-    int64_t rank, ended, left, percent;
+    int64_t rank, ended, left, percent, threads;
     const char *where, *python;
     const int64_t *lost; /* the members of each state_lost, one behind the other */
     int64_t in_lost;

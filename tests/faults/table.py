@@ -614,7 +614,7 @@ PROGRAMS = [
             threading.Thread(target=work).start()
         mpixla.recv(x, other)
         """,
-        r"mpixla: rank {victim} ended in its thread .* with an uncaught KeyError" + ABORTED,
+        r"mpixla: rank {victim}: uncaught KeyError in thread .*" + ABORTED,
     ),
     _row(
         "programs",

@@ -55,6 +55,18 @@ def all_ended(done, programs, n):
     return {name: said.count(name) for name in programs} == dict.fromkeys(programs, n)
 
 
+def soon(seconds):
+    """Code for the beginning of a script: ranks tell of a wait, and look at it again, each time after so long."""
+    return f"""
+    import importlib.machinery as _machinery
+    def _load(loader, module, load=_machinery.SourceFileLoader.exec_module):
+        load(loader, module)
+        if module.__name__ == "mpixla.watch.timeout":
+            module._WORD = {seconds}
+    _machinery.SourceFileLoader.exec_module = _load
+    """
+
+
 @pytest.fixture
 def job(tmp_path):
     """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.

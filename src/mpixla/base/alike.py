@@ -76,7 +76,7 @@ def tell(
         rank: this rank.
         size: how many ranks the job has.
         write: writes a text, for people.
-        did: what is said of "rank 3", or of "ranks 0 to 7".
+        did: what is said of "rank 3", or of "ranks 0 to 7": "ended ...", or ": uncaught KeyError ...".
         then: the rest of that sentence.
         more: further lines. Ranks may say the same but for their own number, where mpixla's errors have it, and for
             addresses of memory.
@@ -89,7 +89,7 @@ def tell(
     def say(ranks: list[int], again: bool, by_all: bool) -> None:
         rest = then_by_all if by_all and then_by_all is not None else then
         text = " (the same as above)." if again else f"{rest}\n{more}".removesuffix("\n")
-        write(f"mpixla: {_in_words(ranks)} {did}{text}\n")
+        write(f"mpixla: {_in_words(ranks)}{'' if did.startswith(':') else ' '}{did}{text}\n")
 
     try:
         return _settle(what, rank, size, say, moment)

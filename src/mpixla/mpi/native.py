@@ -166,7 +166,7 @@ for _name, _result, _arguments in (
     ("mpixla_failures_end", c_int64, []),
     ("mpixla_progress_set", c_int, [c_int64]),
     ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
-    ("mpixla_timeout_stack_give", None, [c_char_p]),
+    ("mpixla_timeout_stack_give", None, [c_char_p, c_int64]),
     ("mpixla_count_limit_set", c_int64, [c_int64]),
     ("mpixla_gpu_transport_set", c_int, [c_char_p]),
     ("mpixla_gpu_mpi_refuse", None, [c_char_p]),

@@ -234,7 +234,7 @@ def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
         return
     name = args.thread.name if args.thread else "unknown"
     _abort(
-        f"ended in its thread {name} with an uncaught {args.exc_type.__name__}",
+        f": uncaught {args.exc_type.__name__} in thread {name}",
         _printed_by(_previous_thread_hook, args.exc_value, args),
     )
 

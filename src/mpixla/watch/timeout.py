@@ -1,11 +1,13 @@
 """Ranks that wait, and the time limit, ``MPIXLA_TIMEOUT``: what native/watch/deadline.c needs of Python."""
 
+import linecache
 import os
 import platform
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from ..base import settings
 from ..base.required import is_user_filename
@@ -16,7 +18,7 @@ from ..mpi.mpi import MPI
 from .sites import short_name
 
 _LINES = 8  # of a thread
-_WORD = 60.0  # seconds after which a wait is told, where there is no limit
+_WORD = 60.0  # seconds after which a wait is told, where there is no limit, and looked at again
 # What ranks ask for that do not name a time; the greatest of all ranks counts.
 _BAD, _OFF, _UNSET = -1.0, 0.0, 1e-9
 
@@ -36,7 +38,10 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
             f"{settings.TIMEOUT} must be a number of seconds greater than 0, or 0 for no limit, on every rank; on this "
             f"one it is {os.environ.get(settings.TIMEOUT)!r}."
         )
-    if most == _OFF or (most == _UNSET and len(times) == 1):
+    if most == _OFF:
+        return
+    threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
+    if most == _UNSET and len(times) == 1:
         return
     limit = 0.0 if most == _UNSET else most
     if limit and min(times) != most and MPI.COMM_WORLD.Get_rank() == 0:
@@ -48,17 +53,45 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     table = (native.Process * len(rows))(*rows)
     channel = channel_of_reports() if MPI.Query_thread() == MPI.THREAD_MULTIPLE else 0
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
-    threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
 
 
 def _tell_stacks() -> None:
     while native.lib.mpixla_timeout_stack_wanted():
-        native.lib.mpixla_timeout_stack_give("\n".join(_stacks()).encode(errors="replace"))
+        frames = sys._current_frames()
+        active = sum(ident != threading.get_ident() and _is_active(frame) for ident, frame in frames.items())
+        native.lib.mpixla_timeout_stack_give("\n".join(_stacks(frames)).encode(errors="replace"), active)
 
 
-def _stacks() -> Iterator[str]:
+# Functions of JAX's that wait for the result of a program; packages whose threads make no call of the program's, and
+# others that are in these threads.
+_WAITS = {"_value", "block_until_ready", "effects_barrier"}
+_TOOLS = {"IPython", "debugpy", "ipykernel", "tqdm"}
+_OF_TOOLS = _TOOLS | {"tornado", "zmq"}
+
+
+def _is_active(frame: FrameType) -> bool:
+    """Whether a thread may make a call that another one waits for: it does not wait itself, and is none of a tool's."""
+    if (frame.f_code.co_name in _WAITS and _package_of(frame) == "jax") or _is_in_method(frame, "block_until_ready"):
+        return False
+    packages = [_package_of(frame) for frame, _ in traceback.walk_stack(frame)]
+    packages = [package for package in packages if package not in sys.stdlib_module_names]
+    return not (packages and packages[-1] in _TOOLS and set(packages) <= _OF_TOOLS)
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_in_method(frame: FrameType, name: str) -> bool:
+    """Whether the frame's code is just calling a method of this name without arguments: one of C++ has no frame."""
+    _, line, _, column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    text = linecache.getline(frame.f_code.co_filename, line or 0)
+    return column is not None and text.encode()[:column].endswith(f".{name}()".encode())
+
+
+def _stacks(frames: dict[int, FrameType]) -> Iterator[str]:
     """The users' lines of all threads, the main thread first and the innermost line first."""
-    frames, own, main = sys._current_frames(), threading.get_ident(), threading.main_thread().ident
+    own, main = threading.get_ident(), threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident in sorted(frames, key=lambda ident: ident != main):
         lines = traceback.extract_stack(frames[ident])[::-1]

@@ -1,0 +1,66 @@
+/* Questions to the front end. */
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/stack.h"
+#include "check.h"
+#include "mpixla.h"
+#include "run.h"
+
+enum { MILLISECONDS = 50, TEXT_BYTES = 32, TOO_LONG = 20 };
+
+#ifdef __linux__
+#include <sys/syscall.h>
+
+/* A time of day that is an hour ahead of the system's, as if that was set back just after it was read: who waits by it
+ * waits for an hour. */
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    int code = (int)syscall(SYS_clock_gettime, clock, time);
+    if (clock == CLOCK_REALTIME) time->tv_sec += 3600;
+    return code;
+}
+#endif
+
+static char text[TEXT_BYTES];
+static int64_t threads;
+
+static void nobody_answers(void) {
+    CHECK(!stack_is_answered());
+    text[0] = 'x';
+    CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
+    CHECK_STR(text, "");
+    CHECK_INT(threads, -1);
+}
+
+static void *answer(void *nothing) {
+    (void)nothing;
+    while (mpixla_timeout_stack_wanted()) mpixla_timeout_stack_give("a line", 3);
+    return NULL;
+}
+
+static void *ask(void *nothing) {
+    char own[TEXT_BYTES];
+    int64_t found;
+    CHECK(stack_ask(own, sizeof own, &found, 1000 * TOO_LONG));
+    CHECK_STR(own, "a line");
+    CHECK_INT(found, 3);
+    return nothing;
+}
+
+static void each_thread_is_answered(void) {
+    const run_threads front_end = threads_start(1, answer);
+    threads_run(4, ask);
+    CHECK(stack_is_answered());
+    stack_close();
+    threads_join(&front_end);
+    CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
+    CHECK_INT(threads, -1);
+}
+
+int main(void) {
+    alarm(TOO_LONG);
+    nobody_answers();
+    each_thread_is_answered();
+    return check_failures();
+}
