@@ -92,6 +92,11 @@ MPIXLA_API int mpixla_start(const mpixla_mpi_facts *facts);
  * unless something such as a test runner has that captured, and another one leads to people. */
 MPIXLA_API void mpixla_output_set(int file);
 
+/* Before MPI is started: a thread writes the sentence if mpixla_init_done has not been called after so many seconds.
+ * Call it once. */
+MPIXLA_API int mpixla_init_watch(double seconds, const char *sentence);
+MPIXLA_API void mpixla_init_done(void);
+
 /* The file that has MPI's functions, "" before mpixla_start. */
 MPIXLA_API const char *mpixla_mpi_file(void);
 /* The file of a tool that intercepts calls of MPI which move data, and so those of this library (PMPI); "": there is

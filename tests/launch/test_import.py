@@ -98,6 +98,32 @@ def test_import_that_waits_says_so(monkeypatch, capsys, asked_before):
     assert ("has chosen a network that does not connect the hosts" in said) != asked_before
 
 
+START = """
+import os, sys, time
+rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+"""
+
+
+@pytest.mark.long
+def test_start_of_mpi_that_waits_says_so(job):
+    """As where a rank has no script, or does something else before it imports anything."""
+    done = job(2, f"{START}if rank == '1':\n    time.sleep(25)\nimport mpixla")
+    assert "mpixla: rank 0 has waited for 20 s in the start of MPI, and goes on waiting. All processes" in done.stderr
+    assert done.stderr.count("mpixla: ") == 1
+
+
+@pytest.mark.skipif(
+    "MPICH" not in MPI.Get_library_version(), reason="of MPICH: its launcher speaks through a descriptor"
+)
+def test_program_between_the_launcher_and_python(job):
+    """It starts Python without the launcher's descriptor."""
+    code = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', 'import mpixla']))"
+    done = job(2, code, check=False, timeout=60)
+    assert done.returncode != 0
+    assert "(PMI_FD), which is not open: a program between mpiexec and Python has closed it" in done.stderr
+    assert "Have mpiexec start Python itself" in done.stderr
+
+
 @pytest.mark.long
 def test_pool_whose_workers_import_the_script(job):
     """A limit ends the job; without one the same is said, and the root goes on waiting."""

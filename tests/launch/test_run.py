@@ -66,6 +66,16 @@ def test_program_in_each_form(tmp_path, form):
     assert lines_of(done) == [f"{r} 3 [6. 6.] ['-n', '7', '--check', '-m'] __main__" for r in range(3)]
 
 
+@pytest.mark.long
+def test_rank_that_ends_while_another_imports_mpixla():
+    """The one that waits knows it after 20 s."""
+    code = "from mpi4py import MPI\nif MPI.COMM_WORLD.rank == 0:\n    import mpixla"
+    done = run("-n", 2, "-c", code)
+    assert done.returncode == 1, done.stderr
+    assert "mpixla: rank 0 has waited for 20 s in `import mpixla`, and goes on waiting." in done.stderr
+    assert "the script of another rank has come to its end without importing mpixla, so the whole job" in done.stderr
+
+
 CORES = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['NPROC'])"
 
 

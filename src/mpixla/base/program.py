@@ -3,10 +3,12 @@
 ``python -m mpixla run`` starts it as a file, so it imports nothing of mpixla's: that the program does when it wants to.
 """
 
+import atexit
 import builtins
 import os
 import runpy
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -37,6 +39,7 @@ def program_of(words: list[str]) -> list[str]:
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 _process = os.getpid()
+_FOLDER = os.path.dirname(__file__)  # Python deletes __file__ before exit handlers run
 
 _EXIT = "mpixla.watch.exit"
 
@@ -55,7 +58,7 @@ def status_of(code: Any) -> int:
 
 def _load(name: str) -> SimpleNamespace:
     """Load a file of this folder alone: importing mpixla would start MPI and JAX."""
-    return SimpleNamespace(**runpy.run_path(os.path.join(os.path.dirname(__file__), name)))
+    return SimpleNamespace(**runpy.run_path(os.path.join(_FOLDER, name)))
 
 
 def _write(text: str) -> None:
@@ -115,6 +118,18 @@ def _abort(status: int) -> None:
     signal.alarm(0)
 
 
+def _note_end() -> None:
+    """Take the name of ranks that end without having imported mpixla: others may wait in its import."""
+    if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
+        started = _load("started.py")
+        if started.by_launcher() and sys.platform == "linux":
+            with suppress(OSError):  # another rank of this host has it
+                mine = socket.socket(socket.AF_UNIX)
+                mine.bind(f"\0mpixla {started.ended_without()}")
+                mine.listen()
+                mine.detach()  # open until the very end of the process
+
+
 def run(program: list[str]) -> None:
     """Runs it as ``__main__``, with what follows it as its arguments. A failure that it exits with ends the job."""
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
@@ -144,6 +159,7 @@ def run(program: list[str]) -> None:
         end.replace_printing(without_us)
     else:
         sys.excepthook = without_us(sys.excepthook)
+    atexit.register(_note_end)  # the first one, which runs last, when threads have ended too
     try:
         _run(program)
     except SystemExit as e:

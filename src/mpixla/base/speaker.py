@@ -1,6 +1,7 @@
 """Sentences for people: where they go, and which one of a host's processes says what all of them would say."""
 
 import contextlib
+import errno
 import os
 import socket
 import sys
@@ -8,7 +9,7 @@ from typing import TextIO
 
 from . import started
 
-_names: list[socket.socket] = []
+_names: dict[str, int] = {}  # those that this process has, with file descriptors that it keeps to its very end
 
 
 def _find() -> TextIO | None:
@@ -53,8 +54,28 @@ def is_first(name: str) -> bool:
         return True
     mine = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
-        mine.bind(f"\0mpixla {name}")  # in no directory: it goes with the process
-        _names.append(mine)
+        mine.bind(_address(name))
+        mine.listen()
+        _names[name] = mine.detach()
         return True
     mine.close()
     return False
+
+
+def forget(name: str) -> None:
+    """Give a name back, for which ``is_first`` was True here."""
+    if name in _names:
+        os.close(_names.pop(name))
+
+
+def is_taken(name: str) -> bool:
+    """Return whether a process of this host that still runs is first by this name; False where that is not known."""
+    if sys.platform != "linux":
+        return False
+    with socket.socket(socket.AF_UNIX) as other:
+        other.setblocking(False)
+        return other.connect_ex(_address(name)) != errno.ECONNREFUSED
+
+
+def _address(name: str) -> str:
+    return f"\0mpixla {name}"  # in no directory: it goes with the process (base/program.py has the same)

@@ -50,10 +50,24 @@ def standard_error() -> int:
 
 def job() -> str:
     """Return a name that the ranks of one launcher on this host have in common, and no others have."""
-    number, start = launcher(), b""
-    with suppress(OSError), open(f"/proc/{number}/stat", "rb") as file:  # where there is none, the number must do
-        start = file.read().rpartition(b")")[2].split()[19]
-    return f"{number}-{start.decode()}"
+    number = launcher()
+    return f"{number}-{_fact_of(number, 19)}"
+
+
+def parent_of(process: int) -> str:
+    """Return the number of a process's parent; "" where that is not known."""
+    return _fact_of(process, 1)
+
+
+def _fact_of(process: int, number: int) -> str:
+    with suppress(OSError), open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[number].decode()
+    return ""
+
+
+def ended_without() -> str:
+    """Return the name (speaker.py) of ranks of ``python -m mpixla run`` that end without having imported mpixla."""
+    return f"ended without importing mpixla {launcher()}"
 
 
 def by_launcher() -> tuple[str, str, int] | None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 from ..base import settings, started
-from ..base.speaker import is_first, say
+from ..base.speaker import is_first, is_taken, say
 from .abort import abort
 from .mpi import MPI
 
 # Ranks import at different speeds, and no call of the program's is late yet: seconds until a word, and that a limit is
 # at least.
 _LEAST = 20.0
+_PAUSE = 1.0  # between two looks at whether another rank has ended
 _LATER = 0.1  # for each rank, up to some, so that the lowest one that waits speaks
 
 _WHY = (
@@ -47,7 +48,8 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
     why = why or (_WHY_IN_A_POOL if "mpi4py.futures" in sys.modules else _WHY)
     if not limit:
         seconds += min(rank, 10) * _LATER
-        return running(threading.Timer(seconds, _tell, [what, f"{waits}, and goes on waiting. {why}\n"]))
+        timer = threading.Timer(seconds, lambda: _tell(what, f"{waits}, and goes on waiting. {why}\n", timer.finished))
+        return running(timer)
     end = (
         f"{waits}, longer than {settings.TIMEOUT}={limit:g} allows (here, {_LEAST:g} s at least), so the "
         f"whole job ends. {why}"
@@ -55,6 +57,15 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
     return running(threading.Timer(seconds, abort, [end]))
 
 
-def _tell(what: str, sentence: str) -> None:
+def _tell(what: str, sentence: str, done: threading.Event) -> None:
+    """Say that this rank waits, and end the job once a rank for which it waits has ended its script."""
     if is_first(f"{what} {started.launcher()}"):  # of those that one launcher has started
         say(sentence)
+    while not done.wait(_PAUSE):
+        if is_taken(started.ended_without()) and settings.is_on("MPIXLA_ABORT", otherwise=True):
+            if is_first(f"end of {what} {started.launcher()}"):
+                abort(
+                    f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} waits in `{what}`, and the script of another rank has "
+                    "come to its end without importing mpixla, so the whole job ends. Import mpixla on every rank."
+                )
+            return

@@ -1,11 +1,16 @@
 """The MPI of this process, as mpi4py has it: refused in words where mpixla cannot use it."""
 
+import ctypes
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
-from ..base import started
+from ..base import speaker, started
 from ..base.speaker import is_first, say
+from ..base.trampoline import own_file
+
+_PATIENCE = 20.0  # seconds until a word, as for the import (arrival.py)
 
 
 def _tell_of_launcher() -> None:
@@ -23,9 +28,59 @@ def _tell_of_launcher() -> None:
             )
 
 
+def _tell_of_lost_socket() -> None:
+    """Say why MPICH is about to end this process: a program between the launcher and Python has closed its socket."""
+    number = os.environ.get("PMI_FD", "")
+    if "mpi4py.MPI" in sys.modules or not number.isdecimal() or "OMPI_COMM_WORLD_RANK" in os.environ:
+        return
+    try:
+        os.fstat(int(number))
+    except OSError:
+        # The launcher has started the first process of this session, by which it ends all that belongs to a rank.
+        if is_first(f"socket {started.parent_of(os.getsid(0))}"):
+            say(
+                f"mpixla: MPI's launcher has given this process the file descriptor {number} (PMI_FD), which is not "
+                "open: a program between mpiexec and Python has closed it, such as conda run, submitit or "
+                "subprocess.run. So MPI cannot start. Have mpiexec start Python itself: activate the environment "
+                "first, or name its Python, as in mpiexec -n 4 /path/to/python script.py.\n"
+            )
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """A thread of the C library, as MPI_Init holds Python's lock, says so if the start of MPI waits for long."""
+    name = f"MPI's start {started.launcher()}"
+    if "mpi4py.MPI" in sys.modules or started.by_launcher() is None or not is_first(name):
+        yield
+        return
+    try:
+        library = ctypes.CDLL(str(own_file("libmpixla.so")))
+    except OSError:  # of which native.py tells
+        yield
+        return
+    rank = started.rank()
+    library.mpixla_init_watch.argtypes = [ctypes.c_double, ctypes.c_char_p]
+    library.mpixla_output_set(speaker.file())
+    library.mpixla_init_watch(
+        _PATIENCE,
+        f"mpixla: {'a rank' if rank is None else f'rank {rank}'} has waited for {_PATIENCE:g} s in the start of MPI, "
+        "and goes on waiting. All processes of the job must start MPI, by importing mpixla or mpi4py, and another one "
+        "has not: it may have ended, or do something else first, or have no script (with `mpiexec python < script.py` "
+        "the first process gets the script and the others get nothing: name the file instead). Or the hosts cannot "
+        "reach each other (docs/clusters.md, Several hosts).\n".encode(),
+    )
+    try:
+        yield
+    finally:
+        library.mpixla_init_done()
+        speaker.forget(name)
+
+
 _tell_of_launcher()
+_tell_of_lost_socket()
 try:
-    from mpi4py import MPI
+    with _watched():
+        from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
     from ..launch.library import missing  # which other processes need not load
 
