@@ -504,7 +504,7 @@ def test_no_mpi_library(monkeypatch):
 
 # How a rank ends the job, and what is said.
 ENDS = {
-    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1 ended in its thread .* KeyError, so"
+    "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1: uncaught KeyError in thread .*, so"
     r"(?:.*\n)*?KeyError: 'in a thread'\n",
     "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was .* again",
 }
