@@ -352,11 +352,16 @@ MPIXLA_API int64_t mpixla_gpu_piece_set(int64_t bytes);
 
 /* From now on calls are compared between the ranks that make them, and those that do not fit are refused: collective
  * calls on all ranks, messages where they are received. "lines" compares all, "calls" all but the lines of the user's
- * source, "first" so the first collective calls of each communicator and those whose number is a power of two, "off"
- * nothing. What ranks tell each other travels on `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but
- * mpixla_timeout_set; types of messages are compared on communicators of which mpixla_comm_members_set has said who is
- * in them. Off before the first call; call it before any handler runs, on all ranks. */
+ * source, "first" so the first collective calls of each communicator and those whose number is a power of two, and the
+ * first messages on the communicator of mpixla_check_own_set, "off" nothing. What ranks tell each other travels on
+ * `comm`, a duplicate of MPI_COMM_WORLD that nothing else uses but mpixla_timeout_set; types of messages are compared
+ * on communicators of which mpixla_comm_members_set has said who is in them. Off before the first call; call it before
+ * any handler runs, on all ranks. */
 MPIXLA_API int mpixla_check_set(const char *mode, mpixla_handle comm);
+/* Says that handlers alone communicate on this communicator, of which mpixla_comm_members_set has been called: so what
+ * comes on it was sent by one, and the ranks can compare it. On all ranks, before any handler runs. Returns 0, or -1.
+ */
+MPIXLA_API int mpixla_check_own_set(int64_t comm);
 /* How many are the first. */
 MPIXLA_API int mpixla_check_first_calls(void);
 /* Hears what other ranks still have to say, at the end. Call it when no handler runs, before mpixla_requests_end. */

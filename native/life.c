@@ -124,7 +124,7 @@ static int watch_run(watch *w, frame *f) {
     const request *r = f->request;
     const trace_request known = {r ? r->number : -1, r ? r->generation : 0, f->started};
     if (w->on & FEATURE_TRACE) trace_request_known(&w->traced, &f->facts, &known);
-    int code = w->checks ? check_wait(f) : 0;
+    int code = w->checks ? check_run(f) : 0;
     if (code != 0)
         request_abandon(f);
     else if (w->on & FEATURE_LOG)

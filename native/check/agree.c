@@ -305,7 +305,7 @@ static void agreement_move(agreement *a) {
 /* Comparisons that are under way */
 
 /* Without memory it returns NULL as job_fail does: the other ranks compare, too, and wait for this one. */
-static agreement *agreement_new(const frame *f, int lines) {
+static agreement *agreement_new(const frame *f, unsigned details) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {
         (void)error_set("out of memory for the check of %s", f->facts.row->mpi_name);
@@ -314,7 +314,7 @@ static agreement *agreement_new(const frame *f, int lines) {
     }
     a->entry = f->facts.communicator;
     a->sequence = f->facts.sequence;
-    wanted_fill(&a->mine, f, lines);
+    wanted_fill(&a->mine, f, details);
     return a;
 }
 
@@ -346,20 +346,20 @@ static void agreement_free(agreement *a) {
 
 /* Calls that complete */
 
-int agree_now(const frame *f, int lines) {
+int agree_now(const frame *f, unsigned details) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     agreement *a;
     if (atomic_load(&in_under_way) > 0) { /* which others may wait for meanwhile */
-        int code = agree_start(f, lines, &a);
+        int code = agree_start(f, details, &a);
         return code == 0 ? agree_wait(a) : code;
     }
-    const wanted_facts facts = wanted_facts_of(f, lines);
+    const wanted_facts facts = wanted_facts_of(f, details);
     words w;
     int code = words_start(f->facts.communicator, wanted_hash(&facts), &w);
     if (code == 0) code = mpi_get()->wait(&w.request, status);
     if (code == 0) words_are_there(f->facts.communicator, &w);
     if (code != 0 || words_agree(&w)) return code;
-    a = agreement_new(f, lines);
+    a = agreement_new(f, details);
     if (!a) return REFUSED;
     a->words = w;
     code = telling_start(a);
@@ -370,8 +370,8 @@ int agree_now(const frame *f, int lines) {
 
 /* Calls that start */
 
-int agree_start(const frame *f, int lines, agreement **started) {
-    agreement *a = *started = agreement_new(f, lines);
+int agree_start(const frame *f, unsigned details, agreement **started) {
+    agreement *a = *started = agreement_new(f, details);
     if (!a) return REFUSED;
     int code = words_start(f->facts.communicator, wanted_hash(&a->mine.facts), &a->words);
     if (code == 0) {

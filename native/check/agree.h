@@ -15,13 +15,13 @@ void agree_channel_set(mpixla_handle comm);
 /* One comparison that was started. */
 typedef struct agreement agreement;
 
-/* Each returns 0 or an error code. With `lines` the lines are compared, too.
+/* Each returns 0 or an error code. With what `details` say (wanted.h).
  *
  * For a call that completes. All ranks return 0, or all REFUSED. */
-int agree_now(const frame *f, int lines);
+int agree_now(const frame *f, unsigned details);
 
 /* For a call that starts: the comparison is started, and nobody waits. */
-int agree_start(const frame *f, int lines, agreement **started);
+int agree_start(const frame *f, unsigned details, agreement **started);
 
 /* Waits for the comparison, and frees it: once, before the call is waited for. A call that is refused here was started
  * all the same, so its memory is MPI's for good. Its communicator may have been freed meanwhile, as MPI allows. */

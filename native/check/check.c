@@ -8,6 +8,7 @@
 #include "check/agree.h"
 #include "check/message.h"
 #include "check/tally.h"
+#include "check/wanted.h"
 #include "mpixla.h"
 
 /* Nanoseconds: how long a process that ends waits for others that have yet to make a collective call which it has
@@ -23,9 +24,16 @@ int mpixla_check_set(const char *mode, mpixla_handle comm) {
     while (i >= 0 && strcmp(mode, names[i]) != 0) i--;
     if (i < 0) return error_set("the mode of checks is '%s', but must be off, first, calls or lines", mode);
     agree_channel_set(comm);
-    if (i >= CHECK_CALLS && message_channel_set(comm)) return REFUSED;
+    if ((i >= CHECK_CALLS || (i == CHECK_FIRST && comm)) && message_channel_set(comm)) return REFUSED;
     atomic_store(&check_mode_now, i);
     (void)feature_set(FEATURE_CHECKS, i != CHECK_OFF);
+    return 0;
+}
+
+int mpixla_check_own_set(int64_t comm) {
+    const comm_entry *own = comm_find(comm);
+    if (!own) return REFUSED;
+    message_own_set(own);
     return 0;
 }
 
@@ -39,47 +47,57 @@ void mpixla_check_end(void) {
     while (agree_end() > 0 && clock_now() < until) clock_sleep(1);
 }
 
-static int are_messages_compared(void) {
-    return check_mode_get() >= CHECK_CALLS;
+static messages_compared messages_are_compared(void) {
+    const check_mode mode = check_mode_get();
+    return mode == CHECK_OFF ? MESSAGES_NONE : mode == CHECK_FIRST ? MESSAGES_FIRST : MESSAGES_ALL;
+}
+
+int check_message_is_due(const call_facts *f) {
+    return message_is_on_own(f);
+}
+
+static unsigned details_get(void) {
+    const check_mode mode = check_mode_get();
+    return mode == CHECK_LINES ? WANTED_LINES | WANTED_SHAPES : mode == CHECK_CALLS ? WANTED_SHAPES : 0;
 }
 
 static int receives(const call_facts *call) {
     return facts_have(call, ATTRIBUTE_SOURCE) && call->source != MPIXLA_PROC_NULL;
 }
 
-static void message_begin(frame *f) {
+/* Where the receive fails, MPI may not write its status. One that is a result in a GPU's memory gets a mirror later,
+ * which says the same (transport.c). */
+static void status_clear(const frame *f) {
     const int nobody = -1;
-    if (frame_has(f, ATTRIBUTE_DEST)) message_announce(&f->facts);
-    /* Where the receive fails, MPI may not write its status. One that is a result in a GPU's memory gets a mirror
-     * later, which says the same (transport.c). */
     if (frame_has(f, ATTRIBUTE_STATUS) && !(f->is_on_gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
         memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
 }
 
 int check_begin(frame *f) {
-    const int lines = check_mode_get() == CHECK_LINES;
+    const unsigned details = details_get();
     if (f->facts.row->request == MPIXLA_WAITS) return 0;
     if (!facts_are_collective(&f->facts)) {
-        if (are_messages_compared()) message_begin(f);
+        status_clear(f);
         return 0;
     }
     /* A rank alone agrees with itself, but what it sends itself may not be what it expects. */
     const int is_alone = f->size == 1;
-    if (f->facts.row->request == MPIXLA_STARTS) return is_alone ? 0 : agree_start(f, lines, &f->agreement);
-    int code = is_alone ? 0 : agree_now(f, lines);
+    if (f->facts.row->request == MPIXLA_STARTS) return is_alone ? 0 : agree_start(f, details, &f->agreement);
+    int code = is_alone ? 0 : agree_now(f, details);
     return code == 0 && tally_is_needed(f) ? tally_compare(f) : code;
 }
 
-int check_wait(const frame *f) {
+int check_run(const frame *f) {
+    if (facts_are_of_message(&f->facts)) message_announce(f, messages_are_compared());
     return f->started && f->agreement ? agree_wait(f->agreement) : 0;
 }
 
 int check_end(frame *f, int made, int code) {
     const int waits = f->facts.row->request == MPIXLA_WAITS;
     const call_facts *call = waits && f->request ? f->started : waits ? NULL : &f->facts;
-    if (!made || !call || f->facts.row->request == MPIXLA_STARTS || !are_messages_compared() || !receives(call))
-        return code;
+    if (!made || !call || f->facts.row->request == MPIXLA_STARTS || !receives(call)) return code;
     int has_status = frame_has(f, ATTRIBUTE_STATUS);
     int accepts_short = has_status && f->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
-    return message_compare(call, has_status || waits ? f->status : f->scratch, accepts_short, code);
+    return message_compare(f, call, has_status || waits ? f->status : f->scratch, accepts_short,
+                           messages_are_compared(), code);
 }

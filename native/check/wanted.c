@@ -22,19 +22,60 @@ static int64_t number_of_types(const frame *f) {
     return (int64_t)n;
 }
 
-wanted_facts wanted_facts_of(const frame *f, int lines) {
+int64_t wanted_shape_number(const frame_buffer *b, int64_t first_axis) {
+    uint64_t n = 1;
+    for (int64_t i = first_axis; i < b->rank; i++)
+        if (b->dims[i] != 1) n = number_mix(n, (uint64_t)b->dims[i]);
+    return (int64_t)(n | 1); /* never 0 */
+}
+
+void wanted_shape_describe(const frame_buffer *b, int64_t first_axis, char *text, size_t bytes) {
+    size_t used = text_add(text, bytes, 0, "(");
+    for (int64_t i = first_axis; i < b->rank; i++)
+        used = text_add(text, bytes, used, i == first_axis ? "%lld" : ", %lld", (long long)b->dims[i]);
+    (void)text_add(text, bytes, used, b->rank - first_axis == 1 ? ",)" : ")");
+}
+
+/* The buffer whose shape must be the same on all ranks, from its axis `*first` on: of rows that are counted, a row.
+ * NULL: the call has none, or its ranks may have others, as blocks of a halo. */
+static const frame_buffer *buffer_of_all(const frame *f, int64_t *first) {
+    const frame_shape *row = f->facts.row;
+    const int is_received =
+        (row->counts == SCATTERED || row->counts == SCATTERED_ROWS) && row->send != MPIXLA_EVERYWHERE;
+    const frame_buffer *b = f->send.dtype && !is_received ? &f->send : &f->recv;
+    *first = frame_has_rows(f);
+    return row->counts == MANY || frame_has(f, ATTRIBUTE_BACK) || !b->dtype ? NULL : b;
+}
+
+static int64_t number_of_shape(const frame *f) {
+    int64_t first = 0;
+    const frame_buffer *b = buffer_of_all(f, &first);
+    return b ? wanted_shape_number(b, first) : 0;
+}
+
+static size_t add_shape(const frame *f, char *text, size_t bytes, size_t used) {
+    char shape[96];
+    int64_t first = 0;
+    const frame_buffer *b = buffer_of_all(f, &first);
+    if (!b || wanted_parts(f)) return used; /* of what is packed the line has the shapes */
+    wanted_shape_describe(b, first, shape, sizeof shape);
+    return text_add(text, bytes, used, " of shape %s", shape);
+}
+
+wanted_facts wanted_facts_of(const frame *f, unsigned details) {
     return (wanted_facts){.of = {[WANTED_OPERATION] = (int64_t)number_of_text(f->facts.row->op_name),
                                  [WANTED_DTYPE] = number_of_types(f),
                                  [WANTED_ITEMS] = f->facts.items,
+                                 [WANTED_SHAPE] = details & WANTED_SHAPES ? number_of_shape(f) : 0,
                                  [WANTED_COUNTS] = number_of_array(f, ATTRIBUTE_COUNTS),
-                                 [WANTED_PARTS] = frame_has(f, ATTRIBUTE_PACKED) ? f->attributes[ATTRIBUTE_PACKED] : 0,
+                                 [WANTED_PARTS] = wanted_parts(f),
                                  [WANTED_WIDTH] = number_of_array(f, ATTRIBUTE_WIDTH),
                                  [WANTED_REDUCTION] = frame_has(f, ATTRIBUTE_OP)
                                                           ? (int64_t)number_of_text(reduction_name(f->facts.reduction))
                                                           : 0,
                                  [WANTED_ROOT] = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
                                  [WANTED_DIRECTION] = f->facts.reverse,
-                                 [WANTED_LINE] = lines ? f->facts.site : 0}};
+                                 [WANTED_LINE] = details & WANTED_LINES ? f->facts.site : 0}};
 }
 
 uint64_t wanted_hash(const wanted_facts *facts) {
@@ -50,11 +91,12 @@ int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
 /* Words */
 
 void wanted_name(int differences, char *text, size_t bytes) {
-    static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count",     "the counts",
-                                                    "the parts",     "the width",     "the reduction", "the root",
-                                                    "the direction", "the line"};
-    /* Where the operations differ, so does all else, which tells nothing. */
+    static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count", "the shape",
+                                                    "the counts",    "the parts",     "the width", "the reduction",
+                                                    "the root",      "the direction", "the line"};
+    /* Where the operations differ, so does all else, which tells nothing; and with the count the shape. */
     if (differences & WANTED_OTHER_OPERATION) differences &= WANTED_OTHER_OPERATION | WANTED_OTHER_LINE;
+    if (differences & 1 << WANTED_ITEMS) differences &= ~(1 << WANTED_SHAPE);
     size_t used = 0;
     if (bytes > 0) text[0] = '\0';
     for (int i = 0; i < WANTED_FACTS; i++) {
@@ -85,7 +127,7 @@ static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) 
                                          : used;
 }
 
-static void call_words(const frame *f, char *text, size_t bytes) {
+static void call_words(const frame *f, unsigned details, char *text, size_t bytes) {
     const dtype_entry *dtype = facts_type(&f->facts);
     const int has_op = frame_has(f, ATTRIBUTE_OP), has_root = frame_has(f, ATTRIBUTE_ROOT);
     size_t used = text_add(text, bytes, 0, "%s", f->facts.row->counts == MANY ? f->facts.row->op_name : frame_name(f));
@@ -99,6 +141,7 @@ static void call_words(const frame *f, char *text, size_t bytes) {
                         (long long)f->facts.items, f->facts.items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = text_add(text, bytes, used, " of %s", dtype->row->name);
+    if (details & WANTED_SHAPES) used = add_shape(f, text, bytes, used);
     if (has_op) used = text_add(text, bytes, used, " with op %s", reduction_name(f->facts.reduction));
     if (has_root) used = text_add(text, bytes, used, "%s root %d", has_op ? " and" : " with", f->root);
     if (f->facts.reverse) used = text_add(text, bytes, used, " from the last rank");
@@ -107,11 +150,11 @@ static void call_words(const frame *f, char *text, size_t bytes) {
                        &f->arrays[ATTRIBUTE_COUNTS]);
 }
 
-void wanted_fill(wanted *w, const frame *f, int lines) {
+void wanted_fill(wanted *w, const frame *f, unsigned details) {
     memset(w, 0, sizeof *w); /* all bytes travel */
-    w->facts = wanted_facts_of(f, lines);
+    w->facts = wanted_facts_of(f, details);
     w->starts = f->facts.row->request == MPIXLA_STARTS;
     w->is_shared = atomic_load(&f->facts.communicator->is_shared);
-    call_words(f, w->call, sizeof w->call);
+    call_words(f, details, w->call, sizeof w->call);
     snprintf(w->line, sizeof w->line, "%s", site_text(f->facts.site));
 }

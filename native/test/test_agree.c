@@ -58,7 +58,7 @@ static void want(call *of, int64_t site) {
     frame f;
     CHECK_INT(frame_read(&f, call_shape("bcast"), &of->frame, NULL), 0);
     f.facts.site = site;
-    wanted_fill(&other, &f, 1);
+    wanted_fill(&other, &f, WANTED_LINES | WANTED_SHAPES);
     others_differ = 1;
 }
 
@@ -87,8 +87,10 @@ static void a_call_that_differs_is_not_made(void) {
     CHECK_IN(message,
              "r0 | MPIXLA_CHECK: the ranks of communicator 'rank0' do not agree on their collective call number");
     CHECK_IN(message,
-             "\n  ranks 0, 1 and 3: MPI_Allreduce of 3 items of float32 with op MPI_SUM, at an unknown line\n");
-    CHECK_IN(message, "\n  rank 2: MPI_Bcast of 3 items of float32 with root 0, at model.py:42 in step\n");
+             "\n  ranks 0, 1 and 3: MPI_Allreduce of 3 items of float32 of shape (3,) with op MPI_SUM, at an unknown "
+             "line\n");
+    CHECK_IN(message,
+             "\n  rank 2: MPI_Bcast of 3 items of float32 of shape (3,) with root 0, at model.py:42 in step\n");
     CHECK_IN(message, "They differ in the operation and the line.");
     others_differ = 0;
     CHECK_STR(run(), "");
@@ -131,7 +133,8 @@ static void a_start_is_refused_when_it_is_waited_for(void) {
     CHECK_STR(run(), "");
     CHECK_INT(comparisons, 1);
     CHECK_IN(made, "MPI_Iallreduce 3");
-    CHECK_IN(call_run(&waiting), "\n  ranks 0, 1 and 3: MPI_Iallreduce of 3 items of float32 with op MPI_SUM");
+    CHECK_IN(call_run(&waiting),
+             "\n  ranks 0, 1 and 3: MPI_Iallreduce of 3 items of float32 of shape (3,) with op MPI_SUM");
     CHECK_IN(call_run(&waiting), "was already waited for"); /* its memory is MPI's */
     others_differ = 0;
     CHECK_STR(run(), "");

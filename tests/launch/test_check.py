@@ -100,6 +100,39 @@ COLLECTIVE = {
         SAME.format("mpixla.wait(mpixla.iallreduce([x[:4], x] if odd else [x, x[:4]], MPI.SUM, comm=comm))"),
         "the parts and the line",
     ),
+    "shape": Wrong(
+        SAME.format("mpixla.allreduce(x.reshape(4, 3) if odd else x.reshape(3, 4), MPI.SUM, comm=comm)"),
+        r"(?s)of shape \(3, 4\) with op.*of shape \(4, 3\) with op.*differ in the shape\.",
+    ),
+    "shape of what a root sends": Wrong(
+        SAME.format("mpixla.bcast(x if rank == 0 else x.reshape(3, 4), 0, comm=comm)"), "differ in the shape"
+    ),
+    "shape of what starts": Wrong(
+        SAME.format("mpixla.wait(mpixla.iallgather(x.reshape(4, 3) if odd else x, comm=comm))"), "differ in the shape"
+    ),
+    "shape of parts": Wrong(
+        SAME.format("mpixla.scatter(jnp.ones((size, 2, 3)) if rank == 0 else x[:6].reshape(3, 2), 0, comm=comm)"),
+        "differ in the shape",
+    ),
+    "shape of rows": Wrong(
+        """
+        rows = x.reshape(2, 3, 2) if odd else x.reshape(2, 2, 3)
+        return mpixla.allgatherv(rows, [2] * size, comm=comm)  #A #B
+        """,
+        "differ in the shape",
+    ),
+    "keys of a pytree": Wrong(
+        SAME.format("mpixla.allreduce({'b': x, 'c': x[:3]} if odd else {'a': x, 'b': x[:3]}, MPI.SUM, comm=comm)"),
+        r"(?s)float32: a \(12,\), b \(3,\)\).*float32: b \(12,\), c \(3,\)\).*the parts and the line",
+    ),
+    "keys of a pytree that is moved leaf by leaf": Wrong(
+        SAME.format("mpixla.allgather({'b': x, 'c': x} if odd else {'a': x, 'b': x}, comm=comm)"),
+        r"(?s)leaf 1 of 2: a\).*leaf 1 of 2: b\).*the parts and the line",
+    ),
+    "shapes of leaves": Wrong(
+        SAME.format("mpixla.bcast([x, x.reshape(4, 3) if odd else x.reshape(3, 4)], 0, comm=comm)"),
+        r"(?s)0 \(12,\), 1 \(3, 4\)\).*0 \(12,\), 1 \(4, 3\)\).*the parts and the line",
+    ),
     "counts of allgatherv": Wrong(
         """
         counts = [2, 3, 2] if odd else [1, 3, 3]
@@ -252,6 +285,24 @@ MESSAGES = {
         r"rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script\.py:",
         (1,),
     ),
+    "zeros of another type": Wrong(
+        PAIR.format("mpixla.send(jnp.zeros(12, int), 1)", "mpixla.recv(x, 0)"), "differ in the data type", (1,)
+    ),
+    "another kind of integer": Wrong(
+        PAIR.format("mpixla.send(x.astype('uint32'), 1)", "mpixla.recv(x.astype(int), 0)"),
+        "differ in the data type",
+        (1,),
+    ),
+    "another shape": Wrong(
+        PAIR.format("mpixla.send(x.reshape(3, 4), 1)", "mpixla.recv(x.reshape(4, 3), 0)"),
+        r"(?s)12 items of float32 of shape \(3, 4\), at .*12 items of float32 of shape \(4, 3\), at .*in the shape\.",
+        (1,),
+    ),
+    "started, another shape": Wrong(
+        PAIR.format("mpixla.wait(mpixla.isend(x.reshape(3, 4), 1))", "mpixla.wait(mpixla.irecv(x.reshape(4, 3), 0))"),
+        "differ in the shape",
+        (1,),
+    ),
     "started, too small": Wrong(
         PAIR.format("mpixla.wait(mpixla.isend(x, 1, comm=comm))", "mpixla.wait(mpixla.irecv(x[:3], 0, comm=comm))"),
         "the count",
@@ -272,6 +323,12 @@ MESSAGES = {
         ),
         "the count",
         (0,),
+    ),
+    # An exception for the first leaf leaves the message of the second behind.
+    "other leaves": Wrong(
+        PAIR.format("mpixla.send({'a': x, 'b': x + 1}, 1)", "mpixla.recv({'b': x, 'c': x}, 0)"),
+        r"(?s)leaf \d of 2: [ab]\).*leaf \d of 2: [bc]\).*differ in the leaves of their pytrees",
+        (1,),
     ),
 }
 
@@ -494,6 +551,43 @@ RIGHT = {
         else:
             assert (mpixla.recv(x.astype(int) + 1, 1, comm=fresh) == x).all()
             assert (mpixla.recv(x + 1, 1, comm=fresh) == x).all()
+        """,
+    "mpi4py sends on another communicator what has as many bytes": """
+        other = MPI.COMM_WORLD.Dup()
+        for same in (np.arange(1, 4), np.zeros(3)):
+            if rank == 0:
+                other.Send(same.astype(np.int32), 1)
+                mpixla.send(jnp.ones(6, jnp.bfloat16), 1)
+                mpixla.send(jnp.asarray(same, "uint32"), 1)
+            else:
+                assert (mpixla.recv(jnp.ones(3, int), 0, comm=other) == same).all()
+                assert (mpixla.recv(jnp.zeros(6, jnp.bfloat16), 0) == 1).all()
+                assert (mpixla.recv(jnp.ones(3, "uint32"), 0) == same).all()
+        """,
+    "many messages of mpi4py's and ours, of mixed types": """
+        fresh = MPI.COMM_WORLD.Dup()
+        mpixla.barrier(comm=fresh)
+        for i in range(200):
+            dtype = ["int32", "float32", "uint32"][i % 3]
+            value = np.full(3, i // 3 % 5, dtype)
+            if rank == 0 and i % 4 == 0:
+                fresh.Send(value, 1)
+            elif rank == 0:
+                mpixla.send(jnp.asarray(value), 1, comm=fresh)
+            elif i % 7 == 0:
+                fresh.Recv(buffer := np.empty(3, dtype), 0)
+                assert (buffer == value).all()
+            else:
+                assert (mpixla.recv(jnp.full(3, 9, dtype), 0, comm=fresh) == value).all()
+        """,
+    "axes of length 1, and containers of other kinds": """
+        mpixla.allreduce(x[None] if odd else x, MPI.SUM, comm=comm)
+        mpixla.allreduce((x, x[:, None]) if odd else [x[None], x], MPI.SUM, comm=comm)
+        mpixla.sendrecv(x[None] if odd else x, x[:, None], 1 - rank, 1 - rank)
+        """,
+    "parts that differ in their rows": """
+        mpixla.allgatherv(jnp.ones((1 + rank, 2, 3)), [1, 2], comm=comm)
+        mpixla.alltoallv(jnp.ones((3, 2)), [2, 1], [1, 1] if odd else [2, 2], comm=comm)
         """,
     "mpi4py sends and receives": """
         if rank == 0:

@@ -56,6 +56,57 @@ def test_ranks_that_disagree(job, wrap, tmp_path):
             assert {"0", "1"} <= set(ranks), said
 
 
+MESSAGES = {
+    "send and recv": ("mpixla.send({int}, dest=1)", "mpixla.recv({float}, source=0)"),
+    "any source": ("mpixla.send({int}, dest=1, tag=3)", "mpixla.recv({float}, tag=3)"),
+    "sendrecv": ("mpixla.sendrecv({int}, {int}, 1, 1)", "mpixla.sendrecv({int}, {float}, 0, 0)"),
+    "started": ("mpixla.wait(mpixla.isend({int}, 1))", "mpixla.wait(mpixla.irecv({float}, 0))"),
+    "one that is shorter": ("mpixla.send({int}[:2], dest=1)", "mpixla.recv({float}, source=0)"),
+    "in a compiled program": ("jax.jit(lambda y: mpixla.send(y, 1))({int})", "jax.jit(mpixla.recv)({float}, source=0)"),
+}
+
+
+def test_messages_of_another_type(job, tmp_path):
+    """The receiver says what each wanted, and where; then both go on, and what mpi4py sends is not compared."""
+    code, lines = BEGINNING, {}
+    for name, calls in MESSAGES.items():
+        sends, receives = (call.format(int="jnp.arange(4)", float="jnp.zeros(4)") for call in calls)
+        lines[name] = code.count("\n") + 4, code.count("\n") + 6
+        code += f"""
+    try:
+        if rank == 0:
+            print({sends})
+        else:
+            jax.block_until_ready({receives})
+    except Exception as e:
+        open({name!r}, "w").write(str(e))
+    assert (mpixla.sendrecv(x, x + 1, 1 - rank, 1 - rank) == x).all()
+"""
+    job(2, code.replace("jax.jit(mpixla.recv)", "jax.jit(mpixla.recv, static_argnames='source')"))
+    for name, (sent_at, received_at) in lines.items():
+        said = (tmp_path / name).read_text()
+        assert "r1 | MPIXLA_CHECK: a message from rank 0 to rank 1 of communicator 'mpixla default' with tag" in said
+        assert re.search(rf"^  rank 0 sends \d items of int32, at script\.py:{sent_at}\b", said, re.M), said
+        assert re.search(rf"^  rank 1 receives 4 items of float32, at script\.py:{received_at}\b", said, re.M), said
+        assert "They differ in the data type" in said
+
+
+def test_messages_are_compared_at_first_only(job):
+    done = job(
+        2,
+        BEGINNING
+        + """
+    for i in range(100):
+        try:
+            y = mpixla.send(jnp.arange(4), 1, tag=i) if rank == 0 else mpixla.recv(x, 0, tag=i).block_until_ready()
+        except Exception:
+            print("refused")
+    """,
+    )
+    assert done.stdout.count("refused") == 64
+    assert done.stderr == ""
+
+
 def test_each_eager_line_is_named_though_all_share_a_program(job):
     done = job(
         2,
@@ -130,6 +181,26 @@ RIGHT = {
                 raise AssertionError("a freed communicator was used")
         y = step(y) / size
     np.testing.assert_array_equal(y, np.arange(4.0))
+    """,
+    "mpi4py's messages beside ours": """
+    other = world.Dup()
+    if odd:
+        assert (mpixla.recv(jnp.zeros(3, int), 0, comm=other) == jnp.arange(3)).all()
+        assert (mpixla.recv(jnp.zeros(6, jnp.bfloat16), 0) == 1).all()
+        assert (mpixla.recv(jnp.zeros(3), 0, comm=other) == 2).all()
+        buffer = np.empty(3, np.float32)
+        other.Recv(buffer, 0)
+        assert (buffer == 3).all()
+    else:
+        other.Send(np.arange(3, dtype=np.int32), 1)
+        mpixla.send(jnp.ones(6, jnp.bfloat16), 1)
+        mpixla.send(jnp.full(3, 2.0), 1, comm=other)
+        mpixla.send(jnp.full(3, 3.0), 1, comm=other)
+    """,
+    "other shapes of as many items": """
+    assert mpixla.allreduce(jnp.ones((2, 3)[::-1] if odd else (2, 3)), MPI.SUM).sum() == 6 * size
+    assert mpixla.sendrecv(jnp.ones((2, 3)), jnp.zeros((3, 2)), 1 - rank, 1 - rank).sum() == 6
+    mpixla.allreduce({"a": x, "b": x} if odd else {"b": x, "c": x}, MPI.SUM)
     """,
     # Rank 0 then ends long before rank 1.
     "last messages": """

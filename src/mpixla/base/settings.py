@@ -29,6 +29,9 @@ def is_on(variable: str, *, otherwise: bool = False) -> bool:
 # Whether something is on, on any rank, that reports calls of several ranks to people (agreement.py finds out).
 reports = False
 
+# Whether ranks compare all calls, with their shapes and leaves (agreement.py finds out).
+compares_all = False
+
 
 def asks_for_reports() -> bool:
     """Whether this rank's environment does."""

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ..base import settings
 from ..mpi.comm import Comm, comm_of
 from ..watch import sites
 from .pack import pack, unpack
@@ -176,9 +177,13 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
                     f"{' and '.join(map(str, structures))}."
                 )
             plan = plan_of_each(structure, leaves)
+            parts = [f"leaf {i + 1} of {len(leaves)}" for i in range(len(leaves))]
+            if settings.compares_all:
+                names_of_leaves = _names_of(trees[-1])
+                parts = [sites.of_packed(part, [name]) for part, name in zip(parts, names_of_leaves, strict=True)]
             results = []
-            for i, x in enumerate(zip(*columns, strict=True)):
-                with sites.part(f"leaf {i + 1} of {len(leaves)}"):
+            for x, part in zip(zip(*columns, strict=True), parts, strict=True):
+                with sites.part(part):
                     results.append(function(*(x if keys else map(data_of, x)), *rest, **kwargs))
             return collect(plan, results)
 
@@ -187,12 +192,25 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
     return decorate
 
 
-def _part(dtype: str, sizes: Sequence[int], leaves: int) -> str:
-    """What is said of the leaves that travel together."""
-    if leaves == 1:
-        return ""
-    said = f"{len(sizes)} of {leaves} leaves, {dtype}"
-    return said if len(sizes) == 1 else sites.of_packed(f"{said} of sizes", sizes)
+def _names_of(tree: Any) -> list[str]:
+    """Names the leaves by their keys, whichever containers these are of."""
+    paths = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda _: tree is None)[0]
+    return [sites.as_name(".".join(map(_key_text, path))) for path, _ in paths]
+
+
+def _key_text(key: Any) -> str:
+    return str(next((getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)), key))
+
+
+def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
+    """Says which leaves of a pytree travel together: their sizes; where all is compared, their names and shapes."""
+    said = f"{len(places)} of {len(data)} leaves, {data[places[0]].dtype.name}"
+    if settings.compares_all:
+        names, shapes = _names_of(x), [tuple(n for n in y.shape if n != 1) for y in data]  # as the C library compares
+        return sites.of_packed(said, [f"{names[i]} {shapes[i]}" for i in places])
+    if len(places) == 1:
+        return said if len(data) > 1 else ""
+    return sites.of_packed(f"{said} of sizes", [data[i].size for i in places])
 
 
 def _nothing(comm: Any, kept_axes: int) -> jax.Array:
@@ -234,7 +252,7 @@ def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of)
             joined = [_join([data[i] for i in places], kept_axes) for places in groups]
             results = []
             for places, y in zip(groups, joined, strict=True):
-                with sites.part(_part(y.dtype.name, [data[i].size for i in places], len(leaves))):
+                with sites.part(_part(x, data, places)):
                     results.append(function(y, *args, **kwargs))
             return collect(plan, results)
 

@@ -155,6 +155,7 @@ for _name, _result, _arguments in (
     ("mpixla_site_name", c_int, [c_int64, c_char_p]),
     ("mpixla_site_call", None, [c_int64]),
     ("mpixla_check_set", c_int, [c_char_p, c_uint64]),
+    ("mpixla_check_own_set", c_int, [c_int64]),
     ("mpixla_status_register", c_int64, [c_void_p]),
     ("mpixla_requests_end", c_int64, []),
     ("mpixla_trace_start", c_int, [POINTER(TraceFacts)]),

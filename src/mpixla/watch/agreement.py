@@ -10,7 +10,7 @@ from typing import Any
 from ..base import settings
 from ..mpi import gpu, hosts, native
 from ..mpi.arrival import limited
-from ..mpi.comm import channel_of_reports, own_comm
+from ..mpi.comm import channel_of_reports, comm_of, own_comm
 from ..mpi.mpi import MPI
 from . import timeline, timeout
 
@@ -43,6 +43,8 @@ def _begin_checks(modes: Sequence[str | None]) -> None:
         )
     if mode and mode != "off":
         native.check(native.lib.mpixla_check_set(mode.encode(), channel_of_reports()))
+        native.check(native.lib.mpixla_check_own_set(comm_of(None).id))
+        settings.compares_all = mode != "first"
 
 
 def _wish_local() -> bool:

@@ -72,6 +72,12 @@ def shared(is_eager: bool) -> Iterator[None]:
 
 
 _PACKED = ": "
+_NO_NAME = re.compile(r"[^\w.,-]")
+
+
+def as_name(text: str) -> str:
+    """Makes of a text one that may stand in a part: in the scopes of JAX, and between the marks of this file."""
+    return _NO_NAME.sub("_", text)
 
 
 def of_packed(text: str, parts: Sequence[Any]) -> str:
