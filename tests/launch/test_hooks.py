@@ -313,7 +313,7 @@ with jax.debug_nans(True):
     "refusals": """
 try:
     jax.jit(mpixla.allreduce)(X, MPI.SUM)
-except TypeError as e:
+except ValueError as e:
     assert "functools.partial(mpixla.allreduce, op=MPI.SUM)" in str(e), e
 """,
     "remat3": """

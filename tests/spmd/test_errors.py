@@ -204,18 +204,20 @@ def test_bad_arguments(call, kind, sentence):
 def test_mpi_objects_as_arguments_of_jit():
     """JAX says to mark them as static, and then that they cannot be hashed."""
     for jit in (jax.jit, mpixla.jit):
-        with pytest.raises(TypeError) as raised:
+        with pytest.raises(ValueError, match=r"^JAX was given MPI.SUM") as raised:
             jit(mpixla.allreduce)(X, MPI.SUM)
         assert str(raised.value) == (
-            "argument op of allreduce is an mpi4py.MPI.Op, which jax.jit takes neither as an array nor, since it has "
-            "no hash, as a static argument. Close over it, or bind it first: jax.jit(functools.partial("
-            "mpixla.allreduce, op=MPI.SUM))."
+            "JAX was given MPI.SUM, an mpi4py.MPI.Op, as an array: as an argument of a function under jax.jit, for "
+            "example. MPI's objects have no hash, so they cannot be static arguments of jax.jit either. Close over the "
+            "object, or bind it first: jax.jit(functools.partial(mpixla.allreduce, op=MPI.SUM))."
         )
 
     def total(x, comm):
         return mpixla.allreduce(x, MPI.SUM, comm=comm)
 
-    with pytest.raises(TypeError, match=r"argument comm of total is an .* jax\.jit\(functools\.partial\(total, comm="):
+    with pytest.raises(
+        ValueError, match=r"given an mpi4py.MPI.Intracomm, as .* jax\.jit\(functools\.partial\(f, comm="
+    ):
         jax.jit(total)(X, MPI.COMM_WORLD)
     with pytest.raises(TypeError, match=r"Error interpreting argument to .* type <class 'str'>"):
         jax.jit(total)(X, "of another kind")

@@ -1,7 +1,6 @@
-"""What JAX refuses, in sentences that name the way out: MPI's objects as arguments, and exports that communicate."""
+"""Refusals of JAX's with the way out: MPI's objects as arguments of jitted functions, and exports that communicate."""
 
 import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.words import kind_of
@@ -9,46 +8,34 @@ from ..core import primitive
 from ..mpi import native
 from ..mpi.comm import reduction_of
 from ..mpi.mpi import MPI
-from . import UnfitError, replace
+from . import UnfitError, need, replace
 
 LOST = "JAX refuses MPI's objects as arguments, and exports that communicate, without the way out."
 
 
 def install() -> None:
-    """Replaces the function that finds the types of a jitted function's arguments, and has exports explained."""
-
-    @replace("jax._src.pjit:_infer_input_type", "fun", "dbg_fn", "explicit_args")
-    def types_of(infer: Any, fun: Any, debug_info: Callable[[], Any], arguments: Sequence[Any]) -> Any:
-        refused = None
-        try:
-            return infer(fun, debug_info, arguments)
-        except TypeError as e:
-            refused = e
-        for i, x in enumerate(arguments):
-            if isinstance(x, (MPI.Op, MPI.Comm, MPI.Status)):
-                names = debug_info().arg_names
-                raise TypeError(_refusal(fun, names[i] if names else f"number {i}", x))
-        raise refused
-
+    """Register refusals for MPI's types where JAX looks up the abstract value of an argument, and explain exports."""
+    types = need("jax._src.core:pytype_aval_mappings")
+    types.update(dict.fromkeys((MPI.Op, MPI.Comm, MPI.Status), _refuse_argument))
     primitive.before_export = _explain_exports
 
 
-def _refusal(fun: Any, argument: str, x: Any) -> str:
-    name = getattr(fun, "__name__", "the function")
-    sentence = (
-        f"argument {argument} of {name} is {kind_of(x)}, which jax.jit takes neither as an array nor, since it has no "
-        "hash, as a static argument. Close over it"
+def _refuse_argument(x: Any) -> Any:
+    """Raise a ValueError, since JAX replaces the words of a TypeError."""
+    name, example = "", "functools.partial(f, comm=comm)"
+    if isinstance(x, MPI.Op) and x.is_predefined:
+        name = f"MPI.{reduction_of(x).name}, "
+        example = f"functools.partial(mpixla.allreduce, op={name[:-2]})"
+    raise ValueError(
+        f"JAX was given {name}{kind_of(x)}, as an array: as an argument of a function under jax.jit, for example. "
+        "MPI's objects have no hash, so they cannot be static arguments of jax.jit either. Close over the object, or "
+        f"bind it first: jax.jit({example})."
     )
-    if not argument.isidentifier() or not name.isidentifier():
-        return f"{sentence}."
-    function = f"mpixla.{name}" if getattr(fun, "__module__", "") == "mpixla" else name
-    value = f"MPI.{reduction_of(x).name}" if isinstance(x, MPI.Op) and x.is_predefined else argument
-    return f"{sentence}, or bind it first: jax.jit(functools.partial({function}, {argument}={value}))."
 
 
 @functools.cache
 def _explain_exports() -> None:
-    """When the first program is exported: jax.export takes a while to import."""
+    """Replace the check of jax.export, when the first program is exported: the module takes a while to import."""
     try:
         put = replace("jax._src.export._export:_check_module", "mod", "disabled_checks")
     except UnfitError:
