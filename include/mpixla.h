@@ -97,6 +97,22 @@ MPIXLA_API void mpixla_output_set(int file);
 MPIXLA_API int mpixla_init_watch(double seconds, const char *sentence);
 MPIXLA_API void mpixla_init_done(void);
 
+/* What a program has printed is in buffers of the front end, which only the front end can flush, and is lost where
+ * another process ends the job. So a thread of the front end flushes it each time this returns, `period` milliseconds
+ * later (0: never), or at once where the library is about to end the process and waits for it; until it is OVER. */
+typedef enum mpixla_output_wish { MPIXLA_OUTPUT_OVER, MPIXLA_OUTPUT_PERIOD, MPIXLA_OUTPUT_ASKED } mpixla_output_wish;
+MPIXLA_API mpixla_output_wish mpixla_output_wanted(int period);
+/* Before the thread starts; and when it is to end. */
+MPIXLA_API int mpixla_output_open(void);
+MPIXLA_API void mpixla_output_close(void);
+
+/* Ends this process as the library does: what it has printed is flushed, then all others end through MPI_Abort if
+ * `job`, and last the process itself, with this status. */
+MPIXLA_API void mpixla_job_end(int status, int job);
+/* The process ends with this status after so many seconds, by SIGALRM, whatever keeps it: a write to a terminal that
+ * was stopped, MPI_Abort. */
+MPIXLA_API void mpixla_job_limit(int seconds, int status);
+
 /* The file that has MPI's functions, "" before mpixla_start. */
 MPIXLA_API const char *mpixla_mpi_file(void);
 /* The file of a tool that intercepts calls of MPI which move data, and so those of this library (PMPI); "": there is

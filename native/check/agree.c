@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "check/wanted.h"
 #include "mpi/job.h"
@@ -410,7 +411,7 @@ int agree_end(void) {
         agreement_move(a);
         unknown += a->phase != SETTLED;
         if (a->phase != SETTLED) continue;
-        if (a->refusal) fprintf(stderr, "mpixla: %s\n", a->refusal);
+        if (a->refusal) output_print("mpixla: %s\n", a->refusal);
         agreement_take_out(a);
         agreement_free(a);
     }

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/number.h"
+#include "base/output.h"
 #include "call/site.h"
 #include "check/wanted.h"
 #include "mpi/loss.h"
@@ -338,7 +339,7 @@ static void peer_distrust(const message *m, int tells) {
     peers[m->from].has_no_notes = 1;
     pthread_mutex_unlock(&lock);
     if (!is_known && tells)
-        fprintf(stderr,
+        output_print(
                 "mpixla: r%d | MPIXLA_CHECK: a message from rank %d of communicator '%s' was not sent with mpixla: "
                 "the data types of such messages are not compared\n",
                 mpi_get()->world_rank, m->source, m->call->communicator->name);

@@ -1,6 +1,6 @@
 #include "mpi/job.h"
 
-#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,32 +8,46 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/output.h"
 
-enum { STATUS = 1, FORWARDING_MILLISECONDS = 300 };
-enum { FAILURE_BYTES = ERROR_BYTES + 512 };
+enum { STATUS = 1, FAILURE_BYTES = ERROR_BYTES + 512 };
+enum { END_SECONDS = 10, FLUSH_MILLISECONDS = 2000 };
+/* mpirun drops what it has not forwarded when a job aborts, and other ranks flush what they print a few times in this
+ * time. */
+enum { FORWARDING_MILLISECONDS = 500 };
 
-static int output = STDERR_FILENO;
+static volatile sig_atomic_t late_status;
 
-void mpixla_output_set(int file) {
-    output = file;
+static void job_exit_late(int number) {
+    (void)number;
+    _exit(late_status);
 }
 
-void job_say(const char *text) {
-    size_t bytes = strlen(text);
-    while (bytes > 0) {
-        ssize_t written = write(output, text, bytes);
-        if (written < 0 && errno != EINTR && errno != EAGAIN) return;
-        if (written < 0) continue;
-        text += written;
-        bytes -= (size_t)written;
-    }
+void mpixla_job_limit(int seconds, int status) {
+    struct sigaction late;
+    sigset_t alarms;
+    memset(&late, 0, sizeof late);
+    late.sa_handler = job_exit_late;
+    late_status = status;
+    (void)sigaction(SIGALRM, &late, NULL);
+    (void)alarm((unsigned)seconds);
+    /* The library's threads take no signals, and the program's may all have blocked this one. */
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    (void)pthread_sigmask(SIG_UNBLOCK, &alarms, NULL);
 }
 
-void job_end(int status, int ends_others) {
-    fflush(stderr);
-    clock_sleep(FORWARDING_MILLISECONDS); /* mpirun drops what it has not forwarded when a job aborts */
+void job_end(const char *why, int status, int ends_others) {
+    mpixla_job_limit(END_SECONDS, status);
+    if (why) output_say(why);
+    output_flush(FLUSH_MILLISECONDS);
+    clock_sleep(FORWARDING_MILLISECONDS);
     if (ends_others) (void)mpi_get()->abort(mpi_get()->facts.comm_world, status);
     _exit(status);
+}
+
+void mpixla_job_end(int status, int ends_others) {
+    job_end(NULL, status, ends_others);
 }
 
 static int ends_badly;
@@ -58,6 +72,5 @@ int job_fail(const comm_entry *entry) {
              "mpixla: r%d | %s\nThe other ranks of communicator '%s' wait for this one in the same call and cannot go "
              "on, so the job ends.\n",
              mpi_get()->world_rank, error_get(), entry->name);
-    job_say(text);
-    job_end(STATUS, 1);
+    job_end(text, STATUS, 1);
 }

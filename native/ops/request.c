@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/list.h"
+#include "base/output.h"
 #include "mpi/loss.h"
 #include "mpi/progress.h"
 #include "ops/itself.h"
@@ -439,10 +440,10 @@ static kind *kind_find(kind *kinds, int *told, const request *r) {
 static void kind_tell(const kind *k) {
     char times[32] = "";
     if (k->count > 1) snprintf(times, sizeof times, " (%lld times)", (long long)k->count);
-    fprintf(stderr, "mpixla: r%d | %s %s%s\n", mpi_get()->world_rank, k->call,
-            k->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
-                                     : "was started, but never waited for",
-            times);
+    output_print("mpixla: r%d | %s %s%s\n", mpi_get()->world_rank, k->call,
+                 k->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
+                                          : "was started, but never waited for",
+                 times);
 }
 
 /* Tells of the requests that a program has, and of those that it left and nobody received. Returns how many they are.
@@ -463,8 +464,7 @@ static int64_t unfinished_tell(void) {
         found++;
     }
     for (int i = 0; i < told; i++) kind_tell(&kinds[i]);
-    if (others > 0) fprintf(stderr, "mpixla: and %lld more like these.\n", (long long)others);
-    fflush(stderr);
+    if (others > 0) output_print("mpixla: and %lld more like these.\n", (long long)others);
     return found;
 }
 

@@ -163,6 +163,14 @@ __attribute__((format(printf, 4, 5))) static int called(const char *function, co
     return fake_result(function);
 }
 
+int MPI_Abort(HANDLE comm, int code);
+int MPI_Abort(HANDLE comm, int code) {
+    (void)comm;
+    (void)code;
+    if (fake.aborting) fake.aborting();
+    return fake_result("MPI_Abort");
+}
+
 static int received(int code, void *buffer, int64_t items, int64_t item, int source, void *status) {
     pthread_mutex_lock(&recording);
     int64_t arrived = fake.arrives_whole ? items : fake.arrived;

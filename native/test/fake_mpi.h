@@ -62,6 +62,7 @@ typedef struct fake_mpi {
     size_t arrived_bytes;   /* as many bytes of the receive buffer are overwritten */
     int64_t missing;        /* items, or bytes, that messages lack which MPI_Wait completes */
     void (*during)(void);   /* runs inside each call that moves data */
+    void (*aborting)(void); /* runs inside MPI_Abort */
     /* Whether MPI_Iprobe finds a message, of `arrived` elements; NULL: it finds none. */
     int (*is_there)(int source, int tag, int comm);
     int sender;        /* the source of what is received from any */

@@ -1,10 +1,16 @@
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
 #include "mpi/job.h"
+#include "run.h"
 #include "scarce.h"
 
 static void fail_in_a_child(void) {
@@ -42,6 +48,79 @@ static void says_it_where_people_read(void) {
     fclose(elsewhere);
 }
 
+/* What keeps a process from ending, each in a process of its own */
+
+static void abort_never_returns(void) {
+    for (;;) clock_sleep(60000);
+}
+
+static void *print_for_ever(void *nothing) {
+    flockfile(stdout);
+    flockfile(stderr);
+    for (;;) clock_sleep(60000);
+    return nothing;
+}
+
+static void block_abort(void) {
+    fake->aborting = abort_never_returns;
+}
+
+static void block_stdio(void) {
+    (void)threads_start(1, print_for_ever);
+    while (ftrylockfile(stderr) == 0) {
+        funlockfile(stderr);
+        clock_sleep(1);
+    }
+}
+
+/* Standard error becomes a full pipe that nobody reads; O_NONBLOCK: as terminals and pipes of event loops are. */
+static void block_stderr(int flags) {
+    char bytes[4096];
+    int ends[2];
+    memset(bytes, '.', sizeof bytes);
+    if (pipe(ends) != 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0) _exit(77);
+    while (write(ends[1], bytes, sizeof bytes) > 0) {
+    }
+    if (fcntl(ends[1], F_SETFL, flags) < 0 || dup2(ends[1], STDERR_FILENO) < 0) _exit(77);
+}
+
+static void block_nonblocking_stderr(void) {
+    block_stderr(O_NONBLOCK);
+}
+
+static void block_blocking_stderr(void) {
+    block_stderr(0);
+}
+
+static void block_stdout(void) {
+    block_stderr(0);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    (void)fputs("buffered", stdout);
+}
+
+static void block_signals(void) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    block_abort();
+}
+
+static void ends_whatever_blocks(void) {
+    void (*const blocks[])(void) = {block_abort,           block_signals, block_stdio, block_nonblocking_stderr,
+                                    block_blocking_stderr, block_stdout};
+    enum { WAYS = sizeof blocks / sizeof blocks[0] };
+    pid_t children[WAYS];
+    for (int i = 0; i < WAYS; i++) {
+        children[i] = fork();
+        if (children[i] != 0) continue;
+        blocks[i]();
+        (void)error_set("out of memory for a test");
+        (void)job_fail(comm_look(FIXTURE_RANK2));
+        _exit(79);
+    }
+    for (int i = 0; i < WAYS; i++) CHECK_INT(process_end(children[i]), 1);
+}
+
 static call c;
 
 static void call_in_a_crowd(void) {
@@ -60,6 +139,7 @@ static void ends_it_without_memory_to_agree(void) {
 int main(int argc, char **argv) {
     fixture_start(argc, argv);
     ends_the_job_of_others();
+    ends_whatever_blocks();
     says_it_where_people_read();
     is_an_error_of_one_alone();
     ends_it_without_memory_to_agree();

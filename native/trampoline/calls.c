@@ -11,6 +11,7 @@
 #include "call/facts.h"
 #include "mpi/dtype.h"
 #include "mpi/float_reduce.h"
+#include "mpi/job.h"
 #include "mpi/reduction.h"
 #include "trampoline/clique.h"
 #include "watch/failure.h"
@@ -235,13 +236,14 @@ int trampoline_comm_split(trampoline_handle comm, int color, int key, trampoline
     int64_t found = clique_take(color, key);
     if (found < 0) {
         const mpi_library *mpi = mpi_get();
-        fprintf(stderr,
-                "mpixla: rank %d: XLA asks for a communicator that mpixla was not told of (first device %d, place %d), "
-                "so the whole job ends. Run programs that are sharded over processes through jax.jit, with one device "
-                "a process; if you do, report this to mpixla.\n",
-                mpi ? mpi->world_rank : -1, color, key);
-        if (mpi) mpi->abort(mpi->facts.comm_world, 1);
-        abort();
+        char why[ERROR_BYTES];
+        snprintf(
+            why, sizeof why,
+            "mpixla: rank %d: XLA asks for a communicator that mpixla was not told of (first device %d, place %d), "
+            "so the whole job ends. Run programs that are sharded over processes through jax.jit, with one device "
+            "a process; if you do, report this to mpixla.\n",
+            mpi ? mpi->world_rank : -1, color, key);
+        job_end(why, 1, mpi != NULL);
     }
     *part = (trampoline_handle)found + TRAMPOLINE_COMMS;
     return 0;

@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/process.h"
 #include "base/stack.h"
 #include "base/system.h"
@@ -428,18 +429,16 @@ static void report_decide(void) {
 
 /* Reporting */
 
-static void report_print(void) {
+static void report_end(void) {
     int64_t rank = our.rank;
     /* Ranks begin to wait at one time, but for a little, and a word is to be about the same one each time. */
     if (asked.reason == REPORT_WORD) rank = report_lowest(&asked.ranks, rank, our.period / 1000000 * 9 / 10);
     char *text = report_write(&asked.ranks, rank, asked.reason, our.limit);
-    job_say(text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n");
+    const char *words = text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n";
+    if (asked.reason != REPORT_WORD)
+        job_end(words, asked.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, our.talks);
+    output_say(words);
     free(text);
-}
-
-static void report_end(void) {
-    report_print();
-    if (asked.reason != REPORT_WORD) job_end(asked.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, our.talks);
     said.thread = asked.thread;
     said.call = asked.call;
     said.next = clock_of(asked.thread)->waited + our.period;

@@ -7,6 +7,7 @@
 
 #include "base/feature.h"
 #include "base/number.h"
+#include "base/output.h"
 #include "base/thread.h"
 #include "mpi/mpi.h"
 #include "mpixla.h"
@@ -28,8 +29,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these */
 
 static void sentence_print(const char *sentence) {
     const mpi_library *mpi = mpi_get();
-    fprintf(stderr, "mpixla: rank %d: a call failed, and nobody has looked at its result: %s\n",
-            mpi ? mpi->world_rank : 0, sentence);
+    output_print("mpixla: rank %d: a call failed, and nobody has looked at its result: %s\n", mpi ? mpi->world_rank : 0,
+                 sentence);
 }
 
 /* All that follows is with the lock, but for what the headers have. */
@@ -85,10 +86,9 @@ static int64_t failures_print(int again) {
         f->is_told = 1;
     }
     if (not_kept > 0 && again)
-        fprintf(stderr, "mpixla: rank %d: %lld more calls failed, of which no sentence was kept\n",
+        output_print("mpixla: rank %d: %lld more calls failed, of which no sentence was kept\n",
                 mpi_get() ? mpi_get()->world_rank : 0, (long long)not_kept);
     feature_set(FEATURE_UNTOLD, 0);
-    fflush(stderr);
     return count;
 }
 

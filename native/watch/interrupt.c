@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/output.h"
 #include "base/system.h"
 #include "base/thread.h"
 #include "mpi/job.h"
@@ -78,27 +79,27 @@ static int lock_set(short how) {
     return shared_file < 0 || fcntl(shared_file, F_SETLK, &all) == 0;
 }
 
-static void sentence_print(const char *call, const char *why, const char *then) {
-    char text[SENTENCE];
-    snprintf(text, sizeof text, "mpixla: rank %d was interrupted (SIGINT) in %s, %s. %s\n", mpi_get()->world_rank, call,
+static void sentence_write(char text[SENTENCE], const char *call, const char *why, const char *then) {
+    snprintf(text, SENTENCE, "mpixla: rank %d was interrupted (SIGINT) in %s, %s. %s\n", mpi_get()->world_rank, call,
              why, then);
-    job_say(text);
 }
 
 static void say_what_follows(const char *call) {
-    char then[160];
+    char then[160], text[SENTENCE];
     snprintf(then, sizeof then, "A call of MPI cannot be interrupted: %s ends %s.",
              ends_job ? "the whole job" : "this process",
              is_patient ? "when it is interrupted again" : "when the call lasts 5 s, or is interrupted again");
-    sentence_print(call, "which has not ended", then);
+    sentence_write(text, call, "which has not ended", then);
+    output_say(text);
 }
 
 static _Noreturn void interrupt_end(const char *call, const char *why, int speaks) {
+    char text[SENTENCE];
     if (!speaks) clock_sleep(LEFT_TO_OTHERS);
-    sentence_print(call, why,
+    sentence_write(text, call, why,
                    ends_job ? "A call of MPI cannot be interrupted, so the whole job is aborted."
                             : "A call of MPI cannot be interrupted, so this process ends.");
-    job_end(EXIT_INTERRUPTED, ends_job);
+    job_end(text, EXIT_INTERRUPTED, ends_job);
 }
 
 /* Returns when the calls have ended, and ends the job if they take too long, or there is another signal. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/output.h"
 #include "mpi/comm.h"
 #include "mpi/dtype.h"
 #include "mpi/mpi.h"
@@ -63,13 +64,12 @@ static void tell(mpixla_handle comm, const char *name, int rank) {
             others++;
     }
     for (int i = 0; i < found; i++)
-        fprintf(stderr,
-                "mpixla: rank %d ends and has not received %d message%s of %lld bytes that rank %d sent with tag %d on "
-                "communicator '%s': each send needs a recv.\n",
-                rank, kinds[i].count, kinds[i].count == 1 ? "" : "s", (long long)kinds[i].bytes, kinds[i].source,
-                kinds[i].tag, name);
-    if (others > 0) fprintf(stderr, "mpixla: and %d more like these.\n", others);
-    fflush(stderr);
+        output_print(
+            "mpixla: rank %d ends and has not received %d message%s of %lld bytes that rank %d sent with tag %d on "
+            "communicator '%s': each send needs a recv.\n",
+            rank, kinds[i].count, kinds[i].count == 1 ? "" : "s", (long long)kinds[i].bytes, kinds[i].source,
+            kinds[i].tag, name);
+    if (others > 0) output_print("mpixla: and %d more like these.\n", others);
 }
 
 static void tell_all(void *nothing) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/output.h"
 
 enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 16 /* a power of two; at most half of them are used */ };
 
@@ -76,8 +77,8 @@ __attribute__((format(printf, 2, 3))) static void stop(timeline *t, const char *
     memcpy(t->header->stopped + 1, why + 1, strlen(why));
     atomic_signal_fence(memory_order_seq_cst);
     t->header->stopped[0] = why[0]; /* last: before, it is no text */
-    (void)fprintf(stderr, "mpixla: rank %d: the trace %s ends here, and the program goes on: %s\n", t->header->rank,
-                  t->path, why);
+    output_print("mpixla: rank %d: the trace %s ends here, and the program goes on: %s\n", t->header->rank, t->path,
+                 why);
 }
 
 /* With the lock: makes room, or stops. */
@@ -161,8 +162,8 @@ void timeline_show(timeline *t) {
     if (atomic_load_explicit(&t->is_shown, memory_order_relaxed)) return;
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0 && !atomic_exchange(&t->is_shown, 1) && rename(t->hidden, t->path) != 0)
-        (void)fprintf(stderr, "mpixla: rank %d: the trace stays %s, as it cannot be renamed: %s\n", t->header->rank,
-                      t->hidden, strerror(errno));
+        output_print("mpixla: rank %d: the trace stays %s, as it cannot be renamed: %s\n", t->header->rank, t->hidden,
+                     strerror(errno));
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -160,6 +160,9 @@ def run(program: list[str]) -> None:
     else:
         sys.excepthook = without_us(sys.excepthook)
     atexit.register(_note_end)  # the first one, which runs last, when threads have ended too
+    # Under MPICH it is a pipe, and what is in a buffer of 8 KiB comes late, or never where the process is killed.
+    with suppress(AttributeError, ValueError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         _run(program)
     except SystemExit as e:

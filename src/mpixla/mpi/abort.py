@@ -1,38 +1,39 @@
 """Ending all ranks with a sentence."""
 
 import os
-import sys
 import threading
 import time
-from contextlib import suppress
 from typing import NoReturn
 
 from ..base.speaker import say
+from . import output
 from .mpi import MPI
+from .native import lib
 
-# Seconds for mpirun to forward what was printed: it drops the rest when a job aborts.
-_FORWARDING = 0.3
+# Seconds that saying why and flushing may take: a terminal may be stopped, and nobody may read a pipe.
+_MOST = 15
 
 exit_at_once = os._exit  # before exit.py puts its own there
 
 
-def flush() -> None:
-    """Flushes what this process prints, as far as that goes: a program may have put anything there, or None."""
-    for name in ("stdout", "stderr"):
-        with suppress(Exception):
-            getattr(sys, name).flush()
+def limit(status: int) -> None:
+    """Has this process end with a status in some seconds at the latest, whatever keeps it."""
+    lib.mpixla_job_limit(_MOST, status)
 
 
 def abort(sentence: str, status: int = 1) -> NoReturn:
     """Says on this rank why the job ends, and ends it."""
+    limit(status)
     say(f"{sentence}\n")
     end(status)
 
 
 def end(status: int, seconds: float = 0.0) -> NoReturn:
     """Ends all ranks, after so many seconds more than what they have printed takes."""
-    flush()
-    time.sleep(_FORWARDING + seconds)
-    if threading.current_thread() is threading.main_thread() or MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-        MPI.COMM_WORLD.Abort(status)
+    limit(status)
+    if not output.is_running():
+        output.flush()
+    time.sleep(seconds)
+    is_main = threading.current_thread() is threading.main_thread()
+    lib.mpixla_job_end(status, int(is_main or MPI.Query_thread() == MPI.THREAD_MULTIPLE))
     exit_at_once(status)

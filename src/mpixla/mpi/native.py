@@ -135,6 +135,7 @@ def _load() -> Any:
 
 
 lib = _load()
+OUTPUT_OVER, OUTPUT_PERIOD, OUTPUT_ASKED = range(3)  # mpixla_output_wish
 is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 # Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (

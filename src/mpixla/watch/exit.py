@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from ..base import alike, settings, speaker
 from ..base.program import status_of
 from ..base.required import jax_has_started
-from ..mpi import abort, native
+from ..mpi import abort, native, output
 from ..mpi.abort import exit_at_once
 from ..mpi.comm import others_may_wait, own_comm
 from ..mpi.mpi import MPI
@@ -40,6 +40,7 @@ def install() -> None:
     """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, what ends the job when this rank fails."""
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
     atexit.register(_end)
+    output.start()
     os.register_at_fork(after_in_child=_begin_fork)
     # Threads that call JAX have a state of Python's; those of XLA have none.
     thread_of_python = ctypes.cast(ctypes.pythonapi.PyGILState_GetThisThreadState, ctypes.c_void_p)
@@ -127,7 +128,7 @@ def _begin_fork() -> None:
 
 
 def _end_fork() -> None:
-    abort.flush()
+    output.flush()
     exit_at_once(int(sys.last_value is not None) if _status is None else _status)
 
 
@@ -144,6 +145,7 @@ _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other r
 
 def _abort(did: str, more: str = "", status: int = 1) -> NoReturn:
     """Ends all ranks: they may be waiting for this one."""
+    abort.limit(status)
     _end_job(_tell(did, more), status)
 
 
@@ -311,3 +313,4 @@ def _end() -> None:
         is_well = False
     # MPI, where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
     native.lib.mpixla_end_last(not is_well)
+    output.end()

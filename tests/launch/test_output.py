@@ -1,0 +1,132 @@
+"""What a program has printed is there, however its job ends: also half a line, and what another rank has printed."""
+
+import signal
+import subprocess
+
+import pytest
+from test_run import ENVIRONMENT, RUN
+
+PREAMBLE = """
+import os, signal, sys, threading, time
+import jax, jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+def interrupt():
+    for _ in range(2):
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGINT)
+print("line", rank)
+print("half", rank, end=".")
+mpixla.barrier()
+"""
+WAIT = "mpixla.recv(jnp.ones(3), 1 - rank)"
+PRINTED = [f"{what} {rank}" for what in ("line", "half") for rank in range(2)]
+
+
+def has_all(printed):
+    assert [printed.count(text) for text in PRINTED] == [1] * len(PRINTED), printed
+
+
+# What rank 1 does, and then both.
+ENDS = {
+    "exception": ("{}['lost']", WAIT),
+    "exception while the other computes": ("{}['lost']", "time.sleep(1000)"),
+    "exit": ("sys.exit(3)", WAIT),
+    "limit": ("None", WAIT),
+    "interrupt": ("threading.Thread(target=interrupt).start()", WAIT),
+    "signal": ("time.sleep(2) or os.kill(os.getpid(), signal.SIGKILL)", WAIT),
+    "abort": ("time.sleep(2) or MPI.COMM_WORLD.Abort(3)", WAIT),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_what_was_printed_is_there(job, how):
+    end, then = ENDS[how]
+    variables = {"MPIXLA_TIMEOUT": "1"} if how == "limit" else {}
+    done = job(2, f"{PREAMBLE}\nrank == 0 or {end}\n{then}\n", check=False, **variables)
+    assert done.returncode != 0
+    has_all(done.stdout)
+
+
+def test_interrupted_under_run(tmp_path):
+    """By Ctrl-C, which the launcher passes on."""
+    script = tmp_path / "wait.py"
+    script.write_text(f"{PREAMBLE}\nrank or print('ready', file=sys.stderr, flush=True)\n{WAIT}\n")
+    with subprocess.Popen(
+        [*RUN, "-n", "2", script],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        while process.stderr.readline() != "ready\n":
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=100)
+    assert process.returncode != 0
+    has_all(printed)
+
+
+def test_output_with_another_stream_in_its_place(job):
+    """The thread that flushes touches nothing but streams of Python's own kind, and ends with the program."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+class Stream:
+    def write(self, text):
+        return len(text)
+    def flush(self):
+        os.write(1, b"flushed " + threading.current_thread().name.encode())
+sys.stdout = Stream()
+time.sleep(1)
+sys.stdout = sys.__stdout__
+""",
+    )
+    has_all(done.stdout)
+    assert "flushed" not in done.stdout
+
+
+def test_forks_while_output_is_flushed(job):
+    """A child prints, and nothing twice."""
+    done = job(
+        2,
+        f"""{PREAMBLE}
+for i in range(200):
+    print("parent", rank, i)
+    sys.stdout.flush()
+    if (child := os.fork()) == 0:
+        print("child", rank, i, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+""",
+        timeout=400,
+    )
+    has_all(done.stdout)
+    lines = done.stdout.replace("half 0.", "").replace("half 1.", "").splitlines()
+    for who in ("parent", "child"):
+        assert sorted(line for line in lines if line.startswith(who)) == sorted(
+            f"{who} {rank} {i}" for rank in range(2) for i in range(200)
+        )
+
+
+KILLED = "import os\nprint('line')\nos.kill(os.getpid(), 9)\n"
+FORMS = {
+    "script": ["killed.py"],
+    "module": ["-m", "killed"],
+    "code": ["-c", KILLED],
+    "distributed": ["--distributed", "killed.py"],
+    "compat": ["-m", "mpixla.compat", "mpi4jax", "killed.py"],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_run_makes_each_line_come_at_once(tmp_path, form):
+    (tmp_path / "killed.py").write_text(KILLED)
+    command = [*RUN, "-n", "1", *FORMS[form]]
+    done = subprocess.run(
+        command, env=ENVIRONMENT, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode != 0
+    assert "line\n" in done.stdout
