@@ -10,6 +10,7 @@ enum { PARTS_BYTES = 1 << 16 };
 records records_read(const char *path) {
     static char *data;
     struct stat facts;
+    timelines_flush();
     free(data);
     data = NULL;
     FILE *file = fopen(path, "rb");

@@ -1,4 +1,4 @@
-/* The records of a timeline's file, as they are there at this moment. */
+/* The records of a timeline's file, with all that this process has for it at this moment. */
 #ifndef MPIXLA_TEST_RECORDS_H
 #define MPIXLA_TEST_RECORDS_H
 

@@ -20,6 +20,10 @@ enum {
     FIRST = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES
 };
 
+static size_t place_of(int record) {
+    return TIMELINE_HEADER_BYTES + (size_t)record * TIMELINE_RECORD_BYTES;
+}
+
 static const timeline_header header = {.magic = "mpixla",
                                        .version = TIMELINE_VERSION,
                                        .record_bytes = TIMELINE_RECORD_BYTES,
@@ -69,34 +73,83 @@ static size_t bytes_of(const char *name) {
 static void is_whole_at_each_moment(void) {
     CHECK(open_with(LIMIT) != NULL);
     CHECK_INT(whole_in(hidden), 0);
-    CHECK_INT(bytes_of(hidden), TIMELINE_CHUNK);
+    CHECK_INT(bytes_of(hidden), TIMELINE_HEADER_BYTES);
     CHECK_INT(whole_in(path), -1);
     timeline_record *taken = timeline_add(file); /* and never published */
     CHECK(taken && taken->kind == TIMELINE_NOTHING);
     CHECK(add());
     CHECK_INT(whole_in(hidden), 1);
     timeline_show(file);
-    int whole = 1, steps = 0;
+    int whole = 1;
     for (int i = 2; i <= MANY; i++) {
-        size_t before = bytes_of(path);
         CHECK(add());
-        int grew = bytes_of(path) != before;
-        steps += grew;
-        if (grew || i % 50 < 2) whole &= whole_in(path) == i;
+        if (i % 50 < 2) whole &= whole_in(path) == i;
     }
     CHECK(whole);
-    CHECK_INT(steps, (MANY + 1 + TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES) / FIRST);
+    taken->of.clock = (timeline_clock){7, 7, 7}; /* by a call that has lasted */
+    taken->number = 7;
+    timeline_publish(taken, TIMELINE_CLOCK);
+    CHECK_INT(whole_in(path), MANY + 1);
     CHECK_INT(timeline_close(file), 0);
-    CHECK_INT(whole_in(path), MANY);
-    CHECK_INT(bytes_of(path), TIMELINE_HEADER_BYTES + (MANY + 1) * TIMELINE_RECORD_BYTES);
+    CHECK_INT(whole_in(path), MANY + 1);
+    CHECK_INT(bytes_of(path), place_of(MANY + 1));
     CHECK_STR(records_read(path).header->stopped, "");
     CHECK(!records_read(hidden).header);
     CHECK(!add());
     CHECK_INT(timeline_close(file), 0);
-    taken->of.clock = (timeline_clock){7, 7, 7}; /* by a call that ends late */
-    taken->number = 7;
-    timeline_publish(taken, TIMELINE_CLOCK);
-    CHECK_INT(whole_in(path), MANY + 1);
+}
+
+/* Without being asked to. */
+static void writes_by_itself(void) {
+    CHECK(open_with(LIMIT) != NULL);
+    timeline_show(file);
+    for (int i = 1; i < 5; i++) {
+        CHECK(add());
+        while (bytes_of(path) < place_of(i)) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    CHECK_INT(timeline_close(file), 0);
+}
+
+/* More records than fit into memory that is kept. Calls that last, among others that are over, are there when they end.
+ */
+static void writes_again_what_changes(void) {
+    timeline_record *lasting[10];
+    CHECK(open_with((size_t)64 << 20) != NULL);
+    timeline_show(file);
+    for (int i = 0; i < 10; i++) {
+        lasting[i] = timeline_add(file);
+        if (!lasting[i]) return;
+        timeline_publish(lasting[i], TIMELINE_CALL);
+        for (int j = 0; j < MANY; j++) CHECK(add());
+        CHECK_INT(whole_in(path), -1); /* a call, which is no record of this test */
+    }
+    for (int i = 0; i < 10; i++) {
+        lasting[i]->of.call.took = i + 1;
+        atomic_store(&lasting[i]->of.call.state, TIMELINE_OVER);
+        records r = records_read(path);
+        CHECK_INT(records_count(&r, TIMELINE_CALL), 10);
+        CHECK_INT(records_count(&r, TIMELINE_CLOCK), 10 * MANY);
+        const timeline_record *found = &r.all[i * (MANY + 1)];
+        CHECK_INT(found->of.call.state, TIMELINE_OVER);
+        CHECK_INT(found->of.call.took, i + 1);
+    }
+    CHECK_INT(timeline_close(file), 0);
+}
+
+/* By somebody else: a store into mapped memory would be a signal then. */
+static void survives_a_file_that_is_made_shorter(void) {
+    CHECK(open_with((size_t)64 << 20) != NULL);
+    timeline_show(file);
+    for (int i = 0; i < MANY; i++) CHECK(add());
+    CHECK_INT(whole_in(path), MANY);
+    CHECK_INT(truncate(path, 0), 0);
+    for (int i = 0; i < MANY && add(); i++) {
+    }
+    records r = records_read(path);
+    CHECK_STR(r.header->stopped, "it has been made shorter by another process");
+    CHECK(!add());
+    CHECK_INT(timeline_close(file), -1);
+    CHECK_IN(error_get(), "is not complete: it has been made shorter by another process");
 }
 
 static void leaves_nothing_if_it_has_nothing_to_tell(void) {
@@ -139,7 +192,7 @@ static void stops_at_its_limit(void) {
     CHECK_INT(timeline_close(file), -1);
     CHECK_IN(error_get(), "is not complete: the file has reached its limit");
     CHECK_INT(whole_in(path), added);
-    CHECK_INT(bytes_of(path), 2 * TIMELINE_CHUNK);
+    CHECK_INT(bytes_of(path), place_of(added));
 }
 
 /* To the process, a file that may not grow is like a full disk: an error of write, part of which may have been done. */
@@ -151,14 +204,13 @@ static void survives_a_full_disk(void) {
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
     CHECK(open_with(LIMIT) != NULL);
     timeline_show(file);
-    int added = 0;
-    while (added < 1000000 && add()) added++;
-    CHECK_INT(bytes_of(path), TIMELINE_CHUNK);
-    CHECK_INT(whole_in(path), added);
-    CHECK_INT(added, FIRST - TIMELINE_HEADER_BYTES / TIMELINE_RECORD_BYTES);
-    CHECK_STR(records_read(path).header->stopped, "the file cannot be made longer: File too large");
+    while (add()) timelines_flush();
+    CHECK_INT(bytes_of(path), TIMELINE_CHUNK + 10000);
+    int whole = whole_in(path);
+    CHECK_INT(whole, (TIMELINE_CHUNK + 10000 - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES);
+    CHECK_STR(records_read(path).header->stopped, "the file cannot be written: File too large");
     CHECK_INT(timeline_close(file), -1);
-    CHECK_INT(whole_in(path), added);
+    CHECK_INT(whole_in(path), whole);
     small.rlim_cur = 1000;
     CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
     CHECK(!open_with(LIMIT));
@@ -271,6 +323,9 @@ int main(void) {
     leaves_nothing_if_it_has_nothing_to_tell();
     keeps_jobs_apart();
     stops_at_its_limit();
+    writes_by_itself();
+    writes_again_what_changes();
+    survives_a_file_that_is_made_shorter();
     survives_a_full_disk();
     says_what_is_wrong();
     keeps_records_of_threads_apart((size_t)64 << 20);

@@ -1,6 +1,9 @@
-/* An atomic number counts the records and gives each its place. A lock is taken only to make the file longer, to give
- * it its name, and to end it.
+/* An atomic number counts the records and gives each its place in memory, where calls write it. A thread writes what is
+ * new, and what has changed, to the file: calls make no call of the system, and no store of theirs meets a page that a
+ * full disk, or someone who has made the file shorter, has no room for, which would be a signal (SIGBUS).
  */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise; NOLINT(*-reserved-identifier,cert-*): the C library's name for it \
+                         */
 #include "watch/timeline.h"
 
 #include <errno.h>
@@ -14,10 +17,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/output.h"
+#include "base/system.h"
+#include "base/thread.h"
 
 enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 16 /* a power of two; at most half of them are used */ };
+enum { STACK_BYTES = 1 << 17 };
+/* Records: that may change at a time, and that are written at a time. */
+enum { OPEN = 1024, RECORDS = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES };
+#define PERIOD INT64_C(50000000) /* nanoseconds between two writes to the file */
 
 /* What `used` is once the file takes no more records: greater than any room, and so far from SIZE_MAX that those who
  * still count up do not reach it. */
@@ -25,14 +35,23 @@ static const size_t CLOSED = SIZE_MAX / 2;
 
 struct timeline {
     atomic_size_t used; /* records that have a place, including those that are being written */
-    atomic_size_t room; /* records that the file can hold at its length */
+    size_t room;        /* records within the limit */
     timeline_header *header;
     timeline_record *records;
     atomic_int is_shown;
     pthread_mutex_t lock; /* for all that follows */
-    size_t length, limit; /* of the file; `limit` bytes are mapped */
-    int file;             /* -1: it is closed */
-    timeline *earlier;    /* the one that was opened before: none is ever freed, as late calls may write to it */
+    pthread_cond_t changed;
+    int is_broken;      /* nothing more can be written */
+    size_t limit;       /* bytes of the file, and of the memory */
+    size_t last;        /* records that have a place, once there are no more */
+    size_t written;     /* records that are in the file; */
+    size_t open[OPEN];  /* of them those that change yet, in their order, */
+    size_t in_open;     /* and how many */
+    size_t freed;       /* bytes at the beginning that are in the file for good, and not in memory any more */
+    int file;           /* -1: it is closed */
+    atomic_int is_kept; /* a thread writes it */
+    timeline_record copy[RECORDS]; /* to be written */
+    timeline *earlier; /* the one that was opened before: none is ever freed, as late calls may write to it */
     char path[PATH_BYTES], hidden[PATH_BYTES + sizeof((timeline_header *)0)->job + sizeof "..new"];
     pthread_mutex_t numbering; /* for new numbers */
     size_t numbered;
@@ -41,69 +60,159 @@ struct timeline {
 
 static _Atomic(timeline *) newest;
 
-/* Makes the file longer by zeros. Returns 0, or errno, and the file is as long as before then. */
-static int lengthen(timeline *t) {
-    static const char zeros[TIMELINE_CHUNK];
-    size_t done = 0;
-    while (done < sizeof zeros) {
-        ssize_t written = pwrite(t->file, zeros, sizeof zeros - done, (off_t)(t->length + done));
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) {
-            int why = written < 0 ? errno : EIO;
-            (void)!ftruncate(t->file, (off_t)t->length);
-            return why;
-        }
-        done += (size_t)written;
+/* Returns 0, or errno. */
+static int timeline_write(const timeline *t, const void *bytes, size_t size, size_t at) {
+    const char *next = bytes;
+    while (size > 0) {
+        ssize_t done = pwrite(t->file, next, size, (off_t)at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return done < 0 ? errno : EIO;
+        next += done;
+        at += (size_t)done;
+        size -= (size_t)done;
     }
-    t->length += sizeof zeros;
-    atomic_store_explicit(&t->room, (t->length - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES, memory_order_release);
     return 0;
 }
 
-/* With the lock: from now on no record gets a place. Returns how many have one in the file. */
-static size_t records_stop(timeline *t) {
-    size_t used = atomic_exchange(&t->used, CLOSED), room = atomic_load(&t->room);
-    return used < room ? used : room;
+static size_t record_place(size_t record) {
+    return TIMELINE_HEADER_BYTES + record * TIMELINE_RECORD_BYTES;
+}
+
+/* Copies a record that a call may be writing. What is in it once it has a kind is in the copy then. */
+__attribute__((no_sanitize("thread"))) static void record_copy(timeline_record *to, const timeline_record *from) {
+    const uint64_t *source = (const void *)from;
+    uint64_t *copy = (void *)to;
+    for (size_t i = 0; i < TIMELINE_RECORD_BYTES / sizeof *copy; i++)
+        copy[i] = __atomic_load_n(&source[i], __ATOMIC_ACQUIRE);
+}
+
+/* With the lock. Returns 0, or errno. */
+static int records_write(timeline *t, size_t from, size_t to) {
+    for (size_t n; from < to; from += n) {
+        n = to - from < RECORDS ? to - from : RECORDS;
+        for (size_t i = 0; i < n; i++) record_copy(&t->copy[i], &t->records[from + i]);
+        const int failed = timeline_write(t, t->copy, n * TIMELINE_RECORD_BYTES, record_place(from));
+        if (failed) return failed;
+    }
+    return 0;
+}
+
+/* With the lock: from now on no record gets a place. */
+static void records_stop(timeline *t) {
+    size_t used = atomic_exchange(&t->used, CLOSED);
+    if (used < CLOSED) t->last = used < t->room ? used : t->room;
 }
 
 /* With the lock: the file gets no longer, and says why. */
 __attribute__((format(printf, 2, 3))) static void stop(timeline *t, const char *format, ...) {
-    char why[sizeof t->header->stopped];
     va_list arguments;
+    if (*t->header->stopped) return;
+    records_stop(t);
     va_start(arguments, format);
-    (void)vsnprintf(why, sizeof why, format, arguments);
+    (void)vsnprintf(t->header->stopped, sizeof t->header->stopped, format, arguments);
     va_end(arguments);
-    (void)records_stop(t);
-    memcpy(t->header->stopped + 1, why + 1, strlen(why));
-    atomic_signal_fence(memory_order_seq_cst);
-    t->header->stopped[0] = why[0]; /* last: before, it is no text */
+    (void)timeline_write(t, t->header, sizeof *t->header, 0);
     output_print("mpixla: rank %d: the trace %s ends here, and the program goes on: %s\n", t->header->rank, t->path,
-                 why);
+                 t->header->stopped);
 }
 
-/* With the lock: makes room, or stops. */
-static void grow(timeline *t) {
-    if (t->length + TIMELINE_CHUNK > t->limit) {
-        stop(t, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)", t->limit >> 20);
+/* Whether the record changes no more. */
+static int record_is_final(const timeline_record *r) {
+    uint32_t kind = atomic_load_explicit(&r->kind, memory_order_acquire);
+    return kind != TIMELINE_NOTHING &&
+           (kind != TIMELINE_CALL || atomic_load_explicit(&r->of.call.state, memory_order_acquire) != TIMELINE_OPEN);
+}
+
+/* With the lock: writes those that were open, and keeps those that still are. Whether one is final is asked first: what
+ * is written then is. Returns 0, or errno. */
+static int open_write(timeline *t) {
+    size_t kept = 0;
+    int failed = 0;
+    for (size_t i = 0; i < t->in_open; i++) {
+        const size_t record = t->open[i];
+        const int is_final = record_is_final(&t->records[record]);
+        if (!failed) failed = records_write(t, record, record + 1);
+        if (!is_final) t->open[kept++] = record;
+    }
+    t->in_open = kept;
+    return failed;
+}
+
+/* With the lock: writes records that are not in the file. More of them than `open` takes wait for the next time. */
+static int new_write(timeline *t) {
+    const size_t from = t->written, used = atomic_load(&t->used);
+    size_t to = from;
+    const size_t end = used >= CLOSED ? t->last : used < t->room ? used : t->room;
+    for (; to < end; to++) {
+        if (record_is_final(&t->records[to])) continue;
+        if (t->in_open == OPEN) break;
+        t->open[t->in_open++] = to;
+    }
+    if (to == from) return 0;
+    t->written = to;
+    return records_write(t, from, to);
+}
+
+/* With the lock: gives memory back whose records are in the file and final. */
+static void memory_free(timeline *t) {
+    const size_t first = t->in_open > 0 ? t->open[0] : t->written;
+    const size_t end = record_place(first) / TIMELINE_CHUNK * TIMELINE_CHUNK;
+    if (t->freed == 0) t->freed = TIMELINE_CHUNK; /* the header stays */
+    if (end <= t->freed) return;
+    (void)madvise((char *)t->header + t->freed, end - t->freed, MADV_DONTNEED);
+    t->freed = end;
+}
+
+/* With the lock: brings the file up to date, and stops where that cannot be done. */
+static void file_update(timeline *t) {
+    struct stat found;
+    if (t->file < 0 || t->is_broken) return;
+    if (fstat(t->file, &found) == 0 && (size_t)found.st_size < record_place(t->written)) {
+        t->is_broken = 1;
+        stop(t, "it has been made shorter by another process");
         return;
     }
-    int failed = lengthen(t);
-    if (failed) stop(t, "the file cannot be made longer: %s", strerror(failed));
+    int failed = open_write(t);
+    if (!failed) failed = new_write(t);
+    t->is_broken = failed != 0;
+    if (failed)
+        stop(t, "the file cannot be written: %s", strerror(failed));
+    else
+        memory_free(t);
 }
 
-/* Whether there is room for this record, now that others may have made it. */
-static int make_room(timeline *t, size_t record) {
+void timelines_flush(void) {
+    for (timeline *t = atomic_load(&newest); t; t = t->earlier) {
+        pthread_mutex_lock(&t->lock);
+        file_update(t);
+        pthread_mutex_unlock(&t->lock);
+    }
+}
+
+static void *file_keep(void *nothing) {
+    timeline *t = atomic_load(&newest);
+    while (atomic_exchange(&t->is_kept, 1)) t = t->earlier;
     pthread_mutex_lock(&t->lock);
-    while (record >= atomic_load(&t->room) && atomic_load(&t->used) < CLOSED) grow(t);
+    while (t->file >= 0) {
+        file_update(t);
+        (void)system_condition_wait(&t->changed, &t->lock, clock_now() + PERIOD);
+    }
     pthread_mutex_unlock(&t->lock);
-    return record < atomic_load(&t->room);
+    return nothing;
+}
+
+/* There is no room for another record. */
+static void stop_at_limit(timeline *t) {
+    pthread_mutex_lock(&t->lock);
+    if (t->file >= 0) stop(t, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)", t->limit >> 20);
+    pthread_mutex_unlock(&t->lock);
 }
 
 timeline_record *timeline_add(timeline *t) {
     size_t record = atomic_fetch_add_explicit(&t->used, 1, memory_order_relaxed);
-    if (record >= CLOSED) return NULL;
-    if (record >= atomic_load_explicit(&t->room, memory_order_acquire) && !make_room(t, record)) return NULL;
-    return t->records + record;
+    if (record < t->room) return t->records + record;
+    if (record < CLOSED) stop_at_limit(t);
+    return NULL;
 }
 
 void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size) {
@@ -135,8 +244,9 @@ static uint16_t place_find(timeline *t, const void *key, const void **there) {
 /* A record cannot do without the number of its communicator or line. */
 static void stop_without_numbers(timeline *t) {
     pthread_mutex_lock(&t->lock);
-    if (atomic_load(&t->used) < CLOSED)
+    if (t->file >= 0) {
         stop(t, "it has named as many source lines and communicators as it can (%d)", NUMBERS / 2);
+    }
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -174,6 +284,7 @@ static timeline *give_up(timeline *t, const char *what) {
         (void)close(t->file);
         (void)unlink(t->hidden);
     }
+    if (t->header) (void)munmap(t->header, t->limit);
     (void)error_set("the trace %s cannot be %s: %s", t->path, what, strerror(why));
     free(t);
     return NULL;
@@ -186,31 +297,37 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
     timeline *t = calloc(1, sizeof *t);
     if (!t) return error_null("out of memory for the trace %s", path);
     t->limit = limit;
+    t->room = (limit - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES;
     pthread_mutex_init(&t->lock, NULL);
     pthread_mutex_init(&t->numbering, NULL);
     (void)snprintf(t->path, sizeof t->path, "%s", path);
     (void)snprintf(t->hidden, sizeof t->hidden, "%s.%s.new", path, header->job);
     t->file = open(t->hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, MODE);
     if (t->file < 0) return give_up(t, "made");
-    errno = lengthen(t);
+    errno = timeline_write(t, header, sizeof *header, 0);
     if (errno) return give_up(t, "written");
-    char *data = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_SHARED, t->file, 0);
-    if (data == MAP_FAILED) return give_up(t, "mapped into memory");
+    char *data = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) return give_up(t, "kept in memory");
     t->header = (timeline_header *)data;
     t->records = (timeline_record *)(data + TIMELINE_HEADER_BYTES);
     *t->header = *header;
     t->earlier = atomic_exchange(&newest, t);
+    if (system_condition_make(&t->changed) || thread_start(file_keep, STACK_BYTES, "that writes the trace")) {
+        (void)timeline_close(t);
+        return NULL;
+    }
     return t;
 }
 
 int timeline_close(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0) {
-        size_t end = TIMELINE_HEADER_BYTES + records_stop(t) * TIMELINE_RECORD_BYTES;
-        (void)!ftruncate(t->file, (off_t)end); /* zeros that stay do no harm */
+        records_stop(t);
+        file_update(t);
         (void)close(t->file);
         t->file = -1;
         if (!atomic_load(&t->is_shown)) (void)unlink(t->hidden);
+        (void)pthread_cond_broadcast(&t->changed);
     }
     pthread_mutex_unlock(&t->lock);
     return *t->header->stopped ? error_set("the trace %s is not complete: %s", t->path, t->header->stopped) : 0;

@@ -2,10 +2,10 @@
  * or is not there, because its kind is written last. src/mpixla/trace/layout.py has the same structures for those who
  * read.
  *
- * The file is mapped into memory, and records are written there. It grows by zeros that are written by a call of the
- * system, so that a full disk is an error of that call: a store into a page that the disk has no room for would be a
- * signal. After such an error, at its limit, and without numbers for more texts, the header says why the file ends, and
- * later records are left out.
+ * Calls write records into memory; a thread writes them to the file, many times a second. A process that is killed
+ * loses those of that moment. Where the file cannot be written, as on a full disk, or was made shorter by another
+ * process, at its limit, and without numbers for more texts, the header says why the file ends, and later records are
+ * left out.
  */
 #ifndef MPIXLA_NATIVE_TIMELINE_H
 #define MPIXLA_NATIVE_TIMELINE_H
@@ -116,13 +116,13 @@ typedef struct timeline timeline;
 
 /* Makes the file, with this header, of at most `limit` bytes. It is hidden until it is shown, so that a process that
  * has nothing to tell leaves what was there: as `path` with the job's name and ".new" behind, which no other job uses.
- * The timeline and the mapped memory stay for good, as calls may end after everything else. On failure NULL, with
+ * The timeline and its memory stay for good, as calls may end after everything else. On failure NULL, with
  * error_set.
  */
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
 
-/* The place for a record, all zeros, which may be written to as long as the process lives; NULL where there is no room.
- * Whoever reads the file sees the record once it has been published. */
+/* The place for a record, all zeros, which must be published, and may be written to until it changes no more: as a call
+ * does when it is over; NULL where there is no room. Whoever reads the file sees it some time later. */
 timeline_record *timeline_add(timeline *t);
 static inline void timeline_publish(timeline_record *r, uint32_t kind) {
     atomic_store_explicit(&r->kind, kind, memory_order_release);
@@ -136,10 +136,13 @@ uint16_t timeline_number(timeline *t, const void *key, timeline_definition *defi
 /* Adds a text or a list, of so many bytes, in as many parts as it takes. */
 void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size);
 
+/* Writes to all files what they lack, at once. */
+void timelines_flush(void);
+
 /* The file gets its name, if it has not got it yet. */
 void timeline_show(timeline *t);
 
-/* Takes the zeros at the end away, or the whole file if it is hidden; nothing can be added any more. Returns 0, or
+/* Writes all that there is, or takes the file away if it is hidden; nothing can be added any more. Returns 0, or
  * REFUSED if the file lacks something. */
 int timeline_close(timeline *t);
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -116,14 +117,20 @@ def test_waiting_is_of_the_rank_and_the_line(job, tmp_path, ranks):
 ABORTS = """
 import os, signal, sys, time
 import jax.numpy as jnp, mpixla
+from pathlib import Path
 from mpi4py import MPI
+from mpixla.trace.read import read_file
 rank = MPI.COMM_WORLD.Get_rank()
 x = jnp.ones(10)
 for _ in range(100):
     mpixla.allreduce(x, op=MPI.SUM)
 mpixla.barrier()
+def has(rank, calls):
+    return len(read_file(Path(f"traces/rank-000{rank}.trace")).calls) == calls
 if rank == 1:
-    time.sleep(0.5)
+    while not (has(0, 102) and has(1, 101)):  # they are written a moment later
+        time.sleep(0.01)
+    time.sleep(0.2)
     if sys.argv[1] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     raise ValueError("no")
@@ -181,14 +188,56 @@ def test_a_file_that_cannot_grow(job, tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (400000, resource.RLIM_INFINITY))"
     done = job(2, FILLS.replace("LIMIT", limit), MPIXLA_TRACE="traces")
     assert done.stdout.split() == ["14000"] * 2
-    assert done.stderr.count("and the program goes on: the file cannot be made longer: File too large") == 2
+    assert done.stderr.count("and the program goes on: the file cannot be written: File too large") == 2
     for rank in range(2):
         timeline = read_file(tmp_path / f"traces/rank-000{rank}.trace")
         assert len(timeline.calls) > 1000
-        assert timeline.stopped == "the file cannot be made longer: File too large"
+        assert timeline.stopped == "the file cannot be written: File too large"
     done = report(tmp_path / "traces", "-o", "/dev/full", status=1)
     assert "cannot be written to" in done.stderr
     assert "Name another file with -o." in done.stderr
+
+
+SHORTENS = """
+import os
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+file = f"traces/rank-000{MPI.COMM_WORLD.rank}.trace"
+x = jnp.ones(10)
+for i in range(20):
+    for _ in range(500):
+        mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    i == 5 and os.truncate(file, 0)
+print("ended")
+"""
+
+
+@pytest.mark.any_mpi
+def test_a_file_that_is_made_shorter(job, tmp_path):
+    done = job(2, SHORTENS, MPIXLA_TRACE="traces")
+    assert done.stdout.split() == ["ended"] * 2
+    told = "and the program goes on: it has been made shorter by another process"
+    assert done.stderr.count(told) == 2
+    for rank in range(2):
+        assert read_file(tmp_path / f"traces/rank-000{rank}.trace").stopped.startswith("it has been made shorter")
+
+
+@pytest.mark.any_mpi
+def test_a_full_disk(job, tmp_path):
+    """A small one, where that can be mounted."""
+    disk = tmp_path / "traces"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no disk can be mounted here")
+    try:
+        done = job(2, UNLIMITED, MPIXLA_TRACE="traces")
+        timelines = [read_file(disk / f"rank-000{rank}.trace") for rank in range(2)]
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    assert done.stdout.split() == ["14000"] * 2
+    assert done.stderr.count("the file cannot be written: No space left on device") == 2
+    assert any(timeline.calls for timeline in timelines)
 
 
 NOTHING = "import mpixla, jax.numpy as jnp; from mpi4py import MPI; mpixla.allreduce(jnp.ones(3), op=MPI.SUM)"
