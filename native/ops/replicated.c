@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/number.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "call/site.h"
 #include "device/pool.h"
@@ -255,10 +256,10 @@ static int leaf_compare(const frame *f, const array *a, const leaf *all, int ref
 /* Writes that arrays differ, on the communicator's first rank, once for each line. Returns 0. */
 static int difference_tell(const frame *f, const char *text) {
     if (f->facts.communicator->rank != 0 || !site_is_new(f->facts.site)) return 0;
-    fprintf(stderr,
-            "mpixla: %s\nThis is no error while all ranks go on, as where each rank has a limit of its own. It is told "
-            "once for each loop.\n",
-            text);
+    output_print(
+        "mpixla: %s\nThis is no error while all ranks go on, as where each rank has a limit of its own. It is told "
+        "once for each loop.\n",
+        text);
     fflush(stderr);
     return 0;
 }

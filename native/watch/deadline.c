@@ -545,8 +545,7 @@ static void nccl_watch(void) {
     if (plan_nccl_poll() == 0) return;
     snprintf(text, sizeof text, "mpixla: r%lld | %s. No result that depends on that call is right, so the job ends.\n",
              (long long)our.rank, error_get());
-    job_say(text);
-    job_end(EXIT_NCCL, our.talks);
+    job_end(text, EXIT_NCCL, our.talks);
 }
 
 static void *calls_watch(void *nothing) {

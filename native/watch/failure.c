@@ -87,7 +87,7 @@ static int64_t failures_print(int again) {
     }
     if (not_kept > 0 && again)
         output_print("mpixla: rank %d: %lld more calls failed, of which no sentence was kept\n",
-                mpi_get() ? mpi_get()->world_rank : 0, (long long)not_kept);
+                     mpi_get() ? mpi_get()->world_rank : 0, (long long)not_kept);
     feature_set(FEATURE_UNTOLD, 0);
     return count;
 }
