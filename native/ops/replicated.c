@@ -260,7 +260,6 @@ static int difference_tell(const frame *f, const char *text) {
         "mpixla: %s\nThis is no error while all ranks go on, as where each rank has a limit of its own. It is told "
         "once for each loop.\n",
         text);
-    fflush(stderr);
     return 0;
 }
 
