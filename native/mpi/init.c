@@ -4,9 +4,9 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/output.h"
 #include "base/system.h"
 #include "base/thread.h"
-#include "mpi/job.h"
 #include "mpixla.h"
 
 enum { STACK_BYTES = 1 << 16, SENTENCE_BYTES = 2048 };
@@ -21,7 +21,7 @@ static void *init_watch(void *nothing) {
     pthread_mutex_lock(&lock);
     while (is_watched && !system_condition_wait(&changed, &lock, until)) {
     }
-    if (is_watched) job_say(sentence);
+    if (is_watched) output_say(sentence);
     pthread_mutex_unlock(&lock);
     return nothing;
 }
