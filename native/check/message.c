@@ -340,9 +340,9 @@ static void peer_distrust(const message *m, int tells) {
     pthread_mutex_unlock(&lock);
     if (!is_known && tells)
         output_print(
-                "mpixla: r%d | MPIXLA_CHECK: a message from rank %d of communicator '%s' was not sent with mpixla: "
-                "the data types of such messages are not compared\n",
-                mpi_get()->world_rank, m->source, m->call->communicator->name);
+            "mpixla: r%d | MPIXLA_CHECK: a message from rank %d of communicator '%s' was not sent with mpixla: "
+            "the data types of such messages are not compared\n",
+            mpi_get()->world_rank, m->source, m->call->communicator->name);
 }
 
 static void describe_items(char *text, size_t bytes, int64_t items, int64_t dtype, const char *shape) {
