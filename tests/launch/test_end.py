@@ -460,9 +460,19 @@ mpixla.recv(jnp.ones(1), 1 - rank)
     assert "mpixla: rank 1: uncaught KeyError in thread worker, so the whole job" in done.stderr
 
 
+# A receive that is interrupted. The signals come so many seconds after the compiled program has come to the call,
+# however long compiling takes.
 INTERRUPT = f"""{PREAMBLE}
-if rank == 0:
-    threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+signals_after = [1]
+
+def interrupt(x):
+    for seconds in signals_after:
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return x
+
+@jax.jit
+def interrupted_recv(x):
+    return mpixla.recv(jax.pure_callback(interrupt, x, x), (rank + 1) % size)
 """
 
 
@@ -473,7 +483,7 @@ def test_interrupted_call_that_never_ends(job):
         2,
         f"""{INTERRUPT}
 if rank == 0:
-    jax.jit(lambda x: mpixla.recv(x, 1))(jnp.ones(3)).block_until_ready()
+    interrupted_recv(jnp.ones(3)).block_until_ready()
 else:
     time.sleep(100)
 """,
@@ -490,10 +500,10 @@ def test_interrupt_of_all_ranks_is_told_once(job):
     """Ctrl-C, as launchers pass it on; the lowest rank that waits tells of it, and of the end."""
     done = job(
         3,
-        f"""{PREAMBLE}
+        f"""{INTERRUPT}
+interrupted_recv.lower(jnp.ones(3)).compile()
 mpixla.barrier()
-threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
-mpixla.recv(jnp.ones(3), (rank + 1) % size)
+interrupted_recv(jnp.ones(3)).block_until_ready()
 """,
         check=False,
     )
@@ -510,12 +520,20 @@ def test_interrupted_call_that_ends(job):
     done = job(
         2,
         f"""{INTERRUPT}
+def interrupt(x):
+    def later():
+        os.kill(os.getpid(), signal.SIGINT)
+        open("interrupted", "w").close()
+    threading.Timer(1, later).start()
+    return x
+
 try:
     if rank == 0:
-        mpixla.recv(jnp.ones(3), 1)
+        interrupted_recv(jnp.ones(3)).block_until_ready()
         time.sleep(100)
     else:
-        time.sleep(2)
+        while not os.path.exists("interrupted"):
+            time.sleep(0.01)
         mpixla.send(jnp.ones(3), 0)
 except KeyboardInterrupt:
     print("interrupted", rank, flush=True)
@@ -539,9 +557,9 @@ def test_interrupt_after_another_handler(job, handler):
 import asyncio
 asyncio.run(asyncio.sleep(0))
 {own}
+signals_after = [1, 2]
 if rank == 0:
-    threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    mpixla.recv(jnp.ones(3), 1)
+    interrupted_recv(jnp.ones(3)).block_until_ready()
 else:
     time.sleep(100)
 """,
@@ -557,7 +575,8 @@ def test_interrupted_computation(job):
     """No call is under way: this is Python's affair."""
     done = job(
         1,
-        f"""{INTERRUPT}
+        f"""{PREAMBLE}
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:
     time.sleep(100)
 except KeyboardInterrupt:

@@ -362,7 +362,7 @@ def test_blocks_that_do_not_fit(cart, rank):
 X = np.zeros((4, 5))
 BAD = [
     ({"comm": None}, TypeError, "needs a Cartesian communicator"),
-    ({"comm": MPI.COMM_WORLD}, TypeError, "'MPI_COMM_WORLD' is none. Make one"),
+    ({"comm": MPI.COMM_WORLD}, TypeError, "'MPI_COMM_WORLD' has no Cartesian topology. Make a communicator"),
     ({"comm": 3}, TypeError, "comm must be an mpi4py communicator"),
     ({"width": -1}, ValueError, "width of halo_exchange is -1"),
     ({"width": (1, -2)}, ValueError, "cannot be negative"),
