@@ -62,6 +62,12 @@ def is_running() -> bool:
     return _thread is not None
 
 
+def thread_ident() -> int | None:
+    """Return the number of the thread that flushes, or None: it makes no call of the program's."""
+    thread = _thread
+    return thread.ident if thread else None
+
+
 def end() -> None:
     """Ends the thread, when the program has ended. Python itself flushes last."""
     global _thread

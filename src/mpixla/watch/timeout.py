@@ -12,7 +12,7 @@ from types import FrameType
 from ..base import settings
 from ..base.required import is_user_filename
 from ..base.speaker import say
-from ..mpi import clock, native
+from ..mpi import clock, native, output
 from ..mpi.comm import channel_of_reports
 from ..mpi.mpi import MPI
 from .sites import short_name
@@ -58,7 +58,8 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
 def _tell_stacks() -> None:
     while native.lib.mpixla_timeout_stack_wanted():
         frames = sys._current_frames()
-        active = sum(ident != threading.get_ident() and _is_active(frame) for ident, frame in frames.items())
+        own = {threading.get_ident(), output.thread_ident()}
+        active = sum(ident not in own and _is_active(frame) for ident, frame in frames.items())
         native.lib.mpixla_timeout_stack_give("\n".join(_stacks(frames)).encode(errors="replace"), active)
 
 
