@@ -267,11 +267,13 @@ def test_rank_that_never_calls_initialize(job):
 def test_rank_that_calls_initialize_late(job):
     """The import has had a word on a late rank, too."""
     code = """
-        import time
+        import threading, time
         from mpi4py import MPI
         import mpixla.distributed
         from mpixla.mpi import arrival
-        arrival._tell("import mpixla", "rank 1 was late")
+        import_is_done = threading.Event()
+        import_is_done.set()
+        arrival._tell("import mpixla", "rank 1 was late", import_is_done)
         arrival._LEAST = 1
         time.sleep(3 * MPI.COMM_WORLD.Get_rank())
         mpixla.distributed.initialize()

@@ -43,14 +43,14 @@ def count(name):
 before = count("allreduces")
 for i in range(3):
     total = mpixla.allreduce(jnp.ones(4), op=MPI.SUM)
-print(rank, total[0], count("allreduces") - before >= 3, end=" ")
+line = [rank, total[0], count("allreduces") - before >= 3]
 x = jnp.arange(6.0)
 if rank == 0:
     mpixla.send(x, dest=1)
 else:
-    print(mpixla.recv(x * 0, source=0)[5], end=" ")
+    line.append(mpixla.recv(x * 0, source=0)[5])
 tool = mpixla.mpi.native.lib.mpixla_mpi_tool().decode()
-print(count("floats_received"), os.path.basename(tool) or "no tool", flush=True)
+print(*line, count("floats_received"), os.path.basename(tool) or "no tool", flush=True)
 """
 
 
