@@ -507,6 +507,7 @@ ENDS = {
     "threading.Thread(target=lambda: {}['in a thread']).start()": "mpixla: rank 1: uncaught KeyError in thread .*, so"
     r"(?:.*\n)*?KeyError: 'in a thread'\n",
     "threading.Thread(target=interrupt).start()": r"rank 1 was interrupted \(SIGINT\) in MPI_Recv .* and was .* again",
+    "time.sleep(100)": "mpixla: rank 0 has waited for .* longer than MPIXLA_TIMEOUT=2 allows, so the whole job ends",
 }
 
 
@@ -528,7 +529,8 @@ def test_it():
     mpixla.recv(jnp.ones(3), 1 - rank)
 """
     (tmp_path / "test_it.py").write_text(code.replace("ENDS", ends))
-    done = run("-n", 2, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path)
+    limit = {"MPIXLA_TIMEOUT": "2"} if "sleep" in ends else {}
+    done = run("-n", 2, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py", cwd=tmp_path, **limit)
     assert done.returncode != 0
     assert len(re.findall(ENDS[ends], done.stderr)) == 1, done.stderr
     assert "captured" not in done.stderr + done.stdout
