@@ -70,12 +70,9 @@ const char *site_text(int64_t site) {
 
 int site_is_new(int64_t site) {
     pthread_mutex_lock(&table);
-    int is_new = name(site, "", 0) == 0; /* no memory: nothing is told */
-    if (is_new) {
-        named *found = *find(site);
-        is_new = !found->is_marked;
-        found->is_marked = 1;
-    }
+    named *found = name(site, "", 0) == 0 ? *find(site) : NULL; /* no memory: nothing is told */
+    const int is_new = found && !found->is_marked;
+    if (is_new) found->is_marked = 1;
     pthread_mutex_unlock(&table);
     return is_new;
 }

@@ -23,7 +23,7 @@ enum { MESSAGES_FIRST_NOTES = 64 };
 int message_channel_set(mpixla_handle comm);
 
 /* All messages on this communicator are made by handlers: no other part of the program can use it. */
-void message_own_set(const comm_entry *own);
+void message_own_set(const comm_entry *comm);
 int message_is_on_own(const call_facts *call);
 
 /* Sends the note of a call that sends, or starts to, and notes that it starts to receive: right before the call is

@@ -226,11 +226,12 @@ static int is_possible(const frame *f) {
 /* For a call that has failed: the other ranks may count on what this one has not posted, or not read. */
 static void call_break(segment *s, const frame *f, int code) {
     const int class = mpi_error_class(code);
-    char why[ERROR_BYTES], call[512];
+    char why[ERROR_BYTES];
     if (code == REFUSED) {
         const char *line = site_text(f->facts.site);
         snprintf(why, sizeof why, *line ? "%s (at %s)" : "%s", error_get(), line);
     } else {
+        char call[512];
         frame_describe(f, call, sizeof call);
         (void)mpi_error_set(f->facts.row->mpi_name, code, call, "");
         snprintf(why, sizeof why, "%s", error_get());

@@ -103,8 +103,8 @@ int64_t mpi_length(const void *length);
 
 /* The most bytes that dtype_receive may receive as bytes: none with a tool, which may compare the types of both ends.
  */
-static inline int64_t mpi_most_bytes(const mpi_library *mpi) {
-    return mpi->has_tool ? 0 : mpi->count_limit;
+static inline int64_t mpi_most_bytes(const mpi_library *which) {
+    return which->has_tool ? 0 : which->count_limit;
 }
 
 /* What a status says. */

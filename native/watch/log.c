@@ -26,13 +26,15 @@ void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
     l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503U & 0xffffU;
     call_describe(f, started, 0, what, sizeof what);
-    log_print(line, snprintf(line, sizeof line, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what));
+    const int length = snprintf(line, sizeof line, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what);
+    log_print(line, length);
     l->started = clock_now();
 }
 
 void log_end(const log_call *l, const call_facts *f, int code) {
     char line[LINE_BYTES];
     double seconds = 1e-9 * (double)(clock_now() - l->started);
-    log_print(line, snprintf(line, sizeof line, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
-                             l->id, f->row->mpi_name, code, seconds));
+    const int length = snprintf(line, sizeof line, "r%d | %04x | %s done with code %d (%.1es)", mpi_get()->world_rank,
+                                l->id, f->row->mpi_name, code, seconds);
+    log_print(line, length);
 }
