@@ -354,6 +354,8 @@ class Request(Started, Generic[Tree]):
         True
     """
 
+    __module__ = "mpixla"  # before annotations name the class: they keep the module that they see
+
     __slots__ = ("_parts", "_started")
     # Of one communication: its call; and its id, the array that it keeps, and ranks and tags at run time. Of a pytree:
     # its plan; and the requests of its parts. Of several: what makes the result of them, by `wait(*parts)`; and these.
