@@ -61,7 +61,7 @@ def _meet(calls: list[Call], notes: list[str]) -> None:
         words = ", ".join(f"rank {call.rank} {call.name} at {call.line}" for call in calls[:4])
         notes.append(f"Call {sequence} on communicator '{comm.name}' is not the same on its ranks: {words}.")
         return
-    stuck = [call for call in map(_waiter, calls) if call is not None and not call.is_over]
+    stuck = [call for call in map(_waiter, calls) if call is not None and (not call.is_over or call.has_failed)]
     absent = [rank for rank in comm.members if rank >= 0 and rank not in by_rank]
     if stuck and absent:
         for call in stuck:
