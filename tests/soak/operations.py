@@ -392,6 +392,8 @@ def halo(scope: Scope) -> None:
     topology: Topology = comm.topology  # type: ignore[assignment]
     dimensions = len(topology.periods)
     widths = tuple(int(n) for n in core.rng.integers(0, 2 if core.derivative or dimensions > 1 else 3, dimensions))
+    if not any(widths):  # which is refused
+        widths = (1, *widths[1:])
     ndim = dimensions + int(core.rng.integers(0, 2))
     axes = tuple(int(a) for a in core.rng.permutation(ndim)[:dimensions])
     grids = [Grid(dims, topology.periods, widths, axes, ndim) for dims in topology.dims]  # type: ignore[union-attr]
