@@ -23,7 +23,7 @@ def corpus_path(version):
 
 
 def register_objects(communicators, reductions):
-    """Has the objects numbered in this order, as docs/other_tools.md tells whoever loads an exported program."""
+    """Pass the objects to operations in this order, by which programs number them (docs/other_tools.md, Export)."""
     for comm in communicators:
         jax.eval_shape(lambda comm=comm: mpixla.barrier(comm=comm))
     for op in reductions:

@@ -46,9 +46,8 @@ def _traced(eqn: Any) -> Any:
 
 
 _showing: set[Any] = set()  # the primitives of others that show the effect
-forget_types: Callable[[], None] = (
-    jax.clear_caches
-)  # which JAX keeps of primitives; hooks/lowering.py has less forgotten
+# Clears the types that JAX keeps of primitives' results. hooks/lowering.py sets one that clears nothing else.
+forget_types: Callable[[], None] = jax.clear_caches
 
 
 def show(jaxpr: Any) -> Any:
