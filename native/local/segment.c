@@ -31,6 +31,7 @@ enum {
     SPINS_CROWDED = 5,  /* where there are more ranks than processors: whom it waits for may need this one */
     YIELDS = 8,         /* between two calls of MPI */
     YIELDS_LONG = 4096, /* between two looks at the process that is waited for */
+    YIELDS_FOR_WHY = 1000,
     PAGE = 4096,
     WHY_BYTES = 1024
 };
@@ -49,15 +50,14 @@ typedef struct area {
     _Alignas(LINE) process_id process;     /* written before any round */
 } area;
 
-/* WHOLE until one rank changes it to BREAKING, writes the rest of the head, and changes it to BROKEN. */
-enum { WHOLE, BREAKING, BROKEN };
+/* The state of the memory, in one number: ranks that read it know at once by which error class it is broken. */
+enum { WHOLE, BROKEN_BY /* plus the rank that broke it; `loss` of segment_break is in the upper half */ };
 
-/* What the memory begins with. */
+/* The beginning of the memory. */
 typedef struct head {
-    uint64_t nonce;   /* random: it shows that a rank has opened the memory that rank 0 made */
-    atomic_int state; /* WHOLE, ... */
-    int loss;         /* as in segment_break */
-    int rank;         /* that has broken it */
+    uint64_t nonce;         /* random: it shows that a rank has opened the memory that rank 0 made */
+    _Atomic uint64_t state; /* WHOLE, ... */
+    atomic_int has_why;     /* is set after `why` was written */
     char why[WHY_BYTES];
 } head;
 
@@ -158,27 +158,33 @@ int segment_make(const comm_entry *c, segment **made) {
 
 void segment_break(segment *s, int loss, const char *why) {
     head *h = s->head;
-    int whole = WHOLE;
-    if (!atomic_compare_exchange_strong(&h->state, &whole, BREAKING)) return;
-    h->loss = loss;
-    h->rank = s->communicator->rank;
+    uint64_t whole = WHOLE;
+    const uint64_t broken = (uint64_t)(uint32_t)loss << 32 | (uint32_t)(BROKEN_BY + s->communicator->rank);
+    if (!atomic_compare_exchange_strong(&h->state, &whole, broken)) return;
     snprintf(h->why, sizeof h->why, "%s", why);
-    atomic_store_explicit(&h->state, BROKEN, memory_order_release);
+    atomic_store_explicit(&h->has_why, 1, memory_order_release);
+}
+
+/* Returns the reason that segment_break was given; "" if the rank that broke the memory has not written it in time. */
+static const char *segment_why(const segment *s) {
+    for (int i = 0; i < YIELDS_FOR_WHY; i++) {
+        if (atomic_load_explicit(&s->head->has_why, memory_order_acquire)) return s->head->why;
+        sched_yield();
+    }
+    return "";
 }
 
 int segment_check(const segment *s) {
-    const head *h = s->head;
-    const int state = atomic_load_explicit(&h->state, memory_order_acquire);
+    const uint64_t state = atomic_load_explicit(&s->head->state, memory_order_acquire);
     if (state == WHOLE) return 0;
-    if (state == BROKEN && h->loss != 0) return h->loss;
-    char rank[32] = "a rank";
-    if (state == BROKEN) snprintf(rank, sizeof rank, "rank %d", h->rank);
+    const int loss = (int)(state >> 32), rank = (int)(uint32_t)state - BROKEN_BY;
+    if (loss != 0) return loss;
+    const char *why = segment_why(s);
     return error_set(
-        "no collective call can be made on communicator '%s' any more, since one has failed on %s before all ranks had "
-        "what they were to get from it%s%.*s. Go on with another communicator, which comm.Dup() gives if all ranks "
-        "call "
-        "it, or end the program",
-        s->communicator->name, rank, state == BROKEN ? ": " : "", WHY_BYTES, state == BROKEN ? h->why : "");
+        "no collective call can be made on communicator '%s' any more, since one has failed on rank %d before all "
+        "ranks had what they were to get from it%s%.*s. Go on with another communicator, which comm.Dup() gives if all "
+        "ranks call it, or end the program",
+        s->communicator->name, rank, *why ? ": " : "", WHY_BYTES, why);
 }
 
 /* Waiting */

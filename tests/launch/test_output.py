@@ -48,10 +48,23 @@ def test_what_was_printed_is_there(job, how):
     has_all(done.stdout)
 
 
+# Says on standard error when half a line was flushed.
+FLUSHED = """
+import io
+class File(io.FileIO):
+    def write(self, printed):
+        written = super().write(printed)
+        if b"half" in bytes(printed):
+            os.write(2, b"flushed\\n")
+        return written
+sys.stdout = io.TextIOWrapper(io.BufferedWriter(File(1, "w", closefd=False)))
+"""
+
+
 def test_interrupted_under_run(tmp_path):
-    """By Ctrl-C, which the launcher passes on."""
+    """By Ctrl-C, which the launcher passes on, while both ranks wait: what they have printed was flushed before."""
     script = tmp_path / "wait.py"
-    script.write_text(f"{PREAMBLE}\nrank or print('ready', file=sys.stderr, flush=True)\n{WAIT}\n")
+    script.write_text(f"import os, sys\n{FLUSHED}\n{PREAMBLE}\n{WAIT}\n")
     with subprocess.Popen(
         [*RUN, "-n", "2", script],
         env=ENVIRONMENT,
@@ -61,8 +74,8 @@ def test_interrupted_under_run(tmp_path):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        while process.stderr.readline() != "ready\n":
-            assert process.poll() is None
+        for _ in range(2):
+            assert process.stderr.readline() == "flushed\n"
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=100)
     assert process.returncode != 0
