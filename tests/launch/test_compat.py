@@ -208,32 +208,68 @@ with jax.transfer_guard("disallow"):
     mpi4jax.allreduce(x, op=MPI.SUM)
 """
 
-# What JAX reads when it is imported, which here mpixla has done before.
+# JAX reads the environment when it is imported, which mpixla has done before it runs the program.
 SETTINGS = """
 import os
-os.environ.update(JAX_ENABLE_X64="{yes}", JAX_DEFAULT_MATMUL_PRECISION="highest", JAX_NUM_CPU_DEVICES="2")
-{first}
-import jax, sys
-assert jax.config.jax_enable_x64 and jax.config.jax_default_matmul_precision == "highest", jax.config.values
-assert jax.numpy.ones(2).dtype == "float64" and len(jax.local_devices()) == 2
-assert sys.modules["jax.numpy"] is jax.numpy and jax.__spec__.origin and "jax._src.core" in sys.modules
-os.environ["JAX_ENABLE_X64"] = "0"
+os.environ.update({variables})
 import jax
-assert jax.config.jax_enable_x64
+{update}
+import mpixla
+from mpi4py import MPI
+print(mpixla.allreduce(jax.numpy.ones(2), op=MPI.SUM).dtype)
+print(jax.jit(lambda x: mpixla.allreduce(x, op=MPI.SUM))(jax.numpy.ones(2)).dtype)
 """
 
 
-@pytest.mark.parametrize("library", [("compat", "mpi4jax"), ("compat", "jpi,mpi4jax"), ("distributed",)])
-def test_settings_that_a_program_makes(job, library):
-    first = "import jpi, mpi4jax" if "jpi,mpi4jax" in library else "from jax.numpy import ones"
-    code = SETTINGS.format(yes="1" if library[0] == "compat" else "True", first=first)
-    done = job(1, code, python=("-m", f"mpixla.{library[0]}", *library[1:]))
-    assert not done.stderr
-    done = job(
-        1, SETTINGS.format(yes="maybe", first=first), python=("-m", f"mpixla.{library[0]}", *library[1:]), check=False
-    )
+@pytest.mark.parametrize("library", [("compat", "mpi4jax"), ("distributed",)], ids=["compat", "distributed"])
+@pytest.mark.parametrize(
+    ("variable", "word", "value"),
+    [
+        ("JAX_ENABLE_X64", "1", "True"),
+        ("JAX_ENABLE_X64", "maybe", "maybe"),
+        ("JAX_DEFAULT_MATMUL_PRECISION", "highest", "'highest'"),
+        ("JAX_NUM_CPU_DEVICES", "2", "2"),
+    ],
+)
+def test_setting_that_a_program_makes_too_late(job, library, variable, word, value):
+    """It would have no effect. The first call refuses it, before there is a wrong number."""
+    code = SETTINGS.format(variables={variable: word}, update="")
+    done = job(1, code, python=("-m", f"mpixla.{library[0]}", *library[1:]), check=False)
     assert done.returncode == 1
-    assert "ValueError: JAX_ENABLE_X64 is 'maybe', but JAX takes 1 or 0 for it." in done.stderr
+    assert not done.stdout
+    assert (
+        f"RuntimeError: {variable} was set to {word!r} after python -m mpixla.{library[0]} had imported JAX, so it has "
+        "no effect. Set it in the environment of the command, or call "
+        f"jax.config.update({variable.lower()!r}, {value})." in done.stderr
+    )
+
+
+def test_initialize_refuses_a_setting_that_came_too_late(job):
+    code = """
+        import os
+        os.environ["JAX_ENABLE_X64"] = "1"
+        import jax
+        jax.distributed.initialize()
+    """
+    done = job(1, code, python=("-m", "mpixla.distributed"), check=False)
+    assert done.returncode == 1
+    assert "RuntimeError: JAX_ENABLE_X64 was set to '1' after python -m mpixla.distributed had" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "update", "environment"),
+    [
+        ({"JAX_ENABLE_X64": "1"}, "jax.config.update('jax_enable_x64', True)", {}),
+        ({"JAX_ENABLE_X64": "true"}, "", {"JAX_ENABLE_X64": "1"}),
+        ({"JAX_OF_THE_PROGRAM": "1"}, "", {"JAX_ENABLE_X64": "1"}),
+    ],
+    ids=["the program says it to JAX as well", "the job has it", "no setting of JAX's"],
+)
+def test_setting_that_has_its_effect(job, variables, update, environment):
+    code = SETTINGS.format(variables=variables, update=update)
+    done = job(1, code, python=("-m", "mpixla.compat", "mpi4jax"), **environment)
+    assert done.stdout.split() == ["float64"] * 2
+    assert not done.stderr
 
 
 def test_mpi4jax(program):

@@ -1020,16 +1020,14 @@ ASKS = 'jax.config.update("jax_cpu_collectives_implementation", "gloo")'
     [
         ("", {}),
         (ASKS, {}),
-        ("import os; os.environ['JAX_CPU_COLLECTIVES_IMPLEMENTATION'] = 'gloo'; import jax", {}),
         ("", {"JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo"}),
     ],
-    ids=["nobody", "the program", "its environment", "the job's environment"],
+    ids=["nobody", "the program", "the job's environment"],
 )
 def test_program_that_asks_for_gloo(job, begin, environment):
     """It gets MPI, and is told so, once."""
     code = f"""
-        import mpixla.distributed
-        {"" if begin.startswith("import os") else "import jax"}
+        import jax, mpixla.distributed
         {begin}
         mpixla.distributed.initialize()
         print(jax.config.jax_cpu_collectives_implementation)

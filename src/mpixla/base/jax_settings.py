@@ -1,50 +1,38 @@
-"""JAX's settings that a program makes in the environment before it imports JAX, where mpixla has imported it before."""
+"""Refuses JAX's settings that a program makes in the environment after mpixla, which runs it, has imported JAX."""
 
 import os
-import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
 
 import jax
 
 from . import settings
 
+_BOOLS = {**dict.fromkeys((*settings.ON, "t"), "True"), **dict.fromkeys((*settings.OFF, "f"), "False")}
 
-def heed_until_import() -> None:
-    """Has the next import of JAX, which is the program's, take the settings that have changed since this call."""
-    sys.meta_path.insert(0, _Import())
-
-
-class _Import(MetaPathFinder, Loader):
-    """Finds JAX as it is, once."""
-
-    def __init__(self) -> None:
-        self._environment = dict(os.environ)
-        self._spec = jax.__spec__
-        self._modules = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "jax"}
-
-    def find_spec(self, name: str, *args: Any) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name == "jax" else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return jax
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
-        for variable, word in os.environ.items():
-            option = variable.lower()
-            if self._environment.get(variable) != word and option[:4] == "jax_" and hasattr(jax.config, option):
-                jax.config.update(option, _value(variable, word, getattr(jax.config, option)))
-        sys.modules.update(self._modules)
-        sys.meta_path.remove(self)
+_module = ""
+_before: dict[str, str] | None = None  # the environment when JAX was imported; None where the program imports it
 
 
-def _value(variable: str, word: str, before: Any) -> Any:
-    """What the word means to JAX, by the type of the option's value before."""
-    if not isinstance(before, bool):
-        return type(before)(word) if isinstance(before, int | float) else word
-    if word.lower() not in (*settings.ON, *settings.OFF, "t", "f"):
-        raise ValueError(f"{variable} is {word!r}, but JAX takes 1 or 0 for it.")
-    return word.lower() in (*settings.ON, "t")
+def note_environment(module: str) -> None:
+    """Note what the environment says before ``python -m module`` runs the program."""
+    global _module, _before
+    _module, _before = module, dict(os.environ)
+
+
+def refuse_late() -> None:
+    """Raise RuntimeError for a setting that has no effect, unless one call has found none: before the first result."""
+    global _before
+    if (before := _before) is None:
+        return
+    for variable, word in os.environ.items():
+        option = variable.lower()
+        if option[:4] != "jax_" or not word or before.get(variable) == word or not hasattr(jax.config, option):
+            continue
+        now = getattr(jax.config, option)
+        meant = _BOOLS.get(word.lower(), word) if isinstance(now, bool) else word
+        if meant != str(now):
+            raise RuntimeError(
+                f"{variable} was set to {word!r} after python -m {_module} had imported JAX, so it has no effect. Set "
+                f"it in the environment of the command, or call jax.config.update({option!r}, "
+                f"{meant if isinstance(now, int | float) else repr(meant)})."
+            )
+    _before = None

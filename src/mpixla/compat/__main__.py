@@ -27,7 +27,7 @@ def _main(arguments: list[str]) -> None:
     # MPI is initialized, also for a program that does so before it imports the library.
     MPI.Init = lambda: None
     MPI.Init_thread = lambda required=MPI.THREAD_MULTIPLE: MPI.Query_thread()
-    jax_settings.heed_until_import()
+    jax_settings.note_environment("mpixla.compat")
     run(program)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import mlir
 
+from ..base import jax_settings
 from ..base.words import kind_of
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
@@ -156,6 +157,7 @@ def _call_handler(
             f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
             "place for the operation in program order. Call it outside."
         ) from None
+    jax_settings.refuse_late()
     refuse_symbolic([*ctx.avals_in, *ctx.avals_out], row.name)
     _prepare_for_devices(row, ctx.module_context)
     if ctx.module_context.lowering_parameters.for_export:

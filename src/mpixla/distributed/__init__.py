@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..base import trampoline
+from ..base import jax_settings, trampoline
 from ..base.required import jax_has_started
 from ..base.speaker import say
 from ..mpi.arrival import limited
@@ -49,7 +49,8 @@ def initialize(
 
     Raises:
         RuntimeError: if the job was not started by ``python -m mpixla.distributed``, if JAX has started, if this was
-            called before, or if MPI was initialized with less than ``MPI_THREAD_MULTIPLE``.
+            called before, if MPI was initialized with less than ``MPI_THREAD_MULTIPLE``, or if the program has set
+            one of JAX's variables in the environment, which has no effect.
         ValueError: if it is told of other processes than MPI's, or JAX is to have several CPU devices in a process.
 
     Example:
@@ -66,6 +67,7 @@ def initialize(
             f"process is rank {rank} of {size} under MPI. Leave both out, or pass MPI's."
         )
     _refuse_where_it_cannot_be()
+    jax_settings.refuse_late()
     if jax.config.jax_cpu_collectives_implementation == "gloo" and rank == 0:  # type: ignore[attr-defined]
         say(
             "mpixla: the program asks for gloo (jax_cpu_collectives_implementation), but under python -m "

@@ -30,7 +30,7 @@ def _main(words: list[str]) -> None:
         jax.config.update("jax_cpu_collectives_implementation", "mpi")
     jax.distributed.initialize = initialize  # type: ignore[assignment]
     jax.make_mesh = over_hosts(jax.make_mesh)
-    jax_settings.heed_until_import()
+    jax_settings.note_environment(trampoline.LAUNCHER)
     run(program)
 
 
