@@ -141,7 +141,7 @@ LINE = r"\bscript\.py:\d+"
 SAID = {
     "is killed": (KILLED,),
     "is stopped": (WAITED, LINE, "stopped .SIGSTOP"),
-    "raises": (r"mpixla: rank {victim} .* uncaught RuntimeError" + ABORTED, "RuntimeError: lost on purpose"),
+    "raises": (r"mpixla: rank {victim}\b.* uncaught RuntimeError.*" + ABORTED, "RuntimeError: lost on purpose"),
     "calls sys.exit": (IN_VAIN, LINE, "Rank {victim} has not come: it is at the end of its script"),
     "calls os._exit": (r"os\._exit.0. at .*script\.py:\d+", r"mpixla: rank {victim} .*" + ABORTED),
 }
