@@ -500,6 +500,11 @@ static void deadlocks(void) {
         CHECK(report_deadlock(&four, 0) == 0);
     }
     receive_in_a_circle();
+    peers[0][1] = (state_peer){.rank = 3, .tag = 5, .receives = 1};
+    all[0].calls[0].messages = 2; /* that of rank 1, or that of rank 3, may have come before */
+    CHECK(report_deadlock(&four, 0) == 0);
+    CHECK(report_deadlock(&four, 2) == 0);
+    receive_in_a_circle();
     all[0].threads = all[0].calls[0].is_front_end = 1; /* that which waits in the call */
     CHECK(report_deadlock(&four, 1) == number);
 }
@@ -525,6 +530,8 @@ static void deadlocks_by_a_death(void) {
     CHECK(report_deadlock(&four, 0) == 0);
     all[3].presence = STATE_DEAD;
     CHECK(report_deadlock(&four, 0) != 0 && report_deadlock(&four, 1) != 0);
+    all[0].calls[0].has_members = 0; /* it may lack another rank */
+    CHECK(report_deadlock(&four, 0) == 0);
 }
 
 /* Two threads of a rank make calls on one communicator. */

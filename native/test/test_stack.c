@@ -3,6 +3,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/stack.h"
 #include "check.h"
 #include "mpixla.h"
@@ -48,6 +49,30 @@ static void *ask(void *nothing) {
     return nothing;
 }
 
+static void *ask_again(void *nothing) {
+    char own[TEXT_BYTES];
+    int64_t found;
+    CHECK(stack_ask(own, sizeof own, &found, 1000 * TOO_LONG));
+    CHECK_STR(own, "a later line");
+    CHECK_INT(found, 4);
+    return nothing;
+}
+
+/* The front end answers a question after its time; who asks next does not take that for its own answer. */
+static void a_late_answer_is_nobodys(void) {
+    CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
+    CHECK(mpixla_timeout_stack_wanted());
+    const run_threads next = threads_start(1, ask_again);
+    clock_sleep(MILLISECONDS); /* by then it has asked, most likely */
+    mpixla_timeout_stack_give("a line", 3);
+    CHECK(mpixla_timeout_stack_wanted());
+    /* And who asks meanwhile waits for its own time, not for that of the other. */
+    CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
+    CHECK_INT(threads, -1);
+    mpixla_timeout_stack_give("a later line", 4);
+    threads_join(&next);
+}
+
 static void each_thread_is_answered(void) {
     const run_threads front_end = threads_start(1, answer);
     threads_run(4, ask);
@@ -61,6 +86,7 @@ static void each_thread_is_answered(void) {
 int main(void) {
     alarm(TOO_LONG);
     nobody_answers();
+    a_late_answer_is_nobodys();
     each_thread_is_answered();
     return check_failures();
 }

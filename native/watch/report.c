@@ -202,12 +202,11 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
 }
 
 /* Returns the call in which a rank waits and does nothing else, with the ranks that it lacks in ranks->room; NULL if
- * it may still do something, or what it waits for is not certain. */
+ * it may still do something. */
 static const state_call *only_call(const report_ranks *ranks, int64_t rank) {
     const state *s = &ranks->all[rank];
     const state_call *c = rank_lacks(ranks, rank, ranks->room);
-    if (!c || s->in_calls != 1 || s->requests != 0 || has_other_threads(s, c)) return NULL;
-    return is_from_any(c) || is_doubtful(ranks, c, ranks->room) ? NULL : c;
+    return c && s->in_calls == 1 && s->requests == 0 && !has_other_threads(s, c) ? c : NULL;
 }
 
 /* The first rank that this call lacks for certain: one whose process is gone, or else one that is elsewhere; -1: none.
@@ -249,7 +248,7 @@ static uint64_t circle_number(const report_ranks *ranks, int64_t begin) {
 }
 
 uint64_t report_deadlock(const report_ranks *ranks, int64_t rank) {
-    /* After as many steps as there are ranks the way has come to a circle, if it comes to one. */
+    /* After as many steps as there are ranks the way has gone once around a circle, if it comes to one. */
     for (int64_t steps = 0; steps <= ranks->n; steps++) {
         const state_call *c = rank_lacks(ranks, rank, ranks->room);
         if (!c || is_from_any(c) || is_doubtful(ranks, c, ranks->room)) return 0;
