@@ -15,7 +15,6 @@ from .base import trampoline as _trampoline  # noqa: F401
 from . import hooks as _hooks
 from .base import settings as _settings
 from .base import speaker as _speaker
-from .core import loops as _loops  # noqa: F401
 from .core import tracebacks as _tracebacks
 from .core.export import export_checks
 from .core.jit import jit

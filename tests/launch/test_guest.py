@@ -73,6 +73,14 @@ def listed(title):
     return {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`(.+?)`", row)}
 
 
+def test_hooks_that_are_off_leave_refusals_in_jax(job):
+    """In place of the rules that they would put there."""
+    changed, _, _, _ = json.loads(job(2, PROBE, MPIXLA_HOOKS_OFF="all").stdout)
+    of_jax = {name for name in changed if name.startswith("jax")}
+    assert {re.sub(r".*\[|\]", "", name) for name in of_jax} == {"cond", "remat2", "scan", "while"}
+    assert of_jax <= listed("In JAX")
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux says what a process has")
 def test_import_changes_what_the_page_says(job):
     changed, added, threads, files = json.loads(job(2, PROBE).stdout)

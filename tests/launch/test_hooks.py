@@ -81,25 +81,6 @@ def keeps_ignored() -> bool:
     return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: g(x).sum()))(X))
 
 
-def keeps_ignored_in_checkpoint() -> bool:
-    """So does that of a checkpoint within another, whose result leads to nothing here."""
-
-    @jax.checkpoint
-    def ignores(x):
-        jax.checkpoint(add)(x)
-        return jnp.sin(x)
-
-    return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: ignores(x).sum()))(X))
-
-
-def stays_in_its_loop_in_a_jit() -> bool:
-    """What does not change in a loop of a checkpoint, and is called in a jit."""
-    fun = jax.checkpoint(lambda x: jax.lax.fori_loop(0, 3, lambda _, a: (jax.jit(add)(x), a)[1], x))
-    jaxpr = str(jax.make_jaxpr(lambda x: jax.vjp(fun, x)[0])(X))
-    before, _, looped = jaxpr.partition("scan[")
-    return "allreduce[" in looped and "allreduce[" not in before
-
-
 def puts_in_place() -> bool:
     """An equation that is traced later comes from the line of another."""
     (eqn,) = jax.make_jaxpr(jnp.sin)(X).eqns
@@ -181,7 +162,6 @@ NEEDED = {
         without_effect("custom_derivatives_allowed_effects"),
     ),
     "is_user_filename": (names_this_line, None),
-    "jit_p": (stays_in_its_loop_in_a_jit, None),
     "ordered_effects": (lowers(quiet), without_effect("ordered_effects")),
     "partial_eval_kept_effects": (keeps_ignored, without_effect("partial_eval_kept_effects")),
     "register_exclusion": (names_this_line, None),
@@ -189,7 +169,6 @@ NEEDED = {
         lowers(jax.grad(jax.checkpoint(lambda x: jnp.sin(add(x)).sum()))),
         without_effect("remat_allowed_effects"),
     ),
-    "remat_p": (keeps_ignored_in_checkpoint, None),
     "shardable_ordered_effects": (refuses_devices_in_words, None),
     "trace_state_clean": (sees_traces, None),
     "user_context": (puts_in_place, None),
@@ -240,12 +219,21 @@ from mpixla import hooks
 X = np.ones(3, np.float32)
 def add(x):
     return mpixla.allreduce(x, op=MPI.SUM)
-def refused(fun, *args):
+def refusal(fun, *args):
     try:
         fun(*args)
-    except NotImplementedError:
-        return True
-    return False
+    except NotImplementedError as e:
+        return str(e)
+    return ""
+"""
+START += """
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+primitive = Primitive("hides")
+primitive.def_impl(add)
+primitive.def_abstract_eval(lambda x: x)
+mlir.register_lowering(primitive, mlir.lower_fun(add, multiple_results=False))
+hides = primitive.bind
 """
 FAILS_LATER = """
 comm = MPI.COMM_WORLD.Clone()
@@ -275,6 +263,16 @@ from mpixla.core import primitive
 jax.config.update("jax_compilation_cache_dir", tempfile.mkdtemp())
 primitive.before_sharded()
 """,
+    "checkpoints": """
+@jax.checkpoint
+def ignores(x):
+    jax.checkpoint(add)(x)
+    return jnp.sin(x)
+assert "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: ignores(x).sum()))(X))
+fun = jax.checkpoint(lambda x: jax.lax.fori_loop(0, 3, lambda _, a: (jax.jit(add)(x), a)[1], x))
+before, _, looped = str(jax.make_jaxpr(lambda x: jax.vjp(fun, x)[0])(X)).partition("scan[")
+assert "allreduce[" in looped and "allreduce[" not in before
+""",
     "failures": FAILS_LATER.format(look="y.block_until_ready()", result="y"),
     "first_run": TWO
     + """
@@ -297,15 +295,7 @@ try:
 except TypeError:
     assert "collective.py" not in traceback.format_exc()
 """,
-    "lowering": """
-from jax.extend.core import Primitive
-from jax.interpreters import mlir
-primitive = Primitive("hides")
-primitive.def_impl(add)
-primitive.def_abstract_eval(lambda x: x)
-mlir.register_lowering(primitive, mlir.lower_fun(add, multiple_results=False))
-assert list(jax.jit(primitive.bind)(X)) == [1, 1, 1]
-""",
+    "lowering": "assert list(jax.jit(hides)(X)) == [1, 1, 1]",
     "nan": """
 with jax.debug_nans(True):
     assert list(add(X)) == [1, 1, 1]
@@ -318,10 +308,11 @@ except ValueError as e:
 """,
     "remat3": """
 jax.config.update("jax_remat3", True)
-communicates = jax.checkpoint(lambda x: jnp.sin(add(x)).sum())
-assert refused(jax.linearize, communicates, X) or jax.__version_info__ >= (0, 12)
-fun = jax.grad(communicates)
-assert refused(fun, X) or str(jax.make_jaxpr(fun)(X)).count("allreduce[") == 1
+for communicates in (lambda x: jnp.sin(add(x)).sum(), lambda x: jnp.sin(x * hides(jax.lax.stop_gradient(x))).sum()):
+    for derive in (jax.grad, lambda f: lambda x: jax.linearize(f, x)):
+        assert "has no derivative under jax_remat3" in refusal(derive(jax.checkpoint(communicates)), X)
+    assert jax.jvp(jax.checkpoint(communicates), (X,), (X,))[0] == communicates(X)
+jax.grad(jax.checkpoint(lambda x: jnp.sin(x).sum()))(X)
 """,
     "scan": """
 g = jax.custom_jvp(add)
@@ -351,6 +342,17 @@ jax.jit(lambda x: (add(x), None)[1])(X)    # JAX would hand it the token of the 
 runtime_tokens.current_tokens[ordered].block_until_ready()
 os._exit(0)    # what failed, nobody has looked at
 """,
+    "while_loops": """
+def total(x):
+    return mpixla.allreduce(x.sum(), op=MPI.SUM)
+def halve(x):
+    return jax.lax.while_loop(lambda x: total(x) > 3, lambda x: x / 2, x)
+np.testing.assert_array_equal(jax.vmap(halve)(np.stack([X, 4 * X])), np.stack([X, X]))
+fun = jax.checkpoint(lambda x: jnp.sin(halve(jax.lax.stop_gradient(x)) * x).sum())
+assert str(jax.make_jaxpr(jax.grad(fun))(X)).count("allreduce[") == 1
+only_compares = lambda x: jax.lax.while_loop(lambda s: s > 1, lambda s: s / (2 + 0 * total(x < s)), 4.0) * x.sum()
+np.testing.assert_array_equal(jax.grad(only_compares)(X), X)
+""",
 }
 
 
@@ -359,15 +361,80 @@ def test_every_hook_is_tried():
     assert {p.stem for p in (PACKAGE / "hooks").glob("*.py")} == {*NEEDS_HOOK, "__init__"}
 
 
+def test_the_page_has_the_table_of_hooks():
+    page = (Path(__file__).parents[2] / "docs/other_tools.md").read_text()
+    rows = re.search(r"^\| without \| what is lost \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)[1]
+    names = sorted({*hooks.HOOKS, *hooks.ON_REQUEST})
+    assert rows == "".join(f"| `{name}` | {importlib.import_module(f'mpixla.hooks.{name}').LOST} |\n" for name in names)
+
+
 # What mpixla itself says then.
 REFUSED = {
     "cache": "a sharded program that communicates cannot be kept in JAX's compilation cache",
+    "checkpoints": "a jax.checkpoint that communicates has no derivative here",
     "first_run": r"a test needs a part of JAX that mpixla replaces \(first_run\)",
     # JAX 0.10.0 looks for the token before mpixla can.
     "lowering": "allreduce is used inside a primitive that does not show the effects|KeyError: MPI",
     "nan": "is called outside of a compiled program while jax_debug_nans",
     "scan": "a scan whose body calls allreduce with operands that do not change",
+    "while_loops": "a jax.lax.while_loop whose condition communicates has no batch",
 }
+
+# Each of these is refused, in a sentence that names the hook: where it is off, JAX would drop or repeat calls.
+LOADED = {
+    "checkpoints": """
+jax.grad(lambda x: jax.checkpoint(lambda x: (add(x), jnp.sin(x).sum())[1])(x))
+jax.grad(jax.checkpoint(lambda x: jax.lax.scan(lambda a, _: (a * add(X), None), x, None, 3)[0].sum()))
+jax.grad(jax.checkpoint(lambda x: jnp.sin(x * hides(X)).sum()))
+jax.grad(lambda x: branching(x).sum())
+""",
+    "scan": """
+scanned(lambda a: jax.jit(lambda a: add(X) + a)(a))
+scanned(lambda a: jax.lax.cond(X[0] > 0, lambda a: add(X) * a, jnp.sin, a))
+scanned(lambda a: hides(X))
+""",
+    "while_loops": """
+jax.vmap(lambda x: jax.lax.while_loop(lambda x: add(x)[0] > 3, lambda x: x / 2, jnp.stack([x, x])))
+jax.grad(jax.checkpoint(lambda x: (x * jax.lax.while_loop(lambda s: s[0] > 3, add, X)).sum()))
+""",
+}
+LOADED_START = """
+def scanned(f):
+    return jax.grad(lambda x: jax.lax.scan(lambda a, _: (a * f(a), None), x, None, 3)[0].sum())
+# A branch in a derivative rule of the program's own.
+branching = jax.custom_jvp(jnp.sin)
+branching.defjvp(lambda p, t: (jnp.sin(*p), jax.lax.cond(p[0][0] > 0, lambda t: (add(t), t)[1], lambda t: t, *t)))
+"""
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_what_needs_a_hook_is_refused(name):
+    lines = LOADED[name].split("\n")
+    asserts = [f"assert '(the hook {name} is off)' in refusal({line}, X), {line!r}" for line in lines if line]
+    done = run("\n".join([START, LOADED_START, *asserts]), MPIXLA_HOOKS_OFF=name)
+    assert done.returncode == 0, done.stderr
+
+
+NEEDS_NONE = """
+def step(c, _):
+    return jax.lax.cond(c[0] > -1e9, lambda c: jnp.sin(add(c)), lambda c: c, c), None
+def loss(x):
+    y = jax.jit(lambda x: jax.lax.scan(step, x, None, 3)[0])(x)
+    quiet = jax.checkpoint(lambda x: jax.lax.scan(lambda c, _: (jnp.cos(c), None), x, None, 3)[0])
+    return (jax.vmap(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: add(x), x))(jnp.stack([y, quiet(y)])) ** 2).sum()
+def alone(x):
+    y = jnp.sin(jnp.sin(jnp.sin(x)))
+    return (y**2).sum() + (jnp.cos(jnp.cos(jnp.cos(y))) ** 2).sum()
+for jit in (jax.jit, mpixla.jit):
+    np.testing.assert_allclose(jit(jax.grad(loss))(X), jax.grad(alone)(X), rtol=1e-5)
+    assert jit(lambda x: (add(x), None)[1])(X) is None
+"""
+
+
+@pytest.mark.parametrize("name", ["all", *hooks.HOOKS])
+def test_what_needs_no_hook_works_without_it(name):
+    done = run(START + NEEDS_NONE, MPIXLA_HOOKS_OFF=name)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", NEEDS_HOOK)
@@ -391,6 +458,7 @@ def test_hooks_that_there_are_not():
 MOVED = """
 from jax._src import dispatch
 from jax._src.interpreters import pxla
+import jax
 {change}
 import warnings
 with warnings.catch_warnings(record=True) as seen:
@@ -414,6 +482,22 @@ assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
             "tokens",
             "dispatch.RuntimeTokenSet.get_token_input = lambda self, effects: None",
             "jax._src.dispatch:RuntimeTokenSet.get_token_input takes self, effects, not self, eff, devices",
+        ),
+        (
+            "sealing",
+            "from jax._src.interpreters import mlir; mlir.LoweringParameters = object",
+            "there is no jax._src.interpreters.mlir:LoweringParameters.for_export",
+        ),
+        (
+            "checkpoints",
+            "from jax._src import pjit; from jax.interpreters import partial_eval;"
+            "del partial_eval.custom_partial_eval_rules[pjit.jit_p]",
+            "jax._src.interpreters.partial_eval:custom_partial_eval_rules has no rule for jit",
+        ),
+        (
+            "while_loops",
+            "from jax._src.interpreters import batching; del batching.fancy_primitive_batchers[jax.lax.while_p]",
+            "jax._src.interpreters.batching:fancy_primitive_batchers has no rule for while",
         ),
         (
             "scan",

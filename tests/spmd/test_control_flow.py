@@ -338,6 +338,7 @@ def test_while_loop_in_a_checkpoint(comm, rank, size, where):
     assert str(jax.make_jaxpr(jax.grad(f))(x)).count("allreduce[") == 1
 
 
+@pytest.mark.needs_hook("while_loops")
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint], ids=["as it is", "checkpoint"])
 def test_reverse_mode_where_a_while_loop_only_compares(comm, rank, size, wrap):
     """The median of all ranks' numbers, by bisection."""

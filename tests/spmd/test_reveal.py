@@ -133,7 +133,6 @@ def test_operand_that_changes_in_a_loop_on_one_rank(how, jit):
     np.testing.assert_allclose(x_bar, 2 * factor)
 
 
-@pytest.mark.skipif(getattr(jax.config, "jax_remat3", False), reason="makes such calls again (docs/other_tools.md)")
 @pytest.mark.parametrize("wrap", ["plain", "scan", "jit in jit", "hidden again"])
 def test_call_in_a_checkpoint_is_made_once(wrap):
     calls = WRAPPERS[wrap](quiet)

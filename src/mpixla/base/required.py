@@ -1,6 +1,6 @@
 """What mpixla needs of JAX beyond its documented API, in one place, with the reason for each name.
 
-The functions of JAX's that are replaced, which mpixla can do without, are in ``hooks``.
+What is replaced in JAX, which mpixla can do without, are in ``hooks``.
 """
 
 import jax
@@ -8,10 +8,8 @@ import jax
 from . import tested
 
 try:
-    # Documented as parts of jax.extend, whose import takes as long as that of all of mpixla (it imports Pallas).
-    from jax._src.ad_checkpoint import remat_p
-
-    # Whether anything is being traced: each call of a sealed program and each eager operation asks.
+    # Documented as part of jax.extend, whose import takes as long as that of all of mpixla (it imports Pallas). And
+    # whether anything is being traced: each call of a sealed program and each eager operation asks.
     from jax._src.core import Primitive, trace_state_clean
 
     # The class of effects and the registries of their types: JAX has no public way to declare an ordered effect, and
@@ -25,7 +23,6 @@ try:
         remat_allowed_effects,
         shardable_ordered_effects,
     )
-    from jax._src.pjit import jit_p
 
     # Which frames are the user's: JAX names them in what it compiles, and mpixla in reports.
     from jax._src.source_info_util import is_user_filename, register_exclusion, user_context
@@ -33,9 +30,8 @@ try:
     # Whether JAX has started: asking in public starts it.
     from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 
-    # What becomes of a primitive where JAX takes a program apart, and of a loop in a batch: the registries for
-    # derivatives and for other primitives' batches, which are documented, do not say.
-    from jax.interpreters.batching import fancy_primitive_batchers
+    # What becomes of a primitive where JAX takes a program apart: the registries for derivatives, which are documented,
+    # do not say.
     from jax.interpreters.partial_eval import custom_partial_eval_rules, partial_eval_jaxpr_custom_rules
 except ImportError as e:
     raise ImportError(

@@ -1,19 +1,20 @@
-"""What communicates, when JAX takes a program apart for its derivatives: no call is dropped, made twice, or moved.
+"""Rules by which JAX neither drops a call, nor makes it twice or in another place, when it takes a program apart.
 
 A rank may ignore a result, and the other ranks still count on its part in reverse mode. JAX keeps what has the effect
 (``partial_eval_kept_effects``), but of a checkpoint and a branch it only keeps what leads to a result; and in a
-checkpoint it takes out of a loop what does not change in it, and computes it once. All here is by JAX's registries of
-rules. A loop outside of a checkpoint needs a function of JAX's to be replaced (hooks/scan.py).
+checkpoint it takes out of a loop what does not change in it, and computes it once. hooks/checkpoints.py puts the rules
+of JAX's own primitives into its registries. A loop outside of a checkpoint needs a function of JAX's to be replaced
+(hooks/scan.py).
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.lax import cond_p, scan_p, while_p
+from jax.lax import cond_p
 
-from ..base.required import custom_partial_eval_rules, jit_p, partial_eval_jaxpr_custom_rules, remat_p
+from ..base.required import custom_partial_eval_rules
 from .effect import ordered
 from .rewrite import Rewriting, changed, communicates, map_jaxprs
 
@@ -22,11 +23,11 @@ _loop = threading.local()  # `depth`: how many of the rules below are at work th
 
 def keep(primitive: Any) -> None:
     """Has a primitive that communicates stay in its loop."""
-    custom_partial_eval_rules[primitive] = _staying(primitive, lambda params: True)
+    custom_partial_eval_rules[primitive] = staying(primitive, None, lambda params: True)
 
 
-def _staying(primitive: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
-    before = custom_partial_eval_rules.get(primitive)
+def staying(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
+    """A rule of linearization by which a primitive stays in the loop of a checkpoint, where that applies to it."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         if getattr(_loop, "depth", 0) and applies(params):
@@ -38,17 +39,24 @@ def _staying(primitive: Any, applies: Callable[[dict[str, Any]], bool]) -> Calla
     return rule
 
 
-def _held(primitive: Any) -> Callable[..., Any]:
+def may_drop(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
+    """The operand of a branch or a checkpoint that it communicates with, and may be dropped with; None, if it has none.
+
+    JAX keeps all of a branch whose first operand, which says which branch, is unknown.
+    """
+    unknown = [i for i, t in enumerate(tracers) if not t.is_known()]
+    first = int(primitive is cond_p)
+    return unknown[0] - first if unknown and unknown[0] >= first and communicates(params) else None
+
+
+def held(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
     """A rule that keeps what communicates in a primitive's functions, by one more result: one of their operands."""
-    before = custom_partial_eval_rules[primitive]
-    # The first operand of a cond says which branch; if it is unknown, JAX keeps all.
-    first = 1 if primitive is cond_p else 0
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
-        unknown = [i for i, t in enumerate(tracers) if not t.is_known()]
-        if not unknown or unknown[0] < first or not communicates(params):
+        operand = may_drop(primitive, tracers, params)
+        if operand is None:
             return before(trace, *tracers, **params)
-        more = map_jaxprs(lambda jaxpr: _returning(jaxpr, unknown[0] - first), params)
+        more = map_jaxprs(lambda jaxpr: changed(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]]), params)
         *results, held = before(trace, *tracers, **more)
         trace.effect_handles.append(held)  # of which JAX wants `parents` and `recipe`: those of the call
         return results
@@ -56,24 +64,23 @@ def _held(primitive: Any) -> Callable[..., Any]:
     return rule
 
 
-def _returning(jaxpr: Any, operand: int) -> Any:
-    return changed(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]])
-
-
 def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
-    """A call that is processed by no rule, inside of a jit, which is."""
-    if eqn.primitive.name not in ("closed_call", "custom_jvp_call", "custom_vjp_call") or ordered not in eqn.effects:
+    """A call that has no rule to stay, inside of a jit, which has."""
+    if eqn.primitive in custom_partial_eval_rules or ordered not in eqn.effects:
         return eqn
     operands = list(dict.fromkeys(atom for atom in eqn.invars if not hasattr(atom, "val")))
     results = [v for v in eqn.outvars if type(v).__name__ != "DropVar"]
-    empty = jax.make_jaxpr(lambda: None)().jaxpr
-    one = empty.replace(invars=operands, outvars=results, eqns=[eqn], effects=eqn.effects)
-    call = jax.jit(lambda *xs: jax.core.eval_jaxpr(one, (), *xs))
+    one = {"invars": operands, "outvars": results, "eqns": [eqn], "effects": eqn.effects}
+    alone = jax.make_jaxpr(lambda: None)().jaxpr.replace(**one)
+    call = jax.jit(lambda *xs: jax.core.eval_jaxpr(alone, (), *xs))
     (inside,) = jax.make_jaxpr(call)(*(v.aval for v in operands)).eqns
-    return inside.replace(invars=operands, outvars=results, source_info=eqn.source_info)
+    params = map_jaxprs(lambda jaxpr: changed(jaxpr, **one), inside.params)  # in which the equation shows the effect
+    return eqn.replace(primitive=inside.primitive, params=params, invars=operands, outvars=results)
 
 
-def _scan_in_checkpoint(before: Callable[..., Any]) -> Callable[..., Any]:
+def scan_in_checkpoint(before: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of checkpoints that takes nothing out of a scan that communicates."""
+
     def rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
         if ordered not in eqn.effects:
             return before(saveable, unknown, instantiated, eqn)
@@ -85,10 +92,3 @@ def _scan_in_checkpoint(before: Callable[..., Any]) -> Callable[..., Any]:
             _loop.depth -= 1
 
     return rule
-
-
-for _primitive in (cond_p, remat_p):
-    custom_partial_eval_rules[_primitive] = _held(_primitive)
-for _primitive in (cond_p, jit_p, remat_p, scan_p, while_p):
-    custom_partial_eval_rules[_primitive] = _staying(_primitive, communicates)
-partial_eval_jaxpr_custom_rules[scan_p] = _scan_in_checkpoint(partial_eval_jaxpr_custom_rules[scan_p])

@@ -12,18 +12,9 @@ from typing import Any
 
 import jax
 from jax.interpreters.partial_eval import dce_jaxpr
-from jax.lax import while_p
 
-from ..base.required import (
-    custom_partial_eval_rules,
-    fancy_primitive_batchers,
-    partial_eval_jaxpr_custom_rules,
-)
 from .effect import ordered
 from .rewrite import evaluate
-
-_batch = fancy_primitive_batchers[while_p]
-_in_checkpoint = partial_eval_jaxpr_custom_rules[while_p]
 
 
 def decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:
@@ -51,10 +42,11 @@ def decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Cal
     return loop
 
 
-def _batch_communicating(axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
+def batch(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
+    """The rule for batches, which is another where the condition communicates."""
     condition = params["cond_jaxpr"]
     if ordered not in condition.effects:
-        return _batch(axis, operands, dims, **params)
+        return before(axis, operands, dims, **params)
     batched = jax.vmap(
         decided_before(params, lambda *xs: evaluate(condition, *xs)[0]),
         tuple(dims),
@@ -79,20 +71,18 @@ def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[li
     return [True] * first + needs, {**params, **less_params}
 
 
-def _in_reverse_mode(before: Callable[..., Any]) -> Callable[..., Any]:
-    def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
-        if ordered in params["body_jaxpr"].effects:
-            needs, params = _without_unused(params, [not tracer.is_known() for tracer in tracers])
-            tracers = tuple(itertools.compress(tracers, needs))
-        return before(trace, *tracers, **params)
-
-    return rule
+def linearize(before: Callable[..., Any], trace: Any, *tracers: Any, **params: Any) -> Any:
+    """The rule for linearization, which takes less of a loop whose body communicates."""
+    if ordered in params["body_jaxpr"].effects:
+        needs, params = _without_unused(params, [not tracer.is_known() for tracer in tracers])
+        tracers = tuple(itertools.compress(tracers, needs))
+    return before(trace, *tracers, **params)
 
 
-def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
-    """A loop that communicates is run once, and its results are kept, as those of every call are."""
+def in_checkpoint(before: Callable[..., Any], saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    """The rule for checkpoints. What communicates is run once, and its results are kept, as those of every call are."""
     if ordered not in eqn.effects:
-        return _in_checkpoint(saveable, unknown, instantiated, eqn)
+        return before(saveable, unknown, instantiated, eqn)
     needs, params = _without_unused(eqn.params, unknown)
     eqn = eqn.replace(params=params, invars=list(itertools.compress(eqn.invars, needs)))
     unknown, instantiated = (list(itertools.compress(which, needs)) for which in (unknown, instantiated))
@@ -100,8 +90,3 @@ def _keep_in_checkpoint(saveable: Any, unknown: Any, instantiated: Any, eqn: Any
         return eqn, None, [False] * len(eqn.outvars), [False] * len(eqn.outvars), []
     new = [x for x, i in zip(eqn.invars, instantiated, strict=True) if not i and not hasattr(x, "val")]
     return None, eqn, [True] * len(eqn.outvars), [True] * len(eqn.outvars), new
-
-
-fancy_primitive_batchers[while_p] = _batch_communicating
-partial_eval_jaxpr_custom_rules[while_p] = _keep_in_checkpoint
-custom_partial_eval_rules[while_p] = _in_reverse_mode(custom_partial_eval_rules[while_p])

@@ -6,17 +6,16 @@ calls inside. The program is then lowered once more, with the traced function of
 equation, so that the effect is seen everywhere and keeps program order.
 
 That is too late for derivatives of loops and checkpoints: JAX would make the calls once before the loop, or once more
-on the way back. So the rules of both look first, and have such a primitive show the effect from then on.
+on the way back. So what takes a loop or a checkpoint apart is given its jaxpr with the effect in these equations, too.
+The primitives themselves stay as they are.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from .effect import ordered
-from .keep import keep
 from .rewrite import Rewriting, as_call
 
 _OURS = __name__.partition(".")[0]
@@ -24,7 +23,7 @@ _OURS = __name__.partition(".")[0]
 _HIDING = ("composite", "linear_call")
 
 
-def _may_hide(primitive: Any) -> bool:
+def may_hide(primitive: Any) -> bool:
     """Whether it is neither JAX's nor ours, or one of those."""
     impl = primitive.impl
     while isinstance(impl, functools.partial):
@@ -45,47 +44,25 @@ def _traced(eqn: Any) -> Any:
     return traced
 
 
-_showing: set[Any] = set()  # the primitives of others that show the effect
-# Clears the types that JAX keeps of primitives' results. hooks/lowering.py sets one that clears nothing else.
-forget_types: Callable[[], None] = jax.clear_caches
-
-
 def show(jaxpr: Any) -> Any:
-    """A jaxpr whose equations show all communication, and whose primitives of others show it where they are traced."""
+    """A jaxpr whose equations show all communication; the same object if they do already."""
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
-        if ordered in eqn.effects or not _may_hide(eqn.primitive) or eqn.primitive.name == "composite":
+        # The lowering of a composite does not take tokens.
+        if ordered in eqn.effects or not may_hide(eqn.primitive) or eqn.primitive.name == "composite":
             return rewriting.inside(eqn)
-        if not _hides(eqn.primitive, [atom.aval for atom in eqn.invars], eqn.params):
-            return eqn
-        _show(eqn.primitive)
-        return eqn.replace(effects={*eqn.effects, ordered})
+        return eqn.replace(effects={*eqn.effects, ordered}) if _hides(eqn) else eqn
 
     return Rewriting(shown).of(jaxpr)
 
 
-def _hides(primitive: Any, types: Any, params: dict[str, Any]) -> bool:
-    """Whether what a primitive does communicates."""
+def _hides(eqn: Any) -> bool:
+    """Whether what its primitive does communicates."""
     try:
-        traced = jax.make_jaxpr(functools.partial(primitive.impl, **params))(*types)
+        traced = _traced(eqn)
     except Exception:  # whatever others raise where they get no arrays
         return False
     return ordered in show(traced).effects
-
-
-def _show(primitive: Any) -> None:
-    if primitive in _showing:
-        return
-    _showing.add(primitive)
-    before = primitive.abstract_eval
-
-    def types(*operands: Any, **params: Any) -> Any:
-        results, effects = before(*operands, **params)
-        return results, {*effects, ordered} if _hides(primitive, operands, params) else effects
-
-    primitive.def_effectful_abstract_eval(types)
-    forget_types()
-    keep(primitive)
 
 
 def reveal(jaxpr: Any, name: str) -> Any:
@@ -93,7 +70,7 @@ def reveal(jaxpr: Any, name: str) -> Any:
     failed: dict[str, Exception] = {}
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
-        if (ordered in eqn.effects and eqn.primitive not in _showing) or not _may_hide(eqn.primitive):
+        if not may_hide(eqn.primitive):
             return rewriting.inside(eqn)
         try:
             traced = _traced(eqn)

@@ -1,9 +1,9 @@
-"""The functions of JAX's that are replaced, a file each; and the notice where JAX is newer than tested.
+"""The functions and rules of JAX's that are replaced, a file each; and the notice where JAX is newer than tested.
 
 What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``install`` takes what it
 needs of JAX, before it changes anything, and replaces functions, and ``leave``, where there is one, refuses the
 programs that would need it. One that does not fit the installed JAX is left off. In which order they are installed
-does not matter: no two replace one function, and none calls another.
+does not matter: no two replace one function, and none calls another. docs/other_tools.md has their table.
 """
 
 import functools
@@ -23,7 +23,21 @@ from ..base import settings, tested
 from ..mpi.mpi import MPI
 
 # Installed when mpixla is imported.
-HOOKS = ("ahead", "cache", "failures", "frames", "lowering", "nan", "refusals", "remat3", "scan", "sealing", "tokens")
+HOOKS = (
+    "ahead",
+    "cache",
+    "checkpoints",
+    "failures",
+    "frames",
+    "lowering",
+    "nan",
+    "refusals",
+    "remat3",
+    "scan",
+    "sealing",
+    "tokens",
+    "while_loops",
+)
 # Installed by the features that are nothing without them.
 ON_REQUEST = ("first_run",)
 
@@ -33,6 +47,11 @@ _VARIABLE = "MPIXLA_HOOKS_OFF"
 _IS_OFF = f"{_VARIABLE} turns it off"
 # The hooks that are not to be installed, or "all".
 off = {name.strip() for name in os.environ.get(_VARIABLE, "").lower().split(",")} - {""}
+
+
+# Registries of JAX's rules for its primitives, by which it linearizes, and takes checkpoints apart.
+LINEARIZE = "jax._src.interpreters.partial_eval:custom_partial_eval_rules"
+IN_CHECKPOINT = "jax._src.interpreters.partial_eval:partial_eval_jaxpr_custom_rules"
 
 
 class JaxVersionWarning(UserWarning):
@@ -77,6 +96,15 @@ def need(name: str, *arguments: str) -> Any:
     if taken[: len(arguments)] != arguments:
         raise UnfitError(f"{name} takes {', '.join(taken) or 'nothing'}, not {', '.join(arguments)}")
     return found
+
+
+def need_rules(name: str, *primitives: Any) -> dict[Any, Any]:
+    """A registry of JAX's by its name, which has rules for these primitives."""
+    rules = need(name)
+    for primitive in primitives:
+        if primitive not in rules:
+            raise UnfitError(f"{name} has no rule for {primitive}")
+    return rules
 
 
 def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:

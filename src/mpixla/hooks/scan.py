@@ -5,15 +5,16 @@ once, although it has an effect. The other rank sends once in each iteration.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from jax.lax import scan_p
 
-from ..base.required import custom_partial_eval_rules
 from ..core.effect import ordered
-from . import UnfitError, need, replace
+from ..core.reveal import may_hide, show
+from ..core.rewrite import jaxprs_in
+from . import LINEARIZE, UnfitError, need_rules, replace
 
 LOST = "A scan has no derivative in which a call depends on nothing that changes from one iteration to the next."
 
@@ -23,33 +24,42 @@ def install() -> None:
 
     @replace("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
     def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
-        if ordered in jaxpr.effects:
+        if ordered in show(jaxpr).effects:
             return jaxpr, consts, [False] * count, []
         return take_out(jaxpr, consts, count, *rest)
 
 
 def leave() -> None:
     """Has derivatives refused in which JAX would take a call out of its loop."""
-    registries = [custom_partial_eval_rules]
-    with suppress(UnfitError):  # a JAX without this one has only the former's rules
-        registries.append(need("jax._src.interpreters.ad:primitive_linearizations"))
-    for rules in registries:
-        rules[scan_p] = functools.partial(_unless_constant, rules[scan_p])
+    # A JAX without the second registry has only the former's rules.
+    for name in (LINEARIZE, "jax._src.interpreters.ad:primitive_linearizations"):
+        with suppress(UnfitError):
+            rules = need_rules(name, scan_p)
+            rules[scan_p] = functools.partial(_unless_constant, rules[scan_p])
 
 
 def _unless_constant(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params: Any) -> Any:
-    if ordered in jaxpr.effects:
+    shown = show(jaxpr)
+    if ordered in shown.effects:
         consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))
-        _refuse_constant_calls(getattr(jaxpr, "jaxpr", jaxpr), consts)
+        inner = getattr(shown, "jaxpr", shown)
+        _refuse_constant_calls(inner, inner.invars[consts:])
     return rule(*args, jaxpr=jaxpr, **params)
 
 
-def _refuse_constant_calls(jaxpr: Any, consts: int) -> None:
-    changing = set(jaxpr.invars[consts:])
+def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
+    changing = set(changing)
     for eqn in jaxpr.eqns:
-        if any(not hasattr(atom, "val") and atom in changing for atom in eqn.invars):
+        changes = [not hasattr(atom, "val") and atom in changing for atom in eqn.invars]
+        if any(changes):
             changing.update(eqn.outvars)
-        elif ordered in eqn.effects:
+        if ordered not in eqn.effects:
+            continue
+        inner = [] if may_hide(eqn.primitive) else jaxprs_in(eqn.params)
+        for part in (getattr(x, "jaxpr", x) for x in inner):
+            # JAX takes it apart. The last operands of a branch, or of the body of a loop, are those of its function.
+            _refuse_constant_calls(part, (v for v, c in zip(part.invars[::-1], changes[::-1], strict=False) if c))
+        if not inner and not any(changes):
             raise NotImplementedError(
                 f"a scan whose body calls {eqn.primitive.name} with operands that do not change from one iteration to "
                 "the next has no derivative here: JAX would make the call once, before the loop (the hook scan is "

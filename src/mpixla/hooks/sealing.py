@@ -17,12 +17,13 @@ LOST = "A call of a program that communicates takes some 0.1 ms, not microsecond
 def install() -> None:
     """Replaces the function that makes modules."""
     const_args = need("jax._src.core:jaxpr_const_args")
+    need("jax._src.interpreters.mlir:LoweringParameters.for_export")
 
     @replace("jax._src.interpreters.pxla:_cached_lowering_to_hlo")  # a cache, which does not say what it takes
     def lower_sealed(
         lower: Any, jaxpr: Any, name: str, backend: Any, constants: int, *args: Any, **options: Any
     ) -> Any:
-        if ordered in jaxpr.effects and not options["lowering_parameters"].for_export:
+        if ordered in jaxpr.effects and not getattr(options.get("lowering_parameters"), "for_export", True):
             sealed = seal(jaxpr)
             # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
             # that is used twice it counts twice, but not within an equation.
