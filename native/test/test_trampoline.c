@@ -1,9 +1,12 @@
 /* XLA's calls for JAX's own collectives: what MPI is called with, and what becomes of errors. */
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "check.h"
 #include "fixture.h"
+#include "run.h"
 #include "trampoline/calls.h"
 #include "trampoline/clique.h"
 #include "xla/xla_ffi.h"
@@ -84,6 +87,23 @@ static void failures_are_sentences(void) {
     fixture_fail(NULL, 0);
 }
 
+/* To where people read, as all that ends a process. */
+static void unknown_calls_end_the_process(void) {
+    int ends[2];
+    char text[TRAMPOLINE_TEXT_BYTES] = "";
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        mpixla_output_set(ends[1]);
+        trampoline_refuse("MPIABI_Abort");
+    }
+    close(ends[1]);
+    CHECK_INT(process_end(child), -SIGABRT);
+    CHECK(read(ends[0], text, sizeof text - 1) > 0);
+    CHECK(strstr(text, "mpixla: XLA has called MPIABI_Abort, which mpixla does not pass on to MPI.") == text);
+    close(ends[0]);
+}
+
 int main(int argc, char **argv) {
     int provided = 0, flag = 0;
     CHECK(trampoline_init_thread(NULL, NULL, 1, &provided) != 0);
@@ -97,6 +117,7 @@ int main(int argc, char **argv) {
     communicators_say_what_they_are();
     calls_go_to_mpi();
     failures_are_sentences();
+    unknown_calls_end_the_process();
     CHECK_INT(trampoline_comm_free(&comm), 0);
     CHECK_INT((int64_t)comm, 0);
     CHECK_INT(trampoline_finalize(), 0);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "base/output.h"
 #include "base/scratch.h"
 #include "call/facts.h"
 #include "mpi/dtype.h"
@@ -45,6 +46,17 @@ typedef struct call {
 static int refuse(void) {
     failure_note(error_get(), NULL);
     return FAILED;
+}
+
+void trampoline_refuse(const char *name) {
+    char text[TRAMPOLINE_TEXT_BYTES];
+    snprintf(
+        text, sizeof text,
+        "mpixla: XLA has called %s, which mpixla does not pass on to MPI. Use a jaxlib that this mpixla was tested "
+        "with, or gloo (without python -m mpixla.distributed).\n",
+        name);
+    output_say(text);
+    abort();
 }
 
 static comm_entry *comm_of(trampoline_handle comm) {

@@ -1,7 +1,4 @@
 /* libmpixla_trampoline.so: the names that the MPItrampoline in jaxlib looks up, and nothing else. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "trampoline/calls.h"
 #include "xla/xla_ffi.h"
 
@@ -34,14 +31,9 @@ void mpiwrapper_export_fortran_constants_(void) {}
     const uint64_t name = value;
 #define MPIXLA_ABI_UNREAD(name) MPIXLA_ABI_VALUE(name, 0)
 
-/* There is no way to refuse: what such a function returns has a type of its own, and XLA may not look at it. */
-#define MPIXLA_ABI_UNCALLED(name)                                                                               \
-    MPIXLA_API void name(void);                                                                                 \
-    void name(void) {                                                                                           \
-        fputs("mpixla: XLA has called " #name                                                                   \
-              ", which mpixla does not pass on to MPI. Use a jaxlib that this mpixla was tested with, or gloo " \
-              "(without python -m mpixla.distributed).\n",                                                      \
-              stderr);                                                                                          \
-        abort();                                                                                                \
+#define MPIXLA_ABI_UNCALLED(name) \
+    MPIXLA_API void name(void);   \
+    void name(void) {             \
+        trampoline_refuse(#name); \
     }
 #include "tables/trampoline.def"

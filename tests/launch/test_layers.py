@@ -126,3 +126,23 @@ def test_files_that_a_document_names_exist(document):
     named = set(re.findall(r"`([\w./-]+\.(?:c|h|py|def|inc|md))`", text)) - {"mpi.h"}
     assert len(named) > 8
     assert not [name for name in named if not any(path.endswith(f"/{name}") for path in known)]
+
+
+# Writing to standard error, and the files that do: base/program.py and launch/rank.py import nothing of mpixla's,
+# watch/exit.py hears what the program's hooks print.
+WRITES = {
+    NATIVE: (r"\bstderr\b|\bSTDERR_FILENO\b|\bdprintf\(|\bwrite\(", {"base/output.c"}),
+    PACKAGE: (
+        r"sys\.stderr\.write|file=sys\.stderr|os\.write\(2|\(sys\.stderr if",
+        {"base/speaker.py", "base/program.py", "launch/rank.py", "watch/exit.py"},
+    ),
+}
+
+
+@pytest.mark.parametrize("top", WRITES)
+def test_sentences_go_through_one_file(top):
+    pattern, allowed = WRITES[top]
+    files = [path for path in (ROOT / top).rglob("*.[chdip]*") if "native/test" not in path.as_posix()]
+    found = {path.relative_to(ROOT / top).as_posix() for path in files if re.search(pattern, path.read_text("latin-1"))}
+    assert "base/output.c" in found or top == PACKAGE
+    assert found <= allowed

@@ -12,6 +12,7 @@ from types import ModuleType, TracebackType
 
 import jax
 
+from ..base.speaker import say
 from ..mpi.mpi import MPI
 from . import _jpi, _mpi4jax
 from ._modules import tell_version
@@ -97,7 +98,7 @@ def _tell_errors() -> None:
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         if line := _line_of(str(value)):
-            print(line, file=sys.stderr, flush=True)
+            say(f"{line}\n")
         previous(kind, value, trace)
 
     sys.excepthook = hook

@@ -5,13 +5,13 @@ It is no parent of it, so signals, the terminal, standard input and the exit sta
 
 import os
 import shlex
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from math import ceil
 from typing import NoReturn
 
 from ..base import program, settings, started, trampoline
+from ..base.speaker import say
 from . import launchers, rank, slurm
 from .library import CannotStartError, Library, loaded
 from .options import misplaced_ranks, parse
@@ -50,7 +50,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
 
 
 def _refuse(sentence: str) -> NoReturn:
-    sys.stderr.write(f"python -m mpixla run: {sentence}\n")
+    say(f"python -m mpixla run: {sentence}\n")
     raise SystemExit(_WRONG)
 
 

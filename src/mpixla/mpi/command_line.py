@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from ..base.speaker import say
 from .mpi import MPI
 
 
@@ -26,9 +27,11 @@ def end(status: int, text: str) -> NoReturn:
     The text goes to standard output where the exit status is 0, and to standard error elsewhere.
     """
     if MPI.COMM_WORLD.Get_rank() == 0:
-        with while_read():
-            (sys.stderr if status else sys.stdout).write(text)
-        sys.stderr.flush()
+        if status:
+            say(text)
+        else:
+            with while_read():
+                sys.stdout.write(text)
     MPI.COMM_WORLD.Barrier()
     raise SystemExit(status)
 

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from ..base.speaker import say
 from ..launch.options import positive
 from ..mpi.command_line import Parser, while_read
 from ..mpi.mpi import MPI
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         with while_read():
             failure = _report(options.directory, output, options.picture, options.rows)
         if failure:
-            sys.stderr.write(f"{failure}\n")
+            say(f"{failure}\n")
     return int(MPI.COMM_WORLD.bcast(failure is not None))
 
 
