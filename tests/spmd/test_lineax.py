@@ -59,3 +59,25 @@ def test_derivatives(name, jit):
     same(jit(jax.grad(lambda b: jnp.sum(solve(b, name) ** 2)))(B), 2 * np.linalg.solve(MATRIX.T, solution))
     same(jit(lambda b: jax.jvp(lambda b: solve(b, name), (b,), (b,)))(B)[1], solution)
     same(jit(jax.grad(lambda s: jnp.sum(solve(B, name, s))))(2.0), -np.sum(solution) / 4)
+
+
+LOOPS = {
+    "scan": lambda step: lambda b: jax.lax.scan(step, b, None, length=2)[0],
+    "checkpoint": lambda step: jax.checkpoint(lambda b: step(step(b, None)[0], None)[0]),
+    "scan in a checkpoint": lambda step: jax.checkpoint(lambda b: jax.lax.scan(step, b, None, length=2)[0]),
+    "checkpoints in a scan": lambda step: lambda b: jax.lax.scan(jax.checkpoint(step), b, None, length=2)[0],
+}
+
+
+@pytest.mark.parametrize("how", LOOPS)
+def test_derivatives_in_loops_and_checkpoints(how):
+    """As of an implicit solver's steps."""
+
+    def step(b, _):
+        return jnp.sin(solve(b, "CG")), None
+
+    def step_alone(b, _):
+        return jnp.sin(jnp.linalg.solve(MATRIX, b)), None
+
+    got, want = (jax.jit(jax.grad(lambda b, s=s: jnp.sum(LOOPS[how](s)(b) ** 2)))(B) for s in (step, step_alone))
+    same(got, want)
