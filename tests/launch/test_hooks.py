@@ -515,6 +515,22 @@ def test_hook_that_does_not_fit(name, change, reason):
     assert f"{name} ({reason}): {lost}" in done.stdout
 
 
+UNSEALED = """
+import jax
+from jax._src.interpreters import pxla
+pxla._cached_lowering_to_hlo = lambda jaxpr, *rest, **options: jaxpr
+import mpixla
+from mpi4py import MPI
+jaxpr = jax.make_jaxpr(lambda x: mpixla.allreduce(x, op=MPI.SUM))(1.0)
+assert pxla._cached_lowering_to_hlo(jaxpr, "f", None, 0) is jaxpr
+"""
+
+
+def test_no_program_is_sealed_where_jax_does_not_say_whether_it_exports_it():
+    done = run(UNSEALED)
+    assert done.returncode == 0, done.stderr
+
+
 def test_end_after_a_failure():
     """JAX's exit handlers wait for the tokens of failed programs; some JAXs print the failure."""
     assert "Traceback" not in run(START + FAILS_LATER.format(look="pass", result="None")).stderr
