@@ -267,7 +267,7 @@ def test_rank_that_never_calls_initialize(job):
 def test_rank_that_calls_initialize_late(job):
     """The import has had a word on a late rank, too."""
     code = """
-        import threading, time
+        import os, threading, time
         from mpi4py import MPI
         import mpixla.distributed
         from mpixla.mpi import arrival
@@ -275,7 +275,10 @@ def test_rank_that_calls_initialize_late(job):
         import_is_done.set()
         arrival._tell("import mpixla", "rank 1 was late", import_is_done)
         arrival._LEAST = 1
-        time.sleep(3 * MPI.COMM_WORLD.Get_rank())
+        say = arrival.say
+        arrival.say = lambda sentence: say(sentence) or open("said", "w").close()
+        while MPI.COMM_WORLD.Get_rank() == 1 and not os.path.exists("said"):
+            time.sleep(0.01)
         mpixla.distributed.initialize()
     """
     said = job(2, code, python=LAUNCHER, MPIXLA_TIMEOUT="").stderr

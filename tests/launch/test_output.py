@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 
 import pytest
 from test_run import ENVIRONMENT, RUN
@@ -20,6 +21,20 @@ print("half", rank, end=".")
 mpixla.barrier()
 """
 WAIT = "mpixla.recv(jnp.ones(3), 1 - rank)"
+# Before it: a file of each rank says that half a line was flushed.
+FLUSHED = """
+import io, os, sys, time
+class File(io.FileIO):
+    def write(self, printed):
+        written = super().write(printed)
+        if b"half" in bytes(printed):
+            open(f"flushed{rank}", "w").close()
+        return written
+sys.stdout = io.TextIOWrapper(io.BufferedWriter(File(1, "w", closefd=False)))
+def until_flushed():
+    while not all(os.path.exists(f"flushed{rank}") for rank in range(2)):
+        time.sleep(0.01)
+"""
 PRINTED = [f"{what} {rank}" for what in ("line", "half") for rank in range(2)]
 
 
@@ -34,8 +49,8 @@ ENDS = {
     "exit": ("sys.exit(3)", WAIT),
     "limit": ("None", WAIT),
     "interrupt": ("threading.Thread(target=interrupt).start()", WAIT),
-    "signal": ("time.sleep(2) or os.kill(os.getpid(), signal.SIGKILL)", WAIT),
-    "abort": ("time.sleep(2) or MPI.COMM_WORLD.Abort(3)", WAIT),
+    "signal": ("until_flushed() or os.kill(os.getpid(), signal.SIGKILL)", WAIT),
+    "abort": ("until_flushed() or MPI.COMM_WORLD.Abort(3)", WAIT),
 }
 
 
@@ -43,39 +58,28 @@ ENDS = {
 def test_what_was_printed_is_there(job, how):
     end, then = ENDS[how]
     variables = {"MPIXLA_TIMEOUT": "1"} if how == "limit" else {}
-    done = job(2, f"{PREAMBLE}\nrank == 0 or {end}\n{then}\n", check=False, **variables)
+    flushed = FLUSHED if "until_flushed" in end else ""
+    done = job(2, f"{flushed}\n{PREAMBLE}\nrank == 0 or {end}\n{then}\n", check=False, **variables)
     assert done.returncode != 0
     has_all(done.stdout)
-
-
-# Says on standard error when half a line was flushed.
-FLUSHED = """
-import io
-class File(io.FileIO):
-    def write(self, printed):
-        written = super().write(printed)
-        if b"half" in bytes(printed):
-            os.write(2, b"flushed\\n")
-        return written
-sys.stdout = io.TextIOWrapper(io.BufferedWriter(File(1, "w", closefd=False)))
-"""
 
 
 def test_interrupted_under_run(tmp_path):
     """By Ctrl-C, which the launcher passes on, while both ranks wait: what they have printed was flushed before."""
     script = tmp_path / "wait.py"
-    script.write_text(f"import os, sys\n{FLUSHED}\n{PREAMBLE}\n{WAIT}\n")
+    script.write_text(f"{FLUSHED}\n{PREAMBLE}\n{WAIT}\n")
     with subprocess.Popen(
         [*RUN, "-n", "2", script],
         env=ENVIRONMENT,
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
-        for _ in range(2):
-            assert process.stderr.readline() == "flushed\n"
+        while process.poll() is None and not all((tmp_path / f"flushed{rank}").exists() for rank in range(2)):
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=100)
     assert process.returncode != 0

@@ -75,13 +75,18 @@ def test_example(job, tmp_path, ranks, kill, at):
 
 CHECKED = pytest.mark.parametrize("check", ["0", "1"], ids=["", "checked"])
 PREAMBLE = """
-import jax, jax.numpy as jnp, mpixla, os, signal, sys, time
+import glob, jax, jax.numpy as jnp, mpixla, os, signal, sys, time
 from mpi4py import MPI
 comm = MPI.COMM_WORLD.Dup()
 rank, size = comm.rank, comm.size
 FAILURES = (jax.errors.JaxRuntimeError, ValueError)
-def die():
-    time.sleep(0.5)     # the others have left what they were in
+def kill(victim):   # once the others have left what they were in
+    if rank != victim:
+        open(f"left{rank}", "w").close()
+        return
+    while len(glob.glob("left*")) < size - 1:
+        time.sleep(0.01)
+    time.sleep(0.5)     # they are in the next call, most likely; it must fail either way
     os.kill(os.getpid(), signal.SIGKILL)
 def left(comm):
     comm.Revoke()
@@ -107,8 +112,7 @@ line = comm.Create_cart([size], [True])
 for call in calls:
     jax.block_until_ready(call())
 MPI.COMM_WORLD.Barrier()    # a rank that is done would revoke what another still waits in
-if rank == 1:
-    die()
+kill(1)
 comm.Revoke()
 line.Revoke()
 for i, call in enumerate(calls):
@@ -161,8 +165,7 @@ x, step = jnp.ones(9), steps(line)
 for i in range(3):
     x = step(x)
 x.block_until_ready()
-if rank == 0:
-    die()
+kill(0)
 try:
     for i in range(20):
         x = step(x)
@@ -190,8 +193,7 @@ x = jnp.ones(3)
 mpixla.allreduce(x, op=MPI.SUM, comm=comm).block_until_ready()
 survivors = comm.Split(rank == 1)
 MPI.COMM_WORLD.Barrier()
-if rank == 1:
-    die()
+kill(1)
 while not comm.Get_failed().Get_size():
     comm.Iprobe(2)
     time.sleep(0.01)
@@ -224,8 +226,7 @@ x = jnp.arange(4.0)
 survivors = comm.Split(rank == 1)
 mpixla.barrier(comm=comm)
 requests = [mpixla.irecv(x, 1, comm=comm), mpixla.irecv(x, MPI.ANY_SOURCE, tag=3, comm=comm)]
-if rank == 1:
-    die()
+kill(1)
 for request in requests:
     try:
         mpixla.wait(request).block_until_ready()
@@ -253,8 +254,7 @@ def test_failure_that_nobody_looks_at(job):
         3,
         f"""{PREAMBLE}
 mpixla.barrier(comm=comm)
-if rank == 1:
-    die()
+kill(1)
 result = mpixla.jit(lambda x: mpixla.allreduce(x @ x, op=MPI.SUM, comm=comm))(jnp.ones((300, 300)))
 """,
         options=(*ULFM, "--timeout", "40"),  # now and then Open MPI does not end after a death (docs/trouble.md)

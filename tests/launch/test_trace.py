@@ -126,11 +126,11 @@ for _ in range(100):
     mpixla.allreduce(x, op=MPI.SUM)
 mpixla.barrier()
 def has(rank, calls):
-    return len(read_file(Path(f"traces/rank-000{rank}.trace")).calls) == calls
+    found = read_file(Path(f"traces/rank-000{rank}.trace")).calls
+    return len(found) == calls and sum(call.is_over for call in found) == 101
 if rank == 1:
     while not (has(0, 102) and has(1, 101)):  # they are written a moment later
         time.sleep(0.01)
-    time.sleep(0.2)
     if sys.argv[1] == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     raise ValueError("no")
