@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include "run.h"
 #include "scarce.h"
 #include "watch/flight.h"
+#include "watch/post.h"
 
 enum { RANKS = 4, STAYS = 79, MILLISECONDS = 200, OUTPUT = 1 << 16 };
 
@@ -61,13 +63,15 @@ static void older_threads_start(void) {
     while (atomic_load(&taken) < older_threads) clock_sleep(1);
 }
 
-static int is_word; /* there is no limit, but a word is said */
+static int is_word;  /* there is no limit, but a word is said */
+static pid_t victim; /* rank 1, and then rank 3 is gone from the beginning */
 
 static int start(int ranks, int talks) {
     mpixla_process processes[RANKS];
     for (int i = 0; i < ranks; i++)
         processes[i] = (mpixla_process){.host = "here", .name = "a host", .number = (int64_t)getpid()};
-    if (ranks > 1) processes[1].number = 1 << 30; /* there is none */
+    if (victim) processes[1].number = victim;
+    if (ranks > 1) processes[victim ? 3 : 1].number = 1 << 30; /* there is none */
     return mpixla_timeout_set(is_word ? 0 : 1e-3 * MILLISECONDS, 1e-3 * MILLISECONDS,
                               talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
 }
@@ -145,6 +149,37 @@ static void names_who_does_not_answer(void) {
     CHECK_IN(text, "rank 0 (process ");
 }
 
+static int *asked; /* how often others were asked what they do, in all processes of this test */
+
+/* Rank 1 dies as soon as a word was said. */
+static void stay_while_it_dies(void) {
+    static const int members[RANKS] = {0, 1, 2, 3};
+    int64_t kind;
+    if (calls_here) CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK0, members), 0);
+    stay();
+    if (!fixture_is("MPI_Isend")) return;
+    memcpy(&kind, fake->send, sizeof kind);
+    *asked += kind == POST_ASK;
+    if (kind == POST_TOLD) kill(victim, SIGKILL);
+}
+
+/* The job ends when two looks say the same. The second one sees another death, so it takes a third. */
+static void looks_again(void) {
+    asked = mmap(NULL, sizeof *asked, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    victim = fork();
+    if (victim == 0) {
+        clock_sleep(60000);
+        _exit(0);
+    }
+    is_word = 1;
+    CHECK_INT(ended(stay_while_it_dies, RANKS, 1, 1), 1);
+    CHECK_IN(text, "It can never end, as it seems: if that is still so in 0.2 s, the job ends.");
+    CHECK_IN(text, "in a call that can never end, so the whole job ends.");
+    CHECK_INT(*asked, 3 * (RANKS - 1));
+    CHECK_INT(process_end(victim), -SIGKILL);
+    is_word = victim = 0;
+}
+
 static void leaves_others_alone(void) {
     CHECK_INT(ended(compute, RANKS, 1, 1), STAYS);
     CHECK_STR(text, "");
@@ -216,6 +251,7 @@ int main(int argc, char **argv) {
     watches_the_newest_thread();
     says_a_word();
     names_who_does_not_answer();
+    looks_again();
     leaves_others_alone();
     ends_with_mpi();
     ends_without_its_thread();

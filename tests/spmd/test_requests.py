@@ -207,6 +207,18 @@ def test_overlap_starts_first(comm, wrap):
     alone.Free()
 
 
+@pytest.mark.two_ranks
+def test_overlap_holds_an_array_once(below, above):
+    """However often it is given: each time is a copy else."""
+
+    def step(x, times):
+        return mpixla.overlap(mpixla.isendrecv(x, x, below, above), lambda *arrays: sum(arrays), *[x] * times)
+
+    lowered = jax.jit(step, static_argnums=1).lower
+    once, thrice = (lowered(jnp.ones(3), times).as_text().count("@mpixla_order") for times in (1, 3))
+    assert once == thrice > 0
+
+
 def shifted_and_squared(x, below, above):
     received, squared = mpixla.overlap(mpixla.isendrecv(x, x, below, above), lambda x, n: x**n, x, 2)
     return squared + received
