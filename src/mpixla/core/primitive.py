@@ -155,7 +155,7 @@ def _call_handler(
     except KeyError:
         raise HiddenCommunicationError(
             f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
-            "place for the operation in program order (the hook lowering is off). Call it outside."
+            "place for the operation in program order. Call it outside."
         ) from None
     jax_settings.refuse_late()
     refuse_symbolic([*ctx.avals_in, *ctx.avals_out], row.name)
