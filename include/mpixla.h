@@ -446,11 +446,10 @@ MPIXLA_API int mpixla_progress_set(int64_t nanoseconds);
 MPIXLA_API void mpixla_local_start(void);
 
 /* From now on SIGINT ends the process if a call that was inside MPI then has not ended 5 seconds later, which the front
- * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. With `patient` it takes
- * a second signal. A sentence says at once which call is waited for: one rank's, of those that have opened the same
- * `file` to write, which is -1 for none. What handled the signal before still does. Nothing happens where it is ignored
- * or not handled. Call it again, on the same thread, when the signal has got another handler. */
-MPIXLA_API int mpixla_interrupt_watch(int job, int patient, int file);
+ * end could not do; with `job` all of them, through MPI_Abort, which takes MPI_THREAD_MULTIPLE. A sentence says before
+ * which call is waited for. The handler that the signal had still runs. Nothing happens where the signal is ignored or
+ * has no handler. Call it once. */
+MPIXLA_API int mpixla_interrupt_watch(int job);
 
 /* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and
  * the job ends, through MPI_Abort with the code 124; or, where there is no limit but a time for a word, the job goes

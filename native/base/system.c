@@ -57,10 +57,6 @@ void system_bell_wait(void) {
     }
 }
 
-int system_bell_was_rung(void) {
-    return semaphore_timedwait(bell, (mach_timespec_t){0}) == KERN_SUCCESS;
-}
-
 #else
 #include <semaphore.h>
 
@@ -92,9 +88,5 @@ void system_bell_ring(void) {
 void system_bell_wait(void) {
     while (sem_wait(&bell) != 0) {
     }
-}
-
-int system_bell_was_rung(void) {
-    return sem_trywait(&bell) == 0;
 }
 #endif

@@ -19,7 +19,5 @@ int system_bell_make(void);
 void system_bell_ring(void);
 /* Waits for a ring. */
 void system_bell_wait(void);
-/* Whether there was one, without waiting; it is heard then. */
-int system_bell_was_rung(void);
 
 #endif

@@ -9,6 +9,7 @@ from importlib import metadata as _metadata
 # Before anything that imports JAX. As `python -m mpixla run` the process becomes MPI's launcher here.
 from . import launch as _launch  # noqa: F401
 from .base import spawned as _spawned  # noqa: F401
+from .base import started as _started
 from .base import trampoline as _trampoline  # noqa: F401
 
 # isort: split
@@ -60,6 +61,7 @@ from .ops.request import (
 from .ops.vector import allgatherv, alltoallv, gatherv, ragged_all_to_all, scatterv
 from .watch import agreement as _agreement
 from .watch import exit as _exit
+from .watch import owner as _owner
 
 __all__ = [
     "Request",
@@ -126,6 +128,8 @@ comm_of(None)
 # The end of the process first, so that what fails from here on, on one rank only as well, ends the job; then what the
 # ranks agree on, before anything that depends on it.
 _exit.install()
+if _started.is_of_run():
+    _owner.install()
 _agreement.settle()
 _hooks.install()
 if (_report := _settings.removed_variables_report()) and _MPI.COMM_WORLD.Get_rank() == 0:

@@ -71,17 +71,15 @@ def soon(seconds):
 def job(tmp_path):
     """Runs Python code on `n` ranks: job(n, code, *arguments, timeout=..., **environment) -> CompletedProcess.
 
-    `options` are mpirun's, `python` Python's own.
+    `options` are mpirun's, `python` Python's own. With `by_run` it is `python -m mpixla run` in place of mpirun.
 
     A job that does not end in time is killed, and fails the test with what it printed.
     """
 
-    def run(n, code, *arguments, timeout=200, check=True, cwd=tmp_path, options=(), python=(), **environment):
+    def run(n, code, *arguments, cwd=tmp_path, **how):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(code))
-        return start(
-            n, script, *arguments, timeout=timeout, check=check, cwd=cwd, options=options, python=python, **environment
-        )
+        return start(n, script, *arguments, cwd=cwd, **how)
 
     return run
 
@@ -96,9 +94,12 @@ def example(tmp_path):
     return run
 
 
-def start(n, script, *arguments, timeout=200, check=True, cwd=None, options=(), python=(), **environment):
+def start(n, script, *arguments, timeout=200, check=True, cwd=None, by_run=False, options=(), python=(), **environment):
     """Runs a script on `n` ranks, with mpirun's `options` and Python's, and waits for it (see `job`)."""
-    command = [str(ROOT / "tools/mpirun"), "-n", str(n), *options, sys.executable, *python, str(script)]
+    if by_run:
+        command = [sys.executable, *python, "-m", "mpixla", "run", "-n", str(n), *options, "--", str(script)]
+    else:
+        command = [str(ROOT / "tools/mpirun"), "-n", str(n), *options, sys.executable, *python, str(script)]
     command += map(str, arguments)
     # Unbuffered, print writes a line and its end one after the other, and another rank's line comes between.
     env = {**os.environ, "PYTHONUNBUFFERED": "", **environment}

@@ -2,9 +2,12 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
+
+from jobs import soon
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,9 +15,8 @@ ROOT = Path(__file__).parents[2]
 PROBE = """
 import ctypes, gc, json, os, signal, sys, types, warnings
 import asyncio, concurrent.futures, importlib.metadata, multiprocessing.util, pkgutil, runpy, secrets, subprocess
-import tempfile, traceback
+import multiprocessing.spawn, multiprocessing.popen_spawn_posix, tempfile, traceback
 import jax, jax.experimental.jet, jax.export, jax.numpy as jnp, numpy
-from mpi4py import MPI
 tempfile.gettempdir(), pkgutil.resolve_name("os:path")
 jax.jit(jnp.negative)(jnp.ones(2)).block_until_ready()
 registries = {}  # names by id: several modules have the same
@@ -22,7 +24,7 @@ registries = {}  # names by id: several modules have the same
 def members(owner, name):
     for key, value in list(vars(owner).items()):
         path = f"{name}.{key}"
-        if name == "posix" or path in ("sys.modules", "threading._active", "typing._overload_registry"):
+        if name == "posix" or key == "__warningregistry__" or path in ("sys.modules", "threading._active", "typing._overload_registry"):
             continue
         if "cache" in key.lower() and isinstance(value, (dict, list, set)):
             continue
@@ -53,16 +55,36 @@ def look():
     found |= {(f"gc.callbacks[{callback}]", 0): None for callback in gc.callbacks}
     return found, len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
-before, threads, files = look()
-import mpixla
-after, more_threads, more_files = look()
-is_same = lambda then, now: then is now or isinstance(then, (tuple, str)) and then == now
-changed = {name for (name, key), value in before.items() if not is_same(value, after.get((name, key), gc))}
-new = {name for name, _ in after.keys() - before.keys()}
-# Of entries in JAX's registries, which are by primitives and effects of its own, the registry.
-added = {name.partition("[")[0] if name[:3] == "jax" else name for name in new}
-if MPI.COMM_WORLD.rank == 0:
-    print(json.dumps([sorted(changed), sorted(added), more_threads - threads, more_files - files]))
+def report(who, before, threads, files):
+    after, more_threads, more_files = look()
+    is_same = lambda then, now: then is now or isinstance(then, (tuple, str)) and then == now
+    changed = {name for (name, key), value in before.items() if not is_same(value, after.get((name, key), gc))}
+    new = {name for name, _ in after.keys() - before.keys()}
+    # Of entries in JAX's registries, which are by primitives and effects of its own, the registry.
+    added = {name.partition("[")[0] if name[:3] == "jax" else name for name in new}
+    print(json.dumps([who, sorted(changed), sorted(added), more_threads - threads, more_files - files]), flush=True)
+
+def import_refused():
+    before = look()
+    try:
+        import mpixla
+    except ImportError:
+        report("refused", *before)
+
+if __name__ == "__main__":
+    from mpi4py import MPI
+    before = look()
+    import mpixla
+    if MPI.COMM_WORLD.rank == 0:
+        report("rank", *before)
+        warnings.simplefilter("ignore")
+        if (child := os.fork()) == 0:
+            report("forked", *before)
+            os._exit(0)
+        os.waitpid(child, 0)
+        process = multiprocessing.get_context("spawn").Process(target=import_refused)
+        process.start()
+        process.join()
 """
 
 
@@ -83,14 +105,41 @@ def test_hooks_that_are_off_leave_refusals_in_jax(job):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux says what a process has")
 def test_import_changes_what_the_page_says(job):
-    changed, added, threads, files = json.loads(job(2, PROBE).stdout)
-    of_jax = {name for name in changed if name.startswith("jax")}
-    registries = {name for name in added if name.startswith("jax")}
-    assert set(changed) - of_jax | set(added) - registries == listed("In the interpreter")
-    # Which functions JAX has, and which hooks fit it, depends on its version.
-    assert of_jax <= listed("In JAX")
-    assert registries <= listed("In JAX's registries")
-    page = (ROOT / "docs/guest.md").read_text()
-    most_threads, most_files = map(int, re.search(r"at most (\d+) threads? and (\d+) descriptors", page).groups())
-    assert threads <= most_threads
-    assert files <= most_files
+    """Also in a process that the rank forks. One that multiprocessing starts is left as it is."""
+    reports = {who: rest for who, *rest in map(json.loads, job(2, PROBE).stdout.splitlines())}
+    assert reports.pop("refused") == [[], [], 0, 0]
+    assert reports.keys() == {"rank", "forked"}
+    for changed, added, threads, files in reports.values():
+        of_jax = {name for name in changed if name.startswith("jax")}
+        registries = {name for name in added if name.startswith("jax")}
+        assert set(changed) - of_jax | set(added) - registries == listed("In the interpreter")
+        # Which functions JAX has, and which hooks fit it, depends on its version.
+        assert of_jax <= listed("In JAX")
+        assert registries <= listed("In JAX's registries")
+        page = (ROOT / "docs/guest.md").read_text()
+        most_threads, most_files = map(int, re.search(r"at most (\d+) threads? and (\d+) descriptors", page).groups())
+        assert threads <= most_threads
+        assert files <= most_files
+
+
+# What holds under every launcher: the end of the program, and what rank 1 or the whole job says.
+PROMISES = {
+    "exception": (
+        "if rank == 1: raise KeyError('lost')\nmpixla.recv(x, 1 - rank)",
+        "rank 1 ended with an uncaught",
+    ),
+    "end": ("rank == 1 or mpixla.recv(x, 1)", "is at the end of its script"),
+    "wait": ("rank == 1 and time.sleep(5)\nmpixla.barrier()", "has waited for"),
+    "disagreement": ("mpixla.bcast(x, root=rank)", "root"),
+}
+
+
+@pytest.mark.parametrize("by_run", [False, True], ids=["mpirun", "run"])
+@pytest.mark.parametrize("promise", PROMISES)
+def test_promise_without_any_option(job, promise, by_run):
+    code, said = PROMISES[promise]
+    begin = "import time, jax.numpy as jnp, mpixla\nfrom mpi4py import MPI\nrank, x = MPI.COMM_WORLD.rank, jnp.ones(3)"
+    told_soon = textwrap.dedent(soon(1)) if promise == "wait" else ""
+    done = job(2, f"{told_soon}\n{begin}\nmpixla.barrier()\n{code}\n", check=False, by_run=by_run)
+    assert (done.returncode == 0) == (promise == "wait"), done.stderr
+    assert said in done.stderr

@@ -41,7 +41,7 @@ _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any
 _process = os.getpid()
 _FOLDER = os.path.dirname(__file__)  # Python deletes __file__ before exit handlers run
 
-_EXIT = "mpixla.watch.exit"
+_EXIT, _OWNER = "mpixla.watch.exit", "mpixla.watch.owner"
 
 # Seconds in which other ranks, which nothing has kept in step yet, may come to the same failure.
 _MOMENT = 3.0
@@ -157,6 +157,7 @@ def run(program: list[str]) -> None:
 
     if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported what ends the job
         end.replace_printing(without_us)
+        sys.modules[_OWNER].install()
     else:
         sys.excepthook = without_us(sys.excepthook)
     atexit.register(_note_end)  # the first one, which runs last, when threads have ended too

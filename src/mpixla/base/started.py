@@ -11,8 +11,9 @@ STARTED = {
 }
 
 
-# Where they say which rank a process is.
-_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+# Where they say which rank a process is; MPI's start reads the first two.
+_PLACES = ("PMI_RANK", "PMIX_RANK")
+_RANKS = (*_PLACES, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
 # The parent of a rank of ``python -m mpixla run`` sets it (launch/rank.py) to three numbers: the rank's process, the
 # launcher's process, and a descriptor of standard error. Processes that inherit the variable have other numbers.
@@ -28,6 +29,16 @@ def _from_run() -> tuple[int, int] | None:
 def rank() -> int | None:
     """Return the rank of this process, as its launcher has told it; None if it has not."""
     return next((int(os.environ[name]) for name in _RANKS if os.environ.get(name, "").isdecimal()), None)
+
+
+def place() -> int | None:
+    """Return the rank that MPI would start this process as; None if that is a job of its own."""
+    return next((int(os.environ[name]) for name in _PLACES if os.environ.get(name, "").isdecimal()), None)
+
+
+def is_of_run() -> bool:
+    """Return whether this process is a rank of ``python -m mpixla run``, which owns it."""
+    return _from_run() is not None
 
 
 def launcher() -> int:

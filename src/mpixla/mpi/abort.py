@@ -13,7 +13,7 @@ from .native import lib
 # Seconds that saying why and flushing may take: a terminal may be stopped, and nobody may read a pipe.
 _MOST = 15
 
-exit_at_once = os._exit  # before exit.py puts its own there
+exit_at_once = os._exit  # before watch/owner.py puts its own there
 
 
 def limit(status: int) -> None:

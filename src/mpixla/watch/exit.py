@@ -2,10 +2,7 @@
 
 import atexit
 import ctypes
-import gc
 import os
-import secrets
-import signal
 import sys
 import threading
 import time
@@ -22,12 +19,11 @@ from ..base.program import status_of
 from ..base.required import jax_has_started
 from ..mpi import abort, native, output
 from ..mpi.abort import exit_at_once
-from ..mpi.comm import others_may_wait, own_comm
+from ..mpi.comm import others_may_wait
 from ..mpi.mpi import MPI
 from . import timeline
 
 _previous_hook = sys.excepthook
-_previous_thread_hook = threading.excepthook
 
 _aborts = settings.is_on("MPIXLA_ABORT", otherwise=True)
 _is_ending = False
@@ -47,21 +43,6 @@ def install() -> None:
     native.lib.mpixla_failures_raised_on(thread_of_python)
     if _aborts:
         sys.excepthook = _abort_job
-        threading.excepthook = _abort_job_from_thread
-        os._exit = _abort_job_or_exit
-    _share_file()
-    _watch_interrupts()
-    signal._signal.signal = _set_and_watch  # type: ignore[attr-defined]
-
-
-def _share_file() -> None:
-    """Open the file by which the ranks of a host say the same once. All ranks must call it."""
-    comm = own_comm()
-    if comm.Get_size() > 1:
-        name = comm.bcast(secrets.token_hex(8))
-        alike.open_file(name)
-        comm.Barrier()
-        alike.remove_name(name)
 
 
 def _tell(did: str, more: str, then_by_all: str | None = None) -> alike.Told:
@@ -69,87 +50,44 @@ def _tell(did: str, more: str, then_by_all: str | None = None) -> alike.Told:
     return alike.tell(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
 
 
-_may_abort_from_thread = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
-_set_handler = signal._signal.signal  # type: ignore[attr-defined]  # which signal.signal calls
-
-
-def _watch_interrupts() -> None:
-    # A handler of the program's own has reasons to let the call go on.
-    is_patient = _is_interactive() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    native.check(native.lib.mpixla_interrupt_watch(_may_abort_from_thread, is_patient, alike.file))
-
-
-def _set_and_watch(number: int, handler: Any, /) -> Any:
-    """Python's handler replaces what watches, though the program may only put the usual one back: asyncio.run does."""
-    previous = _set_handler(number, handler)
-    if number == signal.SIGINT:
-        _watch_interrupts()
-    return previous
-
-
 # A forked process. JAX's threads are not in it, and MPI knows nothing of it: were it to end as its parent does, JAX
 # would crash, and mpi4py would call MPI_Finalize, which hangs or takes the job down. So it ends at once, as those of
 # multiprocessing do.
 
-_status: int | None = None  # of SystemExit
-
-
-_code: Any = vars(SystemExit)["code"]
-
-
-class _Code:
-    """``SystemExit.code`` in a fork: Python reads it when such an exception ends the process, and tells nobody else."""
-
-    def __get__(self, exception: SystemExit | None, kind: type | None = None) -> Any:
-        global _status
-        code = _code.__get__(exception, kind)
-        if sys._getframe().f_back is None:  # it was read by no function, but by Python itself
-            _status = status_of(code)
-        return code
-
-    def __set__(self, exception: SystemExit, code: Any) -> None:
-        _code.__set__(exception, code)
-
 
 def _begin_fork() -> None:
-    def exit_by_exception(status: Any = None, /) -> NoReturn:
-        raise SystemExit(status)  # Python 3.11's sys.exit makes none, unless somebody is there to catch it
-
     global _aborts
     _aborts = False
     native.lib.mpixla_forked()
     native.is_forked = True
-    sys.exit = exit_by_exception
-    sys.last_value = None  # what Python sets before it calls a hook, whichever the program has put there
-    # Types of Python's own take no new attributes, but the dictionary behind their read-only view does.
-    gc.get_referents(vars(SystemExit))[0]["code"] = _Code()
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))
-    atexit.register(_end_fork)
+    atexit.register(_end_fork, getattr(sys, "last_value", None))
 
 
-def _end_fork() -> None:
+def _end_fork(before: BaseException | None) -> NoReturn:
+    """End a forked process, with status 1 if an exception has ended it: Python has noted that. Others it notes not."""
     output.flush()
-    exit_at_once(int(sys.last_value is not None) if _status is None else _status)
+    exit_at_once(int(getattr(sys, "last_value", None) is not before))
 
 
 def _is_interactive() -> bool:
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
-def _can_abort() -> bool:
+def can_abort() -> bool:
+    """Return whether this rank is to end the job when it fails: others may wait for it, and nobody types here."""
     return _aborts and not _is_interactive() and not MPI.Is_finalized() and others_may_wait()
 
 
 _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other ranks go on."
 
 
-def _abort(did: str, more: str = "", status: int = 1) -> NoReturn:
+def end_job(did: str, more: str = "", status: int = 1) -> NoReturn:
     """Ends all ranks: they may be waiting for this one."""
     abort.limit(status)
-    _end_job(_tell(did, more), status)
+    _end_told(_tell(did, more), status)
 
 
-def _end_job(told: alike.Told, status: int) -> NoReturn:
+def _end_told(told: alike.Told, status: int) -> NoReturn:
     # Each MPI prints something for each rank that aborts. That is the one that has spoken, if it is still there.
     abort.end(status, 0.0 if told.here else _PATIENCE)
 
@@ -167,14 +105,14 @@ def program_exits(code: Any) -> None:
     """Ends all ranks, where a program that mpixla runs has ended by sys.exit with a status that is not 0."""
     status = status_of(code)
     text = "" if isinstance(code, int) else str(code)
-    if status and _can_abort():
+    if status and can_abort():
         _abort_unless_all(f"ended by sys.exit, with status {status}", text, status)
         raise SystemExit(status)
 
 
 def program_fails(kind: type[BaseException]) -> None:
     """Ends all ranks, where it has ended with an exception, which is printed, while it imported mpixla."""
-    if _can_abort():
+    if can_abort():
         _abort_unless_all(f"ended with an uncaught {kind.__name__} while importing mpixla")
         sys.last_traceback = None  # it is not lost (below)
 
@@ -183,7 +121,7 @@ def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
     """As where a command line is wrong: nobody waits."""
     told = _tell(did, more, ".")
     if not told.by_all:
-        _end_job(told, status)
+        _end_told(told, status)
 
 
 class _Heard:
@@ -203,7 +141,7 @@ class _Heard:
         return getattr(self.stream, name)
 
 
-def _printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
+def printed_by(hook: Callable[..., Any], value: BaseException | None, *arguments: Any) -> str:
     """What Python's own hook prints. Another prints at once: it may end the job itself. Or nothing, as pytest's."""
     own = hook in (sys.__excepthook__, threading.__excepthook__) or getattr(hook, "only_prints", False)
     sys.stderr = heard = _Heard(own)
@@ -225,33 +163,9 @@ def _has_ended_it(trace: TracebackType | None) -> bool:
 
 
 def _abort_job(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-    if _has_ended_it(trace) and _can_abort():
-        _abort(f"ended with an uncaught {kind.__name__}", _printed_by(_previous_hook, value, kind, value, trace))
+    if _has_ended_it(trace) and can_abort():
+        end_job(f"ended with an uncaught {kind.__name__}", printed_by(_previous_hook, value, kind, value, trace))
     _previous_hook(kind, value, trace)
-
-
-def _abort_job_from_thread(args: threading.ExceptHookArgs) -> None:
-    if not _can_abort() or issubclass(args.exc_type, SystemExit):  # which ends the thread, and is no failure
-        _previous_thread_hook(args)
-        return
-    name = args.thread.name if args.thread else "unknown"
-    _abort(
-        f": uncaught {args.exc_type.__name__} in thread {name}",
-        _printed_by(_previous_thread_hook, args.exc_value, args),
-    )
-
-
-def _abort_job_or_exit(status: int) -> NoReturn:
-    """``os._exit``, which no exit handler hears of: some MPIs then end the other ranks, silently and with status 0."""
-    if _can_abort():
-        caller = sys._getframe(1)
-        _abort(
-            "called os._exit",
-            f"os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end it while MPI runs and "
-            "the others may wait for it. Use sys.exit, or call MPI.Finalize() first.",
-            status & 0xFF or 1,
-        )
-    exit_at_once(status)
 
 
 def hear(text: str) -> None:
@@ -291,9 +205,9 @@ when_done: list[Callable[[], None]] = []
 
 def _refuse_lost_exception() -> None:
     """Ends all ranks if the program put a hook in the place of ours: Python notes an exception before it calls it."""
-    if _has_ended_it(getattr(sys, "last_traceback", None)) and _can_abort():
+    if _has_ended_it(getattr(sys, "last_traceback", None)) and can_abort():
         last = "".join(traceback.format_exception_only(sys.last_value))  # of what the hook may have printed, or not
-        _abort(f"ended with an uncaught {type(sys.last_value).__name__}", last)
+        end_job(f"ended with an uncaught {type(sys.last_value).__name__}", last)
 
 
 def _end() -> None:
@@ -308,8 +222,8 @@ def _end() -> None:
             do()
     timeline.end()
     if native.lib.mpixla_failures_end():
-        if _can_abort():
-            _abort("ended with a failed call that nobody has looked at (above)")
+        if can_abort():
+            end_job("ended with a failed call that nobody has looked at (above)")
         is_well = False
     # MPI, where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
     native.lib.mpixla_end_last(not is_well)

@@ -1,0 +1,71 @@
+"""Watch more of a process that mpixla owns: ``python -m mpixla run``, ``mpixla.compat`` and ``mpixla.distributed``.
+
+A process that imports mpixla is left as it is in all this (docs/guest.md).
+"""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+from typing import NoReturn
+
+from ..base import alike, settings, started
+from ..mpi import native
+from ..mpi.abort import exit_at_once
+from ..mpi.comm import own_comm
+from ..mpi.mpi import MPI
+from .exit import can_abort, end_job, printed_by
+
+_previous_hook = threading.excepthook
+_aborts = settings.is_on("MPIXLA_ABORT", otherwise=True)
+
+
+def install() -> None:
+    """Replace what Python leaves no other way to hear of. All ranks of ``python -m mpixla run`` must call this."""
+    if os._exit is not exit_at_once:
+        return
+    if _aborts:
+        threading.excepthook = _end_job_from_thread
+        os._exit = _end_job_or_exit
+    if started.is_of_run():
+        _share_file()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        may_abort = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        native.check(native.lib.mpixla_interrupt_watch(may_abort))
+
+
+def _share_file() -> None:
+    """Open the file by which the ranks of a host say the same once."""
+    comm = own_comm()
+    if comm.Get_size() > 1:
+        name = comm.bcast(secrets.token_hex(8))
+        alike.open_file(name)
+        comm.Barrier()
+        alike.remove_name(name)
+
+
+def _end_job_from_thread(args: threading.ExceptHookArgs) -> None:
+    """Print an exception that has ended a thread, and end the job if Python waits for the thread at its end.
+
+    Once the main thread has ended, much fails in threads that would not before, and nobody waits for this rank.
+    """
+    thread = args.thread
+    is_failure = not issubclass(args.exc_type, SystemExit)  # which ends the thread
+    if is_failure and thread and not thread.daemon and threading.main_thread().is_alive() and can_abort():
+        text = printed_by(_previous_hook, args.exc_value, args)
+        end_job(f": uncaught {args.exc_type.__name__} in thread {thread.name}", text)
+    _previous_hook(args)
+
+
+def _end_job_or_exit(status: int) -> NoReturn:
+    """``os._exit``, which no exit handler hears of: some MPIs then end the other ranks, silently and with status 0."""
+    if can_abort():
+        caller = sys._getframe(1)
+        end_job(
+            "called os._exit",
+            f"os._exit({status}) at {caller.f_code.co_filename}:{caller.f_lineno} would end it while MPI runs and "
+            "the others may wait for it. Use sys.exit, or call MPI.Finalize() first.",
+            status & 0xFF or 1,
+        )
+    exit_at_once(status)
