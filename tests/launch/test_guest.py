@@ -24,7 +24,8 @@ registries = {}  # names by id: several modules have the same
 def members(owner, name):
     for key, value in list(vars(owner).items()):
         path = f"{name}.{key}"
-        if name == "posix" or key == "__warningregistry__" or path in ("sys.modules", "threading._active", "typing._overload_registry"):
+        is_none_of_ours = path.startswith("threading._") or path == "typing._overload_registry"
+        if name == "posix" or key == "__warningregistry__" or path == "sys.modules" or is_none_of_ours:
             continue
         if "cache" in key.lower() and isinstance(value, (dict, list, set)):
             continue
@@ -73,11 +74,11 @@ def import_refused():
 
 if __name__ == "__main__":
     from mpi4py import MPI
+    warnings.simplefilter("ignore")    # JAX's of forks
     before = look()
     import mpixla
     if MPI.COMM_WORLD.rank == 0:
         report("rank", *before)
-        warnings.simplefilter("ignore")
         if (child := os.fork()) == 0:
             report("forked", *before)
             os._exit(0)

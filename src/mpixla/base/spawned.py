@@ -4,14 +4,18 @@ It inherits the variables by which MPI's launcher told the rank its place, and i
 job: only the rank itself can run MPI.
 """
 
+import sys
 from multiprocessing import parent_process
 
 from .started import place
 
-if (_parent := parent_process()) is not None and (_rank := place()) is not None:
+# While it imports the program's file, which is what it begins with, it has no parent_process yet.
+_begins = any(argument.startswith("from multiprocessing.") for argument in sys.orig_argv)
+
+if (_begins or parent_process() is not None) and (_rank := place()) is not None:
     raise ImportError(
-        f"multiprocessing has started this process, from process {_parent.pid}, on rank {_rank} of an MPI job, so it "
-        "cannot import mpixla: it has inherited the variables of the rank's launcher, but only the rank itself can run "
-        'MPI. Import mpixla, and mpi4py, under `if __name__ == "__main__":`, or in the functions that use them: '
-        "processes of multiprocessing import the program's file."
+        f"multiprocessing has started this process, on rank {_rank} of an MPI job, so it cannot import mpixla: it has "
+        "inherited the variables of the rank's launcher, but only the rank itself can run MPI. Import mpixla, and "
+        'mpi4py, under `if __name__ == "__main__":`, or in the functions that use them: processes of multiprocessing '
+        "import the program's file."
     )
