@@ -131,7 +131,6 @@ LOST = {
     "is stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
     "raises": "raise RuntimeError('lost on purpose')",
     "calls sys.exit": "sys.exit(0)",
-    "calls os._exit": "os._exit(0)",
 }
 ABORTED = ", so the whole job is aborted"
 WAITED = r"mpixla: rank \d+ has waited for .* longer than MPIXLA_TIMEOUT=2 allows"
@@ -143,7 +142,6 @@ SAID = {
     "is stopped": (WAITED, LINE, "stopped .SIGSTOP"),
     "raises": (r"mpixla: rank {victim}\b.* uncaught RuntimeError.*" + ABORTED, "RuntimeError: lost on purpose"),
     "calls sys.exit": (IN_VAIN, LINE, "Rank {victim} has not come: it is at the end of its script"),
-    "calls os._exit": (r"os\._exit.0. at .*script\.py:\d+", r"mpixla: rank {victim} .*" + ABORTED),
 }
 
 
@@ -160,8 +158,8 @@ def _losses() -> list[Fault]:
         rows += [_loss("is killed", when, call, PLAIN) for when in WHENS]
         rows += [_loss("raises", when, call, PLAIN) for when in ("before", "after")]
         rows += [_loss("is stopped", when, call, TIMEOUT) for when in ("before", "in")]
-        rows += [_loss("calls sys.exit", "after", call, PLAIN), _loss("calls os._exit", "after", call, PLAIN)]
-    rows += [_loss(how, "in", "allreduce", PLAIN) for how in ("raises", "calls os._exit")]
+        rows.append(_loss("calls sys.exit", "after", call, PLAIN))
+    rows.append(_loss("raises", "in", "allreduce", PLAIN))
     rows += [_loss(how, "in", "allreduce", THROUGH_MPI) for how in ("is killed", "raises")]
     rows.append(_loss("is stopped", "in", "allreduce", {**THROUGH_MPI, **TIMEOUT}))
     for ranks in (3, 4):
@@ -515,21 +513,6 @@ caught(lambda: call(x))
 SIGNALS = [
     _row(
         "signals",
-        "SIGINT on one rank, in a call",
-        PLAIN,
-        """
-        mpixla.barrier()
-        if rank == victim:
-            mark()
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-            mpixla.recv(x, left)
-        else:
-            time.sleep(100)
-        """,
-        r"mpixla: rank {victim} was interrupted .SIGINT. in MPI_Recv <- 0.*so the whole job is aborted",
-    ),
-    _row(
-        "signals",
         "SIGINT on one rank that computes",
         PLAIN,
         """
@@ -545,17 +528,17 @@ SIGNALS = [
     ),
     _row(
         "signals",
-        "SIGINT on mpirun, which is Ctrl-C",
+        "SIGINT on mpirun twice, which is Ctrl-C",
         PLAIN,
         """
         mpixla.barrier()
         if rank == 0:
             mark()
-            threading.Timer(0.5, os.kill, (int(os.environ["FAULT_MPIRUN"]), signal.SIGINT)).start()
+            for seconds in (0.5, 2):
+                threading.Timer(seconds, os.kill, (int(os.environ["FAULT_MPIRUN"]), signal.SIGINT)).start()
         mpixla.recv(x, other)
         """,
-        "",  # Open MPI's mpirun does not pass it on
-        quote="was interrupted .SIGINT. in MPI_Recv",
+        "",
     ),
     _row(
         "signals",
