@@ -566,6 +566,7 @@ try:
     else:
         while not os.path.exists("interrupted"):
             time.sleep(0.01)
+        time.sleep(2)    # the call lasts
         mpixla.send(jnp.ones(3), 0)
 except KeyboardInterrupt:
     print("interrupted", rank, flush=True)
