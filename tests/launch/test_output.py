@@ -58,11 +58,7 @@ def test_what_was_printed_is_there(job, how):
     end, then = ENDS[how]
     variables = {"MPIXLA_TIMEOUT": "1"} if how == "limit" else {}
     flushed = FLUSHED if "until_flushed" in end else ""
-    code = f"{flushed}
-{PREAMBLE}
-rank == 0 or {end}
-{then}
-"
+    code = f"{flushed}\n{PREAMBLE}\nrank == 0 or {end}\n{then}\n"
     done = job(2, code, check=False, by_run=how == "interrupt", **variables)
     assert done.returncode != 0
     has_all(done.stdout)
