@@ -296,6 +296,10 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
         return error_null("a trace takes at least %d KiB, but its limit is %zu KiB", TIMELINE_CHUNK >> 10, limit >> 10);
     timeline *t = calloc(1, sizeof *t);
     if (!t) return error_null("out of memory for the trace %s", path);
+    if (system_condition_make(&t->changed)) {
+        free(t);
+        return NULL;
+    }
     t->limit = limit;
     t->room = (limit - TIMELINE_HEADER_BYTES) / TIMELINE_RECORD_BYTES;
     pthread_mutex_init(&t->lock, NULL);
@@ -311,8 +315,11 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
     t->header = (timeline_header *)data;
     t->records = (timeline_record *)(data + TIMELINE_HEADER_BYTES);
     *t->header = *header;
-    t->earlier = atomic_exchange(&newest, t);
-    if (system_condition_make(&t->changed) || thread_start(file_keep, STACK_BYTES, "that writes the trace")) {
+    t->earlier = atomic_load(&newest);
+    /* From here on the thread of an earlier file, which may start late, can take it. */
+    while (!atomic_compare_exchange_weak(&newest, &t->earlier, t)) {
+    }
+    if (thread_start(file_keep, STACK_BYTES, "that writes the trace")) {
         (void)timeline_close(t);
         return NULL;
     }
