@@ -97,14 +97,14 @@ MPIXLA_API void mpixla_output_set(int file);
 MPIXLA_API int mpixla_init_watch(double seconds, const char *sentence);
 MPIXLA_API void mpixla_init_done(void);
 
-/* What a program has printed is in buffers of the front end, which only the front end can flush, and is lost where
- * another process ends the job. So a thread of the front end flushes it each time this returns, `period` milliseconds
- * later (0: never), or at once where the library is about to end the process and waits for it; until it is OVER. */
-typedef enum mpixla_output_wish { MPIXLA_OUTPUT_OVER, MPIXLA_OUTPUT_PERIOD, MPIXLA_OUTPUT_ASKED } mpixla_output_wish;
-MPIXLA_API mpixla_output_wish mpixla_output_wanted(int period);
-/* Before the thread starts; and when it is to end. */
-MPIXLA_API int mpixla_output_open(void);
-MPIXLA_API void mpixla_output_close(void);
+/* What only the front end can do, for which it has a function: to say where its threads are
+ * (mpixla_timeout_stack_give); and to flush what the program has printed, which is lost where another process ends the
+ * job: all of it, when this process is about to end, or only what is in buffers of the front end's own, which any
+ * thread may flush. A thread of the library's, which starts with the first wish, calls the functions. */
+typedef enum mpixla_wish { MPIXLA_WISH_STACKS, MPIXLA_WISH_FLUSH, MPIXLA_WISH_FLUSH_OWN, MPIXLA_WISHES } mpixla_wish;
+MPIXLA_API void mpixla_front_end_set(mpixla_wish wish, void (*grant)(void));
+/* Before the front end ends: no function is called any more. Returns when none is under way. */
+MPIXLA_API void mpixla_front_end_end(void);
 
 /* Ends this process as the library does: what it has printed is flushed, then all others end through MPI_Abort if
  * `job`, and last the process itself, with this status. */
@@ -465,10 +465,9 @@ typedef struct mpixla_process {
  * tells of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
 MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
-/* For a thread of the front end, which says where the front end's threads are: waits until that is wanted, and returns
- * 1; 0 once nobody will ask again. `threads` is how many of its threads may still call XLA or MPI: all but this one and
- * those that wait for the result of a program. Without such a thread no call to itself is found to wait in vain. */
-MPIXLA_API int mpixla_timeout_stack_wanted(void);
+/* In the function for MPIXLA_WISH_STACKS: the lines of the front end's threads. `threads` is how many of them may still
+ * call XLA or MPI: all but this one and those that wait for the result of a program. Without such a function no call to
+ * itself is found to wait in vain. */
 MPIXLA_API void mpixla_timeout_stack_give(const char *text, int64_t threads);
 /* The program of this process has come to its end. */
 MPIXLA_API void mpixla_timeout_ended(void);

@@ -10,8 +10,11 @@ void output_say(const char *text);
 /* Writes a line to standard error, in one piece where the system lets it (printf's format). */
 __attribute__((format(printf, 1, 2))) void output_print(const char *format, ...);
 
-/* Flushes C's standard output and, through the thread that calls mpixla_output_wanted, the front end's. Returns when
- * both are flushed, or after so many milliseconds. Without that thread, C's alone, as long as that takes. */
+/* Flushes C's standard output and, by its function for MPIXLA_WISH_FLUSH, the front end's. Returns when both are
+ * flushed, or after so many milliseconds. Without that function, C's alone, as long as that takes. */
 void output_flush(int milliseconds);
+
+/* Has both flushed, the front end's by its function for MPIXLA_WISH_FLUSH_OWN, and does not wait for it. */
+void output_flush_soon(void);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns whether the front end has a thread that answers stack_ask. */
+/* Returns whether the front end answers stack_ask. */
 int stack_is_answered(void);
 
 /* Asks the front end, and waits at most so many milliseconds for its answer. Returns whether it answered: then `text`,
@@ -13,7 +13,7 @@ int stack_is_answered(void);
  * mpixla_timeout_stack_give counts them; else they are "" and -1. Any thread may call it. */
 int stack_ask(char *text, size_t bytes, int64_t *threads, int milliseconds);
 
-/* Ends all questions: the front end need not wait for one any more. */
+/* Ends all questions. */
 void stack_close(void);
 
 #endif

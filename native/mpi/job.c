@@ -12,8 +12,8 @@
 
 enum { STATUS = 1, FAILURE_BYTES = ERROR_BYTES + 512 };
 enum { END_SECONDS = 10, FLUSH_MILLISECONDS = 2000 };
-/* mpirun drops what it has not forwarded when a job aborts, and other ranks flush what they print a few times in this
- * time. */
+/* mpirun drops what it has not forwarded when a job aborts, and other ranks flush what they print in this time
+ * (deadline.c). */
 enum { FORWARDING_MILLISECONDS = 500 };
 
 static volatile sig_atomic_t late_status;

@@ -76,9 +76,8 @@ static int start(int ranks, int talks) {
                               talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
 }
 
-static void *tell_stacks(void *unused) {
-    while (mpixla_timeout_stack_wanted()) mpixla_timeout_stack_give("the line of a script", 1);
-    return unused;
+static void tell_stacks(void) {
+    mpixla_timeout_stack_give("the line of a script", 1);
 }
 
 /* How the process ends that makes this call, and what it writes: in `text`. */
@@ -90,8 +89,7 @@ static int ended(void (*during)(void), int ranks, int talks, int stacks) {
         dup2(ends[1], STDERR_FILENO);
         older_threads_start();
         if (start(ranks, talks) != 0) _exit(77);
-        pthread_t thread;
-        if (stacks && pthread_create(&thread, NULL, tell_stacks, NULL) == 0) pthread_detach(thread);
+        if (stacks) mpixla_front_end_set(MPIXLA_WISH_STACKS, tell_stacks);
         call_make(&c, "allreduce", FIXTURE_RANK0, 0);
         fake->during = during;
         calls_here = 1;

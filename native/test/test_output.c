@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,57 +57,63 @@ static void gives_up(void) {
     mpixla_output_set(STDERR_FILENO);
 }
 
-/* The front end's thread */
+/* The front end */
 
-static atomic_int asked, periods, over;
+static atomic_int asked, own, stuck;
 
-static void *flush_as_wanted(void *period) {
-    mpixla_output_wish wish;
-    while ((wish = mpixla_output_wanted((int)(intptr_t)period)) != MPIXLA_OUTPUT_OVER)
-        atomic_fetch_add(wish == MPIXLA_OUTPUT_ASKED ? &asked : &periods, 1);
-    atomic_store(&over, 1);
-    return NULL;
+static void flush_all(void) {
+    atomic_fetch_add(&asked, 1);
+}
+
+static void flush_own(void) {
+    atomic_fetch_add(&own, 1);
+}
+
+static void flush_never(void) {
+    while (atomic_load(&stuck)) clock_sleep(1);
 }
 
 static void flushes_when_asked(void) {
-    pthread_t thread;
-    output_flush(100000); /* there is no thread to wait for */
-    CHECK_INT(mpixla_output_open(), 0);
-    CHECK(pthread_create(&thread, NULL, flush_as_wanted, (void *)0) == 0);
+    output_flush(100000); /* there is nothing to wait for */
+    mpixla_front_end_set(MPIXLA_WISH_FLUSH, flush_all);
     for (int i = 1; i <= 100; i++) {
         output_flush(100000);
         CHECK_INT(atomic_load(&asked), i);
     }
-    CHECK_INT(atomic_load(&periods), 0);
-    mpixla_output_close();
-    pthread_join(thread, NULL);
-    output_flush(100000);
+    CHECK_INT(atomic_load(&own), 0);
 }
 
-static void flushes_now_and_then(void) {
-    pthread_t thread;
-    int before = atomic_load(&asked);
-    CHECK_INT(mpixla_output_open(), 0);
-    CHECK(pthread_create(&thread, NULL, flush_as_wanted, (void *)1) == 0);
-    while (atomic_load(&periods) < 5) clock_sleep(1);
-    CHECK_INT(atomic_load(&asked), before);
-    mpixla_output_close();
-    pthread_join(thread, NULL);
-    CHECK_INT(atomic_load(&over), 1);
+static void flushes_soon(void) {
+    output_flush_soon();
+    mpixla_front_end_set(MPIXLA_WISH_FLUSH_OWN, flush_own);
+    output_flush_soon();
+    while (atomic_load(&own) < 1) clock_sleep(1);
+    CHECK_INT(atomic_load(&asked), 100);
 }
 
-/* One that never comes back: its buffer has a lock that another thread holds. */
+/* One that does not come back: its buffer has a lock that another thread holds. */
 static void waits_for_so_long(void) {
-    CHECK_INT(mpixla_output_open(), 0);
+    atomic_store(&stuck, 1);
+    mpixla_front_end_set(MPIXLA_WISH_FLUSH, flush_never);
     output_flush(10);
-    mpixla_output_close();
+    atomic_store(&stuck, 0);
+}
+
+static void calls_nothing_after_the_end(void) {
+    mpixla_front_end_end();
+    const int before = atomic_load(&asked) + atomic_load(&own);
+    output_flush(100000);
+    output_flush_soon();
+    mpixla_front_end_end();
+    CHECK_INT(atomic_load(&asked) + atomic_load(&own), before);
 }
 
 int main(void) {
     says_all_of_it();
     gives_up();
     flushes_when_asked();
-    flushes_now_and_then();
+    flushes_soon();
     waits_for_so_long();
+    calls_nothing_after_the_end();
     return check_failures();
 }

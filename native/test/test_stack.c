@@ -34,10 +34,8 @@ static void nobody_answers(void) {
     CHECK_INT(threads, -1);
 }
 
-static void *answer(void *nothing) {
-    (void)nothing;
-    while (mpixla_timeout_stack_wanted()) mpixla_timeout_stack_give("a line", 3);
-    return NULL;
+static void answer(void) {
+    mpixla_timeout_stack_give("a line", 3);
 }
 
 static void *ask(void *nothing) {
@@ -74,11 +72,10 @@ static void a_late_answer_is_nobodys(void) {
 }
 
 static void each_thread_is_answered(void) {
-    const run_threads front_end = threads_start(1, answer);
+    mpixla_front_end_set(MPIXLA_WISH_STACKS, answer);
     threads_run(4, ask);
     CHECK(stack_is_answered());
     stack_close();
-    threads_join(&front_end);
     CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
     CHECK_INT(threads, -1);
 }

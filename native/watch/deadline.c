@@ -52,6 +52,8 @@ enum { PATIENCE = 2000, PATIENCE_WITH_PYTHON = 1000, PATIENCE_TO_CLAIM = 200, HE
  */
 #define LETTERS_WAIT INT64_C(5000000000)
 #define GONE_FOR INT64_C(5000000000)
+/* Nanoseconds between two flushes: with LONGEST_POLL less than a rank that ends the job leaves the others (job.c). */
+#define FLUSH_EACH INT64_C(200000000)
 /* Milliseconds between two looks: POLLS in the time of the limit, within these bounds; and while something is asked, or
  * the process leaves. */
 enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, BUSY_POLL = 2, POLLS = 20 };
@@ -548,11 +550,21 @@ static void nccl_watch(void) {
     job_end(text, EXIT_NCCL, our.talks);
 }
 
+/* Has what the program has printed flushed now and then, from its first call on: another rank may be killed, or end the
+ * job, and this one hears nothing of it, where the launcher kills it in turn. */
+static void output_keep(void) {
+    static int64_t next;
+    if (our.ranks == 1 || flight_threads() == 0 || clock_now() < next) return;
+    next = clock_now() + FLUSH_EACH;
+    output_flush_soon();
+}
+
 static void *calls_watch(void *nothing) {
     pthread_mutex_lock(&our.lock);
     while (!atomic_load(&our.stopped)) {
         look_once();
         nccl_watch();
+        output_keep();
         int64_t pause = asked.phase != IDLE ? INT64_C(1000000) * BUSY_POLL : our.poll;
         (void)system_condition_wait(&our.changed, &our.lock, clock_now() + pause);
     }

@@ -126,6 +126,8 @@ def test_import_changes_what_the_page_says(job):
         most_threads, most_files = map(int, re.search(r"at most (\d+) threads? and (\d+) descriptors", page).groups())
         assert threads <= most_threads
         assert files <= most_files
+    # A rank alone is asked by nobody, and nobody ends it.
+    assert reports_of(job(1, PROBE))["rank"][2] < reports["rank"][2]
 
 
 # What holds under every launcher: the end of the program, and what rank 1 or the whole job says.

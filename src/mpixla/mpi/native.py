@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
 
@@ -135,7 +136,8 @@ def _load() -> Any:
 
 
 lib = _load()
-OUTPUT_OVER, OUTPUT_PERIOD, OUTPUT_ASKED = range(3)  # mpixla_output_wish
+WISH_STACKS, WISH_FLUSH, WISH_FLUSH_OWN = range(3)  # mpixla_wish, and the type of a function for one
+GRANT: Callable[[Callable[[], None]], Any] = ctypes.CFUNCTYPE(None)
 is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 # Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (
@@ -168,6 +170,7 @@ for _name, _result, _arguments in (
     ("mpixla_failures_end", c_int64, []),
     ("mpixla_progress_set", c_int, [c_int64]),
     ("mpixla_timeout_set", c_int, [c_double, c_double, c_uint64, POINTER(Process), c_int64]),
+    ("mpixla_front_end_set", None, [c_int, c_void_p]),
     ("mpixla_timeout_stack_give", None, [c_char_p, c_int64]),
     ("mpixla_count_limit_set", c_int64, [c_int64]),
     ("mpixla_gpu_transport_set", c_int, [c_char_p]),

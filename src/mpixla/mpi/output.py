@@ -1,8 +1,10 @@
 """Flushes what the program has printed, so that it is not lost when another rank ends the job.
 
-MPICH gives a rank a pipe for its standard output, where Python keeps what is printed in a buffer of 8 KiB.
+MPICH gives a rank a pipe for its standard output, where Python keeps what is printed in a buffer of 8 KiB. The C
+library says when (native/watch/deadline.c, native/mpi/job.c).
 """
 
+import atexit
 import io
 import os
 import sys
@@ -10,13 +12,11 @@ import threading
 from contextlib import suppress
 
 from . import native
-from .mpi import MPI
 
-# Milliseconds between two flushes: fewer than a rank that ends the job leaves the others (native/mpi/job.c).
-_PERIOD = 200
-
-_thread: threading.Thread | None = None
-_flushing = threading.Lock()  # held while the thread flushes, and around a fork: a child gets buffers as they are
+_is_asked = False
+_flushing = (
+    threading.Lock()
+)  # held while a thread of the C library flushes, and around a fork: a child gets buffers as they are
 
 
 def flush() -> None:
@@ -26,52 +26,47 @@ def flush() -> None:
             getattr(sys, name).flush()
 
 
-def _flush_plain() -> None:
-    """Flushes those of Python's own kind alone, which may be flushed in any thread."""
-    for name in ("stdout", "__stdout__"):
-        if type(stream := getattr(sys, name, None)) is io.TextIOWrapper:
-            with suppress(Exception):
-                stream.flush()
+@native.GRANT
+def _flush_all() -> None:
+    with _flushing:
+        flush()
 
 
-def _flush_as_wanted(period: int) -> None:
-    while (wish := native.lib.mpixla_output_wanted(period)) != native.OUTPUT_OVER:
-        with _flushing:
-            flush() if wish == native.OUTPUT_ASKED else _flush_plain()
+@native.GRANT
+def _flush_own() -> None:
+    """Flushes streams of Python's own kind alone, which may be flushed in any thread."""
+    with _flushing:
+        for name in ("stdout", "__stdout__"):
+            if type(stream := getattr(sys, name, None)) is io.TextIOWrapper:
+                with suppress(Exception):
+                    stream.flush()
 
 
 def start() -> None:
-    """Starts the thread that flushes: now and then, where another rank may end the job, and before this one does."""
-    global _thread
-    if native.lib.mpixla_output_open() != 0:
-        return
-    period = _PERIOD if MPI.COMM_WORLD.Get_size() > 1 else 0
-    _thread = threading.Thread(target=_flush_as_wanted, args=(period,), name="mpixla output", daemon=True)
-    _thread.start()
+    """Has the C library have it flushed now and then, and before this rank ends the job."""
+    global _is_asked
+    native.lib.mpixla_front_end_set(native.WISH_FLUSH, _flush_all)
+    native.lib.mpixla_front_end_set(native.WISH_FLUSH_OWN, _flush_own)
+    _is_asked = True
     os.register_at_fork(before=_flushing.acquire, after_in_parent=_flushing.release, after_in_child=_end_in_child)
 
 
 def _end_in_child() -> None:
-    global _thread
-    _thread = None
+    global _is_asked
+    _is_asked = False  # the C library's thread is not there
     _flushing.release()
 
 
 def is_running() -> bool:
-    """Whether the C library can have it flushed."""
-    return _thread is not None
-
-
-def thread_ident() -> int | None:
-    """Return the number of the thread that flushes, or None: it makes no call of the program's."""
-    thread = _thread
-    return thread.ident if thread else None
+    """Whether the C library has it flushed."""
+    return _is_asked
 
 
 def end() -> None:
-    """Ends the thread, when the program has ended. Python itself flushes last."""
-    global _thread
-    native.lib.mpixla_output_close()
-    if _thread is not None:
-        _thread.join()  # a thread that holds a buffer when Python ends would make it abort
-    _thread = None
+    """Has the C library call nothing of Python any more, as the program has ended. Python itself flushes last."""
+    global _is_asked
+    _is_asked = False
+    native.lib.mpixla_front_end_end()
+
+
+atexit.register(end)  # runs after exit.py's, which calls it unless it fails

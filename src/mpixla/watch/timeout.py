@@ -12,7 +12,7 @@ from types import FrameType
 from ..base import settings
 from ..base.required import is_user_filename
 from ..base.speaker import say
-from ..mpi import clock, native, output
+from ..mpi import clock, native
 from ..mpi.comm import channel_of_reports
 from ..mpi.mpi import MPI
 from .sites import short_name
@@ -40,7 +40,7 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
         )
     if most == _OFF:
         return
-    threading.Thread(target=_tell_stacks, name="mpixla time limit", daemon=True).start()
+    native.lib.mpixla_front_end_set(native.WISH_STACKS, _tell_stacks)
     if most == _UNSET and len(times) == 1:
         return
     limit = 0.0 if most == _UNSET else most
@@ -55,12 +55,11 @@ def begin(wishes: Sequence[tuple[float, tuple[str, str, int]]]) -> None:
     native.check(native.lib.mpixla_timeout_set(limit, _WORD, channel, table, len(table)))
 
 
+@native.GRANT
 def _tell_stacks() -> None:
-    while native.lib.mpixla_timeout_stack_wanted():
-        frames = sys._current_frames()
-        own = {threading.get_ident(), output.thread_ident()}
-        active = sum(ident not in own and _is_active(frame) for ident, frame in frames.items())
-        native.lib.mpixla_timeout_stack_give("\n".join(_stacks(frames)).encode(errors="replace"), active)
+    frames, own = sys._current_frames(), threading.get_ident()
+    active = sum(ident != own and _is_active(frame) for ident, frame in frames.items())
+    native.lib.mpixla_timeout_stack_give("\n".join(_stacks(frames)).encode(errors="replace"), active)
 
 
 # Functions of JAX's that wait for the result of a program; packages whose threads make no call of the program's, and

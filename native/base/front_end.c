@@ -1,0 +1,127 @@
+#include "base/front_end.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/system.h"
+#include "base/thread.h"
+
+enum { STACK_BYTES = 8 << 20 /* the front end's code runs there */ };
+
+typedef struct wish {
+    void (*grant)(void);
+    int64_t asked;   /* how often: wishes are numbered from 1 */
+    int64_t begun;   /* the number of the one that the thread grants, */
+    int64_t granted; /* and of the one that it has granted last */
+} wish;
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int no_condition; /* it could not be made: nothing is asked */
+    int is_started;   /* there is a thread, */
+    int is_calling;   /* which is in a function */
+    wish all[MPIXLA_WISHES];
+} front_end = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void front_end_prepare(void) {
+    front_end.no_condition = system_condition_make(&front_end.changed) != 0;
+}
+
+static void front_end_lock(void) {
+    pthread_once(&once, front_end_prepare);
+    pthread_mutex_lock(&front_end.lock);
+}
+
+/* With the lock. Returns the first wish that is to be granted, or MPIXLA_WISHES. */
+static int wish_next(void) {
+    int i = 0;
+    while (i < MPIXLA_WISHES && (!front_end.all[i].grant || front_end.all[i].asked == front_end.all[i].begun)) i++;
+    return i;
+}
+
+static void *wishes_grant(void *nothing) {
+    pthread_mutex_lock(&front_end.lock);
+    while (nothing == NULL) {
+        const int next = wish_next();
+        if (next == MPIXLA_WISHES) {
+            (void)pthread_cond_wait(&front_end.changed, &front_end.lock);
+            continue;
+        }
+        wish *w = &front_end.all[next];
+        void (*grant)(void) = w->grant;
+        w->begun = w->asked;
+        front_end.is_calling = 1;
+        pthread_mutex_unlock(&front_end.lock);
+        if (next != MPIXLA_WISH_STACKS) (void)fflush(stdout);
+        grant();
+        pthread_mutex_lock(&front_end.lock);
+        front_end.is_calling = 0;
+        w->granted = w->begun;
+        (void)pthread_cond_broadcast(&front_end.changed);
+    }
+    return NULL;
+}
+
+/* With the lock. */
+static int64_t wish_number(wish *w) {
+    if (!w->grant || front_end.no_condition) return 0;
+    if (!front_end.is_started)
+        front_end.is_started = thread_start(wishes_grant, STACK_BYTES, "that calls the front end") == 0;
+    if (!front_end.is_started) return 0;
+    (void)pthread_cond_broadcast(&front_end.changed);
+    return ++w->asked;
+}
+
+int front_end_has(mpixla_wish wish) {
+    front_end_lock();
+    const int has = front_end.all[wish].grant != NULL;
+    pthread_mutex_unlock(&front_end.lock);
+    return has;
+}
+
+int64_t front_end_want(mpixla_wish wish) {
+    front_end_lock();
+    const int64_t number = wish_number(&front_end.all[wish]);
+    pthread_mutex_unlock(&front_end.lock);
+    return number;
+}
+
+int front_end_ask(mpixla_wish wish, int milliseconds) {
+    const int64_t until = clock_now() + INT64_C(1000000) * milliseconds;
+    front_end_lock();
+    struct wish *w = &front_end.all[wish];
+    const int64_t mine = wish_number(w);
+    while (mine && w->grant && w->granted < mine &&
+           !system_condition_wait(&front_end.changed, &front_end.lock, until)) {
+    }
+    const int granted = mine && w->granted >= mine;
+    pthread_mutex_unlock(&front_end.lock);
+    return granted;
+}
+
+/* With the lock. */
+static void wish_set(wish *w, void (*grant)(void)) {
+    w->grant = grant;
+    if (!front_end.no_condition) (void)pthread_cond_broadcast(&front_end.changed);
+}
+
+void front_end_forget(mpixla_wish wish) {
+    mpixla_front_end_set(wish, NULL);
+}
+
+void mpixla_front_end_set(mpixla_wish wish, void (*grant)(void)) {
+    front_end_lock();
+    wish_set(&front_end.all[wish], grant);
+    pthread_mutex_unlock(&front_end.lock);
+}
+
+void mpixla_front_end_end(void) {
+    front_end_lock();
+    for (int i = 0; i < MPIXLA_WISHES; i++) wish_set(&front_end.all[i], NULL);
+    while (front_end.is_calling) (void)pthread_cond_wait(&front_end.changed, &front_end.lock);
+    pthread_mutex_unlock(&front_end.lock);
+}
