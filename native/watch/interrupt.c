@@ -85,7 +85,8 @@ static void *interrupts_attend(void *nothing) {
     for (;;) {
         seen_call seen[MOST_CALLS];
         system_bell_wait();
-        calls_attend(seen, calls_see(seen));
+        const int calls = calls_see(seen);
+        calls_attend(seen, calls);
     }
     return nothing;
 }
