@@ -550,11 +550,11 @@ static void nccl_watch(void) {
     job_end(text, EXIT_NCCL, our.talks);
 }
 
-/* Has what the program has printed flushed now and then, from its first call on: another rank may be killed, or end the
- * job, and this one hears nothing of it, where the launcher kills it in turn. */
+/* Has the program's output flushed now and then: another rank may be killed, or end the job, and this one hears nothing
+ * of it, where the launcher kills it in turn. */
 static void output_keep(void) {
     static int64_t next;
-    if (our.ranks == 1 || flight_threads() == 0 || clock_now() < next) return;
+    if (our.ranks == 1 || clock_now() < next) return;
     next = clock_now() + FLUSH_EACH;
     output_flush_soon();
 }

@@ -45,6 +45,7 @@ def has_all(printed):
 ENDS = {
     "exception": ("{}['lost']", WAIT),
     "exception while the other computes": ("{}['lost']", "time.sleep(1000)"),
+    "exception before any call": ("{}['lost']", "time.sleep(1000)"),
     "exit": ("sys.exit(3)", WAIT),
     "limit": ("None", WAIT),
     "interrupt": ("threading.Thread(target=interrupt).start()", WAIT),
@@ -58,7 +59,8 @@ def test_what_was_printed_is_there(job, how):
     end, then = ENDS[how]
     variables = {"MPIXLA_TIMEOUT": "1"} if how == "limit" else {}
     flushed = FLUSHED if "until_flushed" in end else ""
-    code = f"{flushed}\n{PREAMBLE}\nrank == 0 or {end}\n{then}\n"
+    begin = PREAMBLE.replace("mpixla.barrier", "MPI.COMM_WORLD.Barrier") if "any call" in how else PREAMBLE
+    code = f"{flushed}\n{begin}\nrank == 0 or {end}\n{then}\n"
     done = job(2, code, check=False, by_run=how == "interrupt", **variables)
     assert done.returncode != 0
     has_all(done.stdout)
