@@ -195,7 +195,7 @@ def _wait() -> bool:
     native.lib.mpixla_requests_end()
     if native.lib.mpixla_gpus_end() == 0:
         return True
-    sys.stderr.write(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
+    speaker.say(f"mpixla: r{MPI.COMM_WORLD.Get_rank()} | {native.lib.mpixla_last_error().decode()}\n")
     return False
 
 
