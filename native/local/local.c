@@ -54,8 +54,8 @@ typedef struct route {
     int64_t bytes;    /* of a part */
     int first, ranks; /* whose posts it looks at: so many ranks, from this one on, */
     int step;         /* upwards or downwards */
-    int64_t apart;    /* what they have goes to places so many bytes apart, by rank, */
-    int64_t item;     /* or, if this is not 0, is combined, in items of so many bytes */
+    int64_t apart;    /* their parts go to places so many bytes apart, by rank, */
+    int combines;     /* or are combined by the call's reduction */
 } route;
 
 /* All of it is in the columns of the row. */
@@ -69,11 +69,12 @@ static route route_of(const frame *f) {
                .posts = is_barrier || (f->send.dtype && (f->facts.row->recv != MPIXLA_ON_ROOT || !f->on_root)),
                .parts = is_split ? f->size : 1,
                .part = is_split ? me : 0,
-               .bytes = frame_buffer_bytes(part) / (counts == DIVIDED ? f->size : 1),
+               .bytes = frame_buffer_bytes(part),
                .ranks = is_barrier || f->recv.dtype ? f->size : 0,
                .step = 1};
+    if (counts == DIVIDED) r.bytes /= f->size;
     if (counts == DIVIDED || counts == GATHERED) r.apart = r.bytes;
-    if (frame_has(f, ATTRIBUTE_OP)) r.item = f->n > 0 ? r.bytes / f->n : 1;
+    r.combines = frame_has(f, ATTRIBUTE_OP);
     if (f->facts.row->send == MPIXLA_ON_ROOT && r.ranks > 0) {
         r.first = f->root;
         r.ranks = 1;
@@ -125,10 +126,15 @@ static const char *own_part(const segment *s, const route *r, int is_first, int6
     return r->send != r->recv || is_first ? mine : memcpy(segment_own(s), mine, (size_t)bytes);
 }
 
-/* Bytes from `at` on of each part; parts begin where vectors may. */
-static int round_make(segment *s, const frame *f, const route *r, int64_t at, int64_t bytes, uint64_t what) {
+static int64_t aligned(int64_t bytes) {
+    return (bytes + ALIGNED - 1) & ~(int64_t)(ALIGNED - 1);
+}
+
+/* Bytes from `at` on of each part, which are so many items; parts begin where vectors may. */
+static int round_make(segment *s, const frame *f, const route *r, int64_t at, int64_t bytes, int64_t items,
+                      uint64_t what) {
     const int me = f->facts.communicator->rank;
-    const int64_t apart = (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+    const int64_t apart = aligned(bytes);
     const char *own = NULL;
     int code = 0;
     if (r->posts) {
@@ -151,12 +157,25 @@ static int round_make(segment *s, const frame *f, const route *r, int64_t at, in
         }
         char *to = r->recv + rank * r->apart + at;
         if (bytes == 0 || !from || from == to) continue;
-        if (i == 0 || !r->item)
+        if (i == 0 || !r->combines)
             memcpy(to, from, (size_t)bytes);
         else
-            code = mpi_get()->reduce_local(from, to, (int)(bytes / r->item), f->type, f->op);
+            code = mpi_get()->reduce_local(from, to, (int)items, f->type, f->op);
     }
     if (code == 0) segment_end(s, r->ranks == f->size);
+    return code;
+}
+
+/* As many rounds as it takes, each of whole items where these are combined. */
+static int rounds_make(segment *s, const frame *f, const route *r, uint64_t what) {
+    const int64_t item = r->combines ? r->bytes / f->n : 1,
+                  most = (int64_t)(SEGMENT_POST_BYTES / ALIGNED / r->parts) * ALIGNED / item * item;
+    int code = 0;
+    what |= BEGINS;
+    for (int64_t at = 0; code == 0 && at < r->bytes; at += most, what &= ~BEGINS) {
+        const int64_t bytes = r->bytes - at < most ? r->bytes - at : most;
+        code = round_make(s, f, r, at, bytes, bytes / item, what);
+    }
     return code;
 }
 
@@ -244,16 +263,15 @@ int local_run(const frame *f, int *made) {
     *made = 0;
     if (!is_possible(f)) return local_check(f);
     const route r = route_of(f);
-    if (r.bytes > MOST_BYTES / r.parts / f->size) return local_check(f);
+    if (r.bytes > MOST_BYTES || r.bytes * r.parts * f->size > MOST_BYTES) return local_check(f);
     int code = slot_take(f->facts.communicator, &s);
     if (code != 0 || !s) return code;
     *made = 1;
-    const int64_t room = (int64_t)(SEGMENT_POST_BYTES / ALIGNED / r.parts) * ALIGNED,
-                  most = r.item ? room / r.item * r.item : room;
-    uint64_t what = what_of(f) | BEGINS;
+    const uint64_t what = what_of(f);
     code = segment_check(s);
-    for (int64_t at = 0; code == 0 && (at < r.bytes || at == 0); at += most, what &= ~BEGINS)
-        code = round_make(s, f, &r, at, r.bytes - at < most ? r.bytes - at : most, what);
+    const int is_short = aligned(r.bytes) * r.parts <= SEGMENT_POST_BYTES;
+    if (code == 0 && is_short) code = round_make(s, f, &r, 0, r.bytes, f->n, what | BEGINS);
+    if (code == 0 && !is_short) code = rounds_make(s, f, &r, what);
     if (code != 0) call_break(s, f, code);
     slot_give(f->facts.communicator, s);
     if (code == 0 && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);
