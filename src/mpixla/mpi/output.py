@@ -1,4 +1,4 @@
-"""Flushes what the program has printed, so that it is not lost when another rank ends the job.
+"""Flush what the program has printed, so that it is not lost when another rank ends the job.
 
 MPICH gives a rank a pipe for its standard output, where Python keeps what is printed in a buffer of 8 KiB. The C
 library says when (native/watch/deadline.c, native/mpi/job.c).
@@ -14,13 +14,12 @@ from contextlib import suppress
 from . import native
 
 _is_asked = False
-_flushing = (
-    threading.Lock()
-)  # held while a thread of the C library flushes, and around a fork: a child gets buffers as they are
+# Held while a thread of the C library flushes, and around a fork: a child gets buffers as they are.
+_flushing = threading.Lock()
 
 
 def flush() -> None:
-    """Flushes standard output and error, as far as that goes: a program may have put anything there, or None."""
+    """Flush standard output and error as far as possible: a program may have put anything there, or None."""
     for name in ("stdout", "stderr"):
         with suppress(Exception):
             getattr(sys, name).flush()
@@ -34,7 +33,7 @@ def _flush_all() -> None:
 
 @native.GRANT
 def _flush_own() -> None:
-    """Flushes streams of Python's own kind alone, which may be flushed in any thread."""
+    """Flush streams of Python's own kind alone, which may be flushed in any thread."""
     with _flushing:
         for name in ("stdout", "__stdout__"):
             if type(stream := getattr(sys, name, None)) is io.TextIOWrapper:
@@ -43,7 +42,7 @@ def _flush_own() -> None:
 
 
 def start() -> None:
-    """Has the C library have it flushed now and then, and before this rank ends the job."""
+    """Let the C library flush the program's output: some times a second, and before this rank ends the job."""
     global _is_asked
     native.lib.mpixla_front_end_set(native.WISH_FLUSH, _flush_all)
     native.lib.mpixla_front_end_set(native.WISH_FLUSH_OWN, _flush_own)
@@ -58,12 +57,12 @@ def _end_in_child() -> None:
 
 
 def is_running() -> bool:
-    """Whether the C library has it flushed."""
+    """Return whether the C library flushes the program's output."""
     return _is_asked
 
 
 def end() -> None:
-    """Has the C library call nothing of Python any more, as the program has ended. Python itself flushes last."""
+    """Stop the C library's calls of Python, at the end of the program. Python itself flushes last."""
     global _is_asked
     _is_asked = False
     native.lib.mpixla_front_end_end()

@@ -64,7 +64,7 @@ def _begin_fork() -> None:
 
 
 def _end_fork(before: BaseException | None) -> NoReturn:
-    """End a forked process, with status 1 if an exception has ended it: Python has noted that. Others it notes not."""
+    """End a forked process, with status 1 if Python has noted an exception since: it notes none of sys.exit."""
     output.flush()
     exit_at_once(int(getattr(sys, "last_value", None) is not before))
 
