@@ -3,9 +3,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#ifdef __x86_64__
-#include <emmintrin.h>
-#endif
 
 #include "base/error.h"
 #include "base/feature.h"
@@ -17,7 +14,7 @@
 #include "ops/exscan.h"
 
 enum {
-    ALIGNED = 16, /* the vectors of `post`, and any item */
+    ALIGNED = 16, /* for any item */
     MOST_RANKS = 16,
     MOST_BYTES = 1 << 18 /* that a rank posts, times ranks, up to which this is faster than MPI */
 };
@@ -106,20 +103,6 @@ static int differ(const frame *f, int rank) {
         f->facts.row->mpi_name, rank, f->facts.communicator->name);
 }
 
-/* Copies what other ranks are to read. Much of it goes past this processor's caches: what is in them and was read by
- * another processor before takes longer to write, and to read there, the further apart the two are. */
-static void post(char *to, const char *from, int64_t bytes) {
-    int64_t at = 0;
-#ifdef __x86_64__
-    enum { MUCH = 4096, STEP = 64 };
-    for (; bytes >= MUCH && at + STEP <= bytes; at += STEP)
-        for (int i = 0; i < STEP; i += ALIGNED)
-            _mm_stream_si128((__m128i *)(to + at + i), _mm_loadu_si128((const __m128i *)(from + at + i)));
-    if (at > 0) _mm_sfence();
-#endif
-    memcpy(to + at, from + at, (size_t)(bytes - at));
-}
-
 /* Where this rank's own part is: where it was, if nothing else is written there. */
 static const char *own_part(const segment *s, const route *r, int is_first, int64_t at, int64_t bytes) {
     const char *mine = r->send + r->part * r->bytes + at;
@@ -142,7 +125,7 @@ static int round_make(segment *s, const frame *f, const route *r, int64_t at, in
         code = segment_room(s, apart * r->parts, &to);
         if (code != 0) return code;
         for (int i = 0; bytes > 0 && i < r->parts; i++)
-            if (i != me || r->parts == 1) post(to + i * apart, r->send + i * r->bytes + at, bytes);
+            if (i != me || r->parts == 1) memcpy(to + i * apart, r->send + i * r->bytes + at, (size_t)bytes);
         segment_post(s, what);
     }
     if (r->send && bytes > 0) own = own_part(s, r, me == r->first, at, bytes);
