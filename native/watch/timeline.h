@@ -59,6 +59,7 @@ typedef struct timeline_call {
     uint8_t category, meeting, is_reverse;
     uint8_t neighbours; /* the kind of the list of those that it receives from; 0: it is no call between neighbours */
     _Atomic uint8_t state;
+    uint8_t zeros[3]; /* without a name they would be bytes of whatever was there before, in a file */
 } timeline_call;
 
 /* A communicator: its number in this process, and the rank of this process in it. */

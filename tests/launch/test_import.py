@@ -142,7 +142,7 @@ def test_program_between_the_launcher_and_python(job):
     done = job(2, code, check=False, timeout=60)
     assert done.returncode != 0
     assert "(PMI_FD), which is not open: a program between mpiexec and Python has closed it" in done.stderr
-    assert done.stderr.count("Have mpiexec start Python itself") == 1
+    assert "Have mpiexec start Python itself" in done.stderr
 
 
 @pytest.mark.long

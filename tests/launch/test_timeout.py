@@ -237,7 +237,7 @@ SLOWLY = """
     warnings.simplefilter("ignore")  # JAX's, of forks
     child = os.fork()
     if child == 0:
-        sys.exit(3)
+        os._exit(3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
     print(float(mpixla.allreduce(x, op=MPI.SUM)[1]), flush=True)
     MPI.Finalize()

@@ -248,7 +248,7 @@ NOTHING = "import mpixla, jax.numpy as jnp; from mpi4py import MPI; mpixla.allre
 @pytest.mark.any_mpi
 def test_a_directory_that_cannot_be_made_is_told_of_every_rank(job, tmp_path):
     (tmp_path / "file").write_text("")
-    done = job(2, NOTHING, MPIXLA_TRACE="file", check=False)
+    done = job(2, NOTHING, MPIXLA_TRACE="file", check=False, by_run=True)
     assert done.returncode != 0
     sentence = (
         f"ImportError: mpixla cannot trace on rank 0 (MPIXLA_TRACE): the directory {tmp_path}/file cannot be made: "
