@@ -85,7 +85,9 @@ def source(folder: Path, tag: str | None, repository: str | None) -> None:
     (folder / COMMIT).parent.mkdir(parents=True)
     (folder / COMMIT).write_text(f"{commit} {seconds}\n")
     with tarfile.open(fileobj=BytesIO(git("archive", commit))) as archive:
-        archive.extractall(folder, filter="data")
+        # Python before 3.11.4 knows no filter, and takes no argument of that name.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     if repository:
         name = f"v{version}"
         readme, project = folder / "README.md", folder / "pyproject.toml"
