@@ -26,14 +26,19 @@ def _from_run() -> tuple[int, int] | None:
     return (int(words[1]), int(words[2])) if words[:1] == [str(os.getpid())] else None
 
 
+def _read_first(variables: tuple[str, ...]) -> int | None:
+    """Return the number in the first of these variables that has one; None if none has."""
+    return next((int(os.environ[name]) for name in variables if os.environ.get(name, "").isdecimal()), None)
+
+
 def rank() -> int | None:
     """Return the rank of this process, as its launcher has told it; None if it has not."""
-    return next((int(os.environ[name]) for name in _RANKS if os.environ.get(name, "").isdecimal()), None)
+    return _read_first(_RANKS)
 
 
 def place() -> int | None:
     """Return the rank that MPI would start this process as; None if that is a job of its own."""
-    return next((int(os.environ[name]) for name in _PLACES if os.environ.get(name, "").isdecimal()), None)
+    return _read_first(_PLACES)
 
 
 def is_of_run() -> bool:
