@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "base/shared.h"
@@ -27,8 +27,9 @@ enum {
     LINE = 64,  /* of the processor's cache, at least */
     SLOT_BYTES = 2 * LINE,
     FEW = SLOT_BYTES - 2 * sizeof(uint64_t),
-    SPINS = 2000,
-    SPINS_CROWDED = 5,  /* where there are more ranks than processors: whom it waits for may need this one */
+    SPINS_LEAST = 4, /* looks before the processor is given away */
+    SPINS_MOST = 2048,
+    UNWANTED_NS = 1000, /* a sched_yield that takes less time has found no other thread that wants the processor */
     YIELDS = 8,         /* between two calls of MPI */
     YIELDS_LONG = 4096, /* between two looks at the process that is waited for */
     YIELDS_FOR_WHY = 1000,
@@ -68,7 +69,7 @@ struct segment {
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     const comm_entry *communicator;
-    int spins;
+    int spins; /* SPINS_LEAST ... SPINS_MOST: wait_for looks so often before it gives the processor away */
     char *own; /* behind this */
 };
 
@@ -96,8 +97,7 @@ int64_t segment_bytes(int size) {
 static segment *segment_new(const comm_entry *c) {
     segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
     if (!s) return error_null("out of memory for what the ranks of a communicator share");
-    *s = (segment){.round = 1, .communicator = c, .own = (char *)(s + 1)};
-    s->spins = c->size > sysconf(_SC_NPROCESSORS_ONLN) ? SPINS_CROWDED : SPINS;
+    *s = (segment){.round = 1, .communicator = c, .spins = SPINS_MOST, .own = (char *)(s + 1)};
     s->head = (head *)s->own;
     *s->head = (head){.state = WHOLE};
     return s;
@@ -215,7 +215,7 @@ static int process_check(const segment *s, int rank, const _Atomic uint64_t *num
 static int wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     int code = 0;
     for (unsigned i = 0; code == 0 && !number_has_come(number, least); i++) {
-        sched_yield();
+        if (i > 0) sched_yield();
         if (!atomic_load(&s->communicator->alive))
             return error_set(
                 "the communicator was freed while this call waited for other ranks; block on its result before "
@@ -227,11 +227,23 @@ static int wait_long(const segment *s, int rank, const _Atomic uint64_t *number,
     return code;
 }
 
-static inline int wait_for(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
+/* Gives the processor away, and sets how often the next wait looks before that: less often where another thread has
+ * had the processor meanwhile, as it may be that of the rank that is waited for. Neither the number of processors nor
+ * this thread's affinity tells: containers have quotas. */
+static void wait_yield(segment *s) {
+    const int64_t before = clock_now();
+    sched_yield();
+    const int is_wanted = clock_now() - before >= UNWANTED_NS;
+    if (is_wanted && s->spins > SPINS_LEAST) s->spins /= 2;
+    if (!is_wanted && s->spins < SPINS_MOST) s->spins *= 2;
+}
+
+static inline int wait_for(segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     for (int i = 0; i < s->spins; i++) {
         if (number_has_come(number, least)) return 0;
         breathe();
     }
+    wait_yield(s);
     return wait_long(s, rank, number, least);
 }
 
@@ -263,7 +275,7 @@ char *segment_own(const segment *s) {
     return s->own;
 }
 
-int segment_look(const segment *s, int rank, int64_t bytes, const char **from, uint64_t *what) {
+int segment_look(segment *s, int rank, int64_t bytes, const char **from, uint64_t *what) {
     const slot *theirs = slot_of(s, rank);
     int code = wait_for(s, rank, &theirs->number, s->round);
     if (code != 0) return code;

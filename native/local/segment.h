@@ -54,7 +54,7 @@ char *segment_own(const segment *s);
 
 /* Waits until this rank has posted so many bytes, and gives them, aligned for any item. 0 or an error code, as above.
  */
-int segment_look(const segment *s, int rank, int64_t bytes, const char **from, uint64_t *what);
+int segment_look(segment *s, int rank, int64_t bytes, const char **from, uint64_t *what);
 
 /* This rank has seen all that it wants of this round; `from_all`: it has looked at what every rank posted. */
 void segment_end(segment *s, int from_all);
