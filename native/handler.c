@@ -3,9 +3,9 @@
 
 #include "call/frame.h"
 #include "life.h"
-#include "ops/exchange.h"
+#include "neighbours/exchange.h"
+#include "neighbours/halo.h"
 #include "ops/exscan.h"
-#include "ops/halo.h"
 #include "ops/replicated.h"
 #include "ops/request.h"
 #include "transport/nccl_calls.h"

@@ -10,7 +10,7 @@ typedef enum scratch_use {
     SCRATCH_SENT,     /* counts and displacements (parts.h) */
     SCRATCH_RECEIVED, /* likewise */
     SCRATCH_VALUES,   /* numbers at run time (call/values.h) */
-    SCRATCH_MESSAGES, /* the messages of a call (call/messages.h) */
+    SCRATCH_MESSAGES, /* the messages of a call (neighbours/messages.h) */
     SCRATCH_TALLIES,  /* what goes between two ranks (check/tally.c) */
     SCRATCH_STARTED,  /* messages that XLA has started (trampoline/calls.c) */
     SCRATCH_USES

@@ -1,14 +1,12 @@
 #include "local/local.h"
 
-#include <sched.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/feature.h"
-#include "call/site.h"
+#include "local/hold.h"
+#include "local/memory.h"
 #include "local/segment.h"
-#include "mpi/loss.h"
 #include "mpi/reduction.h"
 #include "mpixla.h"
 #include "ops/exscan.h"
@@ -21,19 +19,26 @@ enum {
 
 static atomic_int is_on;
 
-/* What a communicator's slot has beside NULL and a segment. A program may free a communicator under a call that it has
- * dispatched, which empties the slot: then whoever puts a segment back frees it. */
-static char unshared, /* its ranks do not share memory */
-    in_use,           /* a call has the segment */
-    contested,        /* and another thread's call was refused meanwhile, which other ranks may have made */
-    looked_at;        /* a thread has it for a moment, in local_check */
-
-static int slot_has_segment(const void *s) {
-    return s && s != &unshared && s != &in_use && s != &contested && s != &looked_at;
+static int segment_make_held(const comm_entry *c, void **made) {
+    return segment_make(c, (segment **)made);
 }
+static void segment_free_held(void *s) {
+    segment_free(s);
+}
+static memory_state *segment_state_held(const void *s) {
+    return segment_state(s);
+}
+static int segment_check_held(const void *s) {
+    return segment_check(s);
+}
+static const hold segments = {.slot = COMM_SLOT_LOCAL,
+                              .make = segment_make_held,
+                              .free = segment_free_held,
+                              .state = segment_state_held,
+                              .check = segment_check_held};
 
 static void slot_freed(void *s) {
-    if (slot_has_segment(s)) segment_free(s);
+    hold_free(&segments, s);
 }
 
 void mpixla_local_start(void) {
@@ -162,59 +167,8 @@ static int rounds_make(segment *s, const frame *f, const route *r, uint64_t what
     return code;
 }
 
-static _Atomic(void *) *slot_of(comm_entry *c) {
-    return &c->attached[COMM_SLOT_LOCAL];
-}
-
-static int two_threads_refuse(const comm_entry *c) {
-    return error_set(
-        "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator of "
-        "its "
-        "own",
-        c->name);
-}
-
-/* Puts back what slot_take has taken. */
-static void slot_give(comm_entry *c, void *s) {
-    void *taken = &in_use;
-    if (atomic_compare_exchange_strong(slot_of(c), &taken, s)) return;
-    if (taken == &contested) {
-        if (slot_has_segment(s)) segment_break(s, 0, "two threads of it made collective calls at the same time");
-        if (atomic_compare_exchange_strong(slot_of(c), &taken, s)) return;
-    }
-    slot_freed(s);
-}
-
-/* Takes the segment for a call, or makes it. `*s` is to be put back, unless it is NULL: then the call goes through MPI.
- * Returns 0 or an error code. */
-static int slot_take(comm_entry *c, segment **s) {
-    void *found = atomic_load(slot_of(c));
-    *s = NULL;
-    do {
-        while (found == &looked_at) {
-            sched_yield();
-            found = atomic_load(slot_of(c));
-        }
-        if (found == &unshared) return 0;
-    } while (!atomic_compare_exchange_weak(slot_of(c), &found,
-                                           found == &in_use || found == &contested ? &contested : &in_use));
-    if (found == &in_use || found == &contested) return two_threads_refuse(c);
-    *s = found;
-    if (found) return 0;
-    const int code = segment_make(c, s);
-    if (code == 0 && *s) return 0;
-    slot_give(c, code == 0 ? &unshared : (void *)*s); /* broken, if there was memory for it */
-    *s = NULL;
-    return code;
-}
-
 int local_check(const frame *f) {
-    comm_entry *c = f->facts.communicator;
-    void *found = atomic_load_explicit(slot_of(c), memory_order_relaxed), *taken = &looked_at;
-    if (!slot_has_segment(found) || !atomic_compare_exchange_strong(slot_of(c), &found, &looked_at)) return 0;
-    const int code = segment_check(found);
-    if (!atomic_compare_exchange_strong(slot_of(c), &taken, found)) slot_freed(found);
-    return code;
+    return hold_check(&segments, f->facts.communicator);
 }
 
 /* Where a rank has a GPU, its arrays may be there, and this call's another way. User-made reductions may want their
@@ -225,29 +179,13 @@ static int is_possible(const frame *f) {
            (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
 }
 
-/* For a call that has failed: the other ranks may count on what this one has not posted, or not read. */
-static void call_break(segment *s, const frame *f, int code) {
-    const int class = mpi_error_class(code);
-    char why[ERROR_BYTES];
-    if (code == REFUSED) {
-        const char *line = site_text(f->facts.site);
-        snprintf(why, sizeof why, *line ? "%s (at %s)" : "%s", error_get(), line);
-    } else {
-        char call[512];
-        frame_describe(f, call, sizeof call);
-        (void)mpi_error_set(f->facts.row->mpi_name, code, call, "");
-        snprintf(why, sizeof why, "%s", error_get());
-    }
-    segment_break(s, loss_is(class) ? class : 0, why);
-}
-
 int local_run(const frame *f, int *made) {
     segment *s = NULL;
     *made = 0;
     if (!is_possible(f)) return local_check(f);
     const route r = route_of(f);
     if (r.bytes > MOST_BYTES || r.bytes * r.parts * f->size > MOST_BYTES) return local_check(f);
-    int code = slot_take(f->facts.communicator, &s);
+    int code = hold_take(&segments, f->facts.communicator, (void **)&s);
     if (code != 0 || !s) return code;
     *made = 1;
     const uint64_t what = what_of(f);
@@ -255,8 +193,8 @@ int local_run(const frame *f, int *made) {
     const int is_short = aligned(r.bytes) * r.parts <= SEGMENT_POST_BYTES;
     if (code == 0 && is_short) code = round_make(s, f, &r, 0, r.bytes, f->n, what | BEGINS);
     if (code == 0 && !is_short) code = rounds_make(s, f, &r, what);
-    if (code != 0) call_break(s, f, code);
-    slot_give(f->facts.communicator, s);
+    if (code != 0) memory_fail(segment_state(s), f, code);
+    hold_give(&segments, f->facts.communicator, s);
     if (code == 0 && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);
     return code;
 }

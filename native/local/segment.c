@@ -6,14 +6,10 @@
  * died, and it may be of memory that is not there when it is written to. Whoever finds it by its number shares it. */
 #include "local/segment.h"
 
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "base/process.h"
 #include "base/shared.h"
 #include "mpi/dtype.h"
 #include "mpi/loss.h"
@@ -24,17 +20,8 @@
 enum {
     SLOTS = 64,
     PLACES = 4, /* for more bytes than a slot has itself */
-    LINE = 64,  /* of the processor's cache, at least */
-    SLOT_BYTES = 2 * LINE,
-    FEW = SLOT_BYTES - 2 * sizeof(uint64_t),
-    SPINS_LEAST = 4, /* looks before the processor is given away */
-    SPINS_MOST = 2048,
-    UNWANTED_NS = 1000, /* a sched_yield that takes less time has found no other thread that wants the processor */
-    YIELDS = 8,         /* between two calls of MPI */
-    YIELDS_LONG = 4096, /* between two looks at the process that is waited for */
-    YIELDS_FOR_WHY = 1000,
-    PAGE = 4096,
-    WHY_BYTES = 1024
+    SLOT_BYTES = 2 * MEMORY_LINE,
+    FEW = SLOT_BYTES - 2 * sizeof(uint64_t)
 };
 
 typedef struct slot {
@@ -47,34 +34,29 @@ typedef struct slot {
 typedef struct area {
     slot slots[SLOTS];
     char places[PLACES][SEGMENT_POST_BYTES];
-    _Alignas(LINE) _Atomic uint64_t ended; /* the last round that it has ended */
-    _Alignas(LINE) process_id process;     /* written before any round */
+    _Alignas(MEMORY_LINE) _Atomic uint64_t ended; /* the last round that it has ended */
+    _Alignas(MEMORY_LINE) process_id process;     /* written before any round */
 } area;
-
-/* The state of the memory, in one number: ranks that read it know at once by which error class it is broken. */
-enum { WHOLE, BROKEN_BY /* plus the rank that broke it; `loss` of segment_break is in the upper half */ };
 
 /* The beginning of the memory. */
 typedef struct head {
-    uint64_t nonce;         /* random: it shows that a rank has opened the memory that rank 0 made */
-    _Atomic uint64_t state; /* WHOLE, ... */
-    atomic_int has_why;     /* is set after `why` was written */
-    char why[WHY_BYTES];
+    uint64_t nonce; /* random: it shows that a rank has opened the memory that rank 0 made */
+    memory_state state;
 } head;
 
 struct segment {
-    _Alignas(LINE) void *memory; /* NULL: it has none, and is broken */
-    head *head;                  /* of the memory, or else in `own` */
+    _Alignas(MEMORY_LINE) void *memory; /* NULL: it has none, and is broken */
+    head *head;                         /* of the memory, or else in `own` */
     area *areas;
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     const comm_entry *communicator;
-    int spins; /* SPINS_LEAST ... SPINS_MOST: wait_for looks so often before it gives the processor away */
+    int spins;
     char *own; /* behind this */
 };
 
 /* The head, and each rank's area, have pages of their own. */
-enum { HEAD_BYTES = PAGE, AREA_BYTES = (sizeof(area) + PAGE - 1) / PAGE * PAGE };
+enum { HEAD_BYTES = MEMORY_PAGE, AREA_BYTES = (sizeof(area) + MEMORY_PAGE - 1) / MEMORY_PAGE * MEMORY_PAGE };
 _Static_assert(sizeof(head) <= HEAD_BYTES && sizeof(head) <= SEGMENT_POST_BYTES, "the head has its page");
 
 static area *area_of(const segment *s, int rank) {
@@ -95,11 +77,11 @@ int64_t segment_bytes(int size) {
 
 /* One that has no memory yet; NULL with error_set. */
 static segment *segment_new(const comm_entry *c) {
-    segment *s = aligned_alloc(LINE, sizeof *s + SEGMENT_POST_BYTES);
+    segment *s = aligned_alloc(MEMORY_LINE, sizeof *s + SEGMENT_POST_BYTES);
     if (!s) return error_null("out of memory for what the ranks of a communicator share");
-    *s = (segment){.round = 1, .communicator = c, .spins = SPINS_MOST, .own = (char *)(s + 1)};
+    *s = (segment){.round = 1, .communicator = c, .spins = MEMORY_SPINS_MOST, .own = (char *)(s + 1)};
     s->head = (head *)s->own;
-    *s->head = (head){.state = WHOLE};
+    *s->head = (head){0};
     return s;
 }
 
@@ -125,7 +107,7 @@ void segment_free(segment *s) {
 static void segment_break_unmade(segment *s, int code) {
     const int class = mpi_error_class(code);
     (void)mpi_error_set("MPI_Bcast or MPI_Allreduce", code, "by which its ranks agree to share memory", "");
-    segment_break(s, loss_is(class) ? class : 0, error_get());
+    memory_break(&s->head->state, s->communicator->rank, loss_is(class) ? class : 0, error_get());
 }
 
 int segment_make(const comm_entry *c, segment **made) {
@@ -156,94 +138,40 @@ int segment_make(const comm_entry *c, segment **made) {
 
 /* Failures */
 
-void segment_break(segment *s, int loss, const char *why) {
-    head *h = s->head;
-    uint64_t whole = WHOLE;
-    const uint64_t broken = (uint64_t)(uint32_t)loss << 32 | (uint32_t)(BROKEN_BY + s->communicator->rank);
-    if (!atomic_compare_exchange_strong(&h->state, &whole, broken)) return;
-    snprintf(h->why, sizeof h->why, "%s", why);
-    atomic_store_explicit(&h->has_why, 1, memory_order_release);
-}
-
-/* Returns the reason that segment_break was given; "" if the rank that broke the memory has not written it in time. */
-static const char *segment_why(const segment *s) {
-    for (int i = 0; i < YIELDS_FOR_WHY; i++) {
-        if (atomic_load_explicit(&s->head->has_why, memory_order_acquire)) return s->head->why;
-        sched_yield();
-    }
-    return "";
+memory_state *segment_state(const segment *s) {
+    return &s->head->state;
 }
 
 int segment_check(const segment *s) {
-    const uint64_t state = atomic_load_explicit(&s->head->state, memory_order_acquire);
-    if (state == WHOLE) return 0;
-    const int loss = (int)(state >> 32), rank = (int)(uint32_t)state - BROKEN_BY;
-    if (loss != 0) return loss;
-    const char *why = segment_why(s);
-    return error_set(
-        "no collective call can be made on communicator '%s' any more, since one has failed on rank %d before all "
-        "ranks had what they were to get from it%s%.*s. Go on with another communicator, which comm.Dup() gives if all "
-        "ranks call it, or end the program",
-        s->communicator->name, rank, *why ? ": " : "", WHY_BYTES, why);
+    return memory_check(&s->head->state, s->communicator);
 }
 
 /* Waiting */
-
-static inline void breathe(void) {
-#ifdef __x86_64__
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
 
 /* Whether the number has come meanwhile, which is looked at after what may be wrong. */
 static int number_has_come(const _Atomic uint64_t *number, uint64_t least) {
     return atomic_load_explicit(number, memory_order_acquire) >= least;
 }
 
-static int process_check(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
-    const process_id *process = &area_of(s, rank)->process;
-    if (process_look(process) != PROCESS_GONE || number_has_come(number, least)) return 0;
-    const int class = loss_class();
-    if (class > 0) return class;
-    return error_set(
-        "the process of rank %d of communicator '%s' (number %lld) has ended while this rank waited for it", rank,
-        s->communicator->name, (long long)process->number);
-}
-
 static int wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     int code = 0;
     for (unsigned i = 0; code == 0 && !number_has_come(number, least); i++) {
-        if (i > 0) sched_yield();
-        if (!atomic_load(&s->communicator->alive))
-            return error_set(
-                "the communicator was freed while this call waited for other ranks; block on its result before "
-                "comm.Free()");
-        if (i % YIELDS == YIELDS - 1) code = mpi_go_on(s->communicator->handle);
-        if (code == 0 && i % YIELDS_LONG == YIELDS_LONG - 1) code = process_check(s, rank, number, least);
+        code = memory_wait(s->communicator, i);
+        if (code == 0 && memory_looks(i)) {
+            code = memory_process_check(s->communicator, rank, &area_of(s, rank)->process);
+            if (code != 0 && number_has_come(number, least)) return 0;
+        }
         if (code == 0) code = segment_check(s);
     }
     return code;
 }
 
-/* Gives the processor away, and sets how often the next wait looks before that: less often where another thread has
- * had the processor meanwhile, as it may be that of the rank that is waited for. Neither the number of processors nor
- * this thread's affinity tells: containers have quotas. */
-static void wait_yield(segment *s) {
-    const int64_t before = clock_now();
-    sched_yield();
-    const int is_wanted = clock_now() - before >= UNWANTED_NS;
-    if (is_wanted && s->spins > SPINS_LEAST) s->spins /= 2;
-    if (!is_wanted && s->spins < SPINS_MOST) s->spins *= 2;
-}
-
 static inline int wait_for(segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     for (int i = 0; i < s->spins; i++) {
         if (number_has_come(number, least)) return 0;
-        breathe();
+        memory_breathe();
     }
-    wait_yield(s);
+    memory_yield(&s->spins);
     return wait_long(s, rank, number, least);
 }
 

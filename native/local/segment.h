@@ -6,7 +6,7 @@
  * read only when all are full: many for few bytes, and few for many.
  *
  * A rank that cannot end a round has not read what others posted in it, and the others cannot know: the memory is then
- * broken, for all ranks and for good (segment_break). The rank makes no further round, so no slot that it has not read
+ * broken, for all ranks and for good (memory_fail). The rank makes no further round, so no slot that it has not read
  * is used again, and a call that other ranks complete all the same has right values.
  */
 #ifndef MPIXLA_NATIVE_SEGMENT_H
@@ -14,6 +14,7 @@
 
 #include <stdint.h>
 
+#include "local/memory.h"
 #include "mpi/comm.h"
 
 /* Bytes that a rank can post at once. */
@@ -34,13 +35,11 @@ void segment_free(segment *s);
 int64_t segment_bytes(int size);
 segment *segment_over(void *memory, const comm_entry *communicator);
 
-/* Marks the memory as broken by this rank, unless it is already. Every segment_check of any rank fails from then on, as
- * does a wait for a rank that has not posted. `loss` is the error class by which MPI says that a process has died
- * (mpi/loss.h), or 0: then `why` is the reason, a sentence. Any thread may call it. */
-void segment_break(segment *s, int loss, const char *why);
+/* Which a rank that cannot end a round breaks (memory_fail): so does a wait for a rank that has not posted fail from
+ * then on. */
+memory_state *segment_state(const segment *s);
 
-/* 0 if the memory is whole. Else the error class that it was broken with, or REFUSED after error_set, which says what
- * has broken it, and what to do. Any thread may call it. */
+/* memory_check. */
 int segment_check(const segment *s);
 
 /* Where so many bytes of this rank's go in this round: waits until nobody reads those that were there. Then they are

@@ -3,7 +3,7 @@
 #include "call.h"
 #include "check.h"
 #include "fixture.h"
-#include "ops/exchange.h"
+#include "neighbours/exchange.h"
 #include "run.h"
 #include "scarce.h"
 

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-#include "call/messages.h"
 #include "device/device.h"
 #include "device/nccl.h"
+#include "neighbours/messages.h"
 
 /* Types and reductions */
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "device/device.h"
-#include "ops/exchange.h"
-#include "ops/halo.h"
+#include "neighbours/exchange.h"
+#include "neighbours/halo.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_memory.h"

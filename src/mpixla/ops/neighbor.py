@@ -1,7 +1,7 @@
 """Communication between neighbours on communicators with a topology: Cartesian ones and graphs.
 
-All three operations are one exchange of messages (native/ops/exchange.h). MPI's own neighbourhood collectives are not
-used: MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
+All three operations are one exchange of messages (native/neighbours/exchange.h). MPI's own neighbourhood collectives
+are not used: MPIs differ on two periodic ranks, and one of them hangs where a rank has no sources.
 """
 
 from collections import Counter

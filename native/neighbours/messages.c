@@ -1,4 +1,4 @@
-#include "call/messages.h"
+#include "neighbours/messages.h"
 
 #include "base/error.h"
 #include "base/scratch.h"

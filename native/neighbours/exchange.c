@@ -1,9 +1,9 @@
-#include "ops/exchange.h"
+#include "neighbours/exchange.h"
 
 #include <string.h>
 
-#include "call/messages.h"
 #include "device/device.h"
+#include "neighbours/messages.h"
 
 /* What would come from nobody becomes zeros: after the messages, as a GPU does it later, and until they are through MPI
  * has the GPU's memory. */

@@ -6,11 +6,11 @@
  * as a derived type of MPI's for several arrays would have to be made again whenever XLA moves one of them. A rank that
  * is its own neighbour copies.
  */
-#include "ops/halo.h"
+#include "neighbours/halo.h"
 
-#include "call/messages.h"
 #include "device/pool.h"
 #include "mpi/job.h"
+#include "neighbours/messages.h"
 #include "ops/pieces.h"
 
 /* A call, and what it does in one dimension. Lines are named by the first of their indices along the axis, which counts

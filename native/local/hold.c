@@ -1,0 +1,71 @@
+#include "local/hold.h"
+
+#include <sched.h>
+
+#include "base/error.h"
+
+/* What a communicator's slot has beside NULL and a value. A program may free a communicator under a call that it has
+ * dispatched, which empties the slot: then whoever puts a value back frees it. */
+static char unshared, /* there is none to be had */
+    in_use,           /* a call has the value */
+    contested,        /* and another thread's call was refused meanwhile, which other ranks may have made */
+    looked_at;        /* a thread has it for a moment, in hold_check */
+
+static int hold_is_value(const void *s) {
+    return s && s != &unshared && s != &in_use && s != &contested && s != &looked_at;
+}
+
+void hold_free(const hold *h, void *value) {
+    if (hold_is_value(value)) h->free(value);
+}
+
+static _Atomic(void *) *slot_of(const hold *h, comm_entry *c) {
+    return &c->attached[h->slot];
+}
+
+static int two_threads_refuse(const comm_entry *c) {
+    return error_set(
+        "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator of "
+        "its own",
+        c->name);
+}
+
+void hold_give(const hold *h, comm_entry *c, void *given) {
+    void *taken = &in_use;
+    if (atomic_compare_exchange_strong(slot_of(h, c), &taken, given)) return;
+    if (taken == &contested) {
+        if (hold_is_value(given))
+            memory_break(h->state(given), c->rank, 0, "two threads of it made collective calls at the same time");
+        if (atomic_compare_exchange_strong(slot_of(h, c), &taken, given)) return;
+    }
+    hold_free(h, given);
+}
+
+int hold_take(const hold *h, comm_entry *c, void **taken) {
+    void *found = atomic_load(slot_of(h, c));
+    *taken = NULL;
+    do {
+        while (found == &looked_at) {
+            sched_yield();
+            found = atomic_load(slot_of(h, c));
+        }
+        if (found == &unshared) return 0;
+    } while (!atomic_compare_exchange_weak(slot_of(h, c), &found,
+                                           found == &in_use || found == &contested ? &contested : &in_use));
+    if (found == &in_use || found == &contested) return two_threads_refuse(c);
+    *taken = found;
+    if (found) return 0;
+    const int code = h->make(c, taken);
+    if (code == 0 && *taken) return 0;
+    hold_give(h, c, code == 0 ? &unshared : *taken); /* broken, if there was memory for it */
+    *taken = NULL;
+    return code;
+}
+
+int hold_check(const hold *h, comm_entry *c) {
+    void *found = atomic_load_explicit(slot_of(h, c), memory_order_relaxed), *taken = &looked_at;
+    if (!hold_is_value(found) || !atomic_compare_exchange_strong(slot_of(h, c), &found, &looked_at)) return 0;
+    const int code = h->check(found);
+    if (!atomic_compare_exchange_strong(slot_of(h, c), &taken, found)) hold_free(h, found);
+    return code;
+}
