@@ -229,11 +229,13 @@ def refusal(fun, *args):
 START += """
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
-primitive = Primitive("hides")
-primitive.def_impl(add)
-primitive.def_abstract_eval(lambda x: x)
-mlir.register_lowering(primitive, mlir.lower_fun(add, multiple_results=False))
-hides = primitive.bind
+def hide(fun):
+    primitive = Primitive("hides")
+    primitive.def_impl(fun)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(fun, multiple_results=False))
+    return primitive.bind
+hides = hide(add)
 """
 FAILS_LATER = """
 comm = MPI.COMM_WORLD.Clone()
@@ -373,20 +375,36 @@ REFUSED = {
     "cache": "a sharded program that communicates cannot be kept in JAX's compilation cache",
     "checkpoints": "a jax.checkpoint that communicates has no derivative here",
     "first_run": r"a test needs a part of JAX that mpixla replaces \(first_run\)",
-    # JAX 0.10.0 looks for the token before mpixla can.
-    "lowering": "allreduce is used inside a primitive that does not show the effects|KeyError: MPI",
+    "lowering": "is used inside a primitive that does not show the effects",
     "nan": "is called outside of a compiled program while jax_debug_nans",
     "scan": "a scan whose body calls allreduce with operands that do not change",
     "while_loops": "a jax.lax.while_loop whose condition communicates has no batch",
 }
 
-# Each of these is refused, in a sentence that names the hook: where it is off, JAX would drop or repeat calls.
+# Each of these is refused, in a sentence that names the hook: where it is off, JAX would drop or repeat calls, or find
+# no token for them.
 LOADED = {
     "checkpoints": """
 jax.grad(lambda x: jax.checkpoint(lambda x: (add(x), jnp.sin(x).sum())[1])(x))
 jax.grad(jax.checkpoint(lambda x: jax.lax.scan(lambda a, _: (a * add(X), None), x, None, 3)[0].sum()))
 jax.grad(jax.checkpoint(lambda x: jnp.sin(x * hides(X)).sum()))
 jax.grad(lambda x: branching(x).sum())
+""",
+    "lowering": """
+jax.jit(hides)
+jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: hides(x), x))
+jax.jit(hide(lambda x: jax.lax.fori_loop(0, 3, lambda _, x: add(x), x)))
+jax.jit(hide(lambda x: jax.lax.while_loop(lambda x: add(x)[0] < 3, lambda x: x + 1, x)))
+jax.jit(hide(lambda x: jax.lax.scan(lambda a, _: (add(a), None), x, None, 3)[0]))
+jax.jit(hide(lambda x: jax.lax.cond(x[0] > 0, add, jnp.sin, x)))
+jax.jit(hide(jax.checkpoint(add)))
+jax.jit(hide(jax.jit(add)))
+jax.jit(hide(hides))
+jax.jit(jax.lax.composite(add, "of.mpixla"))
+jax.jit(lambda x: add(hide(jax.jit(add))(x)))
+mpixla.jit(hide(jax.jit(add)))
+jax.jit(hide(jax.jit(add))).lower
+jax.export.export(jax.jit(hide(jax.jit(add))))
 """,
     "scan": """
 scanned(lambda a: jax.jit(lambda a: add(X) + a)(a))
@@ -498,6 +516,12 @@ assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
             "while_loops",
             "from jax._src.interpreters import batching; del batching.fancy_primitive_batchers[jax.lax.while_p]",
             "jax._src.interpreters.batching:fancy_primitive_batchers has no rule for while",
+        ),
+        (
+            "lowering",
+            "pxla.lower_sharding_computation = lambda closed_jaxpr, name: None",
+            "jax._src.interpreters.pxla:lower_sharding_computation takes closed_jaxpr, name, not closed_jaxpr, "
+            "api_name, fun_name",
         ),
         (
             "scan",

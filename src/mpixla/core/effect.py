@@ -31,7 +31,22 @@ ordered = CommunicationEffect()
 
 
 class HiddenCommunicationError(NotImplementedError):
-    """A primitive communicates whose equation does not show it, so JAX has handed it no token."""
+    """A primitive communicates whose equation does not show it, so JAX has handed it no token.
+
+    Users see it where no program is rewritten before it is lowered.
+    """
+
+    def __init__(self, operation: str = "an operation of mpixla") -> None:
+        super().__init__(
+            f"{operation} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
+            "place for the operation in program order (the hook lowering is off). Call it outside."
+        )
+
+
+def is_missing_token(error: Exception) -> bool:
+    """Return whether JAX, or mpixla, has found no token for a call that a primitive hides."""
+    # JAX looks for one in a dictionary, where the primitive has the call in a loop, a branch or a jitted function.
+    return isinstance(error, HiddenCommunicationError) or (isinstance(error, KeyError) and error.args == (ordered,))
 
 
 _create_token = jax.lax.create_token  # mpixla.compat puts one of its own there

@@ -153,10 +153,7 @@ def _call_handler(
     try:
         token_in = ctx.tokens_in.get(ordered)
     except KeyError:
-        raise HiddenCommunicationError(
-            f"{row.name} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
-            "place for the operation in program order. Call it outside."
-        ) from None
+        raise HiddenCommunicationError(row.name) from None
     jax_settings.refuse_late()
     refuse_symbolic([*ctx.avals_in, *ctx.avals_out], row.name)
     _prepare_for_devices(row, ctx.module_context)
