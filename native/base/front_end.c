@@ -83,11 +83,10 @@ int front_end_has(mpixla_wish wish) {
     return has;
 }
 
-int64_t front_end_want(mpixla_wish wish) {
+void front_end_want(mpixla_wish wish) {
     front_end_lock();
-    const int64_t number = wish_number(&front_end.all[wish]);
+    (void)wish_number(&front_end.all[wish]);
     pthread_mutex_unlock(&front_end.lock);
-    return number;
 }
 
 int front_end_ask(mpixla_wish wish, int milliseconds) {

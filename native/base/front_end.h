@@ -7,9 +7,8 @@
 /* Returns whether the front end has a function for it. */
 int front_end_has(mpixla_wish wish);
 
-/* Has the function called soon, and does not wait. Returns the number of the wish, or 0 where there is no function, or
- * no thread can be started. */
-int64_t front_end_want(mpixla_wish wish);
+/* Has the function called soon, if there is one and a thread can be started. Does not wait. */
+void front_end_want(mpixla_wish wish);
 
 /* Has the function called, and waits at most so many milliseconds for it to return. Returns whether it has. */
 int front_end_ask(mpixla_wish wish, int milliseconds);

@@ -78,5 +78,10 @@ void output_flush(int milliseconds) {
 }
 
 void output_flush_soon(void) {
-    (void)front_end_want(MPIXLA_WISH_FLUSH_OWN);
+    front_end_want(MPIXLA_WISH_FLUSH_OWN);
+}
+
+int output_is_stuck(void) {
+    struct pollfd room = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&room, 1, 0) == 0;
 }

@@ -17,4 +17,8 @@ void output_flush(int milliseconds);
 /* Has both flushed, the front end's by its function for MPIXLA_WISH_FLUSH_OWN, and does not wait for it. */
 void output_flush_soon(void);
 
+/* Returns whether standard output takes nothing now: it is a pipe that nobody reads, for example. Then a flush waits.
+ */
+int output_is_stuck(void);
+
 #endif

@@ -50,7 +50,13 @@ static void says_all_of_it(void) {
 
 static void gives_up(void) {
     pipe_open();
+    const int own_output = dup(STDOUT_FILENO);
+    CHECK(dup2(ends[1], STDOUT_FILENO) == STDOUT_FILENO);
+    CHECK(!output_is_stuck());
     output_say(sent);
+    CHECK(output_is_stuck());
+    CHECK(dup2(own_output, STDOUT_FILENO) == STDOUT_FILENO);
+    close(own_output);
     pipe_close();
     mpixla_output_set(-1);
     output_say(sent);

@@ -39,21 +39,22 @@ static void answer(void) {
     mpixla_timeout_stack_give("a line", 3);
 }
 
-static void *ask(void *nothing) {
+/* Asks, and checks the answer. */
+static void is_answered(const char *expected, int64_t expected_threads) {
     char own[TEXT_BYTES];
     int64_t found;
     CHECK(stack_ask(own, sizeof own, &found, 1000 * TOO_LONG));
-    CHECK_STR(own, "a line");
-    CHECK_INT(found, 3);
+    CHECK_STR(own, expected);
+    CHECK_INT(found, expected_threads);
+}
+
+static void *ask(void *nothing) {
+    is_answered("a line", 3);
     return nothing;
 }
 
-static void *ask_again(void *nothing) {
-    char own[TEXT_BYTES];
-    int64_t found;
-    CHECK(stack_ask(own, sizeof own, &found, 1000 * TOO_LONG));
-    CHECK_STR(own, "a later line");
-    CHECK_INT(found, 4);
+static void *ask_later(void *nothing) {
+    is_answered("a later line", 4);
     return nothing;
 }
 
@@ -72,7 +73,7 @@ static void a_late_answer_is_nobodys(void) {
     atomic_store(&is_late, 1);
     mpixla_front_end_set(MPIXLA_WISH_STACKS, answer_late);
     CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));
-    const run_threads next = threads_start(1, ask_again);
+    const run_threads next = threads_start(1, ask_later);
     clock_sleep(MILLISECONDS); /* by then it has asked, most likely */
     /* And who asks meanwhile waits for its own time, not for that of the other. */
     CHECK(!stack_ask(text, sizeof text, &threads, MILLISECONDS));

@@ -198,14 +198,22 @@ static int64_t lost_find(void) {
     return n;
 }
 
+/* Returns why Python does not say where it is: it is called by one thread, which also flushes what was printed. */
+static const char *python_silence(void) {
+    return output_is_stuck()
+               ? "Python does not answer: what the program prints waits for somebody to read standard output\n"
+               : "Python does not answer for a long time: code in C holds its lock, or a file that the program prints "
+                 "to "
+                 "takes nothing\n";
+}
+
 /* Writes what this rank does. Returns whether there was memory for it. */
 static int self_describe(wire_writer *w) {
     char python[PYTHON_BYTES] = "";
     int ended = atomic_load(&our.ended);
     int64_t threads = -1;
     if (!stack_ask(python, sizeof python, &threads, PATIENCE_WITH_PYTHON))
-        snprintf(python, sizeof python,
-                 "Python's lock is held for a long time: by code in C that does not give it back\n");
+        snprintf(python, sizeof python, "%s", python_silence());
     const state_facts facts = {.rank = our.rank,
                                .ended = ended,
                                .left = leaving ? (clock_now() - leaving) / 1000000 : -1,

@@ -110,7 +110,17 @@ HANGS = {
         ctypes.PyDLL(None).sleep(1000)
     mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
     """,
-        ("Rank 1 has not come", "Python's lock is held for a long time"),
+        ("Rank 1 has not come", "Python does not answer for a long time: code in C holds its lock"),
+    ),
+    "standard output that nobody reads": Hang(
+        """
+    if rank == 1:
+        nobody_reads, end = os.pipe()
+        os.dup2(end, 1)
+        print("x" * (1 << 20))
+    mpixla.allreduce(x, op=MPI.SUM).block_until_ready()
+    """,
+        ("Rank 1 has not come", "Python does not answer: what the program prints waits for somebody to read"),
     ),
     "requests that nothing matches": Hang(
         """
