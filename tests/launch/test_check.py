@@ -238,12 +238,12 @@ COLLECTIVE = {
     ),
 }
 
-PAIR = """
-if rank == 0:
-    return {}  #A
-if rank == 1:
-    return {}  #B
-"""
+
+def make_pair(sends: str, receives: str, differ: str, raises: tuple[int, ...] = (1,)) -> Wrong:
+    """Make the case of a message that rank 0 sends to rank 1."""
+    return Wrong(f"if rank == 0:\n    return {sends}  #A\nif rank == 1:\n    return {receives}  #B\n", differ, raises)
+
+
 MESSAGES = {
     "on a communicator that is new": Wrong(
         """
@@ -256,23 +256,15 @@ MESSAGES = {
         "the data type",
         (1,),
     ),
-    "too small": Wrong(
-        PAIR.format("mpixla.send(x, 1, comm=comm)", "mpixla.recv(x[:3], 0, comm=comm)"), "the count", (1,)
+    "too small": make_pair("mpixla.send(x, 1, comm=comm)", "mpixla.recv(x[:3], 0, comm=comm)", "the count"),
+    "too large": make_pair("mpixla.send(x[:3], 1, tag=5, comm=comm)", "mpixla.recv(x, comm=comm)", "the count"),
+    "another type": make_pair(
+        "mpixla.send(x.astype(int), 1, comm=comm)", "mpixla.recv(x, 0, tag=0, comm=comm)", "the data type"
     ),
-    "too large": Wrong(
-        PAIR.format("mpixla.send(x[:3], 1, tag=5, comm=comm)", "mpixla.recv(x, comm=comm)"), "the count", (1,)
-    ),
-    "another type": Wrong(
-        PAIR.format("mpixla.send(x.astype(int), 1, comm=comm)", "mpixla.recv(x, 0, tag=0, comm=comm)"),
-        "the data type",
-        (1,),
-    ),
-    "another type and count": Wrong(
-        PAIR.format(
-            "mpixla.sendrecv(x.astype(int), x[:2], 1, 1, comm=comm)", "mpixla.sendrecv(x[:2], x[:5], 0, 0, comm=comm)"
-        ),
+    "another type and count": make_pair(
+        "mpixla.sendrecv(x.astype(int), x[:2], 1, 1, comm=comm)",
+        "mpixla.sendrecv(x[:2], x[:5], 0, 0, comm=comm)",
         "the data type and the count",
-        (1,),
     ),
     "of mpi4py's, of which nobody knows the type": Wrong(
         """
@@ -285,50 +277,41 @@ MESSAGES = {
         r"rank 0 sends 12 bytes, at an unknown line\n  rank 1 receives 12 items of float32, at script\.py:",
         (1,),
     ),
-    "zeros of another type": Wrong(
-        PAIR.format("mpixla.send(jnp.zeros(12, int), 1)", "mpixla.recv(x, 0)"), "differ in the data type", (1,)
+    "zeros of another type": make_pair(
+        "mpixla.send(jnp.zeros(12, int), 1)", "mpixla.recv(x, 0)", "differ in the data type"
     ),
-    "another kind of integer": Wrong(
-        PAIR.format("mpixla.send(x.astype('uint32'), 1)", "mpixla.recv(x.astype(int), 0)"),
-        "differ in the data type",
-        (1,),
+    "another kind of integer": make_pair(
+        "mpixla.send(x.astype('uint32'), 1)", "mpixla.recv(x.astype(int), 0)", "differ in the data type"
     ),
-    "another shape": Wrong(
-        PAIR.format("mpixla.send(x.reshape(3, 4), 1)", "mpixla.recv(x.reshape(4, 3), 0)"),
+    "another shape": make_pair(
+        "mpixla.send(x.reshape(3, 4), 1)",
+        "mpixla.recv(x.reshape(4, 3), 0)",
         r"(?s)12 items of float32 of shape \(3, 4\), at .*12 items of float32 of shape \(4, 3\), at .*in the shape\.",
-        (1,),
     ),
-    "started, another shape": Wrong(
-        PAIR.format("mpixla.wait(mpixla.isend(x.reshape(3, 4), 1))", "mpixla.wait(mpixla.irecv(x.reshape(4, 3), 0))"),
+    "started, another shape": make_pair(
+        "mpixla.wait(mpixla.isend(x.reshape(3, 4), 1))",
+        "mpixla.wait(mpixla.irecv(x.reshape(4, 3), 0))",
         "differ in the shape",
-        (1,),
     ),
-    "started, too small": Wrong(
-        PAIR.format("mpixla.wait(mpixla.isend(x, 1, comm=comm))", "mpixla.wait(mpixla.irecv(x[:3], 0, comm=comm))"),
-        "the count",
-        (1,),
+    "started, too small": make_pair(
+        "mpixla.wait(mpixla.isend(x, 1, comm=comm))", "mpixla.wait(mpixla.irecv(x[:3], 0, comm=comm))", "the count"
     ),
-    "started, another type": Wrong(
-        PAIR.format(
-            "mpixla.wait(mpixla.isend(x.astype(int), 1, tag=3, comm=comm))",
-            "mpixla.wait(mpixla.irecv(x, MPI.ANY_SOURCE, tag=3, comm=comm))",
-        ),
+    "started, another type": make_pair(
+        "mpixla.wait(mpixla.isend(x.astype(int), 1, tag=3, comm=comm))",
+        "mpixla.wait(mpixla.irecv(x, MPI.ANY_SOURCE, tag=3, comm=comm))",
         "the data type",
-        (1,),
     ),
-    "started, both ways": Wrong(
-        PAIR.format(
-            "mpixla.wait(mpixla.isendrecv(x, x[:4], 1, 1, comm=comm))",
-            "mpixla.wait(mpixla.isendrecv(x[:3], x, 0, 0, comm=comm))",
-        ),
+    "started, both ways": make_pair(
+        "mpixla.wait(mpixla.isendrecv(x, x[:4], 1, 1, comm=comm))",
+        "mpixla.wait(mpixla.isendrecv(x[:3], x, 0, 0, comm=comm))",
         "the count",
         (0,),
     ),
     # An exception for the first leaf leaves the message of the second behind.
-    "other leaves": Wrong(
-        PAIR.format("mpixla.send({'a': x, 'b': x + 1}, 1)", "mpixla.recv({'b': x, 'c': x}, 0)"),
+    "other leaves": make_pair(
+        "mpixla.send({'a': x, 'b': x + 1}, 1)",
+        "mpixla.recv({'b': x, 'c': x}, 0)",
         r"(?s)leaf \d of 2: [ab]\).*leaf \d of 2: [bc]\).*differ in the leaves of their pytrees",
-        (1,),
     ),
 }
 

@@ -67,17 +67,18 @@ def test_ranks_that_wait_for_a_circle_of_others(job):
     assert "in a circle: rank 1 waits for rank 2, rank 2 waits for rank 1." in done.stderr
 
 
-# What may still end the circle: the rank that says "sent" to itself does it after two looks.
-ENDINGS = {
-    "another thread sends": """
+# What may still end the circle, after two looks.
+A_THREAD_SENDS = """
     def later():
         time.sleep(14)
         comm.Send(np.ones(4, np.float32), dest=right)
     thread = threading.Thread(target=later)
     thread.start()
-    print(mpixla.recv(x, source=left, comm=comm)[1])
+    print(mpixla.recv(x, source={}, comm=comm)[1])
     thread.join()
-    """,
+    """
+ENDINGS = {
+    "another thread sends": A_THREAD_SENDS.format("left"),
     "the main thread sends while XLA waits": """
     a = jnp.ones((500, 500))
     got = jax.jit(lambda x, a: mpixla.recv(x, source=left, comm=comm) + 0 * (a @ a @ a)[0, 0])(x, a)
@@ -85,15 +86,7 @@ ENDINGS = {
     comm.Send(np.ones(4, np.float32), dest=right)
     print(got[1])
     """,
-    "of any source": """
-    def later():
-        time.sleep(14)
-        comm.Send(np.ones(4, np.float32), dest=right)
-    thread = threading.Thread(target=later)
-    thread.start()
-    print(mpixla.recv(x, source=MPI.ANY_SOURCE, comm=comm)[1])
-    thread.join()
-    """,
+    "of any source": A_THREAD_SENDS.format("MPI.ANY_SOURCE"),
 }
 
 

@@ -82,8 +82,8 @@ def test_error_that_comes_late_or_cannot_be_settled_is_not_lost(job, change, say
         f"""{PREAMBLE}
 from mpixla.mpi import abort
 from mpixla.base import alike
-end = abort.end
-abort.end = lambda status, seconds: end(status, seconds + 4)
+end = abort.end_all_ranks
+abort.end_all_ranks = lambda status, seconds: end(status, seconds + 4)
 mpixla.barrier()
 {change}
 raise KeyError("lost")

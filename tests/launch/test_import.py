@@ -13,7 +13,7 @@ from mpi4py import MPI
 import mpixla
 import pages
 from jobs import ROOT, alone
-from mpixla.base import settings, speaker, trampoline
+from mpixla.base import host_lock, settings, trampoline
 from mpixla.mpi import arrival, native
 from mpixla.watch import agreement
 
@@ -91,7 +91,7 @@ def test_import_that_waits_says_so(monkeypatch, capsys, asked_before):
     monkeypatch.setattr(arrival, "_LEAST", 0.05)
     monkeypatch.setattr(os, "getppid", lambda: f"{os.getpid()} {asked_before}")
     if asked_before:
-        assert speaker.is_first(f"import mpixla {os.getppid()}")
+        assert host_lock.acquire(f"import mpixla {os.getppid()}")
     said, until = "", time.monotonic() + (0.5 if asked_before else 60)
     with arrival.limited():
         while not said and time.monotonic() < until:

@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from test_run import ENVIRONMENT, RUN
+from test_run import ENVIRONMENT, RUN, start
 
 PREAMBLE = """
 import os, signal, sys, threading, time
@@ -67,19 +67,10 @@ def test_what_was_printed_is_there(job, how):
 
 
 def test_interrupted_under_run(tmp_path):
-    """By Ctrl-C, which the launcher passes on, while both ranks wait: what they have printed was flushed before."""
+    """The launcher passes Ctrl-C on while both ranks wait; what they have printed was flushed before."""
     script = tmp_path / "wait.py"
     script.write_text(f"{FLUSHED}\n{PREAMBLE}\n{WAIT}\n")
-    with subprocess.Popen(
-        [*RUN, "-n", "2", script],
-        env=ENVIRONMENT,
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    with start(script, cwd=tmp_path, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not all((tmp_path / f"flushed{rank}").exists() for rank in range(2)):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)

@@ -40,6 +40,19 @@ def run(*arguments, timeout=200, before=(), cwd=None, **environment):
     )
 
 
+def start(script, **options):
+    """Start a script on two ranks as a shell does it, which leaves Ctrl-C to the command."""
+    return subprocess.Popen(
+        [*RUN, "-n", "2", script],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+
+
 def lines_of(done):
     assert done.returncode == 0, done.stdout + done.stderr
     return sorted(done.stdout.splitlines())
@@ -368,15 +381,7 @@ time.sleep(1000)  # TEST-RUN
 def test_signals_end_the_ranks(tmp_path, number):
     script = tmp_path / "wait.py"
     script.write_text(WAIT)
-    with subprocess.Popen(
-        [*RUN, "-n", "2", script],
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
+    with start(script, stderr=subprocess.STDOUT) as process:
         for _ in range(2):
             assert process.stdout.readline() == "ready\n"
         process.send_signal(number)

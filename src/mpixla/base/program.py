@@ -8,7 +8,6 @@ import builtins
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -80,7 +79,7 @@ def _end_early(did: str, more: str, status: int) -> bool:
     """
     settings, started, alike = map(_load, ("settings.py", "started.py", "alike.py"))
     others, rank = started.by_launcher(), started.rank()
-    if os.getpid() != _process or not others or rank is None or not settings.is_on("MPIXLA_ABORT", otherwise=True):
+    if os.getpid() != _process or not others or rank is None or not settings.aborts_job():
         return False
     job = started.job()
     alike.open_file(job)
@@ -119,15 +118,11 @@ def _abort(status: int) -> None:
 
 
 def _note_end() -> None:
-    """Take the name of ranks that end without having imported mpixla: others may wait in its import."""
+    """Take the lock of ranks that end without having imported mpixla: others may wait in its import."""
     if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
         started = _load("started.py")
-        if started.by_launcher() and sys.platform == "linux":
-            with suppress(OSError):  # another rank of this host has it
-                mine = socket.socket(socket.AF_UNIX)
-                mine.bind(f"\0mpixla {started.ended_without()}")
-                mine.listen()
-                mine.detach()  # open until the very end of the process
+        if started.by_launcher():
+            _load("host_lock.py").acquire(started.ended_without())
 
 
 def run(program: list[str]) -> None:

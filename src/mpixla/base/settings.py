@@ -26,6 +26,11 @@ def is_on(variable: str, *, otherwise: bool = False) -> bool:
     return word not in OFF if word else otherwise
 
 
+def aborts_job() -> bool:
+    """Return whether a rank that fails is to end the job: unless ``MPIXLA_ABORT=0``."""
+    return is_on("MPIXLA_ABORT", otherwise=True)
+
+
 # Whether something is on, on any rank, that reports calls of several ranks to people (agreement.py finds out).
 reports = False
 

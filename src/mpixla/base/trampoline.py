@@ -48,7 +48,7 @@ def module_run() -> tuple[str, list[str]] | None:
     return module, [*options[1:], *([flags] if flags != "-" else [])]
 
 
-def forget() -> None:
+def forget_variables() -> None:
     """Takes the variables out of the environment, so that processes that this one starts load jaxlib as usual."""
     for name in _VARIABLES:
         os.environ.pop(name, None)
@@ -61,12 +61,12 @@ def _prepare() -> None:
         return
     version = importlib.metadata.version("jaxlib")
     # Of those that were tested it is known; any other is asked to, in a process of its own, which may end.
-    why_not = "" if version in tested.JAX else _try(version)
+    why_not = "" if version in tested.JAX else _try_loading(version)
     if not why_not:
         os.environ.update(_VARIABLES)
 
 
-def _try(version: str) -> str:
+def _try_loading(version: str) -> str:
     """Why this jaxlib does not load our library; "" if it does."""
     command = [sys.executable, "-c", "import jaxlib._jax"]
     try:

@@ -25,3 +25,8 @@ def as_flag(value: Any, what: str, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{what} of {name} must be True or False, but is {value!r}.")
     return bool(value)
+
+
+def refuse_without_hook(hook: str, refused: str, advice: str) -> str:
+    """Return why a program is refused that is right only with a hook in JAX (mpixla/hooks), which is off."""
+    return f"{refused} (the hook {hook} is off). {advice}"

@@ -4,7 +4,7 @@ import sys
 
 from ..base import jax_settings
 from ..base.program import program_of, run
-from ..mpi.command_line import end
+from ..mpi.command_line import print_and_exit
 from ..mpi.mpi import MPI
 from . import NAMES, install
 
@@ -18,10 +18,10 @@ _USAGE = (
 
 def _main(arguments: list[str]) -> None:
     if arguments[:1] in (["-h"], ["--help"]):
-        end(0, _USAGE)
+        print_and_exit(0, _USAGE)
     names, *words = arguments or [""]
     if not set(names.split(",")) <= set(NAMES) or not (program := program_of(words)):
-        end(2, _USAGE)
+        print_and_exit(2, _USAGE)
     for name in names.split(","):
         install(name)
     # MPI is initialized, also for a program that does so before it imports the library.

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base import settings
 from ..base.required import trace_state_clean
+from ..base.words import refuse_without_hook
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, refuse_in_fork, when_freed
 from ..watch import sites
 from . import nan
@@ -82,11 +83,12 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         return results
     if nan.refuses_calls():
         if nan.search is None:
-            raise FloatingPointError(
+            refused = (
                 f"{primitive.name} is called outside of a compiled program while jax_debug_nans or jax_debug_infs is "
-                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which "
-                "(the hook nan is off). Call it inside jax.jit, or turn the search off."
+                "set. JAX makes such calls again on one rank to find a NaN, and mpixla cannot tell which"
             )
+            advice = "Call it inside jax.jit, or turn the search off."
+            raise FloatingPointError(refuse_without_hook("nan", refused, advice))
         raise FloatingPointError(
             "a result has a NaN or an infinity. Because jax_debug_nans or jax_debug_infs is set, JAX runs the function "
             f"again on this rank alone, operation by operation, to find it. {primitive.name} is not made again: the "

@@ -7,6 +7,7 @@ import jax
 from jax.interpreters import mlir
 
 from ..base.required import EFFECT_REGISTRIES, Effect
+from ..base.words import refuse_without_hook
 
 
 class CommunicationEffect(Effect):
@@ -37,10 +38,11 @@ class HiddenCommunicationError(NotImplementedError):
     """
 
     def __init__(self, operation: str = "an operation of mpixla") -> None:
-        super().__init__(
+        refused = (
             f"{operation} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
-            "place for the operation in program order (the hook lowering is off). Call it outside."
+            "place for the operation in program order"
         )
+        super().__init__(refuse_without_hook("lowering", refused, "Call it outside."))
 
 
 def is_missing_token(error: Exception) -> bool:

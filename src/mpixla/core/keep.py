@@ -21,13 +21,13 @@ from .rewrite import Rewriting, changed, communicates, map_jaxprs
 _loop = threading.local()  # `depth`: how many of the rules below are at work that take things out of a loop
 
 
-def keep(primitive: Any) -> None:
-    """Has a primitive that communicates stay in its loop."""
-    custom_partial_eval_rules[primitive] = staying(primitive, None, lambda params: True)
+def register_no_hoist_rule(primitive: Any) -> None:
+    """Keep a primitive that communicates in its loop."""
+    custom_partial_eval_rules[primitive] = make_no_hoist_rule(primitive, None, lambda params: True)
 
 
-def staying(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
-    """A rule of linearization by which a primitive stays in the loop of a checkpoint, where that applies to it."""
+def make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
+    """Return a rule of linearization by which a primitive stays in the loop of a checkpoint, where ``applies``."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         if getattr(_loop, "depth", 0) and applies(params):
@@ -39,8 +39,8 @@ def staying(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], boo
     return rule
 
 
-def may_drop(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
-    """The operand of a branch or a checkpoint that it communicates with, and may be dropped with; None, if it has none.
+def find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
+    """Return the operand of a branch or a checkpoint that its calls may be dropped with, or None.
 
     JAX keeps all of a branch whose first operand, which says which branch, is unknown.
     """
@@ -49,11 +49,11 @@ def may_drop(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> 
     return unknown[0] - first if unknown and unknown[0] >= first and communicates(params) else None
 
 
-def held(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule that keeps what communicates in a primitive's functions, by one more result: one of their operands."""
+def make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule that keeps the calls in a primitive's functions, by one more result: one of their operands."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
-        operand = may_drop(primitive, tracers, params)
+        operand = find_droppable_operand(primitive, tracers, params)
         if operand is None:
             return before(trace, *tracers, **params)
         more = map_jaxprs(lambda jaxpr: changed(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]]), params)
@@ -65,7 +65,7 @@ def held(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
-    """A call that has no rule to stay, inside of a jit, which has."""
+    """Put a call that has no rule to stay into a jit, which has one."""
     if eqn.primitive in custom_partial_eval_rules or ordered not in eqn.effects:
         return eqn
     operands = list(dict.fromkeys(atom for atom in eqn.invars if not hasattr(atom, "val")))
@@ -78,8 +78,8 @@ def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
     return eqn.replace(primitive=inside.primitive, params=params, invars=operands, outvars=results)
 
 
-def scan_in_checkpoint(before: Callable[..., Any]) -> Callable[..., Any]:
-    """A rule of checkpoints that takes nothing out of a scan that communicates."""
+def make_scan_checkpoint_rule(before: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule of checkpoints that takes nothing out of a scan that communicates."""
 
     def rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
         if ordered not in eqn.effects:

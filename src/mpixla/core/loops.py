@@ -1,4 +1,4 @@
-"""While loops that communicate, in batches and in checkpoints.
+"""Rules for while loops that communicate, in batches and in checkpoints.
 
 JAX lowers a loop in another way where its condition has an ordered effect, and leaves out there what it does in all
 others: to choose, example by example of a batch, between the new values and the old ones. It never needs that itself,
@@ -17,8 +17,8 @@ from .effect import ordered
 from .rewrite import evaluate
 
 
-def decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """The loop of these parameters, as a function of its operands, which asks ``condition`` at the end of each turn.
+def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Return the loop of these parameters, as a function of its operands, which asks ``condition`` behind its body.
 
     What the condition gives may be a batch: it has the first axes of all that the loop carries.
     """
@@ -42,13 +42,13 @@ def decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Cal
     return loop
 
 
-def batch(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
-    """The rule for batches, which is another where the condition communicates."""
+def batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
+    """Apply JAX's rule for batches, or another one where the condition communicates."""
     condition = params["cond_jaxpr"]
     if ordered not in condition.effects:
         return before(axis, operands, dims, **params)
     batched = jax.vmap(
-        decided_before(params, lambda *xs: evaluate(condition, *xs)[0]),
+        make_loop_decided_before(params, lambda *xs: evaluate(condition, *xs)[0]),
         tuple(dims),
         axis_size=axis.size,
         axis_name=axis.name,
@@ -59,7 +59,7 @@ def batch(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **par
 
 
 def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[list[bool], dict[str, Any]]:
-    """Which operands a loop needs, and its parameters without those unknown ones that its body makes no use of.
+    """Return which operands a loop needs, and its parameters without unknown ones that its body makes no use of.
 
     Such are the tangents of arrays that are only compared, of which JAX leaves a loop free that has no effects.
     """
@@ -71,16 +71,16 @@ def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[li
     return [True] * first + needs, {**params, **less_params}
 
 
-def linearize(before: Callable[..., Any], trace: Any, *tracers: Any, **params: Any) -> Any:
-    """The rule for linearization, which takes less of a loop whose body communicates."""
+def linearize_loop(before: Callable[..., Any], trace: Any, *tracers: Any, **params: Any) -> Any:
+    """Apply JAX's rule for linearization, to fewer operands of a loop whose body communicates."""
     if ordered in params["body_jaxpr"].effects:
         needs, params = _without_unused(params, [not tracer.is_known() for tracer in tracers])
         tracers = tuple(itertools.compress(tracers, needs))
     return before(trace, *tracers, **params)
 
 
-def in_checkpoint(before: Callable[..., Any], saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
-    """The rule for checkpoints. What communicates is run once, and its results are kept, as those of every call are."""
+def partial_eval_loop(before: Callable[..., Any], saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
+    """Run a loop in a checkpoint once, and keep its results, as those of every call are, if it communicates."""
     if ordered not in eqn.effects:
         return before(saveable, unknown, instantiated, eqn)
     needs, params = _without_unused(eqn.params, unknown)

@@ -15,7 +15,7 @@ from jax.core import ShapedArray
 from jax.interpreters import mlir
 
 from ..base import jax_settings
-from ..base.words import kind_of
+from ..base.words import kind_of, refuse_without_hook
 from ..mpi import gpu, native
 from ..mpi.comm import Comm, refuse_in_fork
 from ..mpi.mpi import MPI
@@ -23,7 +23,7 @@ from ..watch import sites
 from .eager import call_eagerly
 from .effect import HiddenCommunicationError, ordered, token_aval
 from .helper import attributes_of
-from .keep import keep
+from .keep import register_no_hoist_rule
 from .rank import own_rank
 from .rules import Rules, define
 from .spmd import Primitive, is_spread, strong, tracked_axes
@@ -82,7 +82,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rule
     primitive.def_effectful_abstract_eval(types)
     mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
     primitive.def_impl(functools.partial(call_eagerly, primitive))
-    keep(primitive)
+    register_no_hoist_rule(primitive)
     define(primitive, **rules)
     return primitive
 
@@ -247,10 +247,8 @@ def _way_out_of_mesh(devices: int) -> str:
 def refuse_cache() -> None:
     """Refuses a sharded program that communicates where JAX keeps compiled programs: jaxlib crashes at one."""
     if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
-        raise NotImplementedError(
-            "a sharded program that communicates cannot be kept in JAX's compilation cache "
-            "(the hook cache is off). Unset JAX_COMPILATION_CACHE_DIR."
-        )
+        refused = "a sharded program that communicates cannot be kept in JAX's compilation cache"
+        raise NotImplementedError(refuse_without_hook("cache", refused, "Unset JAX_COMPILATION_CACHE_DIR."))
 
 
 def leave_to_jax() -> None:
@@ -278,14 +276,14 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
     """The data argument ``what`` of the operation ``name`` as a JAX array."""
     if not isinstance(x, jax.Array):
         if isinstance(x, jax.Ref):  # a traced one passes asarray
-            raise TypeError(_refusal(x, what, name))
+            raise TypeError(_explain_no_array(x, what, name))
         refuse_in_fork()
         if isinstance(x, str | bytes):  # JAX takes a letter for the name of a dtype, and warns of it
-            raise TypeError(_refusal(x, what, name))
+            raise TypeError(_explain_no_array(x, what, name))
         try:
             x = jnp.asarray(x)
         except (TypeError, ValueError):  # the latter for None
-            raise TypeError(_refusal(x, what, name)) from None
+            raise TypeError(_explain_no_array(x, what, name)) from None
         except OverflowError as e:
             raise ValueError(f"{what} of {name} is a number that is too large for JAX: {e}.") from None
     if x.dtype.name not in native.dtypes:
@@ -310,7 +308,7 @@ def _way_of_objects(name: str) -> str:
     return f" Python objects go through mpi4py's comm.{method}, outside of jitted functions."
 
 
-def _refusal(x: Any, what: str, name: str) -> str:
+def _explain_no_array(x: Any, what: str, name: str) -> str:
     """Why JAX makes no array of ``x``, and what to pass."""
     if isinstance(x, jax.Ref):
         return f"{what} of {name} must be an array or a number, but is {kind_of(x)}. Pass {what}[...]."

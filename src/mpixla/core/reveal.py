@@ -1,4 +1,4 @@
-"""Communication inside primitives that do not show it: of others, and two of JAX's own.
+"""Find communication inside primitives that do not show it: of other libraries, and two of JAX's own.
 
 A primitive's equation shows the effect of what is inside only if the primitive's rules say so, and most that others
 define say nothing (those of equinox, by which lineax solves). When JAX lowers such an equation, it has no token for the
@@ -24,7 +24,7 @@ _HIDING = ("composite", "linear_call")
 
 
 def may_hide(primitive: Any) -> bool:
-    """Whether it is neither JAX's nor ours, or one of those."""
+    """Return whether a primitive is neither JAX's nor ours, or one of those."""
     impl = primitive.impl
     while isinstance(impl, functools.partial):
         impl = impl.func
@@ -32,8 +32,8 @@ def may_hide(primitive: Any) -> bool:
     return module not in ("jax", "jaxlib", _OURS) or primitive.name in _HIDING
 
 
-def _traced(eqn: Any) -> Any:
-    """What its primitive does, as a jaxpr."""
+def _trace_impl(eqn: Any) -> Any:
+    """Return what an equation's primitive does, as a jaxpr."""
     impl = functools.partial(eqn.primitive.impl, **eqn.params)
     with eqn.ctx.manager:  # settings, as in JAX's own lowering
         traced = jax.make_jaxpr(impl)(*(atom.aval for atom in eqn.invars))
@@ -44,36 +44,36 @@ def _traced(eqn: Any) -> Any:
     return traced
 
 
-def show(jaxpr: Any) -> Any:
-    """A jaxpr whose equations show all communication; the same object if they do already."""
+def show_effects(jaxpr: Any) -> Any:
+    """Return a jaxpr whose equations show all communication; the same object if they do already."""
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
         # The lowering of a composite does not take tokens.
         if ordered in eqn.effects or not may_hide(eqn.primitive) or eqn.primitive.name == "composite":
             return rewriting.inside(eqn)
-        return eqn.replace(effects={*eqn.effects, ordered}) if _hides(eqn) else eqn
+        return eqn.replace(effects={*eqn.effects, ordered}) if _hides_communication(eqn) else eqn
 
     return Rewriting(shown).of(jaxpr)
 
 
-def _hides(eqn: Any) -> bool:
-    """Whether what its primitive does communicates."""
+def _hides_communication(eqn: Any) -> bool:
+    """Return whether what an equation's primitive does communicates."""
     try:
-        traced = _traced(eqn)
+        traced = _trace_impl(eqn)
     except Exception:  # whatever others raise where they get no arrays
         return False
-    return ordered in show(traced).effects
+    return ordered in show_effects(traced).effects
 
 
 def reveal(jaxpr: Any, name: str) -> Any:
-    """A program with all communication visible, from its jaxpr and its name. Refuses one in which it finds none."""
+    """Return a program with all communication visible, from its jaxpr and name. Refuse one in which there is none."""
     failed: dict[str, Exception] = {}
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:
         if not may_hide(eqn.primitive):
             return rewriting.inside(eqn)
         try:
-            traced = _traced(eqn)
+            traced = _trace_impl(eqn)
         except Exception as e:  # whatever others raise where they get no arrays
             failed[eqn.primitive.name] = e
             return eqn

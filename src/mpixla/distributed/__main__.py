@@ -7,7 +7,7 @@ import jax
 
 from ..base import jax_settings, trampoline
 from ..base.program import program_of, run
-from ..mpi.command_line import end
+from ..mpi.command_line import print_and_exit
 from . import initialize, over_hosts
 
 _USAGE = (
@@ -19,12 +19,12 @@ _USAGE = (
 
 def _main(words: list[str]) -> None:
     if words[:1] in (["-h"], ["--help"]):
-        end(0, _USAGE)
+        print_and_exit(0, _USAGE)
     if not (program := program_of(words)):
-        end(2, _USAGE)
+        print_and_exit(2, _USAGE)
     if trampoline.why_not:
-        end(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
-    trampoline.forget()
+        print_and_exit(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
+    trampoline.forget_variables()
     if not os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION"):
         # JAX's default is gloo: so what asks for gloo from here on is the program (initialize).
         jax.config.update("jax_cpu_collectives_implementation", "mpi")

@@ -1,9 +1,9 @@
 """The functions and rules of JAX's that are replaced, a file each; and the notice where JAX is newer than tested.
 
 What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``install`` takes what it
-needs of JAX, before it changes anything, and replaces functions, and ``leave``, where there is one, refuses the
-programs that would need it. One that does not fit the installed JAX is left off. In which order they are installed
-does not matter: no two replace one function, and none calls another. docs/other_tools.md has their table.
+needs of JAX, before it changes anything, and replaces functions, and ``install_refusals``, where there is one, has the
+programs refused that would need it. One that does not fit the installed JAX is left off. In which order they are
+installed does not matter: no two replace one function, and none calls another. docs/other_tools.md has their table.
 """
 
 import functools
@@ -147,7 +147,7 @@ def install() -> None:
     for name in HOOKS:
         hook, reason = _install(name)
         if reason is not None:
-            getattr(hook, "leave", lambda: None)()
+            getattr(hook, "install_refusals", lambda: None)()
         if reason not in (None, _IS_OFF):
             lost.append(f"{name} ({reason}): {hook.LOST}")
     if lost and MPI.COMM_WORLD.Get_rank() == 0:

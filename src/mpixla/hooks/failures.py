@@ -18,6 +18,6 @@ def install() -> None:
 
     def init_and_tell(self: Any, *args: Any) -> None:
         init(self, *args)
-        exit.hear(str(args[0]) if args else "")
+        exit.note_exception(str(args[0]) if args else "")
 
     JaxRuntimeError.__init__ = init_and_tell

@@ -1,4 +1,4 @@
-"""Programs are rewritten before they are lowered: hidden communication is brought to light, and loops get checks.
+"""Rewrite programs before they are lowered: bring hidden communication to light, and add checks to loops.
 
 Every program comes through here, before JAX makes anything of its effects.
 """
@@ -22,7 +22,7 @@ _LOWER = "jax._src.interpreters.pxla:lower_sharding_computation"
 
 
 def install() -> None:
-    """Replaces the function that lowers programs."""
+    """Replace the function that lowers programs."""
     check = decisions.check if settings.is_on(settings.CHECK) else lambda jaxpr: jaxpr
 
     @replace(_LOWER, "closed_jaxpr", "api_name", "fun_name")
@@ -36,13 +36,14 @@ def install() -> None:
             jaxpr = reveal.reveal(jaxpr, name)
 
 
-def leave() -> None:
-    """Has JAX's own words for a missing token replaced by a sentence, whatever else that function takes."""
+def install_refusals() -> None:
+    """Replace the function by one that refuses hidden calls in a sentence, where JAX says ``KeyError: MPI``."""
     with suppress(UnfitError):
         replace(_LOWER)(_lower_or_refuse)
 
 
 def _lower_or_refuse(lower: Any, *args: Any, **options: Any) -> Any:
+    """Lower a program, and refuse it where JAX finds no token for a hidden call."""
     try:
         return lower(*args, **options)
     except KeyError as e:

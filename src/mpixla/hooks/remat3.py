@@ -6,7 +6,7 @@ That one makes calls again on the way back, and drops those whose result a rank 
 from typing import Any
 
 from ..core.effect import ordered
-from ..core.reveal import show
+from ..core.reveal import show_effects
 from . import replace
 
 LOST = "Under jax_remat3, a checkpoint that communicates makes its calls again on the way back, and may hang."
@@ -14,13 +14,14 @@ _REMAT = "jax._src.ad_checkpoint:RematTraced"
 
 
 def install() -> None:
-    """Replaces the functions by which such a checkpoint is linearized, and its reverse mode begins."""
+    """Replace the functions by which such a checkpoint is linearized, and its reverse mode begins."""
     for put in [replace(f"{_REMAT}.{name}", "self") for name in ("lin", "vjp_fwd")]:
-        put(_refuse)
+        put(_derive_or_refuse)
 
 
-def _refuse(derive: Any, self: Any, *args: Any) -> Any:
-    jaxpr = show(self.jaxpr)
+def _derive_or_refuse(derive: Any, self: Any, *args: Any) -> Any:
+    """Linearize a checkpoint, or begin its reverse mode, unless it communicates."""
+    jaxpr = show_effects(self.jaxpr)
     if ordered in jaxpr.effects:
         where = getattr(jaxpr, "jaxpr", jaxpr).debug_info.func_src_info
         raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""A loop that is differentiated keeps the calls that do not depend on what changes in it.
+"""Keep the calls in a loop that is differentiated that do not depend on what changes in it.
 
 JAX takes out of a ``scan`` what depends on nothing that changes, as a receive into a constant does, and computes it
 once, although it has an effect. The other rank sends once in each iteration.
@@ -11,8 +11,9 @@ from typing import Any
 
 from jax.lax import scan_p
 
+from ..base.words import refuse_without_hook
 from ..core.effect import ordered
-from ..core.reveal import may_hide, show
+from ..core.reveal import may_hide, show_effects
 from ..core.rewrite import jaxprs_in
 from . import LINEARIZE, UnfitError, need_rules, replace
 
@@ -20,26 +21,27 @@ LOST = "A scan has no derivative in which a call depends on nothing that changes
 
 
 def install() -> None:
-    """Replaces the function that takes out what does not change."""
+    """Replace the function that takes out of a loop what does not change."""
 
     @replace("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
     def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
-        if ordered in show(jaxpr).effects:
+        if ordered in show_effects(jaxpr).effects:
             return jaxpr, consts, [False] * count, []
         return take_out(jaxpr, consts, count, *rest)
 
 
-def leave() -> None:
-    """Has derivatives refused in which JAX would take a call out of its loop."""
+def install_refusals() -> None:
+    """Refuse derivatives in which JAX would take a call out of its loop."""
     # A JAX without the second registry has only the former's rules.
     for name in (LINEARIZE, "jax._src.interpreters.ad:primitive_linearizations"):
         with suppress(UnfitError):
             rules = need_rules(name, scan_p)
-            rules[scan_p] = functools.partial(_unless_constant, rules[scan_p])
+            rules[scan_p] = functools.partial(_apply_unless_hoisted, rules[scan_p])
 
 
-def _unless_constant(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params: Any) -> Any:
-    shown = show(jaxpr)
+def _apply_unless_hoisted(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params: Any) -> Any:
+    """Apply JAX's rule, unless it would make a call once, before the loop."""
+    shown = show_effects(jaxpr)
     if ordered in shown.effects:
         consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))
         inner = getattr(shown, "jaxpr", shown)
@@ -48,6 +50,7 @@ def _unless_constant(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params:
 
 
 def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
+    """Refuse a body with a call whose operands do not depend on the variables that change."""
     changing = set(changing)
     for eqn in jaxpr.eqns:
         changes = [not hasattr(atom, "val") and atom in changing for atom in eqn.invars]
@@ -60,8 +63,9 @@ def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
             # JAX takes it apart. The last operands of a branch, or of the body of a loop, are those of its function.
             _refuse_constant_calls(part, (v for v, c in zip(part.invars[::-1], changes[::-1], strict=False) if c))
         if not inner and not any(changes):
-            raise NotImplementedError(
+            refused = (
                 f"a scan whose body calls {eqn.primitive.name} with operands that do not change from one iteration to "
-                "the next has no derivative here: JAX would make the call once, before the loop (the hook scan is "
-                "off). Have an operand depend on what the scan carries."
+                "the next has no derivative here: JAX would make the call once, before the loop"
             )
+            advice = "Have an operand depend on what the scan carries."
+            raise NotImplementedError(refuse_without_hook("scan", refused, advice))

@@ -1,4 +1,4 @@
-"""While loops that communicate, in batches, checkpoints and reverse mode: JAX's rules for them (core/loops.py)."""
+"""Give while loops that communicate rules of their own for batches, checkpoints and reverse mode (core/loops.py)."""
 
 import functools
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Any
 
 from jax.lax import while_p
 
+from ..base.words import refuse_without_hook
 from ..core import loops
 from ..core.effect import ordered
 from . import IN_CHECKPOINT, LINEARIZE, UnfitError, need_rules
@@ -19,36 +20,38 @@ _BATCH = "jax._src.interpreters.batching:fancy_primitive_batchers"
 
 
 def install() -> None:
-    """Replaces the rules."""
+    """Replace JAX's rules for while loops."""
     new: dict[str, Callable[..., Any]] = {
-        _BATCH: loops.batch,
-        IN_CHECKPOINT: loops.in_checkpoint,
-        LINEARIZE: loops.linearize,
+        _BATCH: loops.batch_loop,
+        IN_CHECKPOINT: loops.partial_eval_loop,
+        LINEARIZE: loops.linearize_loop,
     }
     registries = {name: need_rules(name, while_p) for name in new}
     for name, rules in registries.items():
         rules[while_p] = functools.partial(new[name], rules[while_p])
 
 
-def leave() -> None:
-    """Has batches and checkpoints refused; reverse mode JAX refuses itself."""
-    for name, refuse in ((_BATCH, _refuse_batch), (IN_CHECKPOINT, _refuse_in_checkpoint)):
+def install_refusals() -> None:
+    """Refuse batches and checkpoints. JAX itself refuses reverse mode."""
+    for name, refuse in ((_BATCH, _batch_or_refuse), (IN_CHECKPOINT, _partial_eval_or_refuse)):
         with suppress(UnfitError):
             rules = need_rules(name, while_p)
             rules[while_p] = functools.partial(refuse, rules[while_p])
 
 
-def _refuse_batch(rule: Callable[..., Any], *args: Any, **params: Any) -> Any:
+def _batch_or_refuse(rule: Callable[..., Any], *args: Any, **params: Any) -> Any:
+    """Apply JAX's rule for batches, unless the condition communicates."""
     if ordered in params["cond_jaxpr"].effects:
-        raise _refusal("whose condition communicates has no batch (jax.vmap)")
+        refused = "a jax.lax.while_loop whose condition communicates has no batch (jax.vmap) here"
+        advice = "Communicate in its body, and have the condition look at the result."
+        raise NotImplementedError(refuse_without_hook("while_loops", refused, advice))
     return rule(*args, **params)
 
 
-def _refuse_in_checkpoint(rule: Callable[..., Any], *args: Any) -> Any:
+def _partial_eval_or_refuse(rule: Callable[..., Any], *args: Any) -> Any:
+    """Apply JAX's rule for checkpoints, unless the loop communicates."""
     if ordered in args[-1].effects:
-        raise _refusal("that communicates has no derivative in a jax.checkpoint")
+        refused = "a jax.lax.while_loop that communicates has no derivative in a jax.checkpoint here"
+        advice = "Run the loop outside of the checkpoint."
+        raise NotImplementedError(refuse_without_hook("while_loops", refused, advice))
     return rule(*args)
-
-
-def _refusal(what: str) -> NotImplementedError:
-    return NotImplementedError(f"a jax.lax.while_loop {what} here (the hook while_loops is off).")

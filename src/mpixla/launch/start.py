@@ -30,7 +30,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     """
     options = parse(arguments)
     if others := started.by_launcher():
-        _refuse(
+        _refuse_command(
             f"this process is one of {others[2]} that {others[1]} has started. python -m mpixla run starts the ranks "
             "itself: start it once, without a launcher; or, if a rank has started this process, without the variables "
             "PMI* and OMPI_*, which it has inherited."
@@ -38,7 +38,7 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     try:
         command, environment = _command(options, loaded(), python)
     except CannotStartError as e:
-        _refuse(str(e))
+        _refuse_command(str(e))
     if options.dry_run:
         changed = [f"{name}={value}" for name, value in environment.items() if os.environ.get(name) != value]
         print(shlex.join(["env", *changed, *command] if changed else command))
@@ -46,10 +46,10 @@ def run(arguments: list[str], python: list[str]) -> NoReturn:
     try:
         os.execvpe(command[0], command, environment)
     except OSError as e:
-        _refuse(f"{command[0]} cannot be started: {e.strerror}.")
+        _refuse_command(f"{command[0]} cannot be started: {e.strerror}.")
 
 
-def _refuse(sentence: str) -> NoReturn:
+def _refuse_command(sentence: str) -> NoReturn:
     say(f"python -m mpixla run: {sentence}\n")
     raise SystemExit(_WRONG)
 
@@ -66,9 +66,11 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     if not options.ranks:
         cores = len(rank.cores())
         hint = misplaced_ranks(options.program) or "Say it with -n."
-        _refuse(f"how many ranks? {hint} (This machine has {cores} core{'s' * (cores > 1)}.)")
+        _refuse_command(f"how many ranks? {hint} (This machine has {cores} core{'s' * (cores > 1)}.)")
     if options.threads and options.no_pin:
-        _refuse("--threads says how many cores each rank gets, and --no-pin that it has all. Leave one of them out.")
+        _refuse_command(
+            "--threads says how many cores each rank gets, and --no-pin that it has all. Leave one of them out."
+        )
     launcher = options.launcher or launchers.find(kind, library)
     between_hosts = kind.environment_between_hosts if options.hosts else {}
     environment = {**kind.environment_unpinned, **between_hosts, **launchers.with_folder(launcher), **asked}

@@ -16,21 +16,21 @@ _MOST = 15
 exit_at_once = os._exit  # before watch/owner.py puts its own there
 
 
-def limit(status: int) -> None:
+def limit_end(status: int) -> None:
     """Has this process end with a status in some seconds at the latest, whatever keeps it."""
     lib.mpixla_job_limit(_MOST, status)
 
 
 def abort(sentence: str, status: int = 1) -> NoReturn:
     """Says on this rank why the job ends, and ends it."""
-    limit(status)
+    limit_end(status)
     say(f"{sentence}\n")
-    end(status)
+    end_all_ranks(status)
 
 
-def end(status: int, seconds: float = 0.0) -> NoReturn:
+def end_all_ranks(status: int, seconds: float = 0.0) -> NoReturn:
     """Ends all ranks, after so many seconds more than what they have printed takes."""
-    limit(status)
+    limit_end(status)
     if not output.is_running():
         output.flush()
     time.sleep(seconds)

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
-from ..base import settings, started
-from ..base.speaker import is_first, is_taken, say
+from ..base import host_lock, settings, started
+from ..base.speaker import say
 from .abort import abort
 from .mpi import MPI
 
@@ -59,11 +59,11 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
 
 def _tell(what: str, sentence: str, done: threading.Event) -> None:
     """Say that this rank waits, and end the job once a rank for which it waits has ended its script."""
-    if is_first(f"{what} {started.launcher()}"):  # of those that one launcher has started
+    if host_lock.acquire(f"{what} {started.launcher()}"):  # of those that one launcher has started
         say(sentence)
     while not done.wait(_PAUSE):
-        if is_taken(started.ended_without()) and settings.is_on("MPIXLA_ABORT", otherwise=True):
-            if is_first(f"end of {what} {started.launcher()}"):
+        if host_lock.is_held(started.ended_without()) and settings.aborts_job():
+            if host_lock.acquire(f"end of {what} {started.launcher()}"):
                 abort(
                     f"mpixla: rank {MPI.COMM_WORLD.Get_rank()} waits in `{what}`, and the script of another rank has "
                     "come to its end without importing mpixla, so the whole job ends. Import mpixla on every rank."

@@ -21,7 +21,7 @@ def while_read() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def end(status: int, text: str) -> NoReturn:
+def print_and_exit(status: int, text: str) -> NoReturn:
     """Prints on rank 0, and ends this process when all ranks have come here: mpirun may kill the others then.
 
     The text goes to standard output where the exit status is 0, and to standard error elsewhere.
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         """Ends the process, with the others."""
-        end(status, message or "")
+        print_and_exit(status, message or "")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if MPI.COMM_WORLD.Get_rank() == 0:

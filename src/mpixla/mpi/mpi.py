@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from ..base import speaker, started
-from ..base.speaker import is_first, say
+from ..base import host_lock, speaker, started
+from ..base.speaker import say
 from ..base.trampoline import own_file
 
 _PATIENCE = 20.0  # seconds until a word, as for the import (arrival.py)
@@ -37,7 +37,7 @@ def _tell_of_lost_socket() -> None:
         os.fstat(int(number))
     except OSError:
         # The launcher has started the first process of this session, by which it ends all that belongs to a rank.
-        if is_first(f"socket {started.parent_of(os.getsid(0))}"):
+        if host_lock.acquire(f"socket {started.parent_of(os.getsid(0))}"):
             say(
                 f"mpixla: MPI's launcher has given this process the file descriptor {number} (PMI_FD), which is not "
                 "open: a program between mpiexec and Python has closed it, such as conda run, submitit or "
@@ -50,7 +50,7 @@ def _tell_of_lost_socket() -> None:
 def _watched() -> Iterator[None]:
     """A thread of the C library, as MPI_Init holds Python's lock, says so if the start of MPI waits for long."""
     name = f"MPI's start {started.launcher()}"
-    if "mpi4py.MPI" in sys.modules or started.by_launcher() is None or not is_first(name):
+    if "mpi4py.MPI" in sys.modules or started.by_launcher() is None or not host_lock.acquire(name):
         yield
         return
     try:
@@ -73,7 +73,7 @@ def _watched() -> Iterator[None]:
         yield
     finally:
         library.mpixla_init_done()
-        speaker.forget(name)
+        host_lock.release(name)
 
 
 _tell_of_launcher()
@@ -118,5 +118,5 @@ def wrong_launcher() -> str | None:
 
 
 # Each computes then what all were to share.
-if (_wrong := wrong_launcher()) and is_first(f"launcher {started.launcher()}"):
+if (_wrong := wrong_launcher()) and host_lock.acquire(f"launcher {started.launcher()}"):
     say(f"mpixla: {_wrong}\n")

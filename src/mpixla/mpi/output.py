@@ -41,7 +41,7 @@ def _flush_own() -> None:
                     stream.flush()
 
 
-def start() -> None:
+def start_flushing() -> None:
     """Let the C library flush the program's output: some times a second, and before this rank ends the job."""
     global _is_asked
     native.lib.mpixla_front_end_set(native.WISH_FLUSH, _flush_all)
@@ -61,11 +61,11 @@ def is_running() -> bool:
     return _is_asked
 
 
-def end() -> None:
+def stop_flushing() -> None:
     """Stop the C library's calls of Python, at the end of the program. Python itself flushes last."""
     global _is_asked
     _is_asked = False
     native.lib.mpixla_front_end_end()
 
 
-atexit.register(end)  # runs after exit.py's, which calls it unless it fails
+atexit.register(stop_flushing)  # runs after exit.py's, which calls it unless it fails

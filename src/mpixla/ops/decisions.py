@@ -15,7 +15,7 @@ from jax.lax import while_p
 
 from ..base.required import user_context
 from ..core.effect import ordered
-from ..core.loops import decided_before
+from ..core.loops import make_loop_decided_before
 from ..core.rewrite import Rewriting, as_call, jaxprs_in
 from ..core.values import details
 from ..mpi.comm import Comm
@@ -63,7 +63,7 @@ def _with_check(eqn: Any, comms: tuple[Comm, ...]) -> Any:
     # As if the check came from the user's line that the loop came from.
     with user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack), eqn.ctx.manager:
         if cond.out_avals[0].shape:  # a batch of loops (core/loops.py)
-            loop = decided_before(eqn.params, condition)
+            loop = make_loop_decided_before(eqn.params, condition)
             return as_call(eqn, jax.make_jaxpr(loop)(*(atom.aval for atom in eqn.invars)))
         checked = jax.make_jaxpr(condition)(*cond.in_avals)
     return eqn.replace(params={**eqn.params, "cond_jaxpr": checked}, effects={*eqn.effects, ordered})

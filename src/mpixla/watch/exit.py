@@ -25,7 +25,7 @@ from . import timeline
 
 _previous_hook = sys.excepthook
 
-_aborts = settings.is_on("MPIXLA_ABORT", otherwise=True)
+_aborts = settings.aborts_job()
 _is_ending = False
 
 # Seconds in which the rank that has spoken for this one ends the job.
@@ -35,8 +35,8 @@ _PATIENCE = 2.0
 def install() -> None:
     """Registers the exit handler and, unless ``MPIXLA_ABORT=0``, what ends the job when this rank fails."""
     # Handlers run in reverse order of registration: ours before JAX's own, and before mpi4py finalizes MPI.
-    atexit.register(_end)
-    output.start()
+    atexit.register(_end_process)
+    output.start_flushing()
     os.register_at_fork(after_in_child=_begin_fork)
     # Threads that call JAX have a state of Python's; those of XLA have none.
     thread_of_python = ctypes.cast(ctypes.pythonapi.PyGILState_GetThisThreadState, ctypes.c_void_p)
@@ -45,7 +45,7 @@ def install() -> None:
         sys.excepthook = _abort_job
 
 
-def _tell(did: str, more: str, then_by_all: str | None = None) -> alike.Told:
+def _tell_once(did: str, more: str, then_by_all: str | None = None) -> alike.Told:
     world = MPI.COMM_WORLD
     return alike.tell(world.Get_rank(), world.Get_size(), speaker.say, did, _ABORTED, more, then_by_all)
 
@@ -83,13 +83,13 @@ _ABORTED = ", so the whole job is aborted. Set MPIXLA_ABORT=0 to let the other r
 
 def end_job(did: str, more: str = "", status: int = 1) -> NoReturn:
     """Ends all ranks: they may be waiting for this one."""
-    abort.limit(status)
-    _end_told(_tell(did, more), status)
+    abort.limit_end(status)
+    _end_told(_tell_once(did, more), status)
 
 
 def _end_told(told: alike.Told, status: int) -> NoReturn:
     # Each MPI prints something for each rank that aborts. That is the one that has spoken, if it is still there.
-    abort.end(status, 0.0 if told.here else _PATIENCE)
+    abort.end_all_ranks(status, 0.0 if told.here else _PATIENCE)
 
 
 def replace_printing(replace: Callable[[Any], Any]) -> None:
@@ -119,7 +119,7 @@ def program_fails(kind: type[BaseException]) -> None:
 
 def _abort_unless_all(did: str, more: str = "", status: int = 1) -> None:
     """As where a command line is wrong: nobody waits."""
-    told = _tell(did, more, ".")
+    told = _tell_once(did, more, ".")
     if not told.by_all:
         _end_told(told, status)
 
@@ -168,7 +168,7 @@ def _abort_job(kind: type[BaseException], value: BaseException, trace: Traceback
     _previous_hook(kind, value, trace)
 
 
-def hear(text: str) -> None:
+def note_exception(text: str) -> None:
     """Notes that a failure with this text became an exception."""
     if not _is_ending:
         native.lib.mpixla_failures_seen(text.encode(errors="replace"))
@@ -178,7 +178,7 @@ def hear(text: str) -> None:
 forget_failures: Callable[[], None] | None = None
 
 
-def _wait() -> bool:
+def _wait_for_programs() -> bool:
     """Waits for the programs that this process has dispatched, before MPI is finalized; False: a GPU has failed."""
     # A failure becomes an exception here if nobody has looked at it, and also if somebody has: the C library knows.
     # Programs run in the order of their dispatch (ARCHITECTURE.md, "Order"), so the last one waits for all.
@@ -210,21 +210,21 @@ def _refuse_lost_exception() -> None:
         end_job(f"ended with an uncaught {type(sys.last_value).__name__}", last)
 
 
-def _end() -> None:
+def _end_process() -> None:
     global _is_ending
     _is_ending = True
     _refuse_lost_exception()
     native.lib.mpixla_timeout_ended()  # for the reports of ranks that wait for this one
     is_well = True
     if jax_has_started() and not MPI.Is_finalized():
-        is_well = _wait()
+        is_well = _wait_for_programs()
         for do in when_done:
             do()
-    timeline.end()
+    timeline.end_timeline()
     if native.lib.mpixla_failures_end():
         if can_abort():
             end_job("ended with a failed call that nobody has looked at (above)")
         is_well = False
     # MPI, where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
     native.lib.mpixla_end_last(not is_well)
-    output.end()
+    output.stop_flushing()

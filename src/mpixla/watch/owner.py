@@ -18,20 +18,20 @@ from ..mpi.mpi import MPI
 from .exit import can_abort, end_job, printed_by
 
 _previous_hook = threading.excepthook
-_aborts = settings.is_on("MPIXLA_ABORT", otherwise=True)
 
 
 def install() -> None:
     """Replace what Python leaves no other way to hear of. All ranks of ``python -m mpixla run`` must call this."""
     if os._exit is not exit_at_once:
         return
-    if _aborts:
+    aborts = settings.aborts_job()
+    if aborts:
         threading.excepthook = _end_job_from_thread
         os._exit = _end_job_or_exit
     if started.is_of_run():
         _share_file()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        may_abort = _aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        may_abort = aborts and MPI.Query_thread() == MPI.THREAD_MULTIPLE
         native.check(native.lib.mpixla_interrupt_watch(may_abort))
 
 

@@ -43,7 +43,7 @@ def begin(wishes: Sequence[tuple[bool, str, str]]) -> None:
     if _comparing:
         _comm = MPI.COMM_WORLD.Dup()
         readings = comm.allgather(clock.compare(_comm, _comparing, _now, float("inf")))
-        _tell(readings[clocks.index(mine)])
+        _note_clock(readings[clocks.index(mine)])
 
 
 def _start(ranks: int, job: str, host: str) -> str | None:
@@ -77,13 +77,13 @@ def _start(ranks: int, job: str, host: str) -> str | None:
     return f"{native.lib.mpixla_last_error().decode()}. {way_out}"
 
 
-def _tell(reading: clock.Reading | None) -> None:
+def _note_clock(reading: clock.Reading | None) -> None:
     if reading:
         native.lib.mpixla_trace_clock(*reading)
 
 
-def end() -> None:
+def end_timeline() -> None:
     """Ends the timeline, when no call is under way."""
     if _comparing and not MPI.Is_finalized():
-        _tell(clock.compare(_comm, _comparing, _now, _SECONDS))
+        _note_clock(clock.compare(_comm, _comparing, _now, _SECONDS))
     native.lib.mpixla_trace_end()  # what was left out has been told
