@@ -317,6 +317,9 @@ typedef struct mpixla_op_row {
     mpixla_request request;
 } mpixla_op_row;
 MPIXLA_API const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size);
+/* The handler of the "instantiate" stage of every operation. With it, a call of a compiled program is read in its first
+ * run only; without it, in each. */
+MPIXLA_API mpixla_handler *mpixla_instantiate_handler(void);
 /* Handlers that call no MPI; the target is "mpixla_" and the name.
  *
  *   exact_add    of an array of float32 or float64, or of two, makes int64 along the last axis: the words of the exact

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/feature.h"
 #include "call/apart.h"
+#include "call/prepared.h"
 #include "call/site.h"
 #include "check/check.h"
 #include "local/local.h"
@@ -138,13 +139,13 @@ static int watch_end(const watch *w, frame *f, int made, int code) {
 }
 
 /* With a transport for buffers of a GPU. */
-static ffi_error *live(const ffi_call_frame *call, const life_operation *o, transport *t, unsigned on) {
+static ffi_error *live(const ffi_call_frame *call, prepared *p, const life_operation *o, transport *t, unsigned on) {
     frame f;
     flight_call here;
     watch w;
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
-    if (frame_read(&f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.facts.site);
+    if (prepared_read(p, &f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.facts.site);
     const int takes_request = o->row.request != MPIXLA_COMPLETES;
     flight_enter(mine, &here, &f.facts);
 
@@ -178,24 +179,25 @@ static int is_refused_at_once(unsigned on) {
     return 0;
 }
 
-static ffi_error *live_apart(const ffi_call_frame *call, const void *o) {
-    return live(call, o, NULL, features_get());
+static ffi_error *live_apart(const ffi_call_frame *call, const void *o, void *p) {
+    return live(call, p, o, NULL, features_get());
 }
 
 ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
-    if (ffi_is_answered(call)) return NULL;
+    if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
     if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
-    return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, live_apart, o) : live(call, o, NULL, on);
+    prepared *p = prepared_of(call);
+    return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, live_apart, o, p) : live(call, p, o, NULL, on);
 }
 
 ffi_error *life_on_device(const ffi_call_frame *call, const life_operation *o) {
     const unsigned on = features_get();
-    if (ffi_is_answered(call)) return NULL;
+    if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
     if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
     transport t = {.block = NULL};
     if (device_enter(&t.gpu, call)) return refuse(call, 0);
-    ffi_error *error = live(call, o, &t, on);
+    ffi_error *error = live(call, prepared_of(call), o, &t, on);
     device_leave(&t.gpu);
     return error;
 }

@@ -22,7 +22,8 @@ typedef struct job {
     struct job *next;
     ffi_call_frame call; /* a copy, as XLA uses its own again; the attributes stay where they are */
     apart_make *make;
-    const void *what;
+    const void *operation;
+    void *state;
     ffi_future *future;
     int64_t site;           /* of the thread that XLA called in */
     fenv_t floats;          /* how XLA's thread rounds, and whether it has denormal numbers */
@@ -94,7 +95,7 @@ static job *job_take(void) {
 static void job_run(job *taken) {
     (void)fesetenv(&taken->floats);
     mpixla_site_call(taken->site);
-    ffi_error *error = taken->make(&taken->call, taken->what);
+    ffi_error *error = taken->make(&taken->call, taken->operation, taken->state);
     ffi_call_end(&taken->call, taken->future, error);
     free(taken);
     atomic_fetch_sub(&under_way, 1);
@@ -127,7 +128,7 @@ static int job_give(job *made) {
     return code;
 }
 
-ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what) {
+ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operation, void *state) {
     ffi_future *future;
     job *made = job_make(call);
     if (!made) {
@@ -140,7 +141,8 @@ ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *what) {
         return error;
     }
     made->make = make;
-    made->what = what;
+    made->operation = operation;
+    made->state = state;
     made->future = future;
     atomic_fetch_add(&under_way, 1);
     call->future = future; /* before it is known how it ends */

@@ -1,6 +1,7 @@
 #include "call/frame.h"
 
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +46,7 @@ static int name_is(const ffi_bytes *name, int attribute) {
 }
 
 /* Where the call comes from only matters to people: a program may leave it out, and what is no site is unknown. */
-static int64_t site_of(const ffi_attributes *given, int64_t i) {
+static int64_t site_of(frame *f, const ffi_attributes *given, int64_t i) {
     if (given->types[i] == FFI_ATTRIBUTE_STRING) {
         const ffi_bytes *text = given->values[i];
         return site_read(text->ptr, text->len);
@@ -53,7 +54,8 @@ static int64_t site_of(const ffi_attributes *given, int64_t i) {
     const ffi_scalar *scalar = given->values[i];
     if (given->types[i] != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64) return 0;
     int64_t site = *(const int64_t *)scalar->value;
-    return site == MPIXLA_SITE_OF_THREAD ? site_of_thread() : site;
+    f->site_is_of_thread = site == MPIXLA_SITE_OF_THREAD;
+    return f->site_is_of_thread ? site_of_thread() : site;
 }
 
 /* The next attribute is an array, or a rank that is given as a shift. */
@@ -65,7 +67,7 @@ static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i
         return error_set("attribute '%s' of %s must be %s", names[i], f->facts.row->mpi_name,
                          is_rank ? "a 64-bit integer, or pairs of them: a direction and by how many ranks"
                                  : "an array of 64-bit integers");
-    f->arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
+    f->own.arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
     return 0;
 }
 
@@ -75,18 +77,18 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
     for (uint32_t left = f->facts.row->attributes & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
         int i = __builtin_ctz(left);
         int is_given = next < given->size && name_is(given->names[next], i);
+        f->own.arrays[i].size = 0;
         if (i == ATTRIBUTE_SITE) {
-            if (is_given) f->facts.site = site_of(given, next++);
+            if (is_given) f->facts.site = site_of(f, given, next++);
             continue;
         }
         if (i == ATTRIBUTE_PACKED && !is_given) {
-            f->attributes[i] = 0;
+            f->own.attributes[i] = 0;
             continue;
         }
         if (!is_given)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
-        f->arrays[i].size = 0;
         int type = given->types[next];
         if ((forms[i] & AT_RUN_TIME) && type == FFI_ATTRIBUTE_STRING && values_are_meant(given->values[next])) {
             f->at_run_time |= 1U << i;
@@ -100,7 +102,7 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
         const ffi_scalar *scalar = given->values[next];
         if (type != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
             return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
-        f->attributes[i] = *(const int64_t *)scalar->value;
+        f->own.attributes[i] = *(const int64_t *)scalar->value;
         next++;
     }
     if (next < given->size)
@@ -112,7 +114,7 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
 /* The rank at the other end of a message, where the program says how far it is from here. */
 static int shift_resolve(frame *f, int attribute) {
     const frame_array *steps = &f->arrays[attribute];
-    return comm_shift(f->facts.communicator, steps->items, steps->size, &f->attributes[attribute]);
+    return comm_shift(f->facts.communicator, steps->items, steps->size, &f->own.attributes[attribute]);
 }
 
 /* At run time: numbers of this MPI's, which become those that programs have. */
@@ -150,10 +152,10 @@ static int values_resolve(frame *f, const mpi_library *mpi, const values *v) {
             used = v->n + 1;
             break;
         }
-        f->arrays[i] = (frame_array){.items = v->numbers + used, .size = n};
+        f->own.arrays[i] = (frame_array){.items = v->numbers + used, .size = n};
         if (!(forms[i] & ARRAY)) {
-            f->attributes[i] = number_of_program(&mpi->facts, i, v->numbers[used]);
-            f->arrays[i].size = 0; /* no steps */
+            f->own.attributes[i] = number_of_program(&mpi->facts, i, v->numbers[used]);
+            f->own.arrays[i].size = 0; /* no steps */
         }
         used += n;
     }
@@ -211,6 +213,14 @@ static int comm_resolve(frame *f) {
     return 0;
 }
 
+/* Where MPI writes the status, unless that is a result (status_take). */
+static int status_resolve(frame *f) {
+    const int64_t status = frame_has(f, ATTRIBUTE_STATUS) ? f->attributes[ATTRIBUTE_STATUS] : MPIXLA_NO_STATUS;
+    const int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
+    f->status = is_object ? status_find(status) : f->scratch;
+    return f->status ? 0 : REFUSED;
+}
+
 static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v) {
     static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
                      anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
@@ -236,13 +246,7 @@ static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v)
         f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
-    if (frame_has(f, ATTRIBUTE_STATUS)) {
-        int64_t status = a[ATTRIBUTE_STATUS];
-        int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
-        f->status = is_object ? status_find(status) : f->scratch;
-        if (!f->status) return REFUSED;
-    }
-    return 0;
+    return status_resolve(f);
 }
 
 /* Buffers. Tokens carry order, not data, and are passed over. */
@@ -288,6 +292,7 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
         if (buffer->dtype == FFI_TOKEN) continue;
         int slot = slots[0] && found == 0 ? 0 : 1;
         if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return REFUSED;
+        if (found < expected) slots[slot]->place = i;
         found++;
     }
     int more = f->facts.row->request == MPIXLA_WAITS && slots[0] == &f->id;
@@ -332,7 +337,9 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
             return error_set("%s was called with more items in all than a 64-bit integer holds", op);
         if (pairs > 0) continue;
         f->send = in;
+        f->send.place = i;
         f->recv = out;
+        f->recv.place = j;
     }
     if (pairs == 0 || i < operands->size || j < results->size)
         return error_set("%s takes at least one operand, and as many operands as results", op);
@@ -340,7 +347,6 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
     f->type = f->recv.dtype->handle;
     f->operands = operands;
     f->results = results;
-    f->status = f->scratch;
     return 0;
 }
 
@@ -557,6 +563,7 @@ static int status_take(frame *f, const mpi_library *mpi, const frame_buffer *sta
                          f->facts.row->mpi_name, (long long)mpi->facts.status_size, status->dtype->row->name,
                          (long long)status->count);
     f->status = status->data;
+    f->status_place = status->place;
     return 0;
 }
 
@@ -567,6 +574,18 @@ static int passes_memory(const ffi_call_frame *call) {
     return i < call->args.size && j < call->rets.size && frame_next(&call->args, i + 1) == call->args.size &&
            call->args.types[i] == FFI_KIND_BUFFER && call->rets.types[j] == FFI_KIND_BUFFER &&
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
+}
+
+/* What MPI is told to send. */
+static void from_resolve(frame *f, const mpi_library *mpi) {
+    const int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
+    f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place /* NOLINT(performance-no-int-to-ptr) */
+                          : f->send.data;
+}
+
+/* A call that is refused is not made, and so it is not counted: the other ranks have made no call in its place. */
+static void call_number(frame *f) {
+    f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
 }
 
 static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
@@ -589,6 +608,9 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     f->nccl = NULL;
     f->direct = 0;
     f->at_run_time = 0;
+    f->site_is_of_thread = 0;
+    f->attributes = f->own.attributes;
+    f->arrays = f->own.arrays;
     f->rest = NULL;
     f->arrived = 0;
     ffi_buffers operands = call->args;
@@ -615,19 +637,60 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
         (frame_has_rows(f) && rows_check(f)) || (frame_has(f, ATTRIBUTE_BACK) && slots_check(f)) ||
         (facts_have_neighbours(&f->facts) && frame_check_neighbours(f)))
         return REFUSED;
-    int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
-    f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place
-                          : f->send.data; /* NOLINT(performance-no-int-to-ptr) */
+    from_resolve(f, mpi);
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
     if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_most_bytes(mpi));
     return frame_has_rows(f) ? parts_fill(f, large) : 0;
 }
 
-/* A call that is refused is not made, and so it is not counted: the other ranks have made no call in its place. */
+/* The buffer of another run of the call. */
+static void buffer_read_again(frame_buffer *b, const ffi_buffers *given) {
+    if (!b->dtype) return;
+    const ffi_buffer *buffer = given->buffers[b->place];
+    b->data = buffer->data;
+    b->dims = buffer->dims;
+}
+
+/* A user-made reduction may have been freed since. */
+static int reduction_find_again(frame *f) {
+    const int64_t number = frame_has(f, ATTRIBUTE_OP) ? f->attributes[ATTRIBUTE_OP] : 0;
+    if (reduction_is_predefined(number) || reduction_is_of_pairs(number)) return 0;
+    const mpixla_handle *op = reduction_find(number);
+    if (!op) return REFUSED;
+    f->op = *op;
+    return 0;
+}
+
+int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call) {
+    const mpi_library *mpi = mpi_get();
+    const mpixla_request request = known->facts.row->request;
+    memcpy(f, known, offsetof(frame, own));
+    if (f->site_is_of_thread) f->facts.site = site_of_thread();
+    if (comm_resolve(f) || status_resolve(f) || reduction_find_again(f)) return REFUSED;
+    buffer_read_again(&f->send, &call->args);
+    buffer_read_again(&f->template_, &call->args);
+    buffer_read_again(&f->id, request == MPIXLA_STARTS ? &call->rets : &call->args);
+    if (request == MPIXLA_STARTS)
+        f->recv.dims = f->template_.dtype ? f->template_.dims : f->send.dims; /* as in started_read */
+    else
+        buffer_read_again(&f->recv, &call->rets);
+    if (frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT)
+        f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
+    if (f->facts.row->counts == MANY) {
+        f->operands = &call->args;
+        f->results = &call->rets;
+    } else {
+        from_resolve(f, mpi);
+    }
+    if (frame_has_rows(f) && parts_fill(f, f->n > mpi->count_limit)) return REFUSED;
+    call_number(f);
+    return 0;
+}
+
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
     if (read_all(f, shape, call, gpu)) return REFUSED;
     facts_read(f);
-    f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
+    call_number(f);
     return 0;
 }

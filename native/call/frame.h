@@ -19,6 +19,7 @@ typedef struct frame_buffer {
     const dtype_entry *dtype; /* NULL as data */
     int64_t rank;             /* axes */
     const int64_t *dims;      /* `rank` of them */
+    int64_t place;            /* among the call's operands, or its results */
 } frame_buffer;
 
 /* Items of an array attribute. */
@@ -59,9 +60,11 @@ typedef struct frame {
     mpixla_handle op;
     int root, source, dest, sendtag, recvtag; /* as this MPI numbers them */
     void *status;                             /* the user's, or `scratch`; of a call that waits the request's */
-    int64_t attributes[ATTRIBUTES];           /* as the program has them; DEST and SOURCE are always ranks */
-    frame_array arrays[ATTRIBUTES];           /* likewise */
+    const int64_t *attributes;                /* as the program has them; DEST and SOURCE are always ranks */
+    const frame_array *arrays;                /* likewise */
     uint32_t at_run_time;                     /* those of the attributes that are */
+    int site_is_of_thread;                    /* the thread that makes the call says the line, in each run */
+    int64_t status_place;                     /* of a status that is a result */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
     int is_on_gpu;                         /* XLA passes memory of a GPU */
@@ -70,6 +73,10 @@ typedef struct frame {
     void *nccl_comm;                       /* likewise */
     int direct;                            /* MPI is given memory of the device */
     const ffi_buffers *operands, *results; /* of MANY, tokens among them */
+    struct {
+        int64_t attributes[ATTRIBUTES];
+        frame_array arrays[ATTRIBUTES];
+    } own; /* where `attributes` and `arrays` are, of a frame that was read from the call itself */
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 
@@ -97,6 +104,9 @@ static inline int frame_has_rows(const frame *f) {
  * success; on failure -1, with error_set, and `site` alone is filled, as far as it could be read. What is given at run
  * time lasts until the thread reads another call. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const struct device *gpu);
+
+/* The same of a later run of a call, of which `known` was read: only what can differ is read. `known` must last. */
+int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call);
 
 /* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
 void facts_read(frame *f);

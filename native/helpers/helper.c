@@ -7,12 +7,12 @@
 #include "xla/ffi.h"
 
 static ffi_error *run_on_host(const ffi_call_frame *call, helper_work *work) {
-    return !ffi_is_answered(call) && work(call, NULL) ? ffi_error_of_call(call) : NULL;
+    return !ffi_is_answered(call, FFI_STAGE_EXECUTE) && work(call, NULL) ? ffi_error_of_call(call) : NULL;
 }
 
 static ffi_error *run_on_device(const ffi_call_frame *call, helper_work *work) {
     device d;
-    if (ffi_is_answered(call)) return NULL;
+    if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
     if (device_enter(&d, call)) return ffi_error_of_call(call);
     int failed = work(call, &d);
     device_leave(&d);

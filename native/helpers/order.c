@@ -17,7 +17,7 @@ static int is_in_place(const ffi_call_frame *call) {
 
 /* cppcheck-suppress constParameterPointer ; it is a handler */
 ffi_error *mpixla_order(ffi_call_frame *call) {
-    if (ffi_is_answered(call) || is_in_place(call)) return NULL;
+    if (ffi_is_answered(call, FFI_STAGE_EXECUTE) || is_in_place(call)) return NULL;
     error_set("the array that a token was made of must be passed on in its own memory, but XLA moved it");
     return ffi_error_of_call(call);
 }

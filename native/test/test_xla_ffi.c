@@ -54,6 +54,7 @@ SAME_TYPE(F8E8M0FNU);
 SAME(FFI_ABORTED, XLA_FFI_Error_Code_ABORTED);
 SAME(FFI_INTERNAL, XLA_FFI_Error_Code_INTERNAL);
 SAME(FFI_EXTENSION_METADATA, XLA_FFI_Extension_Metadata);
+SAME(FFI_STAGE_INSTANTIATE, XLA_FFI_ExecutionStage_INSTANTIATE);
 SAME(FFI_STAGE_EXECUTE, XLA_FFI_ExecutionStage_EXECUTE);
 SAME(FFI_KIND_BUFFER, XLA_FFI_ArgType_BUFFER);
 SAME(FFI_KIND_BUFFER, XLA_FFI_RetType_BUFFER);
@@ -84,6 +85,19 @@ SAME_HEAD(ffi_stream_get_args, XLA_FFI_Stream_Get_Args);
 SAME_FIELD(ffi_stream_get_args, context, XLA_FFI_Stream_Get_Args, ctx);
 SAME_FIELD(ffi_stream_get_args, stream, XLA_FFI_Stream_Get_Args, stream);
 
+SAME_HEAD(ffi_type_info, XLA_FFI_TypeInfo);
+SAME_FIELD(ffi_type_info, deleter, XLA_FFI_TypeInfo, deleter);
+SAME_HEAD(ffi_type_register_args, XLA_FFI_Type_Register_Args);
+SAME_3(ffi_type_register_args, XLA_FFI_Type_Register_Args, name, type_id, type_info);
+_Static_assert(sizeof(XLA_FFI_TypeId) == sizeof(int64_t), "a type's id is another number");
+
+SAME_HEAD(ffi_state_args, XLA_FFI_State_Set_Args);
+SAME_FIELD(ffi_state_args, context, XLA_FFI_State_Set_Args, ctx);
+SAME_3(ffi_state_args, XLA_FFI_State_Set_Args, stage, type_id, state);
+SAME_HEAD(ffi_state_args, XLA_FFI_State_Get_Args);
+SAME_FIELD(ffi_state_args, context, XLA_FFI_State_Get_Args, ctx);
+SAME_3(ffi_state_args, XLA_FFI_State_Get_Args, stage, type_id, state);
+
 SAME_HEAD(ffi_future_create_args, XLA_FFI_Future_Create_Args);
 SAME_FIELD(ffi_future_create_args, future, XLA_FFI_Future_Create_Args, future);
 SAME_HEAD(ffi_future_set_available_args, XLA_FFI_Future_SetAvailable_Args);
@@ -96,6 +110,9 @@ SAME_2(ffi_api, XLA_FFI_Api, api_version, internal_api);
 SAME_FIELD(ffi_api, error_create, XLA_FFI_Api, XLA_FFI_Error_Create);
 SAME_FIELD(ffi_api, error_destroy, XLA_FFI_Api, XLA_FFI_Error_Destroy);
 SAME_FIELD(ffi_api, stream_get, XLA_FFI_Api, XLA_FFI_Stream_Get);
+SAME_FIELD(ffi_api, type_register, XLA_FFI_Api, XLA_FFI_Type_Register);
+SAME_FIELD(ffi_api, state_set, XLA_FFI_Api, XLA_FFI_State_Set);
+SAME_FIELD(ffi_api, state_get, XLA_FFI_Api, XLA_FFI_State_Get);
 SAME_FIELD(ffi_api, future_create, XLA_FFI_Api, XLA_FFI_Future_Create);
 SAME_FIELD(ffi_api, future_set_available, XLA_FFI_Api, XLA_FFI_Future_SetAvailable);
 SAME_FIELD(ffi_api, future_set_error, XLA_FFI_Api, XLA_FFI_Future_SetError);

@@ -4,8 +4,16 @@
 
 #include "xla/xla_ffi.h"
 
-/* Whether XLA calls for something else than to run the call; it is answered then. */
-int ffi_is_answered(const ffi_call_frame *call);
+/* Whether XLA calls for something else than this stage of the call (FFI_STAGE_EXECUTE, ...); it is answered then. */
+int ffi_is_answered(const ffi_call_frame *call, int stage);
+
+/* Gives XLA a state for the call, where XLA instantiates it: each run of the call finds it, and `deleter` is called
+ * with it when XLA has no use for the call any more. The library has states of one type, so of one deleter. Returns 0,
+ * or REFUSED if XLA did not take it. */
+int ffi_state_set(const ffi_call_frame *call, void *state, void (*deleter)(void *state));
+
+/* Returns the call's state in one of its runs; NULL if it has none. */
+void *ffi_state_get(const ffi_call_frame *call);
 
 /* An error for XLA, which copies the message. */
 ffi_error *ffi_error_make(const ffi_call_frame *call, ffi_error_code code, const char *message);

@@ -45,6 +45,7 @@ typedef enum ffi_error_code { FFI_ABORTED = 10, FFI_INTERNAL = 13 } ffi_error_co
 
 enum {
     FFI_EXTENSION_METADATA = 1,
+    FFI_STAGE_INSTANTIATE = 0,
     FFI_STAGE_EXECUTE = 3,
     FFI_KIND_BUFFER = 1,
     FFI_ATTRIBUTE_ARRAY = 1,
@@ -87,6 +88,35 @@ typedef struct ffi_stream_get_args {
     void *stream;  /* written: the platform's stream, as its driver has it */
 } ffi_stream_get_args;
 
+typedef struct ffi_type_info {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    void (*deleter)(void *object);
+} ffi_type_info;
+
+typedef struct ffi_bytes {
+    const char *ptr; /* not NUL-terminated */
+    size_t len;
+} ffi_bytes;
+
+typedef struct ffi_type_register_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    ffi_bytes name;
+    int64_t *type_id; /* written; before, 0 */
+    const ffi_type_info *type_info;
+} ffi_type_register_args;
+
+/* Of state_set and of state_get, which writes `state`. */
+typedef struct ffi_state_args {
+    size_t struct_size;
+    ffi_extension *extension_start;
+    void *context; /* of the call frame */
+    int stage;     /* whose state it is */
+    int64_t *type_id;
+    void *state;
+} ffi_state_args;
+
 typedef struct ffi_future ffi_future; /* XLA's own: how a call that has not ended yet will end */
 
 typedef struct ffi_future_create_args {
@@ -118,7 +148,11 @@ typedef struct ffi_api {
     void (*error_destroy)(ffi_error_destroy_args *args);
     ffi_error *(*handler_register)(void *args);
     ffi_error *(*stream_get)(ffi_stream_get_args *args);
-    void (*not_used[8])(void);
+    ffi_error *(*type_register)(ffi_type_register_args *args);
+    void (*context_get)(void);
+    ffi_error *(*state_set)(ffi_state_args *args);
+    ffi_error *(*state_get)(ffi_state_args *args);
+    void (*not_used[4])(void);
     /* Not in every jaxlib: see ffi_can_wait. */
     ffi_error *(*future_create)(ffi_future_create_args *args);
     ffi_error *(*future_set_available)(ffi_future_set_available_args *args);
@@ -133,11 +167,6 @@ typedef struct ffi_buffer {
     int64_t rank;
     int64_t *dims; /* `rank` of them */
 } ffi_buffer;
-
-typedef struct ffi_bytes {
-    const char *ptr; /* not NUL-terminated */
-    size_t len;
-} ffi_bytes;
 
 typedef struct ffi_scalar {
     int dtype;

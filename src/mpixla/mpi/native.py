@@ -294,11 +294,15 @@ request_ops = {op.name: op for op in _all_ops if op.request}
 _helpers = _table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
 HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
 
+lib.mpixla_instantiate_handler.restype = c_void_p
+_instantiate = jax.ffi.pycapsule(lib.mpixla_instantiate_handler())
+
 # On all platforms of GPUs one handler finds out where it is.
 for _row in (*_all_ops, *_helpers):
     for _platform in ("cpu", "CUDA", "ROCM"):
-        _handler = _row.host_handler if _platform == "cpu" else _row.device_handler
-        jax.ffi.register_ffi_target(target_of(_row.name), jax.ffi.pycapsule(_handler), platform=_platform)
+        _execute = jax.ffi.pycapsule(_row.host_handler if _platform == "cpu" else _row.device_handler)
+        _stages = {"execute": _execute} if _row in _helpers else {"instantiate": _instantiate, "execute": _execute}
+        jax.ffi.register_ffi_target(target_of(_row.name), _stages, platform=_platform)
 
 
 def set_logging(enabled: bool) -> bool:

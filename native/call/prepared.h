@@ -1,0 +1,23 @@
+/* A call of a compiled program, prepared once: what the call's first run reads and checks holds for every run, since
+ * XLA gives them the same attributes and shapes, and buffers in the same places.
+ *
+ * XLA keeps a `prepared` for each call of an executable, from the moment at which it instantiates the call until it
+ * drops the executable, and gives it to all runs, which may be in several threads. It is empty until a run has read the
+ * call whole; that run publishes a copy of its frame. Later runs copy that frame, and look up what can end between two
+ * runs: the communicator, a user-made reduction, a status. A call that is refused is read again in each run.
+ */
+#ifndef MPIXLA_NATIVE_PREPARED_H
+#define MPIXLA_NATIVE_PREPARED_H
+
+#include "call/frame.h"
+
+typedef struct prepared prepared;
+
+/* Returns the call's, which XLA owns; NULL if XLA did not instantiate the call. To be asked in XLA's own thread. */
+prepared *prepared_of(const ffi_call_frame *call);
+
+/* As frame_read (frame.h), of a call that may be prepared, or is from now on. `p` may be NULL. */
+int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call,
+                  const struct device *gpu);
+
+#endif
