@@ -1,4 +1,4 @@
-"""Jobs that can never end, with no option set: they end, and those that only seem so go on."""
+"""End jobs that can never end, with no option set, and let those go on that only seem so."""
 
 import re
 
@@ -48,7 +48,7 @@ CIRCLES = {
 @pytest.mark.any_mpi
 @pytest.mark.parametrize("name", CIRCLES)
 def test_ranks_that_wait_for_each_other_in_a_circle(job, name):
-    """Two looks, a time apart, say the same."""
+    """Expect two looks, a time apart, that say the same."""
     done = job(2, BEGINNING + f"\n    {CIRCLES[name]}\n", check=False, timeout=100)
     assert done.returncode != 0
     first, _, last = done.stderr.partition("that can never end, so the whole job ends.")
@@ -92,7 +92,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_circles_that_end(job, name):
-    """They are told, and go on."""
+    """Expect a sentence, and that the job goes on."""
     done = job(2, BEGINNING + "\n    comm = world.Dup()\n" + ENDINGS[name], timeout=100)
     assert done.stdout.split() == ["1.0", "1.0"]
     assert done.stderr.count("goes on waiting") == 1
@@ -112,7 +112,7 @@ MANY = """
 
 @pytest.mark.any_mpi
 def test_more_communicators_than_are_listed(job):
-    """A rank that has made its part of a call and left is not missed in it."""
+    """Expect that a rank is not missed in a call of which it has made its part."""
     done = job(
         3,
         BEGINNING.replace("= 4", "= 60")
@@ -218,7 +218,7 @@ def test_receiving_from_oneself(job, ranks):
 
 
 def test_receiving_from_oneself_in_a_notebook(tmp_path):
-    """Its kernel has threads that make no call of the program's."""
+    """Have threads, as a notebook's kernel, that make no call of the program's."""
     package = tmp_path / "ipykernel"
     package.mkdir()
     (package / "__init__.py").write_text(
@@ -233,7 +233,7 @@ def test_receiving_from_oneself_in_a_notebook(tmp_path):
 
 
 def test_one_call_too_many_after_those_that_are_compared(job):
-    """The report is short, and says how to find the call."""
+    """Expect a report that is short, and says how to find the call."""
     done = job(
         2,
         BEGINNING.replace("= 4", "= 60")
@@ -256,7 +256,7 @@ def test_one_call_too_many_after_those_that_are_compared(job):
 
 
 def test_threads_of_one_rank_on_one_communicator(job):
-    """On the other rank the main thread makes the same calls, in another order."""
+    """Make the same calls on the other rank in the main thread, in another order."""
     done = job(
         2,
         BEGINNING

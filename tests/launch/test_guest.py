@@ -1,4 +1,4 @@
-"""What `import mpixla` changes in a process that another program owns is what docs/guest.md says, and nothing else."""
+"""Compare what `import mpixla` changes in a process that another program owns with the tables of docs/guest.md."""
 
 import json
 import re
@@ -90,19 +90,19 @@ if __name__ == "__main__":
 
 
 def listed(title):
-    """The names in the first column of a table of the page, by the heading above it."""
+    """Return the names in the first column of a table of the page, by the heading above it."""
     page = (ROOT / "docs/guest.md").read_text()
     table = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", page, re.DOTALL | re.MULTILINE)[1]
     return {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall("`(.+?)`", row)}
 
 
 def reports_of(done):
-    """What changed in the rank, and in processes that it started, by their names."""
+    """Return what changed in the rank, and in processes that it started, by their names."""
     return {who: rest for who, *rest in map(json.loads, done.stdout.splitlines())}
 
 
 def test_hooks_that_are_off_leave_refusals_in_jax(job):
-    """In place of the rules and the function that they would put there."""
+    """Find refusals in place of the rules and the function that the hooks would put there."""
     changed = reports_of(job(2, PROBE, MPIXLA_HOOKS_OFF="all"))["rank"][0]
     of_jax = {name for name in changed if name.startswith("jax")}
     names = {re.sub(r".*[.\[]|\]", "", name) for name in of_jax}
@@ -112,7 +112,7 @@ def test_hooks_that_are_off_leave_refusals_in_jax(job):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only Linux says what a process has")
 def test_import_changes_what_the_page_says(job):
-    """Also in a process that the rank forks. One that multiprocessing starts is left as it is."""
+    """Compare a process that the rank forks, too. One that multiprocessing starts is left as it is."""
     reports = reports_of(job(2, PROBE))
     assert reports.pop("refused") == [[], [], 0, 0]
     assert reports.keys() == {"rank", "forked"}

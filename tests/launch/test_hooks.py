@@ -1,4 +1,4 @@
-"""What is taken from inside JAX, in one module and in the hooks: that each is needed, and does its job."""
+"""Check that each name from inside JAX, in one module and in the hooks, is needed, and does its job."""
 
 import ast
 import importlib
@@ -27,7 +27,7 @@ X = jnp.ones(3)
 
 
 def inner_names(path: Path) -> set[str]:
-    """What a module imports from jax._src."""
+    """Return what a module imports from jax._src."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -54,7 +54,7 @@ def add(x):
 
 
 def quiet(x):
-    """It has no result, so its effect is not sealed in, and JAX hands it tokens."""
+    """Communicate without a result, so that the effect is not sealed in, and JAX hands tokens over."""
     add(x)
 
 
@@ -75,14 +75,14 @@ custom.defvjp(lambda x: (add(x), None), lambda _, ct: (ct,), optimize_remat=True
 
 
 def keeps_ignored() -> bool:
-    """Reverse mode communicates what leads to no result here, in a rule of the user's."""
+    """Return whether reverse mode keeps a call that leads to no result, in a rule of the user's."""
     g = jax.custom_jvp(jnp.sin)
     g.defjvp(lambda primals, tangents: (jnp.sin(*primals), (add(*tangents), *tangents)[1]))
     return "pvary[" in str(jax.make_jaxpr(jax.grad(lambda x: g(x).sum()))(X))
 
 
 def puts_in_place() -> bool:
-    """An equation that is traced later comes from the line of another."""
+    """Return whether an equation that is traced later comes from the line of another."""
     (eqn,) = jax.make_jaxpr(jnp.sin)(X).eqns
     with required.user_context(eqn.source_info.traceback, name_stack=eqn.source_info.name_stack):
         later = jax.make_jaxpr(jnp.cos)(X).eqns[0].source_info
@@ -118,7 +118,7 @@ assert jax_has_started()
 
 
 def refuses_devices_in_words() -> bool:
-    """In a process of its own, since JAX must not have started; without the registration JAX has words of its own."""
+    """Run a process of its own, where JAX has not started. Without the registration JAX has words of its own."""
     without = TWO_DEVICES.format(take="required.shardable_ordered_effects._effect_types.clear()")
     return run(TWO_DEVICES.format(take="")).returncode == 0 and run(without).returncode != 0
 
@@ -136,12 +136,12 @@ def sees_traces() -> bool:
 
 
 def names_this_line() -> bool:
-    """The site of a traced call is a line of this file, not of mpixla or JAX."""
+    """Return whether the site of a traced call is a line of this file, not of mpixla or JAX."""
     return required.is_user_filename(__file__) and not required.is_user_filename(str(PACKAGE / "ops" / "halo.py"))
 
 
 def without_effect(registry: str) -> Callable:
-    """Takes away that the effect is registered there."""
+    """Take the effect out of a registry."""
 
     def take(monkeypatch):
         types = getattr(required, registry)
@@ -193,7 +193,7 @@ def test_does_its_job(name, monkeypatch):
 
 
 def test_a_name_that_is_missing():
-    """The import says what to install."""
+    """Expect the import to say what to install."""
     done = run("from jax._src import effects; del effects.ordered_effects; import mpixla")
     assert done.returncode != 0
     said = done.stderr.splitlines()[-1]
@@ -204,7 +204,7 @@ def test_a_name_that_is_missing():
 
 
 def test_a_name_that_is_missing_where_a_hook_is_off():
-    """What stands in for the hook does without it."""
+    """Expect the refusals that stand in for the hook to do without the name."""
     lost = "from jax._src.interpreters import ad; del ad.primitive_linearizations"
     done = run(f"{lost}; import mpixla; print(mpixla.__name__)", MPIXLA_HOOKS_OFF="scan")
     assert done.stdout == "mpixla\n", done.stderr
@@ -531,7 +531,7 @@ assert set(hooks.HOOKS) - hooks.installed == {{"{name}"}}
     ],
 )
 def test_hook_that_does_not_fit(name, change, reason):
-    """It is left off, and one notice says which, why, and what is lost."""
+    """Expect it to be left off, and one notice that says which, why, and what is lost."""
     done = run(MOVED.format(name=name, change=change))
     assert done.returncode == 0, done.stderr
     lost = importlib.import_module(f"mpixla.hooks.{name}").LOST
@@ -556,7 +556,7 @@ def test_no_program_is_sealed_where_jax_does_not_say_whether_it_exports_it():
 
 
 def test_end_after_a_failure():
-    """JAX's exit handlers wait for the tokens of failed programs; some JAXs print the failure."""
+    """Expect no traceback, though JAX's exit handlers wait for the tokens of failed programs."""
     assert "Traceback" not in run(START + FAILS_LATER.format(look="pass", result="None")).stderr
 
 
@@ -568,7 +568,7 @@ def wrong() -> None:
 
 
 def frames_of_a_mistake(mode: str) -> list[str]:
-    """The functions in the traceback of an eager call that is refused, from this file on."""
+    """Return the functions in the traceback of an eager call that is refused, from this file on."""
     before = jax.config.jax_traceback_filtering
     jax.config.update("jax_traceback_filtering", mode)
     try:
@@ -589,7 +589,7 @@ def test_tracebacks_end_at_the_users_line():
 
 
 def test_says_what_varies():
-    """JAX takes the result of an allreduce for one that is the same on all devices, and refuses that of a scan."""
+    """Expect JAX to take an allreduce's result for one that is the same on all devices, and to refuse a scan's."""
     mesh, spec = jax.sharding.Mesh(jax.devices()[:1], "x"), jax.sharding.PartitionSpec
 
     def trace(f, **options):
@@ -613,7 +613,7 @@ IMPORT = (
 
 @pytest.mark.parametrize(("version", "notices"), [("999.0", 1), (tested.NEWEST, 0)])
 def test_notice_for_a_newer_jax(job, version, notices):
-    """One, on one rank, that says since when; and everything goes on."""
+    """Expect one notice, on one rank, that says since when; and everything goes on."""
     done = job(2, IMPORT, version)
     assert done.stdout.split() == ["imported", "imported"]
     assert done.stderr.count("JaxVersionWarning: mpixla was tested with JAX up to") == notices

@@ -1,4 +1,4 @@
-"""What a program has printed is there, however its job ends: also half a line, and what another rank has printed."""
+"""Check that what a program has printed is there, however its job ends: half a line, and of other ranks, too."""
 
 import signal
 import subprocess
@@ -67,7 +67,7 @@ def test_what_was_printed_is_there(job, how):
 
 
 def test_interrupted_under_run(tmp_path):
-    """The launcher passes Ctrl-C on while both ranks wait; what they have printed was flushed before."""
+    """Interrupt both ranks while they wait, by Ctrl-C, which the launcher passes on. They have flushed before."""
     script = tmp_path / "wait.py"
     script.write_text(f"{FLUSHED}\n{PREAMBLE}\n{WAIT}\n")
     with start(script, cwd=tmp_path, stderr=subprocess.PIPE) as process:
@@ -80,7 +80,7 @@ def test_interrupted_under_run(tmp_path):
 
 
 def test_output_with_another_stream_in_its_place(job):
-    """The thread that flushes touches nothing but streams of Python's own kind, and ends with the program."""
+    """Let the thread that flushes touch nothing but streams of Python's own kind, and end with the program."""
     done = job(
         2,
         f"""{PREAMBLE}
@@ -99,7 +99,7 @@ sys.stdout = sys.__stdout__
 
 
 def test_forks_while_output_is_flushed(job):
-    """A child prints, and nothing twice."""
+    """Have children print, each once, and nothing twice."""
     done = job(
         2,
         f"""{PREAMBLE}

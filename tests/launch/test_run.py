@@ -26,7 +26,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 
 
 def run(*arguments, timeout=200, before=(), cwd=None, **environment):
-    """The command as a user gives it, which must end."""
+    """Run the command as a user gives it, which must end."""
     command = [*before, *RUN, *map(str, arguments)]
     return subprocess.run(
         command,

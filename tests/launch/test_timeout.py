@@ -1,4 +1,4 @@
-"""MPIXLA_TIMEOUT: jobs that hang end with a report that says why, and jobs that only take long do not."""
+"""End jobs that hang, under MPIXLA_TIMEOUT, with a report that says why, and no jobs that only take long."""
 
 import re
 from typing import NamedTuple
@@ -20,7 +20,7 @@ BEGINNING = """
 
 
 class Hang(NamedTuple):
-    """What becomes of a program that hangs: patterns of its report, each of a rank's own lines if it has a number."""
+    """Describe the report on a program that hangs: patterns, each of a rank's own lines if it has a number."""
 
     code: str
     says: tuple[str | tuple[int, str], ...]
@@ -215,7 +215,7 @@ HOSTS = """
 
 
 def test_stopped_on_another_host(job):
-    """Only a rank of the same host can see why a process does not answer."""
+    """Stop a process of which only a rank of the same host can see why it does not answer."""
     done = job(
         3,
         HOSTS
@@ -274,7 +274,7 @@ SLOW = """
 
 @pytest.mark.long
 def test_nobody_waits_for_a_rank(job):
-    """Each computes, or is in a call to which all have come, for longer than the limit; and one ends long after."""
+    """Compute, or be in a call to which all have come, for longer than the limit; and end long after the others."""
     done = job(
         3,
         BEGINNING
@@ -303,14 +303,14 @@ def test_all_are_there_for_very_long(job):
 
 
 def test_empty_value(monkeypatch):
-    """As none."""
+    """Take an empty value for none."""
     monkeypatch.setenv("MPIXLA_TIMEOUT", "")
     assert timeout.wish()[0] == timeout._UNSET
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf", "1e30"])
 def test_bad_value(monkeypatch, value):
-    """Of one rank: all refuse it."""
+    """Refuse it on all ranks, where one rank has it."""
     monkeypatch.setenv("MPIXLA_TIMEOUT", value)
     wish = timeout.wish()
     with pytest.raises(ValueError, match="MPIXLA_TIMEOUT must be a number of seconds greater than 0"):
@@ -318,7 +318,7 @@ def test_bad_value(monkeypatch, value):
 
 
 def test_ranks_that_disagree(job):
-    """The variable reaches one rank only."""
+    """Set the variable on one rank only."""
     done = job(
         2,
         """
@@ -340,7 +340,7 @@ def test_ranks_that_disagree(job):
 
 
 def test_without_threads_in_mpi(job):
-    """Without MPI_THREAD_MULTIPLE each rank tells of itself alone."""
+    """Expect each rank to tell of itself alone, without MPI_THREAD_MULTIPLE."""
     done = job(
         2,
         """
