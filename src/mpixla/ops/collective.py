@@ -21,7 +21,6 @@ from ..core.tree import Tree, as_leaf, check_leading_size, data_of, joins, moves
 from ..mpi.comm import Comm, Reduction, comm_of, reduction_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_rank, as_reduction, refuse_where_sharded
-from .docstrings import documented_like
 from .shapes import IN_FRONT, SECOND, batch_behind_stack, batch_from_behind_stack, like, nothing, stacked, unstacked
 
 # Derivatives of reductions. The sum is linear. Of the others the derivative by each rank's operand is a weight, and the
@@ -229,7 +228,6 @@ def pvary(x: ArrayLike, *, comm: MPI.Comm | None = ...) -> jax.Array: ...
 @overload
 def pvary(x: Tree, *, comm: MPI.Comm | None = ...) -> Tree: ...
 @moves()
-@documented_like(allgather)
 def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Returns ``x``, marked as the same on every rank and about to be used differently on each.
 
@@ -239,12 +237,17 @@ def pvary(x: Any, *, comm: MPI.Comm | None = None) -> Any:
 
     Args:
         x: an array that is the same on every rank, or a pytree of such arrays.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         ``x``.
 
     Derivative:
         Forward mode: the identity. Reverse mode: ``allreduce(SUM)`` of the cotangents. ``x`` counts once.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla
@@ -265,12 +268,12 @@ alltoall_p: Primitive = make("alltoall", like, batch=SECOND, transpose=by(lambda
 
 
 @moves(keys=True)
-@documented_like(allgather)
 def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
     """Sends a slice of this rank's array to each rank, and receives one from each.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x`` with what rank ``i`` sent at index ``i``.
@@ -279,7 +282,8 @@ def alltoall(x: Any, *, comm: MPI.Comm | None = None) -> Any:
         Linear. Reverse mode: ``alltoall``.
 
     Raises:
-        ValueError: for a first axis that does not have ``size`` entries.
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed; for a first axis that does not have ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -338,14 +342,15 @@ def bcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = ..., cotangent: Co
 @overload
 def bcast(x: Tree, root: int, *, comm: MPI.Comm | None = ..., cotangent: Cotangent = ...) -> Tree: ...
 @joins(reduces=False)
-@documented_like(allgather)
 def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotangent = REPLICATED) -> Any:
     """Sends the root's array to every rank.
 
     Args:
-        x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not
-            matter. Or a pytree of such arrays, of the same structure on every rank.
+        x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not matter. Or
+            a pytree of such arrays, of the same structure on every rank.
         root: the rank that sends.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+        cotangent: how reverse mode counts the cotangents of the result, as of ``allreduce``.
 
     Returns:
         The root's array, the same on every rank.
@@ -355,6 +360,8 @@ def bcast(x: Any, root: int, *, comm: MPI.Comm | None = None, cotangent: Cotange
         ``cotangent="varying"`` the sum of all cotangents on the root.
 
     Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed, or a ``cotangent`` that is neither.
         TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
@@ -384,9 +391,14 @@ exscan_p: Primitive = compose("exscan", like, _exscan_fill, **_scan_rules(lambda
 
 
 @joins(reduces=True)
-@documented_like(allreduce)
 def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks before it.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x``: the reduction over ranks ``0`` to the one before this. On rank 0 the reduction's neutral
@@ -394,6 +406,11 @@ def exscan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
 
     Derivative:
         As for ``scan``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
 
     Example:
         >>> from mpi4py import MPI
@@ -412,12 +429,13 @@ gather_p: Primitive = make("gather", stacked, batch=batch_behind_stack, transpos
 
 
 @moves()
-@documented_like(allgather)
 def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Gathers the arrays of all ranks on the root.
 
     Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         root: the rank that receives.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``; elsewhere ``x``
@@ -428,6 +446,8 @@ def gather(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Any:
         result is ``x``.
 
     Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
         TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
@@ -460,12 +480,15 @@ reduce_p: Primitive = make("reduce", like, batch=IN_FRONT, weighted=_weighted_re
 
 
 @joins(reduces=True)
-@documented_like(allreduce)
 def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with the result on the root.
 
     Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
         root: the rank that has the result.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root the reduced array; elsewhere ``x`` itself.
@@ -475,6 +498,9 @@ def reduce(x: Any, op: MPI.Op, root: int, *, comm: MPI.Comm | None = None) -> An
         for ``allreduce``. Off the root the result is ``x``, so there the rank's own cotangent is added.
 
     Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
         TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
@@ -501,13 +527,15 @@ reduce_scatter_p: Primitive = make(
 
 
 @joins(reduces=True, kept_axes=1)
-@documented_like(allreduce)
 def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
         x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
             arrays.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         The reduction over the ranks' ``x[rank]``, of shape ``(...)``.
@@ -516,7 +544,10 @@ def reduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
         As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
 
     Raises:
-        ValueError: for a first axis that does not have ``size`` entries.
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed; for a first axis that does not have ``size``
+            entries.
 
     Example:
         >>> from mpi4py import MPI
@@ -535,17 +566,27 @@ scan_p: Primitive = make("scan", like, **_scan_rules(lambda: scan_p, inclusive=T
 
 
 @joins(reduces=True)
-@documented_like(allreduce)
 def scan(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Any:
     """Reduces, on each rank, the arrays of the ranks up to and including itself.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        op: the reduction, such as ``MPI.SUM``. For ``MPI.MAXLOC`` and ``MPI.MINLOC`` ``x`` is a pair of arrays of one
+            shape, values and their places. So is the result: the extreme, and the least place of those that hold it.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         An array like ``x``: the reduction over ranks ``0`` to this one.
 
     Derivative:
         ``SUM`` is linear; in reverse mode it is the scan that starts at the last rank. ``MAX`` and ``MIN`` give the
-        derivative to the ranks that hold the extreme so far, in equal shares. ``PROD`` is right where a factor is
-        zero. The other reductions have no derivative.
+        derivative to the ranks that hold the extreme so far, in equal shares. ``PROD`` is right where a factor is zero.
+        The other reductions have no derivative.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
 
     Example:
         >>> from mpi4py import MPI

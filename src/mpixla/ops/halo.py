@@ -18,7 +18,6 @@ from ..core.spmd import Primitive
 from ..core.tree import Plan, Tree, as_leaves, data_of, flatten, plan_of_each
 from ..mpi.comm import Comm, Shift, comm_of
 from .arguments import as_axes, as_integer, as_static
-from .docstrings import documented_like
 from .request import Request, isendrecv, wait_into
 from .shapes import each_like
 
@@ -247,7 +246,6 @@ def halo_exchange(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = No
     return halo.plan.tree_of(blocks)
 
 
-@documented_like(halo_exchange)
 def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None) -> Request[Tree]:
     """Starts a ``halo_exchange``.
 
@@ -257,8 +255,26 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
     Args:
         x: this rank's block with its ghosts, or a pytree of several, as for ``halo_exchange``. All arrays of one data
             type travel in one message to each neighbour.
-        comm: a Cartesian communicator. Between start and wait it is best used for nothing else; messages on it have
-            the highest tags up to 32767.
+        comm: a Cartesian communicator. Between start and wait it is best used for nothing else; messages on it have the
+            highest tags up to 32767.
+        width: the width of the ghost zones: an integer, or one for each dimension of the communicator, of which some,
+            and not all, may be 0, for none.
+        axes: which axis of ``x`` each dimension of the communicator is; by default the first ones. Negative ones count
+            from the last. An integer will do for one dimension.
+
+    Returns:
+        A request; ``wait`` gives ``x`` with its ghost zones filled. Inside ``jit`` that is done in the memory of ``x``,
+        if nothing else uses it.
+
+    Derivative:
+        Linear. Reverse mode: cotangents of ghosts are added to those of the items that they are copies of, and become
+        zero; at a wall they stay.
+
+    Raises:
+        TypeError: for a ``comm`` that is not Cartesian, a width or axis that is no static integer, or a dtype that MPI
+            cannot move.
+        ValueError: for a negative width, a width that is 0 in all dimensions, axes that ``x`` does not have or that are
+            named twice, not one for each dimension, a block that is too small, or a communicator that was freed.
 
     Example:
         >>> import jax, jax.numpy as jnp, mpixla

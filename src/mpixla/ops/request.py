@@ -40,9 +40,8 @@ from ..mpi.comm import Comm, Reduction, Shift, comm_of
 from ..mpi.mpi import MPI
 from ..watch import sites
 from .arguments import ANY_SOURCE, ANY_TAG, Rank, Tag, Tags, as_message, as_rank, as_reduction
-from .collective import SUM, allgather, allreduce, alltoall, bcast, own_part, reduce_scatter, shares
-from .docstrings import documented_like
-from .point_to_point import if_any, of_template, recv, refuse_any_source, send, sendrecv, swapped
+from .collective import SUM, own_part, shares
+from .point_to_point import if_any, of_template, refuse_any_source, swapped
 from .shapes import BEHIND, IN_FRONT, SECOND
 
 Work = TypeVar("Work")
@@ -589,9 +588,15 @@ def isend(x: ArrayLike, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = Non
 @overload
 def isend(x: Tree, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @moves(collect=Request.tree_unflatten)
-@documented_like(send)
 def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send an array to another rank.
+
+    Args:
+        x: the array, or a pytree of arrays, which is sent leaf by leaf.
+        dest: the rank that receives, or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer that is known when
+            the program runs.
+        tag: the message's tag. It may be traced.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         A request; ``wait`` gives ``x``.
@@ -600,6 +605,13 @@ def isend(x: Any, dest: Rank, *, tag: Tag = 0, comm: MPI.Comm | None = None) -> 
         Linear. Forward mode sends the tangent. Reverse mode receives from ``dest``, under the same tag, the cotangent
         of what was received there, and adds it to that of the wait's result. The receiver may have used ``irecv`` or
         ``recv``, with this rank and tag named.
+
+    Raises:
+        TypeError: for a destination or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype
+            that MPI cannot move.
+        ValueError: for a destination that is not a rank or direction of the communicator, a tag out of range, or a
+            communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for a traced destination or tag whose value is none.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -620,15 +632,34 @@ def irecv(x: ArrayLike, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | 
 @overload
 def irecv(x: Tree, source: Rank = ..., *, tag: Tag = ..., comm: MPI.Comm | None = ...) -> Request[Tree]: ...
 @moves(collect=Request.tree_unflatten)
-@documented_like(recv)
 def irecv(x: Any, source: Rank = ANY_SOURCE, *, tag: Tag = ANY_TAG, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to receive an array from another rank.
 
+    Args:
+        x: a template: the result has its shape and dtype. ``x`` is not modified. Or a pytree of templates, which is
+            received leaf by leaf.
+        source: the rank that sends, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``. Traced, it is an integer
+            that is known when the program runs.
+        tag: the message's tag, or ``MPI.ANY_TAG``. It may be traced.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the array that was received. Where the message is shorter than the template, and from
+        ``MPI.PROC_NULL``, the template's values remain.
+
     Derivative:
         Linear in the message and the template. JAX sees this rank's operands only, so where the message has a
-        derivative give a template that has one too: an array that depends on the parameters, such as what is sent,
-        and not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
+        derivative give a template that has one too: an array that depends on the parameters, such as what is sent, and
+        not ``jnp.zeros_like`` of it. Reverse mode sends the cotangent back to ``source``, which must not be
         ``MPI.ANY_SOURCE``, under the same tag (0 for ``MPI.ANY_TAG``).
+
+    Raises:
+        TypeError: for a source or tag that is not an integer, a ``comm`` that is no intra-communicator, or a dtype that
+            MPI cannot move.
+        ValueError: for a source that is not a rank or direction of the communicator, a tag out of range, or a
+            communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for a message that is longer than the template, or a traced source or
+            tag whose value is none.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -651,7 +682,6 @@ def isendrecv(
 @overload
 def isendrecv(sendbuf: Any, recvbuf: Tree, source: Rank, dest: Rank, **more: Unpack[Tags]) -> Request[Tree]: ...
 @moves(2, collect=Request.tree_unflatten)
-@documented_like(sendrecv)
 def isendrecv(
     sendbuf: Any,
     recvbuf: Any,
@@ -665,9 +695,29 @@ def isendrecv(
     """Starts to send an array to one rank and to receive one from another.
 
     Args:
+        sendbuf: the array to send, or a pytree of arrays, which is sent leaf by leaf.
+        recvbuf: a template: the result has its shape and dtype, which may differ from ``sendbuf``'s. ``recvbuf`` is not
+            modified. For a pytree it is a pytree of the same structure.
+        source: the rank to receive from, ``MPI.ANY_SOURCE`` or ``MPI.PROC_NULL``; or a ``Shift``.
         dest: the rank to send to, or ``MPI.PROC_NULL``; or a ``Shift``. Where both are a ``Shift``, the program is the
             same on every rank. Ranks and tags may be traced: integers that are known when the program runs, one program
             for all of them. Within the batch of a ``jax.vmap`` they must not differ.
+        sendtag: the tag of the message that is sent. It may be traced.
+        recvtag: the tag of the message to receive, or ``MPI.ANY_TAG``. It may be traced.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the array that was received. Where the message is shorter than the template, and from
+        ``MPI.PROC_NULL``, the template's values remain.
+
+    Derivative:
+        Linear in the message and the template. Reverse mode: the cotangent goes to ``source``, and that of ``sendbuf``
+        comes from ``dest``, under the same tags, and with ``MPI.ANY_TAG`` under ``sendtag``: so where the two
+        directions have different tags, both ends must name ``recvtag``. ``source`` must not be ``MPI.ANY_SOURCE``, and
+        messages must be as long as their templates.
+
+    Raises:
+        TypeError, ValueError, jax.errors.JaxRuntimeError: as ``recv``, for both ranks and both tags.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -690,12 +740,25 @@ def iallreduce(x: ArrayLike, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Req
 @overload
 def iallreduce(x: Tree, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @joins(reduces=True, collect=Request.tree_unflatten)
-@documented_like(allreduce)
 def iallreduce(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to reduce the arrays of all ranks, element by element, with the result on every rank.
 
     Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
         op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array like ``x``, the same on every rank. ``MAX`` and ``MIN`` give NaN where any
+        rank has NaN, as ``jnp.max`` and ``jnp.min`` do; so they do in ``reduce``, ``scan`` and all other reductions.
+
+    Derivative:
+        As for ``allreduce``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed.
 
     Example:
         >>> from mpi4py import MPI
@@ -713,9 +776,25 @@ def ibcast(x: ArrayLike, root: int, *, comm: MPI.Comm | None = None) -> Request[
 @overload
 def ibcast(x: Tree, root: int, *, comm: MPI.Comm | None = None) -> Request[Tree]: ...
 @joins(reduces=False, collect=Request.tree_unflatten)
-@documented_like(bcast)
 def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send the root's array to every rank.
+
+    Args:
+        x: on the root the array to send; elsewhere an array of the same shape and dtype, whose values do not matter. Or
+            a pytree of such arrays, of the same structure on every rank.
+        root: the rank that sends.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the root's array, the same on every rank.
+
+    Derivative:
+        As for ``bcast``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
+        TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -728,9 +807,23 @@ def ibcast(x: Any, root: int, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
 
 @moves(collect=Request.tree_unflatten)
-@documented_like(allgather)
 def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to gather the arrays of all ranks on every rank.
+
+    Args:
+        x: this rank's array, of the same shape and dtype on every rank, or a pytree of such arrays.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array of shape ``(size, *x.shape)`` with rank ``i``'s array at index ``i``, the
+        same on every rank.
+
+    Derivative:
+        As for ``allgather``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -743,9 +836,22 @@ def iallgather(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
 
 @moves(keys=True, collect=Request.tree_unflatten)
-@documented_like(alltoall)
 def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to send a slice of this rank's array to each rank, and to receive one from each.
+
+    Args:
+        x: this rank's array of shape ``(size, ...)``, or a pytree of such arrays; ``x[i]`` goes to rank ``i``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives an array like ``x`` with what rank ``i`` sent at index ``i``.
+
+    Derivative:
+        Linear. Reverse mode: ``alltoall``.
+
+    Raises:
+        TypeError: for a ``comm`` that is no intra-communicator or a dtype that MPI cannot move.
+        ValueError: for a communicator that was freed; for a first axis that does not have ``size`` entries.
 
     Example:
         >>> import jax.numpy as jnp, mpixla
@@ -759,12 +865,26 @@ def ialltoall(x: Any, *, comm: MPI.Comm | None = None) -> Request[Any]:
 
 
 @joins(reduces=True, kept_axes=1, collect=Request.tree_unflatten)
-@documented_like(reduce_scatter)
 def ireduce_scatter(x: Any, op: MPI.Op, *, comm: MPI.Comm | None = None) -> Request[Any]:
     """Starts to reduce the arrays of all ranks, element by element, with a slice of the result on each rank.
 
     Args:
+        x: this rank's array of shape ``(size, ...)``, of the same shape and dtype on every rank, or a pytree of such
+            arrays.
         op: the reduction, such as ``MPI.SUM``.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
+
+    Returns:
+        A request; ``wait`` gives the reduction over the ranks' ``x[rank]``, of shape ``(...)``.
+
+    Derivative:
+        As for ``allreduce``. ``SUM`` in reverse mode: ``allgather``.
+
+    Raises:
+        TypeError: for an ``op`` that is no ``MPI.Op`` or does not apply to the dtype, or a ``comm`` that is no
+            intra-communicator.
+        ValueError: for a communicator or reduction that was freed; for a first axis that does not have ``size``
+            entries.
 
     Example:
         >>> from mpi4py import MPI

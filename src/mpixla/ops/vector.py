@@ -24,7 +24,6 @@ from ..mpi.comm import Comm, comm_of
 from ..mpi.mpi import MPI
 from .arguments import as_convention, as_counts, as_integers, as_rank, as_room, refuse_where_sharded
 from .collective import allgather_p, alltoall_p, bcast_p, counted, gather_back, scatter_back
-from .docstrings import documented_like
 from .shapes import SECOND
 
 
@@ -285,7 +284,6 @@ _scatterv: Primitive = make(
 )
 
 
-@documented_like(allgatherv)
 def gatherv(
     x: Any,
     counts: Any,
@@ -298,10 +296,16 @@ def gatherv(
     """Gathers the arrays of all ranks, of different lengths, on the root.
 
     Args:
+        x: this rank's array, of shape ``(counts[rank], ...)``, with the same other axes and dtype on every rank. With a
+            capacity it may have more rows: the first ones count. Or a pytree of such arrays.
+        counts: how many rows, entries of the first axis, each rank's ``x`` has: static integers, the same on every
+            rank. They may be 0. With a capacity they may be traced; or one integer, the rows of this rank, which is
+            gathered from all.
         root: the rank that receives.
         capacity: how many rows the root's result has room for, a static integer. Then counts are known only at run
             time, and one program takes any of them. All ranks must give it or none.
         template: with a capacity, on the root an array like the result, whose rows remain behind those that came.
+        comm: the communicator; by default a clone of ``MPI.COMM_WORLD``.
 
     Returns:
         On the root an array of shape ``(sum(counts), ...)`` with the ranks' arrays one behind the other; elsewhere
@@ -313,6 +317,11 @@ def gatherv(
         result is ``x``.
 
     Raises:
+        TypeError: for counts that are not a sequence of static integers (with a capacity, of integers), a ``template``
+            without a capacity, a ``comm`` that is no intra-communicator, or a dtype that MPI cannot move.
+        ValueError: for counts that are negative or not one for each rank, an ``x`` that does not have ``counts[rank]``
+            rows, a ``template`` that is not like the result, or a communicator that was freed.
+        jax.errors.JaxRuntimeError: when running, for counts that are more rows than there is room for.
         TypeError, ValueError: for a root that is no static integer, or no rank of ``comm``.
         NotImplementedError: inside ``jax.shard_map`` over several processes, where an array has one shape.
 
