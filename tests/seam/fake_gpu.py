@@ -84,8 +84,9 @@ def _register_behind_the_seam(register):
             return register(name, fn, platform, *args, **kwargs)
         if platform != PLATFORM:
             return None
-        library().seam_handler_set(name.encode(), _address(fn))
-        return register(name, jax.ffi.pycapsule(wrapper), "cpu", *args, **kwargs)
+        stages = fn if isinstance(fn, dict) else {"execute": fn}
+        library().seam_handler_set(name.encode(), _address(stages["execute"]))
+        return register(name, {**stages, "execute": jax.ffi.pycapsule(wrapper)}, "cpu", *args, **kwargs)
 
     return register_ffi_target
 
