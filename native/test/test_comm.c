@@ -222,6 +222,10 @@ static void counts_communicators_of_a_kind(void) {
             CHECK_INT(mpixla_comm_members_set(ids[i], members), 0);
             CHECK_INT(comm_find(ids[i])->key - (int64_t)comm_find(ids[i])->kind, i);
         }
+    const int64_t last = mpixla_comm_register(fake->handle(fake->comm_new(0, FIXTURE_SIZE, 0)), "alike");
+    CHECK_INT(comm_find(last)->key - (int64_t)comm_find(last)->kind, 0); /* the others' members are known */
+    CHECK_INT(mpixla_comm_members_set(last, members), 0);
+    CHECK_INT(comm_find(last)->key - (int64_t)comm_find(last)->kind, ALIKE);
 }
 
 int main(int argc, char **argv) {

@@ -217,9 +217,11 @@ static void ends_after_a_death(void) {
     pid_t child = fork();
     if (child == 0) {
         alarm(60);
-        if (start(RANKS, 1) != 0) _exit(77);
-        mpixla_timeout_left();
         fake->done = 0;
+        post_open(fake->handle(FAKE_WORLD), RANKS);
+        post_send(1, POST_TOLD, 0, NULL, 0);
+        if (!post_unsent() || start(RANKS, 1) != 0) _exit(77);
+        mpixla_timeout_left();
         fake->finalize();
         _exit(STAYS);
     }

@@ -258,6 +258,12 @@ static void on_the_library_s_own_communicator(void) {
     sent_data = received_data = zeros;
     bring(2, FFI_S32, CALL_COUNT);
     CHECK_IN(receive(2, BYTES), "They differ in the data type. ");
+    sent_data = received_data = twos;
+    bring(2, FFI_S32, CALL_COUNT);
+    received_data = ones;
+    CHECK_STR(receive(2, BYTES), ""); /* the note is of other data */
+    received_data = twos;
+    CHECK_STR(receive_type(2, FFI_S32), "");
     sent_data = received_data = ones;
     CHECK_INT(come, 0);
 }

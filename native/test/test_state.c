@@ -11,6 +11,8 @@
 
 enum { SITE_NUMBER = 41 };
 
+static const int members[] = {5, 6, 7, 8};
+
 static call c;
 static wire_writer w;
 static state s;
@@ -73,7 +75,6 @@ static void tells_of_itself(void) {
 }
 
 static void tells_of_collective_calls(void) {
-    static const int members[] = {5, 6, 7, 8};
     CHECK(!seen_in("barrier", FIXTURE_RANK0)->has_members);
     CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK0, members), 0);
     CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK2, members), 0);
@@ -174,14 +175,16 @@ static void tells_of_threads(void) {
 static void tells_twins_apart(void) {
     int twin = fake->comm_new(2, FIXTURE_SIZE, 0);
     CHECK_INT(mpixla_comm_register(fake->handle(twin), "rank2"), FIXTURE_RANK2 + 1);
+    CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK2 + 1, members), 0);
     write_down();
     CHECK(read_back());
     CHECK_INT(s.in_comms, 4);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++) CHECK(s.comms[i].comm != s.comms[j].comm);
+    CHECK(s.has_all_comms);
 }
 
-/* However many there are. */
+/* However many there are; that the list has not all of them is said. */
 static void tells_many_communicators_apart(void) {
     enum { MANY = 1100 };
     int64_t last = 0;
@@ -189,6 +192,7 @@ static void tells_many_communicators_apart(void) {
         int number = fake->comm_new(0, FIXTURE_SIZE, 0);
         last = mpixla_comm_register(fake->handle(number), "one of many");
         CHECK(last > 0);
+        CHECK_INT(mpixla_comm_members_set(last, members), 0);
         if (i < MANY - 1) fake->comm_free(number);
     }
     for (int64_t i = 0; i < last; i++) CHECK(comm_look(i)->key != comm_look(last)->key);

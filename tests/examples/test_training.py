@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from jobs import ROOT
+
 SMALL = ("--points", "60", "--batch", "20", "--epochs", "4")
 
 
@@ -48,3 +50,14 @@ def test_against_numpy(computed, ranks):
         np.testing.assert_allclose(data[name], expected, atol=1e-6)
     assert f"12 steps on {ranks} rank(s): loss {losses[0]:.4f} to {losses[-1]:.4f}" in out
     assert float(out.split("at most ")[1].split()[0]) < 1e-9
+
+
+def test_processes_that_drift_apart_are_told(job):
+    """Learn without pvary: each process learns from its own points then, with a loss that falls."""
+    code = (ROOT / "examples/training.py").read_text()
+    right = "parameters = mpixla.pvary(parameters, comm=comm)"
+    assert code.count(right) == 1
+    done = job(2, code.replace(right, ""), *SMALL, check=False, PYTHONPATH=str(ROOT / "examples"))
+    assert done.returncode == 1
+    assert "assert_replicated: leaf [0][0][0] of shape (2, 32)" in done.stderr
+    assert "is not the same on all ranks of communicator 'MPI_COMM_WORLD', at script.py:" in done.stderr

@@ -1,5 +1,6 @@
 """Check that what a program has printed is there, however its job ends: half a line, and of other ranks, too."""
 
+import os
 import signal
 import subprocess
 import time
@@ -71,7 +72,11 @@ def test_interrupted_under_run(tmp_path):
     script = tmp_path / "wait.py"
     script.write_text(f"{FLUSHED}\n{PREAMBLE}\n{WAIT}\n")
     with start(script, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + 200
         while process.poll() is None and not all((tmp_path / f"flushed{rank}").exists() for rank in range(2)):
+            if time.monotonic() > until:
+                os.killpg(process.pid, signal.SIGKILL)
+                pytest.fail("nothing was flushed")
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         printed, _ = process.communicate(timeout=100)

@@ -152,6 +152,20 @@ def test_page(page, tmp_path):
         CHECKS[page.name](names)
 
 
+def run_without_pvary(page, names):
+    for block in here(pages.DOCS / page):
+        run(block._replace(text=block.text.replace(" = mpixla.pvary(", " = (")), names)
+
+
+@pytest.mark.two_ranks
+@pytest.mark.parametrize("page", ["derivatives.md", "tutorial.md"])
+def test_pages_notice_a_missing_pvary(page, tmp_path):
+    """Leave pvary out: gradients cover one rank's data then, and the step that the page shows for this case raises."""
+    raised = pytest.raises(Exception, match=r"assert_replicated: .* is not the same on all ranks")
+    with in_one_folder(tmp_path), jax.enable_x64(False), raised:
+        run_without_pvary(page, {"__name__": page, **known(page)})
+
+
 @pytest.mark.two_ranks
 def test_every_block_is_somewhere():
     """Each row of the table is of a block, and names a file or folder that is there."""
