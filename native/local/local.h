@@ -8,8 +8,9 @@
 
 #include "call/frame.h"
 
-/* Makes a collective call on the host's memory if it can go this way: its row has LOCAL, it is short, and its ranks
- * share memory. `*made` says whether. What a communicator needs for it is made in its first call, and freed with it.
+/* Makes a collective call on the host's memory if it can go this way: its row has LOCAL, it is short or combines, and
+ * its ranks share memory. `*made` says whether. What a communicator needs for it is made in its first call, and freed
+ * with it.
  *
  * A call that fails after it has begun breaks the communicator for all its ranks (local/segment.h): this and each later
  * collective call on it fails, also one that would go through MPI. Returns 0 or an error code. */

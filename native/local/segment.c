@@ -20,6 +20,7 @@
 enum {
     SLOTS = 64,
     PLACES = 4, /* for more bytes than a slot has itself */
+    LONG_PLACES = 2,
     SLOT_BYTES = 2 * MEMORY_LINE,
     FEW = SLOT_BYTES - 2 * sizeof(uint64_t)
 };
@@ -44,20 +45,28 @@ typedef struct head {
     memory_state state;
 } head;
 
+/* The same for long posts, in memory that ranks have if they make such. */
+typedef struct long_area {
+    char places[LONG_PLACES][SEGMENT_LONG_BYTES];
+} long_area;
+
 struct segment {
     _Alignas(MEMORY_LINE) void *memory; /* NULL: it has none, and is broken */
-    head *head;                         /* of the memory, or else in `own` */
+    head *head;                         /* of the memory, or else `own` */
     area *areas;
+    long_area *longs;     /* NULL: there is no memory for long posts */
+    uint64_t long_number; /* by which this rank has opened it, until that is settled */
+    int long_settled;
     uint64_t round; /* the present one; they count from 1 */
     uint64_t seen;  /* all other ranks are known to have ended this one */
     const comm_entry *communicator;
     int spins;
-    char *own; /* behind this */
+    head own;
 };
 
 /* The head, and each rank's area, have pages of their own. */
 enum { HEAD_BYTES = MEMORY_PAGE, AREA_BYTES = (sizeof(area) + MEMORY_PAGE - 1) / MEMORY_PAGE * MEMORY_PAGE };
-_Static_assert(sizeof(head) <= HEAD_BYTES && sizeof(head) <= SEGMENT_POST_BYTES, "the head has its page");
+_Static_assert(sizeof(head) <= HEAD_BYTES && sizeof(long_area) % MEMORY_PAGE == 0, "each has pages of its own");
 
 static area *area_of(const segment *s, int rank) {
     return (area *)((char *)s->areas + (size_t)rank * AREA_BYTES);
@@ -67,8 +76,15 @@ static slot *slot_of(const segment *s, int rank) {
     return &area_of(s, rank)->slots[s->round % SLOTS];
 }
 
-static char *slot_bytes(const segment *s, int rank, int64_t bytes) {
-    return bytes <= FEW ? slot_of(s, rank)->bytes : area_of(s, rank)->places[s->round % PLACES];
+/* Where so many bytes are posted, and how many rounds later others are. */
+static char *place_of(const segment *s, int rank, int64_t bytes) {
+    if (bytes <= FEW) return slot_of(s, rank)->bytes;
+    if (bytes <= SEGMENT_POST_BYTES) return area_of(s, rank)->places[s->round % PLACES];
+    return s->longs[rank].places[s->round % LONG_PLACES];
+}
+
+static uint64_t places_for(int64_t bytes) {
+    return bytes <= FEW ? SLOTS : bytes <= SEGMENT_POST_BYTES ? PLACES : LONG_PLACES;
 }
 
 int64_t segment_bytes(int size) {
@@ -77,11 +93,10 @@ int64_t segment_bytes(int size) {
 
 /* One that has no memory yet; NULL with error_set. */
 static segment *segment_new(const comm_entry *c) {
-    segment *s = aligned_alloc(MEMORY_LINE, sizeof *s + SEGMENT_POST_BYTES);
+    segment *s = aligned_alloc(MEMORY_LINE, sizeof *s);
     if (!s) return error_null("out of memory for what the ranks of a communicator share");
-    *s = (segment){.round = 1, .communicator = c, .spins = MEMORY_SPINS_MOST, .own = (char *)(s + 1)};
-    s->head = (head *)s->own;
-    *s->head = (head){0};
+    *s = (segment){.round = 1, .communicator = c, .spins = MEMORY_SPINS_MOST};
+    s->head = &s->own;
     return s;
 }
 
@@ -98,7 +113,17 @@ segment *segment_over(void *memory, const comm_entry *c) {
     return s;
 }
 
+static int64_t segment_long_bytes(const segment *s) {
+    return s->communicator->size * (int64_t)sizeof(long_area);
+}
+
+static void segment_long_close(segment *s) {
+    if (s->longs) shared_close(s->longs, segment_long_bytes(s));
+    s->longs = NULL;
+}
+
 void segment_free(segment *s) {
+    segment_long_close(s);
     if (s->memory) shared_close(s->memory, segment_bytes(s->communicator->size));
     free(s);
 }
@@ -134,6 +159,30 @@ int segment_make(const comm_entry *c, segment **made) {
     *made = code != 0 || (alike && all) ? s : NULL;
     if (!*made && s) segment_free(s);
     return code;
+}
+
+/* Long posts */
+
+uint64_t segment_long_open(segment *s, uint64_t number) {
+    const int makes = number == 0;
+    s->long_number = makes ? shared_number() : number;
+    s->longs = shared_open(s->long_number, makes, segment_long_bytes(s),
+                           s->communicator->rank * (int64_t)sizeof(long_area), sizeof(long_area));
+    return s->longs ? s->long_number : 0;
+}
+
+void segment_long_settle(segment *s, int all_have) {
+    if (s->communicator->rank == 0 && s->long_number != 0) shared_forget(s->long_number);
+    if (!all_have) segment_long_close(s);
+    s->long_settled = 1;
+}
+
+int segment_long_is_settled(const segment *s) {
+    return s->long_settled;
+}
+
+int64_t segment_most(const segment *s) {
+    return s->longs ? SEGMENT_LONG_BYTES : SEGMENT_POST_BYTES;
 }
 
 /* Failures */
@@ -176,7 +225,7 @@ static inline int wait_for(segment *s, int rank, const _Atomic uint64_t *number,
 }
 
 int segment_room(segment *s, int64_t bytes, char **to) {
-    const uint64_t kept = bytes <= FEW ? SLOTS : PLACES;
+    const uint64_t kept = places_for(bytes);
     if (s->round > s->seen + kept) {
         uint64_t least = UINT64_MAX;
         for (int i = 0; i < s->communicator->size; i++) {
@@ -189,7 +238,7 @@ int segment_room(segment *s, int64_t bytes, char **to) {
         }
         s->seen = least;
     }
-    *to = slot_bytes(s, s->communicator->rank, bytes);
+    *to = place_of(s, s->communicator->rank, bytes);
     return 0;
 }
 
@@ -199,15 +248,11 @@ void segment_post(segment *s, uint64_t what) {
     atomic_store_explicit(&mine->number, s->round, memory_order_release);
 }
 
-char *segment_own(const segment *s) {
-    return s->own;
-}
-
 int segment_look(segment *s, int rank, int64_t bytes, const char **from, uint64_t *what) {
     const slot *theirs = slot_of(s, rank);
     int code = wait_for(s, rank, &theirs->number, s->round);
     if (code != 0) return code;
-    *from = slot_bytes(s, rank, bytes);
+    *from = place_of(s, rank, bytes);
     *what = theirs->what;
     return 0;
 }

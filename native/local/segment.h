@@ -17,8 +17,8 @@
 #include "local/memory.h"
 #include "mpi/comm.h"
 
-/* Bytes that a rank can post at once. */
-enum { SEGMENT_POST_BYTES = 16384 };
+/* Bytes that a rank can post at once, and with memory for long posts. */
+enum { SEGMENT_POST_BYTES = 16384, SEGMENT_LONG_BYTES = 1 << 17 };
 
 typedef struct segment segment; /* as one rank has it */
 
@@ -29,6 +29,16 @@ int segment_make(const comm_entry *communicator, segment **made);
 
 /* Lets go of the memory, which lasts as long as another rank has it. */
 void segment_free(segment *s);
+
+/* Memory for long posts, which all ranks make together. Each opens it, by the number that the first one to do so was
+ * given for 0: returns that, or 0 if this rank has none. Then all ranks settle alike whether all have opened it. It is
+ * not opened again. */
+uint64_t segment_long_open(segment *s, uint64_t number);
+void segment_long_settle(segment *s, int all_have);
+int segment_long_is_settled(const segment *s);
+
+/* Returns the most bytes that a rank can post at once. */
+int64_t segment_most(const segment *s);
 
 /* The same over memory that is shared already and all zeros, of segment_bytes, for tests: the calling process is the
  * communicator's rank. NULL with error_set. */
@@ -47,9 +57,6 @@ int segment_check(const segment *s);
  * when the communicator is freed, the memory is broken, or the process of the rank that it waits for has ended. */
 int segment_room(segment *s, int64_t bytes, char **to);
 void segment_post(segment *s, uint64_t what);
-
-/* Memory for SEGMENT_POST_BYTES that nobody else sees. */
-char *segment_own(const segment *s);
 
 /* Waits until this rank has posted so many bytes, and gives them, aligned for any item. 0 or an error code, as above.
  */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/shared.h"
@@ -14,8 +15,8 @@
 #include "local/segment.h"
 #include "run.h"
 
-/* As many items as go through it: some posts of each rank. */
-enum { RANKS = 4, MOST = 16384, MOST_SPLIT = MOST / RANKS, PAGE = 4096 };
+/* As many items as go through it: some posts of each rank; and of a call that combines more than one long post. */
+enum { RANKS = 4, MOST = 16384, MOST_SPLIT = MOST / RANKS, MOST_COMBINED = RANKS * MOST, PAGE = 4096 };
 
 static int64_t comms[RANKS]; /* by rank, here and below */
 static int numbers_of_comms[RANKS];
@@ -100,7 +101,7 @@ static void check_now(void) {
     static uint32_t random = 1;
     const int calls = fake->calls - fake->probes;
     for (int r = 0; r < RANKS; r++) {
-        for (int64_t i = 0; i < RANKS * now.items; i++) sent[r][i] = (int32_t)((random = random * 1664525U + 1U) >> 16);
+        for (int64_t i = 0; i < RANKS * MOST; i++) sent[r][i] = (int32_t)((random = random * 1664525U + 1U) >> 16);
         memset(received[r], 0x55, sizeof received[r]);
     }
     ranks_run(0, RANKS);
@@ -116,16 +117,22 @@ static void check_now(void) {
     }
 }
 
+static int64_t most_items(const frame_shape *shape) {
+    const int is_split = shape->counts == DIVIDED || shape->counts == SCATTERED;
+    if (shape->attributes & OP) return is_split ? MOST_COMBINED / RANKS : MOST_COMBINED;
+    return is_split ? MOST_SPLIT : MOST;
+}
+
 static void gives_what_mpi_would(void) {
     static const char *const ops[] = {"allgather", "allreduce", "alltoall",       "barrier", "bcast",  "exscan",
                                       "gather",    "reduce",    "reduce_scatter", "scan",    "scatter"};
-    static const int64_t items[] = {0, 1, 3, 100, 4097, 4001, MOST};
+    static const int64_t items[] = {0, 1, 3, 100, 4097, 4001, MOST, 40001, MOST_COMBINED - 3};
     for (int repeat = 0; repeat < 3; repeat++)
         for (size_t o = 0; o < sizeof ops / sizeof ops[0]; o++)
             for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
                 now.op = ops[o];
-                const frame_counts counts = call_shape(now.op)->counts;
-                now.items = (counts == DIVIDED || counts == SCATTERED) && items[i] > MOST_SPLIT ? MOST_SPLIT : items[i];
+                const int64_t most = most_items(call_shape(now.op));
+                now.items = items[i] < most ? items[i] : most;
                 now.root = (repeat + (int)i) % RANKS;
                 now.reverse = repeat & 1;
                 check_now();
@@ -202,7 +209,7 @@ static void check_broken(const char *why) {
         }
     for (size_t o = 0; o < sizeof ops / sizeof ops[0]; o++) {
         now.op = ops[o];
-        now.items = o == 1 ? RANKS * MOST : 1; /* more than goes through memory */
+        now.items = o == 0 ? MOST_COMBINED : 1; /* more than goes through memory */
         for (int rank = 0; rank < RANKS; rank++) {
             ranks_run(rank, rank + 1);
             CHECK_IN(messages[rank], why);
@@ -280,6 +287,39 @@ static void ends_the_waits_of_others(void) {
     pthread_join(thread, NULL);
     CHECK_IN(messages[0], "no collective call can be made");
     check_broken("has failed on rank 2 before");
+}
+
+/* One rank makes its first long call, for which all share more memory, and another one a short call. */
+static void never_takes_a_short_call_for_a_long_one(void) {
+    now.op = "allreduce";
+    now.items = MOST_COMBINED;
+    const pthread_t thread = waiting_run();
+    now.items = 1;
+    ranks_run(2, 3);
+    CHECK_IN(messages[2], "rank 0 of communicator 'of rank 2' makes another call");
+    pthread_join(thread, NULL);
+    CHECK_IN(messages[0], "no collective call can be made");
+    check_broken("has failed on rank 2 before");
+}
+
+static void leaves_long_calls_to_mpi_where_there_is_no_memory(void) {
+    struct rlimit files, none;
+    memory_renew();
+    now.op = "allreduce";
+    CHECK_INT(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = (struct rlimit){.rlim_cur = 0, .rlim_max = files.rlim_max};
+    CHECK_INT(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int repeat = 0; repeat < 2; repeat++) { /* it is tried once */
+        const int calls = fake->calls - fake->probes;
+        now.items = MOST_COMBINED;
+        ranks_run(0, RANKS);
+        CHECK_INT(setrlimit(RLIMIT_NOFILE, &files), 0);
+        CHECK_INT(fake->calls - fake->probes, calls + RANKS);
+        for (int rank = 0; rank < RANKS; rank++) CHECK_STR(messages[rank], "");
+        now.items = MOST / 2; /* some posts of the memory that is there */
+        check_now();
+    }
+    memory_renew();
 }
 
 /* Another thread's call was not made, in whose place other ranks would take the next. */
@@ -455,6 +495,8 @@ int main(int argc, char **argv) {
     breaks_when_mpi_says_that_it_waits_in_vain();
     breaks_when_a_reduction_fails();
     ends_the_waits_of_others();
+    never_takes_a_short_call_for_a_long_one();
+    leaves_long_calls_to_mpi_where_there_is_no_memory();
     breaks_when_two_threads_call();
     hears_of_the_end_of_a_process();
     lets_mpi_go_on_beside_messages();

@@ -11,10 +11,11 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
-from reference import ROWS, bits, expected, operands
+from reference import DTYPES, ROW, ROWS, bits, expected, operands
 
-# Items of float32: nothing, what fits into a slot and what does not, one post and some, and more than goes that way.
-ITEMS = (0, 1, 28, 29, 4096, 4097, 20_000, 70_000)
+# Items of float32: nothing, what fits into a slot and what does not, one post and some, more than goes that way but for
+# calls that combine, and some of their long posts.
+ITEMS = (0, 1, 28, 29, 4096, 4097, 20_000, 70_000, 300_001)
 NAMES = {
     "allgather",
     "allreduce",
@@ -27,6 +28,7 @@ NAMES = {
     "scan",
     "scatter",
 }
+COMBINING = ("allreduce", "exscan", "reduce", "reduce_scatter", "scan")
 
 
 def _is_shared():
@@ -53,13 +55,54 @@ def test_any_number_of_bytes(row, items, comm, rank, size):
             np.testing.assert_allclose(y, want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("row", [ROW[name] for name in COMBINING], ids=lambda row: row.name)
+def test_long_arrays_of_any_type(row, dtype, comm, rank, size):
+    """Of more than one long post."""
+    shape = (150_000 // dtype.itemsize + 1,)
+    variants = [v for v in row.variants(size) if row.takes(dtype, **v) and v.get("root", 0) == 0]
+    variants = variants if row.name == "allreduce" else variants[:2]
+    given = [operands(row, dtype, shape, rank, size, **v) for v in variants]
+    results = jax.jit(lambda given: [row.call(*x, comm=comm, **v) for x, v in zip(given, variants, strict=True)])(given)
+    for y, v in zip(results, variants, strict=True):
+        want = expected(row, dtype, shape, rank, size, **v)
+        assert (y is None) == (want is None)
+        if want is not None:
+            np.testing.assert_array_equal(bits(y), bits(want), err_msg=str(v))
+
+
+@pytest.mark.parametrize("items", [5000, 50_000, 200_003])
+@pytest.mark.parametrize("name", [name for name in COMBINING if name != "reduce_scatter"])
+def test_long_arrays_in_place(name, items, comm, rank, size):
+    """Results in the memory of operands, which the program made itself."""
+    row = ROW[name]
+    variants = [v for v in row.variants(size) if v["op"] == "SUM"]
+    for variant in variants:
+        for dtype in (np.dtype(np.int32), np.dtype(np.float64)):
+            (x,) = operands(row, dtype, (items,), rank, size, **variant)
+            y = jax.jit(lambda x, v=variant: row.call(x * 2, comm=comm, **v))(x)
+            want = expected(row, dtype, (items,), rank, size, **variant)
+            if want is not None:
+                np.testing.assert_array_equal(y, want * 2)
+
+
+def test_places_of_extremes_in_long_arrays(comm, rank, size):
+    rows = [np.random.default_rng(r).integers(0, 100, 40_001) for r in range(size)]
+    values, places = jax.jit(lambda x: mpixla.allreduce((x, jnp.full_like(x, rank)), op=MPI.MAXLOC, comm=comm))(
+        rows[rank].astype(np.int32)
+    )
+    np.testing.assert_array_equal(values, np.max(rows, axis=0))
+    np.testing.assert_array_equal(places, np.argmax(rows, axis=0))
+
+
+@pytest.mark.parametrize("items", [1000, 400_003])
 @pytest.mark.parametrize("op", ["SUM", "PROD"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
-def test_ranks_are_added_up_in_their_order(dtype, op, comm, rank, size):
+def test_ranks_are_added_up_in_their_order(dtype, op, items, comm, rank, size):
     mpixla.barrier(comm=comm)
     if not _is_shared():
         pytest.skip("the ranks of this job share no memory")
-    inputs = [np.random.default_rng(r).standard_normal(1000).astype(dtype) * 1.1**r for r in range(size)]
+    inputs = [np.random.default_rng(r).standard_normal(items).astype(dtype) * 1.1**r for r in range(size)]
     combine = np.add if op == "SUM" else np.multiply
     total = mpixla.allreduce(jnp.asarray(inputs[rank]), op=getattr(MPI, op), comm=comm)
     if dtype == np.complex64 and op == "PROD":  # which MPI may round in its own way
