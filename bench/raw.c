@@ -62,6 +62,18 @@ static void chain_bcast(chain *c) {
     MPI_Bcast(c->in, c->count, MPI_FLOAT, 0, c->comm);
 }
 
+/* Rows of a ring's blocks, whose first and last are halos. */
+enum { ROWS = 10 };
+static void chain_halo_exchange(chain *c) {
+    const int n = c->count, low = (c->rank + c->size - 1) % c->size, high = (c->rank + 1) % c->size;
+    MPI_Request requests[4];
+    MPI_Irecv(c->in, n, MPI_FLOAT, low, 1, c->comm, &requests[0]);
+    MPI_Irecv(c->in + (size_t)(ROWS - 1) * (size_t)n, n, MPI_FLOAT, high, 0, c->comm, &requests[1]);
+    MPI_Isend(c->in + (size_t)(ROWS - 2) * (size_t)n, n, MPI_FLOAT, high, 1, c->comm, &requests[2]);
+    MPI_Isend(c->in + n, n, MPI_FLOAT, low, 0, c->comm, &requests[3]);
+    MPI_Waitall(4, requests, MPI_STATUSES_IGNORE);
+}
+
 static void chain_reduce(chain *c) {
     MPI_Reduce(c->in, c->out, c->count, MPI_FLOAT, MPI_SUM, 0, c->comm);
     if (c->rank == 0) chain_swap(c);
@@ -108,6 +120,7 @@ static const struct {
     {"alltoall", chain_alltoall},
     {"barrier", chain_barrier},
     {"bcast", chain_bcast},
+    {"halo_exchange", chain_halo_exchange},
     {"reduce", chain_reduce},
     {"reduce_in_place", chain_reduce_in_place},
     {"scan", chain_scan},
@@ -145,7 +158,7 @@ static void answer(const char *line, FILE *to, chain *c) {
     int cut = strcmp(name, "alltoall") == 0 ? c->size : 1; /* one float to each rank at least */
     size_t count = (size_t)bytes / sizeof(float), room;
     if (count < (size_t)cut) count = (size_t)cut;
-    room = count * (strcmp(name, "allgather") == 0 ? (size_t)c->size : 1);
+    room = count * (strcmp(name, "allgather") == 0 ? (size_t)c->size : strcmp(name, "halo_exchange") == 0 ? ROWS : 1);
     /* As XLA aligns its buffers. */
     size_t size = (room * sizeof(float) + 63) / 64 * 64;
     float *in = aligned_alloc(64, size), *out = aligned_alloc(64, size), *packed = aligned_alloc(64, size);

@@ -6,6 +6,7 @@
 #include "base/feature.h"
 #include "local/hold.h"
 #include "local/memory.h"
+#include "local/pairs.h"
 #include "local/segment.h"
 #include "mpi/reduction.h"
 #include "mpixla.h"
@@ -22,7 +23,10 @@ enum {
 static atomic_int is_on;
 
 static int segment_make_held(const comm_entry *c, void **made) {
-    return segment_make(c, (segment **)made);
+    segment *s = NULL;
+    const int code = segment_make(c, &s);
+    *made = s;
+    return code;
 }
 static void segment_free_held(void *s) {
     segment_free(s);
@@ -45,6 +49,7 @@ static void slot_freed(void *s) {
 
 void mpixla_local_start(void) {
     comm_slot_freed_by(COMM_SLOT_LOCAL, slot_freed);
+    pairs_start();
     atomic_store(&is_on, 1);
 }
 
@@ -284,7 +289,8 @@ static int long_open(segment *s, const frame *f) {
 }
 
 int local_check(const frame *f) {
-    return hold_check(&segments, f->facts.communicator);
+    const int code = hold_check(&segments, f->facts.communicator);
+    return code != 0 ? code : hold_check(&pairs_held, f->facts.communicator);
 }
 
 /* Where a rank has a GPU, its arrays may be there, and this call's another way. User-made reductions may want their
@@ -338,12 +344,13 @@ static int call_make(segment *s, const frame *f, const route *r, int *made) {
 }
 
 int local_run(const frame *f, int *made) {
-    segment *s = NULL;
+    void *held = NULL;
     *made = 0;
     if (!is_possible(f)) return local_check(f);
     const route r = route_of(f);
     if (!is_faster_short(f, &r) && !is_faster_long(f, &r)) return local_check(f);
-    int code = hold_take(&segments, f->facts.communicator, (void **)&s);
+    int code = hold_take(&segments, f->facts.communicator, &held);
+    segment *s = held;
     if (code != 0 || !s) return code;
     code = call_make(s, f, &r, made);
     if (code != 0) memory_fail(segment_state(s), f, code);

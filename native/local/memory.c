@@ -50,6 +50,12 @@ static const char *memory_why(const memory_state *s) {
     return "";
 }
 
+int memory_spread(memory_state *s, const memory_state *from) {
+    const uint64_t broken = atomic_load_explicit(&from->broken, memory_order_acquire);
+    if (broken != 0) memory_break(s, (int)(uint32_t)broken - 1, (int)(broken >> 32), memory_why(from));
+    return broken != 0;
+}
+
 int memory_check(const memory_state *s, const comm_entry *c) {
     const uint64_t broken = atomic_load_explicit(&s->broken, memory_order_acquire);
     if (broken == 0) return 0;

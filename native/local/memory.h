@@ -26,6 +26,9 @@ void memory_break(memory_state *s, int rank, int loss, const char *why);
  * not read. */
 void memory_fail(memory_state *s, const frame *f, int code);
 
+/* Breaks it by what has broken other memory, if that is broken: returns whether it is. */
+int memory_spread(memory_state *s, const memory_state *from);
+
 /* 0 if the memory is whole. Else the error class that it was broken with, or REFUSED after error_set, which says what
  * has broken it, and what to do. Any thread may call it. */
 int memory_check(const memory_state *s, const comm_entry *c);

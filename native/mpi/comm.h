@@ -20,6 +20,7 @@ typedef enum comm_slot {
     COMM_SLOT_PROGRESS, /* of MPI_COMM_SELF: last, as until then messages must move (mpi/progress.h) */
     COMM_SLOT_PLAN,     /* of the transports for GPUs (transport/plan.h) */
     COMM_SLOT_LOCAL,    /* memory that its ranks share (local/local.h) */
+    COMM_SLOT_PAIRS,    /* memory that neighbours share (local/pairs.h) */
     COMM_SLOT_LOSS,     /* the program has heard that a process of it died (watch/failure.h) */
     COMM_SLOTS
 } comm_slot;

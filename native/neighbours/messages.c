@@ -1,9 +1,12 @@
 #include "neighbours/messages.h"
 
+#include <string.h>
+
 #include "base/error.h"
 #include "base/scratch.h"
 #include "device/device.h"
 #include "device/nccl.h"
+#include "local/pairs.h"
 #include "mpi/job.h"
 
 int messages_begin(messages *m, const frame *f, int64_t most) {
@@ -16,7 +19,7 @@ void messages_add(messages *m, message one) {
     if (one.peer != MPIXLA_PROC_NULL) m->all[m->number++] = one;
 }
 
-/* Through MPI */
+/* Through MPI, */
 
 /* The first failure is the one that is told of. */
 static void note_failure(frame *f, int *first, int code, const char *function, const message *m) {
@@ -44,46 +47,160 @@ static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) 
 }
 
 /* MPI takes a message that is shorter than the receiver expects. */
-static int arrival_check(const frame *f, const mpi_library *mpi, const message *m, const char *rule) {
-    int64_t arrived = 0;
+static int arrival_check(const frame *f, const message *m, int64_t arrived, const char *rule) {
     const int64_t expected = m->items * m->dtype->row->itemsize;
-    int code = mpi_bytes_of(f->scratch, &arrived);
-    if (code != 0 || arrived == expected) return code;
+    if (arrived == expected) return 0;
     char what[512];
     frame_describe(f, what, sizeof what);
     return error_set(
         "r%d | a message of %lld bytes came from rank %lld, but source slot %lld was to receive %lld: %s (%s)",
-        mpi->world_rank, (long long)arrived, (long long)m->peer, (long long)m->slot, (long long)expected, rule, what);
+        mpi_get()->world_rank, (long long)arrived, (long long)m->peer, (long long)m->slot, (long long)expected, rule,
+        what);
 }
 
-static int run_through_mpi(messages *m, frame *f) {
-    const mpi_library *mpi = mpi_get();
-    mpixla_handle comm = 0;
-    int first = 0;
-    note_failure(f, &first, comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), "MPI_Comm_dup", NULL);
-    if (first != 0) return first;
+static void message_start(message *one, frame *f, mpixla_handle comm, int *first) {
+    note_failure(f, first, message_post(one, mpi_get(), comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv", one);
+}
+
+static void messages_start(messages *m, frame *f, mpixla_handle comm, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++)
-        note_failure(f, &first, message_post(one, mpi, comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv", one);
-    for (message *one = m->all; one < m->all + m->number; one++) {
-        if (!one->is_posted) continue;
-        note_failure(f, &first, mpi->wait(&one->request, f->scratch), "MPI_Wait", one);
-        if (first == 0 && !one->is_sent)
-            note_failure(f, &first, arrival_check(f, mpi, one, m->rule), "MPI_Get_elements_x", one);
-    }
-    return first;
+        if (!one->pair) message_start(one, f, comm, first);
 }
 
-/* Through NCCL, which has no tags: two ranks' messages meet in the order in which both give them to it. */
+static void messages_wait(messages *m, frame *f, int *first) {
+    for (message *one = m->all; one < m->all + m->number; one++) {
+        int64_t arrived = 0;
+        if (!one->is_posted) continue;
+        note_failure(f, first, mpi_get()->wait(&one->request, f->scratch), "MPI_Wait", one);
+        if (*first != 0 || one->is_sent) continue;
+        note_failure(f, first, mpi_bytes_of(f->scratch, &arrived), "MPI_Get_elements_x", one);
+        if (*first == 0) note_failure(f, first, arrival_check(f, one, arrived, m->rule), NULL, one);
+    }
+}
 
-/* By tags. Few messages, and mostly in order. */
+/* Through memory that two ranks share, or NCCL: these have no tags, so two ranks' messages meet in the order in which
+ * both give them. */
+
+/* By descending tags, as those of a halo are. Few messages, and mostly in order. */
 static void messages_sort(messages *m) {
     for (int64_t i = 1; i < m->number; i++) {
         const message moved = m->all[i];
         int64_t j = i;
-        for (; j > 0 && m->all[j - 1].tag > moved.tag; j--) m->all[j] = m->all[j - 1];
+        for (; j > 0 && m->all[j - 1].tag < moved.tag; j--) m->all[j] = m->all[j - 1];
         m->all[j] = moved;
     }
 }
+
+/* Gives each message its place among those of its pair. Returns 0 if the messages of one pair are not in order. */
+static int pairs_number(messages *m, pairs *p) {
+    m->left = 0;
+    pairs_begin(p);
+    for (message *one = m->all; one < m->all + m->number; one++) {
+        one->pair = pairs_find(p, one->peer);
+        if (!one->pair) continue;
+        pair_progress *progress = pair_progress_of(one->pair, one->is_sent);
+        if (progress->all > 0 && one->tag > progress->tag) return 0;
+        progress->tag = one->tag;
+        one->place = progress->all++;
+        one->bytes = one->items * one->dtype->row->itemsize;
+        m->left++;
+    }
+    return 1;
+}
+
+/* A longer message goes through MPI, for which its sender posts an empty piece: so both ends know. */
+enum { MOST_BYTES = 1 << 16 };
+
+/* Returns whether there was room. */
+static int piece_send(message *one) {
+    const int is_long = one->bytes > MOST_BYTES;
+    int64_t bytes = is_long ? 0 : one->bytes - one->moved;
+    char *to = pair_room(one->pair, &bytes);
+    if (!to) return 0;
+    if (bytes > 0) memcpy(to, (const char *)one->data + one->moved, (size_t)bytes);
+    pair_post(one->pair, bytes, one->bytes);
+    one->moved += bytes;
+    one->is_done = is_long || one->moved == one->bytes;
+    one->is_long = is_long;
+    return 1;
+}
+
+/* Returns whether one has come. What is too long is read all the same. */
+static int piece_receive(message *one) {
+    int64_t bytes, whole;
+    const char *from = pair_look(one->pair, &bytes, &whole);
+    if (!from) return 0;
+    const int64_t room = one->bytes - one->moved, kept = bytes < room ? bytes : room;
+    if (kept > 0) memcpy((char *)one->data + one->moved, from, (size_t)kept);
+    pair_read(one->pair);
+    one->moved += bytes;
+    one->is_long = whole > MOST_BYTES;
+    one->is_done = one->is_long || one->moved == whole;
+    return 1;
+}
+
+/* Moves a piece of each message that can go on. Returns whether there was one. */
+static int messages_move(messages *m, frame *f, mpixla_handle comm, int *first) {
+    int moved = 0;
+    for (int is_sent = 1; is_sent >= 0; is_sent--)
+        for (message *one = m->all; one < m->all + m->number; one++) {
+            if (!one->pair || one->is_sent != is_sent) continue;
+            pair_progress *progress = pair_progress_of(one->pair, is_sent);
+            if (one->place != progress->done || !(is_sent ? piece_send(one) : piece_receive(one))) continue;
+            moved = 1;
+            progress->done += one->is_done;
+            m->left -= one->is_done;
+            if (one->is_long) message_start(one, f, comm, first);
+        }
+    return moved;
+}
+
+/* All messages of the pairs, while MPI has the others. Returns 0 or an error code: they are not all through then. */
+static int messages_pass(messages *m, frame *f, pairs *p, mpixla_handle comm, int *first) {
+    pairs_wait wait = {.looks = pairs_looks(p)};
+    int code = 0;
+    while (m->left > 0 && code == 0)
+        if (messages_move(m, f, comm, first))
+            wait = (pairs_wait){.looks = pairs_looks(p)};
+        else
+            code = pairs_go_on(p, &wait);
+    return code;
+}
+
+static void messages_check(const messages *m, frame *f, int *first) {
+    for (const message *one = m->all; one < m->all + m->number && *first == 0; one++)
+        if (one->pair && !one->is_sent && !one->is_long)
+            note_failure(
+                f, first,
+                one->moved > one->bytes ? mpi_get()->facts.err_truncate : arrival_check(f, one, one->moved, m->rule),
+                "MPI_Irecv", one);
+}
+
+static int run_on_host(messages *m, frame *f) {
+    mpixla_handle comm = 0;
+    void *held = NULL;
+    int first = 0, code = 0;
+    note_failure(f, &first, comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), "MPI_Comm_dup", NULL);
+    if (first == 0 && pairs_are_on())
+        note_failure(f, &first, hold_take(&pairs_held, f->facts.communicator, &held), "MPI_Allgather", NULL);
+    if (first != 0) return first;
+    pairs *p = held;
+    if (p) code = pairs_held.check(p);
+    if (p && code == 0 && !pairs_number(m, p)) {
+        messages_sort(m);
+        (void)pairs_number(m, p);
+    }
+    if (code == 0) messages_start(m, f, comm, &first);
+    if (p && code == 0) code = messages_pass(m, f, p, comm, &first);
+    if (p && code != 0) memory_fail(pairs_held.state(p), f, code);
+    if (p && code == 0) messages_check(m, f, &first);
+    note_failure(f, &first, code, NULL, NULL);
+    if (p) hold_give(&pairs_held, f->facts.communicator, p);
+    messages_wait(m, f, &first);
+    return first;
+}
+
+/* Through NCCL */
 
 static int message_give(const frame *f, const message *m) {
     size_t bytes = (size_t)(m->items * m->dtype->row->itemsize);
@@ -103,5 +220,5 @@ static int run_through_nccl(messages *m, const frame *f) {
 }
 
 int messages_run(messages *m, frame *f) {
-    return f->nccl ? run_through_nccl(m, f) : run_through_mpi(m, f);
+    return f->nccl ? run_through_nccl(m, f) : run_on_host(m, f);
 }

@@ -1,5 +1,5 @@
 /* Messages of one call, from any number of ranks and to any number, all under way at once: a list of them, and what
- * makes it, through MPI or through NCCL as the frame says.
+ * makes it, through NCCL if the frame says so; else each through memory that the two ranks share, or through MPI.
  *
  *   messages m;
  *   if (messages_begin(&m, f, 2)) return REFUSED;
@@ -21,14 +21,21 @@ typedef struct message {
     void *data;
     int64_t items;
     const dtype_entry *dtype;
-    int is_posted; /* these two are messages_run's own */
+    /* All below is messages_run's own. */
+    int is_posted; /* to MPI */
     mpi_request request;
+    struct pair *pair; /* of the two ranks (local/pairs.h); NULL: the message goes through MPI */
+    int64_t place;     /* among the messages of the pair that go the same way */
+    int64_t bytes, moved;
+    int is_done; /* with the pair */
+    int is_long; /* and goes through MPI all the same */
 } message;
 
 typedef struct messages {
     const char *rule; /* what is wrong where a message is shorter than its receiver expects */
     message *all;
     int64_t number;
+    int64_t left; /* messages_run's own: that are not done */
 } messages;
 
 /* An empty list with room for `most` messages, in memory of the thread that lasts until it begins another list. The
@@ -44,7 +51,10 @@ void messages_add(messages *m, message one);
  *
  * Through MPI: whatever fails, all other messages are made, since their other ends wait for them, and none is under way
  * any more when this returns. The first failure is told. A message that is too short is one; one that is too long MPI
- * itself reports.
+ * itself reports, or this in its name.
+ *
+ * Through memory: a call that fails before all its messages are through breaks the communicator for later calls, as
+ * local_run says (local/local.h).
  *
  * Through NCCL: it is given to the stream, as one group. NCCL does not compare sizes. */
 int messages_run(messages *m, frame *f);

@@ -90,6 +90,24 @@ def test_keys(cart, rank, size):
         mpixla.halo_exchange(tree, c, width=MIXED.widths, axes=(-3, -1))
 
 
+def test_rows_of_any_length(cart, rank, size):
+    """In one program, so that short messages and long ones are mixed; the longest are 16 MiB."""
+    c = cart(Grid((SIZE,), (True,), (1,), (0,), 2))
+    lengths = [1, 111, 112, 16_368, 16_369, 300_000, 1 << 24]
+
+    def block(r, n):
+        return (np.arange(3 * n).reshape(3, n) + 50 * r).astype(np.int8)
+
+    @jax.jit
+    def exchange(blocks):
+        return [mpixla.halo_exchange(x, c, axes=0) for x in blocks]
+
+    for n, got in zip(lengths, exchange([jnp.asarray(block(rank, n)) for n in lengths]), strict=True):
+        want = block(rank, n)
+        want[0], want[2] = block((rank - 1) % size, n)[1], block((rank + 1) % size, n)[1]
+        np.testing.assert_array_equal(got, want)
+
+
 def test_default_axes_and_one_width(cart, rank, size):
     grid = Grid(dims_of(2, SIZE)[0], (False, True), (2, 2), (0, 1), 3)
     blocks, c = blocks_of(grid, size), cart(grid)
