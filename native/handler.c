@@ -1,6 +1,8 @@
 /* The handlers, and the table that Python reads, made from the rows of ops.def. */
 #include "handler.h"
 
+#include <pthread.h>
+
 #include "call/frame.h"
 #include "life.h"
 #include "neighbours/exchange.h"
@@ -16,60 +18,63 @@
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
 enum {
-#define MPIXLA_OP(name, host_handler, device_handler, mpi_name, request, send, template_, recv, counts, attributes, \
-                  call, nccl)                                                                                       \
-    ROW_##name,
+#define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl) ROW_##name,
 #include "tables/ops.def"
 #undef MPIXLA_OP
+    ROWS
 };
 
-/* What each row becomes. First its handlers: the row's calls in functions, and the shape of its frame. */
-#define MPIXLA_OP(name, host_handler, device_handler, mpi_name_, request_, send_, template__, recv_, counts_, \
-                  attributes_, call, nccl_call)                                                               \
-    static int name##_run(frame *c) {                                                                         \
-        const mpi_counted *mpi = c->mpi;                                                                      \
-        (void)mpi;                                                                                            \
-        return call;                                                                                          \
-    }                                                                                                         \
-    static const life_operation name##_operation = {.row = {.number = ROW_##name,                             \
-                                                            .op_name = #name,                                 \
-                                                            .mpi_name = mpi_name_,                            \
-                                                            .request = MPIXLA_##request_,                     \
-                                                            .send = send_,                                    \
-                                                            .template_ = template__,                          \
-                                                            .recv = recv_,                                    \
-                                                            .counts = counts_,                                \
-                                                            .attributes = (attributes_) | PACKED | SITE},     \
-                                                    .run = name##_run,                                        \
-                                                    .through_nccl = nccl_call};                               \
-    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                     \
-        return life_on_host(call_frame, &name##_operation);                                                   \
-    }                                                                                                         \
-    ffi_error *device_handler(ffi_call_frame *call_frame) {                                                   \
-        return life_on_device(call_frame, &name##_operation);                                                 \
+/* The handlers of each row, and its operation: the call in a function, and the shape of its frame. */
+#define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl)                                  \
+    static int name##_run(frame *c) {                                                                     \
+        const mpi_counted *mpi = c->mpi;                                                                  \
+        (void)mpi;                                                                                        \
+        return call;                                                                                      \
+    }                                                                                                     \
+    static const life_operation name##_operation = {                                                      \
+        .row = {.number = ROW_##name, .op_name = #name, shape}, .run = name##_run, .through_nccl = nccl}; \
+    ffi_error *host_handler(ffi_call_frame *call_frame) {                                                 \
+        return life_on_host(call_frame, &name##_operation);                                               \
+    }                                                                                                     \
+    ffi_error *device_handler(ffi_call_frame *call_frame) {                                               \
+        return life_on_device(call_frame, &name##_operation);                                             \
     }
 #include "tables/ops.def"
 #undef MPIXLA_OP
 
-/* Then a row of the table that Python reads. */
-const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
-    static const mpixla_op_row table[] = {
-#define MPIXLA_OP(name_, host_handler_, device_handler_, mpi_name_, request_, send_, template__, recv_, counts_, \
-                  attributes_, call, nccl_call)                                                                  \
-    {.name = #name_,                                                                                             \
-     .mpi_name = mpi_name_,                                                                                      \
-     .host_handler = (mpixla_handler *)host_handler_,                                                            \
-     .device_handler = (mpixla_handler *)device_handler_,                                                        \
-     .send = send_,                                                                                              \
-     .template_ = template__,                                                                                    \
-     .recv = recv_,                                                                                              \
-     .attributes = ((attributes_) | PACKED | SITE) & ~(IN_PLACE | LOCAL | SPLITS),                               \
-     .in_place = ((attributes_) & IN_PLACE) != 0,                                                                \
-     .request = MPIXLA_##request_},
+/* The table that Python reads. */
+
+static mpixla_op_row table[ROWS];
+
+static void table_fill(void) {
+    static const struct {
+        const life_operation *operation;
+        ffi_handler *on_host, *on_device;
+    } all[] = {
+#define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl) \
+    {&name##_operation, host_handler, device_handler},
 #include "tables/ops.def"
 #undef MPIXLA_OP
     };
-    *rows = sizeof table / sizeof table[0];
+    for (int i = 0; i < ROWS; i++) {
+        const frame_shape *row = &all[i].operation->row;
+        table[i] = (mpixla_op_row){.name = row->op_name,
+                                   .mpi_name = row->mpi_name,
+                                   .host_handler = (mpixla_handler *)all[i].on_host,
+                                   .device_handler = (mpixla_handler *)all[i].on_device,
+                                   .send = row->send,
+                                   .template_ = row->template_,
+                                   .recv = row->recv,
+                                   .attributes = (row->attributes | OPTIONAL) & ((1U << ATTRIBUTES) - 1),
+                                   .in_place = (row->attributes & IN_PLACE) != 0,
+                                   .request = row->request};
+    }
+}
+
+const mpixla_op_row *mpixla_op_table(size_t *rows, size_t *row_size) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, table_fill);
+    *rows = ROWS;
     if (row_size) *row_size = sizeof table[0];
     return table;
 }

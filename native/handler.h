@@ -5,9 +5,8 @@
 #include "mpixla.h"
 #include "xla/xla_ffi.h"
 
-#define MPIXLA_OP(name, host_handler, device_handler, mpi_name, request, send, template_, recv, counts, attributes, \
-                  call, nccl)                                                                                       \
-    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);                                                 \
+#define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl) \
+    MPIXLA_API ffi_error *host_handler(ffi_call_frame *call_frame);      \
     MPIXLA_API ffi_error *device_handler(ffi_call_frame *call_frame);
 #include "tables/ops.def"
 #undef MPIXLA_OP

@@ -27,6 +27,19 @@ enum {
     IN_PLACE = 1 << 30 /* the result may be in the first operand's memory (mpixla.h) */
 };
 
+enum { OPTIONAL = PACKED | SITE }; /* attributes that every row takes, and that a program may leave out */
+
+/* Which ranks wait for which others in a call. */
+typedef enum frame_pattern {
+    NO_PATTERN, /* of a row that waits for a request: the call that started it has one */
+    ALL,        /* each rank for all others */
+    FROM_ROOT,  /* each rank for the root */
+    TO_ROOT,    /* the root for all others */
+    PREFIX,     /* each rank for those before it */
+    NEIGHBOURS, /* each rank for its neighbours in the communicator's topology */
+    PAIR        /* a message: one rank, or two, make the call, and not all of the communicator */
+} frame_pattern;
+
 /* How the number of elements in the send and the receive buffer go together. */
 typedef enum frame_counts {
     FREE,      /* not at all */
@@ -47,10 +60,11 @@ typedef struct frame_shape {
     int number;          /* the row's, in ops.def */
     const char *op_name; /* "allreduce" */
     const char *mpi_name;
+    mpixla_request request;
+    frame_pattern pattern;
     mpixla_where send, template_, recv;
     frame_counts counts;
-    uint32_t attributes;
-    mpixla_request request;
+    uint32_t attributes; /* beside OPTIONAL */
 } frame_shape;
 
 typedef struct call_facts {
@@ -73,12 +87,12 @@ typedef struct call_facts {
 
 /* Whether its row takes this attribute. */
 static inline int facts_have(const call_facts *f, int attribute) {
-    return (int)((f->row->attributes >> attribute) & 1U);
+    return (int)((f->row->attributes | OPTIONAL) >> attribute & 1U);
 }
 
 /* Whether it is a message: a call that not all ranks of the communicator make. */
 static inline int facts_are_of_message(const call_facts *f) {
-    return (f->row->attributes & (DEST | SOURCE)) != 0;
+    return f->row->pattern == PAIR;
 }
 
 /* Whether all ranks of the communicator make the call. */
@@ -88,7 +102,7 @@ static inline int facts_are_collective(const call_facts *f) {
 
 /* Whether it is a call between neighbours on a communicator with a topology. */
 static inline int facts_have_neighbours(const call_facts *f) {
-    return (f->row->attributes & (BACK | WIDTH)) != 0;
+    return f->row->pattern == NEIGHBOURS;
 }
 
 /* The neighbours that it sends to, or receives from. */

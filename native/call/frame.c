@@ -74,7 +74,7 @@ static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i
 static int attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->facts.row->mpi_name;
     int64_t next = 0;
-    for (uint32_t left = f->facts.row->attributes & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
+    for (uint32_t left = (f->facts.row->attributes | OPTIONAL) & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
         int i = __builtin_ctz(left);
         int is_given = next < given->size && name_is(given->names[next], i);
         f->own.arrays[i].size = 0;

@@ -31,17 +31,7 @@ const frame_shape *call_shape(const char *op) {
         const char *name;
         frame_shape shape;
     } rows[] = {
-#define MPIXLA_OP(name_, host_, device_, mpi_name_, request_, send_, template__, recv_, counts_, attributes_, call_, \
-                  nccl_)                                                                                             \
-    {#name_,                                                                                                         \
-     {.op_name = #name_,                                                                                             \
-      .request = MPIXLA_##request_,                                                                                  \
-      .mpi_name = mpi_name_,                                                                                         \
-      .send = send_,                                                                                                 \
-      .template_ = template__,                                                                                       \
-      .recv = recv_,                                                                                                 \
-      .counts = counts_,                                                                                             \
-      .attributes = attributes_}},
+#define MPIXLA_OP(name, host, device, shape, call, nccl) {#name, {.op_name = #name, shape}},
 #include "tables/ops.def"
 #undef MPIXLA_OP
     };

@@ -24,14 +24,19 @@
 /* The code of what has failed: its sentence is error_get's. */
 enum { FAILED = 1 };
 
-static const frame_shape allgather_shape = {.op_name = "allgather", .mpi_name = "MPI_Allgather"};
-static const frame_shape allreduce_shape = {.op_name = "allreduce", .mpi_name = "MPI_Allreduce", .attributes = OP};
+static const frame_shape allgather_shape = {.op_name = "allgather", .mpi_name = "MPI_Allgather", .pattern = ALL};
+static const frame_shape allreduce_shape = {
+    .op_name = "allreduce", .mpi_name = "MPI_Allreduce", .pattern = ALL, .attributes = OP};
 static const frame_shape reduce_scatter_shape = {
-    .op_name = "reduce_scatter", .mpi_name = "MPI_Reduce_scatter_block", .attributes = OP};
-static const frame_shape send_shape = {.op_name = "send", .mpi_name = "MPI_Isend", .attributes = DEST | SENDTAG};
-static const frame_shape recv_shape = {.op_name = "recv", .mpi_name = "MPI_Irecv", .attributes = SOURCE | RECVTAG};
-static const frame_shape sendrecv_shape = {
-    .op_name = "sendrecv", .mpi_name = "MPI_Sendrecv", .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
+    .op_name = "reduce_scatter", .mpi_name = "MPI_Reduce_scatter_block", .pattern = ALL, .attributes = OP};
+static const frame_shape send_shape = {
+    .op_name = "send", .mpi_name = "MPI_Isend", .pattern = PAIR, .attributes = DEST | SENDTAG};
+static const frame_shape recv_shape = {
+    .op_name = "recv", .mpi_name = "MPI_Irecv", .pattern = PAIR, .attributes = SOURCE | RECVTAG};
+static const frame_shape sendrecv_shape = {.op_name = "sendrecv",
+                                           .mpi_name = "MPI_Sendrecv",
+                                           .pattern = PAIR,
+                                           .attributes = DEST | SENDTAG | SOURCE | RECVTAG};
 
 typedef struct call {
     call_facts facts;
@@ -88,7 +93,7 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
                             .received_type = dtype,
                             .sent = n,
                             .received = n,
-                            .items = (row->attributes & (DEST | SOURCE)) ? -1 : n};
+                            .items = row->pattern == PAIR ? -1 : n};
     return 0;
 }
 

@@ -135,13 +135,17 @@ static uint8_t category_of(const call_facts *f) {
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
-/* As the row says it, but those who compare a call wait for each other. */
+/* Returns which ranks wait for which others in the call: as its row says, but ranks that compare a call wait for each
+ * other. Of messages and of waits nobody asks. */
 static uint8_t meeting_of(const call_facts *f, int is_compared) {
-    if (is_compared) return TIMELINE_EACH_FOR_ALL;
-    if (facts_have_neighbours(f)) return TIMELINE_EACH_FOR_NEIGHBOURS;
-    if (facts_have(f, ATTRIBUTE_REVERSE)) return TIMELINE_EACH_FOR_THOSE_BEFORE;
-    if (!facts_have(f, ATTRIBUTE_ROOT)) return TIMELINE_EACH_FOR_ALL;
-    return f->row->recv == MPIXLA_ON_ROOT ? TIMELINE_ROOT_FOR_ALL : TIMELINE_EACH_FOR_ROOT;
+    static const uint8_t meetings[] = {[NO_PATTERN] = TIMELINE_EACH_FOR_ALL,
+                                       [ALL] = TIMELINE_EACH_FOR_ALL,
+                                       [FROM_ROOT] = TIMELINE_EACH_FOR_ROOT,
+                                       [TO_ROOT] = TIMELINE_ROOT_FOR_ALL,
+                                       [PREFIX] = TIMELINE_EACH_FOR_THOSE_BEFORE,
+                                       [NEIGHBOURS] = TIMELINE_EACH_FOR_NEIGHBOURS,
+                                       [PAIR] = TIMELINE_EACH_FOR_ALL};
+    return is_compared ? TIMELINE_EACH_FOR_ALL : meetings[f->row->pattern];
 }
 
 static void call_write(trace_call *c, const call_facts *f, const trace_request *request) {

@@ -498,6 +498,7 @@ def sendrecv(scope: Scope) -> None:
         and "Shift" not in source_text
     ):
         source_text = "MPI.ANY_SOURCE"
+        recvtag = sendtag  # with any tag, a later message of a third rank, which is ahead, would match too
     arguments = f", {source_text}, {dest_text}, sendtag={sendtag}, recvtag={recvtag}{status}"
     scope.call(op, comm, [[n] for n in pair], arguments, comm.model(_arrived(source)), only_start=starts)
 
@@ -535,8 +536,10 @@ def messages(scope: Scope) -> None:
         senders.setdefault(b, set()).add(a)
     any_source = core.derivative != "reverse" and core.chance(0.3) and all(len(s) == 1 for s in senders.values())
     sendtag, recvtag, _ = _tags(scope)
-    if core.derivative == "reverse":
-        recvtag = sendtag  # the cotangent of what came under any tag goes back under 0, which isend does not wait for
+    if core.derivative == "reverse" or any_source:
+        # The cotangent of a message under any tag goes back under 0, which isend does not wait for. From any source, a
+        # later message of a third rank, which is ahead, would match any tag too.
+        recvtag = sendtag
     made = core.fresh("v")
     source = "MPI.ANY_SOURCE" if any_source else "source"
     by_request = core.derivative == "reverse" or core.chance(0.3)

@@ -16,18 +16,7 @@
 #define OFF_ROOT MPIXLA_OFF_ROOT
 
 static const fuzz_row rows[] = {
-#define MPIXLA_OP(name_, host_, device_, mpi_name_, request_, send_, template__, recv_, counts_, attributes_, call_, \
-                  nccl_)                                                                                             \
-    {#name_,                                                                                                         \
-     {.mpi_name = mpi_name_,                                                                                         \
-      .request = MPIXLA_##request_,                                                                                  \
-      .send = send_,                                                                                                 \
-      .template_ = template__,                                                                                       \
-      .recv = recv_,                                                                                                 \
-      .counts = counts_,                                                                                             \
-      .attributes = (attributes_) | PACKED | SITE},                                                                  \
-     host_,                                                                                                          \
-     device_},
+#define MPIXLA_OP(name, host, device, shape, call, nccl) {#name, {shape}, host, device},
 #include "tables/ops.def"
 #undef MPIXLA_OP
 #define HELPER(name, host, device) {#name, {.mpi_name = NULL}, host, device},
@@ -77,7 +66,8 @@ static fuzz_attribute *add_attribute(fuzz_frame *f, const char *name, int type) 
 }
 
 static int has(const fuzz_row *row, uint32_t attribute) {
-    return (row->shape.attributes & attribute) != 0;
+    const uint32_t optional = row->shape.mpi_name ? OPTIONAL : 0; /* helpers have none */
+    return ((row->shape.attributes | optional) & attribute) != 0;
 }
 
 /* A right call: shapes */

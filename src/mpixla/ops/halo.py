@@ -255,8 +255,9 @@ def halo_start(x: Tree, comm: MPI.Cartcomm, *, width: Any = 1, axes: Any = None)
     Args:
         x: this rank's block with its ghosts, or a pytree of several, as for ``halo_exchange``. All arrays of one data
             type travel in one message to each neighbour.
-        comm: a Cartesian communicator. Between start and wait it is best used for nothing else; messages on it have the
-            highest tags up to 32767.
+        comm: a Cartesian communicator. Its messages have the highest tags up to 32767, and come from a rank that is
+            ahead before this rank starts: on this communicator, receive with ``MPI.ANY_SOURCE`` and ``MPI.ANY_TAG``
+            together nowhere, and use it for nothing else between start and wait.
         width: the width of the ghost zones: an integer, or one for each dimension of the communicator, of which some,
             and not all, may be 0, for none.
         axes: which axis of ``x`` each dimension of the communicator is; by default the first ones. Negative ones count
