@@ -71,12 +71,13 @@ typedef struct route {
 /* All of it is in the columns of the row. */
 static route route_of(const frame *f) {
     const frame_counts counts = f->facts.row->counts;
-    const int is_barrier = f->facts.row->send == MPIXLA_NOWHERE, is_split = counts == DIVIDED || counts == SCATTERED;
+    const frame_pattern pattern = f->facts.row->pattern;
+    const int is_barrier = !f->send.dtype && !f->recv.dtype, is_split = counts == DIVIDED || counts == SCATTERED;
     const int me = f->facts.communicator->rank, reverse = f->facts.reverse;
     const frame_buffer *part = counts == SCATTERED || !f->send.dtype ? &f->recv : &f->send;
     route r = {.send = f->send.data,
                .recv = f->recv.data,
-               .posts = is_barrier || (f->send.dtype && (f->facts.row->recv != MPIXLA_ON_ROOT || !f->on_root)),
+               .posts = is_barrier || (f->send.dtype && (pattern != TO_ROOT || !f->on_root)),
                .parts = is_split ? f->size : 1,
                .part = is_split ? me : 0,
                .bytes = frame_buffer_bytes(part),
@@ -85,10 +86,10 @@ static route route_of(const frame *f) {
     if (counts == DIVIDED) r.bytes /= f->size;
     if (counts == DIVIDED || counts == GATHERED) r.apart = r.bytes;
     r.combines = frame_has(f, ATTRIBUTE_OP);
-    if (f->facts.row->send == MPIXLA_ON_ROOT && r.ranks > 0) {
+    if (pattern == FROM_ROOT && r.ranks > 0) {
         r.first = f->root;
         r.ranks = 1;
-    } else if (frame_has(f, ATTRIBUTE_REVERSE)) { /* scans: who comes before, and the rank itself if nothing fills in */
+    } else if (pattern == PREFIX) { /* the ranks before this one, and the rank itself if nothing fills in */
         r.ranks = (reverse ? f->size - 1 - me : me) + !frame_has(f, ATTRIBUTE_FILL);
         r.first = reverse ? f->size - 1 : 0;
         r.step = reverse ? -1 : 1;
@@ -223,7 +224,7 @@ static int rounds_make(segment *s, const frame *f, const route *r, uint64_t what
 
 /* Whether all ranks get the same of all that is combined: then each may combine a part of it. */
 static int is_for_all(const frame *f, const route *r) {
-    return r->combines && r->parts == 1 && f->facts.row->recv == MPIXLA_EVERYWHERE && !frame_has(f, ATTRIBUTE_REVERSE);
+    return r->combines && r->parts == 1 && f->facts.row->pattern == ALL;
 }
 
 /* Two rounds for each piece: every rank combines a part of it, and then all get these. */

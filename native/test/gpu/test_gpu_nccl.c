@@ -162,8 +162,8 @@ static const struct {
     {"reduce_scatter", nccl_reduce_scatter, "reduce_scatter send+0 recv+0 3 t7 op0;",
      "reduce_scatter send+0 recv+0 3 t7 op0;"},
     {"scatter", nccl_parts, "[send+0 12>0;recv+0 12<0;send+12 12>1;send+24 12>2;send+36 12>3;]", "[recv+0 12<0;]"},
-    {"exchange", exchange, "[send+0 4>1;send+4 8>2;recv+0 8<2;recv+8 4<1;]",
-     "[send+0 4>1;send+4 8>2;recv+0 8<2;recv+8 4<1;]"},
+    {"exchange", exchange, "[recv+8 4<1;recv+0 8<2;send+4 8>2;send+0 4>1;]",
+     "[recv+8 4<1;recv+0 8<2;send+4 8>2;send+0 4>1;]"},
 };
 enum { CALLS = sizeof calls / sizeof calls[0] };
 
@@ -237,8 +237,8 @@ static void messages_of_an_exchange_are_in_order(void) {
     read_frame("exchange");
     CHECK_INT(exchange(&f), 0);
     CHECK_STR(text,
-              "[send+24 4>3;send+4 8>1;send+12 12>1;"
-              "elsewhere 4<1;elsewhere 4<3;elsewhere 8<1;send+0 4>1;]");
+              "[send+0 4>1;elsewhere 8<1;elsewhere 4<1;elsewhere 4<3;"
+              "send+4 8>1;send+12 12>1;send+24 4>3;]");
     /* What comes from nobody becomes zeros, on the stream. */
     const int32_t *engine = fake_memory_engine(memory);
     CHECK(engine[2] != 0);
@@ -373,7 +373,7 @@ static void halos_are_groups(void) {
     fake_calls_forget();
     CHECK_INT(halo_exchange(&f), 0);
     CHECK_STR(text,
-              "[elsewhere 12<2;elsewhere 12>1;elsewhere 12<1;elsewhere 12>2;]"
+              "[elsewhere 12<1;elsewhere 12>2;elsewhere 12<2;elsewhere 12>1;]"
               "[elsewhere 16<3;elsewhere 16>3;elsewhere 16<3;elsewhere 16>3;]");
     CHECK_INT(fake_calls_count("cuStreamSynchronize"), 0);
     CHECK_INT(fake_calls_count("cuMemcpy2DAsync_v2"), 4); /* the columns, packed and unpacked */
