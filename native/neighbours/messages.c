@@ -109,7 +109,7 @@ static int pairs_number(messages *m, pairs *p) {
 }
 
 /* A longer message goes through MPI, for which its sender posts an empty piece: so both ends know. */
-enum { MOST_BYTES = 1 << 16 };
+enum { MOST_BYTES = 1 << 15 };
 
 /* Returns whether there was room. */
 static int piece_send(message *one) {

@@ -12,7 +12,7 @@
 #include "local/pairs.h"
 #include "run.h"
 
-enum { RANKS = 4, MOST = 16384 /* items of a message, as many as go through a ring, in pieces */, EDGES = 4 };
+enum { RANKS = 4, MOST = 8192 /* items of a message, as many as go through a ring, in pieces */, EDGES = 4 };
 
 static int64_t comms[RANKS]; /* by rank, here and below */
 static int numbers_of_comms[RANKS];
@@ -194,7 +194,7 @@ static void one_way(int64_t items) {
 }
 
 static void any_length_arrives(void) {
-    static const int64_t items[] = {0, 1, 3, 12, 13, 100, 4092, 4093, 5000, 12345, MOST};
+    static const int64_t items[] = {0, 1, 3, 12, 13, 100, 4092, 4093, 5000, 7000, MOST};
     begin(ring);
     for (int repeat = 0; repeat < 4; repeat++)
         for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
@@ -215,14 +215,14 @@ static void several_messages_of_a_pair(void) {
                 dests[r].ranks[i] = sources[r].ranks[i] = r ^ 1;
                 dests[r].tags[i] = tag;
                 sources[r].tags[i] = 1 - tag;
-                dests[r].items[i] = 15000 + tag;
-                sources[r].items[i] = 15000 + 1 - tag;
+                dests[r].items[i] = 7500 + tag;
+                sources[r].items[i] = 7500 + 1 - tag;
                 dests[r].number = sources[r].number = 2;
             }
         all_check();
     }
     edges_clear();
-    for (int i = 0; i < 3; i++) edge_add(2, 3, 0, 1 + 8000 * i);
+    for (int i = 0; i < 3; i++) edge_add(2, 3, 0, 1 + 4000 * i);
     all_check();
 }
 
@@ -238,8 +238,8 @@ static void a_rank_sends_to_itself(void) {
 
 /* Who sends goes on until the ring is full, and then waits. */
 static void a_sender_is_far_ahead(void) {
-    static const int64_t items[] = {1, 1000, 15000};
-    static const int ahead[] = {2000, 30, 2};
+    static const int64_t items[] = {1, 1000, 7500};
+    static const int ahead[] = {2000, 30, 4};
     begin(one_way);
     for (int i = 0; i < 3; i++) {
         edges_clear();
@@ -256,9 +256,9 @@ static void a_sender_is_far_ahead(void) {
         }
     }
     sent_fill(5);
-    for (int i = 0; i < 2; i++) one_run(0);
+    for (int i = 0; i < 4; i++) one_run(0);
     const pthread_t thread = waiting_start(0);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         one_run(1);
         received_check(1);
     }
@@ -310,21 +310,21 @@ static void lengths_that_disagree(void) {
     begin(ring);
     for (int longer = 0; longer < 2; longer++) {
         edges_clear();
-        edge_add(0, 1, 0, 14000);
-        sources[1].items[0] += longer ? -8000 : 8000;
+        edge_add(0, 1, 0, 8000);
+        sources[1].items[0] += longer ? -4000 : 4000;
         sent_fill(3);
-        received[1][6000] = -5;
+        received[1][4000] = -5;
         const pthread_t thread = rank_start(0);
         one_run(1);
         pthread_join(thread, NULL);
         CHECK_STR(told[0], "");
         if (longer) {
             CHECK_IN(told[1], "MPI_Irecv returned error code 14: the fake MPI's text for error 14 (");
-            CHECK_IN(told[1], "in source slot 0 <- 0 with tag 0 and 6000 items");
-            CHECK_INT(received[1][6000], -5);
+            CHECK_IN(told[1], "in source slot 0 <- 0 with tag 0 and 4000 items");
+            CHECK_INT(received[1][4000], -5);
         } else {
             CHECK_IN(told[1],
-                     "a message of 56000 bytes came from rank 0, but source slot 0 was to receive 88000: the two "
+                     "a message of 32000 bytes came from rank 0, but source slot 0 was to receive 48000: the two "
                      "ranks disagree on what goes between them (");
         }
         edges_clear();
