@@ -145,3 +145,22 @@ def test_run_makes_each_line_come_at_once(tmp_path, form):
     )
     assert done.returncode != 0
     assert "line\n" in done.stdout
+
+
+STATES = """
+import faulthandler, tempfile, time
+def has_state():
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return "<no Python frame>" in file.read()
+while not all(has_state() for _ in range(50)):
+    time.sleep(0.01)
+print("kept")
+"""
+
+
+@pytest.mark.any_mpi
+def test_thread_that_flushes_keeps_its_state_of_python(job):
+    """A state that is made for each flush crashes Python where ``tracemalloc.stop`` runs meanwhile."""
+    assert job(2, f"import mpixla\n{STATES}").stdout.split() == ["kept"] * 2

@@ -2,6 +2,7 @@
 
 import ctypes
 import sys
+import threading
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, NamedTuple
@@ -135,9 +136,27 @@ def _load() -> Any:
     )
 
 
+_thread_states = threading.local()
+
+
+def grant(function: Callable[[], None]) -> Any:
+    """Make a function of C's that calls this one, for ``mpixla_front_end_set``.
+
+    The thread that calls it is the C library's, and keeps the state that Python makes for a thread at its first call.
+    Python would make and drop one in each call, and crashes where ``tracemalloc.stop`` runs meanwhile.
+    """
+
+    @ctypes.CFUNCTYPE(None)
+    def called() -> None:
+        if not hasattr(_thread_states, "kept"):
+            _thread_states.kept = ctypes.pythonapi.PyGILState_Ensure()  # without the release that would drop it
+        function()
+
+    return called
+
+
 lib = _load()
 WISH_STACKS, WISH_FLUSH, WISH_FLUSH_OWN = range(3)  # mpixla_wish, and the type of a function for one
-GRANT: Callable[[Callable[[], None]], Any] = ctypes.CFUNCTYPE(None)
 is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
 # Those that take ints, or nothing, and return an int or nothing are called as they are.
 for _name, _result, _arguments in (

@@ -25,13 +25,13 @@ def flush() -> None:
             getattr(sys, name).flush()
 
 
-@native.GRANT
+@native.grant
 def _flush_all() -> None:
     with _flushing:
         flush()
 
 
-@native.GRANT
+@native.grant
 def _flush_own() -> None:
     """Flush streams of Python's own kind alone, which may be flushed in any thread."""
     with _flushing:
