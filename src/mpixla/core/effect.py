@@ -7,7 +7,6 @@ import jax
 from jax.interpreters import mlir
 
 from ..base.required import EFFECT_REGISTRIES, Effect
-from ..base.words import refuse_without_hook
 
 
 class CommunicationEffect(Effect):
@@ -34,15 +33,17 @@ ordered = CommunicationEffect()
 class HiddenCommunicationError(NotImplementedError):
     """A primitive communicates whose equation does not show it, so JAX has handed it no token.
 
-    Users see it where no program is rewritten before it is lowered.
+    Users see it where no program is rewritten before it is lowered, and where JAX lowers a part of one by itself.
     """
 
-    def __init__(self, operation: str = "an operation of mpixla") -> None:
-        refused = (
+    WAY_OUT = "Call it outside."
+
+    def __init__(self, operation: str) -> None:
+        self.refused = (
             f"{operation} is used inside a primitive that does not show the effects of what it does, so JAX knows no "
             "place for the operation in program order"
         )
-        super().__init__(refuse_without_hook("lowering", refused, "Call it outside."))
+        super().__init__(f"{self.refused}. {self.WAY_OUT}")
 
 
 def is_missing_token(error: Exception) -> bool:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..base import settings
+from ..base.words import refuse_without_hook
 from ..core import reveal
 from ..core.effect import HiddenCommunicationError, is_missing_token
 from ..ops import decisions
@@ -46,7 +47,8 @@ def _lower_or_refuse(lower: Any, *args: Any, **options: Any) -> Any:
     """Lower a program, and refuse it where JAX finds no token for a hidden call."""
     try:
         return lower(*args, **options)
-    except KeyError as e:
+    except Exception as e:
         if not is_missing_token(e):
             raise
-    raise HiddenCommunicationError
+        error = e if isinstance(e, HiddenCommunicationError) else HiddenCommunicationError("an operation of mpixla")
+    raise NotImplementedError(refuse_without_hook("lowering", error.refused, error.WAY_OUT))

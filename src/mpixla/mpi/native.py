@@ -146,13 +146,12 @@ def grant(function: Callable[[], None]) -> Any:
     Python would make and drop one in each call, and crashes where ``tracemalloc.stop`` runs meanwhile.
     """
 
-    @ctypes.CFUNCTYPE(None)
     def called() -> None:
         if not hasattr(_thread_states, "kept"):
             _thread_states.kept = ctypes.pythonapi.PyGILState_Ensure()  # without the release that would drop it
         function()
 
-    return called
+    return ctypes.CFUNCTYPE(None)(called)
 
 
 lib = _load()
