@@ -68,7 +68,9 @@ def test_long_arrays_of_any_type(row, dtype, comm, rank, size):
         want = expected(row, dtype, shape, rank, size, **v)
         assert (y is None) == (want is None)
         if want is not None:
-            np.testing.assert_array_equal(bits(y), bits(want), err_msg=str(v))
+            # The sign of zeros in a product of complex numbers depends on the order, which MPI chooses.
+            look = np.asarray if dtype.kind == "c" and not _is_shared() else bits
+            np.testing.assert_array_equal(look(y), look(want), err_msg=str(v))
 
 
 @pytest.mark.parametrize("items", [5000, 50_000, 200_003])
