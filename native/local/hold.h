@@ -19,7 +19,7 @@ typedef struct hold {
 /* Takes it for a call. `*taken` is to be given back, unless it is NULL: then the call goes through MPI. Returns 0 or an
  * error code. */
 int hold_take(const hold *h, comm_entry *c, void **taken);
-void hold_give(const hold *h, comm_entry *c, void *taken);
+void hold_give(const hold *h, comm_entry *c, void *given);
 
 /* Checks it, for a call that does not take it; 0 where there is none. */
 int hold_check(const hold *h, comm_entry *c);

@@ -138,15 +138,15 @@ static int items_combine(const frame *f, const void *a, const void *b, void *to,
     const int type = is_sum ? facts_type(&f->facts)->number : -1;
     const void *other = a == to ? b : a;
     const int is_third = a != to && b != to;
-    if (type == FFI_F32 && is_third)
+    if (type == FFI_F32 && is_third) {
         float_sum(a, b, to, items);
-    else if (type == FFI_F32)
+    } else if (type == FFI_F32) {
         float_add(other, to, items);
-    else if (type == FFI_F64 && is_third)
+    } else if (type == FFI_F64 && is_third) {
         double_sum(a, b, to, items);
-    else if (type == FFI_F64)
+    } else if (type == FFI_F64) {
         double_add(other, to, items);
-    else {
+    } else {
         if (is_third) memcpy(to, b, (size_t)bytes);
         return mpi_get()->reduce_local(other, to, (int)items, f->type, f->op);
     }
@@ -194,8 +194,9 @@ static int round_make(segment *s, const frame *f, const route *r, int64_t at, in
         } else if (so_far) {
             code = items_combine(f, from, so_far, to, items, bytes);
             so_far = to;
-        } else
+        } else {
             so_far = from;
+        }
     }
     if (code == 0 && so_far && so_far != to) memcpy(to, so_far, (size_t)bytes);
     if (code == 0) segment_end(s, r->ranks == f->size);
@@ -277,7 +278,7 @@ static int numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *a
 
 /* Has all ranks open memory for long posts, or none. */
 static int long_open(segment *s, const frame *f) {
-    uint64_t numbers[MOST_RANKS];
+    uint64_t numbers[MOST_RANKS] = {0};
     int all_have = 1;
     const int makes = f->facts.communicator->rank == 0;
     uint64_t mine = makes ? segment_long_open(s, 0) : 0;

@@ -202,7 +202,8 @@ static memory_state *pairs_state(const void *value) {
 static int pairs_check(const void *value) {
     const pairs *p = value;
     memory_state *own = &p->own->state;
-    for (int i = 0; i < p->number && !memory_spread(own, &p->all[i].theirs->state); i++) continue;
+    int broken = 0;
+    for (int i = 0; i < p->number && !broken; i++) broken = memory_spread(own, &p->all[i].theirs->state);
     return memory_check(own, p->communicator);
 }
 

@@ -169,11 +169,11 @@ static int messages_pass(messages *m, frame *f, pairs *p, mpixla_handle comm, in
 
 static void messages_check(const messages *m, frame *f, int *first) {
     for (const message *one = m->all; one < m->all + m->number && *first == 0; one++)
-        if (one->pair && !one->is_sent && !one->is_long)
-            note_failure(
-                f, first,
-                one->moved > one->bytes ? mpi_get()->facts.err_truncate : arrival_check(f, one, one->moved, m->rule),
-                "MPI_Irecv", one);
+        if (one->pair && !one->is_sent && !one->is_long) {
+            const int code = one->moved > one->bytes ? (int)mpi_get()->facts.err_truncate
+                                                     : arrival_check(f, one, one->moved, m->rule);
+            note_failure(f, first, code, "MPI_Irecv", one);
+        }
 }
 
 static int run_on_host(messages *m, frame *f) {
