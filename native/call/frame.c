@@ -625,7 +625,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
                           is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer status = {0}; /* as a result */
-    int gives_status = frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
+    const int gives_status = frame_gives_status(f);
     frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
     if (shape->request == MPIXLA_STARTS) out[0] = &f->id;
     if (shape->request == MPIXLA_WAITS) in[0] = &f->id;
@@ -675,8 +675,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call) {
         f->recv.dims = f->template_.dtype ? f->template_.dims : f->send.dims; /* as in started_read */
     else
         buffer_read_again(&f->recv, &call->rets);
-    if (frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT)
-        f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
+    if (frame_gives_status(f)) f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
     if (f->facts.row->counts == MANY) {
         f->operands = &call->args;
         f->results = &call->rets;

@@ -85,6 +85,11 @@ static inline int frame_has(const frame *f, int attribute) {
     return facts_have(&f->facts, attribute);
 }
 
+/* Whether the status of its message is one of the call's results. */
+static inline int frame_gives_status(const frame *f) {
+    return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
+}
+
 /* What messages call it: MPI's function, where it is one. */
 static inline const char *frame_name(const frame *f) {
     return frame_has(f, ATTRIBUTE_BACK) ? "an exchange with neighbours" : f->facts.row->mpi_name;

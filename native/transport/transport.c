@@ -110,16 +110,12 @@ static void *mirror_of(const transport *t, void *on_device) {
     return on_device;
 }
 
-static int status_is_result(const frame *f) {
-    return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
-}
-
 /* Lists the mirrors that the call needs. A template has one where a wait copies it; else what the result keeps of it is
  * brought later (transport_keep). A status that is a result always has one: it is written and read with the processor.
  */
 static void mirrors_list(transport *t, const frame *f) {
     int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
-    if (status_is_result(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
+    if (frame_gives_status(f)) mirror_add(t, f->status, mpi_get()->facts.status_size, 0, 1);
     if (t->kind == TRANSPORT_MPI) return;
     mirror_add(t, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
     mirror_add(t, f->id.data, frame_buffer_bytes(&f->id), waits, starts);
@@ -149,7 +145,7 @@ static int mirrors_make(transport *t, frame *f) {
     f->id.data = mirror_of(t, f->id.data);
     if (f->facts.row->request == MPIXLA_WAITS) f->template_.data = mirror_of(t, f->template_.data);
     f->recv.data = mirror_of(t, f->recv.data);
-    if (status_is_result(f)) {
+    if (frame_gives_status(f)) {
         f->status = mirror_of(t, f->status);
         const int nobody = -1; /* where the receive fails, MPI may not write it */
         memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
