@@ -476,6 +476,10 @@ MPIXLA_API void mpixla_timeout_stack_give(const char *text, int64_t threads);
 MPIXLA_API void mpixla_timeout_ended(void);
 /* It makes no call any more. Without this that is so from MPI_Finalize on. */
 MPIXLA_API void mpixla_timeout_left(void);
+/* Returns when the thread of the time limit is in MPI no more, nor will be. Other ranks are answered again once
+ * MPI_Finalize has begun. Call it right before: MPICH 5.0 may abort if another thread is in MPI when MPI_Finalize
+ * begins. */
+MPIXLA_API void mpixla_timeout_stop(void);
 
 /* Counts above this many elements use MPI's large-count functions. The default is INT_MAX; tests lower it.
  * Returns the limit before; a limit that is not positive, or greater than INT_MAX, leaves it as it is. */

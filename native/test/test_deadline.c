@@ -195,13 +195,30 @@ static void refuses_what_is_no_limit(void) {
     CHECK(mpixla_timeout_set(1, 0, 0, &self, 0) < 0);
 }
 
-/* MPI_Finalize stops it. */
+static void stops_before_mpi_ends(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        if (start(RANKS, 1) != 0) _exit(77);
+        int before = fake->calls;
+        for (int look = 0; fake->calls == before && look < 1000; look++) clock_sleep(10);
+        if (fake->calls == before) _exit(77); /* the thread calls MPI */
+        mpixla_timeout_stop();
+        int calls = fake->calls;
+        clock_sleep(MILLISECONDS);
+        _exit(fake->calls == calls ? STAYS : 1);
+    }
+    CHECK_INT(process_end(child), STAYS);
+}
+
+/* MPI_Finalize stops it, and answers in its place even if the thread was stopped before. */
 static void ends_with_mpi(void) {
     pid_t child = fork();
     if (child == 0) {
         mpixla_timeout_left(); /* nobody watches yet */
+        mpixla_timeout_stop(); /* nor is there a thread to stop */
         if (start(RANKS, 1) != 0 || start(RANKS, 1) == 0) _exit(77);
         mpixla_timeout_left();
+        mpixla_timeout_stop();
         fake->done = 1;
         fake->finalize();
         int calls = fake->calls;
@@ -253,6 +270,7 @@ int main(int argc, char **argv) {
     names_who_does_not_answer();
     looks_again();
     leaves_others_alone();
+    stops_before_mpi_ends();
     ends_with_mpi();
     ends_without_its_thread();
     ends_after_a_death();

@@ -78,7 +78,7 @@ static struct {
     pthread_mutex_t lock; /* held by who does the thread's work */
     pthread_cond_t changed;
     atomic_int ended;   /* the program has come to its end */
-    atomic_int stopped; /* MPI_Finalize has begun, and does the thread's work */
+    atomic_int stopped; /* MPI_Finalize begins, and does the thread's work */
 } our = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* All that follows is for who holds the lock. */
@@ -598,6 +598,14 @@ static void finalize(void *nothing) {
 
 void mpixla_timeout_ended(void) {
     atomic_store(&our.ended, 1);
+}
+
+void mpixla_timeout_stop(void) {
+    if (our.ranks == 0) return;
+    atomic_store(&our.stopped, 1);
+    if (!system_lock(&our.lock, LOCK_MILLISECONDS)) return;
+    pthread_cond_broadcast(&our.changed);
+    pthread_mutex_unlock(&our.lock);
 }
 
 void mpixla_timeout_left(void) {

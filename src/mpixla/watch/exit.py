@@ -225,6 +225,7 @@ def _end_process() -> None:
         if can_abort():
             end_job("ended with a failed call that nobody has looked at (above)")
         is_well = False
+    native.lib.mpixla_timeout_stop()
     # MPI, where mpi4py will not: some MPIs end the other ranks, silently and with status 0, for one that ends without.
     native.lib.mpixla_end_last(not is_well)
     output.stop_flushing()
