@@ -5,12 +5,16 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/number.h"
 
-enum { NAME_BYTES = 31 }; /* as much as macOS takes */
+enum {
+    NAME_BYTES = 31, /* as much as macOS takes */
+    LEFT = 4         /* one part in so many of the file system is left to others */
+};
 
 static void name_make(uint64_t number, char name[NAME_BYTES]) {
     snprintf(name, NAME_BYTES, "/mpixla-%016" PRIx64, number);
@@ -27,15 +31,17 @@ uint64_t shared_number(void) {
     return number_of_bytes(mine, sizeof mine);
 }
 
-/* Memory that is not there when it is first written to would end the process. macOS swaps. */
-static int reserve(int file, int64_t from, int64_t bytes) {
+/* Returns whether the pages are there, and enough others are left: those that are not there when they are first written
+ * to end the process that writes, which may be MPI's or another program's. macOS swaps. */
+static int pages_reserve(int file, int64_t from, int64_t bytes) {
 #ifdef __APPLE__
     (void)file;
     (void)from;
     (void)bytes;
     return 1;
 #else
-    return posix_fallocate(file, from, bytes) == 0;
+    struct statvfs all;
+    return posix_fallocate(file, from, bytes) == 0 && fstatvfs(file, &all) == 0 && all.f_bavail >= all.f_blocks / LEFT;
 #endif
 }
 
@@ -47,10 +53,12 @@ void *shared_open(uint64_t number, int makes, int64_t bytes, int64_t from, int64
     if (file < 0) return NULL;
     int fits = (makes ? ftruncate(file, bytes) == 0
                       : fstat(file, &found) == 0 && found.st_size >= bytes && found.st_uid == geteuid()) &&
-               reserve(file, from, mine);
+               pages_reserve(file, from, mine);
     void *memory = fits ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     (void)close(file);
-    return memory == MAP_FAILED ? NULL : memory;
+    if (memory != MAP_FAILED) return memory;
+    if (makes) (void)shm_unlink(name);
+    return NULL;
 }
 
 void shared_close(void *memory, int64_t bytes) {

@@ -4,6 +4,8 @@ import _ctypes
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -348,6 +350,43 @@ def test_memory_that_ranks_share(job, value, on):
         """,
     )
     assert done.stdout.split() == ["2.0", str(value != "0")] * 2
+
+
+# Runs what follows with 8 MiB of memory to share, 2 MiB of which are another program's.
+LITTLE_MEMORY = 'mount -t tmpfs -o size=8m none /dev/shm && head -c 2M /dev/zero > /dev/shm/other && exec "$@"'
+IN_LITTLE_MEMORY = ("unshare", "--mount", "--map-root-user", "sh", "-c", LITTLE_MEMORY, "sh")
+MANY_COMMUNICATORS = """
+import shutil
+from pathlib import Path
+import jax.numpy as jnp, mpixla
+from mpi4py import MPI
+rank = MPI.COMM_WORLD.rank
+comms = [MPI.COMM_WORLD.Create_cart([2], periods=[True]) for _ in range(30)]
+wrong = 0
+for i, comm in enumerate(comms):
+    wrong += mpixla.allreduce(jnp.full(20000, i + rank), op=MPI.SUM, comm=comm).tolist() != [2 * i + 1] * 20000
+    got, _ = mpixla.neighbor_allgather(jnp.array([i + rank]), comm=comm)
+    wrong += got.tolist() != [i + 1 - rank]
+total, _, free = shutil.disk_usage("/dev/shm")
+shared = Path("/proc/self/maps").read_text().count("/dev/shm/mpixla-")
+MPI.COMM_WORLD.Barrier()
+print(wrong, shared > 0, free >= total // 5, len(list(Path("/dev/shm").glob("mpixla-*"))))
+"""
+
+
+@pytest.mark.skipif(
+    subprocess.run([*IN_LITTLE_MEMORY, "true"], capture_output=True, check=False).returncode != 0,
+    reason="no file system can be mounted here",
+)
+def test_memory_that_ranks_share_leaves_some_to_others(tmp_path):
+    """Calls of the communicators that have none go through MPI, and no name of what could not be had is left."""
+    script = tmp_path / "script.py"
+    script.write_text(MANY_COMMUNICATORS)
+    mpirun = [*IN_LITTLE_MEMORY, ROOT / "tools/mpirun", "-n", "2", sys.executable, script]
+    # MPI's own memory for messages would fill what there is by itself.
+    env = {**os.environ, "MPIR_CVAR_NOLOCAL": "1", "OMPI_MCA_btl": "self,tcp"}
+    done = subprocess.run(mpirun, env=env, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout.splitlines() == ["0 True True 0"] * 2, done.stdout + done.stderr
 
 
 WHILE_PROGRAMS_RUN = """
