@@ -98,6 +98,7 @@ def rows(effort: Effort) -> list[Row]:
     return [
         *_calls(effort),
         *_chains(effort),
+        *_halos(effort),
         *_local(effort),
         *_limits_of_chains(effort),
         *_thread_levels(effort),
@@ -171,6 +172,17 @@ def _chains(effort: Effort) -> Iterator[Row]:
         mpixla, mpi4jax, raw = (_chain(c, op, size, effort) for c in ("mpixla", "mpi4jax", "raw"))
         kind, target = _target_of_chain(op, size)
         yield Row(section, what, "raw C", mpixla, raw, kind=kind, target=target, peer=mpi4jax)
+
+
+def _halos(effort: Effort) -> Iterator[Row]:
+    """Rows of two periodic neighbours, over the four messages of raw C that exchange the same."""
+    section = "Halos: rows for two periodic neighbours"
+    for size in effort.sizes:
+        contenders = ("mpixla", "raw", "through MPI")
+        mpixla, raw, through_mpi = (_chain(c, "halo_exchange", size, effort) for c in contenders)
+        what = f"halo_exchange, rows of {size_name(size)}"
+        yield Row(section, what, "raw C", mpixla, raw, target=0.9 if size == 64 * KIB else 1)
+        yield Row(section, what, "through MPI", mpixla, through_mpi)
 
 
 def _local(effort: Effort) -> Iterator[Row]:
