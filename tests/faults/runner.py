@@ -44,8 +44,8 @@ def _times(folder: Path, what: str) -> list[float]:
     return [float(file.read_text()) for file in folder.glob(what + "[0-9]*")]
 
 
-def run(folder: Path, code: str, ranks: int, within: float, environment: dict[str, str]) -> Ended:
-    """Runs a program in a folder, for so many seconds at most. Nothing of it is left running."""
+def run(folder: Path, code: str, ranks: int, within: float, environment: dict[str, str], by_run: bool) -> Ended:
+    """Run a program in a folder, for so many seconds at most, and leave nothing of it running."""
     (folder / "script.py").write_text(code)
     job, out, err = uuid.uuid4().hex, folder / "out", folder / "err"
     env = {
@@ -63,6 +63,8 @@ def run(folder: Path, code: str, ranks: int, within: float, environment: dict[st
     # The shell becomes mpirun, so that the ranks know its process.
     launch = f'FAULT_MPIRUN=$$ exec "{ROOT}/tools/mpirun" "$@"'
     command = ["sh", "-c", launch, "sh", "-n", str(ranks), sys.executable, "script.py"]
+    if by_run:
+        command = [sys.executable, "-m", "mpixla", "run", "-n", str(ranks), "--", "script.py"]
     began = time.time()
     with out.open("w") as to_out, err.open("w") as to_err:
         process = subprocess.Popen(

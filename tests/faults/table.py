@@ -65,6 +65,7 @@ class Fault:
     within: int = WITHIN
     quote: str = ""  # a pattern: docs/faults.md quotes the first line that has it, or one that has `saw`
     before: str = ""  # what stands before PREAMBLE
+    by_run: bool = False  # python -m mpixla run launches it, which ends a job for an exception in a thread
 
     @property
     def id(self) -> str:
@@ -145,11 +146,11 @@ SAID = {
 }
 
 
-def _loss(how: str, when: str, call: str, setting: dict[str, str], ranks: int = 2) -> Fault:
+def _loss(how: str, when: str, call: str, setting: dict[str, str], ranks: int = 2, **more: object) -> Fault:
     saw, *also = SAID[how]
     code = LOSES.format(call=CALLS[call], lost=LOST[how]) + WHENS[when]
     quote = also[-1] if saw in (WAITED, IN_VAIN) else ""
-    return _row(f"a rank {how} {when} the call", call, setting, code, saw, also=tuple(also), ranks=ranks, quote=quote)
+    return _row(f"a rank {how} {when} the call", call, setting, code, saw, also=tuple(also), ranks=ranks, quote=quote, **more)
 
 
 def _losses() -> list[Fault]:
@@ -159,8 +160,8 @@ def _losses() -> list[Fault]:
         rows += [_loss("raises", when, call, PLAIN) for when in ("before", "after")]
         rows += [_loss("is stopped", when, call, TIMEOUT) for when in ("before", "in")]
         rows.append(_loss("calls sys.exit", "after", call, PLAIN))
-    rows.append(_loss("raises", "in", "allreduce", PLAIN))
-    rows += [_loss(how, "in", "allreduce", THROUGH_MPI) for how in ("is killed", "raises")]
+    rows += [_loss("raises", "in", "allreduce", setting, by_run=True) for setting in (PLAIN, THROUGH_MPI)]
+    rows.append(_loss("is killed", "in", "allreduce", THROUGH_MPI))
     rows.append(_loss("is stopped", "in", "allreduce", {**THROUGH_MPI, **TIMEOUT}))
     for ranks in (3, 4):
         for how, setting in (
@@ -598,6 +599,7 @@ PROGRAMS = [
         mpixla.recv(x, other)
         """,
         r"mpixla: rank {victim}: uncaught KeyError in thread .*" + ABORTED,
+        by_run=True,
     ),
     _row(
         "programs",

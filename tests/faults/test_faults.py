@@ -10,7 +10,8 @@ from table import BAD, FAULTS, PREAMBLE
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
 def test_fault(fault, tmp_path):
-    done = run(tmp_path, fault.before + PREAMBLE + fault.code, fault.ranks, fault.within, dict(fault.setting))
+    code = fault.before + PREAMBLE + fault.code
+    done = run(tmp_path, code, fault.ranks, fault.within, dict(fault.setting), fault.by_run)
     said = f"\n-- status {done.status}\n-- stdout\n{done.out}\n-- stderr\n{done.err}"
     saw, *also = (text.replace("{victim}", str(fault.ranks - 1)) for text in (fault.saw, *fault.also))
     printed = done.err + done.out  # MPICH's mpirun says there how a rank has ended
