@@ -9,7 +9,8 @@
 #include "base/feature.h"
 #include "base/output.h"
 #include "base/scratch.h"
-#include "call/facts.h"
+#include "call/frame.h"
+#include "local/local.h"
 #include "mpi/dtype.h"
 #include "mpi/float_reduce.h"
 #include "mpi/job.h"
@@ -24,11 +25,26 @@
 /* The code of what has failed: its sentence is error_get's. */
 enum { FAILED = 1 };
 
-static const frame_shape allgather_shape = {.op_name = "allgather", .mpi_name = "MPI_Allgather", .pattern = ALL};
-static const frame_shape allreduce_shape = {
-    .op_name = "allreduce", .mpi_name = "MPI_Allreduce", .pattern = ALL, .attributes = OP};
-static const frame_shape reduce_scatter_shape = {
-    .op_name = "reduce_scatter", .mpi_name = "MPI_Reduce_scatter_block", .pattern = ALL, .attributes = OP};
+/* Only these calls are made on a clique's communicator, so their numbers need not be those of ops.def. */
+enum { ALLGATHER, ALLREDUCE, REDUCE_SCATTER };
+static const frame_shape allgather_shape = {.number = ALLGATHER,
+                                            .op_name = "allgather",
+                                            .mpi_name = "MPI_Allgather",
+                                            .pattern = ALL,
+                                            .counts = GATHERED,
+                                            .attributes = LOCAL};
+static const frame_shape allreduce_shape = {.number = ALLREDUCE,
+                                            .op_name = "allreduce",
+                                            .mpi_name = "MPI_Allreduce",
+                                            .pattern = ALL,
+                                            .counts = SAME,
+                                            .attributes = OP | LOCAL};
+static const frame_shape reduce_scatter_shape = {.number = REDUCE_SCATTER,
+                                                 .op_name = "reduce_scatter",
+                                                 .mpi_name = "MPI_Reduce_scatter_block",
+                                                 .pattern = ALL,
+                                                 .counts = SCATTERED,
+                                                 .attributes = OP | LOCAL};
 static const frame_shape send_shape = {
     .op_name = "send", .mpi_name = "MPI_Isend", .pattern = PAIR, .attributes = DEST | SENDTAG};
 static const frame_shape recv_shape = {
@@ -122,6 +138,7 @@ static int call_leave(call *c, int code) {
     if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
     flight_leave(c->mine, &c->here);
     if (code == 0) return 0;
+    if (code == REFUSED) return refuse();
     char what[512], ours[sizeof what + 8];
     call_describe(&c->facts, NULL, 1, what, sizeof what);
     snprintf(ours, sizeof ours, "JAX's %s", what);
@@ -129,28 +146,52 @@ static int call_leave(call *c, int code) {
     return refuse();
 }
 
+/* Makes a collective call of `n` items a rank through memory that the ranks share, if that is its way (local/local.h):
+ * `*made` says whether. Returns 0 or an error code. */
+static int call_share(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n, int *made) {
+    frame f = {.facts = c->facts,
+               .send = {.data = (void *)(intptr_t)s, .count = sent, .dtype = c->facts.sent_type},
+               .recv = {.data = r, .count = received, .dtype = c->facts.received_type},
+               .n = n,
+               .type = c->type,
+               .comm = c->comm,
+               .size = c->facts.communicator->size,
+               .op = c->op};
+    f.attributes = f.own.attributes;
+    f.arrays = f.own.arrays;
+    f.own.attributes[ATTRIBUTE_OP] = c->facts.reduction;
+    return local_run(&f, made);
+}
+
 int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,
                          trampoline_handle comm) {
     (void)rn;
     (void)rt;
     call c;
+    int made;
     if (call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
     call_enter(&c);
-    return call_leave(&c, mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm));
+    int code = call_share(&c, s, sn, r, (int64_t)sn * c.facts.communicator->size, sn, &made);
+    if (code == 0 && !made) code = mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm);
+    return call_leave(&c, code);
 }
 
 int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, trampoline_handle op,
                          trampoline_handle comm) {
     call c;
+    int made;
     if (call_read(&c, &allreduce_shape, comm, n, t) || op_read(&c, op)) return refuse();
-    if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
     call_enter(&c);
-    return call_leave(&c, mpi_get()->small->allreduce(s, r, n, c.type, c.op, c.comm));
+    int code = call_share(&c, s, n, r, n, n, &made);
+    if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
+    if (code == 0 && !made) code = mpi_get()->small->allreduce(s, r, n, c.type, c.op, c.comm);
+    return call_leave(&c, code);
 }
 
 int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_handle t, trampoline_handle op,
                               trampoline_handle comm) {
     call c;
+    int made;
     if (call_read(&c, &reduce_scatter_shape, comm, n[0], t) || op_read(&c, op)) return refuse();
     for (int i = 1; i < c.facts.communicator->size; i++)
         if (n[i] != n[0]) {
@@ -158,7 +199,9 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
             return refuse();
         }
     call_enter(&c);
-    return call_leave(&c, mpi_get()->small->reduce_scatter_block(s, r, n[0], c.type, c.op, c.comm));
+    int code = call_share(&c, s, (int64_t)n[0] * c.facts.communicator->size, r, n[0], n[0], &made);
+    if (code == 0 && !made) code = mpi_get()->small->reduce_scatter_block(s, r, n[0], c.type, c.op, c.comm);
+    return call_leave(&c, code);
 }
 
 int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, int sendtag, void *r, int rn,

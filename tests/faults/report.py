@@ -41,7 +41,8 @@ def _key(group: str, name: str, faults: list[Fault]) -> Key:
     ranks = sorted({fault.ranks for fault in faults})
     calls = list(dict.fromkeys(fault.name for fault in faults))
     where = name or ("any call" if calls == list(CALLS) else "; ".join(calls))
-    setting = ", ".join(f"`{name}={value}`" for name, value in faults[0].setting)
+    by_run = ["`mpixla run`"] if faults[0].by_run else []
+    setting = ", ".join([*by_run, *(f"`{name}={value}`" for name, value in faults[0].setting)])
     return group if ranks == [2] else f"{group} ({', '.join(map(str, ranks))} ranks)", where, setting
 
 

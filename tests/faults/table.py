@@ -150,7 +150,9 @@ def _loss(how: str, when: str, call: str, setting: dict[str, str], ranks: int = 
     saw, *also = SAID[how]
     code = LOSES.format(call=CALLS[call], lost=LOST[how]) + WHENS[when]
     quote = also[-1] if saw in (WAITED, IN_VAIN) else ""
-    return _row(f"a rank {how} {when} the call", call, setting, code, saw, also=tuple(also), ranks=ranks, quote=quote, **more)
+    return _row(
+        f"a rank {how} {when} the call", call, setting, code, saw, also=tuple(also), ranks=ranks, quote=quote, **more
+    )
 
 
 def _losses() -> list[Fault]:

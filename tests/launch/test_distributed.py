@@ -235,6 +235,36 @@ def test_groups_of_ranks(distributed):
 # What is refused.
 
 
+@pytest.mark.parametrize("local", ["1", "0"])
+def test_sums_are_made_in_the_order_of_the_ranks(distributed, local):
+    """Through memory that the ranks share: psum, psum_scatter and all_gather, of few bytes and of many."""
+    done = distributed(
+        3,
+        """
+    from pathlib import Path
+    def sums(x):
+        return jax.lax.psum(x, "x"), jax.lax.psum_scatter(x, "x", tiled=True), jax.lax.all_gather(x, "x", tiled=True)
+
+    for items in (3, 3 * 1000, 3 * 50_000):
+        data = np.random.default_rng(7).normal(size=(3, items)) * 1e3 ** np.arange(3)[:, None]
+        data = data.astype("float32")
+        f = jax.shard_map(sums, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+        total, part, gathered = jax.jit(f)(shard(data.reshape(-1)))
+        in_order = (data[0] + data[1]) + data[2]
+        mine = lambda x: np.asarray(x.addressable_data(0))
+        if sys.argv[1] == "1":
+            np.testing.assert_array_equal(mine(total), in_order)
+            np.testing.assert_array_equal(mine(part), in_order.reshape(3, -1)[rank])
+        np.testing.assert_allclose(mine(total), in_order, rtol=1e-4)
+        np.testing.assert_array_equal(mine(gathered), data.reshape(-1))
+    assert ("/dev/shm/mpixla-" in Path("/proc/self/maps").read_text()) == (sys.argv[1] == "1")
+        """,
+        local,
+        MPIXLA_LOCAL=local,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_the_launcher(job):
     code = """
         import mpixla.distributed
