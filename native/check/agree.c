@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "check/wanted.h"
 #include "mpi/job.h"
+#include "mpi/outbox.h"
 #include "mpi/reduction.h"
 
 /* Nanoseconds that a rank which knows of a difference waits to hear what the others want. */
@@ -39,11 +40,11 @@ typedef struct words {
 
 typedef enum phase { COMPARING, TELLING, SETTLED } phase;
 
-/* What goes to another rank, and comes from it. */
+/* What comes from another rank. */
 typedef struct teller {
-    mpi_request sent, coming;
-    int is_sent, is_coming; /* they are not done */
-    wanted other;           /* with an empty `call` until it has come */
+    mpi_request coming;
+    int is_coming; /* `coming` is not done */
+    wanted other;  /* with an empty `call` until it has come */
 } teller;
 
 typedef struct agreement {
@@ -62,7 +63,8 @@ typedef struct agreement {
 static mpixla_handle channel; /* 0: there is none */
 static agreement *under_way;  /* of all threads */
 static atomic_int in_under_way;
-static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* held by who looks at them */
+static outbox told;                                        /* what this rank wants, on its way to other ranks */
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* for these three */
 
 void agree_channel_set(mpixla_handle comm) {
     channel = comm;
@@ -218,7 +220,12 @@ static int tag_of(const agreement *a) {
     return FIRST_TAG + (int)(number_mix(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
-/* Begins to tell the others. */
+static int no_memory_to_tell(const comm_entry *entry) {
+    (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
+    return job_fail(entry);
+}
+
+/* Begins to tell the others. With the lock. */
 static int telling_start(agreement *a) {
     const comm_entry *entry = a->entry;
     const int *members = atomic_load(&a->entry->members);
@@ -229,19 +236,18 @@ static int telling_start(agreement *a) {
     a->phase = TELLING;
     a->until = clock_now() + TELL_PATIENCE;
     a->tellers = calloc((size_t)entry->size, sizeof *a->tellers + 2 * sizeof *a->marks);
-    if (!a->tellers) {
-        (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
-        return job_fail(entry);
-    }
+    if (!a->tellers) return no_memory_to_tell(entry);
     a->marks = (bool *)&a->tellers[entry->size];
     a->tellers[entry->rank].other = a->mine;
     for (int i = 0; channel && members && i < entry->size && code == 0; i++) {
         teller *t = &a->tellers[i];
         if (i == entry->rank || !can_tell(a, i)) continue;
-        code = mpi->isend(&a->mine, bytes, byte, members[i], tag_of(a), channel, &t->sent);
-        t->is_sent = code == 0;
+        outbox_message *m = outbox_message_new(bytes);
+        if (!m) return no_memory_to_tell(entry);
+        memcpy(m->data, &a->mine, sizeof a->mine);
+        code = outbox_send(&told, m, members[i], tag_of(a), channel);
         if (code == 0) code = mpi->irecv(&t->other, bytes, byte, members[i], tag_of(a), channel, &t->coming);
-        t->is_coming = t->is_sent && code == 0;
+        t->is_coming = code == 0;
     }
     return code;
 }
@@ -254,18 +260,15 @@ static int request_move(mpi_request *request, int *busy) {
     return code;
 }
 
-/* Sets `*coming` to how many have yet to tell, and `*busy` to for how many MPI has work. Returns 0 or MPI's error code.
- */
-static int tellers_move(agreement *a, int *coming, int *busy) {
+/* Sets `*coming` to how many ranks have yet to tell. Returns 0 or MPI's error code. */
+static int tellers_move(agreement *a, int *coming) {
     int code = 0;
-    *coming = *busy = 0;
+    *coming = 0;
     for (int i = 0; i < a->entry->size; i++) {
         teller *t = &a->tellers[i];
-        int failed = request_move(&t->coming, &t->is_coming);
-        if (failed == 0) failed = request_move(&t->sent, &t->is_sent);
+        const int failed = request_move(&t->coming, &t->is_coming);
         if (failed != 0) code = failed;
         *coming += t->is_coming;
-        *busy += t->is_coming || t->is_sent;
     }
     return code;
 }
@@ -297,7 +300,7 @@ static void agreement_move(agreement *a) {
         if (code != 0 || a->phase == COMPARING) agreement_settle(a, code);
     }
     if (a->phase == TELLING) {
-        int code = tellers_move(a, &coming, &busy);
+        int code = tellers_move(a, &coming);
         if (code != 0 || coming == 0 || clock_now() >= a->until)
             agreement_settle(a, code != 0 ? code : agreement_conclude(a));
     }
@@ -335,11 +338,11 @@ static void agreement_take_out(agreement *a) {
     atomic_fetch_sub(&in_under_way, 1);
 }
 
-/* Frees one that is settled, unless MPI still reads or writes its memory: then it is MPI's for good. */
+/* Frees one that is settled, unless MPI may still write to its memory: then that is MPI's for good. */
 static void agreement_free(agreement *a) {
-    int coming = 0, busy = 0;
-    if (a->tellers) (void)tellers_move(a, &coming, &busy);
-    if (busy) return;
+    int coming = 0;
+    if (a->tellers) (void)tellers_move(a, &coming);
+    if (coming > 0) return;
     free(a->refusal);
     free(a->tellers);
     free(a);
@@ -363,8 +366,10 @@ int agree_now(const frame *f, unsigned details) {
     a = agreement_new(f, details);
     if (!a) return REFUSED;
     a->words = w;
+    pthread_mutex_lock(&moving);
     code = telling_start(a);
     if (code != 0) agreement_settle(a, code);
+    pthread_mutex_unlock(&moving);
     agreement_add(a);
     return agree_wait(a);
 }
@@ -406,6 +411,7 @@ int agree_wait(agreement *a) {
 int agree_end(void) {
     int unknown = 0;
     pthread_mutex_lock(&moving);
+    (void)outbox_is_sending(&told);
     for (agreement *a = under_way, *next; a; a = next) {
         next = a->next;
         agreement_move(a);

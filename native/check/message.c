@@ -27,6 +27,7 @@
 #include "call/site.h"
 #include "check/wanted.h"
 #include "mpi/loss.h"
+#include "mpi/outbox.h"
 #include "xla/xla_ffi.h"
 
 /* Nanoseconds that a receiver waits for a note that has not come before its message. */
@@ -50,9 +51,8 @@ typedef struct note {
     char line[SITE_TEXT_BYTES];
 } note;
 
-/* A note that MPI sends until it is done, or one that has come. */
+/* A note that has come. */
 typedef struct letter {
-    mpi_request request;
     int from; /* its sender in MPI_COMM_WORLD */
     note note;
     struct letter *next;
@@ -81,7 +81,7 @@ static const comm_entry *_Atomic own;
 static atomic_int has_started; /* a receive on `own`, since when notes may be those of one that is under way */
 static mpixla_handle channel;
 static peer *peers;
-static letter *outgoing;
+static outbox outgoing;
 static letter *arrived, **last = &arrived; /* in the order of their coming */
 static int64_t arrived_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these, and for who receives a note */
@@ -130,21 +130,6 @@ static content content_of(const frame *f, const frame_buffer *b, int64_t bytes) 
 
 /* Sending */
 
-/* With the lock. */
-static void outgoing_free(void) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    for (letter **at = &outgoing; *at;) {
-        letter *l = *at;
-        int done = 0;
-        if (mpi_get()->test(&l->request, &done, status) == 0 && !done) {
-            at = &l->next;
-            continue;
-        }
-        *at = l->next;
-        free(l);
-    }
-}
-
 /* Whether it is one of the first: which it is once. */
 static int is_first(atomic_int *so_far) {
     return atomic_load_explicit(so_far, memory_order_relaxed) < MESSAGES_FIRST_NOTES &&
@@ -175,19 +160,14 @@ void message_announce(const frame *f, messages_compared which) {
         atomic_store_explicit(&has_started, 1, memory_order_relaxed);
     const int to = facts_have(call, ATTRIBUTE_DEST) ? world_rank(call->communicator, call->dest) : -1;
     if (to < 0 || (which == MESSAGES_FIRST && !is_first(&peers[to].announced))) return;
-    letter *l = malloc(sizeof *l);
-    if (!l) return;
-    note_fill(&l->note, f);
-    int64_t bytes = (int64_t)(offsetof(note, line) + strlen(l->note.line) + 1);
+    note n;
+    note_fill(&n, f);
+    outbox_message *m = outbox_message_new((int64_t)(offsetof(note, line) + strlen(n.line) + 1));
+    if (!m) return;
+    memcpy(m->data, &n, (size_t)m->bytes);
     pthread_mutex_lock(&lock);
-    outgoing_free();
-    if (mpi_get()->small->isend(&l->note, bytes, dtype_find(FFI_U8)->handle, to, NOTE_TAG, channel, &l->request) == 0) {
-        l->next = outgoing;
-        outgoing = l;
-        l = NULL;
-    }
+    (void)outbox_send(&outgoing, m, to, NOTE_TAG, channel);
     pthread_mutex_unlock(&lock);
-    free(l);
 }
 
 /* Receiving. The caller has the lock, but for note_take. */

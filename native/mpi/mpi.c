@@ -163,6 +163,12 @@ int mpi_bytes_of(const void *status, int64_t *bytes) {
     return library.get_elements(status, dtype_find(FFI_U8)->handle, bytes);
 }
 
+int mpi_request_is_done(mpi_request *request) {
+    _Alignas(16) char status[MPI_STATUS_BYTES];
+    int done = 0;
+    return library.test(request, &done, status) != 0 || done;
+}
+
 /* Looks for a message from anybody. Open MPI goes on only if it finds none, so it is one with another tag each time:
  * with those that every MPI has, the greatest first, as programs count from below. */
 int mpi_go_on(mpixla_handle comm) {

@@ -114,6 +114,9 @@ int mpi_tag_of(const void *status);
 /* The bytes of the message. Returns MPI's code. */
 int mpi_bytes_of(const void *status, int64_t *bytes);
 
+/* Returns whether MPI has ended the request, also by failing. */
+int mpi_request_is_done(mpi_request *request);
+
 /* Lets MPI go on with all that was started, and tell of processes that have died. Returns MPI's code. */
 int mpi_go_on(mpixla_handle comm);
 

@@ -5,6 +5,7 @@
 
 #include "mpi/dtype.h"
 #include "mpi/mpi.h"
+#include "mpi/outbox.h"
 #include "xla/xla_ffi.h"
 
 enum { TAG = 1, AT_ONCE = 64 /* messages that are begun to be received at one time */ };
@@ -14,19 +15,19 @@ typedef struct head {
     int64_t kind, from, number;
 } head;
 
-/* A message that MPI sends or receives. */
+/* A message that MPI receives. */
 typedef struct parcel {
     mpi_request request;
     struct parcel *next;
-    int source; /* of one that is received */
+    int source;
     int64_t bytes;
     _Alignas(8) char data[];
 } parcel;
 
 static mpixla_handle channel;
 static int channel_ranks;
-static parcel *sending; /* those that MPI has not yet sent */
-static parcel *coming;  /* those that are being received, in the order in which they came */
+static outbox sending;
+static parcel *coming; /* those that are being received, in the order in which they came */
 static mpi_request joining;
 static int has_joined;
 
@@ -45,38 +46,13 @@ static parcel *parcel_make(int64_t bytes) {
     return p;
 }
 
-/* Whether MPI has done with it, also by failing: then there is nothing to wait for. */
-static int is_done(mpi_request *request) {
-    _Alignas(16) char status[MPI_STATUS_BYTES];
-    int done = 0;
-    return mpi_get()->test(request, &done, status) != 0 || done;
-}
-
-static void parcels_free(void) {
-    for (parcel **p = &sending; *p;) {
-        parcel *this = *p;
-        if (!is_done(&this->request)) {
-            p = &this->next;
-            continue;
-        }
-        *p = this->next;
-        free(this);
-    }
-}
-
 void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes) {
-    const mpi_library *mpi = mpi_get();
-    const head h = {.kind = kind, .from = mpi->world_rank, .number = number};
-    parcel *p = parcel_make((int64_t)(sizeof h + bytes));
-    if (!p) return;
-    memcpy(p->data, &h, sizeof h);
-    if (bytes > 0) memcpy(p->data + sizeof h, data, bytes);
-    if (mpi->small->isend(p->data, p->bytes, byte_type(), to, TAG, channel, &p->request) != 0) {
-        free(p);
-        return;
-    }
-    p->next = sending;
-    sending = p;
+    const head h = {.kind = kind, .from = mpi_get()->world_rank, .number = number};
+    outbox_message *m = outbox_message_new((int64_t)(sizeof h + bytes));
+    if (!m) return;
+    memcpy(m->data, &h, sizeof h);
+    if (bytes > 0) memcpy(m->data + sizeof h, data, bytes);
+    (void)outbox_send(&sending, m, to, TAG, channel);
 }
 
 /* Whether a message has come. Once a rank has failed MPI may refuse to look for one of any rank; that of each single
@@ -121,7 +97,7 @@ static parcel *received_take(void) {
     for (parcel **at = &coming; *at; at = &(*at)->next) {
         parcel *p = *at, *earlier = coming;
         while (earlier != p && earlier->source != p->source) earlier = earlier->next;
-        if (earlier != p || !is_done(&p->request)) continue;
+        if (earlier != p || !mpi_request_is_done(&p->request)) continue;
         *at = p->next;
         return p;
     }
@@ -130,7 +106,7 @@ static parcel *received_take(void) {
 
 int post_take(post_letter *letter) {
     head h;
-    parcels_free();
+    (void)outbox_is_sending(&sending);
     receive_all();
     parcel *p = received_take();
     if (!p) return 0;
@@ -149,8 +125,7 @@ int post_take(post_letter *letter) {
 }
 
 int post_unsent(void) {
-    parcels_free();
-    return sending != NULL;
+    return outbox_is_sending(&sending);
 }
 
 void post_join(void) {
@@ -158,5 +133,5 @@ void post_join(void) {
 }
 
 int post_all_joined(void) {
-    return !has_joined || is_done(&joining);
+    return !has_joined || mpi_request_is_done(&joining);
 }
