@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exact_sum.h"
 #include "call.h"
 #include "check.h"
+#include "exact/exact_sum.h"
 #include "fixture.h"
 #include "scarce.h"
 

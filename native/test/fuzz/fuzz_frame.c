@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/exact_sum.h"
+#include "exact/exact_sum.h"
 #include "handler.h"
 #include "helpers/helper.h"
 #include "test/fake_mpi.h"

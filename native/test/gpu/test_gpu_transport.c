@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "base/exact_sum.h"
+#include "exact/exact_sum.h"
 #include "ops/request.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_memory.h"

@@ -1,4 +1,4 @@
-"""Exact sums as words, which add up in any order, in C (native/helpers/exact.c): of numbers, and of products of them.
+"""Exact sums as words, which add up in any order, in C (native/exact/exact_handlers.c): of numbers, and of products of them.
 
 They have neither derivatives nor batches: the operations that are made of them do (ops/exact.py).
 """
@@ -13,7 +13,7 @@ from jax.core import ShapedArray
 from .helper import make_helper
 from .spmd import reshaped
 
-# Of an accumulator of numbers, and of one of products of float64 (native/base/exact_sum.h).
+# Of an accumulator of numbers, and of one of products of float64 (native/exact/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
 
 

@@ -1,4 +1,4 @@
-#include "base/exact_sum.h"
+#include "exact/exact_sum.h"
 
 #include <fenv.h>
 #include <math.h>
@@ -154,16 +154,16 @@ typedef struct exact_code {
 #define FOR
 #define LANES 2
 #define NAMED(name) name##_plain
-#include "base/exact_blocks.inc"
+#include "exact/exact_blocks.inc"
 #ifdef __x86_64__
 #define FOR __attribute__((target("avx2,fma")))
 #define LANES 4
 #define NAMED(name) name##_avx2
-#include "base/exact_blocks.inc"
+#include "exact/exact_blocks.inc"
 #define FOR __attribute__((target("avx512f,avx512dq,avx512vl,fma")))
 #define LANES 8
 #define NAMED(name) name##_avx512
-#include "base/exact_blocks.inc"
+#include "exact/exact_blocks.inc"
 #endif
 
 static const exact_code codes[] = {

@@ -1,4 +1,4 @@
-/* Exact sums (base/exact_sum.h) of lines, which is what lies along the last axis. "exact_add" makes words of the
+/* Exact sums (exact/exact_sum.h) of lines, which is what lies along the last axis. "exact_add" makes words of the
  * numbers of each line, or of the products of two arrays' numbers; "exact_round" makes numbers of words. Between the
  * two the words of all ranks are added, as integers, so in any order.
  *
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/exact_sum.h"
 #include "device/pool.h"
+#include "exact/exact_sum.h"
 #include "helpers/helper.h"
 
 enum { ARRAYS = 2, PIECE = 1 << 22 /* bytes of a GPU's numbers at once */ };
