@@ -1,19 +1,21 @@
-/* Time: a clock that only goes forward. */
+/* Reads the monotonic clock, sleeps, and backs off between polls. */
 #ifndef MPIXLA_NATIVE_CLOCK_H
 #define MPIXLA_NATIVE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds; and those of another clock of the system's. */
+/* Returns the monotonic clock in nanoseconds. */
 int64_t clock_now(void);
+
+/* Returns another clock of the system in nanoseconds. */
 int64_t clock_read(clockid_t clock);
 
-/* Waits for so long, or until a signal. */
+/* Sleeps for so many milliseconds, or until a signal arrives. */
 void clock_sleep(int milliseconds);
 
-/* Between two looks at what another process is to do: lets others have the processor, and waits a moment after the
- * first so many looks. */
+/* Backs off between two polls for progress of another process: yields the processor, and sleeps a moment once `looks`,
+ * the number of polls so far, is large. */
 void clock_between(int looks);
 
 #endif

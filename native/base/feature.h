@@ -1,4 +1,4 @@
-/* What is switched on, a bit each: every call looks at all of them at once, and at nothing else where none is. */
+/* The optional features of the library that are on, one bit each. A call reads all bits at once. */
 #ifndef MPIXLA_NATIVE_FEATURE_H
 #define MPIXLA_NATIVE_FEATURE_H
 
@@ -22,7 +22,7 @@ static inline unsigned features_get(void) {
     return atomic_load_explicit(&features_on, memory_order_relaxed);
 }
 
-/* Returns whether it was on. Whoever sets a feature in several threads has a lock for it. */
+/* Switches a feature on or off. Returns whether it was on. A caller in several threads needs a lock of its own. */
 int feature_set(unsigned feature, int on);
 
 #endif

@@ -36,7 +36,7 @@ static void front_end_lock(void) {
     pthread_mutex_lock(&front_end.lock);
 }
 
-/* With the lock. Returns the first wish that is to be granted, or MPIXLA_WISHES. */
+/* Returns the first wish whose function is to be called, or MPIXLA_WISHES. The caller holds the lock. */
 static int wish_next(void) {
     int i = 0;
     while (i < MPIXLA_WISHES && (!front_end.all[i].grant || front_end.all[i].asked == front_end.all[i].begun)) i++;

@@ -1,19 +1,22 @@
-/* Calls functions of the front end (mpixla_front_end_set), on a thread that starts with the first wish. */
+/* Calls functions of the front end (mpixla_front_end_set), such as Python's flush, on a thread of the library. The
+ * thread is started by the first request (a "wish"). */
 #ifndef MPIXLA_NATIVE_FRONT_END_H
 #define MPIXLA_NATIVE_FRONT_END_H
 
 #include "mpixla.h"
 
-/* Returns whether the front end has a function for it. */
+/* Returns whether the front end has registered a function for this wish. */
 int front_end_has(mpixla_wish wish);
 
-/* Has the function called soon, if there is one and a thread can be started. Does not wait. */
+/* Requests a call of the function, and does not wait for it. Does nothing without a function, or where no thread can be
+ * started. */
 void front_end_want(mpixla_wish wish);
 
-/* Has the function called, and waits at most so many milliseconds for it to return. Returns whether it has. */
+/* Requests a call of the function, and waits at most so many milliseconds. Returns whether the function has returned by
+ * then. */
 int front_end_ask(mpixla_wish wish, int milliseconds);
 
-/* Forgets the function, and has all return that wait for it. One that is being called goes on. */
+/* Unregisters the function, and wakes all threads that wait for it. A call under way goes on. */
 void front_end_forget(mpixla_wish wish);
 
 #endif

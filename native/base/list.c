@@ -19,7 +19,8 @@ void *list_find(list *l, int64_t number) {
     return number >= 0 && number < count ? list_at(l, number) : NULL;
 }
 
-static int64_t append_locked(list *l, const void *item) {
+/* The caller holds the lock `appending`. */
+static int64_t list_append_locked(list *l, const void *item) {
     int64_t number = atomic_load(&l->count);
     if (number >= (int64_t)LIST_CHUNK * LIST_CHUNKS)
         return error_set("more than %d %s were used in one process; create them once and use them again",
@@ -36,7 +37,7 @@ static int64_t append_locked(list *l, const void *item) {
 
 int64_t list_append(list *l, const void *item) {
     pthread_mutex_lock(&appending);
-    int64_t number = append_locked(l, item);
+    int64_t number = list_append_locked(l, item);
     pthread_mutex_unlock(&appending);
     return number;
 }
@@ -45,7 +46,7 @@ int64_t list_number(list *l, const void *item) {
     pthread_mutex_lock(&appending);
     int64_t count = atomic_load(&l->count), number = 0;
     while (number < count && memcmp(list_at(l, number), item, l->item_size) != 0) number++;
-    if (number == count) number = append_locked(l, item);
+    if (number == count) number = list_append_locked(l, item);
     pthread_mutex_unlock(&appending);
     return number;
 }

@@ -1,4 +1,4 @@
-/* A list that only grows, in chunks that never move: a reader needs no lock while a writer appends.
+/* An append-only list in chunks that never move: readers need no lock while a writer appends.
  *
  * Items are numbered from 0 in the order in which they are appended, and live as long as the process.
  */
@@ -19,13 +19,13 @@ typedef struct list {
     _Atomic(char *) chunks[LIST_CHUNKS];
 } list;
 
-/* The item with this number, or NULL if there is none. */
+/* Returns the item with this number, or NULL if there is none. */
 void *list_find(list *l, int64_t number);
 
-/* Appends a copy of the item and returns its number, or REFUSED. */
+/* Appends a copy of the item. Returns the number of the copy, or REFUSED without memory. */
 int64_t list_append(list *l, const void *item);
 
-/* The number of the first item equal to this one byte by byte, appended if there is none; or REFUSED. */
+/* Returns the number of the first item that has the same bytes, and appends a copy if there is none; or REFUSED. */
 int64_t list_number(list *l, const void *item);
 
 #endif

@@ -1,4 +1,4 @@
-/* Shared libraries that are looked for while the process runs, and their functions: MPI, a GPU's driver, NCCL. */
+/* Finds shared libraries at run time, and their functions: MPI, the driver of a GPU, NCCL. */
 #ifndef MPIXLA_NATIVE_LOADER_H
 #define MPIXLA_NATIVE_LOADER_H
 
@@ -7,21 +7,20 @@
 
 #include "base/error.h"
 
-/* A function's name, and where a struct of pointers to functions has it (offsetof). One whose name is NULL is passed
- * over. */
+/* The name of a function, and the offset (offsetof) of its pointer in a struct. A row without a name is skipped. */
 typedef struct loader_row {
     const char *name;
     size_t place;
 } loader_row;
 
-/* Looks a function up in a library that dlopen gave and in those that it depends on. `place` is the address of a
- * pointer to functions, which becomes NULL if there is none. Returns whether there is one. */
+/* Looks up a function in a library of dlopen and in the libraries that it depends on. `place` is the address of the
+ * function pointer to set; it becomes NULL if the function is missing. Returns whether it was found. */
 int loader_function(void *library, const char *name, void *place);
 
-/* The same for `count` functions of a struct. Returns the first name that is not there, or NULL. */
+/* Looks up `count` functions of a struct. Returns the first name that is missing, or NULL. */
 const char *loader_functions(void *library, const loader_row *rows, size_t count, void *functions);
 
-/* A library that is found when it is first needed: then once and for all, or never. Define one as
+/* A library that is looked for once, when it is first needed. Define one as
  * `static loader l = {.lock = PTHREAD_MUTEX_INITIALIZER};`. */
 typedef struct loader {
     pthread_mutex_t lock;
@@ -30,16 +29,16 @@ typedef struct loader {
     char why_not[ERROR_BYTES]; /* "" before the first try */
 } loader;
 
-/* Tells of a file; it is copied. */
+/* Adds a file name to try (copied). */
 void loader_add(loader *l, const char *file);
 
-/* What `find` gives, which is called with the lock, and once in a process: NULL with error_set if there is none. The
- * number is passed on. */
+/* Returns the result of `find(number)`, which is called once in a process, with the lock held; NULL with error_set if
+ * there is no library. */
 const void *loader_get(loader *l, const void *(*find)(int number), int number);
 
-/* Opens the library that the environment's variable names, or without it the first of `count` files that can be; those
- * that are "" are passed over. With `is_loaded`, only one that is in the process already. `*file` becomes the one that
- * was opened, or the last that was tried. Returns NULL if none was opened: dlerror says why. */
+/* Opens the library that the environment variable names, or, where it is not set, the first of `count` files that
+ * opens; file names of "" are skipped. With `is_loaded`, only a library that is in the process already is opened. Sets
+ * `*file` to the file that was opened or tried last. Returns dlopen's handle, or NULL: then dlerror has the reason. */
 void *loader_open(const char *variable, const char *const *files, size_t count, int is_loaded, const char **file);
 
 #endif

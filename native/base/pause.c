@@ -11,18 +11,18 @@ void pause_count_in(atomic_int *place) {
     pauses = place;
 }
 
-static void turn(void) {
+static void pause_counter_advance(void) {
     if (pauses) atomic_fetch_add_explicit(pauses, 1, memory_order_relaxed);
 }
 
 void pause_begin(void) {
-    turn();
+    pause_counter_advance();
     began = clock_now();
 }
 
 void pause_end(void) {
     waited += clock_now() - began;
-    turn();
+    pause_counter_advance();
 }
 
 int64_t pause_total(void) {

@@ -1,18 +1,19 @@
-/* What a thread waits for that is no other rank, such as the stream of a GPU: it says so, for those who watch it. */
+/* Marks waits for a resource of this process, such as a GPU's stream, which the time limit must not count as waiting
+ * for other ranks. */
 #ifndef MPIXLA_NATIVE_PAUSE_H
 #define MPIXLA_NATIVE_PAUSE_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Where the calling thread counts: odd while it waits. NULL: nobody watches. */
+/* Sets the counter of the calling thread: odd inside a marked wait. NULL: waits of this thread are not counted. */
 void pause_count_in(atomic_int *place);
 
-/* Around such a wait. */
+/* Begins and ends a marked wait. */
 void pause_begin(void);
 void pause_end(void);
 
-/* How long the calling thread has waited in this way so far, in nanoseconds. */
+/* Returns the time that the calling thread has spent in marked waits so far, in nanoseconds. */
 int64_t pause_total(void);
 
 #endif

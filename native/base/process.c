@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/number.h"
+#include "base/hash.h"
 
 /* What Linux says of a process in /proc/.../stat. */
 typedef struct process_line {
@@ -47,7 +47,7 @@ static int64_t process_space(void) {
     struct stat numbers, times;
     if (stat("/proc/self/ns/pid", &numbers) != 0) return 0;
     if (stat("/proc/self/ns/time", &times) != 0) times.st_ino = 0; /* before Linux 5.6 */
-    return (int64_t)(number_mix(numbers.st_ino, times.st_ino) | 1);
+    return (int64_t)(hash_combine(numbers.st_ino, times.st_ino) | 1);
 }
 
 process_id process_self(void) {

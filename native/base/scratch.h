@@ -1,5 +1,4 @@
-/* Small memory that calls need while they run: each thread keeps what it has needed so far, so that a call allocates
- * nothing. It is freed when the thread ends.
+/* Scratch buffers of each thread, kept between calls so that a call allocates nothing, and freed when the thread ends.
  */
 #ifndef MPIXLA_NATIVE_SCRATCH_H
 #define MPIXLA_NATIVE_SCRATCH_H
@@ -16,8 +15,8 @@ typedef enum scratch_use {
     SCRATCH_USES
 } scratch_use;
 
-/* At least `bytes` bytes, aligned for anything; the contents are lost when this thread asks for the same use again. On
- * failure NULL, with error_set. */
+/* Returns a buffer of at least `bytes` bytes, aligned for any type; NULL with error_set without memory. The next call
+ * of this thread for the same use invalidates the buffer. */
 void *scratch_get(scratch_use use, size_t bytes);
 
 #endif

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/number.h"
+#include "base/hash.h"
 
 enum {
     NAME_BYTES = 31, /* as much as macOS takes */
@@ -28,7 +28,7 @@ uint64_t shared_number(void) {
         if (read(file, &mine[3], sizeof mine[3]) < 0) mine[3] = 0;
         (void)close(file);
     }
-    return number_of_bytes(mine, sizeof mine);
+    return hash_bytes(mine, sizeof mine);
 }
 
 /* Returns whether the pages are there, and enough others are left: those that are not there when they are first written

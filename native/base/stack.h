@@ -1,19 +1,19 @@
-/* Where the threads of the front end are, which only the front end can say. */
+/* Asks the front end for the stacks of its threads, as lines of text. */
 #ifndef MPIXLA_NATIVE_STACK_H
 #define MPIXLA_NATIVE_STACK_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns whether the front end answers stack_ask. */
+/* Returns whether the front end has a function that answers stack_ask. */
 int stack_is_answered(void);
 
-/* Asks the front end, and waits at most so many milliseconds for its answer. Returns whether it answered: then `text`,
- * of this size, has the lines of its threads, and `*threads` is how many of them may still make a call, as
- * mpixla_timeout_stack_give counts them; else they are "" and -1. Any thread may call it. */
+/* Asks for the stacks, and waits at most so many milliseconds for the answer. Returns whether it came. Then `text`, of
+ * `bytes` bytes, has the lines, and `*threads` is the number of threads that may still make a call, as
+ * mpixla_timeout_stack_give counts them; else they are "" and -1. Any thread may call this. */
 int stack_ask(char *text, size_t bytes, int64_t *threads, int milliseconds);
 
-/* Ends all questions. */
+/* Wakes all threads in stack_ask, which return without an answer from then on. */
 void stack_close(void);
 
 #endif

@@ -15,11 +15,11 @@ int system_lock(pthread_mutex_t *lock, int milliseconds) {
     return 1;
 }
 
-static int failed(const char *what, const char *why) {
+static int system_failure_set(const char *what, const char *why) {
     return error_set("no %s can be made in this process: %s", what, why);
 }
 
-static struct timespec time_of(int64_t nanoseconds) {
+static struct timespec system_timespec(int64_t nanoseconds) {
     if (nanoseconds < 0) nanoseconds = 0;
     return (struct timespec){.tv_sec = (time_t)(nanoseconds / 1000000000), .tv_nsec = (long)(nanoseconds % 1000000000)};
 }
@@ -33,11 +33,11 @@ static struct timespec time_of(int64_t nanoseconds) {
 
 int system_condition_make(pthread_cond_t *condition) {
     int code = pthread_cond_init(condition, NULL);
-    return code == 0 ? 0 : failed("condition", strerror(code));
+    return code == 0 ? 0 : system_failure_set("condition", strerror(code));
 }
 
 int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until) {
-    const struct timespec time = time_of(until - clock_now());
+    const struct timespec time = system_timespec(until - clock_now());
     return pthread_cond_timedwait_relative_np(condition, lock, &time) == ETIMEDOUT;
 }
 
@@ -45,7 +45,7 @@ static semaphore_t bell;
 
 int system_bell_make(void) {
     kern_return_t code = semaphore_create(mach_task_self(), &bell, SYNC_POLICY_FIFO, 0);
-    return code == KERN_SUCCESS ? 0 : failed("semaphore", mach_error_string(code));
+    return code == KERN_SUCCESS ? 0 : system_failure_set("semaphore", mach_error_string(code));
 }
 
 void system_bell_ring(void) {
@@ -63,22 +63,22 @@ void system_bell_wait(void) {
 int system_condition_make(pthread_cond_t *condition) {
     pthread_condattr_t attributes;
     int code = pthread_condattr_init(&attributes);
-    if (code != 0) return failed("condition", strerror(code));
+    if (code != 0) return system_failure_set("condition", strerror(code));
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     code = pthread_cond_init(condition, &attributes);
     pthread_condattr_destroy(&attributes);
-    return code == 0 ? 0 : failed("condition", strerror(code));
+    return code == 0 ? 0 : system_failure_set("condition", strerror(code));
 }
 
 int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until) {
-    const struct timespec time = time_of(until);
+    const struct timespec time = system_timespec(until);
     return pthread_cond_timedwait(condition, lock, &time) == ETIMEDOUT;
 }
 
 static sem_t bell;
 
 int system_bell_make(void) {
-    return sem_init(&bell, 0, 0) == 0 ? 0 : failed("semaphore", strerror(errno));
+    return sem_init(&bell, 0, 0) == 0 ? 0 : system_failure_set("semaphore", strerror(errno));
 }
 
 void system_bell_ring(void) {

@@ -1,23 +1,25 @@
-/* What Linux and macOS do in different ways. */
+/* Wraps the system calls that differ between Linux and macOS: timed waits and a semaphore for signal handlers. */
 #ifndef MPIXLA_NATIVE_SYSTEM_H
 #define MPIXLA_NATIVE_SYSTEM_H
 
 #include <pthread.h>
 #include <stdint.h>
 
-/* A condition whose time is that of base/clock.h. Returns 0 or REFUSED. */
+/* Initializes a condition variable for system_condition_wait. Returns 0 or REFUSED. */
 int system_condition_make(pthread_cond_t *condition);
-/* Waits for it until the clock says `until`. Returns whether that time is over. */
+
+/* Waits for the condition until clock_now() >= until. Returns whether that time has passed. */
 int system_condition_wait(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t until);
 
-/* Takes the lock if that is possible within so many milliseconds. Returns whether it was. */
+/* Acquires the lock, and gives up after so many milliseconds. Returns whether the lock was acquired. */
 int system_lock(pthread_mutex_t *lock, int milliseconds);
 
-/* What a signal handler may ring, and a thread waits for: each ring is heard once. There is one in a process, to be
- * made before anything else is done with it. Returns 0 or REFUSED. */
+/* Initializes the bell, a semaphore that signal handlers may post (ring). There is one in a process. Returns 0 or
+ * REFUSED. */
 int system_bell_make(void);
 void system_bell_ring(void);
-/* Waits for a ring. */
+
+/* Waits for one ring; each ring ends one wait. */
 void system_bell_wait(void);
 
 #endif

@@ -30,8 +30,8 @@ size_t text_add_ranks(char *text, size_t bytes, size_t used, const bool *chosen,
     return used;
 }
 
-/* The bytes of the character that begins here; 0 if there is none. */
-static int character(const unsigned char *at) {
+/* Returns the length in bytes of the UTF-8 character at `at`; 0 if the bytes there are no character. */
+static int text_character_bytes(const unsigned char *at) {
     unsigned char first = *at;
     if (first < 0x80) return (first >= 0x20 && first != 0x7f) || first == '\n';
     int bytes = first >= 0xc2 && first <= 0xdf   ? 2
@@ -49,7 +49,7 @@ static int character(const unsigned char *at) {
 
 void text_clean(char *text) {
     for (unsigned char *at = (unsigned char *)text; *at;) {
-        int bytes = character(at);
+        int bytes = text_character_bytes(at);
         if (bytes == 0) *at = '?';
         at += bytes > 0 ? bytes : 1;
     }

@@ -20,9 +20,9 @@ int thread_is_front_end(void) {
     return find && find();
 }
 
-/* What a thread does to itself is no signal for others. Blocked, it would end the process without a word of whoever
- * handles it, such as Python's faulthandler. */
-static const int own[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+/* Synchronous signals stay unblocked: blocked, one would end the process before its handler, such as Python's
+ * faulthandler, can print. */
+static const int synchronous[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
 int thread_start(void *(*work)(void *nothing), size_t stack_bytes, const char *what_for) {
     pthread_attr_t attributes;
@@ -33,7 +33,7 @@ int thread_start(void *(*work)(void *nothing), size_t stack_bytes, const char *w
     (void)pthread_attr_setstacksize(&attributes, stack_bytes);
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&others); /* the thread inherits the mask */
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) sigdelset(&others, own[i]);
+    for (size_t i = 0; i < sizeof synchronous / sizeof synchronous[0]; i++) sigdelset(&others, synchronous[i]);
     pthread_sigmask(SIG_SETMASK, &others, &kept);
     code = pthread_create(&thread, &attributes, work, NULL);
     pthread_sigmask(SIG_SETMASK, &kept, NULL);

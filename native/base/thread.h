@@ -1,16 +1,16 @@
-/* Threads of the library's own, which last as long as the process, and those of the front end. */
+/* Starts threads of the library, which are never joined, and tells them from the front end's. */
 #ifndef MPIXLA_NATIVE_THREAD_H
 #define MPIXLA_NATIVE_THREAD_H
 
 #include <stddef.h>
 
-/* Starts a thread that nobody waits for and that takes no signals but those of its own faults: the rest are for the
- * threads of the program. It calls `work` with NULL. What it is for goes on behind "no thread can be started", in the
- * sentence of a failure. Returns 0 or REFUSED. */
+/* Starts a detached thread, which calls `work` with NULL. All signals are blocked there except the synchronous ones
+ * (SIGSEGV, SIGBUS, ...): the others are for the program's threads. `what_for` follows "no thread can be started" in
+ * the sentence of a failure. Returns 0 or REFUSED. */
 int thread_start(void *(*work)(void *nothing), size_t stack_bytes, const char *what_for);
 
-/* Returns whether the calling thread is one of the front end's, as mpixla_failures_raised_on tells them: XLA runs the
- * program on the thread that called it. */
+/* Returns whether the calling thread is one of the front end's, by the function of mpixla_failures_raised_on: then XLA
+ * runs a program on the thread that dispatched it. */
 int thread_is_front_end(void);
 
 #endif

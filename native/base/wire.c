@@ -5,8 +5,8 @@
 
 enum { UNIT = 8, FIRST_ROOM = 1024 };
 
-/* A place for so many bytes, with zeros behind them up to the next unit. */
-static char *place_for(wire_writer *w, size_t bytes) {
+/* Appends so many bytes, and zeros up to the next multiple of eight. Returns where they begin; NULL without memory. */
+static char *wire_reserve(wire_writer *w, size_t bytes) {
     size_t whole = (bytes + UNIT - 1) / UNIT * UNIT;
     while (!w->failed && w->room - w->bytes < whole) {
         size_t wider = w->room > 0 ? 2 * w->room : FIRST_ROOM;
@@ -24,26 +24,26 @@ static char *place_for(wire_writer *w, size_t bytes) {
 }
 
 void wire_write(wire_writer *w, int64_t number) {
-    char *place = place_for(w, sizeof number);
+    char *place = wire_reserve(w, sizeof number);
     if (place) memcpy(place, &number, sizeof number);
 }
 
-static void write_counted(wire_writer *w, const void *data, int64_t n, size_t bytes) {
+static void wire_write_counted(wire_writer *w, const void *data, int64_t n, size_t bytes) {
     wire_write(w, n);
-    char *place = place_for(w, bytes);
+    char *place = wire_reserve(w, bytes);
     if (place && bytes > 0) memcpy(place, data, bytes);
 }
 
 void wire_write_text(wire_writer *w, const char *text) {
     size_t bytes = strlen(text) + 1;
-    write_counted(w, text, (int64_t)bytes, bytes);
+    wire_write_counted(w, text, (int64_t)bytes, bytes);
 }
 
 void wire_write_list(wire_writer *w, const int64_t *items, int64_t n) {
-    write_counted(w, items, n, (size_t)n * sizeof *items);
+    wire_write_counted(w, items, n, (size_t)n * sizeof *items);
 }
 
-static const char *bytes_take(wire_reader *r, uint64_t bytes) {
+static const char *wire_take_bytes(wire_reader *r, uint64_t bytes) {
     uint64_t whole = bytes > SIZE_MAX - UNIT ? bytes : (bytes + UNIT - 1) / UNIT * UNIT;
     if (r->failed || whole > r->bytes - r->at) {
         r->failed = 1;
@@ -56,14 +56,14 @@ static const char *bytes_take(wire_reader *r, uint64_t bytes) {
 
 int64_t wire_read(wire_reader *r) {
     int64_t number = 0;
-    const char *place = bytes_take(r, sizeof number);
+    const char *place = wire_take_bytes(r, sizeof number);
     if (place) memcpy(&number, place, sizeof number);
     return number;
 }
 
 const char *wire_read_text(wire_reader *r) {
     int64_t bytes = wire_read(r);
-    const char *text = bytes > 0 ? bytes_take(r, (uint64_t)bytes) : NULL;
+    const char *text = bytes > 0 ? wire_take_bytes(r, (uint64_t)bytes) : NULL;
     if (text && text[bytes - 1] == '\0') return text;
     r->failed = 1;
     return "";
@@ -71,7 +71,7 @@ const char *wire_read_text(wire_reader *r) {
 
 const int64_t *wire_read_list(wire_reader *r, int64_t *n) {
     *n = wire_read(r);
-    const char *items = *n > 0 && *n <= INT64_MAX / UNIT ? bytes_take(r, (uint64_t)*n * UNIT) : NULL;
+    const char *items = *n > 0 && *n <= INT64_MAX / UNIT ? wire_take_bytes(r, (uint64_t)*n * UNIT) : NULL;
     if (items) return (const int64_t *)(const void *)items;
     r->failed |= *n != 0;
     *n = 0;

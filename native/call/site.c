@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/feature.h"
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "mpixla.h"
 
@@ -34,7 +34,7 @@ void mpixla_site_call(int64_t site) {
 
 /* What points to the site, or the end of its place. With the lock, as the next. */
 static named **find(int64_t site) {
-    named **at = &places[number_mix((uint64_t)site, 0) % PLACES];
+    named **at = &places[hash_combine((uint64_t)site, 0) % PLACES];
     while (*at && (*at)->site != site) at = &(*at)->next;
     return at;
 }

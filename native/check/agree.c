@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/output.h"
 #include "base/text.h"
 #include "check/wanted.h"
@@ -82,7 +82,7 @@ static int words_start(const comm_entry *entry, uint64_t number, words *w) {
 /* All ranks have told. Now they have one number for the communicator. */
 static void words_are_there(comm_entry *entry, const words *w) {
     if (atomic_load_explicit(&entry->agreed, memory_order_relaxed) == 0)
-        atomic_store(&entry->agreed, (int64_t)number_mix(w->most[COMMUNICATOR], WORDS));
+        atomic_store(&entry->agreed, (int64_t)hash_combine(w->most[COMMUNICATOR], WORDS));
 }
 
 static int words_agree(const words *w) {
@@ -217,7 +217,7 @@ static int replacement_start(const comm_entry *entry) {
 
 static int tag_of(const agreement *a) {
     enum { FIRST_TAG = 2, TAGS = 30000 }; /* MPI has 32768 at least; watch/post.c uses 1 */
-    return FIRST_TAG + (int)(number_mix(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
+    return FIRST_TAG + (int)(hash_combine(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
 static int no_memory_to_tell(const comm_entry *entry) {

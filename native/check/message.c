@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/output.h"
 #include "call/site.h"
 #include "check/wanted.h"
@@ -119,12 +119,12 @@ static content content_of(const frame *f, const frame_buffer *b, int64_t bytes) 
     if (f->device || !data || bytes <= 0) return (content){0};
     for (int64_t i = 0; i < words; i += step) {
         memcpy(&word, data + 8 * i, sizeof word);
-        hash = number_mix(hash, word);
+        hash = hash_combine(hash, word);
         any |= word;
     }
     word = 0;
     memcpy(&word, data + bytes - rest, (size_t)rest);
-    hash = number_mix(hash, word);
+    hash = hash_combine(hash, word);
     return (content){.hash = hash ? hash : 1, .is_telling = (any | word) != 0};
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/scratch.h"
 #include "base/text.h"
 #include "call/site.h"
@@ -38,7 +38,7 @@ static void count(tally *all, int64_t peer, int64_t tag, int64_t nth, int64_t it
     tally *t = &all[peer];
     t->messages++;
     t->items += items; /* without overflow, as frame_read has looked at */
-    t->number += number_mix(number_mix((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
+    t->number += hash_combine(hash_combine((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
 }
 
 static void count_rows(tally *all, const frame_array *rows) {

@@ -3,13 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "mpi/reduction.h"
 
 static int64_t number_of_array(const frame *f, int attribute) {
     const frame_array *a = &f->arrays[attribute];
-    return frame_has(f, attribute) ? (int64_t)number_of_bytes(a->items, (size_t)a->size * sizeof *a->items) : 0;
+    return frame_has(f, attribute) ? (int64_t)hash_bytes(a->items, (size_t)a->size * sizeof *a->items) : 0;
 }
 
 /* The data type, with the bytes of a pair, or a number made of those of all arrays; -1: it has none. */
@@ -18,14 +18,14 @@ static int64_t number_of_types(const frame *f) {
     if (f->facts.row->counts != MANY) return dtype ? dtype->number + 256 * frame_pair_bytes(f) : -1;
     uint64_t n = 0;
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1))
-        n = number_mix(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
+        n = hash_combine(n, (uint64_t)((const ffi_buffer *)f->operands->buffers[i])->dtype);
     return (int64_t)n;
 }
 
 int64_t wanted_shape_number(const frame_buffer *b, int64_t first_axis) {
     uint64_t n = 1;
     for (int64_t i = first_axis; i < b->rank; i++)
-        if (b->dims[i] != 1) n = number_mix(n, (uint64_t)b->dims[i]);
+        if (b->dims[i] != 1) n = hash_combine(n, (uint64_t)b->dims[i]);
     return (int64_t)(n | 1); /* never 0 */
 }
 
@@ -63,7 +63,7 @@ static size_t add_shape(const frame *f, char *text, size_t bytes, size_t used) {
 }
 
 wanted_facts wanted_facts_of(const frame *f, unsigned details) {
-    return (wanted_facts){.of = {[WANTED_OPERATION] = (int64_t)number_of_text(f->facts.row->op_name),
+    return (wanted_facts){.of = {[WANTED_OPERATION] = (int64_t)hash_text(f->facts.row->op_name),
                                  [WANTED_DTYPE] = number_of_types(f),
                                  [WANTED_ITEMS] = f->facts.items,
                                  [WANTED_SHAPE] = details & WANTED_SHAPES ? number_of_shape(f) : 0,
@@ -71,7 +71,7 @@ wanted_facts wanted_facts_of(const frame *f, unsigned details) {
                                  [WANTED_PARTS] = wanted_parts(f),
                                  [WANTED_WIDTH] = number_of_array(f, ATTRIBUTE_WIDTH),
                                  [WANTED_REDUCTION] = frame_has(f, ATTRIBUTE_OP)
-                                                          ? (int64_t)number_of_text(reduction_name(f->facts.reduction))
+                                                          ? (int64_t)hash_text(reduction_name(f->facts.reduction))
                                                           : 0,
                                  [WANTED_ROOT] = frame_has(f, ATTRIBUTE_ROOT) ? f->facts.root : -1,
                                  [WANTED_DIRECTION] = f->facts.reverse,
@@ -79,7 +79,7 @@ wanted_facts wanted_facts_of(const frame *f, unsigned details) {
 }
 
 uint64_t wanted_hash(const wanted_facts *facts) {
-    return number_of_bytes(facts, sizeof *facts);
+    return hash_bytes(facts, sizeof *facts);
 }
 
 int wanted_differ(const wanted_facts *a, const wanted_facts *b) {

@@ -8,7 +8,7 @@
 
 /* Numbers that are equal on all ranks that want the same; -1 where the call has no such thing. */
 typedef enum wanted_fact {
-    WANTED_OPERATION, /* made of the operation's name (base/number.h) */
+    WANTED_OPERATION, /* made of the operation's name (base/hash.h) */
     WANTED_DTYPE,     /* XLA's number; of a call of many arrays one made of theirs */
     WANTED_ITEMS,     /* as in call_facts */
     WANTED_SHAPE,     /* made of the shape that must be the same on all ranks; 0: none must, or it is not compared */

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "base/hash.h"
 #include "base/list.h"
-#include "base/number.h"
 #include "base/text.h"
 #include "base/thread.h"
 
@@ -82,7 +82,7 @@ static kind_count *kinds[KIND_PLACES];
 
 /* NULL with error_set where there is no memory. */
 static kind_count *kind_find(uint64_t kind) {
-    kind_count **at = &kinds[number_mix(kind, 0) % KIND_PLACES];
+    kind_count **at = &kinds[hash_combine(kind, 0) % KIND_PLACES];
     while (*at && (*at)->kind != kind) at = &(*at)->next;
     if (*at) return *at;
     kind_count *made = calloc(1, sizeof *made);
@@ -98,9 +98,9 @@ static kind_count *kind_find(uint64_t kind) {
 static int key_make(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
     const uint64_t of_name = (UINT64_C(1) << COMM_KEY_MEMBERS) - (UINT64_C(1) << COMM_KEY_NAME);
-    uint64_t kind = number_mix(1, (uint64_t)entry->size);
-    if (members) kind = number_mix(kind, number_of_bytes(members, (size_t)entry->size * sizeof *members));
-    kind = kind << COMM_KEY_MEMBERS | (number_of_text(entry->name) & of_name);
+    uint64_t kind = hash_combine(1, (uint64_t)entry->size);
+    if (members) kind = hash_combine(kind, hash_bytes(members, (size_t)entry->size * sizeof *members));
+    kind = kind << COMM_KEY_MEMBERS | (hash_text(entry->name) & of_name);
     if (kind == atomic_load(&entry->kind)) return 0;
     kind_count *all = kind_find(kind), *old = entry->kind != 0 ? kind_find(entry->kind) : NULL;
     if (!all) return REFUSED;

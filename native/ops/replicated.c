@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/output.h"
 #include "base/text.h"
 #include "call/site.h"
@@ -46,11 +46,11 @@ static uint64_t number_of(const char *data, int64_t bytes) {
     int64_t at = 0;
     for (; at + (int64_t)sizeof words <= bytes; at += (int64_t)sizeof words) {
         memcpy(words, data + at, sizeof words);
-        for (int i = 0; i < 4; i++) lanes[i] = number_mix(lanes[i], words[i]);
+        for (int i = 0; i < 4; i++) lanes[i] = hash_combine(lanes[i], words[i]);
     }
-    uint64_t n = number_of_bytes(data + at, (size_t)(bytes - at));
-    for (int i = 0; i < 4; i++) n = number_mix(n, lanes[i]);
-    return number_mix(n, (uint64_t)bytes);
+    uint64_t n = hash_bytes(data + at, (size_t)(bytes - at));
+    for (int i = 0; i < 4; i++) n = hash_combine(n, lanes[i]);
+    return hash_combine(n, (uint64_t)bytes);
 }
 
 /* Arrays */
@@ -89,14 +89,14 @@ static int leaf_next(const frame *f, int64_t *i, int64_t k, array *a, leaf *one)
     int code = array_bring(f, i, a);
     if (code != 0 || !a->buffer) return code;
     one->name = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].items[k];
-    one->kind = number_mix((uint64_t)a->buffer->dtype,
-                           number_of_bytes(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
+    one->kind = hash_combine((uint64_t)a->buffer->dtype,
+                             hash_bytes(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
     one->data = number_of(a->data, a->bytes);
     return 0;
 }
 
 static uint64_t leaf_number(const leaf *one) {
-    return number_mix(number_mix(one->name, one->kind), one->data);
+    return hash_combine(hash_combine(one->name, one->kind), one->data);
 }
 
 /* Words */
@@ -327,7 +327,7 @@ int assert_replicated(const frame *f) {
         array a;
         leaf one;
         code = leaf_next(f, &i, k, &a, &one);
-        number = number_mix(number, leaf_number(&one));
+        number = hash_combine(number, leaf_number(&one));
         array_release(f, &a);
     }
     if (code == 0) code = compare_number(f, number, &is_same);

@@ -1,7 +1,7 @@
 /* Reports of made-up ranks. */
 #include <stdlib.h>
 
-#include "base/number.h"
+#include "base/hash.h"
 #include "check.h"
 #include "check/check.h"
 #include "mpi/comm.h"
@@ -244,8 +244,8 @@ static void calls_that_differ(void) {
 
 /* One that was made and is over. */
 static void a_call_that_differed(void) {
-    const state_past past[] = {{.comm = WORLD, .sequence = 9, .op = (int64_t)number_of_text("MPI_Barrier"), .line = 0},
-                               {.comm = WORLD, .sequence = 8, .op = (int64_t)number_of_text("MPI_Bcast"), .line = 1}};
+    const state_past past[] = {{.comm = WORLD, .sequence = 9, .op = (int64_t)hash_text("MPI_Barrier"), .line = 0},
+                               {.comm = WORLD, .sequence = 8, .op = (int64_t)hash_text("MPI_Bcast"), .line = 1}};
     everybody_ends();
     for (int i = 0; i < 3; i++) (void)collective(i, "MPI_Reduce", 8);
     all[3].past = past;

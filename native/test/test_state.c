@@ -1,6 +1,6 @@
 #include <stdlib.h>
 
-#include "base/number.h"
+#include "base/hash.h"
 #include "call.h"
 #include "check.h"
 #include "check/check.h"
@@ -101,7 +101,7 @@ static void tells_of_collective_calls(void) {
     CHECK_INT(seen_in("barrier", FIXTURE_RANK2)->sequence, sequence + 1);
     CHECK(s.in_newest);
     CHECK_INT(s.in_past, 3);
-    CHECK_INT(s.past[1].op, (int64_t)number_of_text("MPI_Reduce"));
+    CHECK_INT(s.past[1].op, (int64_t)hash_text("MPI_Reduce"));
     CHECK_INT(s.past[1].sequence, sequence);
     CHECK_INT(s.past[1].line, 1);
     CHECK_IN(

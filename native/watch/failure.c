@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/feature.h"
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/output.h"
 #include "base/thread.h"
 #include "mpi/mpi.h"
@@ -36,7 +36,7 @@ static void sentence_print(const char *sentence) {
 /* All that follows is with the lock, but for what the headers have. */
 
 static void failure_keep(const char *sentence, comm_entry *lost) {
-    const uint64_t hash = number_of_text(sentence);
+    const uint64_t hash = hash_text(sentence);
     failure **end = &unseen;
     while (*end && ((*end)->hash != hash || strcmp((*end)->sentence, sentence) != 0)) end = &(*end)->next;
     if (*end) return;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "check/check.h"
 #include "mpi/comm.h"
@@ -89,7 +89,7 @@ static standing collective_stands(const state *other, const state_call *c) {
     const state_call *k = counterpart_find(other, c);
     if (k) return calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : COMES;
     const state_past *past = past_find(other, c);
-    if (past) return past->op != (int64_t)number_of_text(c->op) ? DIFFERS : COMES;
+    if (past) return past->op != (int64_t)hash_text(c->op) ? DIFFERS : COMES;
     for (int64_t i = 0; i < other->in_comms; i++)
         if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return COMES;
     return MISSING;
@@ -223,8 +223,8 @@ static int64_t absent_find(const report_ranks *ranks, const state_call *c) {
 }
 
 static uint64_t call_number(uint64_t number, int64_t rank, const state_call *c) {
-    number = number_mix(number, (uint64_t)rank);
-    return number_mix(number_mix(number, (uint64_t)c->thread), (uint64_t)c->number);
+    number = hash_combine(number, (uint64_t)rank);
+    return hash_combine(hash_combine(number, (uint64_t)c->thread), (uint64_t)c->number);
 }
 
 /* The number of the circle that goes through this rank, whichever of its ranks that is; 0 if one of them may do

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/number.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "call/site.h"
 #include "check/check.h"
@@ -72,7 +72,7 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
         if (facts_are_collective(f)) {
             past[n++] = comm_key(f->communicator);
             past[n++] = f->sequence;
-            past[n++] = (int64_t)number_of_text(f->row->mpi_name);
+            past[n++] = (int64_t)hash_text(f->row->mpi_name);
             past[n++] = line;
         }
         if (i + 1 < found && !(in_call && i == 0) && last_are_alike(f, &records[i + 1].facts)) continue;

@@ -49,7 +49,7 @@ typedef struct state_comm {
 /* One of the last calls, if it was collective. */
 typedef struct state_past {
     int64_t comm, sequence;
-    int64_t op;   /* number_of_text of the operation's name */
+    int64_t op;   /* hash_text of the operation's name */
     int64_t line; /* in `last` of the state, from 0: calls that are alike share one */
 } state_past;
 
