@@ -1,23 +1,24 @@
-/* Failures that nobody has heard of yet.
+/* Keeps failures of calls until the program has seen them, and prints the others.
  *
- * XLA raises a failure at once where the program runs on the thread that called it (mpixla_failures_raised_on). Else it
- * hands it to whoever looks at the result. A front end that sees one says so (mpixla_failures_seen). What nobody has
- * looked at is written on standard error when the next call is made, and at the end of the process
- * (mpixla_failures_end), which then ends badly. Sentences that are equal count as one. Of
- * those that nobody has looked at 1,024 are kept; the rest are counted, and that is told at the end. Any thread may
- * call these.
+ * XLA raises a failure at once if the program runs on the thread that dispatched it (mpixla_failures_raised_on). Else
+ * the failure is raised when the program looks at the result. The front end reports each exception that it sees
+ * (mpixla_failures_seen). Failures that were not seen are printed on standard error when the next call is made, and at
+ * the end of the process (mpixla_failures_end), which then exits with a status that is not 0. Equal sentences are one
+ * failure. At most 1,024 unseen failures are kept; the others are counted, and the count is printed at the end. Any
+ * thread may call these functions.
  */
 #ifndef MPIXLA_NATIVE_FAILURE_H
 #define MPIXLA_NATIVE_FAILURE_H
 
 #include "mpi/comm.h"
 
-/* A call has failed with this sentence. `lost` is NULL, or the communicator of which a process has died, which is why
- * it has failed, and why all later calls on it will: as soon as one such failure is seen all count as seen, also later
- * ones. */
+/* Adds the failure of a call, by its sentence. `lost` is NULL, or the communicator a process of which has died: all
+ * later calls on that communicator fail for the same reason, so once the program has seen one of these failures, all
+ * others of that communicator count as seen, later ones too. */
 void failure_note(const char *sentence, comm_entry *lost);
 
-/* Writes those on standard error that are not there yet. While there are any, FEATURE_UNTOLD is on (base/feature.h). */
+/* Prints the failures that are unseen and not printed yet. While there are such, FEATURE_UNTOLD is on (base/feature.h).
+ */
 void failure_tell(void);
 
 #endif

@@ -1,8 +1,7 @@
-/* The calls that this process is in at this moment, one for each thread, and the last ones of each: for those who watch
- * from another thread.
+/* Publishes the call that each thread of this process is in, and its last calls, to threads that watch.
  *
- * A thread says which call it enters and leaves; that takes no lock. Whoever looks at the call holds the thread up only
- * if the call ends just then.
+ * Entering and leaving a call takes no lock. A watching thread delays the thread that it looks at only if the call ends
+ * at that moment.
  */
 #ifndef MPIXLA_NATIVE_FLIGHT_H
 #define MPIXLA_NATIVE_FLIGHT_H
@@ -11,7 +10,7 @@
 
 #include "call/facts.h"
 
-/* So many of a thread's last calls are kept, each as the 64-bit words of a flight_record. */
+/* The last FLIGHT_KEPT calls of a thread are kept, each as the 64-bit words of a flight_record. */
 enum { FLIGHT_KEPT = 16 };
 typedef struct flight_record {
     call_facts facts;
@@ -19,7 +18,7 @@ typedef struct flight_record {
 } flight_record;
 enum { FLIGHT_WORDS = sizeof(flight_record) / sizeof(int64_t) };
 
-/* A call that a thread is in, in the memory of whoever makes it. */
+/* A call that a thread is in. The memory is the caller's, on its stack. */
 typedef struct flight_call {
     const call_facts *facts;
     _Atomic(const call_facts *) started; /* what it waits for, once that is known (flight_waits_for) */
@@ -27,8 +26,8 @@ typedef struct flight_call {
                                           * calls us */
 } flight_call;
 
-/* What deadline.c measures of a thread: for how long it has waited, in nanoseconds. It is one wait as long as neither
- * the number of its calls nor that of its pauses changes. */
+/* The wait of a thread as deadline.c measures it, in nanoseconds. A wait is the same one as long as neither the number
+ * of calls of the thread nor that of its pauses changes. */
 typedef struct flight_clock {
     int64_t waited;
     int64_t entered; /* these two as in the flight */
@@ -49,25 +48,25 @@ typedef struct flight {
     flight_clock clock;                                   /* for the thread of deadline.c alone */
 } flight;
 
-/* The calling thread's place, which is its own until it ends; NULL with error_set where there is no memory. */
+/* Returns the calling thread's entry, which it has until it ends; NULL with error_set without memory. */
 flight *flight_mine(void);
 
-/* Around a call. */
+/* Publish the begin and the end of a call. `call` and `facts` must stay valid in between. */
 void flight_enter(flight *mine, flight_call *call, const call_facts *facts);
 void flight_leave(flight *mine, flight_call *call);
 
-/* The call waits for what this one has started, which lasts until it has left. */
+/* Publishes the call that started the request which is waited for. `started` must stay valid until flight_leave. */
 static inline void flight_waits_for(flight_call *call, const call_facts *started) {
     atomic_store_explicit(&call->started, started, memory_order_release);
 }
 
-/* How many threads are in a call. */
+/* Returns the number of threads that are in a call. */
 int64_t flight_count(void);
 
-/* A clock that only goes forward, in nanoseconds, a few milliseconds coarse. */
+/* Returns a monotonic clock in nanoseconds, with a resolution of a few milliseconds. */
 int64_t flight_now(void);
 
-/* How many threads have ever made a call: those with the numbers below it. */
+/* Returns the number of threads that have ever made a call. */
 int64_t flight_threads(void);
 
 /* A thread at this moment. Here and below threads are numbered from 0, and `thread` must be less than
@@ -80,10 +79,10 @@ typedef struct flight_moment {
 } flight_moment;
 flight_moment flight_moment_of(int64_t thread);
 
-/* What is measured of a thread, for deadline.c alone. */
+/* Returns the measurements of a thread, for deadline.c alone. */
 flight_clock *flight_clock_of(int64_t thread);
 
-/* The call that a thread is in. */
+/* A copy of the call that a thread is in. */
 typedef struct flight_view {
     int64_t entered; /* which of its calls */
     call_facts facts;
@@ -98,7 +97,7 @@ int flight_see(int64_t thread, flight_view *view);
  * overwritten meanwhile is left out. */
 int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]);
 
-/* The call that was seen in words (call_describe), with details. */
+/* Describes a call that was seen, as call_describe does, with details. */
 void flight_describe(const flight_view *view, char *text, size_t bytes);
 
 #endif

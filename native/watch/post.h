@@ -1,5 +1,5 @@
-/* Letters between the processes of a job, for deadline.c, on a communicator of their own. Nothing here waits, since the
- * other side may be stopped or gone. One thread uses it.
+/* Exchanges messages ("letters") between the processes of a job, for deadline.c, on a communicator of their own. No
+ * function blocks, since the other process may be stopped or gone. One thread uses these functions.
  */
 #ifndef MPIXLA_NATIVE_POST_H
 #define MPIXLA_NATIVE_POST_H
@@ -29,19 +29,19 @@ typedef struct post_letter {
     size_t bytes;
 } post_letter;
 
-/* From now on letters travel on this communicator, of so many ranks, which nobody else uses. */
+/* Sets the communicator, which has so many ranks and no other use. */
 void post_open(mpixla_handle comm, int ranks);
 
-/* Sends a letter with a copy of the data. One that cannot be sent is lost. */
+/* Sends a letter with a copy of the data. Without memory, or if MPI fails, the letter is lost. */
 void post_send(int to, post_kind kind, int64_t number, const void *data, size_t bytes);
 
-/* Takes the next letter that has come. Returns whether there was one. */
+/* Receives the next letter that has arrived. Returns whether there was one. */
 int post_take(post_letter *letter);
 
-/* Whether letters are still being sent. */
+/* Returns whether letters are still being sent. */
 int post_unsent(void);
 
-/* Says that this rank has nothing more to ask; then asks whether all ranks have said so. */
+/* post_join starts a barrier (this rank has no more questions); post_all_joined returns whether all ranks have. */
 void post_join(void);
 int post_all_joined(void);
 

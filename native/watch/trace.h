@@ -1,7 +1,6 @@
-/* The timeline of this process (MPIXLA_TRACE, mpixla_trace_start): a record of each call (watch/timeline.h).
+/* Records each call of this process in its timeline (MPIXLA_TRACE, mpixla_trace_start; watch/timeline.h).
  *
- * The record is written when the call begins, so that a call which never ends is in the file, and is given its end when
- * it has one.
+ * The record is written when the call begins, so that a call which never ends is in the file, and completed at its end.
  */
 #ifndef MPIXLA_NATIVE_TRACE_H
 #define MPIXLA_NATIVE_TRACE_H
@@ -20,8 +19,8 @@ typedef struct trace_call {
     int is_compared;
 } trace_call;
 
-/* While FEATURE_TRACE is on (base/feature.h): a call begins, which is before anything that may wait. `on_a_gpu`: a
- * transport will be chosen for it. `is_compared`: the ranks compare it first (check/check.h). */
+/* Records the begin of a call, before anything that may wait; called while FEATURE_TRACE is on (base/feature.h).
+ * `on_a_gpu`: its arrays are in a GPU's memory. `is_compared`: the ranks compare it first (check/check.h). */
 void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared);
 
 /* The request of a call that starts one, or waits for it. */
@@ -30,11 +29,11 @@ typedef struct trace_request {
     const call_facts *started; /* the call that started the one that is waited for; else NULL */
 } trace_request;
 
-/* For each call that starts or waits, once its request is known, and before it is made. Other calls have been written
- * when they began. */
+/* Records the request of a call that starts or waits for one, before the call is made. The records of other calls are
+ * complete when they begin. */
 void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r);
 
-/* The call ends. `transport` is the name of what was chosen where its arrays are a GPU's, else NULL. */
+/* Records the end of a call. `transport` is the name of the route if the arrays are in a GPU's memory, else NULL. */
 void trace_end(const trace_call *c, const char *transport, int failed);
 
 #endif
