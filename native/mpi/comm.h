@@ -1,4 +1,4 @@
-/* Communicators by number. */
+/* Registers communicators: each has a number, and an entry that lives as long as the library. */
 #ifndef MPIXLA_NATIVE_COMM_H
 #define MPIXLA_NATIVE_COMM_H
 
@@ -37,25 +37,26 @@ typedef struct comm_entry {
     _Atomic(const void *) caller;         /* the front end's thread that has made the last one; NULL: none has */
     atomic_int is_shared;                 /* several of its threads have made some */
     _Atomic(const int *) members;         /* the ranks in MPI_COMM_WORLD of its processes; NULL: nobody has said */
-    _Atomic uint64_t kind;                /* made of its members, and below of its name: see comm_keys_alike */
-    atomic_int_least64_t key;    /* the same number on all its members, who make it without talking: of its kind, and of
-                                  * how many of that there were before, if all have come to use these in the same order */
-    atomic_int_least64_t agreed; /* the same number on all its members, once they have compared a call; 0: not yet */
-    int64_t number;              /* its own in this process */
+    _Atomic uint64_t kind;                /* hash of its members, and in lower bits of its name: see comm_keys_alike */
+    atomic_int_least64_t key; /* a job-wide id without communication: `kind`, and the number of communicators of that
+                               * kind before. Equal on all members only if they register these in the same order */
+    atomic_int_least64_t
+        agreed;     /* a job-wide id that the members have agreed on with their first comparison; 0: none */
+    int64_t number; /* in this process */
     int rank;
     int size;
     const topology *topology; /* NULL: it has none */
     char name[COMM_NAME_BYTES];
 } comm_entry;
 
-/* The number by which its members mean it when they tell each other of their calls. */
+/* Returns the job-wide id of a communicator, by which ranks name it to each other. */
 static inline int64_t comm_key(const comm_entry *entry) {
     int64_t agreed = atomic_load(&entry->agreed);
     return agreed ? agreed : atomic_load(&entry->key);
 }
 
-/* Whether these are keys of communicators with the same members: on a rank that uses them in another order, or gives
- * them other names, of one. */
+/* Returns whether two keys are of communicators with the same members. They may be one communicator, which ranks
+ * register in different orders or under different names. */
 enum { COMM_KEY_NAME = 20, COMM_KEY_MEMBERS = 32 }; /* the bits where these begin */
 static inline int comm_keys_alike(int64_t a, int64_t b) {
     return ((uint64_t)a ^ (uint64_t)b) >> COMM_KEY_MEMBERS == 0;
@@ -68,22 +69,22 @@ static inline void comm_attach(comm_entry *entry, comm_slot slot, void *value) {
     atomic_store_explicit(&entry->attached[slot], value, memory_order_release);
 }
 
-/* From now on `freed` is called with what is attached to this slot of each communicator that is freed, if it is not
- * NULL, slot by slot in their order: while MPI can still be used, and before the communicators go that were made of it.
- * For MPI_COMM_SELF that is when MPI_Finalize begins. */
+/* Registers the destructor of a slot: when a communicator is freed, `freed` gets the value attached to it, unless that
+ * is NULL. Slots are freed in their order, while MPI can still be used, and before the derived communicators.
+ * MPI_COMM_SELF is freed when MPI_Finalize begins. */
 void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value));
 
 /* Called by mpixla_start. MPI_COMM_SELF becomes number 0. Returns 0 or REFUSED. */
 int comm_start(mpi_library *library);
 
-/* The communicator with this number; it lives as long as the library. NULL with error_set if there is none, if
- * it was freed, or once MPI is finalized. Takes no lock. */
+/* Returns the communicator with this number. NULL with error_set if there is none, if it was freed, or once MPI is
+ * finalized. Takes no lock. */
 comm_entry *comm_find(int64_t id);
 
-/* The same for those who only look: also one that was freed. NULL if there is none. */
+/* Returns the communicator with this number, also one that was freed; NULL if there is none. */
 comm_entry *comm_look(int64_t id);
 
-/* How many there are, those that were freed among them: they have the numbers below it. */
+/* Returns the number of communicators, freed ones included. Their numbers are below it. */
 int64_t comm_count_all(void);
 
 /* Notes that several threads of the front end make collective calls on a communicator, in whatever order: a hint where
@@ -91,7 +92,7 @@ int64_t comm_count_all(void);
 void comm_caller_note(comm_entry *entry);
 extern _Thread_local char comm_thread; /* whose address tells threads apart */
 
-/* Counts a collective call: how many there were before. One thread at a time uses a communicator. */
+/* Counts a collective call. Returns the number of calls before. One thread at a time uses a communicator. */
 static inline int64_t comm_count(comm_entry *entry) {
     if (atomic_load_explicit(&entry->caller, memory_order_relaxed) != &comm_thread) comm_caller_note(entry);
     int64_t so_far = atomic_load_explicit(&entry->collectives, memory_order_relaxed);
@@ -114,7 +115,7 @@ static inline int64_t comm_world_rank(const comm_entry *entry, int64_t rank) {
 /* Returns 0, or REFUSED once MPI is finalized, or in a forked process (FEATURE_FORKED). Takes no lock. */
 int comm_state_check(void);
 
-/* Whether a shift can have so many numbers: pairs of them, one for each dimension at most. */
+/* Returns whether a shift can have so many numbers: pairs, at most one for each dimension. */
 enum { COMM_SHIFT_NUMBERS = 64 };
 static inline int comm_is_shift(int64_t size) {
     return size >= 0 && size <= COMM_SHIFT_NUMBERS && size % 2 == 0;
@@ -123,8 +124,8 @@ static inline int comm_is_shift(int64_t size) {
 /* mpixla_comm_shift, of a communicator that was found, and a size that comm_is_shift. Returns 0 or REFUSED. */
 int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int64_t *rank);
 
-/* One of the communicators that are made of this one: on first use, for which all its processes must call this at the
- * same place of the program. It is freed with this one. Returns 0 or an error code. */
+/* Finds a derived communicator (COMM_REVERSED, COMM_PRIVATE), or makes it on first use: then all processes must call
+ * this at the same place of the program. It is freed with `entry`. Returns 0 or an error code. */
 int comm_derive(comm_entry *entry, int which, mpixla_handle *derived);
 
 #endif

@@ -1,4 +1,4 @@
-/* Element types: XLA's number to MPI's datatype. */
+/* Maps element types of XLA to MPI datatypes. */
 #ifndef MPIXLA_NATIVE_DTYPE_H
 #define MPIXLA_NATIVE_DTYPE_H
 
@@ -11,18 +11,18 @@ typedef struct dtype_entry {
     int bound;
 } dtype_entry;
 
-/* The entry for XLA's number, or NULL (with error_set) where MPI cannot move such elements. */
+/* Returns the entry for XLA's number; NULL with error_set if MPI cannot move such elements. */
 const dtype_entry *dtype_find(int ffi_dtype);
 
-/* How MPI is told to receive so many items. */
+/* Count and datatype for a receive. */
 typedef struct dtype_received {
     int64_t count;
     mpixla_handle type;
 } dtype_received;
 
-/* As bytes, unless they are more than `most` (mpi_most_bytes). A message need not have a whole number of items, if its
- * sender and its receiver disagree on the data type: as bytes MPI takes it all the same, where MPICH would end the job.
- * A receive that is posted before its message has come cannot ask for the message's size first. */
+/* Returns count and datatype to receive so many items: as bytes, unless these are more than `most` (mpi_most_bytes). A
+ * message has no whole number of items if sender and receiver disagree on the data type: MPICH would abort the job, but
+ * accepts it as bytes. A receive that is posted early cannot probe the size of its message. */
 dtype_received dtype_receive(const dtype_entry *dtype, int64_t items, int64_t most);
 
 #endif

@@ -17,8 +17,8 @@
 /* Called by mpixla_start: makes the operations. Returns 0 or REFUSED. */
 int float_reduce_start(const mpi_library *mpi);
 
-/* Our operation for this element type (XLA's number) and predefined reduction (its number), or NULL where there is
- * none: then MPI's own applies. */
+/* Returns the library's operation for an element type (XLA's number) and a predefined reduction (its number); NULL if
+ * MPI's own applies. */
 const mpixla_handle *float_reduce_find(int ffi_dtype, int64_t reduction);
 
 #endif

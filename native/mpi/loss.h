@@ -1,23 +1,24 @@
-/* Processes that have died. An MPI with fault tolerance (ULFM) lets the others go on: their calls fail, with error
- * classes of their own, and the program revokes the communicator and makes one of those that are left.
+/* Recognizes the errors of an MPI with fault tolerance (ULFM) after a process has died: calls of the other processes
+ * fail with these error classes, and the program revokes the communicator and makes one of the remaining processes.
  */
 #ifndef MPIXLA_NATIVE_LOSS_H
 #define MPIXLA_NATIVE_LOSS_H
 
 #include "mpi/comm.h"
 
-/* Whether an error class says that a process has died, or that somebody has revoked the communicator because of that.
+/* Returns whether an error class means that a process has died, or that a rank has revoked the communicator after that.
  */
 int loss_is(int error_class);
 
-/* The error class of a process that has died; 0 where this MPI has none. */
+/* Returns the error class for a process that has died; 0 if this MPI has none. */
 int loss_class(void);
 
-/* Whether it says that a receive from any process may be for one that has died: such a request still is under way. */
+/* Returns whether an error class means that a receive from any source may need a process that has died. The request of
+ * such a receive is still active. */
 int loss_is_pending(int error_class);
 
-/* Revokes what the library has made of the communicator, which no program could do: who waits in it for a process that
- * has failed in its call, and does not come, waits no longer. Does nothing where the MPI cannot revoke. */
+/* Revokes the communicators that are derived from this one, which the program cannot reach: ranks that wait there for a
+ * dead process return. Does nothing if this MPI cannot revoke. */
 void loss_spread(comm_entry *entry);
 
 #endif

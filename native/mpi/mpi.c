@@ -169,8 +169,8 @@ int mpi_request_is_done(mpi_request *request) {
     return library.test(request, &done, status) != 0 || done;
 }
 
-/* Looks for a message from anybody. Open MPI goes on only if it finds none, so it is one with another tag each time:
- * with those that every MPI has, the greatest first, as programs count from below. */
+/* Open MPI only progresses if the probe finds no message, so the probes cycle through the tags from 32767 down, which
+ * programs seldom use. */
 int mpi_go_on(mpixla_handle comm) {
     enum { TAGS = 1 << 15 };
     static atomic_uint calls;

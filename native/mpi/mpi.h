@@ -1,4 +1,4 @@
-/* The MPI of this process: its functions behind one set of prototypes, whatever its handles are.
+/* Calls the MPI of this process, through one set of prototypes for all kinds of handles.
  *
  * Handles are widened to mpixla_handle and counts are 64-bit everywhere above this layer. Nothing else in the
  * library knows whether an MPI_Comm is an int (MPICH and its family) or a pointer (Open MPI, the MPI-5 ABI).
@@ -84,44 +84,43 @@ typedef struct mpi_library {
 /* The connected MPI, or NULL before mpi_publish. */
 const mpi_library *mpi_get(void);
 
-/* Finds the MPI of this process and its functions. What needs it then starts, and last mpi_publish gives it to all.
- * Returns NULL with error_set on failure. */
+/* Finds the MPI of this process and its functions; NULL with error_set on failure. The caller starts the parts of the
+ * library that need MPI, and then calls mpi_publish: from then on mpi_get returns it. */
 mpi_library *mpi_connect(const mpixla_mpi_facts *facts);
 void mpi_publish(void);
 
-/* Each fills `library` with the calls for one kind of handle, as dlsym finds them with the handle `scope`. Returns the
- * name of a function that is missing, else NULL. */
+/* Fill `library` with the functions for one kind of handle, found by dlsym in `scope`. Return the name of a function
+ * that is missing, or NULL. */
 const char *mpi_int_bind(mpi_library *library, void *scope);
 const char *mpi_pointer_bind(mpi_library *library, void *scope);
 
-/* Words what a function of MPI returned, with error_set: in MPI's text, behind which stand the call, in words, and
- * `more`. Returns REFUSED. */
+/* Sets the sentence about an error code of MPI: MPI's text, the description of the call, and `more`. Returns REFUSED.
+ */
 int mpi_error_set(const char *function, int code, const char *call, const char *more);
 
-/* What an mpi_combine has for its length: an int, or 64 bits where MPI has reductions of such counts. */
+/* Returns the length that an mpi_combine gets: MPI passes an int, or 64 bits if it has reductions of large counts. */
 int64_t mpi_length(const void *length);
 
-/* The most bytes that dtype_receive may receive as bytes: none with a tool, which may compare the types of both ends.
- */
+/* Returns the greatest number of bytes that dtype_receive may receive as bytes: 0 with a tool, which may compare the
+ * datatypes of both ends. */
 static inline int64_t mpi_most_bytes(const mpi_library *which) {
     return which->has_tool ? 0 : which->count_limit;
 }
 
-/* What a status says. */
+/* Return the source or the tag in a status. */
 int mpi_source_of(const void *status);
 int mpi_tag_of(const void *status);
 
-/* The bytes of the message. Returns MPI's code. */
+/* Gets the number of bytes of a message from its status. Returns MPI's code. */
 int mpi_bytes_of(const void *status, int64_t *bytes);
 
 /* Returns whether MPI has ended the request, also by failing. */
 int mpi_request_is_done(mpi_request *request);
 
-/* Lets MPI go on with all that was started, and tell of processes that have died. Returns MPI's code. */
+/* Drives MPI's progress engine by MPI_Iprobe. Returns MPI's code, which may say that a process has died. */
 int mpi_go_on(mpixla_handle comm);
 
-/* The number that the MPI standard names, for a code of MPI's, which may be any number. 0 and REFUSED stay as they are.
- */
+/* Returns the error class of an error code of MPI; 0 and REFUSED unchanged. */
 int mpi_error_class(int code);
 
 #endif

@@ -1,4 +1,4 @@
-/* MAXLOC and MINLOC: reductions of a value and its place together, for any types of the two.
+/* Reduces pairs of a value and a place (MAXLOC, MINLOC), for any types of the two.
  *
  * Python encodes a pair as bytes of which the greatest, compared as memcmp does, is the one to keep
  * (src/mpixla/core/pairs.py). So there is one operation for each size of a pair, whatever it is made of.
@@ -16,8 +16,8 @@ typedef struct pair_reduction {
 /* Called by mpixla_start: makes the operations. Returns 0 or REFUSED. */
 int pair_reduce_start(const mpi_library *mpi);
 
-/* For pairs of so many bytes, where MPI's type of a byte is `byte`; NULL with error_set where there are no such pairs.
- */
+/* Returns the reduction for pairs of so many bytes; NULL with error_set if there is none. `byte` is MPI's datatype of a
+ * byte. */
 const pair_reduction *pair_reduce_find(const mpi_library *mpi, int64_t bytes, mpixla_handle byte);
 
 #endif

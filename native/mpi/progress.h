@@ -1,14 +1,15 @@
-/* A thread inside MPI while requests are under way. Between hosts, most MPIs move messages only while somebody calls
- * them, and nobody does while a program computes. Off until mpixla_progress_set (mpixla.h), and then free.
+/* Runs a thread that calls MPI while requests are under way: between hosts most MPIs move messages only inside calls of
+ * MPI, which a program that computes does not make. Off until mpixla_progress_set (mpixla.h).
  */
 #ifndef MPIXLA_NATIVE_PROGRESS_H
 #define MPIXLA_NATIVE_PROGRESS_H
 
-/* One request more is under way that nobody waits for, or one less. */
+/* Count one more, or one less, request that is under way and not waited for. */
 void progress_more(void);
 void progress_less(void);
 
-/* Returns when the thread is in MPI no more, nor will be. MPI_Finalize calls it, through MPI_COMM_SELF's attribute. */
+/* Ends the calls of the thread, and returns once it has left MPI. MPI_Finalize calls this, through the attribute of
+ * MPI_COMM_SELF. */
 void progress_end(void);
 
 #endif

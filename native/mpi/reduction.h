@@ -1,4 +1,6 @@
-/* Reductions by number: the predefined ones first, one for each row of reductions.def, then user-made ones. */
+/* Registers reductions: the predefined ones have the numbers of the rows of reductions.def, user-made ones later
+ * numbers.
+ */
 #ifndef MPIXLA_NATIVE_REDUCTION_H
 #define MPIXLA_NATIVE_REDUCTION_H
 
@@ -7,23 +9,24 @@
 /* Variables that are looked at to see whether a user-made reduction was freed. */
 enum { REDUCTION_KEPT = 4 };
 
-/* The handle of the reduction with this number, or NULL with error_set if there is none, or if it was freed. Takes no
- * lock. */
+/* Returns the handle of the reduction with this number; NULL with error_set if there is none, or if it was freed. Takes
+ * no lock. */
 const mpixla_handle *reduction_find(int64_t id);
 
-/* The handle of a predefined one by its name in reductions.def, which must be there. */
+/* Returns the handle of a predefined reduction by its name, which must be in reductions.def. */
 const mpixla_handle *reduction_named(const char *name);
 
-/* Whether it is one of reductions.def. */
+/* Returns whether the reduction is one of reductions.def. */
 int reduction_is_predefined(int64_t id);
 
-/* Whether it reduces pairs of a value and a place (pair_reduce.h). */
+/* Returns whether the reduction is of pairs of a value and a place (pair_reduce.h). */
 int reduction_is_of_pairs(int64_t id);
 
-/* Whether MPI, or a function of ours, has it for items of this type (XLA's number). User-made ones take any. */
+/* Returns whether MPI or the library has the reduction for this element type (XLA's number). User-made reductions take
+ * any type. */
 int reduction_takes(int64_t id, int ffi_dtype);
 
-/* Its name for messages. */
+/* Returns the name of the reduction for messages. */
 const char *reduction_name(int64_t id);
 
 #endif

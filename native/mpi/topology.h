@@ -1,11 +1,11 @@
-/* Who is whose neighbour on a communicator: read from MPI when the communicator is registered, and never changed. */
+/* The neighbours of this rank on a communicator with a topology, read from MPI when the communicator is registered. */
 #ifndef MPIXLA_NATIVE_TOPOLOGY_H
 #define MPIXLA_NATIVE_TOPOLOGY_H
 
 #include "mpi/mpi.h"
 
-/* One side of the edges of this rank: their other ends, MPIXLA_PROC_NULL beyond a wall, and the tags of the messages
- * along them. */
+/* The edges of this rank in one direction: the ranks at their other ends (MPIXLA_PROC_NULL beyond a wall), and the tags
+ * of messages along them. */
 typedef struct topology_slots {
     int64_t number;
     const int64_t *ranks, *tags;
@@ -21,13 +21,12 @@ typedef struct topology {
     const int *sizes, *periods, *place;
 } topology;
 
-/* Finds the topology of a communicator in which this process has this rank; it is kept for good. `*made` is NULL where
- * there is none. Returns 0 or REFUSED. */
+/* Reads the topology of a communicator, in which this process has this rank. `*made` is NULL if there is none, and is
+ * never freed. Returns 0 or REFUSED. */
 int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const topology **made);
 
-/* The rank that is `disp` steps further in this direction, MPIXLA_PROC_NULL beyond a wall, into `*there`. Where there
- * is no Cartesian topology (`t` may be NULL) the `size` ranks are one periodic dimension. Returns whether there is
- * such a direction. */
+/* Sets `*there` to the rank `disp` steps further in this direction, MPIXLA_PROC_NULL beyond a wall. Without a Cartesian
+ * topology (`t` may be NULL) the `size` ranks are one periodic dimension. Returns whether the direction exists. */
 int topology_shift(const topology *t, int rank, int size, int64_t direction, int64_t disp, int64_t *there);
 
 #endif
