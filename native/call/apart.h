@@ -1,4 +1,4 @@
-/* Calls that are made by threads of the library's own, while XLA goes on.
+/* Makes calls on threads of the library, so that they block none of XLA's.
  *
  * JAX's own collectives wait for other ranks in XLA's threads, of which there are few. So do calls, and between the two
  * there is no order but that of data: the threads of one rank may all wait in collectives that another rank comes to
@@ -18,7 +18,7 @@
 typedef ffi_error *apart_make(const ffi_call_frame *call, const void *operation, void *state);
 ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operation, void *state);
 
-/* Calls that XLA has not gone on from yet. */
+/* Returns the number of such calls whose end XLA has not been told yet. */
 int64_t apart_count(void);
 
 #endif

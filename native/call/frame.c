@@ -90,7 +90,7 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
                              names[i]);
         int type = given->types[next];
-        if ((forms[i] & AT_RUN_TIME) && type == FFI_ATTRIBUTE_STRING && values_are_meant(given->values[next])) {
+        if ((forms[i] & AT_RUN_TIME) && type == FFI_ATTRIBUTE_STRING && values_are_in_operand(given->values[next])) {
             f->at_run_time |= 1U << i;
             next++;
             continue;

@@ -1,4 +1,4 @@
-/* The parts of a buffer, one for each rank and one behind the other, as MPI's functions with a "v" take them. */
+/* Makes the counts and displacements of a buffer with one part for each rank, for MPI's functions with a "v". */
 #ifndef MPIXLA_NATIVE_PARTS_H
 #define MPIXLA_NATIVE_PARTS_H
 
@@ -10,10 +10,9 @@ typedef struct parts {
     const void *counts, *displs; /* in items: ints, or int64_ts for MPI's large-count functions */
 } parts;
 
-/* Part i, of n, has rows[i] rows of row_items items; all of them together fit the kind of number that is asked for. The
- * arrays belong to the calling thread, and last until it makes parts for this slot again. On failure -1, with
- * error_set.
- */
+/* Fills `p` for n parts in order, of rows[i] rows of row_items items each; the sum must fit an int, or with `large` an
+ * int64_t. The arrays belong to the calling thread, and are valid until its next call for this slot. Returns 0 or
+ * REFUSED. */
 int parts_make(parts *p, int slot, const int64_t *rows, int64_t n, int64_t row_items, int large);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sites: the lines of the user's source that calls come from, by number.
+/* Registers sites: source lines of the user's program that calls come from, by number.
  *
  * A program carries the number, which whoever traced it made of the line and named (mpixla_site_name); an exported one
  * carries the name as well, for a process that has not traced it. 0 is "unknown". A program that is called from many
@@ -12,16 +12,17 @@
 
 enum { SITE_TEXT_BYTES = 256 };
 
-/* The site that this thread has told last. */
+/* Returns the site that the calling thread has set last (mpixla_site_call). */
 int64_t site_of_thread(void);
 
-/* "model.py:42 in step"; "" for a site that nobody has named. It lives as long as the library. Takes a lock. */
+/* Returns the text of a site, "model.py:42 in step"; "" if it has none. The text is never freed. Takes a lock. */
 const char *site_text(int64_t site);
 
-/* Whether this is called for the site for the first time. Takes a lock. */
+/* Returns whether this is the first call for the site. Takes a lock. */
 int site_is_new(int64_t site);
 
-/* The site of an exported program, which writes it as 16 hexadecimal digits, a blank, and the text. 0 if it is none. */
+/* Parses the site of an exported program: 16 hexadecimal digits, a blank, and the text. Returns its number; 0 if the
+ * text is not a site. */
 int64_t site_read(const char *text, size_t bytes);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/scratch.h"
 #include "device/pool.h"
 
-int values_are_meant(const ffi_bytes *text) {
+int values_are_in_operand(const ffi_bytes *text) {
     static const char word[] = "operand";
     return text->len == sizeof word - 1 && memcmp(text->ptr, word, sizeof word - 1) == 0;
 }

@@ -1,5 +1,6 @@
-/* The numbers of a call that are known only when it runs: ranks, tags and rows. A program passes them in one operand
- * behind all others, int32 or int64: those of each attribute that says so, in the order of the attributes.
+/* Reads the numbers of a call that a program computes: ranks, tags and rows. The program passes them in one operand
+ * behind all others, int32 or int64: the numbers of each attribute that has the text "operand", in the order of the
+ * attributes.
  */
 #ifndef MPIXLA_NATIVE_VALUES_H
 #define MPIXLA_NATIVE_VALUES_H
@@ -13,8 +14,8 @@ typedef struct values {
     int64_t n;
 } values;
 
-/* Whether an attribute's text says that its numbers are there. */
-int values_are_meant(const ffi_bytes *text);
+/* Returns whether the text of an attribute says that its numbers are in that operand. */
+int values_are_in_operand(const ffi_bytes *text);
 
 /* Takes them from the operand, which is removed from `given`: `given` then ends before it. The operand's memory is this
  * GPU's, or the host's for NULL. The numbers belong to the calling thread, and last until it takes others. Of the call

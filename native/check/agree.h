@@ -1,34 +1,34 @@
-/* Whether the ranks of a communicator want the same collective call, which all of them learn before it is made.
+/* Compares a collective call between the ranks of a communicator before it is made.
  *
- * Each rank makes a number of what it wants, and one small reduction tells all of them whether the numbers are equal.
- * Where they are not, each rank tells all others what it wants, and all have the same report.
+ * Each rank hashes its call, and one small reduction tells all ranks whether the hashes are equal: MAX over (h, ~h),
+ * since all h are equal if and only if max(h) == ~max(~h). If they differ, each rank sends a description of its call to
+ * all others, and all ranks raise the same report.
  */
 #ifndef MPIXLA_NATIVE_AGREE_H
 #define MPIXLA_NATIVE_AGREE_H
 
 #include "call/frame.h"
 
-/* What ranks tell each other travels on this duplicate of MPI_COMM_WORLD, with tags from 2 on. Without it a report
- * knows this rank's call alone. */
+/* Sets the duplicate of MPI_COMM_WORLD for descriptions of calls, with tags from 2 on. Without it a report has this
+ * rank's call alone. */
 void agree_channel_set(mpixla_handle comm);
 
 /* One comparison that was started. */
 typedef struct agreement agreement;
 
-/* Each returns 0 or an error code. With what `details` say (wanted.h).
- *
- * For a call that completes. All ranks return 0, or all REFUSED. */
+/* Compares a blocking call, with the details of wanted.h. All ranks return 0, or all REFUSED; or an error code. */
 int agree_now(const frame *f, unsigned details);
 
-/* For a call that starts: the comparison is started, and nobody waits. */
+/* Starts the comparison of a call that starts a request, and does not wait. Returns 0 or an error code. */
 int agree_start(const frame *f, unsigned details, agreement **started);
 
-/* Waits for the comparison, and frees it: once, before the call is waited for. A call that is refused here was started
- * all the same, so its memory is MPI's for good. Its communicator may have been freed meanwhile, as MPI allows. */
+/* Waits for a comparison, and frees it. Call it once, before the request is waited for. Returns as agree_now: a call
+ * that is refused here has been started, so MPI keeps its memory for good. The communicator may have been freed
+ * meanwhile. */
 int agree_wait(agreement *a);
 
-/* At the end of the process, until it returns 0: tells of what was started and never waited for, as far as it is known.
- * Returns for how many calls the other ranks have yet to say what they want. */
+/* Prints the differences of calls that were started and never waited for, as far as they are known. Returns the number
+ * of comparisons that are not complete: at the end of the process call it until it returns 0. */
 int agree_end(void);
 
 #endif

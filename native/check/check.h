@@ -1,4 +1,4 @@
-/* Checked mode (MPIXLA_CHECK): calls are compared between the ranks that make them. */
+/* Compares calls between the ranks that make them (checked mode, MPIXLA_CHECK). */
 #ifndef MPIXLA_NATIVE_CHECK_CHECK_H
 #define MPIXLA_NATIVE_CHECK_CHECK_H
 
@@ -6,8 +6,9 @@
 
 #include "call/frame.h"
 
-/* How much is compared: nothing; the first collective calls of each communicator, and then ever fewer, and the first
- * messages of the library's own (message.h); all calls and their shapes; their lines as well. */
+/* CHECK_OFF: nothing is compared. CHECK_FIRST: the first collective calls of each communicator, then those with a power
+ * of two for number, and the first messages on the library's own communicator (message.h). CHECK_CALLS: all calls, with
+ * shapes. CHECK_LINES: all calls, with shapes and source lines. */
 typedef enum check_mode { CHECK_OFF, CHECK_FIRST, CHECK_CALLS, CHECK_LINES } check_mode;
 enum { CHECK_FIRST_CALLS = 64 };
 extern atomic_int check_mode_now;
@@ -15,10 +16,11 @@ static inline check_mode check_mode_get(void) {
     return (check_mode)atomic_load_explicit(&check_mode_now, memory_order_relaxed);
 }
 
-/* Of the first messages: whether it can be one. */
+/* Returns whether a message may be one of the first, which CHECK_FIRST compares. */
 int check_message_is_due(const call_facts *f);
 
-/* Whether the call is compared, which all ranks that make it know alike: by its number on the communicator. */
+/* Returns whether the call is compared. All ranks of a collective call return the same: it depends on the number of the
+ * call on its communicator. */
 static inline int check_is_due(const call_facts *f) {
     check_mode mode = check_mode_get();
     if (mode != CHECK_FIRST) return mode != CHECK_OFF;
@@ -28,15 +30,13 @@ static inline int check_is_due(const call_facts *f) {
     return (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
 }
 
-/* Each returns 0 or an error code.
- *
- * Before a call is made, and before its transport is chosen: */
+/* Compares a call before its route is chosen. Returns 0 or an error code. */
 int check_begin(frame *f);
-/* right before it is made, when its transport is ready, and it has its request: where a wait is refused, what was
- * started is MPI's for good. */
+/* Compares right before a call is made, when its request is known. Returns 0 or an error code. If a wait is refused,
+ * MPI keeps the memory of its request for good. */
 int check_run(const frame *f);
-/* After a call that check_begin let pass, whether it was made, and with its code, which it returns if there is nothing
- * else to say. */
+/* Compares what a call has received, after check_begin has returned 0; `made`: the call was made. Returns `code`, the
+ * code of the call, if there is no difference, else REFUSED. */
 int check_end(frame *f, int made, int code);
 
 #endif

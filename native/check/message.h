@@ -1,38 +1,35 @@
-/* Whether a message is of the data type, and has the items, that its receiver expects.
+/* Compares the data type and the number of items of a message with its receiver's template.
  *
- * MPI tells the receiver how many bytes have come. The data type, the shape and the sender's line are in a note, which
- * the sender sends ahead. The receiver compares them with its template; the sender hears nothing of that. A message
+ * MPI tells the receiver the number of bytes. The data type, the shape and the sender's line are in a note, which the
+ * sender sends before the message. The receiver compares the note with its template, and sends nothing back. A message
  * without a note, such as one of mpi4py's, is compared by its bytes.
  *
- * A right program is never refused: a note is used only where it is certain that it belongs to the message, which
- * message.c says how it finds out.
+ * A right program is never refused: a note is used only if it certainly belongs to the message (message.c).
  */
 #ifndef MPIXLA_NATIVE_MESSAGE_H
 #define MPIXLA_NATIVE_MESSAGE_H
 
 #include "call/frame.h"
 
-/* Which messages are compared. With MESSAGES_FIRST, the data types of the first MESSAGES_FIRST_NOTES messages that a
- * rank sends to each other rank on the library's own communicator, without waiting for a note; with MESSAGES_ALL, all
- * messages, and their shapes and lengths as well. */
+/* MESSAGES_FIRST: compares the data types of the first MESSAGES_FIRST_NOTES messages of each pair of ranks on the
+ * library's own communicator, and waits for no note. MESSAGES_ALL: all messages, with shapes and lengths. */
 typedef enum messages_compared { MESSAGES_NONE, MESSAGES_FIRST, MESSAGES_ALL } messages_compared;
 enum { MESSAGES_FIRST_NOTES = 64 };
 
-/* Notes travel on this duplicate of MPI_COMM_WORLD, with tag 0, from now on. Call it before there are any. Returns 0
- * or REFUSED. */
+/* Sets the duplicate of MPI_COMM_WORLD for notes, with tag 0. Call it before any message. Returns 0 or REFUSED. */
 int message_channel_set(mpixla_handle comm);
 
-/* All messages on this communicator are made by handlers: no other part of the program can use it. */
+/* Sets the library's own communicator, on which only handlers send messages; and returns whether a call is on it. */
 void message_own_set(const comm_entry *comm);
 int message_is_on_own(const call_facts *call);
 
-/* Sends the note of a call that sends, or starts to, and notes that it starts to receive: right before the call is
- * made. What goes wrong with the note the receiver bears. */
+/* Sends the note of a call that sends a message, right before the call is made. A note that cannot be sent is dropped.
+ */
 void message_announce(const frame *f, messages_compared which);
 
-/* After a call that receives, with its status and its code; for a wait, `call` is the call that started. With
- * `accepts_short` a message may have fewer items than its template. Returns the code, or REFUSED where
- * the message is not what was expected. */
+/* Compares a message that was received, by its status and the code of the call; for a wait, `call` is the call that
+ * started the request. With `accepts_short` a message may have fewer items than its template. Returns `code`, or
+ * REFUSED if the message does not fit the template. */
 int message_compare(const frame *f, const call_facts *call, const void *status, int accepts_short,
                     messages_compared which, int code);
 

@@ -1,15 +1,15 @@
-/* Whether the ranks of a communicator agree on what goes between each two of them, in calls in which that is not the
- * same for all: alltoallv, exchanges with neighbours, and halos.
+/* Compares the messages between each two ranks in calls where these differ by rank: alltoallv, exchanges with
+ * neighbours, and halos.
  */
 #ifndef MPIXLA_NATIVE_TALLY_H
 #define MPIXLA_NATIVE_TALLY_H
 
 #include "call/frame.h"
 
-/* Whether it is such a call. */
+/* Returns whether a call is one of these. */
 int tally_is_needed(const frame *f);
 
-/* Once the ranks agree on all else (agree.h). All ranks return 0, or all REFUSED; or a code of MPI's. */
+/* Compares the messages, after agree.h has compared all else. All ranks return 0, or all REFUSED; or a code of MPI. */
 int tally_compare(const frame *f);
 
 #endif

@@ -1,12 +1,11 @@
-/* What a rank wants of a collective call, as far as the other ranks must want the same: to be compared, and in words.
- */
+/* Describes what must be equal on all ranks of a collective call, as numbers that are compared and as text. */
 #ifndef MPIXLA_NATIVE_WANTED_H
 #define MPIXLA_NATIVE_WANTED_H
 
 #include "call/frame.h"
 #include "call/site.h"
 
-/* Numbers that are equal on all ranks that want the same; -1 where the call has no such thing. */
+/* Numbers that must be equal on all ranks; -1 if the call has no such property. */
 typedef enum wanted_fact {
     WANTED_OPERATION, /* made of the operation's name (base/hash.h) */
     WANTED_DTYPE,     /* XLA's number; of a call of many arrays one made of theirs */
@@ -26,13 +25,13 @@ typedef struct wanted_facts {
     int64_t of[WANTED_FACTS];
 } wanted_facts;
 
-/* What is compared besides all else. */
+/* Details: properties that are compared only on request. */
 enum { WANTED_LINES = 1, WANTED_SHAPES = 2 };
 
 /* Facts that differ, a bit each: */
 enum { WANTED_OTHER_OPERATION = 1 << WANTED_OPERATION, WANTED_OTHER_LINE = 1 << WANTED_LINE };
 
-/* The same with words, as it is sent to other ranks. */
+/* The numbers and the text of a call, as they are sent to other ranks. */
 typedef struct wanted {
     wanted_facts facts;
     int32_t starts;    /* whether the call starts a request */
@@ -41,29 +40,29 @@ typedef struct wanted {
     char line[SITE_TEXT_BYTES];
 } wanted;
 
-/* A hash of a buffer's shape from this axis on, and the shape in words: "(2, 3)". Axes of length 1 are left out of the
- * hash: they say nothing of where an item is. */
+/* Return the hash of a buffer's shape from this axis on, and write the shape as text, "(2, 3)". The hash skips axes of
+ * length 1, which do not change the order of items. */
 int64_t wanted_shape_number(const frame_buffer *b, int64_t first_axis);
 void wanted_shape_describe(const frame_buffer *b, int64_t first_axis, char *text, size_t bytes);
 
-/* The number made of what travels as one array; 0: nothing is known of it. */
+/* Returns the hash of the arrays that are packed into one, such as leaves of a pytree; 0: unknown. */
 static inline int64_t wanted_parts(const frame *f) {
     return frame_has(f, ATTRIBUTE_PACKED) ? f->attributes[ATTRIBUTE_PACKED] : 0;
 }
 
-/* Of a call; `details` say whether its line and shape are among them. */
+/* Returns the numbers of a call; `details`: WANTED_LINES, WANTED_SHAPES. */
 wanted_facts wanted_facts_of(const frame *f, unsigned details);
 
-/* One number for all of them: where the facts differ so does the number, but for one case in 2^64. */
+/* Returns the hash of the numbers. */
 uint64_t wanted_hash(const wanted_facts *facts);
 
-/* What differs, as a set of the bits above. */
+/* Returns the set of properties that differ, as bits 1 << wanted_fact. */
 int wanted_differ(const wanted_facts *a, const wanted_facts *b);
 
-/* Writes such a set, as in "the operation and the root", into `text` of this size. */
+/* Writes a set of properties as text, "the operation and the root". */
 void wanted_name(int differences, char *text, size_t bytes);
 
-/* What this rank wants of the call, with all bytes set, as they are sent; `details` as above. */
+/* Fills `w` for a call of this rank. All bytes are set, since all are sent. `details` as in wanted_facts_of. */
 void wanted_fill(wanted *w, const frame *f, unsigned details);
 
 #endif
