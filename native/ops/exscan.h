@@ -1,14 +1,14 @@
-/* Exclusive scans, whose result MPI leaves open on the first rank. */
+/* Makes exclusive scans, whose result on the first rank MPI leaves undefined. */
 #ifndef MPIXLA_NATIVE_EXSCAN_H
 #define MPIXLA_NATIVE_EXSCAN_H
 
 #include "call/frame.h"
 
-/* On the first rank every item of the result becomes that of the attribute "fill": two 64-bit integers whose bytes
- * begin with the item's. So the program is the same on every rank. Returns 0 or an error code. */
+/* Calls MPI_Exscan, and exscan_fill on the first rank. Returns 0 or an error code. */
 int exscan(const frame *f);
 
-/* The part of it that is not MPI's. */
+/* On the first rank, sets every item of the result to that of the attribute "fill": two 64-bit integers whose bytes
+ * begin with the item's. So the program is the same on every rank. */
 void exscan_fill(const frame *f);
 
 #endif

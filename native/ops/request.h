@@ -1,4 +1,4 @@
-/* Requests: calls of MPI that were started and are waited for later, with the memory that MPI reads and writes.
+/* Keeps requests: calls of MPI that were started and are waited for later, with the memory that MPI reads and writes.
  *
  * XLA may use or move its buffers as soon as a handler returns, so what is sent is copied into memory of the request,
  * and what is received is copied out of it. The memory is kept for the next request of its size, unless it is very
@@ -45,21 +45,21 @@ typedef struct request {
     struct request *next;                       /* of the free ones of this size class, or of those that are left */
 } request;
 
-/* For a call that starts: f->request becomes a request with memory, and the data to send copied into it. For one that
- * waits: the request whose id it was given, which nobody else can wait for from then on; NULL for no request.
- * Returns 0 or REFUSED; without memory for a call that starts as call_fail (facts.h). */
+/* Sets f->request. For a call that starts: a new request with memory, which has a copy of the data to send. For a wait:
+ * the request with the given id, which no other call can wait for from then on; NULL for no request. Returns 0 or
+ * REFUSED; without memory for a call that starts, as call_fail (facts.h). */
 int request_take(frame *f);
 
-/* What a call that starts, or that waits, ends with: writes the id of what it started, or gives the memory back, unless
- * the request is no longer the call's. `code` is the call's. */
+/* Ends a call that starts or waits, with its code: writes the id of the request that it started, or frees the request
+ * that it waited for, unless the request was abandoned. */
 void request_settle(frame *f, int code);
 
-/* The call has no request any more, since MPI will not give its memory back: a collective call that will never be
- * complete, or a receive that cannot be cancelled. The memory is MPI's for good. */
+/* Leaves the request and its memory to MPI for good, where MPI may still use the memory: a collective call that will
+ * never be complete, or a receive that cannot be cancelled. */
 void request_abandon(frame *f);
 
-/* MPI_Send. Returns 0 or an error code. To this rank itself it might wait for ever, as nobody else can receive the
- * message, so MPI gets a copy and is left with it; so is a wait for such an isend. */
+/* Makes MPI_Send. Returns 0 or an error code. A message to this rank itself is sent from a copy, and not waited for,
+ * since MPI_Send might block for ever: only this rank can receive it. */
 int request_send(frame *f);
 
 /* Parts of the rows of ops.def; each returns 0 or an error code. The receive and the send of an isendrecv: */
