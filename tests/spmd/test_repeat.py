@@ -10,6 +10,7 @@ import pytest
 from mpi4py import MPI
 
 import mpixla
+from mpixla.core import repeat
 from mpixla.ops import collective, point_to_point, request
 
 SIZE = MPI.COMM_WORLD.Get_size()
@@ -53,6 +54,74 @@ def test_second_call_is_direct(slow, comm, rank, compilations):
                     assert got.dtype == want.dtype
                     np.testing.assert_array_equal(got, want)
     assert (len(slow), len(compilations)) == (checked, compiled)
+
+
+def messages(x, source, dest, tag):
+    """Messages around a ring, by each operation that has a rank or a tag. Returns what came."""
+    rank = MPI.COMM_WORLD.Get_rank()
+    received = [mpixla.sendrecv(x, x, source, dest, sendtag=tag, recvtag=tag)]
+    if rank % 2 == 0:
+        mpixla.send(x, dest, tag=tag)
+        received.append(mpixla.recv(x, source, tag=tag))
+    else:
+        received.append(mpixla.recv(x, source, tag=tag))
+        mpixla.send(x, dest, tag=tag)
+    status = MPI.Status()
+    received.append(mpixla.sendrecv(x, x, source, dest, sendtag=tag, status=status))
+    assert (status.Get_source(), status.Get_tag()) == (source, tag)
+    requests = [mpixla.irecv(x, source, tag=tag), mpixla.isend(x, dest, tag=tag)]
+    received.append(mpixla.waitall(requests)[0])
+    received.append(mpixla.wait(mpixla.isendrecv(x, x, source, dest, sendtag=tag, recvtag=tag)))
+    return received
+
+
+@pytest.mark.skipif(SIZE % 2 == 1, reason="neighbours send and receive in turn")
+@pytest.mark.not_checked  # then each line has programs of its own
+def test_another_rank_or_tag_compiles_nothing(rank, compilations):
+    x = jnp.arange(3.0) + rank
+    messages(x, (rank - 1) % SIZE, (rank + 1) % SIZE, 0)
+    compilations.clear()
+    for tag in range(1, 51):
+        shift = 2 * tag % SIZE + 1
+        source, dest = (rank - shift) % SIZE, (rank + shift) % SIZE
+        for _ in range(2):
+            for came in messages(x, source, dest, tag):
+                np.testing.assert_array_equal(came, np.arange(3.0) + source)
+    assert not compilations
+
+
+def test_nothing_else_is_transferred(rank):
+    """Ranks and tags are no arrays of the user's, who forbids transfers."""
+    x = jnp.arange(3.0)
+    with jax.transfer_guard("disallow"):
+        for tag in (7001, 7001, 7002):
+            y = mpixla.sendrecv(x, x, rank, rank, sendtag=tag, recvtag=tag)
+            z = mpixla.wait(mpixla.isendrecv(y, y, rank, rank, sendtag=tag, recvtag=tag))
+    np.testing.assert_array_equal(z, x)
+
+
+def test_operands_that_were_deleted(rank):
+    """A program may delete all arrays that it finds, among them those that stand for ranks and tags."""
+    before = jax.live_arrays()
+    for _ in range(3):
+        x = jnp.arange(3.0)
+        np.testing.assert_array_equal(mpixla.sendrecv(x, x, rank, rank, sendtag=7003), np.arange(3.0))
+        for array in jax.live_arrays():
+            if not any(array is x for x in before):
+                array.delete()
+
+
+def test_calls_that_were_made_last_are_kept(monkeypatch, rank, slow):
+    """Of more calls than are remembered those go that were made longest ago."""
+    monkeypatch.setattr(repeat, "_LIMIT", 16)
+    x = jnp.arange(11.0)
+    one = lambda tag: mpixla.sendrecv(x, x, rank, rank, sendtag=tag)  # noqa: E731
+    one(7100)
+    for tag in range(7101, 7141):
+        one(tag)
+        before = len(slow)
+        one(7100)
+        assert len(slow) == before
 
 
 def test_derivatives_compile_once(compilations):

@@ -1,6 +1,7 @@
 """Eager calls: a compiled program for each primitive and its parameters, sealed (seal.py).
 
-It goes when the communicator or the reduction that it was made for is freed.
+Ranks and tags of messages are operands of the program. It goes when the communicator or the reduction that it was made
+for is freed.
 """
 
 import functools
@@ -16,10 +17,10 @@ from ..base.words import refuse_without_hook
 from ..mpi.comm import STATUS_RESULT, Comm, Reduction, Status, is_alive, refuse_in_fork, when_freed
 from ..watch import sites
 from . import nan
-from .repeat import LIMIT, Program, recorder
+from .repeat import Program, Recent, recorder
 from .seal import sealed_p
 from .spmd import Primitive
-from .values import details
+from .values import as_operand, details
 
 Params = tuple[tuple[str, Any], ...]
 
@@ -44,19 +45,14 @@ def _compiled(primitive: Primitive, params: Params) -> Callable[..., Any]:
     return program
 
 
-_programs: dict[tuple[Primitive, Params, int | str], Callable[..., Any]] = {}
+_programs = Recent[Callable[..., Any]]()
 
 
 def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
     # A program has the line that called it first, so where that is asked for, each line has programs of its own. What
     # is packed is in the program.
     key = primitive, params, sites.of_caller() if settings.reports else sites.packed_of_caller()
-    program = _programs.get(key)
-    if program is None:
-        if len(_programs) >= LIMIT:
-            _programs.clear()
-        program = _programs.setdefault(key, _compiled(primitive, params))  # another thread may have made one
-    return program
+    return _programs.use(key) or _programs.add(key, _compiled(primitive, params))
 
 
 def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
@@ -96,13 +92,18 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
             "its result, and at what comes after it, with jax.debug.print."
         )
     refuse_in_fork()
+    params, numbers = as_operand(params)
     program = _program(primitive, tuple(params.items()))
     sites.tell_caller(operands)
-    results = program(*operands)
+    if numbers is None:
+        results = program(*operands)
+    else:
+        with jax.transfer_guard_host_to_device("allow"):
+            results = program(*operands, numbers)
     if not isinstance(results, list):
         # Without a result nobody would see the call fail, or know when it is done.
         jax.block_until_ready(results)
         results = []
     if recorder.programs is not None:
-        recorder.programs.append(Program(program, operands, results, tuple(_owners(params))))
+        recorder.programs.append(Program(program, operands, numbers, results, tuple(_owners(params))))
     return results

@@ -7,9 +7,11 @@ what the program gives and of the arrays.
 """
 
 import functools
+import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -40,7 +42,31 @@ _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     MPI.Distgraphcomm: MPI._handleof,
 }
 
-LIMIT = 4096  # calls that one operation remembers, and programs of all of them
+_LIMIT = 4096  # calls that one operation remembers, and programs of all of them
+
+T = TypeVar("T")
+_clock = itertools.count()
+
+
+class Recent(dict[tuple[Any, ...], list[Any]], Generic[T]):
+    """A table of limited size: values, each with the time of its last use, by key."""
+
+    def use(self, key: tuple[Any, ...]) -> T | None:
+        """Return the value of a key, or None."""
+        entry = self.get(key)
+        if entry is None:
+            return None
+        entry[1] = next(_clock)
+        value: T = entry[0]
+        return value
+
+    def add(self, key: tuple[Any, ...], value: T) -> T:
+        """Add a value, in the place of those that were used longest ago. Return that of the key, if it has one."""
+        if len(self) >= _LIMIT:
+            for old, _ in sorted(list(self.items()), key=lambda item: item[1][1])[: _LIMIT // 8]:
+                self.pop(old, None)
+        added: T = self.setdefault(key, [value, next(_clock)])[0]
+        return added
 
 
 class Program(NamedTuple):
@@ -48,6 +74,7 @@ class Program(NamedTuple):
 
     run: Callable[..., Any]
     operands: tuple[Any, ...]
+    numbers: np.ndarray | None  # its operand behind these: ranks and tags
     results: list[Any]  # empty for one that is waited for
     owners: tuple[Comm | Reduction, ...]  # without which it cannot run
 
@@ -64,6 +91,26 @@ def _wait_for(done: Any, operands: Sequence[Any]) -> None:
     jax.block_until_ready(done)
 
 
+@dataclass(slots=True)
+class _Known:
+    """A call that is remembered."""
+
+    program: Callable[..., Any]
+    numbers: np.ndarray | None  # its operand behind the arrays: ranks and tags
+    collect: _Collect
+    checks: tuple[tuple[Any, int], ...]  # that communicator and reduction were not freed
+    on_device: jax.Array | None = None  # the numbers, of a call that was made again
+
+    def run(self, operands: Sequence[Any]) -> Any:
+        """Make the call for these arrays."""
+        if self.numbers is None:
+            return self.program(*operands)
+        if self.on_device is None or self.on_device.is_deleted():
+            with jax.transfer_guard_host_to_device("allow"):  # these are no arrays of the user's
+                self.on_device = jax.device_put(self.numbers)
+        return self.program(*operands, self.on_device)
+
+
 class _Recorder(threading.local):
     programs: list[Program] | None = None
 
@@ -75,11 +122,11 @@ def remembers(arguments: int) -> Callable[[F], F]:
     """Makes a function of this many arrays, and of further arguments, remember its calls."""
 
     def decorate(function: F) -> F:
-        known: dict[tuple[Any, ...], tuple[Callable[..., Any], _Collect, tuple[tuple[Any, int], ...]]] = {}
+        known = Recent[_Known]()
 
         def forget_freed() -> None:
-            for key, (_, _, checks) in list(known.items()):
-                if not all(is_alive(number) for is_alive, number in checks):
+            for key, (call, _) in list(known.items()):
+                if not all(is_alive(number) for is_alive, number in call.checks):
                     known.pop(key, None)
 
         when_freed.append(forget_freed)
@@ -108,16 +155,15 @@ def remembers(arguments: int) -> Callable[[F], F]:
                 if key is None:
                     refuse_in_fork()
                     return function(*args, **kwargs)
-                entry = known.get(key)
-                if entry is not None:
-                    run, collect, checks = entry
-                    for is_alive, number in checks:
+                found = known.use(key)
+                if found is not None:
+                    for is_alive, number in found.checks:
                         if not is_alive(number):
                             break
                     else:
                         operands = args[:arguments]
                         sites.tell_caller(operands)
-                        return collect(run(*operands), operands)
+                        return found.collect(found.run(operands), operands)
                     known.pop(key, None)
                 return learn(key, args, kwargs)
             except Exception as e:
@@ -133,9 +179,8 @@ def remembers(arguments: int) -> Callable[[F], F]:
             finally:
                 recorder.programs = before
             if len(programs) == 1 and (collect := _collect_of(programs[0], args[:arguments], result)):
-                if len(known) >= LIMIT:
-                    known.clear()
-                known[key] = programs[0].run, collect, tuple(map(_check, programs[0].owners))
+                run, _, numbers, _, owners = programs[0]
+                known.add(key, _Known(run, numbers, collect, tuple(map(_check, owners))))
             return result
 
         call.hides_own_frames = True  # type: ignore[attr-defined]

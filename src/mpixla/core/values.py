@@ -7,10 +7,12 @@ order. They are this MPI's numbers: nobody, for one, is ``MPI.PROC_NULL``. The C
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 OPERAND: Final = "operand"
 
@@ -57,3 +59,22 @@ def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
     """The inverse of ``split``, where each traced one is a single number."""
     names = sorted(name for name, x in params.items() if _is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
+
+
+# The numbers of a message in alphabetical order, and in which direction each is needed.
+_MESSAGE = (("dest", "dest"), ("recvtag", "source"), ("sendtag", "dest"), ("source", "source"))
+
+
+def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
+    """Make an operand of the ranks and tags of a message, as ``split`` does of traced ones.
+
+    ``native.PROC_NULL``, ``native.ANY_SOURCE``, ``native.ANY_TAG`` and a ``Shift`` remain parameters.
+    """
+    call = params.get("call")
+    known = params if call is None else vars(call)
+    numbers = {name: known[name] for name, peer in _MESSAGE if known.get(peer) is not None and type(known[name]) is int}
+    if not numbers or has_values(known):
+        return params, None
+    operands = dict.fromkeys(numbers, OPERAND)
+    changed = {**params, **operands} if call is None else {**params, "call": replace(call, **operands)}
+    return changed, np.array([*numbers.values()], np.int32)
