@@ -1,4 +1,4 @@
-"""Exact sums as words, which add up in any order, in C (native/exact/exact_handlers.c): of numbers, and of products of them.
+"""Exact sums, of numbers and of products, as words, which add up in any order (native/exact/exact_handlers.c).
 
 They have neither derivatives nor batches: the operations that are made of them do (ops/exact.py).
 """
