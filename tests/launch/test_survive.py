@@ -257,8 +257,10 @@ mpixla.barrier(comm=comm)
 kill(1)
 result = mpixla.jit(lambda x: mpixla.allreduce(x @ x, op=MPI.SUM, comm=comm))(jnp.ones((300, 300)))
 """,
-        options=(*ULFM, "--timeout", "40"),  # now and then Open MPI does not end after a death (docs/trouble.md)
+        options=(*ULFM, "--timeout", "40"),
         check=False,
+        timeout=100,
+        may_hang=True,  # now and then Open MPI's mpirun does not end after a death (docs/trouble.md)
     )
     # After a death Open MPI's own exit status is now and then 0, although a rank has aborted the job.
     assert done.returncode != 0 or "MPI_ABORT was invoked" in done.stderr
