@@ -3,7 +3,7 @@
 #include "test/gpu/fake_memory.h"
 
 static _Thread_local fake_stream *current;
-static _Thread_local int is_left; /* open since a non-blocking call */
+static _Thread_local int started; /* calls for which the memory was left open; 0: it was not */
 
 void fake_access_stream_set(fake_stream *stream) {
     current = stream;
@@ -16,15 +16,13 @@ int fake_access_begin(void) {
 }
 
 void fake_access_release(void) {
-    if (is_left) fake_memory_close();
-    is_left = 0;
+    if (started > 0) fake_memory_close();
+    started = 0;
 }
 
 void fake_access_end(int begun, int what) {
     if (what == FAKE_ACCESS_CLOSE) fake_access_release();
-    if (!begun) return;
-    if (what == FAKE_ACCESS_LEAVE && !is_left)
-        is_left = 1;
-    else
-        fake_memory_close();
+    if (what == FAKE_ACCESS_WAITED && started > 0 && --started == 0) fake_memory_close();
+    if (!begun || (what == FAKE_ACCESS_LEAVE && started++ == 0)) return;
+    fake_memory_close();
 }

@@ -52,10 +52,9 @@ static void (*access_end)(int begun, int what);
 
 /* Non-blocking calls go on after they have returned; those that look at something leave all as it is. */
 static int what_stays_open(const char *name, int is_counted) {
-    if (strncmp(name, "MPI_I", 5) == 0) return FAKE_ACCESS_LEAVE;
-    if (is_counted) return FAKE_ACCESS_CLOSE;
-    return strcmp(name, "MPI_Wait") == 0 || strcmp(name, "MPI_Barrier") == 0 ? FAKE_ACCESS_CLOSE
-                                                                             : FAKE_ACCESS_AS_BEFORE;
+    if (is_counted) return strncmp(name, "MPI_I", 5) == 0 ? FAKE_ACCESS_LEAVE : FAKE_ACCESS_CLOSE;
+    if (strcmp(name, "MPI_Wait") == 0) return FAKE_ACCESS_WAITED;
+    return strcmp(name, "MPI_Barrier") == 0 ? FAKE_ACCESS_CLOSE : FAKE_ACCESS_AS_BEFORE;
 }
 
 #define PASS(name, is_counted)                                 \

@@ -61,7 +61,7 @@ static int runs;
 static ffi_error *handler(ffi_call_frame *frame) {
     ffi_stream_get_args args = {.struct_size = sizeof args, .context = frame->context};
     driver_context context;
-    int request, rank;
+    int request, other, rank;
     fake_status status;
     void *result = ((ffi_buffer *)frame->rets.buffers[0])->data;
     runs++;
@@ -77,10 +77,12 @@ static ffi_error *handler(ffi_call_frame *frame) {
     CHECK(!is_open());
     CHECK_INT(isend(result, 1, handle(11), 1, 7, handle(FAKE_WORLD), &request), 0);
     CHECK(is_open());
-    CHECK_INT(isend(result, 1, handle(11), 1, 7, handle(FAKE_WORLD), &request), 0);
+    CHECK_INT(isend(result, 1, handle(11), 1, 7, handle(FAKE_WORLD), &other), 0);
     CHECK_INT(comm_rank(handle(FAKE_WORLD), &rank), 0);
     CHECK(is_open());
     CHECK_INT(wait(&request, &status), 0);
+    CHECK(is_open());
+    CHECK_INT(wait(&other, &status), 0);
     CHECK(!is_open());
     CHECK_INT(isend(result, 1, handle(11), 1, 7, handle(FAKE_WORLD), &request), 0);
     CHECK(is_open());
