@@ -33,7 +33,7 @@ uint64_t shared_number(void) {
 
 /* Returns whether the pages are there, and enough others are left: those that are not there when they are first written
  * to end the process that writes, which may be MPI's or another program's. macOS swaps. */
-static int pages_reserve(int file, int64_t from, int64_t bytes) {
+static int shared_pages_reserve(int file, int64_t from, int64_t bytes) {
 #ifdef __APPLE__
     (void)file;
     (void)from;
@@ -53,7 +53,7 @@ void *shared_open(uint64_t number, int makes, int64_t bytes, int64_t from, int64
     if (file < 0) return NULL;
     int fits = (makes ? ftruncate(file, bytes) == 0
                       : fstat(file, &found) == 0 && found.st_size >= bytes && found.st_uid == geteuid()) &&
-               pages_reserve(file, from, mine);
+               shared_pages_reserve(file, from, mine);
     void *memory = fits ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
     (void)close(file);
     if (memory != MAP_FAILED) return memory;

@@ -40,7 +40,7 @@ typedef struct words {
 
 typedef enum phase { COMPARING, TELLING, SETTLED } phase;
 
-/* What comes from another rank. */
+/* Receives what another rank wants. */
 typedef struct teller {
     mpi_request coming;
     int is_coming; /* `coming` is not done */
@@ -220,7 +220,7 @@ static int tag_of(const agreement *a) {
     return FIRST_TAG + (int)(hash_combine(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
-static int no_memory_to_tell(const comm_entry *entry) {
+static int agree_memory_fail(const comm_entry *entry) {
     (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
     return job_fail(entry);
 }
@@ -236,14 +236,14 @@ static int telling_start(agreement *a) {
     a->phase = TELLING;
     a->until = clock_now() + TELL_PATIENCE;
     a->tellers = calloc((size_t)entry->size, sizeof *a->tellers + 2 * sizeof *a->marks);
-    if (!a->tellers) return no_memory_to_tell(entry);
+    if (!a->tellers) return agree_memory_fail(entry);
     a->marks = (bool *)&a->tellers[entry->size];
     a->tellers[entry->rank].other = a->mine;
     for (int i = 0; channel && members && i < entry->size && code == 0; i++) {
         teller *t = &a->tellers[i];
         if (i == entry->rank || !can_tell(a, i)) continue;
         outbox_message *m = outbox_message_new(bytes);
-        if (!m) return no_memory_to_tell(entry);
+        if (!m) return agree_memory_fail(entry);
         memcpy(m->data, &a->mine, sizeof a->mine);
         code = outbox_send(&told, m, members[i], tag_of(a), channel);
         if (code == 0) code = mpi->irecv(&t->other, bytes, byte, members[i], tag_of(a), channel, &t->coming);
@@ -261,7 +261,7 @@ static int request_move(mpi_request *request, int *busy) {
 }
 
 /* Sets `*coming` to how many ranks have yet to tell. Returns 0 or MPI's error code. */
-static int tellers_move(agreement *a, int *coming) {
+static int agree_tellers_move(agreement *a, int *coming) {
     int code = 0;
     *coming = 0;
     for (int i = 0; i < a->entry->size; i++) {
@@ -300,7 +300,7 @@ static void agreement_move(agreement *a) {
         if (code != 0 || a->phase == COMPARING) agreement_settle(a, code);
     }
     if (a->phase == TELLING) {
-        int code = tellers_move(a, &coming);
+        int code = agree_tellers_move(a, &coming);
         if (code != 0 || coming == 0 || clock_now() >= a->until)
             agreement_settle(a, code != 0 ? code : agreement_conclude(a));
     }
@@ -341,7 +341,7 @@ static void agreement_take_out(agreement *a) {
 /* Frees one that is settled, unless MPI may still write to its memory: then that is MPI's for good. */
 static void agreement_free(agreement *a) {
     int coming = 0;
-    if (a->tellers) (void)tellers_move(a, &coming);
+    if (a->tellers) (void)agree_tellers_move(a, &coming);
     if (coming > 0) return;
     free(a->refusal);
     free(a->tellers);

@@ -25,8 +25,8 @@ typedef struct pieces_place {
     int64_t room;         /* pieces_add: behind a message by so many bytes is room for another */
 } pieces_place;
 
-/* Each returns 0 or REFUSED. On a GPU the work is put on the stream: wait for the stream before a message is read or
- * written on the host. */
+/* Handles one slice. Returns 0 or REFUSED. On a GPU the work is put on the stream: wait for the stream before a message
+ * is read or written on the host. */
 typedef int pieces_action(const pieces_place *place, pieces p, char *message);
 pieces_action pieces_pack;   /* writes the message */
 pieces_action pieces_unpack; /* reads it */

@@ -148,7 +148,7 @@ static int call_leave(call *c, int code) {
 
 /* Makes a collective call of `n` items a rank through memory that the ranks share, if that is its way (local/local.h):
  * `*made` says whether. Returns 0 or an error code. */
-static int call_share(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n, int *made) {
+static int calls_share(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n, int *made) {
     frame f = {.facts = c->facts,
                .send = {.data = (void *)(intptr_t)s, .count = sent, .dtype = c->facts.sent_type},
                .recv = {.data = r, .count = received, .dtype = c->facts.received_type},
@@ -171,7 +171,7 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     int made;
     if (call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
     call_enter(&c);
-    int code = call_share(&c, s, sn, r, (int64_t)sn * c.facts.communicator->size, sn, &made);
+    int code = calls_share(&c, s, sn, r, (int64_t)sn * c.facts.communicator->size, sn, &made);
     if (code == 0 && !made) code = mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm);
     return call_leave(&c, code);
 }
@@ -182,7 +182,7 @@ int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, tra
     int made;
     if (call_read(&c, &allreduce_shape, comm, n, t) || op_read(&c, op)) return refuse();
     call_enter(&c);
-    int code = call_share(&c, s, n, r, n, n, &made);
+    int code = calls_share(&c, s, n, r, n, n, &made);
     if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
     if (code == 0 && !made) code = mpi_get()->small->allreduce(s, r, n, c.type, c.op, c.comm);
     return call_leave(&c, code);
@@ -199,7 +199,7 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
             return refuse();
         }
     call_enter(&c);
-    int code = call_share(&c, s, (int64_t)n[0] * c.facts.communicator->size, r, n[0], n[0], &made);
+    int code = calls_share(&c, s, (int64_t)n[0] * c.facts.communicator->size, r, n[0], n[0], &made);
     if (code == 0 && !made) code = mpi_get()->small->reduce_scatter_block(s, r, n[0], c.type, c.op, c.comm);
     return call_leave(&c, code);
 }

@@ -112,7 +112,7 @@ def test_operands_that_were_deleted(rank):
 
 
 def test_calls_that_were_made_last_are_kept(monkeypatch, rank, slow):
-    """Of more calls than are remembered those go that were made longest ago."""
+    """Forget the calls that were made longest ago, where more are made than are remembered."""
     monkeypatch.setattr(repeat, "_LIMIT", 16)
     x = jnp.arange(11.0)
     one = lambda tag: mpixla.sendrecv(x, x, rank, rank, sendtag=tag)  # noqa: E731
