@@ -3,14 +3,13 @@
 
 #include <pthread.h>
 
-#include "call/frame.h"
-#include "life.h"
+#include "execute.h"
 #include "neighbours/exchange.h"
 #include "neighbours/halo.h"
 #include "ops/exscan.h"
 #include "ops/replicated.h"
 #include "ops/request.h"
-#include "transport/nccl_calls.h"
+#include "routes/nccl_calls.h"
 
 #define NOWHERE MPIXLA_NOWHERE
 #define EVERYWHERE MPIXLA_EVERYWHERE
@@ -31,13 +30,13 @@ enum {
         (void)mpi;                                                                                        \
         return call;                                                                                      \
     }                                                                                                     \
-    static const life_operation name##_operation = {                                                      \
+    static const operation name##_operation = {                                                           \
         .row = {.number = ROW_##name, .op_name = #name, shape}, .run = name##_run, .through_nccl = nccl}; \
     ffi_error *host_handler(ffi_call_frame *call_frame) {                                                 \
-        return life_on_host(call_frame, &name##_operation);                                               \
+        return execute_on_host(call_frame, &name##_operation);                                            \
     }                                                                                                     \
     ffi_error *device_handler(ffi_call_frame *call_frame) {                                               \
-        return life_on_device(call_frame, &name##_operation);                                             \
+        return execute_on_device(call_frame, &name##_operation);                                          \
     }
 #include "tables/ops.def"
 #undef MPIXLA_OP
@@ -48,7 +47,7 @@ static mpixla_op_row table[ROWS];
 
 static void table_fill(void) {
     static const struct {
-        const life_operation *operation;
+        const operation *operation;
         ffi_handler *on_host, *on_device;
     } all[] = {
 #define MPIXLA_OP(name, host_handler, device_handler, shape, call, nccl) \

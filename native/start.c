@@ -3,7 +3,7 @@
 #include "mpi/float_reduce.h"
 #include "mpi/mpi.h"
 #include "mpi/pair_reduce.h"
-#include "transport/plan.h"
+#include "routes/plan.h"
 #include "watch/leftover.h"
 
 int mpixla_abi_version(void) {

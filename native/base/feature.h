@@ -7,7 +7,7 @@
 enum {
     FEATURE_APART = 1,   /* calls are made by threads of the library's own (call/apart.h) */
     FEATURE_CHECKS = 2,  /* calls are compared between ranks (check/check.h) */
-    FEATURE_GPUS = 4,    /* some rank may have a GPU (transport/plan.h) */
+    FEATURE_GPUS = 4,    /* some rank may have a GPU (routes/plan.h) */
     FEATURE_LOG = 8,     /* debug lines (watch/log.h) */
     FEATURE_TRACE = 16,  /* the timeline (watch/trace.h) */
     FEATURE_UNTOLD = 32, /* there are failures that nobody has heard of (watch/failure.h) */

@@ -588,7 +588,7 @@ static void call_number(frame *f) {
     f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
 }
 
-static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
+static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
     memset(&f->facts, 0, sizeof f->facts); /* what a row does not have, and what lies between, is 0 in every copy */
@@ -603,10 +603,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     f->agreement = NULL;
     f->on_root = 0;
     f->fault = (frame_fault){0};
-    f->is_on_gpu = gpu != NULL;
-    f->device = NULL;
-    f->nccl = NULL;
-    f->direct = 0;
+    f->gpu = gpu;
     f->at_run_time = 0;
     f->site_is_of_thread = 0;
     f->attributes = f->own.attributes;
@@ -616,7 +613,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     ffi_buffers operands = call->args;
     values v = {.n = 0};
     if (attributes_read(f, &call->attrs) || comm_resolve(f) ||
-        (f->at_run_time && values_take(&v, &operands, gpu, &f->facts)) || attributes_resolve(f, mpi, &v))
+        (f->at_run_time && values_take(&v, &operands, frame_device(f), &f->facts)) || attributes_resolve(f, mpi, &v))
         return REFUSED;
     if (shape->counts == MANY) {
         if (pairs_read(f, &call->args, &call->rets)) return REFUSED;
@@ -662,10 +659,11 @@ static int reduction_find_again(frame *f) {
     return 0;
 }
 
-int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call) {
+int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, frame_gpu *gpu) {
     const mpi_library *mpi = mpi_get();
     const mpixla_request request = known->facts.row->request;
     memcpy(f, known, offsetof(frame, own));
+    f->gpu = gpu;
     if (f->site_is_of_thread) f->facts.site = site_of_thread();
     if (comm_resolve(f) || status_resolve(f) || reduction_find_again(f)) return REFUSED;
     buffer_read_again(&f->send, &call->args);
@@ -687,7 +685,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call) {
     return 0;
 }
 
-int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const device *gpu) {
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     if (read_all(f, shape, call, gpu)) return REFUSED;
     facts_read(f);
     call_number(f);

@@ -4,14 +4,11 @@
 
 #include "call/facts.h"
 #include "call/parts.h"
+#include "device/device.h"
 #include "mpi/comm.h"
 #include "mpi/dtype.h"
 #include "mpi/mpi.h"
 #include "xla/xla_ffi.h"
-
-/* What a transport makes a call with (device/device.h, device/nccl.h). */
-struct device;
-struct nccl;
 
 typedef struct frame_buffer {
     void *data;               /* NULL where the rank does not have the buffer */
@@ -35,6 +32,13 @@ typedef struct frame_fault {
     int64_t slot;         /* of the message; negative: no message failed, but what comes before them */
     int64_t peer, tag, items;
 } frame_fault;
+
+/* Of a call with a GPU's memory: what its operation may know of the route. Each route keeps more (routes/gpu.h). */
+typedef struct frame_gpu {
+    device device;             /* with the stream that XLA passes */
+    const struct route *route; /* call/route.h; NULL: not chosen yet */
+    int has_arrays; /* the operation finds the call's arrays in the GPU's memory; else the route has them on the host */
+} frame_gpu;
 
 /* `facts` are what the call is. All else is what making it takes, private to the thread that makes it. */
 typedef struct frame {
@@ -67,11 +71,7 @@ typedef struct frame {
     int64_t status_place;                     /* of a status that is a result */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
-    int is_on_gpu;                         /* XLA passes memory of a GPU */
-    const struct device *device;           /* in whose memory the buffers lie; NULL: the host's */
-    const struct nccl *nccl;               /* through which the call communicates; NULL: through MPI */
-    void *nccl_comm;                       /* likewise */
-    int direct;                            /* MPI is given memory of the device */
+    frame_gpu *gpu;                        /* in whose memory XLA's buffers lie; NULL: the host's */
     const ffi_buffers *operands, *results; /* of MANY, tokens among them */
     struct {
         int64_t attributes[ATTRIBUTES];
@@ -105,13 +105,22 @@ static inline int frame_has_rows(const frame *f) {
            f->facts.row->counts == EXCHANGED_ROWS;
 }
 
+/* The GPU in whose memory XLA's buffers lie, and the one in whose memory the operation finds the call's arrays; NULL,
+ * which is the host, as functions of device.h take it. They differ where a route works on copies. */
+static inline const device *frame_device(const frame *f) {
+    return f->gpu ? &f->gpu->device : NULL;
+}
+static inline const device *frame_array_device(const frame *f) {
+    return f->gpu && f->gpu->has_arrays ? &f->gpu->device : NULL;
+}
+
 /* Reads and checks a call, whose buffers are in this GPU's memory, or the host's for NULL. `*frame` is filled on
  * success; on failure -1, with error_set, and `site` alone is filled, as far as it could be read. What is given at run
  * time lasts until the thread reads another call. */
-int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, const struct device *gpu);
+int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
 
 /* The same of a later run of a call, of which `known` was read: only what can differ is read. `known` must last. */
-int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call);
+int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, frame_gpu *gpu);
 
 /* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
 void facts_read(frame *f);

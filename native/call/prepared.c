@@ -39,6 +39,7 @@ static frame *frame_copy(const frame *f) {
     frame *copy = malloc(sizeof *copy + items * sizeof(int64_t));
     if (!copy) return NULL;
     *copy = *f;
+    copy->gpu = NULL; /* each run has its own */
     copy->attributes = copy->own.attributes;
     copy->arrays = copy->own.arrays;
     int64_t *to = (int64_t *)(copy + 1);
@@ -58,10 +59,9 @@ static void prepared_publish(prepared *p, const frame *f) {
     if (copy && !atomic_compare_exchange_strong(&p->frame, &none, copy)) free(copy);
 }
 
-int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call,
-                  const struct device *gpu) {
+int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     const frame *known = p ? atomic_load_explicit(&p->frame, memory_order_acquire) : NULL;
-    if (known) return frame_read_again(f, known, call);
+    if (known) return frame_read_again(f, known, call, gpu);
     if (frame_read(f, shape, call, gpu)) return REFUSED;
     if (p && f->at_run_time == 0) prepared_publish(p, f);
     return 0;

@@ -17,7 +17,6 @@ typedef struct prepared prepared;
 prepared *prepared_of(const ffi_call_frame *call);
 
 /* As frame_read (frame.h), of a call that may be prepared, or is from now on. `p` may be NULL. */
-int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call,
-                  const struct device *gpu);
+int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
 
 #endif

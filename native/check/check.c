@@ -66,10 +66,10 @@ static int receives(const call_facts *call) {
 }
 
 /* Where the receive fails, MPI may not write its status. One that is a result in a GPU's memory gets a mirror later,
- * which says the same (transport.c). */
+ * which says the same (routes/gpu.c). */
 static void status_clear(const frame *f) {
     const int nobody = -1;
-    if (frame_has(f, ATTRIBUTE_STATUS) && !(f->is_on_gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
+    if (frame_has(f, ATTRIBUTE_STATUS) && !(f->gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
         memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
 }
 

@@ -116,7 +116,7 @@ static content content_of(const frame *f, const frame_buffer *b, int64_t bytes) 
     const char *data = b->data;
     const int64_t words = bytes / 8, step = words / HASHED_WORDS + 1, rest = bytes < 8 ? bytes : 8;
     uint64_t hash = (uint64_t)bytes, any = 0, word = 0;
-    if (f->device || !data || bytes <= 0) return (content){0};
+    if (frame_array_device(f) || !data || bytes <= 0) return (content){0};
     for (int64_t i = 0; i < words; i += step) {
         memcpy(&word, data + 8 * i, sizeof word);
         hash = hash_combine(hash, word);

@@ -1,5 +1,7 @@
 #include "device/device.h"
 
+#include <string.h>
+
 #include "base/error.h"
 #include "base/pause.h"
 
@@ -62,15 +64,22 @@ int device_wait_for(const device *d, driver_event event) {
     return failed;
 }
 
+static int host_copy(void *to, const void *from, int64_t bytes) {
+    if (bytes > 0) memcpy(to, from, (size_t)bytes);
+    return 0;
+}
+
 int device_copy_in(const device *d, void *to, const void *from_host, int64_t bytes) {
     return bytes > 0 ? DRIVER_CALL(d->driver, copy_in, to, from_host, (size_t)bytes, d->stream) : 0;
 }
 
 int device_copy_out(const device *d, void *to_host, const void *from, int64_t bytes) {
+    if (!d) return host_copy(to_host, from, bytes);
     return bytes > 0 ? DRIVER_CALL(d->driver, copy_out, to_host, from, (size_t)bytes, d->stream) : 0;
 }
 
 int device_copy_within(const device *d, void *to, const void *from, int64_t bytes) {
+    if (!d) return host_copy(to, from, bytes);
     return bytes > 0 ? DRIVER_CALL(d->driver, copy_within, to, from, (size_t)bytes, d->stream) : 0;
 }
 
@@ -113,7 +122,8 @@ int device_copy_lines(const device *d, device_lines to, device_lines from, int64
 }
 
 int device_clear(const device *d, void *memory, int64_t bytes) {
-    return bytes > 0 ? DRIVER_CALL(d->driver, fill, memory, 0, (size_t)bytes, d->stream) : 0;
+    if (!d && bytes > 0) memset(memory, 0, (size_t)bytes);
+    return d && bytes > 0 ? DRIVER_CALL(d->driver, fill, memory, 0, (size_t)bytes, d->stream) : 0;
 }
 
 int device_clear_lines(const device *d, device_lines lines, int64_t number, int64_t size) {

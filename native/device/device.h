@@ -25,7 +25,8 @@ int device_wait(const device *d);
 int device_wait_for(const device *d, driver_event event);
 
 /* Each gives the stream a copy and returns. Memory of the host is pinned (pool.h), and is left alone until the copy is
- * done. Nothing happens for 0 bytes. */
+ * done. Nothing happens for 0 bytes. Without a device (NULL) device_copy_out, device_copy_within and device_clear work
+ * on the host's memory, at once. */
 int device_copy_in(const device *d, void *to, const void *from_host, int64_t bytes);
 int device_copy_out(const device *d, void *to_host, const void *from, int64_t bytes);
 int device_copy_within(const device *d, void *to, const void *from, int64_t bytes);

@@ -297,7 +297,7 @@ int local_check(const frame *f) {
 
 /* Where a rank has a GPU, its arrays may be there, and this call's another way. User-made reductions may want their
  * items from left to right, and take no part of them. */
-static int is_possible(const frame *f) {
+int local_can(const frame *f) {
     return atomic_load_explicit(&is_on, memory_order_relaxed) && (f->facts.row->attributes & LOCAL) &&
            !(features_get() & FEATURE_GPUS) && f->size > 1 && f->size <= MOST_RANKS &&
            (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
@@ -348,9 +348,8 @@ static int call_make(segment *s, const frame *f, const route *r, int *made) {
 int local_run(const frame *f, int *made) {
     void *held = NULL;
     *made = 0;
-    if (!is_possible(f)) return local_check(f);
     const route r = route_of(f);
-    if (!is_faster_short(f, &r) && !is_faster_long(f, &r)) return local_check(f);
+    if (!is_faster_short(f, &r) && !is_faster_long(f, &r)) return 0;
     int code = hold_take(&segments, f->facts.communicator, &held);
     segment *s = held;
     if (code != 0 || !s) return code;

@@ -8,15 +8,18 @@
 
 #include "call/frame.h"
 
-/* Makes a collective call on the host's memory if it can go this way: its row has LOCAL, it is short or combines, and
- * its ranks share memory. `*made` says whether. What a communicator needs for it is made in its first call, and freed
- * with it.
+/* Whether a call with the host's memory is one for this way: its row has LOCAL, and so few ranks can combine its items.
+ * All ranks say the same. */
+int local_can(const frame *f);
+
+/* Makes such a call if this is faster than MPI, because it is short or combines, and its ranks share memory. `*made`
+ * says whether, the same on all ranks. What a communicator needs for it is made in its first call, and freed with it.
  *
  * A call that fails after it has begun breaks the communicator for all its ranks (local/segment.h): this and each later
  * collective call on it fails, also one that would go through MPI. Returns 0 or an error code. */
 int local_run(const frame *f, int *made);
 
-/* The part of local_run that is for calls which go through MPI: 0, or an error code if the communicator is broken. */
+/* For a call that goes through MPI: 0, or an error code if the communicator is broken. */
 int local_check(const frame *f);
 
 #endif

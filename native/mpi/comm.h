@@ -18,7 +18,7 @@ typedef enum comm_slot {
     COMM_SLOT_END,      /* of MPI_COMM_SELF: what is to be done when MPI_Finalize begins (watch/deadline.c) */
     COMM_SLOT_LEFTOVER, /* of MPI_COMM_SELF: and then, when all processes have come there (watch/leftover.h) */
     COMM_SLOT_PROGRESS, /* of MPI_COMM_SELF: last, as until then messages must move (mpi/progress.h) */
-    COMM_SLOT_PLAN,     /* of the transports for GPUs (transport/plan.h) */
+    COMM_SLOT_PLAN,     /* of the routes for GPUs (routes/plan.h) */
     COMM_SLOT_LOCAL,    /* memory that its ranks share (local/local.h) */
     COMM_SLOT_PAIRS,    /* memory that neighbours share (local/pairs.h) */
     COMM_SLOT_LOSS,     /* the program has heard that a process of it died (watch/failure.h) */

@@ -1,18 +1,12 @@
 #include "neighbours/exchange.h"
 
-#include <string.h>
-
 #include "device/device.h"
 #include "neighbours/messages.h"
 
 /* What would come from nobody becomes zeros: after the messages, as a GPU does it later, and until they are through MPI
  * has the GPU's memory. */
 static int zeros_fill(const frame *f, int64_t at, int64_t items) {
-    int64_t bytes = items * f->recv.dtype->row->itemsize;
-    void *data = frame_item(&f->recv, at);
-    if (f->device) return device_clear(f->device, data, bytes);
-    if (bytes > 0) memset(data, 0, (size_t)bytes);
-    return 0;
+    return device_clear(frame_array_device(f), frame_item(&f->recv, at), items * f->recv.dtype->row->itemsize);
 }
 
 int exchange(frame *f) {

@@ -8,6 +8,7 @@
  */
 #include "neighbours/halo.h"
 
+#include "call/route.h"
 #include "device/pool.h"
 #include "mpi/job.h"
 #include "neighbours/messages.h"
@@ -90,10 +91,10 @@ static int has_neighbour(const halo *h, int sending, int64_t slot) {
 /* Finds where messages are sent from and received, in the arrays or in a block of memory, and packs those that go from
  * there. */
 static int transfers_prepare(halo *h, transfer both[2], pool_block **block) {
-    const frame *f = h->f;
     int64_t bytes = (h->bytes + 15) / 16 * 16;
     if (!h->is_received_in_place) {
-        *block = pool_get(f->device, !f->device ? POOL_HOST : h->place.on_host ? POOL_PINNED : POOL_DEVICE, 4 * bytes);
+        const device *gpu = h->place.device;
+        *block = pool_get(gpu, !gpu ? POOL_HOST : h->place.on_host ? POOL_PINNED : POOL_DEVICE, 4 * bytes);
         if (!*block) return REFUSED;
         /* For each direction what is sent, and what is received; pieces_add works in the one that is not needed. */
         both[0].sent = (*block)->data;
@@ -148,9 +149,10 @@ static int transfers_finish(const halo *h, const transfer both[2]) {
 
 /* Dimensions */
 
-/* MPI is given what is there; NCCL's work is behind that of the stream. */
-static int messages_are_ready(const frame *f) {
-    return !f->device || f->nccl || device_wait(f->device) == 0;
+/* MPI is given what is there; messages of a GPU's stream are behind the rest of its work. */
+static int messages_are_ready(const halo *h) {
+    const device *gpu = h->place.device;
+    return !gpu || route_on_gpu(h->f)->messages_run || device_wait(gpu) == 0;
 }
 
 /* Lines at the borders go to the neighbours' ghosts; in the transpose ghosts go back the same ways. */
@@ -166,19 +168,19 @@ static int dimension_run(halo *h) {
     lines_measure(h);
     int failed = transfers_prepare(h, both, &block);
     if (!failed && !h->is_itself) {
-        failed = !messages_are_ready(h->f);
+        failed = !messages_are_ready(h);
         if (!failed) code = transfers_make(h, both);
     }
     if (!failed && code == 0) failed = transfers_finish(h, both);
-    pool_give_back(h->f->device, block);
+    pool_give_back(h->place.device, block);
     return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
 static int dimensions_run(frame *f, int adds) {
-    halo h = {.f = f, .adds = adds, .place = {.device = f->device}};
+    halo h = {.f = f, .adds = adds, .place = {.device = frame_array_device(f)}};
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;
     int code = 0;
-    h.place.on_host = f->device && (adds || !(f->nccl || f->direct));
+    h.place.on_host = h.place.device && (adds || !route_on_gpu(f)->reaches_gpu);
     if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
     for (int64_t i = 0; i < dimensions && code == 0; i++) {
         h.dimension = adds ? dimensions - 1 - i : i; /* the transpose goes backwards */

@@ -4,8 +4,7 @@
 
 #include "base/error.h"
 #include "base/scratch.h"
-#include "device/device.h"
-#include "device/nccl.h"
+#include "call/route.h"
 #include "local/pairs.h"
 #include "mpi/job.h"
 
@@ -78,11 +77,12 @@ static void messages_wait(messages *m, frame *f, int *first) {
     }
 }
 
-/* Through memory that two ranks share, or NCCL: these have no tags, so two ranks' messages meet in the order in which
- * both give them. */
+/* Through memory that two ranks share, which has no tags: two ranks' messages meet in the order in which both give
+ * them.
+ */
 
-/* By descending tags, as those of a halo are. Few messages, and mostly in order. */
-static void messages_sort(messages *m) {
+/* As those of a halo are: few messages, and mostly in order. */
+void messages_sort(messages *m) {
     for (int64_t i = 1; i < m->number; i++) {
         const message moved = m->all[i];
         int64_t j = i;
@@ -200,25 +200,7 @@ static int run_on_host(messages *m, frame *f) {
     return first;
 }
 
-/* Through NCCL */
-
-static int message_give(const frame *f, const message *m) {
-    size_t bytes = (size_t)(m->items * m->dtype->row->itemsize);
-    if (bytes == 0) return 0;
-    return m->is_sent ? NCCL_CALL(f->nccl, f->nccl_comm, send, m->data, bytes, NCCL_UINT8, (int)m->peer, f->nccl_comm,
-                                  f->device->stream)
-                      : NCCL_CALL(f->nccl, f->nccl_comm, recv, m->data, bytes, NCCL_UINT8, (int)m->peer, f->nccl_comm,
-                                  f->device->stream);
-}
-
-static int run_through_nccl(messages *m, const frame *f) {
-    messages_sort(m);
-    if (nccl_group_start(f->nccl, f->nccl_comm)) return REFUSED;
-    int failed = 0;
-    for (int64_t i = 0; i < m->number && !failed; i++) failed = message_give(f, &m->all[i]);
-    return nccl_group_end(f->nccl, f->nccl_comm, failed);
-}
-
 int messages_run(messages *m, frame *f) {
-    return f->nccl ? run_through_nccl(m, f) : run_on_host(m, f);
+    const route *r = route_on_gpu(f);
+    return r && r->messages_run ? r->messages_run(m, f) : run_on_host(m, f);
 }

@@ -1,5 +1,6 @@
 /* Messages of one call, from any number of ranks and to any number, all under way at once: a list of them, and what
- * makes it, through NCCL if the frame says so; else each through memory that the two ranks share, or through MPI.
+ * makes it: as the route of a GPU's memory makes messages, if it does (call/route.h); else each through memory that the
+ * two ranks share, or through MPI.
  *
  *   messages m;
  *   if (messages_begin(&m, f, 2)) return REFUSED;
@@ -56,7 +57,11 @@ void messages_add(messages *m, message one);
  * Through memory: a call that fails before all its messages are through breaks the communicator for later calls, as
  * local_run says (local/local.h).
  *
- * Through NCCL: it is given to the stream, as one group. NCCL does not compare sizes. */
+ * By the route: all are given to the stream. NCCL does not compare sizes. */
 int messages_run(messages *m, frame *f);
+
+/* For what has no tags, so that two ranks' messages meet in the order in which both give them: puts messages in the
+ * order of descending tags, and those of one tag in the order of the list. */
+void messages_sort(messages *m);
 
 #endif

@@ -124,10 +124,7 @@ int pieces_results_fill(const frame *f) {
         if (j == f->results->size) return 0;
         const ffi_buffer *in = f->operands->buffers[i], *out = f->results->buffers[j];
         int64_t bytes = frame_bytes(out);
-        if (in->data == out->data || bytes == 0) continue;
-        if (!f->device)
-            memcpy(out->data, in->data, (size_t)bytes);
-        else if (device_copy_within(f->device, out->data, in->data, bytes))
+        if (in->data != out->data && device_copy_within(frame_array_device(f), out->data, in->data, bytes))
             return REFUSED;
     }
 }

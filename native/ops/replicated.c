@@ -62,19 +62,20 @@ static const ffi_buffer *operand_next(const frame *f, int64_t *i) {
 }
 
 static void array_release(const frame *f, const array *a) {
-    if (a->block) pool_give_back(f->device, a->block);
+    if (a->block) pool_give_back(frame_array_device(f), a->block);
 }
 
 /* The next array, to be released. Returns 0, or as job_fail. */
 static int array_bring(const frame *f, int64_t *i, array *a) {
+    const device *gpu = frame_array_device(f);
     *a = (array){.buffer = operand_next(f, i)};
     if (!a->buffer) return 0;
     a->dtype = dtype_find(a->buffer->dtype);
     a->data = a->buffer->data;
     a->bytes = frame_bytes(a->buffer);
-    if (!f->device || a->bytes == 0) return 0;
-    a->block = pool_get(f->device, POOL_PINNED, a->bytes);
-    if (a->block && device_copy_out(f->device, a->block->data, a->data, a->bytes) == 0 && device_wait(f->device) == 0) {
+    if (!gpu || a->bytes == 0) return 0;
+    a->block = pool_get(gpu, POOL_PINNED, a->bytes);
+    if (a->block && device_copy_out(gpu, a->block->data, a->data, a->bytes) == 0 && device_wait(gpu) == 0) {
         a->data = a->block->data;
         return 0;
     }

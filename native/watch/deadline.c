@@ -32,8 +32,8 @@
 #include "mpi/comm.h"
 #include "mpi/job.h"
 #include "mpi/mpi.h"
-#include "transport/plan.h"
-#include "transport/transport.h"
+#include "routes/nccl_calls.h"
+#include "routes/plan.h"
 #include "watch/flight.h"
 #include "watch/post.h"
 #include "watch/report.h"
@@ -661,7 +661,7 @@ int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpix
     /* Before the thread, as the others wait for this rank to leave even if it cannot have one. */
     comm_slot_freed_by(COMM_SLOT_END, finalize);
     comm_attach(comm_look(0), COMM_SLOT_END, &our);
-    if (our.ends_job) transport_wait_for_nccl();
+    if (our.ends_job) nccl_calls_wait();
     int code = system_condition_make(&our.changed);
     return code == 0 ? thread_start(calls_watch, STACK_BYTES, "for the time limit") : code;
 }

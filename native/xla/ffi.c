@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 /* No handler says that it may be captured (COMMAND_BUFFER_COMPATIBLE): XLA would make it a part of a CUDA graph, and
- * call it when that is recorded, not in each run, so without checks, errors and choice of a transport. Besides, CUDA
+ * call it when that is recorded, not in each run, so without checks, errors and choice of a route. Besides, CUDA
  * forbids waiting for the stream in a capture, as the way through the host's memory does; and NCCL wants a call
  * captured on all ranks or on none, where XLA decides for each program by itself. */
 int ffi_is_answered(const ffi_call_frame *call, int stage) {

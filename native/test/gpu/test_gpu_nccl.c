@@ -8,14 +8,15 @@
 #include "device/device.h"
 #include "neighbours/exchange.h"
 #include "neighbours/halo.h"
+#include "routes/gpu.h"
+#include "routes/nccl_calls.h"
+#include "routes/routes.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_memory.h"
 #include "test/gpu/fake_nccl.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
-#include "transport/nccl_calls.h"
-#include "transport/plan.h"
 
 /* Writing down */
 
@@ -135,13 +136,14 @@ static const nccl writer = {.all_reduce = w_all_reduce,
                             .error_text = w_error_text,
                             .last_error = w_last_error};
 
+static plan through_nccl = {.nccl = &writer, .nccl_comm = &comm_handle};
+static gpu_call on_gpu = {.plan = &through_nccl};
 static frame f;
 
 static void read_frame(const char *op) {
     CHECK_INT(frame_read(&f, call_shape(op), &c.frame, NULL), 0);
-    f.device = &gpu;
-    f.nccl = &writer;
-    f.nccl_comm = &comm_handle;
+    f.gpu = &on_gpu.of_frame;
+    on_gpu.of_frame = (frame_gpu){.device = gpu, .route = &route_nccl, .has_arrays = 1};
     text[0] = '\0';
     made = group_depth = 0;
 }

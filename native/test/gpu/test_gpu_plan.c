@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "routes/plan.h"
 #include "test/gpu/fake_context.h"
 #include "test/gpu/fake_driver.h"
 #include "test/gpu/fake_memory.h"
@@ -11,7 +12,6 @@
 #include "test/gpu/fake_pinned.h"
 #include "test/gpu/gpu_check.h"
 #include "test/gpu/gpu_scene.h"
-#include "transport/plan.h"
 
 /* As in plan.c: what a rank says of itself. */
 enum { NEVER_ON_GPU, NOT_NOW, ON_GPU };

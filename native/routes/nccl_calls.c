@@ -1,10 +1,12 @@
-#include "transport/nccl_calls.h"
+#include "routes/nccl_calls.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-#include "device/device.h"
-#include "device/nccl.h"
+#include "base/error.h"
 #include "neighbours/messages.h"
+#include "routes/gpu.h"
+#include "routes/routes.h"
 
 /* Types and reductions */
 
@@ -45,13 +47,13 @@ int nccl_takes(const frame *f) {
 
 /* Calls */
 
-#define CALL(f, name, ...) NCCL_CALL((f)->nccl, (f)->nccl_comm, name, __VA_ARGS__, (f)->nccl_comm, (f)->device->stream)
-
-int nccl_look(const frame *f) {
-    int earlier = 0;
-    if (NCCL_CALL(f->nccl, f->nccl_comm, comm_error, f->nccl_comm, &earlier)) return REFUSED;
-    return nccl_check_earlier(f->nccl, f->nccl_comm, earlier);
+static const plan *plan_of(const frame *f) {
+    return gpu_call_of(f)->plan;
 }
+
+#define CALL(f, name, ...)                                                                       \
+    NCCL_CALL(plan_of(f)->nccl, plan_of(f)->nccl_comm, name, __VA_ARGS__, plan_of(f)->nccl_comm, \
+              frame_device(f)->stream)
 
 /* Of the items that this rank has of a call that reduces nothing. */
 static size_t bytes_of_items(const frame *f) {
@@ -125,3 +127,66 @@ int nccl_parts(frame *f) {
     }
     return messages_run(&m, f);
 }
+
+static int message_give(const frame *f, const message *m) {
+    size_t bytes = (size_t)(m->items * m->dtype->row->itemsize);
+    if (bytes == 0) return 0;
+    return m->is_sent ? CALL(f, send, m->data, bytes, NCCL_UINT8, (int)m->peer)
+                      : CALL(f, recv, m->data, bytes, NCCL_UINT8, (int)m->peer);
+}
+
+/* As one group. */
+static int nccl_messages_run(messages *m, frame *f) {
+    const plan *p = plan_of(f);
+    messages_sort(m);
+    if (nccl_group_start(p->nccl, p->nccl_comm)) return REFUSED;
+    int failed = 0;
+    for (int64_t i = 0; i < m->number && !failed; i++) failed = message_give(f, &m->all[i]);
+    return nccl_group_end(p->nccl, p->nccl_comm, failed);
+}
+
+/* The route */
+
+static atomic_int waits;
+
+void nccl_calls_wait(void) {
+    atomic_store(&waits, 1);
+}
+
+/* Passes the code of a call of NCCL's on. */
+static int failure_note(const frame *f, int code) {
+    if (code != 0) atomic_store(&gpu_call_of(f)->plan->has_failed, 1);
+    return code;
+}
+
+static int nccl_can(const frame *f, const operation *o) {
+    return f->gpu && o->through_nccl && plan_of(f) && plan_of(f)->nccl && nccl_takes(f);
+}
+
+static int nccl_begin(frame *f) {
+    const plan *p = plan_of(f);
+    const int number = frame_device(f)->number;
+    f->gpu->has_arrays = 1;
+    if (p->device == number) return failure_note(f, plan_nccl_check(p));
+    return error_set(
+        "%s on communicator '%s' was called for GPU %d, but before for GPU %d: use one GPU in each process",
+        f->facts.row->mpi_name, f->facts.communicator->name, number, p->device);
+}
+
+/* Whoever looks how long a call waits for others must not count what the stream has to do before it, for which
+ * device_wait says that this rank computes. */
+static int nccl_run(frame *f, const operation *o) {
+    const device *d = frame_device(f);
+    const int is_waited_for = atomic_load_explicit(&waits, memory_order_relaxed);
+    int code = is_waited_for ? gpu_before_part(f, device_wait(d)) : 0;
+    if (code == 0) code = failure_note(f, o->through_nccl(f));
+    if (!is_waited_for || code != 0) return code;
+    return gpu_before_part(f, DRIVER_CALL(d->driver, stream_synchronize, d->stream));
+}
+
+const route route_nccl = {.name = "nccl",
+                          .can = nccl_can,
+                          .begin = nccl_begin,
+                          .run = nccl_run,
+                          .reaches_gpu = 1,
+                          .messages_run = nccl_messages_run};

@@ -6,7 +6,7 @@
  * As long as nobody does, that costs a message in each call. So it is done only in jobs in which some rank may have a
  * GPU, which all ranks have found out together at the start, and only until all have said that they will never use one.
  */
-#include "transport/plan.h"
+#include "routes/plan.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -240,18 +240,17 @@ static int plan_make(const frame *f, const device *d, plan **made) {
     return code;
 }
 
-/* As plan_nccl_poll, for one plan. */
-static int plan_nccl_poll_one(const plan *p) {
+int plan_nccl_check(const plan *p) {
     int earlier = 0;
     if (NCCL_CALL(p->nccl, p->nccl_comm, comm_error, p->nccl_comm, &earlier)) return REFUSED;
     return nccl_check_earlier(p->nccl, p->nccl_comm, earlier);
 }
 
 /* Frees NCCL's communicator. ncclCommDestroy waits for all that the communicator was given, so one that has failed is
- * aborted. Returns as plan_nccl_poll_one. */
+ * aborted. Returns as plan_nccl_check. */
 static int nccl_leave(plan *p) {
     const nccl *n = p->nccl;
-    const int code = n ? plan_nccl_poll_one(p) : 0;
+    const int code = n ? plan_nccl_check(p) : 0;
     p->nccl = NULL;
     if (n) (void)(code != 0 || atomic_load(&p->has_failed) ? n->comm_abort : n->comm_destroy)(p->nccl_comm);
     return code;
@@ -282,7 +281,7 @@ int plan_nccl_poll(void) {
     int code = 0;
     if (pthread_mutex_trylock(&listing) != 0) return 0; /* mpixla_gpus_end may wait for NCCL */
     for (const plan *p = plans; p && code == 0; p = p->next)
-        if (p->nccl && !atomic_load(&p->has_failed)) code = plan_nccl_poll_one(p);
+        if (p->nccl && !atomic_load(&p->has_failed)) code = plan_nccl_check(p);
     pthread_mutex_unlock(&listing);
     return code;
 }

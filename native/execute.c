@@ -1,7 +1,6 @@
-#include "life.h"
+#include "execute.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/feature.h"
@@ -9,11 +8,10 @@
 #include "call/prepared.h"
 #include "call/site.h"
 #include "check/check.h"
-#include "local/local.h"
 #include "mpi/loss.h"
-#include "ops/itself.h"
 #include "ops/request.h"
-#include "transport/transport.h"
+#include "routes/gpu.h"
+#include "routes/routes.h"
 #include "watch/failure.h"
 #include "watch/flight.h"
 #include "watch/log.h"
@@ -59,14 +57,16 @@ static ffi_error *error_of_mpi(const ffi_call_frame *call, const frame *f, int c
     return fail(call, FFI_INTERNAL, error_get(), lost);
 }
 
-/* The result keeps the template's values beyond what arrived. */
-static int template_keep(frame *f, const transport *t) {
+/* The result keeps the template's values beyond the message that arrived. Where the route works on copies, the result
+ * is one, and the template is not. */
+static int template_keep(frame *f) {
     const int code = frame_arrive(f, f->status);
     const int64_t at = f->arrived, bytes = frame_buffer_bytes(&f->recv) - at;
     if (code != 0 || bytes <= 0) return code;
-    if (t) return transport_keep(t, f, at, bytes);
-    memcpy((char *)f->recv.data + at, (const char *)f->template_.data + at, (size_t)bytes);
-    return 0;
+    char *to = (char *)f->recv.data + at;
+    const char *from = (const char *)f->template_.data + at;
+    return frame_array_device(f) ? device_copy_within(frame_device(f), to, from, bytes)
+                                 : device_copy_out(frame_device(f), to, from, bytes);
 }
 
 /* A message that is no whole number of items has another data type than its template. */
@@ -81,22 +81,11 @@ static int arrival_check(const frame *f) {
         mpi_get()->world_rank, (long long)f->arrived, dtype->row->name, what);
 }
 
-/* What the receive buffer has behind the rows that count. */
-static int rest_clear(const frame *f, const transport *t) {
-    if (t) return device_clear(&t->gpu, f->rest, f->rest_bytes);
-    memset(f->rest, 0, (size_t)f->rest_bytes);
-    return 0;
-}
-
-/* The call itself. */
-static int call_run(frame *f, const transport *t, const life_operation *o) {
-    int made = 0, code = !t && facts_are_collective(&f->facts) ? local_run(f, &made) : 0;
-    if (made) return code;
-    if (code == 0 && f->facts.reverse) code = comm_derive(f->facts.communicator, COMM_REVERSED, &f->comm);
-    if (code == 0 && o->row.request == MPIXLA_COMPLETES && !(t && t->kind == TRANSPORT_NCCL)) code = itself_await(f);
-    if (code == 0) code = t ? transport_run(t, f, o->run, o->through_nccl) : o->run(f);
-    if (code == 0 && f->rest) code = rest_clear(f, t); /* last: MPI may have had a GPU's memory */
-    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f, t);
+/* Makes the call; then the result gets the rest of its values: zeros behind the rows that count, and the template's. */
+static int call_make(frame *f, const operation *o, const route *r) {
+    int code = r->run(f, o);
+    if (code == 0 && f->rest) code = device_clear(frame_device(f), f->rest, f->rest_bytes);
+    if (code == 0 && f->template_.dtype && f->recv.count > 0 && !f->id.dtype) code = template_keep(f);
     return code;
 }
 
@@ -110,14 +99,14 @@ typedef struct watch {
 } watch;
 
 /* Before anything that may wait. */
-static int watch_begin(watch *w, unsigned on, frame *f, const transport *t) {
+static int watch_begin(watch *w, unsigned on, frame *f) {
     w->on = on;
     w->checks = (w->on & FEATURE_CHECKS) && check_is_due(&f->facts);
-    if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, t != NULL, w->checks);
-    int code = w->checks && !t && facts_are_collective(&f->facts) ? local_check(f) : 0;
+    if (w->on & FEATURE_TRACE) trace_start(&w->traced, &f->facts, f->gpu != NULL, w->checks);
+    int code = w->checks ? routes_check(f) : 0;
     if (code == 0 && w->checks) code = check_begin(f);
     w->checked = w->checks && code == 0;
-    return code != 0 || t || !(w->on & FEATURE_GPUS) ? code : transport_join(f);
+    return code;
 }
 
 /* When it is known what a call waits for, and right before it is made. */
@@ -138,32 +127,34 @@ static int watch_end(const watch *w, frame *f, int made, int code) {
     return w->checked ? check_end(f, made, code) : code;
 }
 
-/* With a transport for buffers of a GPU. */
-static ffi_error *live(const ffi_call_frame *call, prepared *p, const life_operation *o, transport *t, unsigned on) {
+/* With the memory of a GPU, or the host's for NULL. */
+static ffi_error *execute(const ffi_call_frame *call, prepared *p, const operation *o, frame_gpu *gpu, unsigned on) {
     frame f;
     flight_call here;
     watch w;
+    const route *r = NULL; /* not chosen yet */
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
-    if (prepared_read(p, &f, &o->row, call, t ? &t->gpu : NULL)) return refuse(call, f.facts.site);
+    if (prepared_read(p, &f, &o->row, call, gpu)) return refuse(call, f.facts.site);
     const int takes_request = o->row.request != MPIXLA_COMPLETES;
     flight_enter(mine, &here, &f.facts);
 
-    int code = on ? watch_begin(&w, on, &f, t) : 0, made = 0;
-    if (code == 0 && t) code = transport_begin(t, &f, o->through_nccl);
+    int code = on ? watch_begin(&w, on, &f) : 0, made = 0;
+    if (code == 0) code = routes_choose(&f, o, on, &r);
+    if (code == 0 && r->begin) code = r->begin(&f);
     if (code == 0 && takes_request) code = request_take(&f);
     if (code == 0 && f.started) flight_waits_for(&here, f.started);
     if (code == 0 && on) code = watch_run(&w, &f);
     if (code == 0) {
         made = 1;
-        code = call_run(&f, t, o);
+        code = call_make(&f, o, r);
         if (on & FEATURE_LOG) log_end(&w.line, &f.facts, mpi_error_class(code));
         if (o->row.request == MPIXLA_STARTS) request_settle(&f, code);
     }
     if (on) code = watch_end(&w, &f, made, code);
     if (code == 0) code = arrival_check(&f);
-    if (t) code = transport_end(t, code);
-    if (on & FEATURE_TRACE) trace_end(&w.traced, t ? transport_name(t) : NULL, code != 0);
+    if (r && r->end) code = r->end(&f, code);
+    if (on & FEATURE_TRACE) trace_end(&w.traced, r ? r->name : NULL, code != 0);
 
     flight_leave(mine, &here);
     ffi_error *error = code == 0 ? NULL : code == REFUSED ? refuse(call, f.facts.site) : error_of_mpi(call, &f, code);
@@ -179,25 +170,26 @@ static int is_refused_at_once(unsigned on) {
     return 0;
 }
 
-static ffi_error *live_apart(const ffi_call_frame *call, const void *o, void *p) {
-    return live(call, p, o, NULL, features_get());
+static ffi_error *execute_apart(const ffi_call_frame *call, const void *o, void *p) {
+    return execute(call, p, o, NULL, features_get());
 }
 
-ffi_error *life_on_host(ffi_call_frame *call, const life_operation *o) {
+ffi_error *execute_on_host(ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
     if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
     prepared *p = prepared_of(call);
-    return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, live_apart, o, p) : live(call, p, o, NULL, on);
+    return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, execute_apart, o, p)
+                                                      : execute(call, p, o, NULL, on);
 }
 
-ffi_error *life_on_device(const ffi_call_frame *call, const life_operation *o) {
+ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
     if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
-    transport t = {.block = NULL};
-    if (device_enter(&t.gpu, call)) return refuse(call, 0);
-    ffi_error *error = live(call, prepared_of(call), o, &t, on);
-    device_leave(&t.gpu);
+    gpu_call g;
+    if (gpu_enter(&g, call)) return refuse(call, 0);
+    ffi_error *error = execute(call, prepared_of(call), o, &g.of_frame, on);
+    gpu_leave(&g);
     return error;
 }

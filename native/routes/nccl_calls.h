@@ -1,5 +1,5 @@
-/* The calls that NCCL can make, for ops.def: each gives the frame's stream what it has to do, and returns; 0 or
- * REFUSED. The frame's `device`, `nccl` and `nccl_comm` are set.
+/* Calls with a GPU's memory through NCCL: the route, and the calls that it can make, for ops.def. Each gives the GPU's
+ * stream what it has to do, and returns 0 or REFUSED. The frame's `gpu` is a gpu_call with a plan that has NCCL.
  *
  * What has no reduction travels as bytes.
  */
@@ -11,8 +11,9 @@
 /* Whether NCCL has the element type and the reduction of this call, which are equal on all ranks. */
 int nccl_takes(const frame *f);
 
-/* Whether all that was given to NCCL before has gone well, as far as it knows yet. Returns 0 or REFUSED. */
-int nccl_look(const frame *f);
+/* From now on calls through NCCL return when all is done, as all others do, so that it can be seen how long they take:
+ * by themselves they only give the stream what there is to do. */
+void nccl_calls_wait(void);
 
 int nccl_allgather(frame *f);
 int nccl_allreduce(frame *f);

@@ -40,8 +40,11 @@ void plan_start(void);
  * or an error code. */
 int plan_find(const frame *f, const device *d, plan **found);
 
-/* Asks NCCL whether a call that it was given has failed since, which no handler has told of. Returns 0, or REFUSED with
- * error_set. For a thread that watches: it waits for nothing. */
+/* Asks NCCL whether all that it was given for a plan that has NCCL has gone well, as far as it knows yet. Returns 0, or
+ * REFUSED with error_set. */
+int plan_nccl_check(const plan *p);
+
+/* The same of all plans, unless a handler has told of it: for a thread that watches. It waits for nothing. */
 int plan_nccl_poll(void);
 
 #endif

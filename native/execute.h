@@ -1,0 +1,14 @@
+/* The execution of one call: it is read and checked (frame_read), watched by whatever is switched on (base/feature.h),
+ * and made by the route that its bytes take (call/route.h); and whatever went wrong becomes an FFI error, which Python
+ * sees as an exception. Nothing is allocated but a request.
+ */
+#ifndef MPIXLA_NATIVE_EXECUTE_H
+#define MPIXLA_NATIVE_EXECUTE_H
+
+#include "call/route.h"
+
+/* A call with the host's memory, or a GPU's. NULL, or an error, which is XLA's then. */
+ffi_error *execute_on_host(ffi_call_frame *call, const operation *o);
+ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o);
+
+#endif

@@ -1,0 +1,128 @@
+#include "routes/gpu.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum { LINE = 64 }; /* bytes; mirrors begin at multiples of it */
+
+int gpu_enter(gpu_call *g, const ffi_call_frame *call) {
+    *g = (gpu_call){.plan = NULL};
+    return device_enter(&g->of_frame.device, call);
+}
+
+void gpu_leave(const gpu_call *g) {
+    device_leave(&g->of_frame.device);
+}
+
+/* Agreeing */
+
+/* Calls that all ranks of the communicator make, and complete: they can agree. */
+static int is_agreed_on(const frame *f) {
+    return facts_are_collective(&f->facts) && f->facts.row->request == MPIXLA_COMPLETES;
+}
+
+/* Returns 0, or REFUSED where the plan says so. */
+static int plan_check(const frame *f, const plan *p) {
+    if (!p || !p->is_refused) return 0;
+    return error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
+                     f->facts.row->mpi_name, f->facts.communicator->name, p->why);
+}
+
+int gpu_join(const frame *f) {
+    plan *p = NULL;
+    if (f->gpu && plan_wish_get() == PLAN_MPI && *plan_mpi_refusal()) {
+        return error_set(
+            "%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
+            f->facts.row->mpi_name, plan_mpi_refusal());
+    }
+    if (!is_agreed_on(f)) return 0;
+    const int code = plan_find(f, frame_device(f), &p);
+    if (f->gpu) gpu_call_of(f)->plan = p;
+    return code != 0 ? code : plan_check(f, p);
+}
+
+/* Mirrors */
+
+static int64_t in_lines(int64_t bytes) {
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+/* Buffers in one memory have one mirror. */
+static void mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes_out, int comes_in) {
+    gpu_mirror *m = g->mirrors;
+    if (!on_device || bytes == 0) return;
+    while (m < g->mirrors + g->mirrored && m->on_device != on_device) m++;
+    if (m == g->mirrors + g->mirrored) {
+        *m = (gpu_mirror){.on_device = on_device};
+        g->mirrored++;
+    }
+    if (bytes > m->bytes) m->bytes = bytes;
+    m->goes_out |= goes_out;
+    m->comes_in |= comes_in;
+}
+
+static void *mirror_of(const gpu_call *g, void *on_device) {
+    for (int i = 0; i < g->mirrored; i++)
+        if (g->mirrors[i].on_device == on_device) return g->mirrors[i].on_host;
+    return on_device;
+}
+
+/* Lists the mirrors that the call needs. A template has one where a wait copies it; else what the result keeps of it is
+ * brought later (template_keep, in execute.c). A status that is a result always has one: it is written and read with
+ * the processor. */
+static void mirrors_list(gpu_call *g, const frame *f) {
+    int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
+    if (frame_gives_status(f)) mirror_add(g, f->status, mpi_get()->facts.status_size, 0, 1);
+    if (f->gpu->has_arrays) return;
+    mirror_add(g, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
+    mirror_add(g, f->id.data, frame_buffer_bytes(&f->id), waits, starts);
+    if (waits) mirror_add(g, f->template_.data, frame_buffer_bytes(&f->template_), 1, 0);
+    mirror_add(g, f->recv.data, frame_buffer_bytes(&f->recv), 0, 1);
+}
+
+int gpu_mirrors_make(frame *f) {
+    gpu_call *g = gpu_call_of(f);
+    const device *d = frame_device(f);
+    int64_t bytes = 0;
+    const int in_place = f->send.dtype && f->from != f->send.data;
+    mirrors_list(g, f);
+    for (int i = 0; i < g->mirrored; i++) bytes += in_lines(g->mirrors[i].bytes);
+    if (bytes == 0) return 0;
+    g->block = pool_get(d, POOL_PINNED, bytes);
+    if (!g->block) return REFUSED;
+    char *place = g->block->data;
+    for (int i = 0; i < g->mirrored; i++) {
+        gpu_mirror *m = &g->mirrors[i];
+        m->on_host = place;
+        place += in_lines(m->bytes);
+        if (m->goes_out && device_copy_out(d, m->on_host, m->on_device, m->bytes)) return REFUSED;
+    }
+    f->send.data = mirror_of(g, f->send.data);
+    f->id.data = mirror_of(g, f->id.data);
+    if (f->facts.row->request == MPIXLA_WAITS) f->template_.data = mirror_of(g, f->template_.data);
+    f->recv.data = mirror_of(g, f->recv.data);
+    if (frame_gives_status(f)) {
+        f->status = mirror_of(g, f->status);
+        const int nobody = -1; /* where the receive fails, MPI may not write it */
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
+    }
+    if (!in_place) f->from = f->send.data;
+    return 0;
+}
+
+int gpu_mirrors_are_read(const gpu_call *g) {
+    int are_read = 0;
+    for (int i = 0; i < g->mirrored; i++) are_read |= g->mirrors[i].goes_out;
+    return are_read;
+}
+
+int gpu_end(frame *f, int code) {
+    const gpu_call *g = gpu_call_of(f);
+    for (int i = 0; i < g->mirrored && code == 0; i++) {
+        const gpu_mirror *m = &g->mirrors[i];
+        if (m->comes_in) code = device_copy_in(frame_device(f), m->on_device, m->on_host, m->bytes);
+    }
+    pool_give_back(frame_device(f), g->block);
+    return code;
+}

@@ -1,0 +1,37 @@
+/* Calls with a GPU's memory through an MPI that takes it, if the user asks for that: the row's expression, on XLA's
+ * buffers. MPI does not know the stream, so it is waited for. */
+#include "mpi/float_reduce.h"
+#include "mpi/reduction.h"
+#include "routes/gpu.h"
+#include "routes/routes.h"
+
+/* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
+static int is_reduced_by_mpi(const frame *f) {
+    int64_t number = f->attributes[ATTRIBUTE_OP];
+    return reduction_is_predefined(number) && !reduction_is_of_pairs(number) &&
+           !float_reduce_find(facts_type(&f->facts)->number, number);
+}
+
+/* What a request sends and receives, and a message to this rank itself, is copied, and an exscan may fill its result:
+ * that is done with the processor, which must reach the memory. */
+static int gpu_mpi_can(const frame *f, const operation *o) {
+    int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
+    if (!f->gpu || plan_wish_get() != PLAN_MPI) return 0;
+    if (o->row.request != MPIXLA_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
+    return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
+}
+
+/* A halo exchange waits when it has packed its messages. */
+static int gpu_mpi_begin(frame *f) {
+    f->gpu->has_arrays = 1;
+    if (f->facts.row->counts == MANY) return 0;
+    return gpu_before_part(f, gpu_mirrors_make(f) || device_wait(frame_device(f)));
+}
+
+static int gpu_mpi_run(frame *f, const operation *o) {
+    const int code = routes_mpi_prepare(f);
+    return code != 0 ? code : o->run(f);
+}
+
+const route route_gpu_mpi = {
+    .name = "mpi", .can = gpu_mpi_can, .begin = gpu_mpi_begin, .run = gpu_mpi_run, .end = gpu_end, .reaches_gpu = 1};

@@ -1,0 +1,16 @@
+/* Calls with the host's memory through MPI: the row's expression, on XLA's buffers. Messages between neighbours may
+ * take memory that two ranks share all the same (neighbours/messages.h). */
+#include "routes/routes.h"
+
+static int host_mpi_can(const frame *f, const operation *o) {
+    (void)o;
+    return !f->gpu;
+}
+
+static int host_mpi_run(frame *f, const operation *o) {
+    int code = routes_check(f);
+    if (code == 0) code = routes_mpi_prepare(f);
+    return code != 0 ? code : o->run(f);
+}
+
+const route route_host_mpi = {.can = host_mpi_can, .run = host_mpi_run};

@@ -1,0 +1,27 @@
+/* THE TABLE of routes (call/route.h), and the choice of one for each call. */
+#ifndef MPIXLA_NATIVE_ROUTES_H
+#define MPIXLA_NATIVE_ROUTES_H
+
+#include "call/route.h"
+
+/* Each in the file of its name, but for that of NCCL (nccl_calls.c). */
+extern const route route_shared;   /* the host's memory: through memory that the ranks of one host share */
+extern const route route_host_mpi; /* the host's memory: through MPI */
+extern const route route_nccl;     /* a GPU's memory: through NCCL */
+extern const route route_gpu_mpi;  /* a GPU's memory: through an MPI that takes it */
+extern const route route_gpu_host; /* a GPU's memory: by way of pinned memory of the host, and through MPI */
+
+/* Chooses the route of a call that was read, with the features that are on (base/feature.h). In a job where some rank
+ * may have a GPU the ranks of a collective call agree first, whatever memory each has, so that all choose alike: that
+ * communicates. Returns 0 or an error code. */
+int routes_choose(frame *f, const operation *o, unsigned on, const route **chosen);
+
+/* Before the ranks of a call compare it: fails if calls on its communicator cannot go on any more, since memory that
+ * its ranks share is broken. Returns 0 or an error code. */
+int routes_check(const frame *f);
+
+/* For routes through MPI, before the row's expression: readies the communicator that it uses, and waits for a message
+ * that only this rank itself can send. Returns 0 or an error code. */
+int routes_mpi_prepare(frame *f);
+
+#endif

@@ -1,0 +1,17 @@
+/* Collective calls through memory that the ranks of one host share (local/local.h). Whether there is such memory, all
+ * ranks find out together in their first call; without it, and where MPI is faster, MPI makes the call. */
+#include "local/local.h"
+#include "routes/routes.h"
+
+static int shared_can(const frame *f, const operation *o) {
+    (void)o;
+    return !f->gpu && local_can(f);
+}
+
+static int shared_run(frame *f, const operation *o) {
+    int is_made = 0;
+    const int code = local_run(f, &is_made);
+    return code != 0 || is_made ? code : route_host_mpi.run(f, o);
+}
+
+const route route_shared = {.can = shared_can, .run = shared_run};
