@@ -6,7 +6,8 @@
 #include "routes/gpu.h"
 
 /* The first that can make a call makes it. */
-static const route *const routes[] = {&route_shared, &route_host_mpi, &route_nccl, &route_gpu_mpi, &route_gpu_host};
+static const route *const routes[] = {&route_host_shared, &route_host_mpi, &route_nccl, &route_gpu_mpi,
+                                      &route_gpu_host};
 
 int routes_choose(frame *f, const operation *o, unsigned on, const route **chosen) {
     const int code = f->gpu || (on & FEATURE_GPUS) ? gpu_join(f) : 0;

@@ -5,11 +5,11 @@
 #include "call/route.h"
 
 /* Each in the file of its name, but for that of NCCL (nccl_calls.c). */
-extern const route route_shared;   /* the host's memory: through memory that the ranks of one host share */
-extern const route route_host_mpi; /* the host's memory: through MPI */
-extern const route route_nccl;     /* a GPU's memory: through NCCL */
-extern const route route_gpu_mpi;  /* a GPU's memory: through an MPI that takes it */
-extern const route route_gpu_host; /* a GPU's memory: by way of pinned memory of the host, and through MPI */
+extern const route route_host_shared; /* the host's memory: through memory that the ranks of one host share */
+extern const route route_host_mpi;    /* the host's memory: through MPI */
+extern const route route_nccl;        /* a GPU's memory: through NCCL */
+extern const route route_gpu_mpi;     /* a GPU's memory: through an MPI that takes it */
+extern const route route_gpu_host;    /* a GPU's memory: by way of pinned memory of the host, and through MPI */
 
 /* Chooses the route of a call that was read, with the features that are on (base/feature.h). In a job where some rank
  * may have a GPU the ranks of a collective call agree first, whatever memory each has, so that all choose alike: that

@@ -27,8 +27,8 @@ static const route *choose(const char *op, frame_gpu *gpu, int (*through_nccl)(f
 static void the_hosts_memory(void) {
     CHECK(choose("allreduce", NULL, NULL, NULL, 0) == &route_host_mpi); /* nothing may be shared yet */
     mpixla_local_start();
-    CHECK(choose("allreduce", NULL, NULL, NULL, 0) == &route_shared);
-    CHECK(choose("barrier", NULL, NULL, NULL, 0) == &route_shared);
+    CHECK(choose("allreduce", NULL, NULL, NULL, 0) == &route_host_shared);
+    CHECK(choose("barrier", NULL, NULL, NULL, 0) == &route_host_shared);
     CHECK(choose("allgatherv", NULL, NULL, NULL, 0) == &route_host_mpi);
     CHECK(choose("send", NULL, NULL, NULL, 0) == &route_host_mpi);
     CHECK(choose("iallreduce", NULL, NULL, NULL, 0) == &route_host_mpi);
@@ -62,7 +62,7 @@ static void a_gpus_memory(void) {
 
 /* Names are those that timelines have. */
 static void names(void) {
-    CHECK(!route_shared.name && !route_host_mpi.name);
+    CHECK(!route_host_shared.name && !route_host_mpi.name);
     CHECK_STR(route_nccl.name, "nccl");
     CHECK_STR(route_gpu_mpi.name, "mpi");
     CHECK_STR(route_gpu_host.name, "host");
