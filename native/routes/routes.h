@@ -1,8 +1,10 @@
-/* THE TABLE of routes (call/route.h), and the choice of one for each call. */
+/* The routes (call/route.h), and the choice of one for each call. */
 #ifndef MPIXLA_NATIVE_ROUTES_H
 #define MPIXLA_NATIVE_ROUTES_H
 
+#include "base/feature.h"
 #include "call/route.h"
+#include "routes/gpu.h"
 
 /* Each in the file of its name, but for that of NCCL (nccl_calls.c). */
 extern const route route_host_shared; /* the host's memory: through memory that the ranks of one host share */
@@ -11,10 +13,21 @@ extern const route route_nccl;        /* a GPU's memory: through NCCL */
 extern const route route_gpu_mpi;     /* a GPU's memory: through an MPI that takes it */
 extern const route route_gpu_host;    /* a GPU's memory: by way of pinned memory of the host, and through MPI */
 
+/* THE TABLE: the first that can make a call makes it; the last one can make every call. */
+extern const route *const routes_table[];
+
 /* Chooses the route of a call that was read, with the features that are on (base/feature.h). In a job where some rank
  * may have a GPU the ranks of a collective call agree first, whatever memory each has, so that all choose alike: that
  * communicates. Returns 0 or an error code. */
-int routes_choose(frame *f, const operation *o, unsigned on, const route **chosen);
+static inline int routes_choose(frame *f, const operation *o, unsigned on, const route **chosen) {
+    const int code = f->gpu || (on & FEATURE_GPUS) ? gpu_join(f) : 0;
+    if (code != 0) return code;
+    const route *const *r = routes_table;
+    while ((*r)->can && !(*r)->can(f, o)) r++;
+    *chosen = *r;
+    if (f->gpu) f->gpu->route = *r;
+    return 0;
+}
 
 /* Before the ranks of a call compare it: fails if calls on its communicator cannot go on any more, since memory that
  * its ranks share is broken. Returns 0 or an error code. */
