@@ -132,15 +132,16 @@ static ffi_error *execute(const ffi_call_frame *call, prepared *p, const operati
     frame f;
     flight_call here;
     watch w;
-    const route *r = NULL; /* not chosen yet */
     flight *mine = flight_mine();
     if (!mine) return refuse(call, 0);
     if (prepared_read(p, &f, &o->row, call, gpu)) return refuse(call, f.facts.site);
-    const int takes_request = o->row.request != MPIXLA_COMPLETES;
+    const int takes_request = o->row.request != MPIXLA_COMPLETES, is_new = !f.route;
     flight_enter(mine, &here, &f.facts);
 
     int code = on ? watch_begin(&w, on, &f) : 0, made = 0;
-    if (code == 0) code = routes_choose(&f, o, on, &r);
+    if (code == 0) code = routes_find(&f, o, on);
+    const route *r = f.route; /* NULL: not chosen yet */
+    if (code == 0 && is_new) prepared_publish(p, &f);
     if (code == 0 && r->begin) code = r->begin(&f);
     if (code == 0 && takes_request) code = request_take(&f);
     if (code == 0 && f.started) flight_waits_for(&here, f.started);

@@ -608,6 +608,7 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     f->site_is_of_thread = 0;
     f->attributes = f->own.attributes;
     f->arrays = f->own.arrays;
+    f->route = NULL;
     f->rest = NULL;
     f->arrived = 0;
     ffi_buffers operands = call->args;
@@ -674,6 +675,10 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
     else
         buffer_read_again(&f->recv, &call->rets);
     if (frame_gives_status(f)) f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
+    if (f->facts.row->attributes & LOCAL) {
+        f->posts.send = f->send.data;
+        f->posts.recv = f->recv.data;
+    }
     if (f->facts.row->counts == MANY) {
         f->operands = &call->args;
         f->results = &call->rets;
@@ -688,6 +693,7 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     if (read_all(f, shape, call, gpu)) return REFUSED;
     facts_read(f);
+    if (shape->attributes & LOCAL) frame_posts_read(f);
     call_number(f);
     return 0;
 }

@@ -33,12 +33,27 @@ typedef struct frame_fault {
     int64_t peer, tag, items;
 } frame_fault;
 
-/* Of a call with a GPU's memory: what its operation may know of the route. Each route keeps more (routes/gpu.h). */
+/* Of a call with a GPU's memory: what its operation may know of it. Each route keeps more (routes/gpu.h). */
 typedef struct frame_gpu {
-    device device;             /* with the stream that XLA passes */
-    const struct route *route; /* call/route.h; NULL: not chosen yet */
+    device device;  /* with the stream that XLA passes */
     int has_arrays; /* the operation finds the call's arrays in the GPU's memory; else the route has them on the host */
 } frame_gpu;
+
+/* A collective call as bytes that ranks post, for others to look at. Only calls of rows with LOCAL are read as such. */
+typedef struct frame_posts {
+    const char *send;
+    char *recv;
+    int posts;        /* whether others look at this rank's; those of a barrier have no bytes */
+    int parts;        /* of a post, a part for each rank, or one for all */
+    int part;         /* which of them this rank takes */
+    int64_t bytes;    /* of a part */
+    int first, ranks; /* whose posts it looks at: so many ranks, from this one on, */
+    int step;         /* upwards or downwards */
+    int64_t apart;    /* their parts go to places so many bytes apart, by rank, */
+    int combines;     /* or are combined by the call's reduction, */
+    int is_alone;     /* which no other rank does with these parts */
+    uint64_t what;    /* the call, in a number: the same on all ranks that make the same call; its last bit is 0 */
+} frame_posts;
 
 /* `facts` are what the call is. All else is what making it takes, private to the thread that makes it. */
 typedef struct frame {
@@ -71,6 +86,8 @@ typedef struct frame {
     int64_t status_place;                     /* of a status that is a result */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;
+    const struct route *route; /* call/route.h; NULL: not chosen yet */
+    frame_posts posts;
     frame_gpu *gpu;                        /* in whose memory XLA's buffers lie; NULL: the host's */
     const ffi_buffers *operands, *results; /* of MANY, tokens among them */
     struct {
@@ -124,6 +141,9 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
 
 /* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
 void facts_read(frame *f);
+
+/* Fills the posts of a call that is read, with its facts (frame_posts.c). Called by frame_read. */
+void frame_posts_read(frame *f);
 
 /* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
 int64_t frame_next(const ffi_buffers *given, int64_t i);

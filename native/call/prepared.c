@@ -39,7 +39,9 @@ static frame *frame_copy(const frame *f) {
     frame *copy = malloc(sizeof *copy + items * sizeof(int64_t));
     if (!copy) return NULL;
     *copy = *f;
-    copy->gpu = NULL; /* each run has its own */
+    copy->gpu = NULL; /* each run has these by itself, and in a GPU's memory also its route */
+    copy->agreement = NULL;
+    if (f->gpu) copy->route = NULL;
     copy->attributes = copy->own.attributes;
     copy->arrays = copy->own.arrays;
     int64_t *to = (int64_t *)(copy + 1);
@@ -53,16 +55,15 @@ static frame *frame_copy(const frame *f) {
     return copy;
 }
 
-/* Publishes the frame of a run, unless another run has been faster. */
-static void prepared_publish(prepared *p, const frame *f) {
-    frame *none = NULL, *copy = frame_copy(f);
-    if (copy && !atomic_compare_exchange_strong(&p->frame, &none, copy)) free(copy);
-}
-
 int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     const frame *known = p ? atomic_load_explicit(&p->frame, memory_order_acquire) : NULL;
     if (known) return frame_read_again(f, known, call, gpu);
-    if (frame_read(f, shape, call, gpu)) return REFUSED;
-    if (p && f->at_run_time == 0) prepared_publish(p, f);
-    return 0;
+    return frame_read(f, shape, call, gpu);
+}
+
+void prepared_publish(prepared *p, const frame *f) {
+    frame *none = NULL;
+    if (!p || f->at_run_time != 0 || atomic_load_explicit(&p->frame, memory_order_relaxed)) return;
+    frame *copy = frame_copy(f);
+    if (copy && !atomic_compare_exchange_strong(&p->frame, &none, copy)) free(copy);
 }

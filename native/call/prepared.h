@@ -16,7 +16,11 @@ typedef struct prepared prepared;
 /* Returns the call's, which XLA owns; NULL if XLA did not instantiate the call. To be asked in XLA's own thread. */
 prepared *prepared_of(const ffi_call_frame *call);
 
-/* As frame_read (frame.h), of a call that may be prepared, or is from now on. `p` may be NULL. */
+/* As frame_read (frame.h), of a call that may be prepared. `p` may be NULL, here and below. */
 int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
+
+/* Prepares the call by a run that was read and has its route, and has not begun; unless another run has done so, or
+ * attributes are given at run time. */
+void prepared_publish(prepared *p, const frame *f);
 
 #endif

@@ -42,7 +42,7 @@ typedef struct route {
 
 /* The route of a call with a GPU's memory; NULL of one with the host's. */
 static inline const route *route_on_gpu(const frame *f) {
-    return f->gpu ? f->gpu->route : NULL;
+    return f->gpu ? f->route : NULL;
 }
 
 #endif

@@ -53,60 +53,6 @@ void mpixla_local_start(void) {
     atomic_store(&is_on, 1);
 }
 
-/* A call as bytes that are posted and looked at. */
-typedef struct route {
-    const char *send;
-    char *recv;
-    int posts;        /* whether others look at this rank's; those of a barrier have no bytes */
-    int parts;        /* of a post, a part for each rank, or one for all */
-    int part;         /* which of them this rank takes */
-    int64_t bytes;    /* of a part */
-    int first, ranks; /* whose posts it looks at: so many ranks, from this one on, */
-    int step;         /* upwards or downwards */
-    int64_t apart;    /* their parts go to places so many bytes apart, by rank, */
-    int combines;     /* or are combined by the call's reduction, */
-    int is_alone;     /* which no other rank does with these parts */
-} route;
-
-/* All of it is in the columns of the row. */
-static route route_of(const frame *f) {
-    const frame_counts counts = f->facts.row->counts;
-    const frame_pattern pattern = f->facts.row->pattern;
-    const int is_barrier = !f->send.dtype && !f->recv.dtype, is_split = counts == DIVIDED || counts == SCATTERED;
-    const int me = f->facts.communicator->rank, reverse = f->facts.reverse;
-    const frame_buffer *part = counts == SCATTERED || !f->send.dtype ? &f->recv : &f->send;
-    route r = {.send = f->send.data,
-               .recv = f->recv.data,
-               .posts = is_barrier || (f->send.dtype && (pattern != TO_ROOT || !f->on_root)),
-               .parts = is_split ? f->size : 1,
-               .part = is_split ? me : 0,
-               .bytes = frame_buffer_bytes(part),
-               .ranks = is_barrier || f->recv.dtype ? f->size : 0,
-               .step = 1};
-    if (counts == DIVIDED) r.bytes /= f->size;
-    if (counts == DIVIDED || counts == GATHERED) r.apart = r.bytes;
-    r.combines = frame_has(f, ATTRIBUTE_OP);
-    if (pattern == FROM_ROOT && r.ranks > 0) {
-        r.first = f->root;
-        r.ranks = 1;
-    } else if (pattern == PREFIX) { /* the ranks before this one, and the rank itself if nothing fills in */
-        r.ranks = (reverse ? f->size - 1 - me : me) + !frame_has(f, ATTRIBUTE_FILL);
-        r.first = reverse ? f->size - 1 : 0;
-        r.step = reverse ? -1 : 1;
-    }
-    return r;
-}
-
-/* What all ranks must want alike, in a number that has all of it. */
-static uint64_t what_of(const frame *f) {
-    const call_facts *c = &f->facts;
-    const dtype_entry *type = facts_type(c);
-    const int64_t reduction = frame_has(f, ATTRIBUTE_OP) ? c->reduction + 1 : 0;
-    const int64_t root = frame_has(f, ATTRIBUTE_ROOT) ? c->root + 1 : c->reverse;
-    return (uint64_t)c->row->number | (uint64_t)(type ? type->number + frame_pair_bytes(f) : 0) << 8 |
-           (uint64_t)reduction << 16 | (uint64_t)root << 24 | (uint64_t)(c->items + 1) << 32;
-}
-
 /* The first part of a call's posts has this bit. */
 #define BEGINS (UINT64_C(1) << 63)
 
@@ -158,7 +104,7 @@ static int items_combine(const frame *f, const void *a, const void *b, void *to,
  * Combined are the parts of all ranks in their order. Of the first two the order does not matter but for the bits of
  * NaNs, and of products of complex numbers: where no other rank combines the same, which would have to have the same
  * bits, the second's may stay where the result goes. */
-static int round_make(segment *s, const frame *f, const route *r, int64_t at, int64_t bytes, int64_t items,
+static int round_make(segment *s, const frame *f, const frame_posts *r, int64_t at, int64_t bytes, int64_t items,
                       uint64_t what) {
     const int me = f->facts.communicator->rank;
     const int64_t apart = aligned(bytes);
@@ -208,12 +154,12 @@ static int64_t most_of(const segment *s, int parts, int64_t item) {
     return segment_most(s) / parts / ALIGNED * ALIGNED / item * item;
 }
 
-static int64_t item_bytes(const frame *f, const route *r) {
+static int64_t item_bytes(const frame *f, const frame_posts *r) {
     return r->combines ? r->bytes / f->n : 1;
 }
 
 /* As many rounds as it takes, each of whole items where these are combined. */
-static int rounds_make(segment *s, const frame *f, const route *r, uint64_t what) {
+static int rounds_make(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
     const int64_t item = item_bytes(f, r), most = most_of(s, r->parts, item);
     int code = 0;
     for (int64_t at = 0; code == 0 && at < r->bytes; at += most, what &= ~BEGINS) {
@@ -224,12 +170,12 @@ static int rounds_make(segment *s, const frame *f, const route *r, uint64_t what
 }
 
 /* Whether all ranks get the same of all that is combined: then each may combine a part of it. */
-static int is_for_all(const frame *f, const route *r) {
+static int is_for_all(const frame *f, const frame_posts *r) {
     return r->combines && r->parts == 1 && f->facts.row->pattern == ALL;
 }
 
 /* Two rounds for each piece: every rank combines a part of it, and then all get these. */
-static int parts_combine(segment *s, const frame *f, const route *r, uint64_t what) {
+static int parts_combine(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
     const int me = f->facts.communicator->rank;
     const int64_t item = item_bytes(f, r), most = most_of(s, f->size, item);
     int code = 0;
@@ -237,24 +183,24 @@ static int parts_combine(segment *s, const frame *f, const route *r, uint64_t wh
         const int64_t left = (r->bytes - at) / item / f->size * item, part = left < most ? left : most;
         if (part == 0) return round_make(s, f, r, at, r->bytes - at, (r->bytes - at) / item, what);
         char *all = r->recv + at, *mine = all + me * part;
-        const route combined = {.send = r->send + at,
-                                .recv = mine,
-                                .posts = 1,
-                                .parts = f->size,
-                                .part = me,
-                                .bytes = part,
-                                .ranks = f->size,
-                                .step = 1,
-                                .combines = 1,
-                                .is_alone = 1},
-                    gathered = {.send = mine,
-                                .recv = all,
-                                .posts = 1,
-                                .parts = 1,
-                                .bytes = part,
-                                .ranks = f->size,
-                                .step = 1,
-                                .apart = part};
+        const frame_posts combined = {.send = r->send + at,
+                                      .recv = mine,
+                                      .posts = 1,
+                                      .parts = f->size,
+                                      .part = me,
+                                      .bytes = part,
+                                      .ranks = f->size,
+                                      .step = 1,
+                                      .combines = 1,
+                                      .is_alone = 1},
+                          gathered = {.send = mine,
+                                      .recv = all,
+                                      .posts = 1,
+                                      .parts = 1,
+                                      .bytes = part,
+                                      .ranks = f->size,
+                                      .step = 1,
+                                      .apart = part};
         code = round_make(s, f, &combined, 0, part, part / item, what);
         what &= ~BEGINS;
         if (code == 0) code = round_make(s, f, &gathered, 0, part, part / item, what);
@@ -265,14 +211,14 @@ static int parts_combine(segment *s, const frame *f, const route *r, uint64_t wh
 
 /* Gives each rank the numbers of all, in a round that is no call's: its `what` has no more than BEGINS. */
 static int numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *all) {
-    const route r = {.send = (const char *)&mine,
-                     .recv = (char *)all,
-                     .posts = 1,
-                     .parts = 1,
-                     .bytes = sizeof mine,
-                     .ranks = f->size,
-                     .step = 1,
-                     .apart = sizeof mine};
+    const frame_posts r = {.send = (const char *)&mine,
+                           .recv = (char *)all,
+                           .posts = 1,
+                           .parts = 1,
+                           .bytes = sizeof mine,
+                           .ranks = f->size,
+                           .step = 1,
+                           .apart = sizeof mine};
     return round_make(s, f, &r, 0, sizeof mine, 1, BEGINS);
 }
 
@@ -303,12 +249,12 @@ int local_can(const frame *f) {
            (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
 }
 
-static int is_one_post(const route *r) {
+static int is_one_post(const frame_posts *r) {
     return r->bytes <= SEGMENT_POST_BYTES && aligned(r->bytes) * r->parts <= SEGMENT_POST_BYTES;
 }
 
 /* Whether it is faster than MPI with posts of SEGMENT_POST_BYTES. */
-static int is_faster_short(const frame *f, const route *r) {
+static int is_faster_short(const frame *f, const frame_posts *r) {
     return r->bytes <= MOST_BYTES && r->bytes * r->parts * f->size <= MOST_BYTES;
 }
 
@@ -327,14 +273,14 @@ static int is_faster_short(const frame *f, const route *r) {
  * Other calls only copy, once where MPI reads another process's memory, and twice here: from 256 KiB on alltoall,
  * allgather and bcast took 1.0 to 2.7 times as long. The root of a reduce, and the last rank of a scan, combine the
  * parts of all ranks alone. */
-static int is_faster_long(const frame *f, const route *r) {
+static int is_faster_long(const frame *f, const frame_posts *r) {
     return r->combines && !is_one_post(r) && (f->size <= FEW_RANKS || r->parts > 1 || is_for_all(f, r));
 }
 
 /* Makes the call, unless the memory that the ranks have, all alike, is too little for it to be faster than MPI. */
-static int call_make(segment *s, const frame *f, const route *r, int *made) {
+static int call_make(segment *s, const frame *f, const frame_posts *r, int *made) {
     const int is_long = is_faster_long(f, r);
-    const uint64_t what = what_of(f) | BEGINS;
+    const uint64_t what = r->what | BEGINS;
     int code = segment_check(s);
     if (code == 0 && is_long && !segment_long_is_settled(s)) code = long_open(s, f);
     if (code != 0) return code;
@@ -348,7 +294,7 @@ static int call_make(segment *s, const frame *f, const route *r, int *made) {
 int local_run(const frame *f, int *made) {
     void *held = NULL;
     *made = 0;
-    const route r = route_of(f);
+    const frame_posts r = f->posts;
     if (!is_faster_short(f, &r) && !is_faster_long(f, &r)) return 0;
     int code = hold_take(&segments, f->facts.communicator, &held);
     segment *s = held;

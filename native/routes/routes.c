@@ -5,6 +5,15 @@
 
 const route *const routes_table[] = {&route_host_shared, &route_host_mpi, &route_nccl, &route_gpu_mpi, &route_gpu_host};
 
+int routes_choose(frame *f, const operation *o) {
+    const int code = f->gpu || (features_get() & FEATURE_GPUS) ? gpu_join(f) : 0;
+    if (code != 0) return code;
+    const route *const *r = routes_table;
+    while ((*r)->can && !(*r)->can(f, o)) r++;
+    f->route = *r;
+    return 0;
+}
+
 int routes_check(const frame *f) {
     return !f->gpu && facts_are_collective(&f->facts) ? local_check(f) : 0;
 }

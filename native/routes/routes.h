@@ -16,17 +16,13 @@ extern const route route_gpu_host;    /* a GPU's memory: by way of pinned memory
 /* THE TABLE: the first that can make a call makes it; the last one can make every call. */
 extern const route *const routes_table[];
 
-/* Chooses the route of a call that was read, with the features that are on (base/feature.h). In a job where some rank
- * may have a GPU the ranks of a collective call agree first, whatever memory each has, so that all choose alike: that
- * communicates. Returns 0 or an error code. */
-static inline int routes_choose(frame *f, const operation *o, unsigned on, const route **chosen) {
-    const int code = f->gpu || (on & FEATURE_GPUS) ? gpu_join(f) : 0;
-    if (code != 0) return code;
-    const route *const *r = routes_table;
-    while ((*r)->can && !(*r)->can(f, o)) r++;
-    *chosen = *r;
-    if (f->gpu) f->gpu->route = *r;
-    return 0;
+/* Chooses the route of a call that was read. In a job where some rank may have a GPU the ranks of a collective call
+ * agree first, whatever memory each has, so that all choose alike: that communicates. Returns 0 or an error code. */
+int routes_choose(frame *f, const operation *o);
+
+/* The same, with the features that are on (base/feature.h): without a GPU in the job a prepared call has its route. */
+static inline int routes_find(frame *f, const operation *o, unsigned on) {
+    return f->route && !(on & FEATURE_GPUS) ? 0 : routes_choose(f, o);
 }
 
 /* Before the ranks of a call compare it: fails if calls on its communicator cannot go on any more, since memory that

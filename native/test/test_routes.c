@@ -15,13 +15,11 @@ static const route *choose(const char *op, frame_gpu *gpu, int (*through_nccl)(f
     static call c;
     static frame f;
     const operation o = {.row = *call_shape(op), .through_nccl = through_nccl};
-    const route *chosen = NULL;
     call_make(&c, op, FIXTURE_RANK0, 0);
     if (change) call_attribute_set(&c, change, value);
     CHECK_INT(frame_read(&f, &o.row, &c.frame, gpu), 0);
-    CHECK_INT(routes_choose(&f, &o, features_get(), &chosen), 0);
-    if (gpu) CHECK(gpu->route == chosen);
-    return chosen;
+    CHECK_INT(routes_find(&f, &o, features_get()), 0);
+    return f.route;
 }
 
 static void the_hosts_memory(void) {

@@ -147,7 +147,7 @@ static int call_leave(call *c, int code) {
 }
 
 /* Makes a collective call of `n` items a rank through memory that the ranks share, if that is its way (local/local.h):
- * `*made` says whether. Returns 0 or an error code. */
+ * `*made` says whether. Else checks that MPI may make it. Returns 0 or an error code. */
 static int calls_share(const call *c, const void *s, int64_t sent, void *r, int64_t received, int64_t n, int *made) {
     frame f = {.facts = c->facts,
                .send = {.data = (void *)(intptr_t)s, .count = sent, .dtype = c->facts.sent_type},
@@ -160,7 +160,10 @@ static int calls_share(const call *c, const void *s, int64_t sent, void *r, int6
     f.attributes = f.own.attributes;
     f.arrays = f.own.arrays;
     f.own.attributes[ATTRIBUTE_OP] = c->facts.reduction;
-    return local_run(&f, made);
+    *made = 0;
+    frame_posts_read(&f);
+    const int code = local_can(&f) ? local_run(&f, made) : 0;
+    return code != 0 || *made ? code : local_check(&f);
 }
 
 int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, int rn, trampoline_handle rt,

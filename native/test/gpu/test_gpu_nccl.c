@@ -143,7 +143,8 @@ static frame f;
 static void read_frame(const char *op) {
     CHECK_INT(frame_read(&f, call_shape(op), &c.frame, NULL), 0);
     f.gpu = &on_gpu.of_frame;
-    on_gpu.of_frame = (frame_gpu){.device = gpu, .route = &route_nccl, .has_arrays = 1};
+    on_gpu.of_frame = (frame_gpu){.device = gpu, .has_arrays = 1};
+    f.route = &route_nccl;
     text[0] = '\0';
     made = group_depth = 0;
 }
