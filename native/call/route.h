@@ -31,7 +31,7 @@ typedef struct route {
 
     /* Follows begin, whatever has failed since: brings results to where XLA expects them if `code` is 0, and gives back
      * the memory that the call had. Returns `code`, or REFUSED. NULL: there is nothing to do. */
-    int (*end)(frame *f, int code);
+    int (*end)(const frame *f, int code);
 
     /* For operations that are made of messages, in a GPU's memory: */
     int reaches_gpu; /* the messages may lie there; else in pinned memory of the host */

@@ -117,7 +117,7 @@ static int round_make(segment *s, const frame *f, const frame_posts *r, int64_t 
         char *place;
         code = segment_room(s, apart * r->parts, &place);
         if (code != 0) return code;
-        for (int i = 0; bytes > 0 && i < r->parts; i++)
+        for (int i = 0; own && i < r->parts; i++)
             if (i != me || r->parts == 1 || is_moved)
                 memcpy(place + i * apart, r->send + i * r->bytes + at, (size_t)bytes);
         if (r->posts) segment_post(s, what);
@@ -294,12 +294,12 @@ static int call_make(segment *s, const frame *f, const frame_posts *r, int *made
 int local_run(const frame *f, int *made) {
     void *held = NULL;
     *made = 0;
-    const frame_posts r = f->posts;
-    if (!is_faster_short(f, &r) && !is_faster_long(f, &r)) return 0;
+    const frame_posts *r = &f->posts;
+    if (!is_faster_short(f, r) && !is_faster_long(f, r)) return 0;
     int code = hold_take(&segments, f->facts.communicator, &held);
     segment *s = held;
     if (code != 0 || !s) return code;
-    code = call_make(s, f, &r, made);
+    code = call_make(s, f, r, made);
     if (code != 0) memory_fail(segment_state(s), f, code);
     hold_give(&segments, f->facts.communicator, s);
     if (code == 0 && *made && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);

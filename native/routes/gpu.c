@@ -117,7 +117,7 @@ int gpu_mirrors_are_read(const gpu_call *g) {
     return are_read;
 }
 
-int gpu_end(frame *f, int code) {
+int gpu_end(const frame *f, int code) {
     const gpu_call *g = gpu_call_of(f);
     for (int i = 0; i < g->mirrored && code == 0; i++) {
         const gpu_mirror *m = &g->mirrors[i];

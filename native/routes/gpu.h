@@ -53,6 +53,6 @@ int gpu_mirrors_make(frame *f);
 int gpu_mirrors_are_read(const gpu_call *g);
 
 /* A route's end: brings back what mirrors have, if `code` is 0, and gives back their memory. */
-int gpu_end(frame *f, int code);
+int gpu_end(const frame *f, int code);
 
 #endif
