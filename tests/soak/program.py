@@ -178,7 +178,8 @@ class Program:
 
     def _at_top(self, name: str, lines: list[str]) -> bool:
         """Whether a name is one of the function, and not of a function in it."""
-        return name in self.parameters or any(re.match(rf"(\w+, )*{name}(, \w+)*,? = ", line) for line in lines)
+        targets = (match[0] for line in lines if (match := re.match(r"[][\w, ]+ = ", line)))
+        return name in self.parameters or any(re.search(rf"\b{name}\b", target) for target in targets)
 
     def script(self, draw: int = 0) -> str:
         """A program of its own that shows what is wrong: run it on as many ranks."""
