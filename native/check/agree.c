@@ -23,6 +23,7 @@
 #include "base/output.h"
 #include "base/text.h"
 #include "check/wanted.h"
+#include "mpi/agreed.h"
 #include "mpi/job.h"
 #include "mpi/outbox.h"
 #include "mpi/reduction.h"
@@ -30,9 +31,9 @@
 /* Nanoseconds that a rank which knows of a difference waits to hear what the others want. */
 #define TELL_PATIENCE INT64_C(5000000000)
 
-/* Of each of these all ranks learn the greatest: a number, and its complement, so that all numbers are the same if the
- * greatest two belong together; and which communicator it is, for which rank 0 has a number and the others have 0. */
-enum { NUMBER, COMPLEMENT, COMMUNICATOR, WORDS };
+/* Of each of these all ranks learn the greatest: those of what they want, which is a number (mpi/agreed.h), and which
+ * communicator it is, for which rank 0 has a number and the others have 0. */
+enum { COMMUNICATOR = AGREED_WORDS, WORDS };
 typedef struct words {
     uint64_t mine[WORDS], most[WORDS];
     mpi_request request;
@@ -71,8 +72,7 @@ void agree_channel_set(mpixla_handle comm) {
 }
 
 static int words_start(const comm_entry *entry, uint64_t number, words *w) {
-    w->mine[NUMBER] = number;
-    w->mine[COMPLEMENT] = ~number;
+    agreed_fill(w->mine, number);
     w->mine[COMMUNICATOR] =
         entry->rank == 0 ? (uint64_t)(mpi_get()->world_rank + 1) << 32 | (uint64_t)entry->number : 0;
     return mpi_get()->small->iallreduce(w->mine, w->most, WORDS, dtype_find(FFI_U64)->handle,
@@ -86,7 +86,7 @@ static void words_are_there(comm_entry *entry, const words *w) {
 }
 
 static int words_agree(const words *w) {
-    return w->most[NUMBER] == ~w->most[COMPLEMENT];
+    return agreed_is_same(agreed_read(w->most));
 }
 
 /* The report */

@@ -11,10 +11,10 @@
 
 #include "base/error.h"
 #include "base/shared.h"
+#include "mpi/agreed.h"
 #include "mpi/dtype.h"
 #include "mpi/loss.h"
 #include "mpi/mpi.h"
-#include "mpi/reduction.h"
 #include "xla/xla_ffi.h"
 
 enum {
@@ -144,7 +144,8 @@ int segment_make(const comm_entry *c, segment **made) {
     struct {
         uint64_t number, nonce;
     } name = {shared_number(), shared_number()};
-    uint64_t alike = 0, all = 0;
+    uint64_t alike = 0;
+    agreed all = {0};
     segment *s = segment_new(c);
     void *memory = makes ? shared_open(name.number, 1, bytes, from, mine) : NULL;
     if (memory) ((head *)memory)->nonce = name.nonce;
@@ -152,11 +153,11 @@ int segment_make(const comm_entry *c, segment **made) {
     if (code == 0 && !makes) memory = shared_open(name.number, 0, bytes, from, mine);
     alike = code == 0 && s && memory && ((head *)memory)->nonce == name.nonce;
     if (alike) segment_memory_set(s, memory);
-    if (code == 0) code = mpi->allreduce(&alike, &all, 1, u64, *reduction_named("MPI_MIN"), c->handle);
+    if (code == 0) code = agreed_find(c->handle, alike, &all);
     if (makes) shared_forget(name.number);
     if (memory && !alike) shared_close(memory, bytes);
     if (code != 0 && s) segment_break_unmade(s, code);
-    *made = code != 0 || (alike && all) ? s : NULL;
+    *made = code != 0 || (alike && all.least == 1) ? s : NULL;
     if (!*made && s) segment_free(s);
     return code;
 }

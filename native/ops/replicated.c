@@ -17,8 +17,8 @@
 #include "base/text.h"
 #include "call/site.h"
 #include "device/pool.h"
+#include "mpi/agreed.h"
 #include "mpi/job.h"
-#include "mpi/reduction.h"
 #include "ops/pieces.h"
 
 enum { BLOCK_BYTES = 1 << 12, WORDS_BYTES = 448, VALUE_BYTES = 64, ITEM_BYTES = 16, SHOWN = 6 };
@@ -156,36 +156,22 @@ static int leaves_gather(const frame *f, const leaf *mine, leaf *all) {
     return code;
 }
 
-/* The greatest of each of two numbers that the ranks have. */
-static int greatest(const frame *f, const uint64_t mine[2], uint64_t most[2]) {
-    return mpi_get()->small->allreduce(mine, most, 2, dtype_find(FFI_U64)->handle, *reduction_named("MPI_MAX"),
-                                       f->facts.communicator->handle);
-}
-
-/* Whether all ranks have this number. */
-static int compare_number(const frame *f, uint64_t number, int *is_same) {
-    const uint64_t mine[2] = {number, ~number};
-    uint64_t most[2] = {number, ~number};
-    int code = greatest(f, mine, most);
-    *is_same = most[0] == ~most[1];
-    return code;
-}
-
 /* Looks for the arrays that are not the same on all ranks, up to the end of the rank that has the fewest: how many
  * there are, and the first, to be released. */
 static int leaves_find(const frame *f, array *first, leaf *mine, int64_t *differing) {
-    const uint64_t n = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].size, numbers[2] = {n, ~n};
-    uint64_t most[2] = {n, ~n};
-    int code = greatest(f, numbers, most), is_same = 1;
-    const uint64_t fewest = ~most[1] < n ? ~most[1] : n;
+    const mpixla_handle comm = f->facts.communicator->handle;
+    const uint64_t n = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].size;
+    agreed leaves, numbers;
+    int code = agreed_find(comm, n, &leaves);
+    const uint64_t fewest = leaves.least < n ? leaves.least : n;
     *first = (array){.buffer = NULL};
     *differing = 0;
     for (int64_t i = 0, k = 0; code == 0 && (uint64_t)k <= fewest; k++) {
         array a;
         leaf one;
         if (leaf_next(f, &i, k, &a, &one)) return REFUSED;
-        code = compare_number(f, leaf_number(&one), &is_same);
-        if (code == 0 && !is_same && (*differing)++ == 0) {
+        code = agreed_find(comm, leaf_number(&one), &numbers);
+        if (code == 0 && !agreed_is_same(numbers) && (*differing)++ == 0) {
             *first = a;
             *mine = one;
         } else {
@@ -322,7 +308,8 @@ int assert_replicated(const frame *f) {
         return error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
     }
     if (pieces_results_fill(f)) return job_fail(f->facts.communicator);
-    int code = 0, is_same = 1;
+    int code = 0;
+    agreed numbers;
     uint64_t number = (uint64_t)n;
     for (int64_t i = 0, k = 0; k < n && code == 0; k++) {
         array a;
@@ -331,6 +318,6 @@ int assert_replicated(const frame *f) {
         number = hash_combine(number, leaf_number(&one));
         array_release(f, &a);
     }
-    if (code == 0) code = compare_number(f, number, &is_same);
-    return code != 0 || is_same ? code : refuse(f);
+    if (code == 0) code = agreed_find(f->facts.communicator->handle, number, &numbers);
+    return code != 0 || agreed_is_same(numbers) ? code : refuse(f);
 }

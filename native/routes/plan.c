@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/feature.h"
+#include "mpi/agreed.h"
 #include "mpi/job.h"
 
 static const char *const wishes[PLAN_WISHES] = {
@@ -148,15 +149,9 @@ static int out_of_memory(const frame *f) {
 
 /* All ranks learn which is the first rank on which something has failed; -1 if it has on none. */
 static int failure_share(const frame *f, mpixla_handle comm, int failed, int *rank) {
-    const mpi_library *mpi = mpi_get();
-    uint8_t mine = (uint8_t)(failed != 0), *all = malloc((size_t)f->size);
-    mpixla_handle byte = dtype_find(FFI_U8)->handle;
-    *rank = -1;
-    if (!all) return out_of_memory(f);
-    int code = mpi->small->allgather(&mine, 1, byte, all, 1, byte, comm);
-    for (int i = 0; code == 0 && i < f->size && *rank < 0; i++)
-        if (all[i]) *rank = i;
-    free(all);
+    agreed first;
+    const int code = agreed_find(comm, (uint64_t)(failed ? f->facts.communicator->rank : f->size), &first);
+    *rank = first.least == (uint64_t)f->size ? -1 : (int)first.least;
     return code;
 }
 
