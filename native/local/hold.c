@@ -19,11 +19,11 @@ void hold_free(const hold *h, void *value) {
     if (hold_is_value(value)) h->free(value);
 }
 
-static _Atomic(void *) *slot_of(const hold *h, comm_entry *c) {
+static _Atomic(void *) *hold_slot(const hold *h, comm_entry *c) {
     return &c->attached[h->slot];
 }
 
-static int two_threads_refuse(const comm_entry *c) {
+static int hold_two_threads_refuse(const comm_entry *c) {
     return error_set(
         "two threads make collective calls on communicator '%s' at the same time: give each thread a communicator of "
         "its own",
@@ -32,27 +32,27 @@ static int two_threads_refuse(const comm_entry *c) {
 
 void hold_give(const hold *h, comm_entry *c, void *given) {
     void *taken = &in_use;
-    if (atomic_compare_exchange_strong(slot_of(h, c), &taken, given)) return;
+    if (atomic_compare_exchange_strong(hold_slot(h, c), &taken, given)) return;
     if (taken == &contested) {
         if (hold_is_value(given))
             memory_break(h->state(given), c->rank, 0, "two threads of it made collective calls at the same time");
-        if (atomic_compare_exchange_strong(slot_of(h, c), &taken, given)) return;
+        if (atomic_compare_exchange_strong(hold_slot(h, c), &taken, given)) return;
     }
     hold_free(h, given);
 }
 
 int hold_take(const hold *h, comm_entry *c, void **taken) {
-    void *found = atomic_load(slot_of(h, c));
+    void *found = atomic_load(hold_slot(h, c));
     *taken = NULL;
     do {
         while (found == &looked_at) {
             sched_yield();
-            found = atomic_load(slot_of(h, c));
+            found = atomic_load(hold_slot(h, c));
         }
         if (found == &unshared) return 0;
-    } while (!atomic_compare_exchange_weak(slot_of(h, c), &found,
+    } while (!atomic_compare_exchange_weak(hold_slot(h, c), &found,
                                            found == &in_use || found == &contested ? &contested : &in_use));
-    if (found == &in_use || found == &contested) return two_threads_refuse(c);
+    if (found == &in_use || found == &contested) return hold_two_threads_refuse(c);
     *taken = found;
     if (found) return 0;
     const int code = h->make(c, taken);
@@ -63,9 +63,9 @@ int hold_take(const hold *h, comm_entry *c, void **taken) {
 }
 
 int hold_check(const hold *h, comm_entry *c) {
-    void *found = atomic_load_explicit(slot_of(h, c), memory_order_relaxed), *taken = &looked_at;
-    if (!hold_is_value(found) || !atomic_compare_exchange_strong(slot_of(h, c), &found, &looked_at)) return 0;
+    void *found = atomic_load_explicit(hold_slot(h, c), memory_order_relaxed), *taken = &looked_at;
+    if (!hold_is_value(found) || !atomic_compare_exchange_strong(hold_slot(h, c), &found, &looked_at)) return 0;
     const int code = h->check(found);
-    if (!atomic_compare_exchange_strong(slot_of(h, c), &taken, found)) hold_free(h, found);
+    if (!atomic_compare_exchange_strong(hold_slot(h, c), &taken, found)) hold_free(h, found);
     return code;
 }

@@ -22,33 +22,33 @@ enum {
 
 static atomic_int is_on;
 
-static int segment_make_held(const comm_entry *c, void **made) {
+static int local_segment_make(const comm_entry *c, void **made) {
     segment *s = NULL;
     const int code = segment_make(c, &s);
     *made = s;
     return code;
 }
-static void segment_free_held(void *s) {
+static void local_segment_free(void *s) {
     segment_free(s);
 }
-static memory_state *segment_state_held(const void *s) {
+static memory_state *local_segment_state(const void *s) {
     return segment_state(s);
 }
-static int segment_check_held(const void *s) {
+static int local_segment_check(const void *s) {
     return segment_check(s);
 }
 static const hold segments = {.slot = COMM_SLOT_LOCAL,
-                              .make = segment_make_held,
-                              .free = segment_free_held,
-                              .state = segment_state_held,
-                              .check = segment_check_held};
+                              .make = local_segment_make,
+                              .free = local_segment_free,
+                              .state = local_segment_state,
+                              .check = local_segment_check};
 
-static void slot_freed(void *s) {
+static void local_slot_free(void *s) {
     hold_free(&segments, s);
 }
 
 void mpixla_local_start(void) {
-    comm_slot_freed_by(COMM_SLOT_LOCAL, slot_freed);
+    comm_slot_freed_by(COMM_SLOT_LOCAL, local_slot_free);
     pairs_start();
     atomic_store(&is_on, 1);
 }
@@ -56,14 +56,14 @@ void mpixla_local_start(void) {
 /* The first part of a call's posts has this bit. */
 #define BEGINS (UINT64_C(1) << 63)
 
-static int differ(const frame *f, int rank) {
+static int local_difference_refuse(const frame *f, int rank) {
     return error_set(
         "%s: rank %d of communicator '%s' makes another call where this rank makes this one. Run the program with "
         "MPIXLA_CHECK=1, which says what each rank wants, and at which line",
         f->facts.row->mpi_name, rank, f->facts.communicator->name);
 }
 
-static int64_t aligned(int64_t bytes) {
+static int64_t local_bytes_align(int64_t bytes) {
     return (bytes + ALIGNED - 1) & ~(int64_t)(ALIGNED - 1);
 }
 
@@ -79,7 +79,7 @@ SUM(float)
 SUM(double)
 
 /* Combines items of two buffers into a third, which may be one of them. Returns MPI's code. */
-static int items_combine(const frame *f, const void *a, const void *b, void *to, int64_t items, int64_t bytes) {
+static int local_items_combine(const frame *f, const void *a, const void *b, void *to, int64_t items, int64_t bytes) {
     const int is_sum = f->facts.reduction == 0; /* the first row of reductions.def */
     const int type = is_sum ? facts_type(&f->facts)->number : -1;
     const void *other = a == to ? b : a;
@@ -104,10 +104,10 @@ static int items_combine(const frame *f, const void *a, const void *b, void *to,
  * Combined are the parts of all ranks in their order. Of the first two the order does not matter but for the bits of
  * NaNs, and of products of complex numbers: where no other rank combines the same, which would have to have the same
  * bits, the second's may stay where the result goes. */
-static int round_make(segment *s, const frame *f, const frame_posts *r, int64_t at, int64_t bytes, int64_t items,
-                      uint64_t what) {
+static int local_round_make(segment *s, const frame *f, const frame_posts *r, int64_t at, int64_t bytes, int64_t items,
+                            uint64_t what) {
     const int me = f->facts.communicator->rank;
-    const int64_t apart = aligned(bytes);
+    const int64_t apart = local_bytes_align(bytes);
     const char *own = r->send && bytes > 0 ? r->send + r->part * r->bytes + at : NULL;
     const int is_in_place = own && r->combines && own == r->recv + at,
               stays = is_in_place && r->is_alone && me == r->first + r->step,
@@ -130,7 +130,7 @@ static int round_make(segment *s, const frame *f, const frame_posts *r, int64_t 
         if (rank != me) {
             uint64_t theirs;
             code = segment_look(s, rank, apart * r->parts, &from, &theirs);
-            if (code == 0 && theirs != what) code = differ(f, rank);
+            if (code == 0 && theirs != what) code = local_difference_refuse(f, rank);
             if (code != 0) break;
             from += r->part * apart;
         }
@@ -138,7 +138,7 @@ static int round_make(segment *s, const frame *f, const frame_posts *r, int64_t 
         if (!r->combines) {
             if (from != to + rank * r->apart) memcpy(to + rank * r->apart, from, (size_t)bytes);
         } else if (so_far) {
-            code = items_combine(f, from, so_far, to, items, bytes);
+            code = local_items_combine(f, from, so_far, to, items, bytes);
             so_far = to;
         } else {
             so_far = from;
@@ -150,38 +150,38 @@ static int round_make(segment *s, const frame *f, const frame_posts *r, int64_t 
 }
 
 /* The most bytes of a part, whole items of so many bytes, if a rank posts so many parts. */
-static int64_t most_of(const segment *s, int parts, int64_t item) {
+static int64_t local_part_bytes_max(const segment *s, int parts, int64_t item) {
     return segment_most(s) / parts / ALIGNED * ALIGNED / item * item;
 }
 
-static int64_t item_bytes(const frame *f, const frame_posts *r) {
+static int64_t local_item_bytes(const frame *f, const frame_posts *r) {
     return r->combines ? r->bytes / f->n : 1;
 }
 
 /* As many rounds as it takes, each of whole items where these are combined. */
-static int rounds_make(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
-    const int64_t item = item_bytes(f, r), most = most_of(s, r->parts, item);
+static int local_rounds_make(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
+    const int64_t item = local_item_bytes(f, r), most = local_part_bytes_max(s, r->parts, item);
     int code = 0;
     for (int64_t at = 0; code == 0 && at < r->bytes; at += most, what &= ~BEGINS) {
         const int64_t bytes = r->bytes - at < most ? r->bytes - at : most;
-        code = round_make(s, f, r, at, bytes, bytes / item, what);
+        code = local_round_make(s, f, r, at, bytes, bytes / item, what);
     }
     return code;
 }
 
 /* Whether all ranks get the same of all that is combined: then each may combine a part of it. */
-static int is_for_all(const frame *f, const frame_posts *r) {
+static int local_combines_for_all(const frame *f, const frame_posts *r) {
     return r->combines && r->parts == 1 && f->facts.row->pattern == ALL;
 }
 
 /* Two rounds for each piece: every rank combines a part of it, and then all get these. */
-static int parts_combine(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
+static int local_parts_combine(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
     const int me = f->facts.communicator->rank;
-    const int64_t item = item_bytes(f, r), most = most_of(s, f->size, item);
+    const int64_t item = local_item_bytes(f, r), most = local_part_bytes_max(s, f->size, item);
     int code = 0;
     for (int64_t at = 0; code == 0 && at < r->bytes;) {
         const int64_t left = (r->bytes - at) / item / f->size * item, part = left < most ? left : most;
-        if (part == 0) return round_make(s, f, r, at, r->bytes - at, (r->bytes - at) / item, what);
+        if (part == 0) return local_round_make(s, f, r, at, r->bytes - at, (r->bytes - at) / item, what);
         char *all = r->recv + at, *mine = all + me * part;
         const frame_posts combined = {.send = r->send + at,
                                       .recv = mine,
@@ -201,16 +201,16 @@ static int parts_combine(segment *s, const frame *f, const frame_posts *r, uint6
                                       .ranks = f->size,
                                       .step = 1,
                                       .apart = part};
-        code = round_make(s, f, &combined, 0, part, part / item, what);
+        code = local_round_make(s, f, &combined, 0, part, part / item, what);
         what &= ~BEGINS;
-        if (code == 0) code = round_make(s, f, &gathered, 0, part, part / item, what);
+        if (code == 0) code = local_round_make(s, f, &gathered, 0, part, part / item, what);
         at += part * f->size;
     }
     return code;
 }
 
 /* Gives each rank the numbers of all, in a round that is no call's: its `what` has no more than BEGINS. */
-static int numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *all) {
+static int local_numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *all) {
     const frame_posts r = {.send = (const char *)&mine,
                            .recv = (char *)all,
                            .posts = 1,
@@ -219,18 +219,18 @@ static int numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *a
                            .ranks = f->size,
                            .step = 1,
                            .apart = sizeof mine};
-    return round_make(s, f, &r, 0, sizeof mine, 1, BEGINS);
+    return local_round_make(s, f, &r, 0, sizeof mine, 1, BEGINS);
 }
 
 /* Has all ranks open memory for long posts, or none. */
-static int long_open(segment *s, const frame *f) {
+static int local_long_posts_open(segment *s, const frame *f) {
     uint64_t numbers[MOST_RANKS] = {0};
     int all_have = 1;
     const int makes = f->facts.communicator->rank == 0;
     uint64_t mine = makes ? segment_long_open(s, 0) : 0;
-    int code = numbers_gather(s, f, mine, numbers);
+    int code = local_numbers_gather(s, f, mine, numbers);
     if (code == 0 && !makes && numbers[0] != 0) mine = segment_long_open(s, numbers[0]);
-    if (code == 0) code = numbers_gather(s, f, mine, numbers);
+    if (code == 0) code = local_numbers_gather(s, f, mine, numbers);
     for (int i = 0; code == 0 && i < f->size; i++) all_have &= numbers[i] != 0;
     segment_long_settle(s, code == 0 && all_have);
     return code;
@@ -249,12 +249,12 @@ int local_can(const frame *f) {
            (!frame_has(f, ATTRIBUTE_OP) || reduction_is_predefined(f->facts.reduction));
 }
 
-static int is_one_post(const frame_posts *r) {
-    return r->bytes <= SEGMENT_POST_BYTES && aligned(r->bytes) * r->parts <= SEGMENT_POST_BYTES;
+static int local_fits_one_post(const frame_posts *r) {
+    return r->bytes <= SEGMENT_POST_BYTES && local_bytes_align(r->bytes) * r->parts <= SEGMENT_POST_BYTES;
 }
 
 /* Whether it is faster than MPI with posts of SEGMENT_POST_BYTES. */
-static int is_faster_short(const frame *f, const frame_posts *r) {
+static int local_is_faster_short(const frame *f, const frame_posts *r) {
     return r->bytes <= MOST_BYTES && r->bytes * r->parts * f->size <= MOST_BYTES;
 }
 
@@ -273,33 +273,34 @@ static int is_faster_short(const frame *f, const frame_posts *r) {
  * Other calls only copy, once where MPI reads another process's memory, and twice here: from 256 KiB on alltoall,
  * allgather and bcast took 1.0 to 2.7 times as long. The root of a reduce, and the last rank of a scan, combine the
  * parts of all ranks alone. */
-static int is_faster_long(const frame *f, const frame_posts *r) {
-    return r->combines && !is_one_post(r) && (f->size <= FEW_RANKS || r->parts > 1 || is_for_all(f, r));
+static int local_is_faster_long(const frame *f, const frame_posts *r) {
+    return r->combines && !local_fits_one_post(r) &&
+           (f->size <= FEW_RANKS || r->parts > 1 || local_combines_for_all(f, r));
 }
 
 /* Makes the call, unless the memory that the ranks have, all alike, is too little for it to be faster than MPI. */
-static int call_make(segment *s, const frame *f, const frame_posts *r, int *made) {
-    const int is_long = is_faster_long(f, r);
+static int local_call_make(segment *s, const frame *f, const frame_posts *r, int *made) {
+    const int is_long = local_is_faster_long(f, r);
     const uint64_t what = r->what | BEGINS;
     int code = segment_check(s);
-    if (code == 0 && is_long && !segment_long_is_settled(s)) code = long_open(s, f);
+    if (code == 0 && is_long && !segment_long_is_settled(s)) code = local_long_posts_open(s, f);
     if (code != 0) return code;
-    *made = is_faster_short(f, r) || (is_long && segment_most(s) > SEGMENT_POST_BYTES);
+    *made = local_is_faster_short(f, r) || (is_long && segment_most(s) > SEGMENT_POST_BYTES);
     if (!*made) return 0;
-    if (is_one_post(r)) return round_make(s, f, r, 0, r->bytes, f->n, what);
-    if (is_long && is_for_all(f, r)) return parts_combine(s, f, r, what);
-    return rounds_make(s, f, r, what);
+    if (local_fits_one_post(r)) return local_round_make(s, f, r, 0, r->bytes, f->n, what);
+    if (is_long && local_combines_for_all(f, r)) return local_parts_combine(s, f, r, what);
+    return local_rounds_make(s, f, r, what);
 }
 
 int local_run(const frame *f, int *made) {
     void *held = NULL;
     *made = 0;
     const frame_posts *r = &f->posts;
-    if (!is_faster_short(f, r) && !is_faster_long(f, r)) return 0;
+    if (!local_is_faster_short(f, r) && !local_is_faster_long(f, r)) return 0;
     int code = hold_take(&segments, f->facts.communicator, &held);
     segment *s = held;
     if (code != 0 || !s) return code;
-    code = call_make(s, f, r, made);
+    code = local_call_make(s, f, r, made);
     if (code != 0) memory_fail(segment_state(s), f, code);
     hold_give(&segments, f->facts.communicator, s);
     if (code == 0 && *made && frame_has(f, ATTRIBUTE_FILL)) exscan_fill(f);

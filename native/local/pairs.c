@@ -79,16 +79,16 @@ typedef struct offer {
 } offer;
 enum { OFFER_NUMBERS = sizeof(offer) / sizeof(uint64_t) };
 
-static int64_t memory_bytes(uint64_t rings) {
+static int64_t pairs_memory_bytes(uint64_t rings) {
     return HEAD_BYTES + (int64_t)rings * (int64_t)sizeof(ring);
 }
 
-static ring *ring_of(head *memory, uint64_t number) {
+static ring *pairs_ring(head *memory, uint64_t number) {
     return (ring *)((char *)memory + HEAD_BYTES) + number;
 }
 
 /* Every other rank of the slots once, and this one if it is among them. */
-static void neighbours_add(pairs *p, const topology_slots *slots) {
+static void pairs_neighbours_add(pairs *p, const topology_slots *slots) {
     for (int64_t i = 0; i < slots->number && p->number <= MOST_PAIRS; i++) {
         const int64_t rank = slots->ranks[i];
         int known = rank == MPIXLA_PROC_NULL;
@@ -99,10 +99,10 @@ static void neighbours_add(pairs *p, const topology_slots *slots) {
     }
 }
 
-static offer memory_make(pairs *p) {
+static offer pairs_memory_make(pairs *p) {
     const offer mine = {shared_number(), shared_number(), (uint64_t)p->number};
     head *memory = NULL;
-    p->own_bytes = memory_bytes(mine.rings);
+    p->own_bytes = pairs_memory_bytes(mine.rings);
     if (p->number > 0 && p->number <= MOST_PAIRS) memory = shared_open(mine.number, 1, p->own_bytes, 0, p->own_bytes);
     if (!memory) {
         p->number = 0;
@@ -117,7 +117,7 @@ static offer memory_make(pairs *p) {
 /* Opens the memory of a neighbour. Returns whether it is there. */
 static int pair_open(const pairs *p, pair *one, const offer *theirs) {
     if (theirs->rings == 0) return 0;
-    one->their_bytes = memory_bytes(theirs->rings);
+    one->their_bytes = pairs_memory_bytes(theirs->rings);
     one->theirs =
         one->rank == p->communicator->rank ? p->own : shared_open(theirs->number, 0, one->their_bytes, 0, HEAD_BYTES);
     if (!one->theirs || one->theirs->nonce == theirs->nonce) return one->theirs != NULL;
@@ -144,8 +144,8 @@ static int pairs_agree(pairs *p, const offer *mine, offer *offers, uint64_t *tol
             pairs_close(p, &one);
             continue;
         }
-        one.out = ring_of(p->own, (uint64_t)i);
-        one.in = ring_of(one.theirs, heard[one.rank] - 1);
+        one.out = pairs_ring(p->own, (uint64_t)i);
+        one.in = pairs_ring(one.theirs, heard[one.rank] - 1);
         one.most = RING_BYTES;
         p->all[pairs_found++] = one;
     }
@@ -172,9 +172,9 @@ static int pairs_make(const comm_entry *c, void **made) {
         p->own = &p->none;
         p->communicator = c;
         p->spins = MEMORY_SPINS_MOST;
-        neighbours_add(p, &c->topology->dests);
-        neighbours_add(p, &c->topology->sources);
-        const offer mine = memory_make(p);
+        pairs_neighbours_add(p, &c->topology->dests);
+        pairs_neighbours_add(p, &c->topology->sources);
+        const offer mine = pairs_memory_make(p);
         code = pairs_agree(p, &mine, offers, told, told + size);
         if (code != 0) pairs_break_unmade(p, code);
         if (code == 0 && p->number == 0) {
@@ -210,12 +210,12 @@ static int pairs_check(const void *value) {
 const hold pairs_held = {
     .slot = COMM_SLOT_PAIRS, .make = pairs_make, .free = pairs_free, .state = pairs_state, .check = pairs_check};
 
-static void slot_freed(void *value) {
+static void pairs_slot_free(void *value) {
     hold_free(&pairs_held, value);
 }
 
 void pairs_start(void) {
-    comm_slot_freed_by(COMM_SLOT_PAIRS, slot_freed);
+    comm_slot_freed_by(COMM_SLOT_PAIRS, pairs_slot_free);
     atomic_store(&is_on, 1);
 }
 
@@ -243,7 +243,7 @@ static uint64_t record_bytes(int64_t length) {
     return (sizeof(record) + (uint64_t)length + MEMORY_LINE - 1) / MEMORY_LINE * MEMORY_LINE;
 }
 
-static record *record_at(const ring *r, uint64_t at) {
+static record *pairs_record_at(const ring *r, uint64_t at) {
     return (record *)(uintptr_t)(r->bytes + at % RING_BYTES);
 }
 
@@ -254,19 +254,19 @@ char *pair_room(pair *p, int64_t *bytes) {
     if (*bytes > most) *bytes = most;
     const uint64_t end = p->posted + record_bytes(*bytes) + MEMORY_LINE;
     if (end > p->most) p->most = atomic_load_explicit(&p->out->read, memory_order_acquire) + RING_BYTES;
-    return end > p->most ? NULL : (char *)(record_at(p->out, p->posted) + 1);
+    return end > p->most ? NULL : (char *)(pairs_record_at(p->out, p->posted) + 1);
 }
 
 void pair_post(pair *p, int64_t bytes, int64_t whole) {
-    record *r = record_at(p->out, p->posted);
+    record *r = pairs_record_at(p->out, p->posted);
     p->posted += record_bytes(bytes);
-    atomic_store_explicit(&record_at(p->out, p->posted)->length, 0, memory_order_relaxed);
+    atomic_store_explicit(&pairs_record_at(p->out, p->posted)->length, 0, memory_order_relaxed);
     r->whole = (uint64_t)whole;
     atomic_store_explicit(&r->length, (uint64_t)bytes + 1, memory_order_release);
 }
 
 const char *pair_look(const pair *p, int64_t *bytes, int64_t *whole) {
-    const record *r = record_at(p->in, p->read);
+    const record *r = pairs_record_at(p->in, p->read);
     const uint64_t length = atomic_load_explicit(&r->length, memory_order_acquire);
     if (length == 0) return NULL;
     *bytes = (int64_t)length - 1;
@@ -276,7 +276,7 @@ const char *pair_look(const pair *p, int64_t *bytes, int64_t *whole) {
 
 void pair_read(pair *p) {
     p->read +=
-        record_bytes((int64_t)atomic_load_explicit(&record_at(p->in, p->read)->length, memory_order_relaxed) - 1);
+        record_bytes((int64_t)atomic_load_explicit(&pairs_record_at(p->in, p->read)->length, memory_order_relaxed) - 1);
     atomic_store_explicit(&p->in->read, p->read, memory_order_release);
 }
 

@@ -68,22 +68,22 @@ struct segment {
 enum { HEAD_BYTES = MEMORY_PAGE, AREA_BYTES = (sizeof(area) + MEMORY_PAGE - 1) / MEMORY_PAGE * MEMORY_PAGE };
 _Static_assert(sizeof(head) <= HEAD_BYTES && sizeof(long_area) % MEMORY_PAGE == 0, "each has pages of its own");
 
-static area *area_of(const segment *s, int rank) {
+static area *segment_area(const segment *s, int rank) {
     return (area *)((char *)s->areas + (size_t)rank * AREA_BYTES);
 }
 
-static slot *slot_of(const segment *s, int rank) {
-    return &area_of(s, rank)->slots[s->round % SLOTS];
+static slot *segment_slot(const segment *s, int rank) {
+    return &segment_area(s, rank)->slots[s->round % SLOTS];
 }
 
 /* Where so many bytes are posted, and how many rounds later others are. */
-static char *place_of(const segment *s, int rank, int64_t bytes) {
-    if (bytes <= FEW) return slot_of(s, rank)->bytes;
-    if (bytes <= SEGMENT_POST_BYTES) return area_of(s, rank)->places[s->round % PLACES];
+static char *segment_place(const segment *s, int rank, int64_t bytes) {
+    if (bytes <= FEW) return segment_slot(s, rank)->bytes;
+    if (bytes <= SEGMENT_POST_BYTES) return segment_area(s, rank)->places[s->round % PLACES];
     return s->longs[rank].places[s->round % LONG_PLACES];
 }
 
-static uint64_t places_for(int64_t bytes) {
+static uint64_t segment_places_for(int64_t bytes) {
     return bytes <= FEW ? SLOTS : bytes <= SEGMENT_POST_BYTES ? PLACES : LONG_PLACES;
 }
 
@@ -104,7 +104,7 @@ static void segment_memory_set(segment *s, void *memory) {
     s->memory = memory;
     s->head = memory;
     s->areas = (area *)((char *)memory + HEAD_BYTES);
-    area_of(s, s->communicator->rank)->process = process_self();
+    segment_area(s, s->communicator->rank)->process = process_self();
 }
 
 segment *segment_over(void *memory, const comm_entry *c) {
@@ -199,67 +199,67 @@ int segment_check(const segment *s) {
 /* Waiting */
 
 /* Whether the number has come meanwhile, which is looked at after what may be wrong. */
-static int number_has_come(const _Atomic uint64_t *number, uint64_t least) {
+static int segment_number_has_come(const _Atomic uint64_t *number, uint64_t least) {
     return atomic_load_explicit(number, memory_order_acquire) >= least;
 }
 
-static int wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
+static int segment_wait_long(const segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     int code = 0;
-    for (unsigned i = 0; code == 0 && !number_has_come(number, least); i++) {
+    for (unsigned i = 0; code == 0 && !segment_number_has_come(number, least); i++) {
         code = memory_wait(s->communicator, i);
         if (code == 0 && memory_looks(i)) {
-            code = memory_process_check(s->communicator, rank, &area_of(s, rank)->process);
-            if (code != 0 && number_has_come(number, least)) return 0;
+            code = memory_process_check(s->communicator, rank, &segment_area(s, rank)->process);
+            if (code != 0 && segment_number_has_come(number, least)) return 0;
         }
         if (code == 0) code = segment_check(s);
     }
     return code;
 }
 
-static inline int wait_for(segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
+static inline int segment_wait(segment *s, int rank, const _Atomic uint64_t *number, uint64_t least) {
     for (int i = 0; i < s->spins; i++) {
-        if (number_has_come(number, least)) return 0;
+        if (segment_number_has_come(number, least)) return 0;
         memory_breathe();
     }
     memory_yield(&s->spins);
-    return wait_long(s, rank, number, least);
+    return segment_wait_long(s, rank, number, least);
 }
 
 int segment_room(segment *s, int64_t bytes, char **to) {
-    const uint64_t kept = places_for(bytes);
+    const uint64_t kept = segment_places_for(bytes);
     if (s->round > s->seen + kept) {
         uint64_t least = UINT64_MAX;
         for (int i = 0; i < s->communicator->size; i++) {
             if (i == s->communicator->rank) continue;
-            const _Atomic uint64_t *ended = &area_of(s, i)->ended;
-            int code = wait_for(s, i, ended, s->round - kept);
+            const _Atomic uint64_t *ended = &segment_area(s, i)->ended;
+            int code = segment_wait(s, i, ended, s->round - kept);
             if (code != 0) return code;
             uint64_t last = atomic_load_explicit(ended, memory_order_acquire); /* slots up to it are written to */
             least = last < least ? last : least;
         }
         s->seen = least;
     }
-    *to = place_of(s, s->communicator->rank, bytes);
+    *to = segment_place(s, s->communicator->rank, bytes);
     return 0;
 }
 
 void segment_post(segment *s, uint64_t what) {
-    slot *mine = slot_of(s, s->communicator->rank);
+    slot *mine = segment_slot(s, s->communicator->rank);
     mine->what = what;
     atomic_store_explicit(&mine->number, s->round, memory_order_release);
 }
 
 int segment_look(segment *s, int rank, int64_t bytes, const char **from, uint64_t *what) {
-    const slot *theirs = slot_of(s, rank);
-    int code = wait_for(s, rank, &theirs->number, s->round);
+    const slot *theirs = segment_slot(s, rank);
+    int code = segment_wait(s, rank, &theirs->number, s->round);
     if (code != 0) return code;
-    *from = place_of(s, rank, bytes);
+    *from = segment_place(s, rank, bytes);
     *what = theirs->what;
     return 0;
 }
 
 void segment_end(segment *s, int from_all) {
-    atomic_store_explicit(&area_of(s, s->communicator->rank)->ended, s->round, memory_order_release);
+    atomic_store_explicit(&segment_area(s, s->communicator->rank)->ended, s->round, memory_order_release);
     if (from_all) s->seen = s->round - 1;
     s->round++;
 }

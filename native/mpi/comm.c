@@ -26,22 +26,22 @@ void mpixla_forked(void) {
 }
 
 /* Why MPI can no longer be used; NULL: it can. */
-static const char *why_unusable(void) {
+static const char *comm_unusable_reason(void) {
     if (features_get() & FEATURE_FORKED)
         return "this process was forked from one that runs MPI, which cannot be used in both";
     return atomic_load(&is_finalized) ? "MPI is finalized" : NULL;
 }
 
 /* Returns what to do instead, to stand at the end of the sentence. */
-static const char *way_out(void) {
+static const char *comm_way_out(void) {
     return features_get() & FEATURE_FORKED
                ? ". Start processes with multiprocessing's start method 'spawn' (docs/sharp_bits.md, Do not fork)"
                : "";
 }
 
 int comm_state_check(void) {
-    const char *why = why_unusable();
-    return why ? error_set("%s, so no communicator can be used any more%s", why, way_out()) : 0;
+    const char *why = comm_unusable_reason();
+    return why ? error_set("%s, so no communicator can be used any more%s", why, comm_way_out()) : 0;
 }
 
 static void (*_Atomic slot_free[COMM_SLOTS])(void *value);
@@ -50,7 +50,7 @@ void comm_slot_freed_by(comm_slot slot, void (*freed)(void *value)) {
     atomic_store(&slot_free[slot], freed);
 }
 
-static void slots_free(comm_entry *entry) {
+static void comm_slots_free(comm_entry *entry) {
     for (int i = 0; i < COMM_SLOTS; i++) {
         void *value = atomic_exchange(&entry->attached[i], NULL);
         void (*freed)(void *) = atomic_load(&slot_free[i]);
@@ -63,11 +63,11 @@ static void comm_drop(void *value) {
     comm_entry *entry = list_find(&comms, (int64_t)(intptr_t)value - 1);
     if (!entry) return;
     atomic_store(&entry->alive, 0);
-    if (!why_unusable()) slots_free(entry);
+    if (!comm_unusable_reason()) comm_slots_free(entry);
     if (entry->handle == mpi->facts.comm_self) atomic_store(&is_finalized, 1);
     /* In MPI_Finalize there is no need to, and no other process that would join in. */
     for (int i = 0; i < COMM_DERIVED; i++)
-        if (atomic_exchange(&entry->derived[i].made, 0) && !why_unusable())
+        if (atomic_exchange(&entry->derived[i].made, 0) && !comm_unusable_reason())
             (void)mpi->comm_free(entry->derived[i].handle);
 }
 
@@ -81,7 +81,7 @@ enum { KIND_PLACES = 4096 };
 static kind_count *kinds[KIND_PLACES];
 
 /* NULL with error_set where there is no memory. */
-static kind_count *kind_find(uint64_t kind) {
+static kind_count *comm_kind_find(uint64_t kind) {
     kind_count **at = &kinds[hash_combine(kind, 0) % KIND_PLACES];
     while (*at && (*at)->kind != kind) at = &(*at)->next;
     if (*at) return *at;
@@ -95,14 +95,14 @@ static kind_count *kind_find(uint64_t kind) {
 /* Called when the communicator is registered, and again when its members are known, with the lock. Returns 0 or
  * REFUSED.
  */
-static int key_make(comm_entry *entry) {
+static int comm_key_make(comm_entry *entry) {
     const int *members = atomic_load(&entry->members);
     const uint64_t of_name = (UINT64_C(1) << COMM_KEY_MEMBERS) - (UINT64_C(1) << COMM_KEY_NAME);
     uint64_t kind = hash_combine(1, (uint64_t)entry->size);
     if (members) kind = hash_combine(kind, hash_bytes(members, (size_t)entry->size * sizeof *members));
     kind = kind << COMM_KEY_MEMBERS | (hash_text(entry->name) & of_name);
     if (kind == atomic_load(&entry->kind)) return 0;
-    kind_count *all = kind_find(kind), *old = entry->kind != 0 ? kind_find(entry->kind) : NULL;
+    kind_count *all = comm_kind_find(kind), *old = entry->kind != 0 ? comm_kind_find(entry->kind) : NULL;
     if (!all) return REFUSED;
     if (old) old->communicators--;
     const uint64_t before = (uint64_t)all->communicators++ & ((UINT64_C(1) << COMM_KEY_NAME) - 1);
@@ -129,7 +129,7 @@ static int64_t comm_append(mpixla_handle handle, const char *name) {
     if (id < 0) return REFUSED;
     comm_entry *made = list_find(&comms, id);
     made->number = id;
-    if (key_make(made)) {
+    if (comm_key_make(made)) {
         atomic_store(&made->alive, 0);
         return REFUSED;
     }
@@ -170,12 +170,12 @@ int mpixla_comm_members_set(int64_t id, const int *world_ranks) {
     const int *none = NULL;
     pthread_mutex_lock(&registering);
     if (!atomic_compare_exchange_strong(&entry->members, &none, members)) free(members);
-    const int failed = key_make(entry);
+    const int failed = comm_key_make(entry);
     pthread_mutex_unlock(&registering);
     return failed;
 }
 
-static int step(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
+static int comm_step(const comm_entry *entry, int64_t direction, int64_t disp, int64_t *rank) {
     const topology *t = entry->topology;
     if (topology_shift(t, entry->rank, entry->size, direction, disp, rank)) return 0;
     if (!t || t->dimensions < 0)
@@ -193,7 +193,7 @@ int comm_shift(const comm_entry *entry, const int64_t *steps, int64_t size, int6
         for (int64_t j = 0; j < i; j += 2)
             if (steps[j] == steps[i])
                 return error_set("a shift has direction %lld twice; give the sum of both", (long long)steps[i]);
-        if (step(entry, steps[i], steps[i + 1], &there)) return REFUSED;
+        if (comm_step(entry, steps[i], steps[i + 1], &there)) return REFUSED;
         to = to == MPIXLA_PROC_NULL || there == MPIXLA_PROC_NULL ? MPIXLA_PROC_NULL : to + (there - here);
     }
     *rank = to;
@@ -211,7 +211,7 @@ int mpixla_comm_shift(int64_t id, const int64_t *steps, int64_t size, int64_t *r
 
 int mpixla_comm_is_alive(int64_t id) {
     comm_entry *entry = list_find(&comms, id);
-    return entry && atomic_load(&entry->alive) && !why_unusable();
+    return entry && atomic_load(&entry->alive) && !comm_unusable_reason();
 }
 
 _Thread_local char comm_thread;
@@ -236,8 +236,8 @@ comm_entry *comm_find(int64_t id) {
             "communicator number %lld is not registered in this process; a program that was exported needs its "
             "communicators passed to an operation here first, in the same order, as docs/other_tools.md says",
             (long long)id);
-    const char *why = why_unusable();
-    if (why) return error_null("%s, so communicator '%s' can no longer be used%s", why, entry->name, way_out());
+    const char *why = comm_unusable_reason();
+    if (why) return error_null("%s, so communicator '%s' can no longer be used%s", why, entry->name, comm_way_out());
     if (!atomic_load(&entry->alive))
         return error_null(
             "communicator '%s' was freed after this program was traced; trace the program again with a "

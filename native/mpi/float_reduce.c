@@ -11,13 +11,13 @@
 #include <immintrin.h>
 #endif
 
-static inline uint32_t bits_of(float f) {
+static inline uint32_t float_reduce_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static inline float float_of(uint32_t u) {
+static inline float float_reduce_float(uint32_t u) {
     float f;
     memcpy(&f, &u, sizeof f);
     return f;
@@ -26,11 +26,11 @@ static inline float float_of(uint32_t u) {
 /* The 16-bit formats, without branches, so that the loops below vectorize. */
 
 static inline float bf16_decode(uint16_t h) {
-    return float_of((uint32_t)h << 16);
+    return float_reduce_float((uint32_t)h << 16);
 }
 
 static inline uint16_t bf16_encode(float f) {
-    uint32_t u = bits_of(f);
+    uint32_t u = float_reduce_bits(f);
     uint32_t rounded = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
     return (uint16_t)(f != f ? (u >> 16) | 0x40U : rounded);
 }
@@ -39,15 +39,17 @@ static inline float f16_decode(uint16_t h) {
     uint32_t magnitude = (uint32_t)(h & 0x7fffU) << 13, sign = (uint32_t)(h & 0x8000U) << 16;
     uint32_t normal = magnitude + (112U << 23);  /* the exponents' biases are 15 and 127 */
     uint32_t special = magnitude + (224U << 23); /* infinity and NaN */
-    uint32_t tiny = bits_of(float_of(magnitude + (113U << 23)) - float_of(113U << 23)); /* no implicit one */
+    uint32_t tiny = float_reduce_bits(float_reduce_float(magnitude + (113U << 23)) -
+                                      float_reduce_float(113U << 23)); /* no implicit one */
     uint32_t u = magnitude >= (31U << 23) ? special : magnitude >= (1U << 23) ? normal : tiny;
-    return float_of(u | sign);
+    return float_reduce_float(u | sign);
 }
 
 static inline uint16_t f16_encode(float f) {
-    uint32_t u = bits_of(f), magnitude = u & 0x7fffffffU, sign = (u >> 16) & 0x8000U;
+    uint32_t u = float_reduce_bits(f), magnitude = u & 0x7fffffffU, sign = (u >> 16) & 0x8000U;
     uint32_t normal = (magnitude - (112U << 23) + 0xfffU + ((magnitude >> 13) & 1U)) >> 13;
-    uint32_t tiny = bits_of(float_of(magnitude) + float_of(126U << 23)) - (126U << 23); /* the sum rounds */
+    uint32_t tiny = float_reduce_bits(float_reduce_float(magnitude) + float_reduce_float(126U << 23)) -
+                    (126U << 23); /* the sum rounds */
     uint32_t special = magnitude > (255U << 23) ? 0x7e00U : 0x7c00U;
     uint32_t h = magnitude >= (143U << 23) ? special : magnitude >= (113U << 23) ? normal : tiny;
     return (uint16_t)(h | sign);

@@ -53,7 +53,7 @@ void mpixla_job_end(int status, int ends_others) {
 static int ends_badly;
 
 /* The C library runs this last of all: Python, and with it mpi4py, has ended by then. */
-static void end(void) {
+static void job_process_finalize(void) {
     if (comm_state_check() == 0) (void)mpi_get()->finalize();
     if (!ends_badly) return;
     fflush(NULL);
@@ -62,7 +62,9 @@ static void end(void) {
 
 int mpixla_end_last(int badly) {
     ends_badly = badly;
-    return atexit(end) == 0 ? 0 : error_set("the end of this process cannot be seen to: atexit has failed");
+    return atexit(job_process_finalize) == 0
+               ? 0
+               : error_set("the end of this process cannot be seen to: atexit has failed");
 }
 
 int job_fail(const comm_entry *entry) {

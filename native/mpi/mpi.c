@@ -39,11 +39,11 @@ const mpi_library *mpi_get(void) {
     return connected;
 }
 
-static int is_in_status(int64_t at) {
+static int mpi_status_has(int64_t at) {
     return at >= 0 && at + (int64_t)sizeof(int) <= MPI_STATUS_BYTES;
 }
 
-static int facts_check(const mpixla_mpi_facts *facts) {
+static int mpi_facts_check(const mpixla_mpi_facts *facts) {
     if (facts->struct_size != sizeof *facts)
         return error_set(
             "mpixla_start was given facts of %zu bytes, but this library expects %zu: the Python "
@@ -54,7 +54,7 @@ static int facts_check(const mpixla_mpi_facts *facts) {
             "this MPI's MPI_Status has %lld bytes, more than the %d that libmpixla reserves; please "
             "report this MPI to mpixla",
             (long long)facts->status_size, MPI_STATUS_BYTES);
-    if (!is_in_status(facts->status_source) || !is_in_status(facts->status_tag))
+    if (!mpi_status_has(facts->status_source) || !mpi_status_has(facts->status_tag))
         return error_set(
             "an MPI_Status has its source and its tag in its first %d bytes, but bytes %lld and %lld were "
             "given",
@@ -67,14 +67,14 @@ static int facts_check(const mpixla_mpi_facts *facts) {
     return 0;
 }
 
-static void file_of(void *function, char *file, size_t bytes) {
+static void mpi_function_file(void *function, char *file, size_t bytes) {
     Dl_info info;
     snprintf(file, bytes, "%s", function && dladdr(function, &info) && info.dli_fname ? info.dli_fname : "");
 }
 
 /* Returns the handle for dlsym that finds MPI's functions as the dynamic linker does: that of the global scope if it
  * has the same MPI as `loaded`, else `loaded`. */
-static void *scope_choose(void *loaded) {
+static void *mpi_scope_choose(void *loaded) {
     void *global = NULL, *local = NULL;
     (void)loader_function(RTLD_DEFAULT, "PMPI_Comm_rank", &global);
     (void)loader_function(loaded, "PMPI_Comm_rank", &local);
@@ -82,25 +82,25 @@ static void *scope_choose(void *loaded) {
 }
 
 /* Fills own_file, and tool_file if a function of `scope` that communicates is not the one that MPI's own file has. */
-static void files_find(void *scope) {
+static void mpi_files_find(void *scope) {
     void *function = NULL, *own = NULL;
     if (!loader_function(scope, "PMPI_Comm_rank", &function)) (void)loader_function(scope, "MPI_Comm_rank", &function);
-    file_of(function, own_file, sizeof own_file);
+    mpi_function_file(function, own_file, sizeof own_file);
     void *file = *own_file ? dlopen(own_file, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     for (size_t i = 0; file && !*tool_file && i < sizeof communicating / sizeof communicating[0]; i++)
         if (loader_function(scope, communicating[i], &function) && loader_function(file, communicating[i], &own) &&
             function != own)
-            file_of(function, tool_file, sizeof tool_file);
+            mpi_function_file(function, tool_file, sizeof tool_file);
     if (file) (void)dlclose(file);
 }
 
 mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
     if (connected) return error_null("mpixla_start was called twice in one process");
-    if (facts_check(facts)) return NULL;
+    if (mpi_facts_check(facts)) return NULL;
     void *const loaded = dlopen(facts->library, RTLD_LAZY | RTLD_NOLOAD);
     if (!loaded)
         return error_null("%s is not loaded in this process, so MPI cannot be found through it", facts->library);
-    void *const scope = scope_choose(loaded);
+    void *const scope = mpi_scope_choose(loaded);
     const char *missing;
     if (facts->handle_size == (int64_t)sizeof(int))
         missing = mpi_int_bind(&library, scope);
@@ -116,7 +116,7 @@ mpi_library *mpi_connect(const mpixla_mpi_facts *facts) {
                           facts->library ? facts->library : "the program", missing);
     library.facts = *facts;
     library.facts.library = NULL;
-    files_find(scope);
+    mpi_files_find(scope);
     library.has_tool = *tool_file != '\0';
     if (library.comm_rank(facts->comm_world, &library.world_rank) != 0)
         return error_null("MPI_Comm_rank failed on MPI_COMM_WORLD: is MPI initialized?");
@@ -145,18 +145,18 @@ int64_t mpi_length(const void *length) {
     return library.long_lengths ? *(const int64_t *)length : *(const int *)length;
 }
 
-static int status_int(const void *status, int64_t at) {
+static int mpi_status_int(const void *status, int64_t at) {
     int value;
     memcpy(&value, (const char *)status + at, sizeof value);
     return value;
 }
 
 int mpi_source_of(const void *status) {
-    return status_int(status, library.facts.status_source);
+    return mpi_status_int(status, library.facts.status_source);
 }
 
 int mpi_tag_of(const void *status) {
-    return status_int(status, library.facts.status_tag);
+    return mpi_status_int(status, library.facts.status_tag);
 }
 
 int mpi_bytes_of(const void *status, int64_t *bytes) {

@@ -27,42 +27,42 @@ static pthread_mutex_t calling = PTHREAD_MUTEX_INITIALIZER; /* for `ended`; held
 static int ended;
 static int64_t shortest = INT64_MAX; /* of the calls lately, in nanoseconds; the thread's own */
 
-static void wait_for_requests(void) {
+static void progress_requests_wait(void) {
     pthread_mutex_lock(&counting);
     while (under_way <= 0) pthread_cond_wait(&counted, &counting);
     pthread_mutex_unlock(&counting);
 }
 
 /* Whether a call that took so long has moved something. What is short is learnt, and slowly forgotten. */
-static int has_moved(int64_t nanoseconds) {
+static int progress_has_moved(int64_t nanoseconds) {
     shortest = nanoseconds < shortest ? nanoseconds : shortest + shortest / 1024 + 1;
     return nanoseconds > 2 * shortest;
 }
 
 /* On MPI_COMM_SELF it would move nothing: MPICH knows by itself what is there. */
-static int call_mpi(const mpi_library *mpi) {
+static int progress_mpi_call(const mpi_library *mpi) {
     pthread_mutex_lock(&calling);
     int goes_on = !ended;
     for (int i = 0, idle = 0; goes_on && i < BURST && idle < IDLE_CALLS; i++) {
         int64_t begin = clock_now();
         goes_on = mpi_go_on(mpi->facts.comm_world) == 0;
-        idle = has_moved(clock_now() - begin) ? 0 : idle + 1;
+        idle = progress_has_moved(clock_now() - begin) ? 0 : idle + 1;
     }
     pthread_mutex_unlock(&calling);
     return goes_on;
 }
 
-static void *calls_make(void *nothing) {
+static void *progress_thread_run(void *nothing) {
     const mpi_library *mpi = mpi_get();
     do {
-        wait_for_requests();
+        progress_requests_wait();
         nanosleep(&period, NULL);
-    } while (call_mpi(mpi));
+    } while (progress_mpi_call(mpi));
     atomic_store(&on, 0);
     return nothing;
 }
 
-static void requests_count(int64_t more) {
+static void progress_requests_add(int64_t more) {
     if (!atomic_load_explicit(&on, memory_order_relaxed)) return;
     pthread_mutex_lock(&counting);
     under_way += more;
@@ -71,11 +71,11 @@ static void requests_count(int64_t more) {
 }
 
 void progress_more(void) {
-    requests_count(1);
+    progress_requests_add(1);
 }
 
 void progress_less(void) {
-    requests_count(-1);
+    progress_requests_add(-1);
 }
 
 void progress_end(void) {
@@ -96,7 +96,7 @@ int mpixla_progress_set(int64_t nanoseconds) {
         return error_set("the time between two calls of MPI must be more than 0 ns, but is %lld ns",
                          (long long)nanoseconds);
     period = (struct timespec){.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
-    int code = thread_start(calls_make, STACK_BYTES, "that calls MPI while requests are under way");
+    int code = thread_start(progress_thread_run, STACK_BYTES, "that calls MPI while requests are under way");
     if (code != 0) return code;
     comm_slot_freed_by(COMM_SLOT_PROGRESS, progress_end_with_mpi);
     comm_attach(comm_look(0), COMM_SLOT_PROGRESS, &ended);

@@ -69,7 +69,7 @@ int mpixla_reduction_bind(const char *name, mpixla_handle handle) {
 }
 
 /* The handle in a variable of MPI's type. */
-static mpixla_handle handle_at(const void *kept) {
+static mpixla_handle reduction_handle(const void *kept) {
     int number = 0;
     void *pointer = NULL;
     if (mpi_get()->facts.handle_size == (int64_t)sizeof number) {
@@ -80,22 +80,22 @@ static mpixla_handle handle_at(const void *kept) {
     return (mpixla_handle)(intptr_t)pointer;
 }
 
-static int is_alive(const user_made *r) {
+static int reduction_handle_is_alive(const user_made *r) {
     for (int i = 0; i < REDUCTION_KEPT; i++) {
         const void *kept = atomic_load_explicit(&r->kept[i], memory_order_acquire);
         if (!kept) return 1;
-        if (handle_at(kept) != r->handle) return 0;
+        if (reduction_handle(kept) != r->handle) return 0;
     }
     return 1;
 }
 
-static user_made *user_made_find(int64_t id) {
+static user_made *reduction_user_made_find(int64_t id) {
     return id >= ROWS ? list_find(&user_mades, id - ROWS) : NULL;
 }
 
 int mpixla_reduction_is_alive(int64_t id) {
-    const user_made *r = user_made_find(id);
-    return r ? is_alive(r) : id >= 0 && id < ROWS && predefined[id].bound;
+    const user_made *r = reduction_user_made_find(id);
+    return r ? reduction_handle_is_alive(r) : id >= 0 && id < ROWS && predefined[id].bound;
 }
 
 int64_t mpixla_reduction_register(mpixla_handle handle) {
@@ -103,7 +103,7 @@ int64_t mpixla_reduction_register(mpixla_handle handle) {
     int64_t count = atomic_load(&user_mades.count), id = 0;
     for (; id < count; id++) {
         const user_made *r = list_find(&user_mades, id);
-        if (r->handle == handle && is_alive(r)) break;
+        if (r->handle == handle && reduction_handle_is_alive(r)) break;
     }
     if (id == count) id = list_append(&user_mades, &(user_made){.handle = handle});
     pthread_mutex_unlock(&registering);
@@ -111,7 +111,7 @@ int64_t mpixla_reduction_register(mpixla_handle handle) {
 }
 
 int mpixla_reduction_keep(int64_t id, const void *kept) {
-    user_made *r = user_made_find(id);
+    user_made *r = reduction_user_made_find(id);
     if (!r) return error_set("reduction number %lld is not user-made", (long long)id);
     for (int i = 0; i < REDUCTION_KEPT; i++) {
         const void *nothing = NULL;
@@ -122,8 +122,8 @@ int mpixla_reduction_keep(int64_t id, const void *kept) {
 
 const mpixla_handle *reduction_find(int64_t id) {
     if (id >= 0 && id < ROWS && predefined[id].bound) return &predefined[id].handle;
-    const user_made *r = user_made_find(id);
-    if (r && is_alive(r)) return &r->handle;
+    const user_made *r = reduction_user_made_find(id);
+    if (r && reduction_handle_is_alive(r)) return &r->handle;
     if (r)
         return error_null(
             "the user-made reduction was freed after this program was traced; trace the program again with a reduction "

@@ -5,19 +5,20 @@
 #include "base/error.h"
 
 /* Memory for so many items and one more, so that it is none of NULL. */
-static void *zeros(int64_t number, size_t bytes) {
+static void *topology_zeros_allocate(int64_t number, size_t bytes) {
     void *made = calloc((size_t)number + 1, bytes);
     if (!made) (void)error_set("out of memory for the neighbours on a communicator");
     return made;
 }
 
-static int failed(const char *function) {
+static int topology_function_refuse(const char *function) {
     return error_set("%s failed on this communicator", function);
 }
 
 /* Both sides, of MPI's ranks; what arrives in a slot of a grid was sent from the other one of its dimension. */
-static int slots_make(topology *t, const int *sources, int64_t in, const int *dests, int64_t out, int64_t nobody) {
-    int64_t *ranks = zeros(2 * (in + out), sizeof *ranks);
+static int topology_slots_make(topology *t, const int *sources, int64_t in, const int *dests, int64_t out,
+                               int64_t nobody) {
+    int64_t *ranks = topology_zeros_allocate(2 * (in + out), sizeof *ranks);
     if (!ranks) return REFUSED;
     int64_t *tags = ranks + in + out;
     for (int64_t i = 0; i < in + out; i++) {
@@ -30,45 +31,46 @@ static int slots_make(topology *t, const int *sources, int64_t in, const int *de
     return 0;
 }
 
-static int cartesian(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
+static int topology_cartesian_read(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
     int dimensions = 0;
-    if (mpi->cartdim_get(comm, &dimensions) != 0) return failed("MPI_Cartdim_get");
+    if (mpi->cartdim_get(comm, &dimensions) != 0) return topology_function_refuse("MPI_Cartdim_get");
     const int64_t slots = 2 * (int64_t)dimensions;
-    int *sizes = zeros(3 * (int64_t)dimensions + slots, sizeof *sizes);
+    int *sizes = topology_zeros_allocate(3 * (int64_t)dimensions + slots, sizeof *sizes);
     if (!sizes) return REFUSED;
     int *periods = sizes + dimensions, *place = periods + dimensions, *ranks = place + dimensions;
     *t = (topology){.dimensions = dimensions, .sizes = sizes, .periods = periods, .place = place};
-    if (mpi->cart_get(comm, dimensions, sizes, periods, place) != 0) return failed("MPI_Cart_get");
+    if (mpi->cart_get(comm, dimensions, sizes, periods, place) != 0) return topology_function_refuse("MPI_Cart_get");
     for (int64_t i = 0; i < slots; i++) {
         int64_t neighbour = 0;
         (void)topology_shift(t, rank, 0, i / 2, i % 2 ? 1 : -1, &neighbour);
         ranks[i] = (int)neighbour; /* of 0 dimensions or more; NOLINT(clang-analyzer-security.ArrayBound) */
     }
-    return slots_make(t, ranks, slots, ranks, slots, MPIXLA_PROC_NULL);
+    return topology_slots_make(t, ranks, slots, ranks, slots, MPIXLA_PROC_NULL);
 }
 
-static int graph(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
+static int topology_graph_read(const mpi_library *mpi, mpixla_handle comm, int rank, topology *t) {
     int number = 0;
-    if (mpi->graph_neighbors_count(comm, rank, &number) != 0) return failed("MPI_Graph_neighbors_count");
-    int *ranks = zeros(number, sizeof *ranks);
+    if (mpi->graph_neighbors_count(comm, rank, &number) != 0)
+        return topology_function_refuse("MPI_Graph_neighbors_count");
+    int *ranks = topology_zeros_allocate(number, sizeof *ranks);
     if (!ranks) return REFUSED;
     int result = mpi->graph_neighbors(comm, rank, number, ranks) != 0
-                     ? failed("MPI_Graph_neighbors")
-                     : slots_make(t, ranks, number, ranks, number, mpi->facts.proc_null);
+                     ? topology_function_refuse("MPI_Graph_neighbors")
+                     : topology_slots_make(t, ranks, number, ranks, number, mpi->facts.proc_null);
     free(ranks);
     return result;
 }
 
-static int edges(const mpi_library *mpi, mpixla_handle comm, topology *t) {
+static int topology_dist_graph_read(const mpi_library *mpi, mpixla_handle comm, topology *t) {
     int in = 0, out = 0, is_weighted = 0;
     if (mpi->dist_graph_neighbors_count(comm, &in, &out, &is_weighted) != 0)
-        return failed("MPI_Dist_graph_neighbors_count");
-    int *sources = zeros(2 * ((int64_t)in + out), sizeof *sources);
+        return topology_function_refuse("MPI_Dist_graph_neighbors_count");
+    int *sources = topology_zeros_allocate(2 * ((int64_t)in + out), sizeof *sources);
     if (!sources) return REFUSED;
     int *dests = sources + in, *weights = dests + out;
     int result = mpi->dist_graph_neighbors(comm, in, sources, weights, out, dests, weights + in) != 0
-                     ? failed("MPI_Dist_graph_neighbors")
-                     : slots_make(t, sources, in, dests, out, mpi->facts.proc_null);
+                     ? topology_function_refuse("MPI_Dist_graph_neighbors")
+                     : topology_slots_make(t, sources, in, dests, out, mpi->facts.proc_null);
     free(sources);
     return result;
 }
@@ -76,13 +78,15 @@ static int edges(const mpi_library *mpi, mpixla_handle comm, topology *t) {
 int topology_read(const mpi_library *mpi, mpixla_handle comm, int rank, const topology **made) {
     int kind = 0;
     *made = NULL;
-    if (mpi->topo_test(comm, &kind) != 0) return failed("MPI_Topo_test");
+    if (mpi->topo_test(comm, &kind) != 0) return topology_function_refuse("MPI_Topo_test");
     int is_cartesian = kind == mpi->facts.cart, is_graph = kind == mpi->facts.graph;
     if (!is_cartesian && !is_graph && kind != mpi->facts.dist_graph) return 0;
-    topology *t = zeros(1, sizeof *t);
+    topology *t = topology_zeros_allocate(1, sizeof *t);
     if (!t) return REFUSED;
     t->dimensions = -1;
-    if (is_cartesian ? cartesian(mpi, comm, rank, t) : is_graph ? graph(mpi, comm, rank, t) : edges(mpi, comm, t)) {
+    if (is_cartesian ? topology_cartesian_read(mpi, comm, rank, t)
+        : is_graph   ? topology_graph_read(mpi, comm, rank, t)
+                     : topology_dist_graph_read(mpi, comm, t)) {
         free((void *)(uintptr_t)t->sizes);
         free(t);
         return REFUSED;

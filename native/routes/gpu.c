@@ -18,12 +18,12 @@ void gpu_leave(const gpu_call *g) {
 /* Agreeing */
 
 /* Calls that all ranks of the communicator make, and complete: they can agree. */
-static int is_agreed_on(const frame *f) {
+static int gpu_call_is_agreed_on(const frame *f) {
     return facts_are_collective(&f->facts) && f->facts.row->request == MPIXLA_COMPLETES;
 }
 
 /* Returns 0, or REFUSED where the plan says so. */
-static int plan_check(const frame *f, const plan *p) {
+static int gpu_plan_check(const frame *f, const plan *p) {
     if (!p || !p->is_refused) return 0;
     return error_set("%s on communicator '%s' cannot be made in the way that MPIXLA_GPU_TRANSPORT asks for: %s",
                      f->facts.row->mpi_name, f->facts.communicator->name, p->why);
@@ -36,20 +36,20 @@ int gpu_join(const frame *f) {
             "%s was called with a GPU's memory and MPIXLA_GPU_TRANSPORT=mpi, but %s; unset it, or set it to host",
             f->facts.row->mpi_name, plan_mpi_refusal());
     }
-    if (!is_agreed_on(f)) return 0;
+    if (!gpu_call_is_agreed_on(f)) return 0;
     const int code = plan_find(f, frame_device(f), &p);
     if (f->gpu) gpu_call_of(f)->plan = p;
-    return code != 0 ? code : plan_check(f, p);
+    return code != 0 ? code : gpu_plan_check(f, p);
 }
 
 /* Mirrors */
 
-static int64_t in_lines(int64_t bytes) {
+static int64_t gpu_lines_round_up(int64_t bytes) {
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
 /* Buffers in one memory have one mirror. */
-static void mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes_out, int comes_in) {
+static void gpu_mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes_out, int comes_in) {
     gpu_mirror *m = g->mirrors;
     if (!on_device || bytes == 0) return;
     while (m < g->mirrors + g->mirrored && m->on_device != on_device) m++;
@@ -62,7 +62,7 @@ static void mirror_add(gpu_call *g, void *on_device, int64_t bytes, int goes_out
     m->comes_in |= comes_in;
 }
 
-static void *mirror_of(const gpu_call *g, void *on_device) {
+static void *gpu_mirror_find(const gpu_call *g, void *on_device) {
     for (int i = 0; i < g->mirrored; i++)
         if (g->mirrors[i].on_device == on_device) return g->mirrors[i].on_host;
     return on_device;
@@ -71,14 +71,14 @@ static void *mirror_of(const gpu_call *g, void *on_device) {
 /* Lists the mirrors that the call needs. A template has one where a wait copies it; else what the result keeps of it is
  * brought later (template_keep, in execute.c). A status that is a result always has one: it is written and read with
  * the processor. */
-static void mirrors_list(gpu_call *g, const frame *f) {
+static void gpu_mirrors_list(gpu_call *g, const frame *f) {
     int waits = f->facts.row->request == MPIXLA_WAITS, starts = f->facts.row->request == MPIXLA_STARTS;
-    if (frame_gives_status(f)) mirror_add(g, f->status, mpi_get()->facts.status_size, 0, 1);
+    if (frame_gives_status(f)) gpu_mirror_add(g, f->status, mpi_get()->facts.status_size, 0, 1);
     if (f->gpu->has_arrays) return;
-    mirror_add(g, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
-    mirror_add(g, f->id.data, frame_buffer_bytes(&f->id), waits, starts);
-    if (waits) mirror_add(g, f->template_.data, frame_buffer_bytes(&f->template_), 1, 0);
-    mirror_add(g, f->recv.data, frame_buffer_bytes(&f->recv), 0, 1);
+    gpu_mirror_add(g, f->send.data, frame_buffer_bytes(&f->send), 1, 0);
+    gpu_mirror_add(g, f->id.data, frame_buffer_bytes(&f->id), waits, starts);
+    if (waits) gpu_mirror_add(g, f->template_.data, frame_buffer_bytes(&f->template_), 1, 0);
+    gpu_mirror_add(g, f->recv.data, frame_buffer_bytes(&f->recv), 0, 1);
 }
 
 int gpu_mirrors_make(frame *f) {
@@ -86,8 +86,8 @@ int gpu_mirrors_make(frame *f) {
     const device *d = frame_device(f);
     int64_t bytes = 0;
     const int in_place = f->send.dtype && f->from != f->send.data;
-    mirrors_list(g, f);
-    for (int i = 0; i < g->mirrored; i++) bytes += in_lines(g->mirrors[i].bytes);
+    gpu_mirrors_list(g, f);
+    for (int i = 0; i < g->mirrored; i++) bytes += gpu_lines_round_up(g->mirrors[i].bytes);
     if (bytes == 0) return 0;
     g->block = pool_get(d, POOL_PINNED, bytes);
     if (!g->block) return REFUSED;
@@ -95,15 +95,15 @@ int gpu_mirrors_make(frame *f) {
     for (int i = 0; i < g->mirrored; i++) {
         gpu_mirror *m = &g->mirrors[i];
         m->on_host = place;
-        place += in_lines(m->bytes);
+        place += gpu_lines_round_up(m->bytes);
         if (m->goes_out && device_copy_out(d, m->on_host, m->on_device, m->bytes)) return REFUSED;
     }
-    f->send.data = mirror_of(g, f->send.data);
-    f->id.data = mirror_of(g, f->id.data);
-    if (f->facts.row->request == MPIXLA_WAITS) f->template_.data = mirror_of(g, f->template_.data);
-    f->recv.data = mirror_of(g, f->recv.data);
+    f->send.data = gpu_mirror_find(g, f->send.data);
+    f->id.data = gpu_mirror_find(g, f->id.data);
+    if (f->facts.row->request == MPIXLA_WAITS) f->template_.data = gpu_mirror_find(g, f->template_.data);
+    f->recv.data = gpu_mirror_find(g, f->recv.data);
     if (frame_gives_status(f)) {
-        f->status = mirror_of(g, f->status);
+        f->status = gpu_mirror_find(g, f->status);
         const int nobody = -1; /* where the receive fails, MPI may not write it */
         memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
     }

@@ -8,14 +8,14 @@
 #include "routes/gpu.h"
 #include "routes/routes.h"
 
-static int64_t bytes_in_all(const frame *f) {
+static int64_t gpu_host_bytes(const frame *f) {
     return frame_buffer_bytes(f->send.dtype ? &f->send : &f->recv);
 }
 
-static int goes_in_pieces(const frame *f) {
+static int gpu_host_goes_in_pieces(const frame *f) {
     const plan *p = gpu_call_of(f)->plan;
     return p && (f->facts.row->attributes & SPLITS) && f->n > 1 && p->piece_bytes > 0 &&
-           bytes_in_all(f) > p->piece_bytes;
+           gpu_host_bytes(f) > p->piece_bytes;
 }
 
 /* Calls of MANY bring what they need of their arrays themselves. A call that reads nothing does not wait for what the
@@ -23,7 +23,7 @@ static int goes_in_pieces(const frame *f) {
 static int gpu_host_begin(frame *f) {
     gpu_call *g = gpu_call_of(f);
     f->gpu->has_arrays = f->facts.row->counts == MANY;
-    g->is_in_pieces = goes_in_pieces(f);
+    g->is_in_pieces = gpu_host_goes_in_pieces(f);
     if (f->gpu->has_arrays || g->is_in_pieces) return 0;
     int failed = gpu_mirrors_make(f);
     if (!failed && (g->mirrored == 0 || gpu_mirrors_are_read(g))) failed = device_wait(frame_device(f));
@@ -37,14 +37,14 @@ typedef struct piece {
 } piece;
 
 /* The block may still be on its way to the GPU with an earlier piece: the event comes after that, too. */
-static int piece_start(const device *d, const void *from, const piece *p) {
+static int gpu_host_piece_start(const device *d, const void *from, const piece *p) {
     if (p->bytes == 0) return 0;
     if (from && device_copy_out(d, p->block->data, (const char *)from + p->at, p->bytes)) return REFUSED;
     return DRIVER_CALL(d->driver, event_record, p->block->released, d->stream);
 }
 
 /* The others wait for this rank in the next piece, too, so its part is made with the last one. */
-static int piece_run(frame *f, const operation *o, const void *from, void *to, const piece *p) {
+static int gpu_host_piece_run(frame *f, const operation *o, const void *from, void *to, const piece *p) {
     const device *d = frame_device(f);
     int code = gpu_before_part(f, device_wait_for(d, p->block->released));
     if (code != 0) return code;
@@ -56,13 +56,13 @@ static int piece_run(frame *f, const operation *o, const void *from, void *to, c
     return gpu_before_part(f, device_copy_in(d, (char *)to + p->at, p->block->data, p->bytes));
 }
 
-static int run_in_pieces(frame *f, const operation *o) {
+static int gpu_host_pieces_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const mpi_library *mpi = mpi_get();
     const void *from = f->send.dtype ? f->send.data : NULL;
     void *to = f->recv.dtype ? f->recv.data : NULL;
     const int64_t limit = gpu_call_of(f)->plan->piece_bytes;
-    int64_t bytes = bytes_in_all(f), n = f->n, unit = n > 0 && bytes >= n ? bytes / n : 1;
+    int64_t bytes = gpu_host_bytes(f), n = f->n, unit = n > 0 && bytes >= n ? bytes / n : 1;
     int64_t most = limit / unit > 0 ? limit / unit * unit : unit;
     piece pieces[2] = {{.bytes = most}, {.at = most}};
     int code = 0;
@@ -70,15 +70,15 @@ static int run_in_pieces(frame *f, const operation *o) {
         pieces[i].block = pool_get(d, POOL_PINNED, most);
         code = gpu_before_part(f, !pieces[i].block);
     }
-    if (code == 0) code = gpu_before_part(f, piece_start(d, from, &pieces[0]));
+    if (code == 0) code = gpu_before_part(f, gpu_host_piece_start(d, from, &pieces[0]));
     for (int i = 0; code == 0 && pieces[i].at < bytes; i = 1 - i) {
         piece *next = &pieces[1 - i];
         next->at = pieces[i].at + pieces[i].bytes;
         next->bytes = next->at + most < bytes ? most : bytes - next->at;
-        code = gpu_before_part(f, piece_start(d, from, next));
+        code = gpu_before_part(f, gpu_host_piece_start(d, from, next));
         f->n = pieces[i].bytes / unit;
         f->mpi = f->n <= mpi->count_limit ? mpi->small : mpi->large;
-        if (code == 0) code = piece_run(f, o, from, to, &pieces[i]);
+        if (code == 0) code = gpu_host_piece_run(f, o, from, to, &pieces[i]);
     }
     for (int i = 0; i < 2; i++) pool_give_back(d, pieces[i].block);
     f->n = n;
@@ -88,7 +88,7 @@ static int run_in_pieces(frame *f, const operation *o) {
 static int gpu_host_run(frame *f, const operation *o) {
     const int code = routes_mpi_prepare(f);
     if (code != 0) return code;
-    return gpu_call_of(f)->is_in_pieces ? run_in_pieces(f, o) : o->run(f);
+    return gpu_call_of(f)->is_in_pieces ? gpu_host_pieces_run(f, o) : o->run(f);
 }
 
 const route route_gpu_host = {.name = "host", .begin = gpu_host_begin, .run = gpu_host_run, .end = gpu_end};

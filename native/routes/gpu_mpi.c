@@ -6,7 +6,7 @@
 #include "routes/routes.h"
 
 /* MPI reduces itself, without a function of ours or of the user's, which would touch a GPU's memory. */
-static int is_reduced_by_mpi(const frame *f) {
+static int gpu_mpi_reduces(const frame *f) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
     return reduction_is_predefined(number) && !reduction_is_of_pairs(number) &&
            !float_reduce_find(facts_type(&f->facts)->number, number);
@@ -18,7 +18,7 @@ static int gpu_mpi_can(const frame *f, const operation *o) {
     int is_to_itself = frame_has(f, ATTRIBUTE_DEST) && f->attributes[ATTRIBUTE_DEST] == f->facts.communicator->rank;
     if (!f->gpu || plan_wish_get() != PLAN_MPI) return 0;
     if (o->row.request != MPIXLA_COMPLETES || is_to_itself || frame_has(f, ATTRIBUTE_FILL)) return 0;
-    return !frame_has(f, ATTRIBUTE_OP) || is_reduced_by_mpi(f);
+    return !frame_has(f, ATTRIBUTE_OP) || gpu_mpi_reduces(f);
 }
 
 /* A halo exchange waits when it has packed its messages. */

@@ -29,7 +29,7 @@ typedef struct reduced {
     size_t parts; /* of that type, for each element */
 } reduced;
 
-static int is_reduced(const frame *f, reduced *r) {
+static int nccl_reduction_find(const frame *f, reduced *r) {
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = facts_type(&f->facts);
     if (number < 0 || number >= (int64_t)(sizeof reductions / sizeof *reductions)) return 0;
@@ -42,55 +42,55 @@ static int is_reduced(const frame *f, reduced *r) {
 
 int nccl_takes(const frame *f) {
     reduced r;
-    return !frame_has(f, ATTRIBUTE_OP) || is_reduced(f, &r);
+    return !frame_has(f, ATTRIBUTE_OP) || nccl_reduction_find(f, &r);
 }
 
 /* Calls */
 
-static const plan *plan_of(const frame *f) {
+static const plan *nccl_plan(const frame *f) {
     return gpu_call_of(f)->plan;
 }
 
-#define CALL(f, name, ...)                                                                       \
-    NCCL_CALL(plan_of(f)->nccl, plan_of(f)->nccl_comm, name, __VA_ARGS__, plan_of(f)->nccl_comm, \
+#define CALL(f, name, ...)                                                                             \
+    NCCL_CALL(nccl_plan(f)->nccl, nccl_plan(f)->nccl_comm, name, __VA_ARGS__, nccl_plan(f)->nccl_comm, \
               frame_device(f)->stream)
 
 /* Of the items that this rank has of a call that reduces nothing. */
-static size_t bytes_of_items(const frame *f) {
+static size_t nccl_items_bytes(const frame *f) {
     return (size_t)(f->n * facts_type(&f->facts)->row->itemsize);
 }
 
 /* Where a reduction reads: where it writes, for one in place. */
-static const void *source_of(const frame *f) {
+static const void *nccl_reduction_source(const frame *f) {
     return f->send.dtype ? f->send.data : f->recv.data;
 }
 
 int nccl_allreduce(frame *f) {
     reduced r;
-    if (!is_reduced(f, &r) || f->n == 0) return 0;
-    return CALL(f, all_reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op);
+    if (!nccl_reduction_find(f, &r) || f->n == 0) return 0;
+    return CALL(f, all_reduce, nccl_reduction_source(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op);
 }
 
 int nccl_reduce(frame *f) {
     reduced r;
-    if (!is_reduced(f, &r) || f->n == 0) return 0;
-    return CALL(f, reduce, source_of(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op, f->root);
+    if (!nccl_reduction_find(f, &r) || f->n == 0) return 0;
+    return CALL(f, reduce, nccl_reduction_source(f), f->recv.data, (size_t)f->n * r.parts, r.type, r.op, f->root);
 }
 
 int nccl_reduce_scatter(frame *f) {
     reduced r;
-    if (!is_reduced(f, &r) || f->n == 0) return 0;
+    if (!nccl_reduction_find(f, &r) || f->n == 0) return 0;
     return CALL(f, reduce_scatter, f->send.data, f->recv.data, (size_t)f->n * r.parts, r.type, r.op);
 }
 
 int nccl_bcast(frame *f) {
     void *data = f->on_root ? f->send.data : f->recv.data;
-    size_t bytes = bytes_of_items(f);
+    size_t bytes = nccl_items_bytes(f);
     return bytes == 0 ? 0 : CALL(f, broadcast, data, data, bytes, NCCL_UINT8, f->root);
 }
 
 int nccl_allgather(frame *f) {
-    size_t bytes = bytes_of_items(f);
+    size_t bytes = nccl_items_bytes(f);
     return bytes == 0 ? 0 : CALL(f, all_gather, f->send.data, f->recv.data, bytes, NCCL_UINT8);
 }
 
@@ -128,7 +128,7 @@ int nccl_parts(frame *f) {
     return messages_run(&m, f);
 }
 
-static int message_give(const frame *f, const message *m) {
+static int nccl_message_give(const frame *f, const message *m) {
     size_t bytes = (size_t)(m->items * m->dtype->row->itemsize);
     if (bytes == 0) return 0;
     return m->is_sent ? CALL(f, send, m->data, bytes, NCCL_UINT8, (int)m->peer)
@@ -137,11 +137,11 @@ static int message_give(const frame *f, const message *m) {
 
 /* As one group. */
 static int nccl_messages_run(messages *m, frame *f) {
-    const plan *p = plan_of(f);
+    const plan *p = nccl_plan(f);
     messages_sort(m);
     if (nccl_group_start(p->nccl, p->nccl_comm)) return REFUSED;
     int failed = 0;
-    for (int64_t i = 0; i < m->number && !failed; i++) failed = message_give(f, &m->all[i]);
+    for (int64_t i = 0; i < m->number && !failed; i++) failed = nccl_message_give(f, &m->all[i]);
     return nccl_group_end(p->nccl, p->nccl_comm, failed);
 }
 
@@ -154,20 +154,20 @@ void nccl_calls_wait(void) {
 }
 
 /* Passes the code of a call of NCCL's on. */
-static int failure_note(const frame *f, int code) {
+static int nccl_failure_note(const frame *f, int code) {
     if (code != 0) atomic_store(&gpu_call_of(f)->plan->has_failed, 1);
     return code;
 }
 
 static int nccl_can(const frame *f, const operation *o) {
-    return f->gpu && o->through_nccl && plan_of(f) && plan_of(f)->nccl && nccl_takes(f);
+    return f->gpu && o->through_nccl && nccl_plan(f) && nccl_plan(f)->nccl && nccl_takes(f);
 }
 
 static int nccl_begin(frame *f) {
-    const plan *p = plan_of(f);
+    const plan *p = nccl_plan(f);
     const int number = frame_device(f)->number;
     f->gpu->has_arrays = 1;
-    if (p->device == number) return failure_note(f, plan_nccl_check(p));
+    if (p->device == number) return nccl_failure_note(f, plan_nccl_check(p));
     return error_set(
         "%s on communicator '%s' was called for GPU %d, but before for GPU %d: use one GPU in each process",
         f->facts.row->mpi_name, f->facts.communicator->name, number, p->device);
@@ -179,7 +179,7 @@ static int nccl_run(frame *f, const operation *o) {
     const device *d = frame_device(f);
     const int is_waited_for = atomic_load_explicit(&waits, memory_order_relaxed);
     int code = is_waited_for ? gpu_before_part(f, device_wait(d)) : 0;
-    if (code == 0) code = failure_note(f, o->through_nccl(f));
+    if (code == 0) code = nccl_failure_note(f, o->through_nccl(f));
     if (!is_waited_for || code != 0) return code;
     return gpu_before_part(f, DRIVER_CALL(d->driver, stream_synchronize, d->stream));
 }

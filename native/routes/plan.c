@@ -87,7 +87,7 @@ typedef struct statement {
     char why[256];
 } statement;
 
-static statement statement_make(const device *d) {
+static statement plan_statement_make(const device *d) {
     const char *shares = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     statement r = {.where = d                         ? ON_GPU
                             : atomic_load(&gpus_here) ? NOT_NOW
@@ -106,7 +106,7 @@ static statement statement_make(const device *d) {
 }
 
 /* Whether two ranks have the same GPU, and which two. */
-static int is_gpu_shared(const statement *all, int size, int *first, int *second) {
+static int plan_gpu_is_shared(const statement *all, int size, int *first, int *second) {
     for (int i = 0; i < size; i++)
         for (int j = i + 1; j < size; j++)
             if (memcmp(&all[i].gpu, &all[j].gpu, sizeof all[i].gpu) == 0) {
@@ -118,7 +118,7 @@ static int is_gpu_shared(const statement *all, int size, int *first, int *second
 }
 
 /* Whether NCCL cannot be used, and why, by what all have said: so it is the same on all ranks. */
-static int is_without_nccl(const statement *all, int size, char *why, size_t bytes) {
+static int plan_nccl_refusal(const statement *all, int size, char *why, size_t bytes) {
     int first = 0, second = 0, may_share = all[0].nccl >= NCCL_SHARED_GPUS;
     for (int i = 0; i < size; i++) {
         if (all[i].where != ON_GPU)
@@ -131,7 +131,7 @@ static int is_without_nccl(const statement *all, int size, char *why, size_t byt
                             all[i].nccl);
         may_share = may_share && all[i].shares;
     }
-    if (!may_share && is_gpu_shared(all, size, &first, &second))
+    if (!may_share && plan_gpu_is_shared(all, size, &first, &second))
         return snprintf(
             why, bytes,
             "ranks %d and %d use the same GPU (NCCL from 2.30 on allows it with "
@@ -141,14 +141,14 @@ static int is_without_nccl(const statement *all, int size, char *why, size_t byt
 }
 
 /* The other ranks wait for what this one says, so the job ends. */
-static int out_of_memory(const frame *f) {
+static int plan_memory_refuse(const frame *f) {
     (void)error_set("out of memory for what the ranks of a communicator agree on");
     (void)job_fail(f->facts.communicator);
     return REFUSED; /* whatever job_fail does, which an analyzer sees */
 }
 
 /* All ranks learn which is the first rank on which something has failed; -1 if it has on none. */
-static int failure_share(const frame *f, mpixla_handle comm, int failed, int *rank) {
+static int plan_failure_share(const frame *f, mpixla_handle comm, int failed, int *rank) {
     agreed first;
     const int code = agreed_find(comm, (uint64_t)(failed ? f->facts.communicator->rank : f->size), &first);
     *rank = first.least == (uint64_t)f->size ? -1 : (int)first.least;
@@ -156,7 +156,7 @@ static int failure_share(const frame *f, mpixla_handle comm, int failed, int *ra
 }
 
 /* Makes NCCL's communicator of the same ranks. If one rank cannot, all go on without it. */
-static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *p) {
+static int plan_nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *p) {
     const mpi_library *mpi = mpi_get();
     const nccl *n = nccl_get(d->driver->platform);
     nccl_id id = {{0}};
@@ -164,14 +164,14 @@ static int nccl_join(const frame *f, const device *d, mpixla_handle comm, plan *
     char why[PLAN_WHY_BYTES - 64] = ""; /* behind some words */
     if (!n || (rank == 0 && NCCL_CALL(n, NULL, unique_id, &id))) failed = 1;
     if (failed) snprintf(why, sizeof why, "%s", error_get());
-    int code = failure_share(f, comm, failed, &failing);
+    int code = plan_failure_share(f, comm, failed, &failing);
     if (code == 0 && failing < 0)
         code = mpi->small->bcast(&id, (int64_t)sizeof id, dtype_find(FFI_U8)->handle, 0, comm);
     if (code != 0) return code;
     if (failing < 0) {
         failed = nccl_comm_make(n, &p->nccl_comm, f->size, id, rank);
         if (failed) snprintf(why, sizeof why, "%s", error_get());
-        code = failure_share(f, comm, failed, &failing); /* which is also the barrier that NCCL wants here */
+        code = plan_failure_share(f, comm, failed, &failing); /* which is also the barrier that NCCL wants here */
     }
     if (code == 0 && failing < 0) {
         p->nccl = n;
@@ -205,7 +205,7 @@ static int plan_fill(const frame *f, const device *d, mpixla_handle comm, const 
         snprintf(p->why, sizeof p->why, "MPIXLA_GPU_TRANSPORT is %s", wishes[all[0].wish]);
         return 0;
     }
-    int code = is_without_nccl(all, f->size, p->why, sizeof p->why) ? 0 : nccl_join(f, d, comm, p);
+    int code = plan_nccl_refusal(all, f->size, p->why, sizeof p->why) ? 0 : plan_nccl_join(f, d, comm, p);
     p->is_refused = !p->nccl && all[0].wish == PLAN_NCCL;
     return code;
 }
@@ -216,10 +216,10 @@ static int plan_make(const frame *f, const device *d, plan **made) {
     const mpi_library *mpi = mpi_get();
     mpixla_handle comm = 0, byte = dtype_find(FFI_U8)->handle;
     int code = comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), on_gpus = 0, never = 0;
-    const statement mine = statement_make(d);
+    const statement mine = plan_statement_make(d);
     statement *all = calloc((size_t)f->size, sizeof *all);
     plan *p = calloc(1, sizeof *p);
-    if (code == 0 && (!all || !p)) code = out_of_memory(f);
+    if (code == 0 && (!all || !p)) code = plan_memory_refuse(f);
     if (code == 0)
         code = mpi->small->allgather(&mine, (int64_t)sizeof mine, byte, all, (int64_t)sizeof mine, byte, comm);
     for (int i = 0; i < f->size && code == 0; i++) {
@@ -243,7 +243,7 @@ int plan_nccl_check(const plan *p) {
 
 /* Frees NCCL's communicator. ncclCommDestroy waits for all that the communicator was given, so one that has failed is
  * aborted. Returns as plan_nccl_check. */
-static int nccl_leave(plan *p) {
+static int plan_nccl_leave(plan *p) {
     const nccl *n = p->nccl;
     const int code = n ? plan_nccl_check(p) : 0;
     p->nccl = NULL;
@@ -258,7 +258,7 @@ static void plan_free(void *which) {
     while (*at && *at != p) at = &(*at)->next;
     if (*at) *at = p->next;
     pthread_mutex_unlock(&listing);
-    (void)nccl_leave(p);
+    (void)plan_nccl_leave(p);
     free(p);
 }
 
@@ -267,7 +267,7 @@ int mpixla_gpus_end(void) {
     int code = 0;
     pthread_mutex_lock(&listing);
     for (plan *p = plans; p; p = p->next)
-        if (nccl_leave(p)) code = REFUSED;
+        if (plan_nccl_leave(p)) code = REFUSED;
     pthread_mutex_unlock(&listing);
     return code;
 }

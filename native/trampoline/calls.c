@@ -64,7 +64,7 @@ typedef struct call {
     trace_call traced;
 } call;
 
-static int refuse(void) {
+static int call_refuse(void) {
     failure_note(error_get(), NULL);
     return FAILED;
 }
@@ -80,11 +80,11 @@ void trampoline_refuse(const char *name) {
     abort();
 }
 
-static comm_entry *comm_of(trampoline_handle comm) {
+static comm_entry *calls_comm_find(trampoline_handle comm) {
     return comm_find((int64_t)comm - TRAMPOLINE_COMMS);
 }
 
-static int not_started(void) {
+static int calls_unstarted_refuse(void) {
     error_set("mpixla is not started in this process");
     return FAILED;
 }
@@ -92,12 +92,12 @@ static int not_started(void) {
 /* Reads what all calls have. A negative count is what XLA's 64-bit counts beyond an int may become. Returns 0, or
  * FAILED where the call cannot be made. */
 static int call_read(call *c, const frame_shape *row, trampoline_handle comm, int n, trampoline_handle type) {
-    if (!mpi_get()) return not_started();
+    if (!mpi_get()) return calls_unstarted_refuse();
     if (n < 0) {
         error_set("r%d | XLA asks MPI for more than 2^31 - 1 items at once: split the array", mpi_get()->world_rank);
         return FAILED;
     }
-    comm_entry *communicator = comm_of(comm);
+    comm_entry *communicator = calls_comm_find(comm);
     const dtype_entry *dtype = communicator ? dtype_find(type == TRAMPOLINE_BYTE ? FFI_U8 : (int)type) : NULL;
     c->mine = flight_mine();
     if (!dtype || !c->mine) return FAILED;
@@ -114,7 +114,7 @@ static int call_read(call *c, const frame_shape *row, trampoline_handle comm, in
 }
 
 /* MAX and MIN of floats are ours, in which NaN wins as it does in jnp.max. */
-static int op_read(call *c, trampoline_handle op) {
+static int call_op_read(call *c, trampoline_handle op) {
     int64_t number = (int64_t)op - TRAMPOLINE_SUM;
     const mpixla_handle *ours = float_reduce_find(c->facts.sent_type->number, number);
     if (!ours) ours = reduction_find(number);
@@ -138,12 +138,12 @@ static int call_leave(call *c, int code) {
     if (c->on & FEATURE_TRACE) trace_end(&c->traced, NULL, code != 0);
     flight_leave(c->mine, &c->here);
     if (code == 0) return 0;
-    if (code == REFUSED) return refuse();
+    if (code == REFUSED) return call_refuse();
     char what[512], ours[sizeof what + 8];
     call_describe(&c->facts, NULL, 1, what, sizeof what);
     snprintf(ours, sizeof ours, "JAX's %s", what);
     (void)mpi_error_set(c->facts.row->mpi_name, code, ours, "");
-    return refuse();
+    return call_refuse();
 }
 
 /* Makes a collective call of `n` items a rank through memory that the ranks share, if that is its way (local/local.h):
@@ -172,7 +172,7 @@ int trampoline_allgather(const void *s, int sn, trampoline_handle st, void *r, i
     (void)rt;
     call c;
     int made;
-    if (call_read(&c, &allgather_shape, comm, sn, st)) return refuse();
+    if (call_read(&c, &allgather_shape, comm, sn, st)) return call_refuse();
     call_enter(&c);
     int code = calls_share(&c, s, sn, r, (int64_t)sn * c.facts.communicator->size, sn, &made);
     if (code == 0 && !made) code = mpi_get()->small->allgather(s, sn, c.type, r, sn, c.type, c.comm);
@@ -183,7 +183,7 @@ int trampoline_allreduce(const void *s, void *r, int n, trampoline_handle t, tra
                          trampoline_handle comm) {
     call c;
     int made;
-    if (call_read(&c, &allreduce_shape, comm, n, t) || op_read(&c, op)) return refuse();
+    if (call_read(&c, &allreduce_shape, comm, n, t) || call_op_read(&c, op)) return call_refuse();
     call_enter(&c);
     int code = calls_share(&c, s, n, r, n, n, &made);
     if (s == r) s = (const void *)(intptr_t)mpi_get()->facts.in_place; /* NOLINT(performance-no-int-to-ptr) */
@@ -195,11 +195,11 @@ int trampoline_reduce_scatter(const void *s, void *r, const int *n, trampoline_h
                               trampoline_handle comm) {
     call c;
     int made;
-    if (call_read(&c, &reduce_scatter_shape, comm, n[0], t) || op_read(&c, op)) return refuse();
+    if (call_read(&c, &reduce_scatter_shape, comm, n[0], t) || call_op_read(&c, op)) return call_refuse();
     for (int i = 1; i < c.facts.communicator->size; i++)
         if (n[i] != n[0]) {
             error_set("XLA asks for a reduce-scatter of parts of different sizes, which mpixla does not pass on");
-            return refuse();
+            return call_refuse();
         }
     call_enter(&c);
     int code = calls_share(&c, s, (int64_t)n[0] * c.facts.communicator->size, r, n[0], n[0], &made);
@@ -212,7 +212,7 @@ int trampoline_sendrecv(const void *s, int sn, trampoline_handle st, int dest, i
     (void)rt;
     (void)ignored;
     call c;
-    if (call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return refuse();
+    if (call_read(&c, &sendrecv_shape, comm, sn < rn ? sn : rn, st)) return call_refuse();
     c.facts.dest = dest;
     c.facts.sendtag = sendtag;
     c.facts.source = source;
@@ -236,19 +236,19 @@ typedef struct messages {
 static _Thread_local messages *started; /* NULL until there is one */
 
 /* NULL if there is no memory: messages are waited for all the same, and nobody watches. */
-static messages *started_get(void) {
+static messages *calls_started_get(void) {
     if (started) return started;
     started = scratch_get(SCRATCH_STARTED, sizeof *started);
     if (started) memset(started, 0, sizeof *started);
     return started;
 }
 
-static int message_start(call *c, const trampoline_handle *request, int code) {
+static int calls_message_start(call *c, const trampoline_handle *request, int code) {
     if (code != 0) {
         call_enter(c);
         return call_leave(c, code);
     }
-    messages *m = started_get();
+    messages *m = calls_started_get();
     if (!m) return 0;
     m->of[m->next].request = *request;
     m->of[m->next].facts = c->facts;
@@ -259,21 +259,21 @@ static int message_start(call *c, const trampoline_handle *request, int code) {
 int trampoline_isend(const void *b, int n, trampoline_handle t, int dest, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
-    if (call_read(&c, &send_shape, comm, n, t)) return refuse();
+    if (call_read(&c, &send_shape, comm, n, t)) return call_refuse();
     *request = 0; /* MPI may write half of it */
     c.facts.dest = dest;
     c.facts.sendtag = tag;
-    return message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
+    return calls_message_start(&c, request, mpi_get()->small->isend(b, n, c.type, dest, tag, c.comm, request));
 }
 
 int trampoline_irecv(void *b, int n, trampoline_handle t, int source, int tag, trampoline_handle comm,
                      trampoline_handle *request) {
     call c;
-    if (call_read(&c, &recv_shape, comm, n, t)) return refuse();
+    if (call_read(&c, &recv_shape, comm, n, t)) return call_refuse();
     *request = 0;
     c.facts.source = source;
     c.facts.recvtag = tag;
-    return message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
+    return calls_message_start(&c, request, mpi_get()->small->irecv(b, n, c.type, source, tag, c.comm, request));
 }
 
 int trampoline_wait(trampoline_handle *request, void *ignored) {
@@ -285,7 +285,7 @@ int trampoline_wait(trampoline_handle *request, void *ignored) {
         int code = mpi_get()->wait(request, status);
         if (code == 0) return 0;
         (void)mpi_error_set("MPI_Wait", code, "for a message of JAX's", "");
-        return refuse();
+        return call_refuse();
     }
     call c = {.facts = started->of[i].facts, .mine = flight_mine()};
     started->of[i].facts.communicator = NULL;
@@ -318,18 +318,18 @@ int trampoline_comm_free(trampoline_handle *comm) {
     return 0;
 }
 
-static int comm_ask(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *answer), int *answer) {
+static int calls_comm_ask(trampoline_handle comm, int (*ask)(mpixla_handle comm, int *answer), int *answer) {
     if (comm == TRAMPOLINE_WORLD) return ask(mpi_get()->facts.comm_world, answer);
-    const comm_entry *c = comm_of(comm);
-    return c ? ask(c->handle, answer) : refuse();
+    const comm_entry *c = calls_comm_find(comm);
+    return c ? ask(c->handle, answer) : call_refuse();
 }
 
 int trampoline_comm_rank(trampoline_handle comm, int *rank) {
-    return mpi_get() ? comm_ask(comm, mpi_get()->comm_rank, rank) : not_started();
+    return mpi_get() ? calls_comm_ask(comm, mpi_get()->comm_rank, rank) : calls_unstarted_refuse();
 }
 
 int trampoline_comm_size(trampoline_handle comm, int *size) {
-    return mpi_get() ? comm_ask(comm, mpi_get()->comm_size, size) : not_started();
+    return mpi_get() ? calls_comm_ask(comm, mpi_get()->comm_size, size) : calls_unstarted_refuse();
 }
 
 int trampoline_init_thread(int *argc, char ***argv, int required, int *provided) {
