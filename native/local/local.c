@@ -99,11 +99,12 @@ static int local_items_combine(const frame *f, const void *a, const void *b, voi
     return 0;
 }
 
-/* Bytes from `at` on of each part, which are so many items; parts begin where vectors may.
+/* Makes one round: posts `bytes` bytes (`items` items) of each part of this rank, from byte `at` on, reads the posts of
+ * the others, and copies or combines them into the result. Parts in a post begin where vectors may.
  *
- * Combined are the parts of all ranks in their order. Of the first two the order does not matter but for the bits of
- * NaNs, and of products of complex numbers: where no other rank combines the same, which would have to have the same
- * bits, the second's may stay where the result goes. */
+ * Parts are combined in the order of the ranks. In place, this rank's operand lies where the result goes, so it is
+ * moved into the slot first, unless it is the first to be combined. It may stay as the second one where no other rank
+ * combines the same items: a + b and b + a differ in the bits of NaNs, and of products of complex numbers. */
 static int local_round_make(segment *s, const frame *f, const frame_posts *r, int64_t at, int64_t bytes, int64_t items,
                             uint64_t what) {
     const int me = f->facts.communicator->rank;
@@ -149,7 +150,7 @@ static int local_round_make(segment *s, const frame *f, const frame_posts *r, in
     return code;
 }
 
-/* The most bytes of a part, whole items of so many bytes, if a rank posts so many parts. */
+/* Returns the most bytes of a part that one post can have, with so many parts in it, in whole items of `item` bytes. */
 static int64_t local_part_bytes_max(const segment *s, int parts, int64_t item) {
     return segment_most(s) / parts / ALIGNED * ALIGNED / item * item;
 }
@@ -158,7 +159,7 @@ static int64_t local_item_bytes(const frame *f, const frame_posts *r) {
     return r->combines ? r->bytes / f->n : 1;
 }
 
-/* As many rounds as it takes, each of whole items where these are combined. */
+/* Makes as many rounds as the call takes, each of whole items. */
 static int local_rounds_make(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
     const int64_t item = local_item_bytes(f, r), most = local_part_bytes_max(s, r->parts, item);
     int code = 0;
@@ -169,12 +170,13 @@ static int local_rounds_make(segment *s, const frame *f, const frame_posts *r, u
     return code;
 }
 
-/* Whether all ranks get the same of all that is combined: then each may combine a part of it. */
+/* Returns whether all ranks get the same combined array, so that each may combine a part of it for all. */
 static int local_combines_for_all(const frame *f, const frame_posts *r) {
     return r->combines && r->parts == 1 && f->facts.row->pattern == ALL;
 }
 
-/* Two rounds for each piece: every rank combines a part of it, and then all get these. */
+/* Makes two rounds for each piece of the array, a reduce-scatter and an allgather: every rank combines one part of the
+ * piece, and then all ranks read all parts. */
 static int local_parts_combine(segment *s, const frame *f, const frame_posts *r, uint64_t what) {
     const int me = f->facts.communicator->rank;
     const int64_t item = local_item_bytes(f, r), most = local_part_bytes_max(s, f->size, item);
@@ -209,7 +211,7 @@ static int local_parts_combine(segment *s, const frame *f, const frame_posts *r,
     return code;
 }
 
-/* Gives each rank the numbers of all, in a round that is no call's: its `what` has no more than BEGINS. */
+/* Gathers a number of each rank, in a round that belongs to no call: its `what` is BEGINS alone. */
 static int local_numbers_gather(segment *s, const frame *f, uint64_t mine, uint64_t *all) {
     const frame_posts r = {.send = (const char *)&mine,
                            .recv = (char *)all,
@@ -222,7 +224,7 @@ static int local_numbers_gather(segment *s, const frame *f, uint64_t mine, uint6
     return local_round_make(s, f, &r, 0, sizeof mine, 1, BEGINS);
 }
 
-/* Has all ranks open memory for long posts, or none. */
+/* Opens memory for long posts, on all ranks or on none. */
 static int local_long_posts_open(segment *s, const frame *f) {
     uint64_t numbers[MOST_RANKS] = {0};
     int all_have = 1;
@@ -241,8 +243,8 @@ int local_check(const frame *f) {
     return code != 0 ? code : hold_check(&pairs_held, f->facts.communicator);
 }
 
-/* Where a rank has a GPU, its arrays may be there, and this call's another way. User-made reductions may want their
- * items from left to right, and take no part of them. */
+/* In a job with GPUs another rank may have its arrays in a GPU's memory, and take another route. A user-made reduction
+ * may depend on getting whole arrays. */
 int local_can(const frame *f) {
     return atomic_load_explicit(&is_on, memory_order_relaxed) && (f->facts.row->attributes & LOCAL) &&
            !(features_get() & FEATURE_GPUS) && f->size > 1 && f->size <= MOST_RANKS &&
@@ -253,13 +255,14 @@ static int local_fits_one_post(const frame_posts *r) {
     return r->bytes <= SEGMENT_POST_BYTES && local_bytes_align(r->bytes) * r->parts <= SEGMENT_POST_BYTES;
 }
 
-/* Whether it is faster than MPI with posts of SEGMENT_POST_BYTES. */
+/* Returns whether this is faster than MPI with posts of SEGMENT_POST_BYTES. */
 static int local_is_faster_short(const frame *f, const frame_posts *r) {
     return r->bytes <= MOST_BYTES && r->bytes * r->parts * f->size <= MOST_BYTES;
 }
 
-/* Whether it is faster with long posts: of any length, if it combines. Times over MPI's, the least and the greatest of
- * 20 KiB to 16 MiB of float32 and SUM, on a virtual machine with two cores of an AMD EPYC (November 2026):
+/* Returns whether this is faster than MPI with long posts: at any length, if the call combines. Its time over MPI's,
+ * least and greatest from 20 KiB to 16 MiB of float32 and SUM, on a virtual machine with two cores of an AMD EPYC
+ * (November 2026):
  *
  *                            MPICH 4                 Open MPI 5
  *                     2 ranks      4 ranks      2 ranks      4 ranks
@@ -268,17 +271,17 @@ static int local_is_faster_short(const frame *f, const frame_posts *r) {
  *   reduce_scatter  0.4 to 1.1   0.4 to 1.0   0.4 to 0.7   0.6 to 0.7
  *   scan            0.3          0.2 to 0.3   0.3 to 0.7   0.6 to 0.7
  *
- * What is above 1 goes this way all the same, so that sums have the same bits under every MPI.
+ * Calls above 1 come here all the same, so that sums have the same bits under every MPI.
  *
- * Other calls only copy, once where MPI reads another process's memory, and twice here: from 256 KiB on alltoall,
+ * Other calls only copy: once if MPI reads another process's memory, and twice here. From 256 KiB on alltoall,
  * allgather and bcast took 1.0 to 2.7 times as long. The root of a reduce, and the last rank of a scan, combine the
- * parts of all ranks alone. */
+ * parts of all ranks by themselves, so of many ranks MPI is faster. */
 static int local_is_faster_long(const frame *f, const frame_posts *r) {
     return r->combines && !local_fits_one_post(r) &&
            (f->size <= FEW_RANKS || r->parts > 1 || local_combines_for_all(f, r));
 }
 
-/* Makes the call, unless the memory that the ranks have, all alike, is too little for it to be faster than MPI. */
+/* Makes the call, unless it would need long posts to be faster than MPI and the ranks have no memory for such. */
 static int local_call_make(segment *s, const frame *f, const frame_posts *r, int *made) {
     const int is_long = local_is_faster_long(f, r);
     const uint64_t what = r->what | BEGINS;

@@ -1,4 +1,5 @@
-/* What all memory has that ranks share: whether it is whole, and waits for what other ranks write to it. */
+/* What segments and pairs have in common: a state that says whether the shared memory is broken, and how a rank waits
+ * for another one's write. */
 #ifndef MPIXLA_NATIVE_MEMORY_H
 #define MPIXLA_NATIVE_MEMORY_H
 
@@ -10,10 +11,10 @@
 
 enum { MEMORY_LINE = 64 /* of the processor's cache, at least */, MEMORY_PAGE = 4096, MEMORY_WHY_BYTES = 1024 };
 
-/* Lies in the memory. All zeros: the memory is whole. */
+/* The state, which lies in the memory itself. All zeros: the memory is whole. */
 typedef struct memory_state {
-    _Atomic uint64_t broken; /* by whom and by which error class, in one number that ranks read at once; 0: by nobody */
-    atomic_int has_why;      /* is set after `why` was written */
+    _Atomic uint64_t broken; /* the rank that broke it and the error class, in one number; 0: it is whole */
+    atomic_int has_why;      /* `why` is written */
     char why[MEMORY_WHY_BYTES];
 } memory_state;
 
@@ -22,21 +23,21 @@ typedef struct memory_state {
  * sentence. Any thread may call it. */
 void memory_break(memory_state *s, int rank, int loss, const char *why);
 
-/* The same for a call that has failed with this code: the other ranks may count on what this one has not written, or
- * not read. */
+/* Marks the memory as broken by a call that has failed on this rank with this code: other ranks may wait for a write,
+ * or count on a read, that will not happen. */
 void memory_fail(memory_state *s, const frame *f, int code);
 
-/* Breaks it by what has broken other memory, if that is broken: returns whether it is. */
+/* Marks `s` as broken for the same reason as `from`, if that is broken. Returns whether it is. */
 int memory_spread(memory_state *s, const memory_state *from);
 
-/* 0 if the memory is whole. Else the error class that it was broken with, or REFUSED after error_set, which says what
- * has broken it, and what to do. Any thread may call it. */
+/* Returns 0 if the memory is whole; else the error class with which it was broken, or REFUSED with error_set, which
+ * says what has broken it and what to do. Any thread may call it. */
 int memory_check(const memory_state *s, const comm_entry *c);
 
-/* How often a wait looks before it gives the processor away: of all ranks, each sets its own. */
+/* Limits of the number of spins: how often a wait reads before it yields the processor. Each rank adapts its own. */
 enum { MEMORY_SPINS_LEAST = 4, MEMORY_SPINS_MOST = 2048 };
 
-/* Between two such looks. */
+/* Pauses the processor between two spins. */
 static inline void memory_breathe(void) {
 #ifdef __x86_64__
     __builtin_ia32_pause();
@@ -45,17 +46,18 @@ static inline void memory_breathe(void) {
 #endif
 }
 
-/* Gives the processor away, and sets how often the next wait looks before that: less often where another thread has
- * had the processor meanwhile, as it may be that of the rank that is waited for. Neither the number of processors nor
- * this thread's affinity tells: containers have quotas. */
+/* Yields the processor, and adapts the number of spins: fewer if another thread has run meanwhile, which may be that of
+ * the rank that is waited for. Neither the number of processors nor this thread's affinity says so, since containers
+ * have quotas. */
 void memory_yield(int *spins);
 
-/* After that, between two looks, `turn` times so far: gives the processor away, but for the first time, and calls MPI
- * now and then. Returns 0, a code of MPI's, or REFUSED when the communicator is freed. */
+/* Waits between two reads after the spins; `turn` counts these waits from 0. Yields the processor from the second turn
+ * on, and drives MPI's progress now and then. Returns 0, MPI's error code, or REFUSED if the communicator was freed. */
 int memory_wait(const comm_entry *c, unsigned turn);
 
-/* Whether the process of a rank that is waited for is to be looked at in this turn; and 0 unless it has ended. What the
- * process wrote before must be looked at once more before the code is believed. */
+/* Returns whether a wait should check in this turn that the other rank's process is alive; memory_process_check does
+ * so, and returns 0 unless the process has ended. Before a caller believes that code it must read the process's last
+ * writes once more. */
 int memory_looks(unsigned turn);
 int memory_process_check(const comm_entry *c, int rank, const process_id *process);
 
