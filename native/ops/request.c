@@ -18,17 +18,17 @@
 #include "mpi/progress.h"
 #include "ops/itself.h"
 
-/* Memory of more than 2 to the KEPT_CLASS bytes is not kept: filling it takes longer than getting it. No machine has
- * memory of the last class. */
+/* Size class n is memory of 2^n bytes. Above KEPT_CLASS a free request keeps no memory: filling the memory takes longer
+ * than allocating it. No machine has memory of the last class. */
 enum { LINE = 64, SMALLEST_CLASS = 6, SIZE_CLASSES = 63, KEPT_CLASS = 28, POLLS = 200, POLL_MILLISECONDS = 5 };
-enum { KINDS = 16 }; /* that are told at the end */
+enum { PRINTED_KINDS = 16 }; /* of unfinished requests; of others only the number is printed */
 
 static list requests = {.item_size = sizeof(request), .what = "requests"};
-static request *unused[SIZE_CLASSES];
-static request *left; /* those in the state REQUEST_LEFT */
+static request *free_requests[SIZE_CLASSES]; /* lists */
+static request *unreceived;                  /* the list of those in the state REQUEST_UNRECEIVED */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void state_set(request *r, request_state state) {
+static void request_state_set(request *r, request_state state) {
     pthread_mutex_lock(&lock);
     r->state = state;
     pthread_mutex_unlock(&lock);
@@ -36,12 +36,13 @@ static void state_set(request *r, request_state state) {
 
 /* Starting */
 
-/* A free request of another size, without its memory. */
+/* Takes a free request of another size class for this one, and frees its memory. Returns NULL with error_set if there
+ * is none. The caller holds the lock. */
 static request *request_convert(int size_class) {
     for (int i = 0; i < SIZE_CLASSES; i++) {
-        request *r = unused[i];
+        request *r = free_requests[i];
         if (!r) continue;
-        unused[i] = r->next;
+        free_requests[i] = r->next;
         free(r->send);
         r->send = NULL;
         r->size_class = size_class;
@@ -50,6 +51,7 @@ static request *request_convert(int size_class) {
     return error_null("%d requests were started and not waited for; wait for each of them", REQUEST_LIMIT);
 }
 
+/* Appends a request to the table. Returns NULL with error_set on failure. The caller holds the lock. */
 static request *request_make(int size_class) {
     int64_t number = requests.count;
     if (number >= REQUEST_LIMIT) return request_convert(size_class);
@@ -57,14 +59,15 @@ static request *request_make(int size_class) {
     return list_append(&requests, &made) < 0 ? NULL : list_find(&requests, number);
 }
 
-/* A free request with room for at least `bytes`, but maybe without memory yet. */
+/* Returns a request in the state REQUEST_STARTING for at least `bytes` bytes, which may have no memory yet; NULL with
+ * error_set on failure. */
 static request *request_open(int64_t bytes) {
     int size_class = SMALLEST_CLASS;
     while (size_class < SIZE_CLASSES - 1 && (INT64_C(1) << size_class) < bytes) size_class++;
     pthread_mutex_lock(&lock);
-    request *r = unused[size_class];
+    request *r = free_requests[size_class];
     if (r)
-        unused[size_class] = r->next;
+        free_requests[size_class] = r->next;
     else
         r = request_make(size_class);
     if (r) {
@@ -76,7 +79,7 @@ static request *request_open(int64_t bytes) {
     return r;
 }
 
-/* MPI has nothing to do with the request any more. */
+/* Makes a request free. Call it only when MPI uses neither the request nor its memory. */
 static void request_close(request *r) {
     if (r->size_class > KEPT_CLASS) {
         free(r->send);
@@ -84,22 +87,23 @@ static void request_close(request *r) {
     }
     pthread_mutex_lock(&lock);
     r->state = REQUEST_FREE;
-    r->next = unused[r->size_class];
-    unused[r->size_class] = r;
+    r->next = free_requests[r->size_class];
+    free_requests[r->size_class] = r;
     pthread_mutex_unlock(&lock);
 }
 
-/* Opens a request with room for what the call sends and receives, and copies the former into it. */
-static int take_started(frame *f) {
+/* Sets f->request to a new request with memory for the data that the call sends and receives, and copies the data to
+ * send into it. Returns 0 or REFUSED; without memory as call_fail (facts.h). */
+static int request_open_for_call(frame *f) {
     const int64_t sent = frame_buffer_bytes(&f->send), received = frame_buffer_bytes(&f->recv);
     int64_t ahead = sent > INT64_MAX - LINE ? INT64_MAX : (sent + LINE - 1) / LINE * LINE, bytes;
     if (__builtin_add_overflow(ahead, received, &bytes)) bytes = INT64_MAX;
-    if (f->on_root) { /* of a broadcast, which has one buffer for both */
+    if (f->on_root) { /* of a broadcast: one buffer is sent on the root and received elsewhere */
         ahead = 0;
         bytes = sent;
     }
     request *r = request_open(bytes);
-    /* That too many were started is the program's error, which the other ranks have as well. */
+    /* Too many requests are an error of the program, which all ranks have: no call_fail. */
     if (!r) return requests.count < REQUEST_LIMIT ? call_fail(&f->facts) : REFUSED;
     if (!r->send) r->send = aligned_alloc(LINE, (size_t)1 << r->size_class);
     if (!r->send) {
@@ -115,46 +119,48 @@ static int take_started(frame *f) {
 
 /* Waiting */
 
-static int receives(const request *r) {
+static int request_receives(const request *r) {
     return r->facts.received_type != NULL;
 }
 
-static int sends(const request *r) {
+static int request_sends(const request *r) {
     return facts_have(&r->facts, ATTRIBUTE_DEST);
 }
 
-static int goes_to_itself(const call_facts *f) {
+static int request_dest_is_self(const call_facts *f) {
     return facts_have(f, ATTRIBUTE_DEST) && f->dest == f->communicator->rank;
 }
 
-/* A message that this rank sends to itself: MPI may wait for ever for who receives it, so nobody waits for it. */
-static int is_for_itself(const request *r) {
-    return !receives(r) && goes_to_itself(&r->facts);
+/* Returns whether the request only sends a message to this rank itself. Nothing may wait for it: MPI may complete it
+ * only when this rank receives the message. */
+static int request_is_to_self(const request *r) {
+    return !request_receives(r) && request_dest_is_self(&r->facts);
 }
 
-/* Whether MPI has said that all is done. */
-static int has_ended(const request *r) {
-    return (r->received || !receives(r)) && (r->sent || !sends(r));
+/* Returns whether MPI has completed the receive and the send, as far as is known without asking MPI. */
+static int request_is_done(const request *r) {
+    return (r->received || !request_receives(r)) && (r->sent || !request_sends(r));
 }
 
-/* Returns 0, or MPI's error code with 0 in `*done`. */
-static int handle_test(mpi_request *handle, int *done, void *status) {
+/* Calls MPI_Test, and sets `*done`. Returns 0, or MPI's error code with 0 in `*done`. */
+static int request_handle_test(mpi_request *handle, int *done, void *status) {
     int flag = 0, code = mpi_get()->test(handle, &flag, status);
     *done = code == 0 && flag;
     return code;
 }
 
-/* Whether all is done, or has failed: a wait for it takes no time. MPI is not asked again for what it has said. */
-static int is_complete(request *r) {
+/* Tests the handles that are not complete yet. Returns whether the request is complete or has failed, so that a wait
+ * for it does not block. */
+static int request_test(request *r) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     int code = 0;
-    if (receives(r) && !r->received) code = handle_test(&r->receiving, &r->received, r->status);
-    if (sends(r) && !r->sent) code |= handle_test(&r->sending, &r->sent, unread);
-    return code != 0 || has_ended(r);
+    if (request_receives(r) && !r->received) code = request_handle_test(&r->receiving, &r->received, r->status);
+    if (request_sends(r) && !r->sent) code |= request_handle_test(&r->sending, &r->sent, unread);
+    return code != 0 || request_is_done(r);
 }
 
-/* Returns whether the numbers of the id can be those of a request. */
-static int id_read(const frame_buffer *id, int *number, int *generation) {
+/* Reads an id. Returns whether its numbers can be those of a request. */
+static int request_id_read(const frame_buffer *id, int *number, int *generation) {
     const float *values = id->data;
     for (int i = 0; i < 2; i++)
         if (!(values[i] >= 0 && values[i] < (float)REQUEST_GENERATIONS)) return 0;
@@ -163,21 +169,22 @@ static int id_read(const frame_buffer *id, int *number, int *generation) {
     return (float)(*number + 1) == values[0] && (float)*generation == values[1];
 }
 
-/* Whether each example of a batch has the same id. */
-static int id_is_one(const frame_buffer *id) {
+/* Returns whether each example of a batch has the same id. */
+static int request_id_is_uniform(const frame_buffer *id) {
     const float *values = id->data;
     for (int64_t i = 2; i < id->count; i++)
         if (values[i] != values[i - 2]) return 0;
     return 1;
 }
 
-static int gives_as_wanted(const frame *f, const request *r) {
+/* Returns whether the request receives as many items, and of the same type, as the call that waits for it. */
+static int request_fits_buffer(const frame *f, const request *r) {
     return r->facts.received_type == f->recv.dtype && r->facts.received == f->recv.count;
 }
 
-/* With the lock. What the program expects must be what the request gives: an id that strayed must not overwrite memory.
- */
-static int claim_check(const frame *f, const request *r, int generation) {
+/* Returns 0 if a call may wait for the request, else REFUSED. The receive buffer must fit the request: a wrong id must
+ * not overwrite memory. The caller holds the lock. */
+static int request_claim_check(const frame *f, const request *r, int generation) {
     int is_of_now = generation == r->generation;
     if (generation == 0 || generation > r->generation || (is_of_now && r->state == REQUEST_STARTING))
         return error_set("a request was waited for that was never started in this process");
@@ -185,18 +192,19 @@ static int claim_check(const frame *f, const request *r, int generation) {
         return error_set(
             "a request was already waited for: each is waited for once. Keep its result, or start another request");
     const dtype_entry *given = r->facts.received_type, *wanted = f->recv.dtype;
-    if (gives_as_wanted(f, r)) return 0;
+    if (request_fits_buffer(f, r)) return 0;
     return error_set("a request that gives %lld items of %s was waited for as one that gives %lld of %s",
                      (long long)r->facts.received, given ? given->row->name : "nothing", (long long)f->recv.count,
                      wanted ? wanted->row->name : "nothing");
 }
 
-/* The request with the id becomes the call's; `*claimed` stays NULL for the id of no request. */
-static int named_claim(const frame *f, request **claimed) {
+/* Sets `*claimed` to the request with the call's id, now in the state REQUEST_WAITING; leaves it for the id of no
+ * request. Returns 0 or REFUSED. */
+static int request_claim_by_id(const frame *f, request **claimed) {
     int number, generation;
-    if (!id_read(&f->id, &number, &generation))
+    if (!request_id_read(&f->id, &number, &generation))
         return error_set("what was waited for is no request: its id has other numbers than those of a request");
-    if (!id_is_one(&f->id))
+    if (!request_id_is_uniform(&f->id))
         return error_set(
             "the examples of a vmap have different requests here, and there is one wait for all: wait for a request in "
             "the branch of a cond, and in the turn of a while_loop, that started it");
@@ -204,21 +212,22 @@ static int named_claim(const frame *f, request **claimed) {
     request *r = list_find(&requests, number);
     if (!r) return error_set("a request was waited for that was never started in this process");
     pthread_mutex_lock(&lock);
-    int code = claim_check(f, r, generation);
+    int code = request_claim_check(f, r, generation);
     if (code == 0) r->state = REQUEST_WAITING;
     pthread_mutex_unlock(&lock);
     if (code == 0) *claimed = r;
     return code;
 }
 
-/* The first request without an id, from place `from` on and round the table, that is as the call wants it. */
-static request *nameless_find(const frame *f, int64_t from) {
+/* Returns the first request without an id that fits the call, from place `from` on and round the table, now in the
+ * state REQUEST_WAITING; NULL if there is none. */
+static request *request_find_anonymous(const frame *f, int64_t from) {
     request *found = NULL;
     pthread_mutex_lock(&lock);
     for (int64_t i = 0, n = requests.count; i < n && !found; i++) {
         request *r = list_find(&requests, (from + i) % n);
         if (r->state == REQUEST_STARTED && !r->has_id && r->facts.communicator == f->facts.communicator &&
-            gives_as_wanted(f, r))
+            request_fits_buffer(f, r))
             found = r;
     }
     if (found) found->state = REQUEST_WAITING;
@@ -226,24 +235,25 @@ static request *nameless_find(const frame *f, int64_t from) {
     return found;
 }
 
-/* Requests without an id give nothing, so a wait is for whichever is complete: there are as many waits as requests, and
- * none then waits for what its program would not have waited for by now. Other threads have one each at most, so one is
- * left for this one. */
-static request *nameless_claim(const frame *f) {
-    request *r = nameless_find(f, 0);
-    while (r && !is_for_itself(r) && !is_complete(r)) {
-        state_set(r, REQUEST_STARTED);
+/* Returns the first request without an id to complete; NULL if there is none. Such requests have no result, so they are
+ * interchangeable. This cannot deadlock: a program waits as often as it starts requests, and each other thread has
+ * claimed at most one of them, so that one is left for this thread. */
+static request *request_claim_anonymous(const frame *f) {
+    request *r = request_find_anonymous(f, 0);
+    while (r && !request_is_to_self(r) && !request_test(r)) {
+        request_state_set(r, REQUEST_STARTED);
         (void)sched_yield();
-        r = nameless_find(f, r->number + 1);
+        r = request_find_anonymous(f, r->number + 1);
     }
     return r;
 }
 
-static int take_waited(frame *f) {
+/* Sets f->request, and the fields of the frame that depend on it, for a call that waits. Returns 0 or REFUSED. */
+static int request_claim(frame *f) {
     request *r = NULL;
     if (f->id.count == 0)
-        r = nameless_claim(f);
-    else if (named_claim(f, &r))
+        r = request_claim_anonymous(f);
+    else if (request_claim_by_id(f, &r))
         return REFUSED;
     f->request = r;
     if (!r) return 0;
@@ -255,48 +265,49 @@ static int take_waited(frame *f) {
 }
 
 int request_take(frame *f) {
-    return f->facts.row->request == MPIXLA_STARTS ? take_started(f) : take_waited(f);
+    return f->facts.row->request == MPIXLA_STARTS ? request_open_for_call(f) : request_claim(f);
 }
 
 /* Ending */
 
-static void left_add(request *r) {
+static void request_unreceived_add(request *r) {
     pthread_mutex_lock(&lock);
-    r->state = REQUEST_LEFT;
-    r->next = left;
-    left = r;
+    r->state = REQUEST_UNRECEIVED;
+    r->next = unreceived;
+    unreceived = r;
     pthread_mutex_unlock(&lock);
 }
 
-/* MPI completes it when it is received. Those for which that has come are closed. */
-static void leave(request *added) {
+/* Leaves a send to this rank itself to MPI, which completes it when it is received. Frees the earlier ones that are
+ * complete. */
+static void request_leave_unreceived(request *added) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     pthread_mutex_lock(&lock);
-    request *others = left;
-    left = NULL;
+    request *others = unreceived;
+    unreceived = NULL;
     pthread_mutex_unlock(&lock);
-    left_add(added);
+    request_unreceived_add(added);
     while (others) {
         request *r = others;
         others = r->next;
-        int done, code = handle_test(&r->sending, &done, status);
+        int done, code = request_handle_test(&r->sending, &done, status);
         if (code != 0 || done)
             request_close(r);
         else
-            left_add(r);
+            request_unreceived_add(r);
     }
 }
 
-static void id_write(const frame_buffer *id, const request *r) {
+static void request_id_write(const frame_buffer *id, const request *r) {
     float *values = id->data;
-    for (int64_t i = 0; i < id->count; i += 2) { /* one for each part of a batch, all of them the same */
+    for (int64_t i = 0; i < id->count; i += 2) { /* one id for each example of a batch */
         values[i] = (float)(r->number + 1);
         values[i + 1] = (float)r->generation;
     }
 }
 
-/* What is needed when the call is over. */
-static void call_keep(request *r, const frame *f) {
+/* Copies the fields of the frame that are needed after the call. */
+static void request_call_save(request *r, const frame *f) {
     r->facts = f->facts;
     r->agreement = f->agreement;
     r->has_id = f->id.count > 0;
@@ -307,26 +318,26 @@ void request_settle(frame *f, int code) {
     request *r = f->request;
     if (!r) return;
     if (starts && code == 0) {
-        call_keep(r, f);
-        id_write(&f->id, r);
-        state_set(r, REQUEST_STARTED);
+        request_call_save(r, f);
+        request_id_write(&f->id, r);
+        request_state_set(r, REQUEST_STARTED);
         progress_more();
-    } else if (!starts && is_for_itself(r)) {
-        leave(r);
+    } else if (!starts && request_is_to_self(r)) {
+        request_leave_unreceived(r);
     } else {
         request_close(r);
     }
 }
 
 void request_abandon(frame *f) {
-    if (f->request) state_set(f->request, REQUEST_ABANDONED);
+    if (f->request) request_state_set(f->request, REQUEST_ABANDONED);
     f->request = NULL;
 }
 
 /* Calls */
 
-/* Cancels a receive. Returns whether MPI writes into its memory no more. */
-static int receive_cancel(mpi_request *receiving) {
+/* Cancels a receive, and waits for it. Returns whether MPI no longer writes to its memory. */
+static int request_receive_cancel(mpi_request *receiving) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     return mpi->cancel(receiving) == 0 && mpi->wait(receiving, status) == 0;
@@ -337,12 +348,12 @@ int request_exchange(frame *f) {
     int code = f->mpi->irecv(r->recv, f->expects.count, f->expects.type, f->source, f->recvtag, f->comm, &r->receiving);
     if (code != 0) return code;
     code = f->mpi->isend(r->send, f->send.count, f->send.dtype->handle, f->dest, f->sendtag, f->comm, &r->sending);
-    if (code != 0 && !receive_cancel(&r->receiving)) request_abandon(f);
+    if (code != 0 && !request_receive_cancel(&r->receiving)) request_abandon(f);
     return code;
 }
 
-/* What arrived, in bytes, and behind it what the template has. */
-static void copy_out(const frame *f, const void *data, int64_t arrived) {
+/* Fills the receive buffer: `arrived` bytes of `data`, then the rest of the template, or zeros without a template. */
+static void request_result_copy(const frame *f, const void *data, int64_t arrived) {
     char *to = f->recv.data;
     int64_t rest = frame_buffer_bytes(&f->recv) - arrived;
     if (arrived > 0) memcpy(to, data, (size_t)arrived);
@@ -355,8 +366,9 @@ static void copy_out(const frame *f, const void *data, int64_t arrived) {
 }
 
 int request_send(frame *f) {
-    if (!goes_to_itself(&f->facts)) return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
-    if (take_started(f)) return REFUSED;
+    if (!request_dest_is_self(&f->facts))
+        return f->mpi->send(f->send.data, f->n, f->type, f->dest, f->sendtag, f->comm);
+    if (request_open_for_call(f)) return REFUSED;
     request *r = f->request;
     f->request = NULL;
     int code = f->mpi->isend(r->send, f->n, f->type, f->dest, f->sendtag, f->comm, &r->sending);
@@ -364,18 +376,18 @@ int request_send(frame *f) {
         request_close(r);
         return code;
     }
-    call_keep(r, f);
-    leave(r);
+    request_call_save(r, f);
+    request_leave_unreceived(r);
     return 0;
 }
 
-/* Where a process died, a receive that may be for another goes on after the failure, and is cancelled; so is one for
- * which nothing comes. */
-static int receive_end(frame *f) {
+/* Waits for the receive of the request. Returns 0 or an error code. Cancels a receive that is still active after a
+ * failure: one from any source when a process died, or one whose message nothing can send (itself.h). */
+static int request_receive_wait(frame *f) {
     mpi_request *receiving = &f->request->receiving;
     int code = itself_wait(&f->request->facts, receiving, f->request->status);
     const int is_pending = code == REFUSED || loss_is_pending(mpi_error_class(code));
-    if (is_pending && !receive_cancel(receiving)) request_abandon(f);
+    if (is_pending && !request_receive_cancel(receiving)) request_abandon(f);
     return code;
 }
 
@@ -383,13 +395,13 @@ int request_wait(frame *f) {
     _Alignas(16) char unread[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     request *r = f->request;
-    if (r && is_for_itself(r)) return 0;
-    int received = r && receives(r) && !r->received ? receive_end(f) : 0;
+    if (r && request_is_to_self(r)) return 0;
+    int received = r && request_receives(r) && !r->received ? request_receive_wait(f) : 0;
     if (received == REFUSED) {
-        if (sends(r) && !r->sent) request_abandon(f); /* as long as nobody receives what it sends */
+        if (request_sends(r) && !r->sent) request_abandon(f); /* MPI reads its memory until the message is received */
         return REFUSED;
     }
-    int sent = r && sends(r) && !r->sent ? mpi->wait(&r->sending, unread) : 0;
+    int sent = r && request_sends(r) && !r->sent ? mpi->wait(&r->sending, unread) : 0;
     if (received != 0 || sent != 0) return received != 0 ? received : sent;
     if (!f->recv.dtype) return 0;
     int64_t bytes = r ? frame_buffer_bytes(&f->recv) : 0;
@@ -398,105 +410,106 @@ int request_wait(frame *f) {
         if (code != 0) return code;
         if (bytes > f->arrived) bytes = f->arrived;
     }
-    copy_out(f, r ? r->recv : NULL, bytes);
+    request_result_copy(f, r ? r->recv : NULL, bytes);
     return 0;
 }
 
-/* The end. MPI_Finalize may hang while something is under way: what the other ranks complete in a moment is completed,
- * receives are cancelled, and sends left to MPI. Collective calls can be neither. */
+/* The end. MPI_Finalize may hang while a request is active. So requests that the other ranks complete soon are waited
+ * for, and then receives are cancelled, and sends freed. MPI allows neither for collective calls. */
 
-static int is_unfinished(const request *r) {
-    return r->state == REQUEST_STARTED || r->state == REQUEST_LEFT;
+static int request_is_unfinished(const request *r) {
+    return r->state == REQUEST_STARTED || r->state == REQUEST_UNRECEIVED;
 }
 
 int64_t request_count_open(void) {
     int64_t open = 0;
     pthread_mutex_lock(&lock);
-    for (int64_t i = 0; i < requests.count; i++) open += is_unfinished(list_find(&requests, i));
+    for (int64_t i = 0; i < requests.count; i++) open += request_is_unfinished(list_find(&requests, i));
     pthread_mutex_unlock(&lock);
     return open;
 }
 
-/* Requests of which the same is told. */
-typedef struct kind {
+/* Unfinished requests of equal description and state, which are printed as one line. */
+typedef struct request_kind {
     char call[512];
     request_state state;
     int64_t count;
-} kind;
+} request_kind;
 
-/* The kind of this request among those that are `told`, or one more; NULL if they are too many. */
-static kind *kind_find(kind *kinds, int *told, const request *r) {
+/* Returns the element of `kinds` for this request, adding it if there is none; NULL if all PRINTED_KINDS are in use. */
+static request_kind *request_kind_find(request_kind *kinds, int *kinds_count, const request *r) {
     char call[sizeof kinds->call];
     (void)call_describe(&r->facts, NULL, 1, call, sizeof call);
-    for (int i = 0; i < *told; i++)
+    for (int i = 0; i < *kinds_count; i++)
         if (kinds[i].state == r->state && strcmp(kinds[i].call, call) == 0) return &kinds[i];
-    if (*told == KINDS) return NULL;
-    kind *added = &kinds[(*told)++];
+    if (*kinds_count == PRINTED_KINDS) return NULL;
+    request_kind *added = &kinds[(*kinds_count)++];
     added->state = r->state;
     memcpy(added->call, call, sizeof call);
     return added;
 }
 
-static void kind_tell(const kind *k) {
+static void request_kind_print(const request_kind *k) {
     char times[32] = "";
     if (k->count > 1) snprintf(times, sizeof times, " (%lld times)", (long long)k->count);
     output_print("mpixla: r%d | %s %s%s\n", mpi_get()->world_rank, k->call,
-                 k->state == REQUEST_LEFT ? "went to this rank itself, but was never received"
-                                          : "was started, but never waited for",
+                 k->state == REQUEST_UNRECEIVED ? "went to this rank itself, but was never received"
+                                                : "was started, but never waited for",
                  times);
 }
 
-/* Tells of the requests that a program has, and of those that it left and nobody received. Returns how many they are.
- */
-static int64_t unfinished_tell(void) {
-    kind kinds[KINDS] = {{.count = 0}};
-    int told = 0;
+/* Prints the unfinished requests, and returns their number. */
+static int64_t request_print_unfinished(void) {
+    request_kind kinds[PRINTED_KINDS] = {{.count = 0}};
+    int kinds_count = 0;
     int64_t found = 0, others = 0;
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
-        if (r->state == REQUEST_LEFT && is_complete(r)) request_close(r);
-        if (!is_unfinished(r)) continue;
-        kind *alike = kind_find(kinds, &told, r);
+        if (r->state == REQUEST_UNRECEIVED && request_test(r)) request_close(r);
+        if (!request_is_unfinished(r)) continue;
+        request_kind *alike = request_kind_find(kinds, &kinds_count, r);
         if (alike)
             alike->count++;
         else
             others++;
         found++;
     }
-    for (int i = 0; i < told; i++) kind_tell(&kinds[i]);
+    for (int i = 0; i < kinds_count; i++) request_kind_print(&kinds[i]);
     if (others > 0) output_print("mpixla: and %lld more like these.\n", (long long)others);
     return found;
 }
 
-static int64_t unfinished_count(void) {
+/* Returns how many unfinished requests are not complete. */
+static int64_t request_count_pending(void) {
     int64_t waiting = 0;
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
-        waiting += is_unfinished(r) && !is_complete(r);
+        waiting += request_is_unfinished(r) && !request_test(r);
     }
     return waiting;
 }
 
-/* What MPI does not give back stays its own: it may still read and write the memory. */
-static void unfinished_end(request *r) {
-    if (facts_have(&r->facts, ATTRIBUTE_SOURCE) && !r->received) r->received = receive_cancel(&r->receiving);
-    if (sends(r) && !r->sent) (void)mpi_get()->request_free(&r->sending);
-    if (has_ended(r))
+/* Cancels the receive and frees the send of an unfinished request; abandons the request if MPI may still use its
+ * memory. */
+static void request_end(request *r) {
+    if (facts_have(&r->facts, ATTRIBUTE_SOURCE) && !r->received) r->received = request_receive_cancel(&r->receiving);
+    if (request_sends(r) && !r->sent) (void)mpi_get()->request_free(&r->sending);
+    if (request_is_done(r))
         request_close(r);
     else
-        state_set(r, REQUEST_ABANDONED);
+        request_state_set(r, REQUEST_ABANDONED);
 }
 
 int64_t mpixla_requests_end(void) {
     progress_end();
     pthread_mutex_lock(&lock);
-    left = NULL;
+    unreceived = NULL;
     pthread_mutex_unlock(&lock);
-    int64_t found = unfinished_tell();
-    for (int poll = 0; poll < POLLS && unfinished_count() > 0; poll++) clock_sleep(POLL_MILLISECONDS);
+    int64_t found = request_print_unfinished();
+    for (int poll = 0; poll < POLLS && request_count_pending() > 0; poll++) clock_sleep(POLL_MILLISECONDS);
     for (int64_t i = 0; i < requests.count; i++) {
         request *r = list_find(&requests, i);
-        if (is_unfinished(r)) unfinished_end(r);
+        if (request_is_unfinished(r)) request_end(r);
     }
     return found;
 }

@@ -1,48 +1,49 @@
-/* Keeps requests: calls of MPI that were started and are waited for later, with the memory that MPI reads and writes.
+/* Keeps requests: started MPI calls that a program waits for later, and the memory that MPI reads and writes for them.
  *
- * XLA may use or move its buffers as soon as a handler returns, so what is sent is copied into memory of the request,
- * and what is received is copied out of it. The memory is kept for the next request of its size, unless it is very
- * large: nothing is allocated on the steady path.
+ * XLA may use or move its buffers as soon as a handler returns, so the data to send is copied into memory of the
+ * request, and the data received is copied out of it. The memory is kept for the next request of its size, unless it is
+ * very large: nothing is allocated on the steady path.
  *
  * In a program a request is its id: two float32 numbers, a place in the table, from 1, and how often the place was
  * used, both small enough to be exact. They are floats so that ids have derivatives, which are ids of other requests
  * (ARCHITECTURE.md, "Requests"); zeros stand for no request, which gives zeros, or the template, at once.
- * A batch of requests is one, whose id each example has. If there are no examples, so that there is no id, a wait is
- * for whichever such request of its communicator and type is complete first.
+ * A batch of requests is one request, whose id each example has. A batch of no examples has no id: then a wait is for
+ * the first such request of its communicator and type to complete.
  */
 #ifndef MPIXLA_NATIVE_REQUEST_H
 #define MPIXLA_NATIVE_REQUEST_H
 
 #include "call/frame.h"
 
-/* As many may be started and not yet waited for; and float32 has all integers up to so many. */
+/* REQUEST_LIMIT requests at most may be started and not yet waited for. Generations are below REQUEST_GENERATIONS:
+ * float32 represents all integers up to 2^24. */
 enum { REQUEST_LIMIT = 65536, REQUEST_GENERATIONS = 1 << 24 };
 
 typedef enum request_state {
-    REQUEST_FREE,     /* its memory is for the next one */
-    REQUEST_STARTING, /* a handler has it */
-    REQUEST_STARTED,  /* a program has its id */
-    REQUEST_WAITING,  /* a handler has it */
-    REQUEST_LEFT,     /* nobody has it: a message to this rank itself, to be received */
-    REQUEST_ABANDONED /* nobody has it, and MPI has not given its memory back: it is MPI's for good */
+    REQUEST_FREE,       /* in the list of its size class */
+    REQUEST_STARTING,   /* owned by the handler that starts it */
+    REQUEST_STARTED,    /* owned by no handler; a program has its id */
+    REQUEST_WAITING,    /* owned by the handler that waits for it */
+    REQUEST_UNRECEIVED, /* waited for or blocking, a send to this rank itself that is not received yet */
+    REQUEST_ABANDONED   /* its memory belongs to MPI for good */
 } request_state;
 
-/* `state`, `generation` and `next` change with the lock of request.c, with which those look who do not have the
- * request. All else is for the handler that has it. */
+/* The lock of request.c guards `state`, `generation` and `next`. All other fields belong to the handler that owns the
+ * request. */
 typedef struct request {
     call_facts facts;               /* of the start */
-    struct agreement *agreement;    /* whether all ranks start the same (check/agree.h); NULL */
-    int has_id;                     /* a program has it; else it was started for a batch of no examples */
-    mpi_request receiving, sending; /* receiving: also a collective call */
-    int received, sent;             /* MPI has said that they are complete */
-    void *send; /* 2^size_class bytes, of which the first are sent; NULL while a very large one is free */
-    void *recv; /* in the same memory, behind what is sent */
+    struct agreement *agreement;    /* the comparison of the start between ranks (check/agree.h), or NULL */
+    int has_id;                     /* 0: it was started for a batch of no examples */
+    mpi_request receiving, sending; /* receiving: or a collective call */
+    int received, sent;             /* MPI has completed them */
+    void *send; /* 2^size_class bytes, which begin with the data to send; NULL while a very large one is free */
+    void *recv; /* in the same memory, behind the data to send */
     int size_class;
     int number;     /* the place in the table */
     int generation; /* 1 to REQUEST_GENERATIONS - 1 */
     request_state state;
-    _Alignas(16) char status[MPI_STATUS_BYTES]; /* of what it receives */
-    struct request *next;                       /* of the free ones of this size class, or of those that are left */
+    _Alignas(16) char status[MPI_STATUS_BYTES]; /* of the receive */
+    struct request *next; /* in the list of the free ones of this size class, or of the unreceived ones */
 } request;
 
 /* Sets f->request. For a call that starts: a new request with memory, which has a copy of the data to send. For a wait:
@@ -58,16 +59,19 @@ void request_settle(frame *f, int code);
  * never be complete, or a receive that cannot be cancelled. */
 void request_abandon(frame *f);
 
-/* Makes MPI_Send. Returns 0 or an error code. A message to this rank itself is sent from a copy, and not waited for,
- * since MPI_Send might block for ever: only this rank can receive it. */
+/* Calls MPI_Send. Returns 0 or an error code. A message to this rank itself is sent by MPI_Isend from a copy, and not
+ * waited for: MPI_Send might block for ever, since only this rank can receive the message. */
 int request_send(frame *f);
 
-/* Parts of the rows of ops.def; each returns 0 or an error code. The receive and the send of an isendrecv: */
+/* Steps of the rows of ops.def; each returns 0 or an error code.
+ *
+ * Starts the receive and the send of an isendrecv. */
 int request_exchange(frame *f);
-/* waits, and copies what arrived into the receive buffer, and the template into the rest: */
+/* Waits for f->request, copies the message into the receive buffer, and fills the rest from the template. */
 int request_wait(frame *f);
 
-/* Returns how many requests a program has started and not waited for, or has sent to this rank itself. */
+/* Returns the number of requests that are started and not waited for, or are sends to this rank itself that may not
+ * have been received. */
 int64_t request_count_open(void);
 
 #endif
