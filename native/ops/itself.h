@@ -1,5 +1,4 @@
-/* Refuses a receive of a message that only this rank itself can send, and does not send: it would wait for ever.
- */
+/* Refuses a receive that would block for ever: only this rank itself can send the message, and no thread of it can. */
 #ifndef MPIXLA_NATIVE_ITSELF_H
 #define MPIXLA_NATIVE_ITSELF_H
 
@@ -8,13 +7,14 @@
 /* Returns whether the call receives a message that only this rank can send. */
 int itself_is_awaited(const call_facts *f);
 
-/* Before a blocking call that receives a message for which itself_is_awaited, and does not send that message itself:
- * waits until MPI has the message. Returns 0 then, or if the call also sends and another thread may still send the
- * message: then the call waits as any other. Returns REFUSED if nothing can send the message, or an error code. */
+/* Waits until the message of a blocking receive has arrived (MPI_Iprobe). Returns 0 then; at once if the message is not
+ * one of itself_is_awaited, or the call sends it itself; and, if the call sends another message, once another thread
+ * may still send this one: then the call itself waits. Returns REFUSED if nothing can send the message, or an error
+ * code. */
 int itself_await(const frame *f);
 
-/* Waits for the request of such a receive, as MPI_Wait does. Returns as itself_await; after REFUSED the request is
- * still active. */
+/* Waits for the request of a started receive, as MPI_Wait does. Returns 0, an error code, or REFUSED if nothing can
+ * send the message: then the request is still active. */
 int itself_wait(const call_facts *started, mpi_request *receiving, void *status);
 
 #endif

@@ -16,58 +16,62 @@ pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t a
     return p;
 }
 
-/* Small pieces are what an exchange along the last axis has: copies of a known size are single instructions. */
-#define COPY_PIECES(SIZE) \
+/* An exchange along the last axis has small blocks: a copy of a constant size is a single instruction. */
+#define PIECES_COPY_BLOCKS(SIZE) \
     for (int64_t i = 0; i < p.number; i++, there += there_step, here += here_step) memcpy(there, here, SIZE)
-static void copy(char *there, int64_t there_step, const char *here, int64_t here_step, pieces p) {
+/* Copies the blocks of `p` from `here` to `there`, with these distances between blocks. */
+static void pieces_copy(char *there, int64_t there_step, const char *here, int64_t here_step, pieces p) {
     if (p.size == 1)
-        COPY_PIECES(1);
+        PIECES_COPY_BLOCKS(1);
     else if (p.size == 2)
-        COPY_PIECES(2);
+        PIECES_COPY_BLOCKS(2);
     else if (p.size == 4)
-        COPY_PIECES(4);
+        PIECES_COPY_BLOCKS(4);
     else if (p.size == 8)
-        COPY_PIECES(8);
+        PIECES_COPY_BLOCKS(8);
     else if (p.size == 16)
-        COPY_PIECES(16);
+        PIECES_COPY_BLOCKS(16);
     else
-        COPY_PIECES((size_t)p.size);
+        PIECES_COPY_BLOCKS((size_t)p.size);
 }
 
-static device_lines lines_of(pieces p) {
+static device_lines pieces_lines(pieces p) {
     return (device_lines){.first = p.first, .distance = p.distance};
 }
 
-static device_lines packed(const pieces_place *place, pieces p, char *message) {
+/* Returns the message as lines, one behind the other. */
+static device_lines pieces_message_lines(const pieces_place *place, pieces p, char *message) {
     return (device_lines){.first = message, .distance = p.size, .on_host = place->on_host};
 }
 
 int pieces_pack(const pieces_place *place, pieces p, char *message) {
     if (place->device)
-        return device_copy_lines(place->device, packed(place, p, message), lines_of(p), p.number, p.size);
-    copy(message, p.size, p.first, p.distance, p);
+        return device_copy_lines(place->device, pieces_message_lines(place, p, message), pieces_lines(p), p.number,
+                                 p.size);
+    pieces_copy(message, p.size, p.first, p.distance, p);
     return 0;
 }
 
 int pieces_unpack(const pieces_place *place, pieces p, char *message) {
     if (place->device)
-        return device_copy_lines(place->device, lines_of(p), packed(place, p, message), p.number, p.size);
-    copy(p.first, p.distance, message, p.size, p);
+        return device_copy_lines(place->device, pieces_lines(p), pieces_message_lines(place, p, message), p.number,
+                                 p.size);
+    pieces_copy(p.first, p.distance, message, p.size, p);
     return 0;
 }
 
-/* It takes a message, which it does not need, as every pieces_action does. */
+/* The message is unused, but every pieces_action has it. */
 int pieces_clear(const pieces_place *place, pieces p, char *message) { /* NOLINT(readability-non-const-parameter) */
     (void)message;
-    if (place->device) return device_clear_lines(place->device, lines_of(p), p.number, p.size);
+    if (place->device) return device_clear_lines(place->device, pieces_lines(p), p.number, p.size);
     for (int64_t i = 0; i < p.number; i++) memset(p.first + i * p.distance, 0, (size_t)p.size);
     return 0;
 }
 
-/* Through memcpy, as a message is not aligned for its items. */
+/* Adds a message to the pieces. Uses memcpy, as a message is not aligned for its items. */
 typedef void pieces_adder(pieces p, const char *message);
-#define ADDER(type)                                                       \
-    static void add_##type(pieces p, const char *message) {               \
+#define PIECES_ADDER(type)                                                \
+    static void pieces_add_##type(pieces p, const char *message) {        \
         for (int64_t i = 0; i < p.number; i++, message += p.size)         \
             for (int64_t j = 0; j < p.size; j += (int64_t)sizeof(type)) { \
                 type sum, more;                                           \
@@ -77,34 +81,36 @@ typedef void pieces_adder(pieces p, const char *message);
                 memcpy(p.first + i * p.distance + j, &sum, sizeof sum);   \
             }                                                             \
     }
-ADDER(uint8_t)
-ADDER(uint16_t)
-ADDER(uint32_t)
-ADDER(uint64_t)
-ADDER(float)
-ADDER(double)
+PIECES_ADDER(uint8_t)
+PIECES_ADDER(uint16_t)
+PIECES_ADDER(uint32_t)
+PIECES_ADDER(uint64_t)
+PIECES_ADDER(float)
+PIECES_ADDER(double)
 
-/* NULL for types that are not added. Integers with a sign are added as those without: the sums wrap. */
-static pieces_adder *adder_of(const dtype_entry *dtype) {
+/* Returns the function that adds items of the type, or NULL. Signed integers are added as unsigned ones, so sums wrap.
+ */
+static pieces_adder *pieces_adder_for(const dtype_entry *dtype) {
     int64_t size = dtype->row->itemsize;
     if (strcmp(dtype->row->kind, "integer") == 0)
-        return size == 1   ? add_uint8_t
-               : size == 2 ? add_uint16_t
-               : size == 4 ? add_uint32_t
-               : size == 8 ? add_uint64_t
+        return size == 1   ? pieces_add_uint8_t
+               : size == 2 ? pieces_add_uint16_t
+               : size == 4 ? pieces_add_uint32_t
+               : size == 8 ? pieces_add_uint64_t
                            : NULL;
     if (strcmp(dtype->row->kind, "complex") == 0) size /= 2;
-    return size == sizeof(float) ? add_float : size == sizeof(double) ? add_double : NULL;
+    return size == sizeof(float) ? pieces_add_float : size == sizeof(double) ? pieces_add_double : NULL;
 }
 
 int pieces_check_adding(const dtype_entry *dtype) {
-    if (adder_of(dtype)) return 0;
+    if (pieces_adder_for(dtype)) return 0;
     return error_set("the transpose of a halo exchange cannot add items of type %s", dtype->row->name);
 }
 
-/* A GPU's pieces are added to on the host: without a compiler for GPUs there is no function to do it there. */
+/* Pieces in a GPU's memory are copied to the host, added there, and copied back: the library has no kernels for GPUs.
+ */
 int pieces_add(const pieces_place *place, pieces p, char *message) {
-    pieces_adder *add = adder_of(p.dtype);
+    pieces_adder *add = pieces_adder_for(p.dtype);
     if (!place->device) {
         add(p, message);
         return 0;

@@ -20,9 +20,9 @@ pieces pieces_of(const ffi_buffer *array, int64_t axis, int64_t width, int64_t a
 
 /* The memory of arrays and messages. */
 typedef struct pieces_place {
-    const device *device; /* has the arrays; NULL: all is in the host's memory */
+    const device *device; /* the arrays are in its memory; NULL: all is in the host's memory */
     int on_host;          /* a message is in pinned memory */
-    int64_t room;         /* pieces_add: behind a message by so many bytes is room for another */
+    int64_t room; /* pieces_add: distance in bytes from a message to a scratch buffer of its size; may be negative */
 } pieces_place;
 
 /* Handles one slice. Returns 0 or REFUSED. On a GPU the work is put on the stream: wait for the stream before a message
@@ -30,8 +30,8 @@ typedef struct pieces_place {
 typedef int pieces_action(const pieces_place *place, pieces p, char *message);
 pieces_action pieces_pack;   /* writes the message */
 pieces_action pieces_unpack; /* reads it */
-pieces_action pieces_add;   /* adds it, which is on the host, to the pieces; of a type that pieces_check_adding takes */
-pieces_action pieces_clear; /* makes the pieces zeros; there is no message */
+pieces_action pieces_add;    /* adds the message, in the host's memory; the type must pass pieces_check_adding */
+pieces_action pieces_clear;  /* fills the slice with zeros; there is no message */
 
 /* Copies the operands of a call of MANY to its results, except those to which XLA has given the operands' memory.
  * Returns 0 or REFUSED. */

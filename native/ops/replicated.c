@@ -1,8 +1,8 @@
-/* Each rank makes one number of all its arrays, and one reduction tells whether all have the same number. Only where
- * they have not do the ranks look for the first array that differs, one after another, and then compare that one: all
- * know that they differ, so all take part.
+/* Each rank hashes all its arrays, and one reduction tells all ranks whether the hashes are equal. Only if they differ
+ * do the ranks compare the hashes array by array to find the first array that differs, and then its entries: all ranks
+ * know that the hashes differ, so all take part.
  *
- * The row is entered by all ranks, so whatever fails on this one alone ends the job (job.h).
+ * All ranks make the call, so a local failure ends the job (job.h).
  */
 #include "ops/replicated.h"
 
@@ -21,27 +21,27 @@
 #include "mpi/job.h"
 #include "ops/pieces.h"
 
-enum { BLOCK_BYTES = 1 << 12, WORDS_BYTES = 448, VALUE_BYTES = 64, ITEM_BYTES = 16, SHOWN = 6 };
+enum { BLOCK_BYTES = 1 << 12, TEXT_BYTES = 448, VALUE_BYTES = 64, ITEM_BYTES = 16, SHOWN = 6 };
 
-/* An array of this rank's, with its entries in the host's memory. */
-typedef struct array {
-    const ffi_buffer *buffer; /* NULL: this rank has no more */
+/* An array of this rank, with its entries in the host's memory. Its owner calls replicated_array_release. */
+typedef struct replicated_array {
+    const ffi_buffer *buffer; /* NULL: behind the last array */
     const dtype_entry *dtype;
     const char *data;
     int64_t bytes;
-    pool_block *block; /* which has them, if the array is a GPU's */
-} array;
+    pool_block *block; /* has a copy of the entries of an array in a GPU's memory; else NULL */
+} replicated_array;
 
-/* What ranks tell each other of an array; of one that a rank does not have, zeros. */
-typedef struct leaf {
-    uint64_t name;           /* its number */
-    uint64_t kind;           /* made of its data type and shape */
-    uint64_t data;           /* made of its entries */
-    char words[WORDS_BYTES]; /* what it is called, and then how it differs */
-} leaf;
+/* The description of an array that ranks exchange; all zeros if a rank does not have the array. */
+typedef struct replicated_leaf {
+    uint64_t name;         /* the number of its site */
+    uint64_t kind;         /* hash of its data type and shape */
+    uint64_t data;         /* hash of its entries */
+    char text[TEXT_BYTES]; /* its name; in the second exchange the difference, "" for none */
+} replicated_leaf;
 
-/* Four numbers at once, as each step waits for the one before it. */
-static uint64_t number_of(const char *data, int64_t bytes) {
+/* Returns the hash of the entries. Four hashes are independent of each other, so that the processor overlaps them. */
+static uint64_t replicated_hash(const char *data, int64_t bytes) {
     uint64_t lanes[4] = {1, 2, 3, 4}, words[4];
     int64_t at = 0;
     for (; at + (int64_t)sizeof words <= bytes; at += (int64_t)sizeof words) {
@@ -55,20 +55,20 @@ static uint64_t number_of(const char *data, int64_t bytes) {
 
 /* Arrays */
 
-/* The first operand from place `*i` on that is no token, and NULL behind the last. */
-static const ffi_buffer *operand_next(const frame *f, int64_t *i) {
+/* Returns the first operand from place `*i` on that is no token, and sets `*i` behind it; NULL behind the last. */
+static const ffi_buffer *replicated_operand_next(const frame *f, int64_t *i) {
     *i = frame_next(f->operands, *i);
     return *i < f->operands->size ? f->operands->buffers[(*i)++] : NULL;
 }
 
-static void array_release(const frame *f, const array *a) {
+static void replicated_array_release(const frame *f, const replicated_array *a) {
     if (a->block) pool_give_back(frame_array_device(f), a->block);
 }
 
-/* The next array, to be released. Returns 0, or as job_fail. */
-static int array_bring(const frame *f, int64_t *i, array *a) {
+/* Reads the next array, copying it from a GPU. Returns 0, or as job_fail. */
+static int replicated_array_fetch(const frame *f, int64_t *i, replicated_array *a) {
     const device *gpu = frame_array_device(f);
-    *a = (array){.buffer = operand_next(f, i)};
+    *a = (replicated_array){.buffer = replicated_operand_next(f, i)};
     if (!a->buffer) return 0;
     a->dtype = dtype_find(a->buffer->dtype);
     a->data = a->buffer->data;
@@ -79,31 +79,31 @@ static int array_bring(const frame *f, int64_t *i, array *a) {
         a->data = a->block->data;
         return 0;
     }
-    array_release(f, a);
+    replicated_array_release(f, a);
     a->block = NULL;
     return job_fail(f->facts.communicator);
 }
 
-/* The next array, number k, and what there is to tell of it. Returns as array_bring. */
-static int leaf_next(const frame *f, int64_t *i, int64_t k, array *a, leaf *one) {
+/* Reads the next array, number k, and describes it. Returns as replicated_array_fetch. */
+static int replicated_leaf_next(const frame *f, int64_t *i, int64_t k, replicated_array *a, replicated_leaf *one) {
     memset(one, 0, sizeof *one); /* all bytes travel */
-    int code = array_bring(f, i, a);
+    int code = replicated_array_fetch(f, i, a);
     if (code != 0 || !a->buffer) return code;
     one->name = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].items[k];
     one->kind = hash_combine((uint64_t)a->buffer->dtype,
                              hash_bytes(a->buffer->dims, (size_t)a->buffer->rank * sizeof *a->buffer->dims));
-    one->data = number_of(a->data, a->bytes);
+    one->data = replicated_hash(a->data, a->bytes);
     return 0;
 }
 
-static uint64_t leaf_number(const leaf *one) {
+static uint64_t replicated_leaf_hash(const replicated_leaf *one) {
     return hash_combine(hash_combine(one->name, one->kind), one->data);
 }
 
 /* Words */
 
-/* "5", "-2.5", "0.5-1j", "True"; a float of less than 32 bits as "0x3e80". */
-static void value_words(const dtype_entry *dtype, const char *value, char text[VALUE_BYTES]) {
+/* Writes a value as text: "5", "-2.5", "0.5-1j", "True"; a float of less than 32 bits as "0x3e80". */
+static void replicated_value_format(const dtype_entry *dtype, const char *value, char text[VALUE_BYTES]) {
     const char *kind = dtype->row->kind;
     const int bytes = (int)dtype->row->itemsize, unused = bytes < 8 ? 64 - 8 * bytes : 0;
     const int is_float = strcmp(kind, "float") == 0, is_complex = strcmp(kind, "complex") == 0;
@@ -128,75 +128,78 @@ static void value_words(const dtype_entry *dtype, const char *value, char text[V
         snprintf(text, VALUE_BYTES, "%" PRId64, (int64_t)(bits << unused) >> unused);
 }
 
-/* "differs from rank 0 in 1 of 6 entries, first at [1, 2]: 0.25, where rank 0 has 0.5" */
-static void difference_words(const array *a, int64_t differing, int64_t first, const char *theirs, int reference,
-                             char words[WORDS_BYTES]) {
+/* Writes the difference as text: "differs from rank 0 in 1 of 6 entries, first at [1, 2]: 0.25, where rank 0 has 0.5".
+ */
+static void replicated_difference_format(const replicated_array *a, int64_t differing, int64_t first,
+                                         const char *theirs, int reference, char text[TEXT_BYTES]) {
     int64_t below = a->bytes / a->dtype->row->itemsize, rest = first;
     char texts[2][VALUE_BYTES];
-    value_words(a->dtype, a->data + first * a->dtype->row->itemsize, texts[0]);
-    value_words(a->dtype, theirs, texts[1]);
-    size_t used = text_add(words, WORDS_BYTES, 0, "differs from rank %d in %lld of %lld entries", reference,
+    replicated_value_format(a->dtype, a->data + first * a->dtype->row->itemsize, texts[0]);
+    replicated_value_format(a->dtype, theirs, texts[1]);
+    size_t used = text_add(text, TEXT_BYTES, 0, "differs from rank %d in %lld of %lld entries", reference,
                            (long long)differing, (long long)below);
     for (int64_t axis = 0; axis < a->buffer->rank; axis++) {
         below /= a->buffer->dims[axis];
-        used = text_add(words, WORDS_BYTES, used, axis == 0 ? ", first at [%lld" : ", %lld", (long long)(rest / below));
+        used = text_add(text, TEXT_BYTES, used, axis == 0 ? ", first at [%lld" : ", %lld", (long long)(rest / below));
         rest %= below;
     }
-    (void)text_add(words, WORDS_BYTES, used, "%s: %s, where rank %d has %s%s", a->buffer->rank > 0 ? "]" : "", texts[0],
+    (void)text_add(text, TEXT_BYTES, used, "%s: %s, where rank %d has %s%s", a->buffer->rank > 0 ? "]" : "", texts[0],
                    reference, texts[1], strcmp(texts[0], texts[1]) == 0 ? " of other bits" : "");
 }
 
-/* The ranks together: each returns 0 or an error code. */
+/* Collective functions: each returns 0 or an error code. */
 
-static int leaves_gather(const frame *f, const leaf *mine, leaf *all) {
+/* Gathers the descriptions of all ranks, by rank. */
+static int replicated_leaves_gather(const frame *f, const replicated_leaf *mine, replicated_leaf *all) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof *mine;
     int code = mpi_get()->small->allgather(mine, bytes, byte, all, bytes, byte, f->facts.communicator->handle);
-    for (int i = 0; i < f->size; i++) all[i].words[WORDS_BYTES - 1] = '\0';
+    for (int i = 0; i < f->size; i++) all[i].text[TEXT_BYTES - 1] = '\0';
     return code;
 }
 
-/* Looks for the arrays that are not the same on all ranks, up to the end of the rank that has the fewest: how many
- * there are, and the first, to be released. */
-static int leaves_find(const frame *f, array *first, leaf *mine, int64_t *differing) {
+/* Sets `*differing` to the number of arrays that are not equal on all ranks, and `*first` and `*mine` to the first of
+ * them. If ranks have different numbers of arrays, the end of the shortest list counts as one. The caller releases
+ * `*first`. */
+static int replicated_leaves_find(const frame *f, replicated_array *first, replicated_leaf *mine, int64_t *differing) {
     const mpixla_handle comm = f->facts.communicator->handle;
     const uint64_t n = (uint64_t)f->arrays[ATTRIBUTE_LEAVES].size;
     agreed leaves, numbers;
     int code = agreed_find(comm, n, &leaves);
     const uint64_t fewest = leaves.least < n ? leaves.least : n;
-    *first = (array){.buffer = NULL};
+    *first = (replicated_array){.buffer = NULL};
     *differing = 0;
     for (int64_t i = 0, k = 0; code == 0 && (uint64_t)k <= fewest; k++) {
-        array a;
-        leaf one;
-        if (leaf_next(f, &i, k, &a, &one)) return REFUSED;
-        code = agreed_find(comm, leaf_number(&one), &numbers);
+        replicated_array a;
+        replicated_leaf one;
+        if (replicated_leaf_next(f, &i, k, &a, &one)) return REFUSED;
+        code = agreed_find(comm, replicated_leaf_hash(&one), &numbers);
         if (code == 0 && !agreed_is_same(numbers) && (*differing)++ == 0) {
             *first = a;
             *mine = one;
         } else {
-            array_release(f, &a);
+            replicated_array_release(f, &a);
         }
     }
     return code;
 }
 
-static int are_of_one_kind(const leaf *a, const leaf *b) {
+static int replicated_kind_is_same(const replicated_leaf *a, const replicated_leaf *b) {
     return a->name == b->name && a->kind == b->kind;
 }
 
-static int are_all_of_one_kind(int size, const leaf *all) {
+static int replicated_kinds_are_same(int size, const replicated_leaf *all) {
     int one_kind = 1;
-    for (int i = 1; i < size; i++) one_kind = one_kind && are_of_one_kind(&all[i], &all[0]);
+    for (int i = 1; i < size; i++) one_kind = one_kind && replicated_kind_is_same(&all[i], &all[0]);
     return one_kind;
 }
 
-/* The first rank that has what most ranks have. */
-static int reference_of(int size, const leaf *all) {
+/* Returns the first rank whose array equals that of most ranks. */
+static int replicated_reference_find(int size, const replicated_leaf *all) {
     int best = 0, most = 0;
     for (int i = 0; i < size; i++) {
         int same = 0;
-        for (int j = 0; j < size; j++) same += leaf_number(&all[i]) == leaf_number(&all[j]);
+        for (int j = 0; j < size; j++) same += replicated_leaf_hash(&all[i]) == replicated_leaf_hash(&all[j]);
         if (same <= most) continue;
         best = i;
         most = same;
@@ -204,8 +207,9 @@ static int reference_of(int size, const leaf *all) {
     return best;
 }
 
-/* Of arrays of one kind: the rank `reference` sends its own to all, block by block. */
-static int entries_compare(const frame *f, const array *a, int reference, char words[WORDS_BYTES]) {
+/* Compares arrays of one kind: the rank `reference` broadcasts its array block by block. Writes the difference, "" for
+ * none. */
+static int replicated_entries_compare(const frame *f, const replicated_array *a, int reference, char text[TEXT_BYTES]) {
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t item = a->dtype->row->itemsize;
     char block[BLOCK_BYTES], theirs[ITEM_BYTES] = "";
@@ -222,26 +226,26 @@ static int entries_compare(const frame *f, const array *a, int reference, char w
             memcpy(theirs, block + i, (size_t)item);
         }
     }
-    words[0] = '\0';
-    if (differing > 0) difference_words(a, differing, first, theirs, reference, words);
+    text[0] = '\0';
+    if (differing > 0) replicated_difference_format(a, differing, first, theirs, reference, text);
     return 0;
 }
 
-/* What this rank has in place of what the rank `reference` has, into `words`; "" for the same. Only arrays of one kind
+/* Writes how this rank's array differs from that of the rank `reference`; "" if it does not. Only arrays of one kind
  * are compared entry by entry. */
-static int leaf_compare(const frame *f, const array *a, const leaf *all, int reference, char words[WORDS_BYTES]) {
-    const leaf *mine = &all[f->facts.communicator->rank];
-    if (a->dtype && are_all_of_one_kind(f->size, all)) return entries_compare(f, a, reference, words);
+static int replicated_leaf_compare(const frame *f, const replicated_array *a, const replicated_leaf *all, int reference,
+                                   char text[TEXT_BYTES]) {
+    const replicated_leaf *mine = &all[f->facts.communicator->rank];
+    if (a->dtype && replicated_kinds_are_same(f->size, all)) return replicated_entries_compare(f, a, reference, text);
     const int is_named_alike = mine->name == all[reference].name;
-    words[0] = '\0';
-    if (!are_of_one_kind(mine, &all[reference]))
-        (void)text_add(words, WORDS_BYTES, 0, "has %s",
-                       is_named_alike ? "it in another shape or data type" : mine->words);
+    text[0] = '\0';
+    if (!replicated_kind_is_same(mine, &all[reference]))
+        (void)text_add(text, TEXT_BYTES, 0, "has %s", is_named_alike ? "it in another shape or data type" : mine->text);
     return 0;
 }
 
-/* Writes that arrays differ, on the communicator's first rank, once for each line. Returns 0. */
-static int difference_tell(const frame *f, const char *text) {
+/* Prints a difference on rank 0 of the communicator, once for each source line. Returns 0. */
+static int replicated_difference_print(const frame *f, const char *text) {
     if (f->facts.communicator->rank != 0 || !site_is_new(f->facts.site)) return 0;
     output_print(
         "mpixla: %s\nThis is no error while all ranks go on, as where each rank has a limit of its own. It is told "
@@ -250,8 +254,9 @@ static int difference_tell(const frame *f, const char *text) {
     return 0;
 }
 
-/* Returns REFUSED, or 0 where a difference is only told. */
-static int report(const frame *f, const array *a, const char *what, const leaf *all, int64_t others) {
+/* Reports the difference. Returns REFUSED, or 0 for REPLICATED_PRINTED. */
+static int replicated_report(const frame *f, const replicated_array *a, const char *what, const replicated_leaf *all,
+                             int64_t others) {
     const char *line = site_text(f->facts.site), *kind = a->dtype ? a->dtype->row->kind : "";
     const int is_checked = f->attributes[ATTRIBUTE_CHECKED] != REPLICATED_ASSERTED;
     char text[ERROR_BYTES];
@@ -261,41 +266,42 @@ static int report(const frame *f, const array *a, const char *what, const leaf *
                            is_checked ? "MPIXLA_CHECK" : "assert_replicated", what, f->facts.communicator->name,
                            *line ? ", at " : "", line);
     for (int i = 0; i < f->size; i++)
-        if (all[i].words[0] && ++shown <= SHOWN)
-            used = text_add(text, sizeof text, used, "\n  rank %d %s", i, all[i].words);
+        if (all[i].text[0] && ++shown <= SHOWN)
+            used = text_add(text, sizeof text, used, "\n  rank %d %s", i, all[i].text);
     if (shown > SHOWN) used = text_add(text, sizeof text, used, "\n  and %d more ranks", shown - SHOWN);
     if (others > 0)
         used = text_add(text, sizeof text, used, "\nArrays after it that are not the same either: %lld.",
                         (long long)others);
-    if (!is_checked && are_all_of_one_kind(f->size, all) &&
+    if (!is_checked && replicated_kinds_are_same(f->size, all) &&
         (strcmp(kind, "float") == 0 || strcmp(kind, "complex") == 0))
         (void)text_add(text, sizeof text, used,
                        "\nIf this is a gradient: mpixla.pvary(parameters), in the function that is differentiated, "
                        "adds up those of all ranks (docs/derivatives.md).");
-    return f->attributes[ATTRIBUTE_CHECKED] == REPLICATED_TOLD ? difference_tell(f, text) : error_set("%s", text);
+    return f->attributes[ATTRIBUTE_CHECKED] == REPLICATED_PRINTED ? replicated_difference_print(f, text)
+                                                                  : error_set("%s", text);
 }
 
-/* All ranks know that some array differs. */
-static int refuse(const frame *f) {
-    array first;
-    leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);
+/* Finds and reports the first difference. Collective; called if the hashes of all arrays differ. */
+static int replicated_refuse(const frame *f) {
+    replicated_array first;
+    replicated_leaf mine = {.name = 0}, *all = calloc((size_t)f->size, sizeof *all);
     int64_t differing;
     if (!all) {
         (void)error_set("out of memory for what ranks say of an array that they compare");
         return job_fail(f->facts.communicator);
     }
-    int code = leaves_find(f, &first, &mine, &differing);
+    int code = replicated_leaves_find(f, &first, &mine, &differing);
     const char *name = first.buffer ? site_text((int64_t)mine.name) : "the end of the tree";
-    snprintf(mine.words, sizeof mine.words, "%s", *name ? name : "an array");
-    if (code == 0) code = leaves_gather(f, &mine, all);
+    snprintf(mine.text, sizeof mine.text, "%s", *name ? name : "an array");
+    if (code == 0) code = replicated_leaves_gather(f, &mine, all);
     if (code == 0 && differing > 0) {
-        const int reference = reference_of(f->size, all);
-        const leaf wanted = all[reference];
-        code = leaf_compare(f, &first, all, reference, mine.words);
-        if (code == 0) code = leaves_gather(f, &mine, all);
-        if (code == 0) code = report(f, &first, wanted.words, all, differing - 1);
+        const int reference = replicated_reference_find(f->size, all);
+        const replicated_leaf wanted = all[reference];
+        code = replicated_leaf_compare(f, &first, all, reference, mine.text);
+        if (code == 0) code = replicated_leaves_gather(f, &mine, all);
+        if (code == 0) code = replicated_report(f, &first, wanted.text, all, differing - 1);
     }
-    array_release(f, &first);
+    replicated_array_release(f, &first);
     free(all);
     return code;
 }
@@ -303,7 +309,7 @@ static int refuse(const frame *f) {
 int assert_replicated(const frame *f) {
     const frame_array *names = &f->arrays[ATTRIBUTE_LEAVES];
     int64_t n = 0;
-    for (int64_t i = 0; operand_next(f, &i);) n++;
+    for (int64_t i = 0; replicated_operand_next(f, &i);) n++;
     if (names->size != n) {
         return error_set("assert_replicated of %lld arrays got %lld names", (long long)n, (long long)names->size);
     }
@@ -312,12 +318,12 @@ int assert_replicated(const frame *f) {
     agreed numbers;
     uint64_t number = (uint64_t)n;
     for (int64_t i = 0, k = 0; k < n && code == 0; k++) {
-        array a;
-        leaf one;
-        code = leaf_next(f, &i, k, &a, &one);
-        number = hash_combine(number, leaf_number(&one));
-        array_release(f, &a);
+        replicated_array a;
+        replicated_leaf one;
+        code = replicated_leaf_next(f, &i, k, &a, &one);
+        number = hash_combine(number, replicated_leaf_hash(&one));
+        replicated_array_release(f, &a);
     }
     if (code == 0) code = agreed_find(f->facts.communicator->handle, number, &numbers);
-    return code != 0 || agreed_is_same(numbers) ? code : refuse(f);
+    return code != 0 || agreed_is_same(numbers) ? code : replicated_refuse(f);
 }

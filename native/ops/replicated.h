@@ -4,18 +4,18 @@
 
 #include "call/frame.h"
 
-/* The attribute `checked`: what happens if arrays differ. */
+/* The attribute `checked`: the reaction to arrays that differ. */
 enum {
     REPLICATED_ASSERTED, /* an error of the program's own check */
     REPLICATED_CHECKED,  /* an error of checked mode */
-    REPLICATED_TOLD      /* no error: rank 0 of the communicator prints the difference, once for each source line */
+    REPLICATED_PRINTED   /* no error: rank 0 of the communicator prints the difference, once for each source line */
 };
 
 /* Compares all arrays of the call bit by bit, and returns them unchanged. The attribute `leaves` has the site of each
  * array, equal on all ranks, whose text (site_text) names the array.
  *
- * Collective. All ranks return 0, or, except for REPLICATED_TOLD, all REFUSED with a sentence that has the first array
- * that differs, the ranks, and the place; or an error code. */
+ * Collective. All ranks return 0, or, except for REPLICATED_PRINTED, all REFUSED with error_set, which names the first
+ * array that differs, the ranks and the index; or an error code. */
 int assert_replicated(const frame *f);
 
 #endif

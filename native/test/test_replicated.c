@@ -182,7 +182,7 @@ static void tells_what_is_no_error(void) {
         make_on(comms[i % 2], 1);
         others.differing = 1;
         call_site_set(&c, NAME + 3 + i / 2, NULL);
-        call_attribute_set(&c, "checked", REPLICATED_TOLD);
+        call_attribute_set(&c, "checked", REPLICATED_PRINTED);
         const char *text = fixture_stderr_of(run_told);
         if (comms[i % 2] == FIXTURE_RANK2) {
             CHECK_STR(text, "");
