@@ -1,8 +1,8 @@
-/* Exact sums (exact/exact_sum.h) of lines, which is what lies along the last axis. "exact_add" makes words of the
- * numbers of each line, or of the products of two arrays' numbers; "exact_round" makes numbers of words. Between the
- * two the words of all ranks are added, as integers, so in any order.
+/* Handlers of exact sums (exact/exact_sum.h) along the last axis; the numbers along it are a line. "exact_add" sums
+ * each line, or the products of two arrays' lines, into the words of an accumulator; "exact_round" rounds accumulators
+ * to numbers. Between the two the words of all ranks are added, as integers, so in any order.
  *
- * A GPU's numbers are brought to the host, a piece at a time, and added there.
+ * Numbers in a GPU's memory are copied to the host, a piece at a time, and added there.
  */
 #include <stddef.h>
 #include <string.h>
@@ -12,37 +12,38 @@
 #include "exact/exact_sum.h"
 #include "helpers/helper.h"
 
-enum { ARRAYS = 2, PIECE = 1 << 22 /* bytes of a GPU's numbers at once */ };
+enum { ARRAYS = 2, PIECE_BYTES = 1 << 22 /* copied from a GPU at once, of each array */ };
 
-/* What is read, `lines` lines of `line` numbers in each of n arrays, and written. */
-typedef struct lines_read {
+/* The operands, `lines` lines of `line` numbers in each of n arrays, and the result. */
+typedef struct exact_lines {
     const char *data[ARRAYS];
     char *result;
     int64_t lines, line;
     int n, dtype, words;
-} lines_read;
+} exact_lines;
 
-static int64_t itemsize_of(int dtype) {
+static int64_t exact_itemsize(int dtype) {
     return dtype == FFI_F32 ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
 }
 
-static exact_kind kind_of(int words) {
+static exact_kind exact_kind_of_words(int words) {
     return words == exact_words(EXACT_PRODUCTS) ? EXACT_PRODUCTS : EXACT_NUMBERS;
 }
 
-static int array_read(helper_array *a, const ffi_buffers *given, int64_t i) {
+static int exact_array_read(helper_array *a, const ffi_buffers *given, int64_t i) {
     if (helper_array_read(a, given, i, "of an exact sum")) return REFUSED;
     return a->buffer->rank > 0 ? 0 : error_set("array %lld of an exact sum has no axes", (long long)i);
 }
 
-static int add_read(lines_read *r, const ffi_call_frame *call) {
+/* Reads the call. Returns 0 or REFUSED. */
+static int exact_add_read(exact_lines *r, const ffi_call_frame *call) {
     helper_array result, array;
     if (call->args.size < 1 || call->args.size > ARRAYS || call->rets.size != 1)
         return error_set("an exact sum takes 1 array or 2, and gives 1");
-    if (array_read(&result, &call->rets, 0)) return REFUSED;
-    *r = (lines_read){.n = (int)call->args.size, .result = result.buffer->data, .lines = result.lines};
+    if (exact_array_read(&result, &call->rets, 0)) return REFUSED;
+    *r = (exact_lines){.n = (int)call->args.size, .result = result.buffer->data, .lines = result.lines};
     for (int i = 0; i < r->n; i++) {
-        if (array_read(&array, &call->args, i)) return REFUSED;
+        if (exact_array_read(&array, &call->args, i)) return REFUSED;
         const ffi_buffer *b = array.buffer;
         if (i == 0) r->dtype = b->dtype, r->line = array.line;
         if ((b->dtype != FFI_F32 && b->dtype != FFI_F64) || b->dtype != r->dtype || array.lines != r->lines ||
@@ -55,7 +56,8 @@ static int add_read(lines_read *r, const ffi_call_frame *call) {
     return error_set("an exact sum gives %d int64 for each line", r->words);
 }
 
-static void add_some(exact_sum *s, const lines_read *r, const char *x, const char *y, int64_t n) {
+/* Adds n numbers, or products, to an accumulator. */
+static void exact_add_numbers(exact_sum *s, const exact_lines *r, const char *x, const char *y, int64_t n) {
     if (r->n == 1 && r->dtype == FFI_F32)
         exact_add_f32(s, (const float *)(const void *)x, n);
     else if (r->n == 1)
@@ -66,14 +68,14 @@ static void add_some(exact_sum *s, const lines_read *r, const char *x, const cha
         exact_add_products_f64(s, (const double *)(const void *)x, (const double *)(const void *)y, n);
 }
 
-static void add_all(const lines_read *r) {
-    int64_t bytes = r->line * itemsize_of(r->dtype);
-    const char *x = r->data[0], *y = r->data[1]; /* NULL where there are no items, or is one array */
+static void exact_add_on_host(const exact_lines *r) {
+    int64_t bytes = r->line * exact_itemsize(r->dtype);
+    const char *x = r->data[0], *y = r->data[1]; /* NULL without items; y also with one array */
     exact_environment e;
     exact_enter(&e);
     for (int64_t i = 0; i < r->lines; i++) {
-        exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)r->result + i * r->words);
-        if (x && r->line > 0) add_some(&s, r, x, y, r->line);
+        exact_sum s = exact_begin(exact_kind_of_words(r->words), (int64_t *)(void *)r->result + i * r->words);
+        if (x && r->line > 0) exact_add_numbers(&s, r, x, y, r->line);
         exact_end(&s);
         if (x) x += bytes;
         if (y) y += bytes;
@@ -81,44 +83,45 @@ static void add_all(const lines_read *r) {
     exact_leave(&e);
 }
 
-/* Brings n numbers of each array, from number `at` on, to the pinned memory. */
-static int piece_fetch(const device *d, const lines_read *r, int64_t at, int64_t n, char *pieces) {
-    int64_t itemsize = itemsize_of(r->dtype);
+/* Copies n numbers of each array, from number `at` on, to pinned memory, and waits. Returns 0 or REFUSED. */
+static int exact_piece_fetch(const device *d, const exact_lines *r, int64_t at, int64_t n, char *pieces) {
+    int64_t itemsize = exact_itemsize(r->dtype);
     for (int k = 0; k < ARRAYS && k < r->n; k++)
-        if (device_copy_out(d, pieces + (ptrdiff_t)k * PIECE, r->data[k] + at * itemsize, n * itemsize)) return REFUSED;
+        if (device_copy_out(d, pieces + (ptrdiff_t)k * PIECE_BYTES, r->data[k] + at * itemsize, n * itemsize))
+            return REFUSED;
     return device_wait(d);
 }
 
-/* A line may have several pieces, and a piece several lines. */
-static int add_pieces(const device *d, const lines_read *r, char *pieces, char *words) {
-    int64_t itemsize = itemsize_of(r->dtype), numbers = r->lines * r->line, at = 0, end = 0; /* of the piece */
+/* Adds all lines piece by piece; a line may span pieces, and a piece lines. Returns 0 or REFUSED. */
+static int exact_add_pieces(const device *d, const exact_lines *r, char *pieces, char *words) {
+    int64_t itemsize = exact_itemsize(r->dtype), numbers = r->lines * r->line, at = 0, end = 0; /* of the piece */
     const char *x = pieces;
     for (int64_t i = 0; i < r->lines; i++) {
-        exact_sum s = exact_begin(kind_of(r->words), (int64_t *)(void *)words + i * r->words);
+        exact_sum s = exact_begin(exact_kind_of_words(r->words), (int64_t *)(void *)words + i * r->words);
         for (int64_t n, left = r->line; left > 0; left -= n, at += n, x += n * itemsize) {
             if (at == end) {
-                end = numbers - at < PIECE / itemsize ? numbers : at + PIECE / itemsize;
+                end = numbers - at < PIECE_BYTES / itemsize ? numbers : at + PIECE_BYTES / itemsize;
                 x = pieces;
-                if (piece_fetch(d, r, at, end - at, pieces)) return REFUSED;
+                if (exact_piece_fetch(d, r, at, end - at, pieces)) return REFUSED;
             }
             n = left < end - at ? left : end - at;
-            add_some(&s, r, x, x + PIECE, n);
+            exact_add_numbers(&s, r, x, x + PIECE_BYTES, n);
         }
         exact_end(&s);
     }
     return 0;
 }
 
-static int add_on_device(const device *d, const lines_read *r) {
+static int exact_add_on_device(const device *d, const exact_lines *r) {
     int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t);
     if (bytes == 0) return 0;
     pool_block *words = pool_get(d, POOL_PINNED, bytes);
-    pool_block *pieces = words ? pool_get(d, POOL_PINNED, (int64_t)ARRAYS * PIECE) : NULL;
+    pool_block *pieces = words ? pool_get(d, POOL_PINNED, (int64_t)ARRAYS * PIECE_BYTES) : NULL;
     int failed = !pieces;
     if (!failed) {
         exact_environment e;
         exact_enter(&e);
-        failed = add_pieces(d, r, pieces->data, words->data);
+        failed = exact_add_pieces(d, r, pieces->data, words->data);
         exact_leave(&e);
     }
     failed = failed || device_copy_in(d, r->result, words->data, bytes);
@@ -128,16 +131,17 @@ static int add_on_device(const device *d, const lines_read *r) {
 }
 
 int helper_exact_add(const ffi_call_frame *call, const device *d) {
-    lines_read r = {.n = 0};
-    if (add_read(&r, call)) return REFUSED;
-    if (d) return add_on_device(d, &r);
-    add_all(&r);
+    exact_lines r = {.n = 0};
+    if (exact_add_read(&r, call)) return REFUSED;
+    if (d) return exact_add_on_device(d, &r);
+    exact_add_on_host(&r);
     return 0;
 }
 
 /* Rounding */
 
-static int number_read(const ffi_attributes *given, int64_t i, const char *name, int64_t *number) {
+/* Reads attribute i, an integer of this name. Returns 0 or REFUSED. */
+static int exact_attribute_read(const ffi_attributes *given, int64_t i, const char *name, int64_t *number) {
     const ffi_scalar *scalar = helper_attribute_is(given, i, name, FFI_ATTRIBUTE_SCALAR) ? given->values[i] : NULL;
     if (!scalar || scalar->dtype != FFI_S64)
         return error_set("the rounding of an exact sum takes '%s', a 64-bit integer, in place %lld", name,
@@ -146,38 +150,39 @@ static int number_read(const ffi_attributes *given, int64_t i, const char *name,
     return 0;
 }
 
-/* The greatest number is given by its bits. */
-static int round_read(lines_read *r, exact_form *form, const ffi_call_frame *call) {
+/* Reads the call. The attribute "largest" has the bits of a float64. Returns 0 or REFUSED. */
+static int exact_round_read(exact_lines *r, exact_form *form, const ffi_call_frame *call) {
     int64_t digits = 0, largest = 0, lowest = 0;
     helper_array words, values;
-    if (number_read(&call->attrs, 0, "digits", &digits) || number_read(&call->attrs, 1, "largest", &largest) ||
-        number_read(&call->attrs, 2, "lowest", &lowest))
+    if (exact_attribute_read(&call->attrs, 0, "digits", &digits) ||
+        exact_attribute_read(&call->attrs, 1, "largest", &largest) ||
+        exact_attribute_read(&call->attrs, 2, "lowest", &lowest))
         return REFUSED;
     if (digits < 1 || digits > 53 || lowest < -1074 || lowest > 0)
         return error_set("an exact sum cannot be rounded to %lld digits from 2^%lld on", (long long)digits,
                          (long long)lowest);
     *form = (exact_form){.digits = (int)digits, .lowest = (int)lowest};
     memcpy(&form->largest, &largest, sizeof largest);
-    if (array_read(&words, &call->args, 0) || array_read(&values, &call->rets, 0)) return REFUSED;
+    if (exact_array_read(&words, &call->args, 0) || exact_array_read(&values, &call->rets, 0)) return REFUSED;
     const ffi_buffer *from = words.buffer, *to = values.buffer;
     int has_words = words.line == exact_words(EXACT_NUMBERS) || words.line == exact_words(EXACT_PRODUCTS);
     if (from->dtype != FFI_S64 || !has_words || (to->dtype != FFI_F32 && to->dtype != FFI_F64) ||
         words.lines != values.lines || values.line != 1)
         return error_set(
             "the rounding of an exact sum takes int64 words, and gives a float32 or float64 for each line");
-    *r = (lines_read){
+    *r = (exact_lines){
         .data = {from->data}, .result = to->data, .lines = words.lines, .dtype = to->dtype, .words = (int)words.line};
     return 0;
 }
 
-static void round_all(const lines_read *r, const exact_form *form, const char *from, char *to) {
+static void exact_round_on_host(const exact_lines *r, const exact_form *form, const char *from, char *to) {
     int64_t words[EXACT_WORDS_MOST];
     size_t bytes = (size_t)r->words * sizeof *words;
     exact_environment e;
     exact_enter(&e);
     for (int64_t i = 0; i < r->lines; i++, from += bytes) {
         memcpy(words, from, bytes);
-        double value = exact_round(kind_of(r->words), words, form);
+        double value = exact_round(exact_kind_of_words(r->words), words, form);
         float narrow = (float)value;
         if (r->dtype == FFI_F32)
             memcpy(to + i * (int64_t)sizeof narrow, &narrow, sizeof narrow);
@@ -187,13 +192,13 @@ static void round_all(const lines_read *r, const exact_form *form, const char *f
     exact_leave(&e);
 }
 
-static int round_on_device(const device *d, const lines_read *r, const exact_form *form) {
-    int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t), given = r->lines * itemsize_of(r->dtype);
+static int exact_round_on_device(const device *d, const exact_lines *r, const exact_form *form) {
+    int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t), given = r->lines * exact_itemsize(r->dtype);
     if (r->lines == 0) return 0;
     pool_block *from = pool_get(d, POOL_PINNED, bytes), *to = from ? pool_get(d, POOL_PINNED, given) : NULL;
     int failed = !to || device_copy_out(d, from->data, r->data[0], bytes) || device_wait(d);
     if (!failed) {
-        round_all(r, form, from->data, to->data);
+        exact_round_on_host(r, form, from->data, to->data);
         failed = device_copy_in(d, r->result, to->data, given);
     }
     pool_give_back(d, from);
@@ -202,10 +207,10 @@ static int round_on_device(const device *d, const lines_read *r, const exact_for
 }
 
 int helper_exact_round(const ffi_call_frame *call, const device *d) {
-    lines_read r = {.n = 0};
+    exact_lines r = {.n = 0};
     exact_form form = {.digits = 0};
-    if (round_read(&r, &form, call)) return REFUSED;
-    if (d) return round_on_device(d, &r, &form);
-    round_all(&r, &form, r.data[0], r.result);
+    if (exact_round_read(&r, &form, call)) return REFUSED;
+    if (d) return exact_round_on_device(d, &r, &form);
+    exact_round_on_host(&r, &form, r.data[0], r.result);
     return 0;
 }

@@ -1,6 +1,6 @@
-/* The exact sum of floats, or of products of floats: an accumulator of integers that spans the whole range of what is
- * added, so that nothing is rounded before the end. Its words are numbers like any others: those of several ranks are
- * added one by one, and the sum of so many accumulators is the accumulator of all.
+/* Sums floats, or products of floats, exactly, in an accumulator of integers that spans the whole range of exponents
+ * (as Kulisch's), so that nothing is rounded before the end. Accumulators of several ranks are added word by word: the
+ * result is the accumulator of all numbers.
  *
  *   exact_environment e;
  *   exact_enter(&e);
@@ -20,26 +20,27 @@ typedef enum exact_kind { EXACT_NUMBERS, EXACT_PRODUCTS } exact_kind;
 
 enum { EXACT_WORDS_MOST = 138 };
 
-/* How many words an accumulator has. */
+/* Returns how many words an accumulator has. */
 int exact_words(exact_kind kind);
 
 typedef struct exact_sum {
     int64_t *words;   /* the caller's */
-    int n;            /* those of the value; behind them are flags */
-    int lowest;       /* word 0 counts 2^lowest, and each 2^32 times as much as the one before */
-    int64_t room;     /* additions that are left before carries must go on */
-    int says_rounded; /* the processor says whether it has rounded anything */
+    int n;            /* number of words of the value; flags follow */
+    int lowest;       /* word i is in units of 2^(lowest + 32 i) */
+    int64_t room;     /* additions before carries must be propagated */
+    int says_rounded; /* the processor sets FE_INEXACT */
 } exact_sum;
 
-/* Between these the calling thread rounds to nearest and has subnormal numbers, which XLA's threads have the processor
- * take for zero. Everything else is called between them. */
+/* The floating-point environment of the calling thread before exact_enter, which exact_leave restores. Between the two
+ * the thread rounds to nearest and has subnormal numbers, which XLA's threads flush to zero. exact_begin to exact_round
+ * are called between the two. */
 typedef struct exact_environment {
     _Alignas(16) char saved[64];
 } exact_environment;
 void exact_enter(exact_environment *e);
 void exact_leave(const exact_environment *e);
 
-/* An accumulator of nothing, in these words. */
+/* Returns an empty accumulator in these words, which the caller owns: exact_words(kind) of them. */
 exact_sum exact_begin(exact_kind kind, int64_t *words);
 
 /* Adds n numbers to an accumulator of numbers. */
@@ -50,23 +51,23 @@ void exact_add_f32(exact_sum *s, const float *x, int64_t n);
 void exact_add_products_f64(exact_sum *s, const double *x, const double *y, int64_t n);
 void exact_add_products_f32(exact_sum *s, const float *x, const float *y, int64_t n);
 
-/* Makes the words those that other accumulators can be added to, some 2^30 of them. */
+/* Propagates all carries. Then up to 2^30 accumulators can be added, word by word. */
 void exact_end(exact_sum *s);
 
-/* A type of floats. */
+/* A floating-point type. */
 typedef struct exact_form {
-    int digits;     /* binary ones that a number has at most */
+    int digits;     /* of the significand, binary */
     int lowest;     /* 2^lowest is the least number that is not 0 */
-    double largest; /* what is more, rounded, becomes infinity */
+    double largest; /* the largest finite number */
 } exact_form;
 
-/* The value of the accumulator that the words are, rounded once to nearest, ties to even. NaN if any NaN was added or
- * infinities of both signs; else the infinity that was added; -0.0 if nothing was added but that. The words are lost.
+/* Returns the value of an accumulator, rounded once to nearest, ties to even. NaN if any NaN was added or
+ * infinities of both signs; else the infinity that was added; -0.0 if nothing but -0.0 was added. Destroys the words.
  */
 double exact_round(exact_kind kind, int64_t *words, const exact_form *form);
 
-/* For tests: has one of the variants for kinds of processors do the work, numbered from 0; -1: the best one. Returns 0,
- * or -1 where the processor has no such instructions, or there is no such variant. */
+/* Selects the variant of the code for an instruction set, numbered from 0; -1: the best one. For tests. Returns 0, or
+ * -1 if the processor lacks the instructions, or there is no such variant. */
 int exact_code_choose(int code);
 
 #endif
