@@ -1,12 +1,12 @@
 /* The comparison is MPI_Iallreduce on the communicator itself, followed by the call. So all ranks have the same
- * sequence of collective calls there whatever the program does: one comparison, then one call if all agree. It is never
- * a blocking call, so that a rank that starts a call and one that makes it are compared as well. A rank that has
- * started a call cannot take it back: so the others start another one in its place, which sends and receives nothing,
- * and ranks are still in step.
+ * sequence of collective calls there whatever the program does: one comparison, then one call if all agree. The
+ * comparison is always nonblocking, so that a rank that starts a call and a rank that makes a blocking one are compared
+ * as well. A rank cannot take back a call that it has started: the other ranks start a replacement, which sends and
+ * receives nothing, and the sequences stay equal.
  *
- * What each rank wants travels in messages on a communicator of the library's, so that it depends on no order of calls:
- * a rank may learn of a difference long before another one waits for what it has started. Whoever waits here moves all
- * that is under way, on whatever communicator, since the others may wait for that.
+ * Descriptions of calls travel in messages on a communicator of the library, independent of the order of calls:
+ * a rank may learn of a difference long before another rank waits for its request. A thread that waits here progresses
+ * all active comparisons, on all communicators, since other ranks may wait for them.
  */
 #include "check/agree.h"
 
@@ -28,50 +28,51 @@
 #include "mpi/outbox.h"
 #include "mpi/reduction.h"
 
-/* Nanoseconds that a rank which knows of a difference waits to hear what the others want. */
-#define TELL_PATIENCE INT64_C(5000000000)
+/* Time that a rank which knows of a difference waits for the descriptions of the other ranks. */
+#define EXCHANGE_PATIENCE_NS INT64_C(5000000000)
 
-/* Of each of these all ranks learn the greatest: those of what they want, which is a number (mpi/agreed.h), and which
- * communicator it is, for which rank 0 has a number and the others have 0. */
+/* The operands of MAX: the words of the hash of the call (mpi/agreed.h), and an id of the communicator, which rank 0
+ * gives; it is 0 on all others. */
 enum { COMMUNICATOR = AGREED_WORDS, WORDS };
-typedef struct words {
+typedef struct agree_words {
     uint64_t mine[WORDS], most[WORDS];
     mpi_request request;
-} words;
+} agree_words;
 
-typedef enum phase { COMPARING, TELLING, SETTLED } phase;
+typedef enum agree_phase { COMPARING, EXCHANGING, FINISHED } agree_phase;
 
-/* Receives what another rank wants. */
-typedef struct teller {
+/* The receive of another rank's description. */
+typedef struct agree_peer {
     mpi_request coming;
-    int is_coming; /* `coming` is not done */
-    wanted other;  /* with an empty `call` until it has come */
-} teller;
+    int is_active; /* the receive is not complete */
+    wanted other;  /* `call` is empty until it is received */
+} agree_peer;
 
 typedef struct agreement {
     comm_entry *entry;
-    phase phase;
-    words words;
+    agree_phase phase;
+    agree_words words;
     wanted mine;
-    teller *tellers; /* by rank, from TELLING on */
-    bool *marks;     /* behind them, for the report: two for each rank */
+    agree_peer *peers; /* by rank; NULL before EXCHANGING */
+    bool *marks;       /* in the same memory, for the report: two for each rank */
     int64_t sequence, until;
     int code;
-    char *refusal; /* NULL: all want the same */
+    char *refusal; /* the report; NULL: the calls agree, or no memory */
     struct agreement *next;
 } agreement;
 
-static mpixla_handle channel; /* 0: there is none */
-static agreement *under_way;  /* of all threads */
-static atomic_int in_under_way;
-static outbox told;                                        /* what this rank wants, on its way to other ranks */
-static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER; /* for these three */
+static mpixla_handle channel; /* 0: not set */
+static agreement *active;     /* list of the active comparisons of all threads */
+static atomic_int active_count;
+static outbox outgoing;                                  /* descriptions on their way to other ranks */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these three, and the comparisons in the list */
 
 void agree_channel_set(mpixla_handle comm) {
     channel = comm;
 }
 
-static int words_start(const comm_entry *entry, uint64_t number, words *w) {
+/* Starts the reduction. Returns 0 or an error code of MPI. */
+static int agree_words_start(const comm_entry *entry, uint64_t number, agree_words *w) {
     agreed_fill(w->mine, number);
     w->mine[COMMUNICATOR] =
         entry->rank == 0 ? (uint64_t)(mpi_get()->world_rank + 1) << 32 | (uint64_t)entry->number : 0;
@@ -79,69 +80,74 @@ static int words_start(const comm_entry *entry, uint64_t number, words *w) {
                                         *reduction_named("MPI_MAX"), entry->handle, &w->request);
 }
 
-/* All ranks have told. Now they have one number for the communicator. */
-static void words_are_there(comm_entry *entry, const words *w) {
+/* Completes the reduction: sets the id of the communicator that all ranks have in common, if it has none yet. */
+static void agree_words_finish(comm_entry *entry, const agree_words *w) {
     if (atomic_load_explicit(&entry->agreed, memory_order_relaxed) == 0)
         atomic_store(&entry->agreed, (int64_t)hash_combine(w->most[COMMUNICATOR], WORDS));
 }
 
-static int words_agree(const words *w) {
+static int agree_words_are_same(const agree_words *w) {
     return agreed_is_same(agreed_read(w->most));
 }
 
 /* The report */
 
-static const wanted *wanted_by(const agreement *a, int rank) {
-    return &a->tellers[rank].other;
+static const wanted *agreement_peer_call(const agreement *a, int rank) {
+    return &a->peers[rank].other;
 }
 
-static int is_known(const agreement *a, int rank) {
-    return wanted_by(a, rank)->call[0] != '\0';
+static int agreement_peer_is_known(const agreement *a, int rank) {
+    return agreement_peer_call(a, rank)->call[0] != '\0';
 }
 
-/* Whether the channel reaches the rank: it has none to those of another MPI_COMM_WORLD. */
-static int can_tell(const agreement *a, int rank) {
+/* Returns whether the channel reaches the rank: it does not reach another MPI_COMM_WORLD. */
+static int agreement_peer_is_reachable(const agreement *a, int rank) {
     const int *members = atomic_load(&a->entry->members);
     return !members || members[rank] >= 0;
 }
 
-/* What differs between two ranks. Those that have not told differ in all from the rest, and from each other only in
- * whether they can. */
-static int differences_between(const agreement *a, int i, int j) {
-    if (!is_known(a, i) && !is_known(a, j)) return can_tell(a, i) != can_tell(a, j) ? WANTED_OTHER_OPERATION : 0;
-    if (!is_known(a, i) || !is_known(a, j)) return WANTED_OTHER_OPERATION;
-    return wanted_differ(&wanted_by(a, i)->facts, &wanted_by(a, j)->facts);
+/* Returns the properties in which two ranks differ, as wanted_differ. A rank without description differs in the
+ * operation from all ranks with one, and from those without one only if the channel reaches one of the two. */
+static int agreement_peers_differ(const agreement *a, int i, int j) {
+    if (!agreement_peer_is_known(a, i) && !agreement_peer_is_known(a, j))
+        return agreement_peer_is_reachable(a, i) != agreement_peer_is_reachable(a, j) ? WANTED_OTHER_OPERATION : 0;
+    if (!agreement_peer_is_known(a, i) || !agreement_peer_is_known(a, j)) return WANTED_OTHER_OPERATION;
+    return wanted_differ(&agreement_peer_call(a, i)->facts, &agreement_peer_call(a, j)->facts);
 }
 
-/* A rank that has not told has started its call, and does not wait for it yet: one that makes a call tells at once. Of
- * those that cannot tell, any may have: all ranks of such a communicator suppose so, and stay in step by that. */
-static int anybody_starts(const agreement *a) {
+/* Returns whether a rank may have started its call. A rank without description has started its call and does not wait
+ * for it yet: a rank in a blocking call sends its description at once. A rank that the channel does not reach may have:
+ * all ranks of such a communicator assume so, and so stay in step. */
+static int agreement_any_starts(const agreement *a) {
     int found = 0;
-    for (int i = 0; i < a->entry->size; i++) found |= wanted_by(a, i)->starts != 0 || !is_known(a, i);
+    for (int i = 0; i < a->entry->size; i++)
+        found |= agreement_peer_call(a, i)->starts != 0 || !agreement_peer_is_known(a, i);
     return found;
 }
 
-/* "rank 1: ..." for the first of those who want the same, which are `alike`. */
-static size_t add_group(const agreement *a, char *text, size_t bytes, size_t used, int first, const bool *alike) {
-    const wanted *w = wanted_by(a, first);
+/* Appends "rank 1: ...", the call of the ranks that are `alike`, as the rank `first` describes it. */
+static size_t agreement_add_group(const agreement *a, char *text, size_t bytes, size_t used, int first,
+                                  const bool *alike) {
+    const wanted *w = agreement_peer_call(a, first);
     int several = 0;
     for (int i = first + 1; i < a->entry->size; i++) several |= alike[i];
     used = text_add(text, bytes, used, several ? "\n  ranks " : "\n  rank ");
     used = text_add_ranks(text, bytes, used, alike, a->entry->size);
-    if (!can_tell(a, first))
+    if (!agreement_peer_is_reachable(a, first))
         return text_add(text, bytes, used, ": a call in another MPI_COMM_WORLD, which cannot be known here");
-    if (!is_known(a, first))
+    if (!agreement_peer_is_known(a, first))
         return text_add(text, bytes, used, ": another call, which they have started and do not wait for yet");
     return text_add(text, bytes, used, ": %s, at %s", w->call, w->line[0] ? w->line : "an unknown line");
 }
 
-/* Says which ranks use the communicator in several threads, as the likely reason. This rank's may have come to it since
- * it told the others. */
-static size_t add_threads(const agreement *a, char *text, size_t bytes, size_t used) {
+/* Appends the ranks that use the communicator in several threads, as the likely reason. This rank looks again: its
+ * second thread may have come after the description was sent. */
+static size_t agreement_add_threads(const agreement *a, char *text, size_t bytes, size_t used) {
     bool *shared = a->marks;
     int found = 0;
     for (int i = 0; i < a->entry->size; i++) {
-        shared[i] = i == a->entry->rank ? atomic_load(&a->entry->is_shared) != 0 : wanted_by(a, i)->is_shared != 0;
+        shared[i] =
+            i == a->entry->rank ? atomic_load(&a->entry->is_shared) != 0 : agreement_peer_call(a, i)->is_shared != 0;
         found += shared[i];
     }
     if (found == 0) return used;
@@ -152,7 +158,8 @@ static size_t add_threads(const agreement *a, char *text, size_t bytes, size_t u
                     "communicator of its own.");
 }
 
-static void report_words(const agreement *a, char *text, size_t bytes) {
+/* Writes the report. */
+static void agreement_report(const agreement *a, char *text, size_t bytes) {
     enum { SHOWN = 4 };
     const int size = a->entry->size;
     bool *seen = a->marks, *alike = a->marks + size;
@@ -165,11 +172,12 @@ static void report_words(const agreement *a, char *text, size_t bytes) {
     for (int i = 0; i < size; i++) {
         if (seen[i]) continue;
         for (int j = 0; j < size; j++) {
-            alike[j] = differences_between(a, i, j) == 0;
+            alike[j] = agreement_peers_differ(a, i, j) == 0;
             seen[j] |= alike[j];
-            if (is_known(a, i) && is_known(a, j)) differences |= differences_between(a, i, j);
+            if (agreement_peer_is_known(a, i) && agreement_peer_is_known(a, j))
+                differences |= agreement_peers_differ(a, i, j);
         }
-        if (++groups <= SHOWN) used = add_group(a, text, bytes, used, i, alike);
+        if (++groups <= SHOWN) used = agreement_add_group(a, text, bytes, used, i, alike);
     }
     if (groups > SHOWN) used = text_add(text, bytes, used, "\n  and %d more kinds of calls", groups - SHOWN);
     wanted_name(differences, what, sizeof what);
@@ -179,25 +187,26 @@ static void report_words(const agreement *a, char *text, size_t bytes) {
                         ? "If ranks are meant to make one call in different lines, set MPIXLA_CHECK=calls. "
                         : "All ranks must make the same collective calls in the same order. ");
     used = text_add(text, bytes, used,
-                    anybody_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
-    (void)add_threads(a, text, bytes, used);
+                    agreement_any_starts(a) ? "No rank gets a result of this call." : "No rank has made this call.");
+    (void)agreement_add_threads(a, text, bytes, used);
 }
 
-typedef struct replacement {
-    struct replacement *next;
+typedef struct agree_replacement {
+    struct agree_replacement *next;
     mpi_request request;
     char sent, received; /* MPICH refuses one address for both */
     int zeros[];
-} replacement;
+} agree_replacement;
 
-static replacement *replaced;
+static agree_replacement *replacements;
 
-/* What takes the place of a call that others have started and that this rank has not. It must not receive what they
- * send: Open MPI 5 writes all of a message that is too long. Nobody ever waits for it, and so MPI keeps its memory.
+/* Starts an empty collective call in place of one that other ranks have started and this rank has not. It must not
+ * receive their messages: Open MPI 5 writes all of a message that is too long. The request is never waited for, so MPI
+ * keeps its memory.
  */
-static int replacement_start(const comm_entry *entry) {
+static int agree_replacement_start(const comm_entry *entry) {
     mpixla_handle byte = dtype_find(FFI_U8)->handle;
-    replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
+    agree_replacement *one = calloc(1, sizeof *one + (size_t)entry->size * sizeof one->zeros[0]);
     if (!one) {
         (void)error_set("out of memory to stay in step with the ranks of communicator '%s'", entry->name);
         return job_fail(entry);
@@ -208,14 +217,14 @@ static int replacement_start(const comm_entry *entry) {
         free(one);
         return code;
     }
-    one->next = replaced;
-    replaced = one;
+    one->next = replacements;
+    replacements = one;
     return 0;
 }
 
-/* Telling: once this rank knows that they disagree, as all others do or will. */
+/* The exchange of descriptions, once the reduction has told this rank, and tells all others, that the calls differ. */
 
-static int tag_of(const agreement *a) {
+static int agreement_tag(const agreement *a) {
     enum { FIRST_TAG = 2, TAGS = 30000 }; /* MPI has 32768 at least; watch/post.c uses 1 */
     return FIRST_TAG + (int)(hash_combine(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
@@ -225,90 +234,95 @@ static int agree_memory_fail(const comm_entry *entry) {
     return job_fail(entry);
 }
 
-/* Begins to tell the others. With the lock. */
-static int telling_start(agreement *a) {
+/* Starts to send this rank's description, and to receive the others'. Returns 0 or an error code. The caller holds the
+ * lock. */
+static int agreement_exchange_start(agreement *a) {
     const comm_entry *entry = a->entry;
     const int *members = atomic_load(&a->entry->members);
     const mpi_counted *mpi = mpi_get()->small;
     const mpixla_handle byte = dtype_find(FFI_U8)->handle;
     const int64_t bytes = (int64_t)sizeof a->mine;
     int code = 0;
-    a->phase = TELLING;
-    a->until = clock_now() + TELL_PATIENCE;
-    a->tellers = calloc((size_t)entry->size, sizeof *a->tellers + 2 * sizeof *a->marks);
-    if (!a->tellers) return agree_memory_fail(entry);
-    a->marks = (bool *)&a->tellers[entry->size];
-    a->tellers[entry->rank].other = a->mine;
+    a->phase = EXCHANGING;
+    a->until = clock_now() + EXCHANGE_PATIENCE_NS;
+    a->peers = calloc((size_t)entry->size, sizeof *a->peers + 2 * sizeof *a->marks);
+    if (!a->peers) return agree_memory_fail(entry);
+    a->marks = (bool *)&a->peers[entry->size];
+    a->peers[entry->rank].other = a->mine;
     for (int i = 0; channel && members && i < entry->size && code == 0; i++) {
-        teller *t = &a->tellers[i];
-        if (i == entry->rank || !can_tell(a, i)) continue;
+        agree_peer *t = &a->peers[i];
+        if (i == entry->rank || !agreement_peer_is_reachable(a, i)) continue;
         outbox_message *m = outbox_message_new(bytes);
         if (!m) return agree_memory_fail(entry);
         memcpy(m->data, &a->mine, sizeof a->mine);
-        code = outbox_send(&told, m, members[i], tag_of(a), channel);
-        if (code == 0) code = mpi->irecv(&t->other, bytes, byte, members[i], tag_of(a), channel, &t->coming);
-        t->is_coming = code == 0;
+        code = outbox_send(&outgoing, m, members[i], agreement_tag(a), channel);
+        if (code == 0) code = mpi->irecv(&t->other, bytes, byte, members[i], agreement_tag(a), channel, &t->coming);
+        t->is_active = code == 0;
     }
     return code;
 }
 
-/* Sets `*busy` to 0 once the request is done. Returns 0 or MPI's error code. */
-static int request_move(mpi_request *request, int *busy) {
+/* Tests a request that is active. Sets `*busy` to 0 once it is complete or has failed. Returns 0 or MPI's error code.
+ */
+static int agree_request_test(mpi_request *request, int *busy) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     int done = 0, code = *busy ? mpi_get()->test(request, &done, status) : 0;
     if (done || code != 0) *busy = 0;
     return code;
 }
 
-/* Sets `*coming` to how many ranks have yet to tell. Returns 0 or MPI's error code. */
-static int agree_tellers_move(agreement *a, int *coming) {
+/* Tests the receives, and sets `*coming` to the number of active ones. Returns 0 or MPI's error code. */
+static int agreement_exchange_test(agreement *a, int *coming) {
     int code = 0;
     *coming = 0;
     for (int i = 0; i < a->entry->size; i++) {
-        teller *t = &a->tellers[i];
-        const int failed = request_move(&t->coming, &t->is_coming);
+        agree_peer *t = &a->peers[i];
+        const int failed = agree_request_test(&t->coming, &t->is_active);
         if (failed != 0) code = failed;
-        *coming += t->is_coming;
+        *coming += t->is_active;
     }
     return code;
 }
 
-static void agreement_settle(agreement *a, int code) {
-    a->phase = SETTLED;
+/* Ends a comparison with this code; for REFUSED, keeps the text of error_get. */
+static void agreement_finish(agreement *a, int code) {
+    a->phase = FINISHED;
     a->code = code;
     if (code != REFUSED) return;
     a->refusal = malloc(ERROR_BYTES);
     if (a->refusal) snprintf(a->refusal, ERROR_BYTES, "%s", error_get());
 }
 
+/* Starts a replacement if it is needed, and makes the report. Returns REFUSED or an error code. */
 static int agreement_conclude(const agreement *a) {
     char what[ERROR_BYTES];
-    int code = !a->mine.starts && anybody_starts(a) ? replacement_start(a->entry) : 0;
+    int code = !a->mine.starts && agreement_any_starts(a) ? agree_replacement_start(a->entry) : 0;
     if (code != 0) return code;
-    report_words(a, what, sizeof what);
+    agreement_report(a, what, sizeof what);
     return error_set("%s", what);
 }
 
-/* Does what there is to do for a comparison without waiting for anybody. */
-static void agreement_move(agreement *a) {
+/* Progresses a comparison, without blocking. The caller holds the lock. */
+static void agreement_progress(agreement *a) {
     int coming = 1, busy = 1;
     if (a->phase == COMPARING) {
-        int code = request_move(&a->words.request, &busy);
+        int code = agree_request_test(&a->words.request, &busy);
         if (code == 0 && busy) return;
-        if (code == 0) words_are_there(a->entry, &a->words);
-        if (code == 0 && !words_agree(&a->words)) code = telling_start(a);
-        if (code != 0 || a->phase == COMPARING) agreement_settle(a, code);
+        if (code == 0) agree_words_finish(a->entry, &a->words);
+        if (code == 0 && !agree_words_are_same(&a->words)) code = agreement_exchange_start(a);
+        if (code != 0 || a->phase == COMPARING) agreement_finish(a, code);
     }
-    if (a->phase == TELLING) {
-        int code = agree_tellers_move(a, &coming);
+    if (a->phase == EXCHANGING) {
+        int code = agreement_exchange_test(a, &coming);
         if (code != 0 || coming == 0 || clock_now() >= a->until)
-            agreement_settle(a, code != 0 ? code : agreement_conclude(a));
+            agreement_finish(a, code != 0 ? code : agreement_conclude(a));
     }
 }
 
-/* Comparisons that are under way */
+/* Active comparisons */
 
-/* Without memory it returns NULL as job_fail does: the other ranks compare, too, and wait for this one. */
+/* Allocates a comparison. Without memory calls job_fail, as the other ranks wait for this one, and returns NULL if that
+ * returns. */
 static agreement *agreement_new(const frame *f, unsigned details) {
     agreement *a = calloc(1, sizeof *a);
     if (!a) {
@@ -323,63 +337,63 @@ static agreement *agreement_new(const frame *f, unsigned details) {
 }
 
 static void agreement_add(agreement *a) {
-    pthread_mutex_lock(&moving);
-    a->next = under_way;
-    under_way = a;
-    atomic_fetch_add(&in_under_way, 1);
-    pthread_mutex_unlock(&moving);
+    pthread_mutex_lock(&lock);
+    a->next = active;
+    active = a;
+    atomic_fetch_add(&active_count, 1);
+    pthread_mutex_unlock(&lock);
 }
 
-/* With the lock. */
-static void agreement_take_out(agreement *a) {
-    agreement **at = &under_way;
+/* Removes a comparison from the list. The caller holds the lock. */
+static void agreement_remove(agreement *a) {
+    agreement **at = &active;
     while (*at != a) at = &(*at)->next;
     *at = a->next;
-    atomic_fetch_sub(&in_under_way, 1);
+    atomic_fetch_sub(&active_count, 1);
 }
 
-/* Frees one that is settled, unless MPI may still write to its memory: then that is MPI's for good. */
+/* Frees a comparison that has ended, unless a receive is active: then its memory belongs to MPI for good. */
 static void agreement_free(agreement *a) {
     int coming = 0;
-    if (a->tellers) (void)agree_tellers_move(a, &coming);
+    if (a->peers) (void)agreement_exchange_test(a, &coming);
     if (coming > 0) return;
     free(a->refusal);
-    free(a->tellers);
+    free(a->peers);
     free(a);
 }
 
-/* Calls that complete */
+/* Blocking calls */
 
 int agree_now(const frame *f, unsigned details) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     agreement *a;
-    if (atomic_load(&in_under_way) > 0) { /* which others may wait for meanwhile */
+    if (atomic_load(&active_count) > 0) { /* other ranks may wait for these: progresses them meanwhile */
         int code = agree_start(f, details, &a);
         return code == 0 ? agree_wait(a) : code;
     }
     const wanted_facts facts = wanted_facts_of(f, details);
-    words w;
-    int code = words_start(f->facts.communicator, wanted_hash(&facts), &w);
+    agree_words w;
+    int code = agree_words_start(f->facts.communicator, wanted_hash(&facts), &w);
     if (code == 0) code = mpi_get()->wait(&w.request, status);
-    if (code == 0) words_are_there(f->facts.communicator, &w);
-    if (code != 0 || words_agree(&w)) return code;
+    if (code == 0) agree_words_finish(f->facts.communicator, &w);
+    if (code != 0 || agree_words_are_same(&w)) return code;
     a = agreement_new(f, details);
     if (!a) return REFUSED;
     a->words = w;
-    pthread_mutex_lock(&moving);
-    code = telling_start(a);
-    if (code != 0) agreement_settle(a, code);
-    pthread_mutex_unlock(&moving);
+    pthread_mutex_lock(&lock);
+    code = agreement_exchange_start(a);
+    if (code != 0) agreement_finish(a, code);
+    pthread_mutex_unlock(&lock);
     agreement_add(a);
     return agree_wait(a);
 }
 
-/* Calls that start */
+/* Calls that start requests */
 
 int agree_start(const frame *f, unsigned details, agreement **started) {
     agreement *a = *started = agreement_new(f, details);
     if (!a) return REFUSED;
-    int code = words_start(f->facts.communicator, wanted_hash(&a->mine.facts), &a->words);
+    int code = agree_words_start(f->facts.communicator, wanted_hash(&a->mine.facts), &a->words);
     if (code == 0) {
         agreement_add(a);
     } else {
@@ -390,13 +404,13 @@ int agree_start(const frame *f, unsigned details, agreement **started) {
 }
 
 int agree_wait(agreement *a) {
-    for (int looks = 0, settled = 0; !settled; looks++) {
+    for (int looks = 0, is_finished = 0; !is_finished; looks++) {
         if (looks > 0) clock_between(looks);
-        pthread_mutex_lock(&moving);
-        for (agreement *any = under_way; any; any = any->next) agreement_move(any);
-        settled = a->phase == SETTLED;
-        if (settled) agreement_take_out(a);
-        pthread_mutex_unlock(&moving);
+        pthread_mutex_lock(&lock);
+        for (agreement *any = active; any; any = any->next) agreement_progress(any);
+        is_finished = a->phase == FINISHED;
+        if (is_finished) agreement_remove(a);
+        pthread_mutex_unlock(&lock);
     }
     int code = a->code;
     if (code == REFUSED)
@@ -410,17 +424,17 @@ int agree_wait(agreement *a) {
 
 int agree_end(void) {
     int unknown = 0;
-    pthread_mutex_lock(&moving);
-    (void)outbox_is_sending(&told);
-    for (agreement *a = under_way, *next; a; a = next) {
+    pthread_mutex_lock(&lock);
+    (void)outbox_is_sending(&outgoing);
+    for (agreement *a = active, *next; a; a = next) {
         next = a->next;
-        agreement_move(a);
-        unknown += a->phase != SETTLED;
-        if (a->phase != SETTLED) continue;
+        agreement_progress(a);
+        unknown += a->phase != FINISHED;
+        if (a->phase != FINISHED) continue;
         if (a->refusal) output_print("mpixla: %s\n", a->refusal);
-        agreement_take_out(a);
+        agreement_remove(a);
         agreement_free(a);
     }
-    pthread_mutex_unlock(&moving);
+    pthread_mutex_unlock(&lock);
     return unknown;
 }

@@ -2,7 +2,7 @@
  *
  * Each rank hashes its call, and one small reduction tells all ranks whether the hashes are equal: MAX over (h, ~h),
  * since all h are equal if and only if max(h) == ~max(~h). If they differ, each rank sends a description of its call to
- * all others, and all ranks raise the same report.
+ * all others, and all ranks return the same report.
  */
 #ifndef MPIXLA_NATIVE_AGREE_H
 #define MPIXLA_NATIVE_AGREE_H

@@ -1,16 +1,17 @@
-/* Which note belongs to a message. MPI has no place for a number in a message, and what mpi4py sends and receives on
- * the same communicator counts in MPI's order but not in ours. So a note is known by what the message has: its sender,
- * its tag, its length, and a hash of its bytes. A message is refused only if a note with all of these says another data
- * type or shape, and no such note fits. That is certain
+/* Matches notes to messages. A message of MPI has no field for a sequence number, and counting fails, since mpi4py may
+ * send and receive messages without notes on the same communicator. So a note matches a message by sender, tag, length,
+ * and a hash of the bytes. A message is refused only if a matching note has another data type or shape, and no matching
+ * note fits. Such a refusal is certain
  *
- *   where the bits of both types can be alike only if all of them are 0 (`could_share_bits`), and they are not 0; or
- *   on the library's own communicator. There each message has a note, which comes before the message: if none fits, its
- *   own does not.
+ *   if data of the two types have equal bits only where all bits are 0 (`message_types_may_share_bits`), and some are
+ *   not 0; or
+ *   on the library's own communicator: each message has a note there, which comes before the message. If no matching
+ *   note fits, the message's own does not.
  *
- * All else is accepted: messages of zeros, which are the same in every type, and data in a GPU's memory, of which no
- * hash is made, on communicators that others may use.
+ * All other messages are accepted: on communicators that others may use, those of zeros, which are equal in every
+ * type, and those in a GPU's memory, which are not hashed.
  *
- * A message that mpi4py receives leaves its note behind. It is dropped when there are too many.
+ * If mpi4py receives a message that has a note, the note stays. The oldest note is dropped when there are too many.
  */
 #include "check/message.h"
 
@@ -30,41 +31,41 @@
 #include "mpi/outbox.h"
 #include "xla/xla_ffi.h"
 
-/* Nanoseconds that a receiver waits for a note that has not come before its message. */
-#define PATIENCE INT64_C(1000000000)
+/* Time that a receiver waits for a note that has not come before its message. */
+#define NOTE_PATIENCE_NS INT64_C(1000000000)
 
 enum { NOTE_TAG = 0, NOTES_KEPT = 4096, HASHED_WORDS = 512 };
 
-/* The bytes of a message: a hash, 0 if they are not known; and whether some are not 0. */
-typedef struct content {
+/* Identifies the bytes of a message: their hash, 0 if it is unknown; and whether some of the hashed bytes are not 0. */
+typedef struct message_content {
     uint64_t hash;
-    int32_t is_telling;
-} content;
+    int32_t has_nonzero;
+} message_content;
 
-typedef struct note {
+typedef struct message_note {
     int32_t size, tag, is_on_own; /* of the communicator, of the message, whether it is on the library's own */
-    content content;
+    message_content content;
     int64_t agreed; /* the communicator's number, 0 if it has none yet (comm.h) */
     int64_t items, bytes, dtype;
     int64_t shape, leaves; /* hashes; 0: not known */
     char shape_text[64];
     char line[SITE_TEXT_BYTES];
-} note;
+} message_note;
 
-/* A note that has come. */
-typedef struct letter {
+/* A note that was received, as an element of a list. */
+typedef struct message_note_entry {
     int from; /* its sender in MPI_COMM_WORLD */
-    note note;
-    struct letter *next;
-} letter;
+    message_note note;
+    struct message_note_entry *next;
+} message_note_entry;
 
-/* What is known of another rank, by its rank in MPI_COMM_WORLD. */
-typedef struct peer {
-    atomic_int announced, compared; /* of the first messages: to it, from it */
-    int has_no_notes;               /* it has sent a message without one */
-} peer;
+/* The state of another rank, by its rank in MPI_COMM_WORLD. */
+typedef struct message_peer {
+    atomic_int announced, compared; /* number of the first messages to it, from it */
+    int has_no_notes;               /* it has sent a message without a note */
+} message_peer;
 
-/* A message that has come, and what its receiver expects. */
+/* A message that was received, and the expectation of its receiver. */
 typedef struct message {
     const call_facts *call;
     int source, tag;
@@ -72,24 +73,24 @@ typedef struct message {
     int is_longer; /* than its template; MPI does not say by how much */
     int is_on_own;
     int64_t bytes; /* its own, or of the template of a longer one */
-    content content;
+    message_content content;
     int64_t shape, leaves; /* that are expected; 0: any */
     messages_compared which;
 } message;
 
 static const comm_entry *_Atomic own;
-static atomic_int has_started; /* a receive on `own`, since when notes may be those of one that is under way */
+static atomic_int has_started; /* a receive on `own`: from then on a note may be that of a message which is under way */
 static mpixla_handle channel;
-static peer *peers;
+static message_peer *peers;
 static outbox outgoing;
-static letter *arrived, **last = &arrived; /* in the order of their coming */
-static int64_t arrived_count;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for these, and for who receives a note */
+static message_note_entry *notes, **notes_end = &notes; /* in the order of arrival */
+static int64_t notes_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards these, and is held to receive a note */
 
 int message_channel_set(mpixla_handle comm) {
     int ranks = 0;
     if (mpi_get()->comm_size(comm, &ranks) != 0) return error_set("MPI_Comm_size failed on the channel of the checks");
-    peer *all = calloc((size_t)ranks, sizeof *all);
+    message_peer *all = calloc((size_t)ranks, sizeof *all);
     if (!all) return error_set("out of memory for the checks of messages");
     free(peers);
     peers = all;
@@ -105,18 +106,19 @@ int message_is_on_own(const call_facts *call) {
     return call->communicator == atomic_load_explicit(&own, memory_order_relaxed);
 }
 
-/* Negative where a rank is nobody, or of another MPI_COMM_WORLD, or not known. */
-static int world_rank(const comm_entry *entry, int64_t rank) {
+/* Returns the rank in MPI_COMM_WORLD; negative for MPI_PROC_NULL, or if it is unknown, or in another MPI_COMM_WORLD. */
+static int message_world_rank(const comm_entry *entry, int64_t rank) {
     const int *members = atomic_load(&entry->members);
     return channel && members && rank >= 0 ? members[rank] : -1;
 }
 
-/* Hashes all of a short message, and of a long one words at equal distances and the last ones. */
-static content content_of(const frame *f, const frame_buffer *b, int64_t bytes) {
+/* Hashes a message; of a long one only words at equal distances and the last one. No hash for data in a GPU's memory.
+ */
+static message_content message_content_of(const frame *f, const frame_buffer *b, int64_t bytes) {
     const char *data = b->data;
     const int64_t words = bytes / 8, step = words / HASHED_WORDS + 1, rest = bytes < 8 ? bytes : 8;
     uint64_t hash = (uint64_t)bytes, any = 0, word = 0;
-    if (frame_array_device(f) || !data || bytes <= 0) return (content){0};
+    if (frame_array_device(f) || !data || bytes <= 0) return (message_content){0};
     for (int64_t i = 0; i < words; i += step) {
         memcpy(&word, data + 8 * i, sizeof word);
         hash = hash_combine(hash, word);
@@ -125,31 +127,31 @@ static content content_of(const frame *f, const frame_buffer *b, int64_t bytes) 
     word = 0;
     memcpy(&word, data + bytes - rest, (size_t)rest);
     hash = hash_combine(hash, word);
-    return (content){.hash = hash ? hash : 1, .is_telling = (any | word) != 0};
+    return (message_content){.hash = hash ? hash : 1, .has_nonzero = (any | word) != 0};
 }
 
 /* Sending */
 
-/* Whether it is one of the first: which it is once. */
-static int is_first(atomic_int *so_far) {
+/* Counts a message. Returns whether it is one of the first MESSAGES_FIRST_NOTES. */
+static int message_count_first(atomic_int *so_far) {
     return atomic_load_explicit(so_far, memory_order_relaxed) < MESSAGES_FIRST_NOTES &&
            atomic_fetch_add_explicit(so_far, 1, memory_order_relaxed) < MESSAGES_FIRST_NOTES;
 }
 
-static void note_fill(note *n, const frame *f) {
+static void message_note_fill(message_note *n, const frame *f) {
     const call_facts *call = &f->facts;
     const int64_t bytes = call->sent * call->sent_type->row->itemsize;
     memset(n, 0, sizeof *n); /* all bytes travel */
-    *n = (note){.size = call->communicator->size,
-                .tag = call->sendtag,
-                .is_on_own = message_is_on_own(call),
-                .content = content_of(f, &f->send, bytes),
-                .agreed = atomic_load(&call->communicator->agreed),
-                .items = call->sent,
-                .bytes = bytes,
-                .dtype = call->sent_type->number,
-                .shape = wanted_shape_number(&f->send, 0),
-                .leaves = wanted_parts(f)};
+    *n = (message_note){.size = call->communicator->size,
+                        .tag = call->sendtag,
+                        .is_on_own = message_is_on_own(call),
+                        .content = message_content_of(f, &f->send, bytes),
+                        .agreed = atomic_load(&call->communicator->agreed),
+                        .items = call->sent,
+                        .bytes = bytes,
+                        .dtype = call->sent_type->number,
+                        .shape = wanted_shape_number(&f->send, 0),
+                        .leaves = wanted_parts(f)};
     wanted_shape_describe(&f->send, 0, n->shape_text, sizeof n->shape_text);
     snprintf(n->line, sizeof n->line, "%s", site_text(call->site));
 }
@@ -158,11 +160,11 @@ void message_announce(const frame *f, messages_compared which) {
     const call_facts *call = &f->facts;
     if (call->row->request == MPIXLA_STARTS && facts_have(call, ATTRIBUTE_SOURCE) && message_is_on_own(call))
         atomic_store_explicit(&has_started, 1, memory_order_relaxed);
-    const int to = facts_have(call, ATTRIBUTE_DEST) ? world_rank(call->communicator, call->dest) : -1;
-    if (to < 0 || (which == MESSAGES_FIRST && !is_first(&peers[to].announced))) return;
-    note n;
-    note_fill(&n, f);
-    outbox_message *m = outbox_message_new((int64_t)(offsetof(note, line) + strlen(n.line) + 1));
+    const int to = facts_have(call, ATTRIBUTE_DEST) ? message_world_rank(call->communicator, call->dest) : -1;
+    if (to < 0 || (which == MESSAGES_FIRST && !message_count_first(&peers[to].announced))) return;
+    message_note n;
+    message_note_fill(&n, f);
+    outbox_message *m = outbox_message_new((int64_t)(offsetof(message_note, line) + strlen(n.line) + 1));
     if (!m) return;
     memcpy(m->data, &n, (size_t)m->bytes);
     pthread_mutex_lock(&lock);
@@ -170,23 +172,23 @@ void message_announce(const frame *f, messages_compared which) {
     pthread_mutex_unlock(&lock);
 }
 
-/* Receiving. The caller has the lock, but for note_take. */
+/* Receiving. The caller holds the lock, except for the two message_take_... functions. */
 
-static letter *note_take_out(letter **at) {
-    letter *l = *at;
+static message_note_entry *message_note_remove(message_note_entry **at) {
+    message_note_entry *l = *at;
     *at = l->next;
-    if (!l->next) last = at;
-    arrived_count--;
+    if (!l->next) notes_end = at;
+    notes_count--;
     return l;
 }
 
-/* Takes a note of this sender's if one has come. Returns whether. */
-static int note_hear(int from) {
+/* Receives a note of this sender if one has come. Returns whether it has received one. */
+static int message_note_receive(int from) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     int there = 0;
     if (mpi->iprobe(from, NOTE_TAG, channel, &there, status) != 0 || !there) return 0;
-    letter *l = malloc(sizeof *l);
+    message_note_entry *l = malloc(sizeof *l);
     if (!l || mpi->small->recv(&l->note, (int64_t)sizeof l->note, dtype_find(FFI_U8)->handle, from, NOTE_TAG, channel,
                                status) != 0) {
         free(l);
@@ -194,15 +196,15 @@ static int note_hear(int from) {
     }
     l->from = from;
     l->next = NULL;
-    *last = l;
-    last = &l->next;
-    if (++arrived_count > NOTES_KEPT) free(note_take_out(&arrived));
+    *notes_end = l;
+    notes_end = &l->next;
+    if (++notes_count > NOTES_KEPT) free(message_note_remove(&notes));
     return 1;
 }
 
-/* Whether the note can be the message's. */
-static int could_be_of(const message *m, const letter *l) {
-    const note *n = &l->note;
+/* Returns whether the note may belong to the message. */
+static int message_note_may_match(const message *m, const message_note_entry *l) {
+    const message_note *n = &l->note;
     const comm_entry *entry = m->call->communicator;
     const int64_t agreed = atomic_load(&entry->agreed);
     if (l->from != m->from || n->tag != m->tag || n->size != entry->size || n->is_on_own != m->is_on_own) return 0;
@@ -211,98 +213,104 @@ static int could_be_of(const message *m, const letter *l) {
     return n->bytes == m->bytes && (!n->content.hash || !m->content.hash || n->content.hash == m->content.hash);
 }
 
-static int has_dtype(const message *m, const note *n) {
+static int message_note_has_dtype(const message *m, const message_note *n) {
     return n->dtype == m->call->received_type->number;
 }
 
-static int fits(const message *m, const note *n) {
-    return has_dtype(m, n) && (!m->shape || m->shape == n->shape) &&
+static int message_note_fits(const message *m, const message_note *n) {
+    return message_note_has_dtype(m, n) && (!m->shape || m->shape == n->shape) &&
            (!m->leaves || !n->leaves || m->leaves == n->leaves);
 }
 
-static int is_whole_number(const mpixla_dtype_row *row) {
+static int message_type_is_integral(const mpixla_dtype_row *row) {
     return strcmp(row->kind, "integer") == 0 || strcmp(row->kind, "bool") == 0;
 }
 
-static int is_pair_of(const mpixla_dtype_row *a, const mpixla_dtype_row *b) {
+static int message_type_is_pair(const mpixla_dtype_row *a, const mpixla_dtype_row *b) {
     return strcmp(a->kind, "complex") == 0 && a->itemsize == 2 * b->itemsize;
 }
 
-/* Whether different data of these two types may well be the same bits: whole numbers; a complex number and its parts;
- * and short floats, which programs give mpi4py as whole numbers. */
-static int could_share_bits(const message *m, const note *n) {
+/* Returns whether data of the two types may well have the same bits: integers; a complex type and its part; and 16-bit
+ * floats, which programs pass to mpi4py as integers. */
+static int message_types_may_share_bits(const message *m, const message_note *n) {
     const dtype_entry *sent = dtype_find((int)n->dtype);
     const mpixla_dtype_row *a = sent ? sent->row : NULL, *b = m->call->received_type->row;
-    if (!a || a == b || is_pair_of(a, b) || is_pair_of(b, a) || a->itemsize == 1 || b->itemsize == 1) return 1;
-    const int whole = is_whole_number(a) + is_whole_number(b);
+    if (!a || a == b || message_type_is_pair(a, b) || message_type_is_pair(b, a) || a->itemsize == 1 ||
+        b->itemsize == 1)
+        return 1;
+    const int whole = message_type_is_integral(a) + message_type_is_integral(b);
     return whole == 2 || (whole == 1 && a->itemsize == 2 && b->itemsize == 2);
 }
 
-/* Whether a note that could be the message's and does not fit tells, without others, that the message does not. */
-static int is_evidence(const message *m, const note *n) {
-    return m->content.is_telling && n->content.hash == m->content.hash && !could_share_bits(m, n);
+/* Returns whether a matching note that does not fit proves, without regard to other notes, that the message does not
+ * fit. */
+static int message_note_is_evidence(const message *m, const message_note *n) {
+    return m->content.has_nonzero && n->content.hash == m->content.hash && !message_types_may_share_bits(m, n);
 }
 
-/* Whether a message has its note among those that have come before it: and then any that could be its note tells, if
- * none fits. */
-static int has_own_note(const message *m) {
+/* Returns whether the message's own note is certainly among the matching ones: then, if none fits, the message does
+ * not. */
+static int message_has_own_note(const message *m) {
     if (!m->is_on_own) return 0;
-    return m->which == MESSAGES_ALL || (m->content.is_telling && !atomic_load(&has_started));
+    return m->which == MESSAGES_ALL || (m->content.has_nonzero && !atomic_load(&has_started));
 }
 
-/* On a communicator that others may use: no note tells anything of it. */
-static int is_of_zeros(const message *m) {
-    return !m->is_on_own && !m->content.is_telling;
+/* Returns whether no note proves anything about the message: on a communicator that others may use, one of zeros or one
+ * that is not hashed. */
+static int message_proves_nothing(const message *m) {
+    return !m->is_on_own && !m->content.has_nonzero;
 }
 
-/* The first note that could be the message's and fits; or that is evidence; or any. */
-enum look { LOOK_FITS, LOOK_EVIDENCE, LOOK_ANY };
-static letter **note_find(const message *m, enum look look) {
-    letter **at = &arrived;
+/* Returns the place of the first matching note: one that fits, or that is evidence, or any. `*place` is NULL if there
+ * is none. */
+enum message_look { LOOK_FITS, LOOK_EVIDENCE, LOOK_ANY };
+static message_note_entry **message_note_find(const message *m, enum message_look look) {
+    message_note_entry **at = &notes;
     for (; *at; at = &(*at)->next) {
-        const note *n = &(*at)->note;
-        if (!could_be_of(m, *at)) continue;
-        if (look == LOOK_ANY || (look == LOOK_FITS ? fits(m, n) : is_evidence(m, n))) break;
+        const message_note *n = &(*at)->note;
+        if (!message_note_may_match(m, *at)) continue;
+        if (look == LOOK_ANY || (look == LOOK_FITS ? message_note_fits(m, n) : message_note_is_evidence(m, n))) break;
     }
     return at;
 }
 
-/* Gives the note of a message whose length is right: one that fits if there is such a one, or comes in time; else one
- * that says for certain that the message does not fit. To be freed. NULL: there is neither. Sets whether there was any
- * note that could be the message's. */
-static letter *note_take(const message *m, int *any) {
-    const int64_t until = clock_now() + (m->which == MESSAGES_ALL ? PATIENCE : 0);
-    letter *found = NULL;
+/* Returns a note for a message whose length is right: one that fits, if there is one or it comes in time; else one that
+ * proves that the message does not fit; else NULL. The caller frees it. Sets `*any` to whether there was a matching
+ * note. */
+static message_note_entry *message_take_note(const message *m, int *any) {
+    const int64_t until = clock_now() + (m->which == MESSAGES_ALL ? NOTE_PATIENCE_NS : 0);
+    message_note_entry *found = NULL;
     for (int looks = 0, ends = 0; !ends; looks++) {
         if (looks > 0) clock_between(looks);
         pthread_mutex_lock(&lock);
-        while (note_hear(m->from)) {
+        while (message_note_receive(m->from)) {
         }
         ends = (peers[m->from].has_no_notes && !m->is_on_own) || clock_now() >= until;
-        *any = *note_find(m, LOOK_ANY) != NULL;
-        letter **at = note_find(m, LOOK_FITS);
-        if (!*at) at = note_find(m, LOOK_EVIDENCE);
-        if (!*at && ends && has_own_note(m)) at = note_find(m, LOOK_ANY);
-        if (*at) found = note_take_out(at);
+        *any = *message_note_find(m, LOOK_ANY) != NULL;
+        message_note_entry **at = message_note_find(m, LOOK_FITS);
+        if (!*at) at = message_note_find(m, LOOK_EVIDENCE);
+        if (!*at && ends && message_has_own_note(m)) at = message_note_find(m, LOOK_ANY);
+        if (*at) found = message_note_remove(at);
         pthread_mutex_unlock(&lock);
-        ends |= found != NULL || (*any && is_of_zeros(m));
+        ends |= found != NULL || (*any && message_proves_nothing(m));
     }
     return found;
 }
 
-/* Gives the note of a message that has another length, which no note has to prove: for its words. */
-static letter *note_take_of_other_length(const message *m) {
-    const int64_t until = clock_now() + PATIENCE;
-    const int is_known = m->is_on_own || atomic_load(&m->call->communicator->agreed) || m->content.is_telling;
-    letter *found = NULL;
+/* Returns the note of a message whose length is wrong, for the error message; NULL if there is none. The caller frees
+ * it. */
+static message_note_entry *message_take_note_of_other_length(const message *m) {
+    const int64_t until = clock_now() + NOTE_PATIENCE_NS;
+    const int is_known = m->is_on_own || atomic_load(&m->call->communicator->agreed) || m->content.has_nonzero;
+    message_note_entry *found = NULL;
     for (int looks = 0, ends = !is_known; !ends; looks++) {
         if (looks > 0) clock_between(looks);
         pthread_mutex_lock(&lock);
-        while (note_hear(m->from)) {
+        while (message_note_receive(m->from)) {
         }
         ends = peers[m->from].has_no_notes || clock_now() >= until;
-        letter **at = note_find(m, LOOK_ANY);
-        if (*at) found = note_take_out(at);
+        message_note_entry **at = message_note_find(m, LOOK_ANY);
+        if (*at) found = message_note_remove(at);
         pthread_mutex_unlock(&lock);
         ends |= found != NULL;
     }
@@ -311,9 +319,9 @@ static letter *note_take_of_other_length(const message *m) {
 
 /* Comparing */
 
-/* The sender may have sent a message without a note: from now on nobody waits for its notes, but on the library's own
- * communicator. */
-static void peer_distrust(const message *m, int tells) {
+/* Marks the sender as one that sends messages without notes: this rank no longer waits for its notes, except on the
+ * library's own communicator. */
+static void message_peer_distrust(const message *m, int tells) {
     pthread_mutex_lock(&lock);
     int is_known = peers[m->from].has_no_notes;
     peers[m->from].has_no_notes = 1;
@@ -325,29 +333,29 @@ static void peer_distrust(const message *m, int tells) {
             mpi_get()->world_rank, m->source, m->call->communicator->name);
 }
 
-static void describe_items(char *text, size_t bytes, int64_t items, int64_t dtype, const char *shape) {
+static void message_items_describe(char *text, size_t bytes, int64_t items, int64_t dtype, const char *shape) {
     const dtype_entry *found = dtype_find((int)dtype);
     snprintf(text, bytes, "%lld item%s of %s%s%s", (long long)items, items == 1 ? "" : "s",
              found ? found->row->name : "an unknown type", *shape ? " of shape " : "", shape);
 }
 
-static const char *difference_of(const message *m, const note *n) {
-    const int types = n && !has_dtype(m, n), counts = !n || n->items != m->call->received;
+static const char *message_difference_name(const message *m, const message_note *n) {
+    const int types = n && !message_note_has_dtype(m, n), counts = !n || n->items != m->call->received;
     if (types || counts) return types && counts ? "the data type and the count" : types ? "the data type" : "the count";
     return m->shape && m->shape != n->shape ? "the shape" : "the leaves of their pytrees";
 }
 
-/* Without a note only the bytes are known. Returns REFUSED. */
-static int message_refuse(const frame *f, const message *m, const note *n) {
+/* Reports a message that does not fit; `n` may be NULL. Returns REFUSED. */
+static int message_refuse(const frame *f, const message *m, const message_note *n) {
     const call_facts *call = m->call;
     const comm_entry *entry = call->communicator;
-    const char *line = site_text(call->site), *unknown = "an unknown line", *difference = difference_of(m, n);
+    const char *line = site_text(call->site), *unknown = "an unknown line", *difference = message_difference_name(m, n);
     const int by_shape = strcmp(difference, "the shape") == 0;
     char sends[160], receives[160], shape[64] = "";
     if (by_shape) wanted_shape_describe(&f->recv, 0, shape, sizeof shape);
-    describe_items(receives, sizeof receives, call->received, call->received_type->number, shape);
+    message_items_describe(receives, sizeof receives, call->received, call->received_type->number, shape);
     if (n)
-        describe_items(sends, sizeof sends, n->items, n->dtype, by_shape ? n->shape_text : "");
+        message_items_describe(sends, sizeof sends, n->items, n->dtype, by_shape ? n->shape_text : "");
     else
         snprintf(sends, sizeof sends, "%lld bytes", (long long)m->bytes);
     return error_set(
@@ -358,12 +366,12 @@ static int message_refuse(const frame *f, const message *m, const note *n) {
         n && n->line[0] ? n->line : unknown, entry->rank, receives, *line ? line : unknown, difference);
 }
 
-/* Of a message whose length is right. */
-static int length_is_right(const frame *f, const message *m) {
+/* Compares a message whose length is right with its note. Returns 0 or REFUSED. */
+static int message_compare_note(const frame *f, const message *m) {
     int any = 0;
-    letter *l = note_take(m, &any);
-    int code = l && !fits(m, &l->note) ? message_refuse(f, m, &l->note) : 0;
-    if (!l && m->which == MESSAGES_ALL && !(any && is_of_zeros(m))) peer_distrust(m, !any);
+    message_note_entry *l = message_take_note(m, &any);
+    int code = l && !message_note_fits(m, &l->note) ? message_refuse(f, m, &l->note) : 0;
+    if (!l && m->which == MESSAGES_ALL && !(any && message_proves_nothing(m))) message_peer_distrust(m, !any);
     free(l);
     return code;
 }
@@ -384,18 +392,18 @@ int message_compare(const frame *f, const call_facts *call, const void *status, 
                  .which = which};
     if (m.source < 0 || m.source >= entry->size) return code;
     if (code == 0 && mpi_bytes_of(status, &m.bytes) != 0) return code;
-    m.from = world_rank(entry, m.source);
-    if (which == MESSAGES_FIRST && (m.from < 0 || !is_first(&peers[m.from].compared))) return code;
-    if (code == 0) m.content = content_of(f, &f->recv, m.bytes);
+    m.from = message_world_rank(entry, m.source);
+    if (which == MESSAGES_FIRST && (m.from < 0 || !message_count_first(&peers[m.from].compared))) return code;
+    if (code == 0) m.content = message_content_of(f, &f->recv, m.bytes);
     if (code == 0 && m.bytes == expected && which == MESSAGES_ALL && is_on_own) {
         m.shape = wanted_shape_number(&f->recv, 0);
-        m.leaves = call == &f->facts ? wanted_parts(f) : 0; /* a wait has those of its own pytree */
+        m.leaves = call == &f->facts ? wanted_parts(f) : 0; /* the frame of a wait has the leaves of its own pytree */
     }
     const int may_be_shorter = accepts_short || which == MESSAGES_FIRST;
     if (code == 0 && (m.bytes == expected || (may_be_shorter && m.bytes < expected)))
-        return m.from < 0 ? 0 : length_is_right(f, &m);
-    letter *l = m.from < 0 ? NULL : note_take_of_other_length(&m);
-    /* Else what failed is not the length, or nobody knows by how much. */
+        return m.from < 0 ? 0 : message_compare_note(f, &m);
+    message_note_entry *l = m.from < 0 ? NULL : message_take_note_of_other_length(&m);
+    /* Else the failure is not of the length, or the length is unknown. */
     if (l || code == 0) code = message_refuse(f, &m, l ? &l->note : NULL);
     free(l);
     return code;

@@ -3,8 +3,7 @@
  * MPI tells the receiver the number of bytes. The data type, the shape and the sender's line are in a note, which the
  * sender sends before the message. The receiver compares the note with its template, and sends nothing back. A message
  * without a note, such as one of mpi4py's, is compared by its bytes.
- *
- * A right program is never refused: a note is used only if it certainly belongs to the message (message.c).
+ * A correct program is never refused: a note is used only if it certainly belongs to the message (message.c).
  */
 #ifndef MPIXLA_NATIVE_MESSAGE_H
 #define MPIXLA_NATIVE_MESSAGE_H
@@ -19,15 +18,17 @@ enum { MESSAGES_FIRST_NOTES = 64 };
 /* Sets the duplicate of MPI_COMM_WORLD for notes, with tag 0. Call it before any message. Returns 0 or REFUSED. */
 int message_channel_set(mpixla_handle comm);
 
-/* Sets the library's own communicator, on which only handlers send messages; and returns whether a call is on it. */
+/* Sets the library's own communicator, on which only handlers send messages. */
 void message_own_set(const comm_entry *comm);
+
+/* Returns whether a call is on the library's own communicator. */
 int message_is_on_own(const call_facts *call);
 
-/* Sends the note of a call that sends a message, right before the call is made. A note that cannot be sent is dropped.
- */
+/* Sends the note of a call that sends a message. Call it right before the call is made. A note that cannot be sent is
+ * dropped. */
 void message_announce(const frame *f, messages_compared which);
 
-/* Compares a message that was received, by its status and the code of the call; for a wait, `call` is the call that
+/* Compares a received message, with the status and the code of the call; for a wait, `call` is the call that
  * started the request. With `accepts_short` a message may have fewer items than its template. Returns `code`, or
  * REFUSED if the message does not fit the template. */
 int message_compare(const frame *f, const call_facts *call, const void *status, int accepts_short,
