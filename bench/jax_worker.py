@@ -308,6 +308,19 @@ def grow(op: str, calls: int) -> list[list[int]]:
     return [[resident() - memory, compiled_programs - programs]]
 
 
+def lower(name: str, steps: int, times: int) -> list[list[float]]:
+    """Seconds to lower a program of two equations a step, "with" an allreduce at its end or "without"."""
+
+    def program(x: Any) -> Any:
+        for _ in range(steps):
+            x = jnp.sin(x) * 1.5
+        return library.allreduce(x, op=MPI.SUM) if name == "with" else x
+
+    # JAX keeps what it has lowered, so each is a program of its own.
+    traced = [jax.jit(lambda x: program(x)).trace(jnp.ones(3)) for _ in range(times)]
+    return repeat([lambda: traced.pop().lower()], times, comm.Barrier)
+
+
 @functools.cache
 def model_of(name: str, ny: int, nx: int, chunk: int) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
     return models.make(name, library, Path(sys.argv[3]) if len(sys.argv) > 3 else None, ny, nx, chunk)
@@ -346,6 +359,7 @@ if __name__ == "__main__":
             "copies": copies,
             "grow": grow,
             "loop": loop,
+            "lower": lower,
             "model": lambda *words: advance(*words, file=None),
             "save": advance,
         },

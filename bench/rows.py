@@ -383,6 +383,8 @@ def _others(effort: Effort) -> Iterator[Row]:
     for (ny, nx), (chunk, count) in effort.models.items():
         halves = [Measurement("mpixla", f"model {name} {ny} {nx} {chunk} {count}") for name in ("heat-overlap", "heat")]
         yield Row(section, f"examples/overlap.py, overlapped, {nx} x {ny}", "its blocking form", *halves)
+    lowered = [Measurement("mpixla", f"lower {name} {2 * effort.calls} 2") for name in ("with", "without")]
+    yield Row(section, f"lowering {4 * effort.calls:,} equations and an allreduce", "without it", *lowered, target=1.15)
     ours, theirs = (Measurement("import", f"import {modules}") for modules in ("mpixla", "jax, mpi4py.MPI"))
     yield Row(section, "import mpixla", "import jax, mpi4py.MPI", ours, theirs, target=1.1)
     for size in effort.sizes:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src import dispatch as _dispatch
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from mpi4py import MPI
 
 import mpixla
@@ -61,6 +63,25 @@ def test_is_dispatched_without_python(rank, monkeypatch):
     assert len(tokens) == 0
     jax.jit(lambda x: mpixla.send(x, MPI.PROC_NULL))(1.0)  # nobody could wait for its results
     assert len(tokens) == 1
+
+
+@pytest.mark.needs_hook("sealing")
+def test_lowering_does_not_trace_a_program_again():
+    counted = Primitive("counted")
+    traced = []
+
+    @counted.def_abstract_eval
+    def _count(x):
+        traced.append(x)
+        return x
+
+    mlir.register_lowering(counted, lambda ctx, x: [x])
+    for jit in (jax.jit, mpixla.jit):
+        program = jit(lambda x: mpixla.allreduce(counted.bind(x), MPI.SUM)).trace(jnp.ones(3))
+        before = len(traced)
+        assert before > 0
+        program.lower()
+        assert len(traced) == before
 
 
 def test_arguments_as_of_jax_jit(rank):

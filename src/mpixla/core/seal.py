@@ -30,6 +30,27 @@ def _types(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[Sha
     return [*jaxpr.out_avals, _DONE], {effect for effect in jaxpr.effects if effect is not ordered}
 
 
+def _inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
+    """Lower a jaxpr into the function that ``ctx`` is in. Tracing it again, as JAX does, takes twice as long."""
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    if inner.effects - {ordered}:  # references to arrays, among others, which JAX removes in that second trace
+        return mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(ctx, *operands)
+    constants = zip(jaxpr.consts, inner.constvars, strict=True)
+    results, tokens = mlir.jaxpr_subcomp(
+        ctx.module_context if ctx.platforms is None else ctx.module_context.replace(platforms=ctx.platforms),
+        inner,
+        ctx.name_stack,
+        ctx.tokens_in,
+        [mlir.ir_constant(c, const_lowering=ctx.const_lowering, aval=v.aval) for c, v in constants],
+        *operands,
+        dim_var_values=ctx.dim_var_values,
+        const_lowering=ctx.const_lowering,
+        outer_traceback=None,
+    )
+    ctx.set_tokens_out(tokens)
+    return results
+
+
 def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any]:
     inner = ctx.replace(
         avals_out=jaxpr.out_avals,
@@ -37,7 +58,7 @@ def _lower(ctx: Any, *operands: Any, jaxpr: Any, is_eager: bool) -> Sequence[Any
         tokens_out=None,
     )
     with sites.shared(is_eager):
-        results = mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(inner, *operands)
+        results = _inline(inner, jaxpr, *operands)
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(inner.tokens_out))
     return [*results, mlir.ir_constant(np.zeros(_DONE.shape, _DONE.dtype))]
 
