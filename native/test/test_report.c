@@ -22,7 +22,7 @@ static void everybody_ends(void) {
         all[i] = (state){.rank = i,
                          .presence = STATE_HERE,
                          .ended = 1,
-                         .left = -1,
+                         .left_ms = -1,
                          .has_all_comms = 1,
                          .where = "",
                          .python = "",
@@ -200,7 +200,7 @@ static void large_both_ways(void) {
     peers[1][1] = (state_peer){.rank = 0, .tag = 1, .receives = 1};
     c->messages = 2;
     c->milliseconds = 5000;
-    all[0].left = 5000;
+    all[0].left_ms = 5000;
     CHECK(report_is_in_vain(&four, 1)); /* it is small */
     c->bytes = 4096;
     CHECK(!report_is_in_vain(&four, 1)); /* rank 2 may be late */
@@ -214,7 +214,7 @@ static void large_both_ways(void) {
     lacks(report(0), "circle");
     CHECK_IN(report(0), "  Rank 2 has not come, or come and gone: ");
     all[0].in_calls = 0;
-    all[2].left = 5000;
+    all[2].left_ms = 5000;
     CHECK(report_is_in_vain(&four, 1));
 }
 
@@ -372,15 +372,15 @@ static void in_vain(void) {
     state_call *c = collective(0, "MPI_Allreduce", 4);
     c->milliseconds = 5000;
     CHECK(!report_is_in_vain(&four, 0)); /* they are at the end of their script, and may still use MPI there */
-    all[2].left = 5000;
+    all[2].left_ms = 5000;
     CHECK(report_is_in_vain(&four, 0));
     CHECK_IN(
         report_because(0, REPORT_IN_VAIN),
         "mpixla: rank 0 has waited for 5.0 s in a call for a rank that is at the end of its script, so the whole job "
         "ends.\n");
-    all[2].left = 100; /* it has just left, and so may have the call just behind it */
+    all[2].left_ms = 100; /* it has just left, and so may have the call just behind it */
     CHECK(!report_is_in_vain(&four, 0));
-    all[2].left = 5000;
+    all[2].left_ms = 5000;
     c->milliseconds = 100;
     CHECK(!report_is_in_vain(&four, 0));
     c->milliseconds = 5000;
@@ -400,21 +400,21 @@ static void in_vain(void) {
     everybody_ends();
     c = message(1, 1, 3, 0);
     c->milliseconds = 5000;
-    all[2].left = 5000;
+    all[2].left_ms = 5000;
     CHECK(!report_is_in_vain(&four, 1));
-    all[3].left = 5000;
+    all[3].left_ms = 5000;
     CHECK(report_is_in_vain(&four, 1));
     c->bytes = 100000000; /* which take their time */
     CHECK(!report_is_in_vain(&four, 1));
-    c->milliseconds = all[3].left = 15000;
+    c->milliseconds = all[3].left_ms = 15000;
     CHECK(report_is_in_vain(&four, 1));
 
     everybody_ends();
     c = message(0, 1, MPIXLA_ANY_SOURCE, 0);
     c->milliseconds = 5000;
-    all[1].left = all[2].left = 5000;
+    all[1].left_ms = all[2].left_ms = 5000;
     CHECK(!report_is_in_vain(&four, 0)); /* rank 3 may send it */
-    all[3].left = 5000;
+    all[3].left_ms = 5000;
     all[0].threads = 2;
     c->is_front_end = 1;
     CHECK(!report_is_in_vain(&four, 0)); /* or its own other thread */
@@ -436,7 +436,7 @@ static void in_vain(void) {
 static void in_vain_for_certain(void) {
     everybody_ends();
     state_call *c = collective(0, "MPI_Allreduce", 4);
-    c->milliseconds = all[2].left = 5000;
+    c->milliseconds = all[2].left_ms = 5000;
     comms[2][0] = (state_comm){.comm = HALF, .calls = 1};
     all[2].comms = comms[2];
     all[2].in_comms = 1;
@@ -448,7 +448,7 @@ static void in_vain_for_certain(void) {
     CHECK(!report_is_in_vain(&four, 0));
     everybody_ends();
     c = message(1, 1, 3, 0);
-    c->milliseconds = all[3].left = 5000;
+    c->milliseconds = all[3].left_ms = 5000;
     CHECK(report_is_in_vain(&four, 1));
     c->has_members = 0;
     CHECK(!report_is_in_vain(&four, 1));
@@ -470,7 +470,7 @@ static void deadlocks(void) {
     CHECK(report_deadlock(&four, 3) == 0); /* it waits for nobody */
     all[1].calls[0].number++;
     CHECK(report_deadlock(&four, 0) != number && report_deadlock(&four, 0) != 0);
-    CHECK_IN(report_because(0, REPORT_WORD),
+    CHECK_IN(report_because(0, REPORT_WARNING),
              "in a call. It can never end, as it seems: if that is still so in 1 s, the job ends.");
     CHECK_IN(report_because(0, REPORT_DEADLOCK), "in a call that can never end, so the whole job ends.\n");
     for (int why = 0; why < 7; why++) {
@@ -581,7 +581,7 @@ static void a_word(void) {
     everybody_ends();
     (void)collective(0, "MPI_Allreduce", 4);
     CHECK_IN(
-        report_because(0, REPORT_WORD),
+        report_because(0, REPORT_WARNING),
         "mpixla: rank 0 has waited for 1.5 s in a call, and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that "
         "waits for so long, and 0 turns this off.\n  It waits in MPI_Allreduce.\n  Ranks 1 to 3 have not come");
 }

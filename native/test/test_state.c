@@ -24,7 +24,7 @@ static int64_t lost[2 * LOST] = {1, STATE_DEAD, 3, STATE_STOPPED};
 static void write_down(void) {
     const state_facts facts = {.rank = 2,
                                .ended = 1,
-                               .left = 12,
+                               .left_ms = 12,
                                .percent = 7,
                                .threads = 5,
                                .where = "process 3 on a host",
@@ -59,7 +59,7 @@ static void tells_of_itself(void) {
     CHECK_INT(s.rank, 2);
     CHECK_INT(s.presence, STATE_HERE);
     CHECK_INT(s.ended, 1);
-    CHECK_INT(s.left, 12);
+    CHECK_INT(s.left_ms, 12);
     CHECK_INT(s.percent, 7);
     CHECK_INT(s.threads, 5);
     CHECK_INT(s.requests, 0);

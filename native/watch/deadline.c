@@ -1,20 +1,20 @@
-/* The thread that watches how long calls wait. The calls themselves know nothing of it.
+/* The watchdog: a thread that watches how long calls wait. Calls do not know of it.
  *
- * Once a call has waited for longer than the limit (MPIXLA_TIMEOUT), or, without one, than the time for a word, this
- * rank tells all others that it is about to report, and asks each what it does. If the answers show that the call waits
- * for somebody, it writes a report, and where there is a limit it ends the job. Of two ranks that are about to report
- * at once the lower one does, and the other holds back.
+ * Once a call has waited for longer than the limit (MPIXLA_TIMEOUT), or, without one, than the time for a warning, this
+ * rank tells all others that it is about to report (it claims the report), and asks each for its state. If the answers
+ * show that the call waits for another rank, it writes a report, and with a limit it ends the job. Of two ranks that
+ * claim at once the lower one reports, and the other holds back.
  *
- * A call also waits in vain if it takes a rank that has left: it makes no call any more, as in MPI_Finalize. Who leaves
- * tells rank 0. Who waits asks rank 0 from time to time who has left, and then these ranks alone what they have done:
- * so a job in which all wait for one slow rank sends few messages. A call that waits in vain is reported and ends the
- * job.
+ * A call also waits in vain if it needs a rank that has left, which makes no more calls, as in MPI_Finalize. A rank
+ * that leaves tells rank 0. A rank that waits asks rank 0 from time to time which ranks have left (it scouts), and then
+ * these alone for their states: so a job in which all wait for one slow rank sends few messages. A call that waits in
+ * vain is reported and ends the job.
  *
- * The rank that has said a word looks again each time when as much time has passed. If all ranks then say what they
- * have said the time before, and by that the job can never end (report_deadlock), it reports that and ends the job.
+ * The rank that has written a warning inquires again each time when as much time has passed. If two inquiries in a row
+ * give the same proof that the job can never end (report_deadlock), it reports that and ends the job.
  *
  * Time counts while this thread runs, so a process that was stopped as a whole has not waited. The thread itself never
- * waits for another process, which may be stopped or gone: each has some patience's time to answer.
+ * waits for another process, which may be stopped or gone: each has ANSWER_MS to answer.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,26 +39,26 @@
 #include "watch/report.h"
 
 enum { EXIT_TIMED_OUT = 124 /* as of the command timeout */, EXIT_IN_VAIN = 1, EXIT_NCCL = 1 };
-enum { STACK_BYTES = 1 << 20, PYTHON_BYTES = 4096, LOCK_MILLISECONDS = 2000 };
+enum { STACK_BYTES = 1 << 20, PYTHON_BYTES = 4096, LOCK_MS = 2000 };
 /* Milliseconds that others have: to answer, their Python to say where its threads are, and to claim a report; and for
- * how long a rank holds back that hears nothing more of the one that reports. */
-enum { PATIENCE = 2000, PATIENCE_WITH_PYTHON = 1000, PATIENCE_TO_CLAIM = 200, HELD_BACK = 5000 };
-/* Nanoseconds: between two questions who has left; and how much later than rank 0 the others do what all would do at
- * one time, so that few need to: each rank than the one before it, and the last one at most. */
-#define SCOUT_EACH INT64_C(2500000000)
-#define RANK_LATER INT64_C(100000000)
-#define LAST_LATER INT64_C(2500000000)
-/* Nanoseconds that MPI_Finalize waits for messages of this file to be taken, and after a process of this host is gone.
+ * which a rank holds back if it hears nothing more of the rank that has claimed. */
+enum { ANSWER_MS = 2000, PYTHON_MS = 1000, CLAIM_MS = 200, HOLD_BACK_MS = 5000 };
+/* Nanoseconds between two questions which ranks have left; and the delay of each rank after the one before it, and of
+ * the last rank at most, so that a lower rank acts for all. */
+#define SCOUT_PERIOD_NS INT64_C(2500000000)
+#define RANK_DELAY_NS INT64_C(100000000)
+#define LAST_RANK_DELAY_NS INT64_C(2500000000)
+/* Nanoseconds that MPI_Finalize waits for letters to be received, and after a process of this host has gone. */
+#define LETTERS_NS INT64_C(5000000000)
+#define GONE_NS INT64_C(5000000000)
+/* Nanoseconds between two flushes: with LONGEST_POLL_MS less than a rank that ends the job leaves the others (job.c).
  */
-#define LETTERS_WAIT INT64_C(5000000000)
-#define GONE_FOR INT64_C(5000000000)
-/* Nanoseconds between two flushes: with LONGEST_POLL less than a rank that ends the job leaves the others (job.c). */
-#define FLUSH_EACH INT64_C(200000000)
-/* Milliseconds between two looks: POLLS in the time of the limit, within these bounds; and while something is asked, or
- * the process leaves. */
-enum { SHORTEST_POLL = 10, LONGEST_POLL = 250, BUSY_POLL = 2, POLLS = 20 };
-/* A call that nobody lacks moves data, and is reported only when it has waited for so many limits. */
-enum { LIMITS_TO_MOVE_DATA = 10 };
+#define FLUSH_PERIOD_NS INT64_C(200000000)
+/* Milliseconds between two steps: POLLS_IN_LIMIT in the limit, within these bounds; and during an inquiry, or while the
+ * process leaves. */
+enum { SHORTEST_POLL_MS = 10, LONGEST_POLL_MS = 250, BUSY_POLL_MS = 2, POLLS_IN_LIMIT = 20 };
+/* A call that lacks no rank moves data, and is reported only when it has waited for so many limits. */
+enum { LIMITS_WITH_DATA = 10 };
 
 typedef struct process {
     char *host;              /* as in mpixla_process */
@@ -68,28 +68,28 @@ typedef struct process {
 
 static struct {
     int64_t rank, ranks;
-    double limit;   /* seconds, as people are told: the limit, or the time for a word */
+    double limit;   /* seconds, for reports: the limit, or the time for a warning */
     int64_t period; /* the same in nanoseconds */
     int ends_job;   /* it is a limit */
-    int64_t poll;   /* nanoseconds between two looks */
-    int64_t later;  /* nanoseconds: see RANK_LATER */
+    int64_t poll;   /* nanoseconds between two steps */
+    int64_t delay;  /* nanoseconds: see RANK_DELAY_NS */
     process *processes;
     int talks;            /* this rank can ask the others: MPI has MPI_THREAD_MULTIPLE */
-    pthread_mutex_t lock; /* held by who does the thread's work */
+    pthread_mutex_t lock; /* held by the thread that does the watchdog's work */
     pthread_cond_t changed;
     atomic_int ended;   /* the program has come to its end */
     atomic_int stopped; /* MPI_Finalize begins, and does the thread's work */
-} our = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} deadline = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* All that follows is for who holds the lock. */
+/* The caller of all functions that follow holds the lock. */
 
-/* What this rank is finding out from others, about one of its calls. */
+/* What this rank asks others for, about one of its calls. */
 typedef enum phase {
     IDLE,
-    ASKING_WHO_LEFT, /* it asks rank 0 */
-    ASKING_LEFT,     /* those that have left, whether the call waits for them in vain */
-    ASKING_ALL,      /* all ranks, for a report: it has claimed it from here on */
-    CLAIMING         /* there is something to report: it does so if no lower rank claims the same in a moment */
+    ASKING_WHO_LEFT, /* rank 0: which ranks have left */
+    ASKING_LEFT,     /* ranks that have left: their states, as the call may wait for them in vain */
+    ASKING_ALL,      /* all ranks: their states, for a report, which it has claimed from here on */
+    CLAIMING         /* there is something to report: it reports if no lower rank claims within CLAIM_MS */
 } phase;
 
 static struct {
@@ -103,46 +103,47 @@ static struct {
     char **memory; /* by rank: its answer, which `all` points into; NULL: it has not answered */
     state *all;
     report_ranks ranks; /* the same */
-} asked;
+} inquiry;
 
-static int64_t next_report; /* nanoseconds that a call must have waited to be reported */
-static int64_t held_back_until;
+static int64_t next_report_ns; /* nanoseconds that a call must have waited to be reported */
+static int64_t held_back_until_ns;
 static int held_back_by; /* the rank that is about to report */
 
-/* In place of a thread's number: none, or this process as one that waits at its end for processes that cannot come. */
+/* In place of a thread's number: no thread, or the process, which waits at its end for processes that cannot come. */
 enum { NONE = -1, AT_END = -2 };
 static flight_clock at_end;
 
-/* The word that this rank has said last, and that it looks at again. */
+/* The last warning that this rank has written, and about which it inquires again. */
 static struct {
     int64_t thread;    /* whose call it is about; NONE: there is none */
     flight_clock call; /* what was measured of it then */
-    int64_t next;      /* nanoseconds that it must have waited to be looked at */
-    uint64_t deadlock; /* what report_deadlock has said then */
-} said;
+    int64_t next;      /* nanoseconds that it must have waited for the next inquiry */
+    uint64_t deadlock; /* what report_deadlock has returned then */
+} warning;
 
-static int64_t *lost; /* room for lost_find */
-static int64_t *left; /* rank 0 alone: the ranks that have left */
-static int64_t in_left;
-static int64_t leaving; /* since when this rank leaves; 0: it does not */
-static int has_joined;  /* it has told all others that it has nothing more to ask */
+static int64_t *lost_facts; /* as deadline_lost_find has set them: the members of each state_lost */
+static int64_t *left_ranks; /* rank 0 alone: the ranks that have left */
+static int64_t left_count;
+static int64_t left_ns; /* when this rank has left; 0: it has not */
+static int has_joined;  /* it has told all others that it has no more questions */
 
-static int64_t in_milliseconds(int64_t ms) {
+/* Returns the time in so many milliseconds, in nanoseconds. */
+static int64_t deadline_after_ms(int64_t ms) {
     return clock_now() + ms * 1000000;
 }
 
 /* Measuring */
 
-static flight_clock *clock_of(int64_t thread) {
+static flight_clock *deadline_clock_of(int64_t thread) {
     return thread == AT_END ? &at_end : flight_clock_of(thread);
 }
 
-/* Adds the time since the last look to what those calls have waited that were there then, too. */
-static void waits_measure(void) {
+/* Adds the time since the last step to the waits that have lasted since then. */
+static void deadline_waits_measure(void) {
     static int64_t looked;
     int64_t now = clock_now(), passed = looked ? now - looked : 0;
     looked = now;
-    if (passed > 4 * our.poll) passed = our.poll; /* this process was stopped, or had no processor */
+    if (passed > 4 * deadline.poll) passed = deadline.poll; /* this process was stopped, or had no processor */
     for (int64_t i = 0; i < flight_threads(); i++) {
         flight_moment m = flight_moment_of(i);
         flight_clock *c = flight_clock_of(i);
@@ -153,53 +154,54 @@ static void waits_measure(void) {
     if (has_joined) at_end.waited += passed;
 }
 
-/* The thread that has waited longest, of those whose wait has not been reported. */
-static int64_t longest_unreported(void) {
+/* Returns the thread that has waited longest without a report, AT_END, or NONE. */
+static int64_t deadline_longest_wait_find(void) {
     int64_t found = NONE;
     for (int64_t i = 0; i < flight_threads(); i++) {
         const flight_clock *c = flight_clock_of(i);
         if (c->waited > 0 && !c->reported && (found < 0 || c->waited > flight_clock_of(found)->waited)) found = i;
     }
-    return found < 0 && at_end.waited > 0 && our.ends_job ? AT_END : found;
+    return found < 0 && at_end.waited > 0 && deadline.ends_job ? AT_END : found;
 }
 
-/* A thread for which it is time to ask again who has left. */
-static int64_t unscouted(void) {
-    for (int64_t i = 0; our.talks && i < flight_threads(); i++)
-        if (flight_clock_of(i)->waited >= flight_clock_of(i)->scouted + SCOUT_EACH + our.later) return i;
+/* Returns a thread for which it is time to ask again which ranks have left, or NONE. */
+static int64_t deadline_scout_due_find(void) {
+    for (int64_t i = 0; deadline.talks && i < flight_threads(); i++)
+        if (flight_clock_of(i)->waited >= flight_clock_of(i)->scouted + SCOUT_PERIOD_NS + deadline.delay) return i;
     return NONE;
 }
 
-/* All that wait now: a word was said, here or by another rank. */
-static void note_all_reported(void) {
+/* Marks all waits as reported, after a warning of this rank or another. */
+static void deadline_waits_mark_reported(void) {
     for (int64_t i = 0; i < flight_threads(); i++) flight_clock_of(i)->reported = flight_clock_of(i)->waited > 0;
 }
 
-/* What a call must have waited for its first report: longer on higher ranks, so that of all that wait the lowest asks
- * the others, and they need not. */
-static int64_t first_report(void) {
-    return our.period + our.later;
+/* Returns how long a call must have waited for its first report: longer on higher ranks, so that the lowest rank that
+ * waits asks for all. */
+static int64_t deadline_first_report_ns(void) {
+    return deadline.period + deadline.delay;
 }
 
 /* Answering */
 
 /* Lists the processes of this host that cannot answer for themselves, as state_facts has them. Returns how long the
  * list is. */
-static int64_t lost_find(void) {
+static int64_t deadline_lost_find(void) {
     int64_t n = 0;
-    for (int64_t i = 0; i < our.ranks; i++) {
-        if (i == our.rank || strcmp(our.processes[i].host, our.processes[our.rank].host) != 0) continue;
-        const process_state found =
-            process_look(&(process_id){.number = our.processes[i].number, .started = our.processes[i].started});
+    for (int64_t i = 0; i < deadline.ranks; i++) {
+        if (i == deadline.rank || strcmp(deadline.processes[i].host, deadline.processes[deadline.rank].host) != 0)
+            continue;
+        const process_state found = process_look(
+            &(process_id){.number = deadline.processes[i].number, .started = deadline.processes[i].started});
         if (found == PROCESS_THERE) continue;
-        lost[n++] = i;
-        lost[n++] = found == PROCESS_GONE ? STATE_DEAD : STATE_STOPPED;
+        lost_facts[n++] = i;
+        lost_facts[n++] = found == PROCESS_GONE ? STATE_DEAD : STATE_STOPPED;
     }
     return n;
 }
 
 /* Returns why Python does not say where it is: it is called by one thread, which also flushes what was printed. */
-static const char *python_silence(void) {
+static const char *deadline_python_silence(void) {
     return output_is_stuck()
                ? "Python does not answer: what the program prints waits for somebody to read standard output\n"
                : "Python does not answer for a long time: code in C holds its lock, or a file that the program prints "
@@ -208,147 +210,162 @@ static const char *python_silence(void) {
 }
 
 /* Writes what this rank does. Returns whether there was memory for it. */
-static int self_describe(wire_writer *w) {
+static int deadline_self_describe(wire_writer *w) {
     char python[PYTHON_BYTES] = "";
-    int ended = atomic_load(&our.ended);
+    int ended = atomic_load(&deadline.ended);
     int64_t threads = -1;
-    if (!stack_ask(python, sizeof python, &threads, PATIENCE_WITH_PYTHON))
-        snprintf(python, sizeof python, "%s", python_silence());
-    const state_facts facts = {.rank = our.rank,
+    if (!stack_ask(python, sizeof python, &threads, PYTHON_MS))
+        snprintf(python, sizeof python, "%s", deadline_python_silence());
+    const state_facts facts = {.rank = deadline.rank,
                                .ended = ended,
-                               .left = leaving ? (clock_now() - leaving) / 1000000 : -1,
+                               .left_ms = left_ns ? (clock_now() - left_ns) / 1000000 : -1,
                                .percent = process_percent(),
-                               .where = our.processes[our.rank].where,
+                               .where = deadline.processes[deadline.rank].where,
                                .threads = threads,
                                .python = ended ? "" : python,
-                               .lost = lost,
-                               .in_lost = lost_find()};
+                               .lost = lost_facts,
+                               .in_lost = deadline_lost_find()};
     state_write(w, &facts);
     return !w->failed;
 }
 
-static void answer(const post_letter *letter) {
+/* Sends the sender of a question this rank's state. */
+static void deadline_answer(const post_letter *letter) {
     wire_writer w = {.data = NULL};
-    if (self_describe(&w)) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
+    if (deadline_self_describe(&w)) post_send(letter->from, POST_ANSWER, letter->number, w.data, w.bytes);
     free(w.data);
 }
 
 /* Asking */
 
-static void post_to_others(post_kind kind) {
-    for (int i = 0; our.talks && i < our.ranks; i++)
-        if (i != our.rank) post_send(i, kind, asked.number, NULL, 0);
+/* Sends a letter without data to all other ranks. */
+static void deadline_post_to_others(post_kind kind) {
+    for (int i = 0; deadline.talks && i < deadline.ranks; i++)
+        if (i != deadline.rank) post_send(i, kind, inquiry.number, NULL, 0);
 }
 
-static void inquiry_begin(phase first, int64_t thread) {
-    asked.phase = first;
-    asked.number++;
-    asked.until = in_milliseconds(PATIENCE);
-    asked.thread = thread;
-    asked.call = *clock_of(thread);
-    asked.questions = asked.answers = 0;
-    for (int64_t i = 0; i < our.ranks; i++) {
-        free(asked.memory[i]);
-        asked.memory[i] = NULL;
-        asked.all[i] = (state){
-            .rank = i, .presence = STATE_SILENT, .left = -1, .where = our.processes[i].where, .python = "", .last = ""};
+/* Begins an inquiry about the call of a thread, and forgets the answers of the one before. */
+static void deadline_inquiry_begin(phase first, int64_t thread) {
+    inquiry.phase = first;
+    inquiry.number++;
+    inquiry.until = deadline_after_ms(ANSWER_MS);
+    inquiry.thread = thread;
+    inquiry.call = *deadline_clock_of(thread);
+    inquiry.questions = inquiry.answers = 0;
+    for (int64_t i = 0; i < deadline.ranks; i++) {
+        free(inquiry.memory[i]);
+        inquiry.memory[i] = NULL;
+        inquiry.all[i] = (state){.rank = i,
+                                 .presence = STATE_SILENT,
+                                 .left_ms = -1,
+                                 .where = deadline.processes[i].where,
+                                 .python = "",
+                                 .last = ""};
     }
 }
 
-/* There is nothing to report: another rank may have something. */
-static void inquiry_drop(void) {
-    if (asked.phase >= ASKING_ALL) post_to_others(POST_DROP);
-    asked.phase = IDLE;
+/* Ends the inquiry without a report: another rank may report. */
+static void deadline_inquiry_drop(void) {
+    if (inquiry.phase >= ASKING_ALL) deadline_post_to_others(POST_DROP);
+    inquiry.phase = IDLE;
 }
 
-static void report_begin(int64_t thread, report_reason reason) {
-    inquiry_begin(ASKING_ALL, thread);
-    asked.reason = reason;
-    asked.questions = our.talks ? (int)our.ranks - 1 : 0;
-    post_to_others(POST_CLAIM);
-    post_to_others(POST_ASK);
+/* Claims a report, and asks all ranks for their states. */
+static void deadline_report_begin(int64_t thread, report_reason reason) {
+    deadline_inquiry_begin(ASKING_ALL, thread);
+    inquiry.reason = reason;
+    inquiry.questions = deadline.talks ? (int)deadline.ranks - 1 : 0;
+    deadline_post_to_others(POST_CLAIM);
+    deadline_post_to_others(POST_ASK);
 }
 
-static void ask_left(const int64_t *ranks, int64_t n) {
-    asked.phase = ASKING_LEFT;
+/* Asks ranks that have left for their states; ends the inquiry if there are none. */
+static void deadline_left_ask(const int64_t *ranks, int64_t n) {
+    inquiry.phase = ASKING_LEFT;
     for (int64_t i = 0; i < n; i++) {
-        if (ranks[i] < 0 || ranks[i] >= our.ranks || ranks[i] == our.rank) continue;
-        post_send((int)ranks[i], POST_ASK, asked.number, NULL, 0);
-        asked.questions++;
+        if (ranks[i] < 0 || ranks[i] >= deadline.ranks || ranks[i] == deadline.rank) continue;
+        post_send((int)ranks[i], POST_ASK, inquiry.number, NULL, 0);
+        inquiry.questions++;
     }
-    if (asked.questions == 0) asked.phase = IDLE;
+    if (inquiry.questions == 0) inquiry.phase = IDLE;
 }
 
-static void scout_begin(int64_t thread) {
-    clock_of(thread)->scouted = clock_of(thread)->waited;
-    inquiry_begin(ASKING_WHO_LEFT, thread);
-    if (our.rank == 0)
-        ask_left(left, in_left);
+/* Begins to find out whether the call of a thread waits for ranks that have left. */
+static void deadline_scout_begin(int64_t thread) {
+    deadline_clock_of(thread)->scouted = deadline_clock_of(thread)->waited;
+    deadline_inquiry_begin(ASKING_WHO_LEFT, thread);
+    if (deadline.rank == 0)
+        deadline_left_ask(left_ranks, left_count);
     else
-        post_send(0, POST_WHO_LEFT, asked.number, NULL, 0);
+        post_send(0, POST_WHO_LEFT, inquiry.number, NULL, 0);
 }
 
 /* Letters */
 
-static int is_of_now(const post_letter *letter) {
-    return letter->number == asked.number;
+/* Returns whether the letter belongs to the current inquiry. */
+static int deadline_letter_is_current(const post_letter *letter) {
+    return letter->number == inquiry.number;
 }
 
-/* Returns whether the letter is the answer to a question, whose memory is kept then. */
-static int answer_keep(const post_letter *letter) {
+/* Keeps a letter if it is the answer to an open question. Returns whether it has, and so owns its memory. */
+static int deadline_answer_keep(const post_letter *letter) {
     int from = letter->from;
-    if ((asked.phase != ASKING_LEFT && asked.phase != ASKING_ALL) || !is_of_now(letter)) return 0;
-    if (from < 0 || from >= our.ranks || asked.memory[from]) return 0;
+    if ((inquiry.phase != ASKING_LEFT && inquiry.phase != ASKING_ALL) || !deadline_letter_is_current(letter)) return 0;
+    if (from < 0 || from >= deadline.ranks || inquiry.memory[from]) return 0;
     wire_reader r = {.data = letter->data, .bytes = letter->bytes};
     state s;
     if (!state_read(&s, &r) || s.rank != from) return 0;
-    asked.all[from] = s;
-    asked.memory[from] = letter->memory;
-    asked.answers++;
+    inquiry.all[from] = s;
+    inquiry.memory[from] = letter->memory;
+    inquiry.answers++;
     return 1;
 }
 
-/* Another rank is about to report. */
-static void hold_back(const post_letter *letter) {
-    if (asked.phase >= ASKING_ALL && letter->from > our.rank) return; /* that one holds back */
-    held_back_until = in_milliseconds(HELD_BACK);
+/* Ends this rank's inquiry, as another rank has claimed a report, unless that is the higher one of two that have. */
+static void deadline_hold_back(const post_letter *letter) {
+    if (inquiry.phase >= ASKING_ALL && letter->from > deadline.rank) return; /* that one holds back */
+    held_back_until_ns = deadline_after_ms(HOLD_BACK_MS);
     held_back_by = letter->from;
-    asked.phase = IDLE;
+    inquiry.phase = IDLE;
 }
 
-static void left_keep(int64_t rank) {
-    if (in_left < our.ranks) left[in_left++] = rank;
+/* Adds a rank to those that have left. */
+static void deadline_left_add(int64_t rank) {
+    if (left_count < deadline.ranks) left_ranks[left_count++] = rank;
 }
 
-static void letters_read(void) {
+/* Receives and handles all letters that have arrived. */
+static void deadline_letters_read(void) {
     post_letter letter;
-    while (our.talks && post_take(&letter)) {
+    while (deadline.talks && post_take(&letter)) {
         int is_kept = 0;
         switch (letter.kind) {
             case POST_ASK:
-                answer(&letter);
+                deadline_answer(&letter);
                 break;
             case POST_ANSWER:
-                is_kept = answer_keep(&letter);
+                is_kept = deadline_answer_keep(&letter);
                 break;
             case POST_CLAIM:
-                hold_back(&letter);
+                deadline_hold_back(&letter);
                 break;
             case POST_DROP:
-                if (letter.from == held_back_by) held_back_until = 0;
+                if (letter.from == held_back_by) held_back_until_ns = 0;
                 break;
             case POST_TOLD:
-                note_all_reported();
+                deadline_waits_mark_reported();
                 break;
             case POST_LEFT:
-                left_keep(letter.from);
+                deadline_left_add(letter.from);
                 break;
             case POST_WHO_LEFT:
-                post_send(letter.from, POST_THESE_LEFT, letter.number, left, (size_t)in_left * sizeof *left);
+                post_send(letter.from, POST_THESE_LEFT, letter.number, left_ranks,
+                          (size_t)left_count * sizeof *left_ranks);
                 break;
             case POST_THESE_LEFT:
-                if (asked.phase == ASKING_WHO_LEFT && is_of_now(&letter))
-                    ask_left((const int64_t *)(const void *)letter.data, (int64_t)(letter.bytes / sizeof *left));
+                if (inquiry.phase == ASKING_WHO_LEFT && deadline_letter_is_current(&letter))
+                    deadline_left_ask((const int64_t *)(const void *)letter.data,
+                                      (int64_t)(letter.bytes / sizeof *left_ranks));
                 break;
         }
         if (!is_kept) free(letter.memory);
@@ -357,287 +374,301 @@ static void letters_read(void) {
 
 /* Deciding */
 
-/* What this rank does itself, as if it had answered. */
-static void self_add(void) {
+/* Sets this rank's own state, as if it had answered. */
+static void deadline_self_add(void) {
     wire_writer w = {.data = NULL};
     state s;
-    if (self_describe(&w)) {
+    if (deadline_self_describe(&w)) {
         wire_reader r = {.data = w.data, .bytes = w.bytes};
-        if (state_read(&s, &r)) asked.all[our.rank] = s;
+        if (state_read(&s, &r)) inquiry.all[deadline.rank] = s;
     }
-    free(asked.memory[our.rank]);
-    asked.memory[our.rank] = w.data;
+    free(inquiry.memory[deadline.rank]);
+    inquiry.memory[deadline.rank] = w.data;
 }
 
-/* Those that have left have answered. */
-static void scout_decide(void) {
-    self_add();
-    asked.phase = IDLE;
-    if (report_is_in_vain(&asked.ranks, our.rank) && clock_now() >= held_back_until)
-        report_begin(asked.thread, REPORT_IN_VAIN);
+/* Begins a report if the ranks that have left show by their answers that the call waits in vain. */
+static void deadline_scout_decide(void) {
+    deadline_self_add();
+    inquiry.phase = IDLE;
+    if (report_is_in_vain(&inquiry.ranks, deadline.rank) && clock_now() >= held_back_until_ns)
+        deadline_report_begin(inquiry.thread, REPORT_IN_VAIN);
 }
 
-/* What those that have answered know of the processes of their hosts that have not. */
-static void lost_take(void) {
-    for (int64_t i = 0; i < our.ranks; i++)
-        for (int64_t j = 0; j < asked.all[i].in_lost; j++) {
-            const state_lost *l = &asked.all[i].lost[j];
-            if (l->rank < 0 || l->rank >= our.ranks || asked.all[l->rank].presence == STATE_HERE) continue;
-            asked.all[l->rank].presence = l->presence;
+/* Sets the presence of ranks that have not answered to what ranks of their hosts have reported of their processes. */
+static void deadline_lost_apply(void) {
+    for (int64_t i = 0; i < deadline.ranks; i++)
+        for (int64_t j = 0; j < inquiry.all[i].in_lost; j++) {
+            const state_lost *l = &inquiry.all[i].lost[j];
+            if (l->rank < 0 || l->rank >= deadline.ranks || inquiry.all[l->rank].presence == STATE_HERE) continue;
+            inquiry.all[l->rank].presence = l->presence;
         }
 }
 
-static int clock_is_same(int64_t thread, const flight_clock *then) {
-    const flight_clock *c = clock_of(thread);
+/* Returns whether a thread is still in the wait that was measured then. */
+static int deadline_wait_is_same(int64_t thread, const flight_clock *then) {
+    const flight_clock *c = deadline_clock_of(thread);
     return c->waited > 0 && c->entered == then->entered && c->pauses == then->pauses;
 }
 
-/* Whether the word that this rank has said last is about a call that still waits. */
-static int word_holds(void) {
-    if (said.thread != NONE && !clock_is_same(said.thread, &said.call)) said.thread = NONE;
-    return said.thread != NONE;
+/* Returns whether the last warning is about a call that still waits. */
+static int deadline_warning_is_current(void) {
+    if (warning.thread != NONE && !deadline_wait_is_same(warning.thread, &warning.call)) warning.thread = NONE;
+    return warning.thread != NONE;
 }
 
-/* Whether the inquiry is a second look at a call of which a word was said. */
-static int word_is_old(void) {
-    return asked.reason == REPORT_WORD && word_holds() && said.thread == asked.thread;
+/* Returns whether the inquiry is about the call of the last warning. */
+static int deadline_inquiry_repeats_warning(void) {
+    return inquiry.reason == REPORT_WARNING && deadline_warning_is_current() && warning.thread == inquiry.thread;
 }
 
-/* Keeps what a word rests on, for the next look at it. Where it was the same the time before the job ends. */
-static void word_look(void) {
-    const uint64_t deadlock = report_deadlock(&asked.ranks, our.rank), before = said.deadlock;
-    const int is_old = word_is_old();
-    said.deadlock = deadlock;
+/* Keeps the proof of a deadlock for the next inquiry about this call. If the inquiry before gave the same, the job
+ * ends.
+ */
+static void deadline_warning_update(void) {
+    const uint64_t deadlock = report_deadlock(&inquiry.ranks, deadline.rank), before = warning.deadlock;
+    const int is_old = deadline_inquiry_repeats_warning();
+    warning.deadlock = deadlock;
     if (!is_old) return;
-    said.next = clock_of(said.thread)->waited + our.period;
-    if (deadlock && deadlock == before) asked.reason = REPORT_DEADLOCK;
+    warning.next = deadline_clock_of(warning.thread)->waited + deadline.period;
+    if (deadlock && deadlock == before) inquiry.reason = REPORT_DEADLOCK;
 }
 
-static int is_to_be_reported(void) {
-    if (asked.reason == REPORT_IN_VAIN) return report_is_in_vain(&asked.ranks, our.rank);
-    if (asked.reason == REPORT_DEADLOCK) return 1;
-    if (word_is_old()) return 0;
-    if (asked.thread == AT_END) return report_has_lost(&asked.ranks); /* it waits for as long as the others run */
+/* Returns whether the answers give a reason to report. */
+static int deadline_inquiry_needs_report(void) {
+    if (inquiry.reason == REPORT_IN_VAIN) return report_is_in_vain(&inquiry.ranks, deadline.rank);
+    if (inquiry.reason == REPORT_DEADLOCK) return 1;
+    if (deadline_inquiry_repeats_warning()) return 0;
+    if (inquiry.thread == AT_END) return report_has_lost(&inquiry.ranks); /* it waits for as long as the others run */
     /* A rank that cannot ask does not know whether they have come. */
-    return !our.talks || report_is_stuck(&asked.ranks, our.rank) ||
-           clock_of(asked.thread)->waited / LIMITS_TO_MOVE_DATA >= our.period;
+    return !deadline.talks || report_is_stuck(&inquiry.ranks, deadline.rank) ||
+           deadline_clock_of(inquiry.thread)->waited / LIMITS_WITH_DATA >= deadline.period;
 }
 
-/* All have answered, or will not. */
-static void report_decide(void) {
-    self_add();
-    lost_take();
-    if (asked.reason == REPORT_WORD) word_look();
-    if (is_to_be_reported()) {
-        asked.phase = CLAIMING;
-        asked.until = in_milliseconds(our.talks && our.ranks > 1 ? PATIENCE_TO_CLAIM : 0);
+/* Claims a report or drops the inquiry, once all ranks have answered or are too late. */
+static void deadline_report_decide(void) {
+    deadline_self_add();
+    deadline_lost_apply();
+    if (inquiry.reason == REPORT_WARNING) deadline_warning_update();
+    if (deadline_inquiry_needs_report()) {
+        inquiry.phase = CLAIMING;
+        inquiry.until = deadline_after_ms(deadline.talks && deadline.ranks > 1 ? CLAIM_MS : 0);
         return;
     }
-    if (asked.reason != REPORT_IN_VAIN && !word_is_old()) next_report = clock_of(asked.thread)->waited + our.period;
-    inquiry_drop();
+    if (inquiry.reason != REPORT_IN_VAIN && !deadline_inquiry_repeats_warning())
+        next_report_ns = deadline_clock_of(inquiry.thread)->waited + deadline.period;
+    deadline_inquiry_drop();
 }
 
 /* Reporting */
 
-static void report_end(void) {
-    int64_t rank = our.rank;
-    /* Ranks begin to wait at one time, but for a little, and a word is to be about the same one each time. */
-    if (asked.reason == REPORT_WORD) rank = report_lowest(&asked.ranks, rank, our.period / 1000000 * 9 / 10);
-    char *text = report_write(&asked.ranks, rank, asked.reason, our.limit);
+/* Writes the report; ends the job unless it is a warning. */
+static void deadline_report_end(void) {
+    int64_t rank = deadline.rank;
+    /* Ranks begin to wait at nearly the same time, and each warning is to be about the same rank. */
+    if (inquiry.reason == REPORT_WARNING)
+        rank = report_lowest(&inquiry.ranks, rank, deadline.period / 1000000 * 9 / 10);
+    char *text = report_write(&inquiry.ranks, rank, inquiry.reason, deadline.limit);
     const char *words = text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n";
-    if (asked.reason != REPORT_WORD)
-        job_end(words, asked.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, our.talks);
+    if (inquiry.reason != REPORT_WARNING)
+        job_end(words, inquiry.reason == REPORT_LIMIT ? EXIT_TIMED_OUT : EXIT_IN_VAIN, deadline.talks);
     output_say(words);
     free(text);
-    said.thread = asked.thread;
-    said.call = asked.call;
-    said.next = clock_of(asked.thread)->waited + our.period;
-    note_all_reported();
-    post_to_others(POST_TOLD);
-    asked.phase = IDLE;
-    next_report = first_report();
+    warning.thread = inquiry.thread;
+    warning.call = inquiry.call;
+    warning.next = deadline_clock_of(inquiry.thread)->waited + deadline.period;
+    deadline_waits_mark_reported();
+    deadline_post_to_others(POST_TOLD);
+    inquiry.phase = IDLE;
+    next_report_ns = deadline_first_report_ns();
 }
 
 /* From one phase to the next */
 
-/* Whether a wait is to be asked about. */
-static void inquiry_choose(void) {
-    int64_t waiting = longest_unreported(), to_scout = unscouted();
-    if (waiting == NONE || clock_of(waiting)->waited < first_report()) next_report = first_report();
-    if (clock_now() < held_back_until) return;
-    if (word_holds() && clock_of(said.thread)->waited >= said.next)
-        report_begin(said.thread, REPORT_WORD);
-    else if (waiting != NONE && clock_of(waiting)->waited >= next_report)
-        report_begin(waiting, our.ends_job ? REPORT_LIMIT : REPORT_WORD);
+/* Begins an inquiry if it is time for one. */
+static void deadline_inquiry_choose(void) {
+    int64_t waiting = deadline_longest_wait_find(), to_scout = deadline_scout_due_find();
+    if (waiting == NONE || deadline_clock_of(waiting)->waited < deadline_first_report_ns())
+        next_report_ns = deadline_first_report_ns();
+    if (clock_now() < held_back_until_ns) return;
+    if (deadline_warning_is_current() && deadline_clock_of(warning.thread)->waited >= warning.next)
+        deadline_report_begin(warning.thread, REPORT_WARNING);
+    else if (waiting != NONE && deadline_clock_of(waiting)->waited >= next_report_ns)
+        deadline_report_begin(waiting, deadline.ends_job ? REPORT_LIMIT : REPORT_WARNING);
     else if (to_scout != NONE)
-        scout_begin(to_scout);
+        deadline_scout_begin(to_scout);
 }
 
-static int still_waits(void) {
-    return clock_is_same(asked.thread, &asked.call);
+/* Returns whether the call that the inquiry is about still waits. */
+static int deadline_inquiry_is_current(void) {
+    return deadline_wait_is_same(inquiry.thread, &inquiry.call);
 }
 
-static void inquiry_move(void) {
-    int is_late = clock_now() >= asked.until, all_answered = asked.answers >= asked.questions;
-    if (asked.phase != IDLE && !still_waits()) {
-        inquiry_drop();
-        next_report = first_report();
+/* Moves the inquiry to its next phase if it is time. */
+static void deadline_inquiry_advance(void) {
+    int is_late = clock_now() >= inquiry.until, all_answered = inquiry.answers >= inquiry.questions;
+    if (inquiry.phase != IDLE && !deadline_inquiry_is_current()) {
+        deadline_inquiry_drop();
+        next_report_ns = deadline_first_report_ns();
     }
-    switch (asked.phase) {
+    switch (inquiry.phase) {
         case IDLE:
-            inquiry_choose();
+            deadline_inquiry_choose();
             break;
         case ASKING_WHO_LEFT:
-            if (is_late) asked.phase = IDLE;
+            if (is_late) inquiry.phase = IDLE;
             break;
         case ASKING_LEFT:
-            if (is_late || all_answered) scout_decide();
+            if (is_late || all_answered) deadline_scout_decide();
             break;
         case ASKING_ALL:
-            if (is_late || all_answered) report_decide();
+            if (is_late || all_answered) deadline_report_decide();
             break;
         case CLAIMING:
-            if (is_late) report_end();
+            if (is_late) deadline_report_end();
             break;
     }
 }
 
-static void leave(void) {
-    if (leaving) return;
-    leaving = clock_now();
-    if (our.rank == 0)
-        left_keep(0);
-    else if (our.talks)
+/* Tells rank 0, once, that this rank makes no more calls. */
+static void deadline_leave(void) {
+    if (left_ns) return;
+    left_ns = clock_now();
+    if (deadline.rank == 0)
+        deadline_left_add(0);
+    else if (deadline.talks)
         post_send(0, POST_LEFT, 0, NULL, 0);
 }
 
 /* Returns whether a process of this host has been gone for so long that it has no part in MPI_Finalize any more: one
  * that has come there may go a moment before this rank sees that all have. */
-static int is_one_gone(void) {
+static int deadline_process_is_gone(void) {
     static int64_t looked, since;
     int64_t now = clock_now();
-    if (now - looked < INT64_C(1000000) * PATIENCE_TO_CLAIM) return since && now - since >= GONE_FOR;
+    if (now - looked < INT64_C(1000000) * CLAIM_MS) return since && now - since >= GONE_NS;
     looked = now;
     int gone = 0;
-    for (int64_t i = 0, n = lost_find(); i < n; i += 2) gone |= lost[i + 1] == STATE_DEAD;
+    for (int64_t i = 0, n = deadline_lost_find(); i < n; i += 2) gone |= lost_facts[i + 1] == STATE_DEAD;
     if (!gone) since = 0;
     if (gone && !since) since = now;
-    return since && now - since >= GONE_FOR;
+    return since && now - since >= GONE_NS;
 }
 
-/* Returns whether all that was asked is answered, and all others have come to MPI_Finalize, too. It does not wait for a
- * message that its receiver does not take, nor for the others once one of them is gone: MPI knows what to do, or hangs.
- */
-static int can_finalize(void) {
-    if (asked.phase != IDLE) return 0;
-    if (!our.talks) return 1;
-    if (post_unsent() && clock_now() - leaving < LETTERS_WAIT) return 0;
+/* Returns whether no inquiry is open and all other ranks have come to MPI_Finalize. It does not wait for a letter that
+ * its receiver does not take, nor for the others once the process of one is gone: MPI handles that, or hangs. */
+static int deadline_can_finalize(void) {
+    if (inquiry.phase != IDLE) return 0;
+    if (!deadline.talks) return 1;
+    if (post_unsent() && clock_now() - left_ns < LETTERS_NS) return 0;
     if (!has_joined) post_join();
     has_joined = 1;
-    if (!post_all_joined() && !is_one_gone()) return 0;
-    letters_read();
+    if (!post_all_joined() && !deadline_process_is_gone()) return 0;
+    deadline_letters_read();
     return 1;
 }
 
 /* The thread */
 
-static void look_once(void) {
-    waits_measure();
+/* Does the watchdog's work of one poll. */
+static void deadline_step(void) {
+    deadline_waits_measure();
     process_measure();
-    letters_read();
-    inquiry_move();
+    deadline_letters_read();
+    deadline_inquiry_advance();
 }
 
-/* Ends the job if NCCL says that a call has failed which had returned: its stream may wait for ever, and results that
+/* Ends the job if NCCL reports the failure of a call that had returned: its stream may wait for ever, and results that
  * wait for it would be wrong. */
-static void nccl_watch(void) {
+static void deadline_nccl_check(void) {
     char text[2 * ERROR_BYTES];
     if (plan_nccl_poll() == 0) return;
     snprintf(text, sizeof text, "mpixla: r%lld | %s. No result that depends on that call is right, so the job ends.\n",
-             (long long)our.rank, error_get());
-    job_end(text, EXIT_NCCL, our.talks);
+             (long long)deadline.rank, error_get());
+    job_end(text, EXIT_NCCL, deadline.talks);
 }
 
-/* Has the program's output flushed now and then: another rank may be killed, or end the job, and this one hears nothing
- * of it, where the launcher kills it in turn. */
-static void output_keep(void) {
+/* Asks the front end every FLUSH_PERIOD_NS to flush its output: the launcher may kill this process without a signal
+ * that it could handle, when another rank dies or ends the job. */
+static void deadline_output_flush(void) {
     static int64_t next;
-    if (our.ranks == 1 || clock_now() < next) return;
-    next = clock_now() + FLUSH_EACH;
+    if (deadline.ranks == 1 || clock_now() < next) return;
+    next = clock_now() + FLUSH_PERIOD_NS;
     output_flush_soon();
 }
 
-static void *calls_watch(void *nothing) {
-    pthread_mutex_lock(&our.lock);
-    while (!atomic_load(&our.stopped)) {
-        look_once();
-        nccl_watch();
-        output_keep();
-        int64_t pause = asked.phase != IDLE ? INT64_C(1000000) * BUSY_POLL : our.poll;
-        (void)system_condition_wait(&our.changed, &our.lock, clock_now() + pause);
+static void *deadline_watch(void *nothing) {
+    pthread_mutex_lock(&deadline.lock);
+    while (!atomic_load(&deadline.stopped)) {
+        deadline_step();
+        deadline_nccl_check();
+        deadline_output_flush();
+        int64_t pause = inquiry.phase != IDLE ? INT64_C(1000000) * BUSY_POLL_MS : deadline.poll;
+        (void)system_condition_wait(&deadline.changed, &deadline.lock, clock_now() + pause);
     }
-    pthread_mutex_unlock(&our.lock);
+    pthread_mutex_unlock(&deadline.lock);
     return nothing;
 }
 
-/* MPI_Finalize begins, which waits for all processes: so does this, in the place of the thread, and answers them. If
- * the thread does not give the lock back it hangs in MPI, and nothing is won by waiting. */
-static void finalize(void *nothing) {
+/* Does the watchdog's work in place of its thread when MPI_Finalize begins, and returns when all ranks have come to it:
+ * ranks that wait still get answers. If the thread does not give the lock back, it hangs in MPI: then it returns at
+ * once. */
+static void deadline_finalize(void *nothing) {
     (void)nothing;
-    atomic_store(&our.ended, 1);
-    atomic_store(&our.stopped, 1);
+    atomic_store(&deadline.ended, 1);
+    atomic_store(&deadline.stopped, 1);
     stack_close();
-    if (!system_lock(&our.lock, LOCK_MILLISECONDS)) return;
-    pthread_cond_broadcast(&our.changed);
-    leave();
-    for (look_once(); !can_finalize(); look_once()) clock_sleep(BUSY_POLL);
-    pthread_mutex_unlock(&our.lock);
+    if (!system_lock(&deadline.lock, LOCK_MS)) return;
+    pthread_cond_broadcast(&deadline.changed);
+    deadline_leave();
+    for (deadline_step(); !deadline_can_finalize(); deadline_step()) clock_sleep(BUSY_POLL_MS);
+    pthread_mutex_unlock(&deadline.lock);
 }
 
-/* Setting it up */
+/* Setup */
 
 void mpixla_timeout_ended(void) {
-    atomic_store(&our.ended, 1);
+    atomic_store(&deadline.ended, 1);
 }
 
 void mpixla_timeout_stop(void) {
-    if (our.ranks == 0) return;
-    atomic_store(&our.stopped, 1);
-    if (!system_lock(&our.lock, LOCK_MILLISECONDS)) return;
-    pthread_cond_broadcast(&our.changed);
-    pthread_mutex_unlock(&our.lock);
+    if (deadline.ranks == 0) return;
+    atomic_store(&deadline.stopped, 1);
+    if (!system_lock(&deadline.lock, LOCK_MS)) return;
+    pthread_cond_broadcast(&deadline.changed);
+    pthread_mutex_unlock(&deadline.lock);
 }
 
 void mpixla_timeout_left(void) {
     mpixla_timeout_ended();
-    if (our.ranks == 0 || !system_lock(&our.lock, LOCK_MILLISECONDS)) return;
-    leave();
-    pthread_mutex_unlock(&our.lock);
+    if (deadline.ranks == 0 || !system_lock(&deadline.lock, LOCK_MS)) return;
+    deadline_leave();
+    pthread_mutex_unlock(&deadline.lock);
 }
 
-/* Returns whether there was memory. */
-static int processes_keep(const mpixla_process *processes, int64_t count) {
+/* Copies the list of processes, and allocates the arrays by rank. Returns whether there was memory. */
+static int deadline_processes_keep(const mpixla_process *processes, int64_t count) {
     char where[256];
-    our.processes = calloc((size_t)count, sizeof *our.processes);
-    asked.memory = calloc((size_t)count, sizeof *asked.memory);
-    asked.all = calloc((size_t)count, sizeof *asked.all);
-    left = calloc((size_t)count, sizeof *left);
-    lost = calloc((size_t)count, 2 * sizeof *lost);
-    asked.ranks = (report_ranks){.all = asked.all, .n = count, .room = calloc((size_t)count, sizeof *asked.ranks.room)};
-    if (!our.processes || !asked.memory || !asked.all || !left || !lost || !asked.ranks.room) return 0;
+    deadline.processes = calloc((size_t)count, sizeof *deadline.processes);
+    inquiry.memory = calloc((size_t)count, sizeof *inquiry.memory);
+    inquiry.all = calloc((size_t)count, sizeof *inquiry.all);
+    left_ranks = calloc((size_t)count, sizeof *left_ranks);
+    lost_facts = calloc((size_t)count, 2 * sizeof *lost_facts);
+    inquiry.ranks =
+        (report_ranks){.all = inquiry.all, .n = count, .room = calloc((size_t)count, sizeof *inquiry.ranks.room)};
+    if (!deadline.processes || !inquiry.memory || !inquiry.all || !left_ranks || !lost_facts || !inquiry.ranks.room)
+        return 0;
     for (int64_t i = 0; i < count; i++) {
-        process *p = &our.processes[i];
+        process *p = &deadline.processes[i];
         snprintf(where, sizeof where, "process %lld on %s", (long long)processes[i].number, processes[i].name);
         *p = (process){.host = strdup(processes[i].host), .where = strdup(where), .number = processes[i].number};
         if (!p->host || !p->where) return 0;
-        p->started = strcmp(p->host, processes[our.rank].host) == 0 ? process_started(p->number) : 0;
+        p->started = strcmp(p->host, processes[deadline.rank].host) == 0 ? process_started(p->number) : 0;
     }
     return 1;
 }
 
 int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (our.ranks > 0) return error_set("the time limit was set twice");
+    if (deadline.ranks > 0) return error_set("the time limit was set twice");
     const int64_t rank = mpi_get()->world_rank;
     const double seconds = limit == 0 ? word : limit;
     if (!(seconds > 0 && seconds < 1e9) || count <= rank)
@@ -645,23 +676,26 @@ int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpix
             "a time limit is a number of seconds greater than 0 and less than 1e9, and comes with all processes of "
             "MPI_COMM_WORLD, but was %g with %lld processes",
             seconds, (long long)count);
-    our.rank = rank;
-    if (!processes_keep(processes, count)) return error_set("out of memory for the time limit");
-    const int64_t poll = (int64_t)(seconds * 1e3 / POLLS);
-    our.limit = seconds;
-    our.period = (int64_t)(seconds * 1e9);
-    our.ends_job = limit != 0;
-    our.poll = (poll < SHORTEST_POLL ? SHORTEST_POLL : poll > LONGEST_POLL ? LONGEST_POLL : poll) * 1000000;
-    our.later = rank * (RANK_LATER < LAST_LATER / count ? RANK_LATER : LAST_LATER / count);
-    our.talks = comm != 0;
-    our.ranks = count;
-    said.thread = NONE;
-    next_report = first_report();
-    if (our.talks) post_open(comm, (int)count);
+    deadline.rank = rank;
+    if (!deadline_processes_keep(processes, count)) return error_set("out of memory for the time limit");
+    const int64_t poll = (int64_t)(seconds * 1e3 / POLLS_IN_LIMIT);
+    deadline.limit = seconds;
+    deadline.period = (int64_t)(seconds * 1e9);
+    deadline.ends_job = limit != 0;
+    deadline.poll = (poll < SHORTEST_POLL_MS  ? SHORTEST_POLL_MS
+                     : poll > LONGEST_POLL_MS ? LONGEST_POLL_MS
+                                              : poll) *
+                    1000000;
+    deadline.delay = rank * (RANK_DELAY_NS < LAST_RANK_DELAY_NS / count ? RANK_DELAY_NS : LAST_RANK_DELAY_NS / count);
+    deadline.talks = comm != 0;
+    deadline.ranks = count;
+    warning.thread = NONE;
+    next_report_ns = deadline_first_report_ns();
+    if (deadline.talks) post_open(comm, (int)count);
     /* Before the thread, as the others wait for this rank to leave even if it cannot have one. */
-    comm_slot_freed_by(COMM_SLOT_END, finalize);
-    comm_attach(comm_look(0), COMM_SLOT_END, &our);
-    if (our.ends_job) nccl_calls_wait();
-    int code = system_condition_make(&our.changed);
-    return code == 0 ? thread_start(calls_watch, STACK_BYTES, "for the time limit") : code;
+    comm_slot_freed_by(COMM_SLOT_END, deadline_finalize);
+    comm_attach(comm_look(0), COMM_SLOT_END, &deadline);
+    if (deadline.ends_job) nccl_calls_wait();
+    int code = system_condition_make(&deadline.changed);
+    return code == 0 ? thread_start(deadline_watch, STACK_BYTES, "for the time limit") : code;
 }

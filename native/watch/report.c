@@ -199,7 +199,7 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     for (int64_t i = 0; c && i < ranks->n; i++) {
         int64_t patience = ARRIVES_WITHIN + c->bytes / SLOWEST_NETWORK;
         lacking += lacks[i] == MISSING;
-        gone += lacks[i] == MISSING && ranks->all[i].left >= patience && c->milliseconds >= patience &&
+        gone += lacks[i] == MISSING && ranks->all[i].left_ms >= patience && c->milliseconds >= patience &&
                 report_rank_is_absent(&ranks->all[i], c);
     }
     if (!c || gone == 0 || (report_call_is_from_any(c) && report_rank_has_other_threads(&ranks->all[rank], c)))
@@ -657,12 +657,12 @@ static void report_write_waiting(writer *w) {
         fprintf(w->to, " for a rank that is at the end of its script, so the whole job ends.\n");
     else if (w->reason == REPORT_DEADLOCK)
         fprintf(w->to, " that can never end, so the whole job ends.\n");
-    else if (w->reason == REPORT_WORD && report_deadlock(w->ranks, w->rank))
+    else if (w->reason == REPORT_WARNING && report_deadlock(w->ranks, w->rank))
         fprintf(w->to,
                 ". It can never end, as it seems: if that is still so in %g s, the job ends. MPIXLA_TIMEOUT=0 turns "
                 "this off.\n",
                 w->limit);
-    else if (w->reason == REPORT_WORD)
+    else if (w->reason == REPORT_WARNING)
         fprintf(w->to,
                 ", and goes on waiting; MPIXLA_TIMEOUT=seconds ends a job that waits for so long, and 0 turns this "
                 "off.\n");

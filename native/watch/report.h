@@ -34,9 +34,9 @@ uint64_t report_deadlock(const report_ranks *ranks, int64_t rank);
 int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseconds);
 
 /* Why a rank reports: its call, or its wait at the end of the script, has lasted longer than the limit
- * (REPORT_LIMIT); longer than the time for a word, and goes on (REPORT_WORD); report_is_in_vain; or report_deadlock has
- * returned the same number twice. */
-typedef enum report_reason { REPORT_LIMIT, REPORT_WORD, REPORT_IN_VAIN, REPORT_DEADLOCK } report_reason;
+ * (REPORT_LIMIT); longer than the time for a warning, and goes on (REPORT_WARNING); report_is_in_vain; or
+ * report_deadlock has returned the same number twice. */
+typedef enum report_reason { REPORT_LIMIT, REPORT_WARNING, REPORT_IN_VAIN, REPORT_DEADLOCK } report_reason;
 
 /* Returns the text of a rank's report, which the caller frees; NULL without memory. `limit` is in seconds. */
 char *report_write(const report_ranks *ranks, int64_t rank, report_reason reason, double limit);

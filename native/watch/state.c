@@ -214,7 +214,7 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write(w, facts->rank);
     wire_write(w, STATE_HERE);
     wire_write(w, facts->ended);
-    wire_write(w, facts->left);
+    wire_write(w, facts->left_ms);
     wire_write(w, facts->percent);
     wire_write(w, facts->threads);
     wire_write(w, request_count_open());
@@ -261,7 +261,7 @@ int state_read(state *s, wire_reader *r) {
     *s = (state){.rank = wire_read(r)};
     s->presence = wire_read(r);
     s->ended = wire_read(r);
-    s->left = wire_read(r);
+    s->left_ms = wire_read(r);
     s->percent = wire_read(r);
     s->threads = wire_read(r);
     s->requests = wire_read(r);

@@ -70,7 +70,7 @@ typedef struct state {
     int64_t rank; /* in MPI_COMM_WORLD */
     int64_t presence;
     int64_t ended;   /* it is at the end of its script */
-    int64_t left;    /* milliseconds since it makes no call any more, as in MPI_Finalize; -1: it has not */
+    int64_t left_ms; /* since it makes no more calls, as in MPI_Finalize; -1: it still may */
     int64_t percent; /* of a processor that it used lately; -1: unknown */
     int64_t
         threads; /* of the front end that may still make a call (stack_ask), those in a call among them; -1: unknown */
@@ -93,7 +93,7 @@ typedef struct state {
 
 /* What the calls do not say; as in `state`. */
 typedef struct state_facts {
-    int64_t rank, ended, left, percent, threads;
+    int64_t rank, ended, left_ms, percent, threads;
     const char *where, *python;
     const int64_t *lost; /* the members of each state_lost, one behind the other */
     int64_t in_lost;
