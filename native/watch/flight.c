@@ -12,18 +12,20 @@
 static list flights = {.item_size = sizeof(flight), .what = "threads that communicate"};
 static _Thread_local flight *own;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* its destructor gives the place of a thread back that ends */
+static pthread_key_t key; /* with flight_place_free as its destructor */
 static int no_key;        /* there is none: places stay taken, which costs their memory and no more */
 
-static void thread_end(void *place) {
+/* Frees the place of a thread that ends. */
+static void flight_place_free(void *place) {
     atomic_store(&((flight *)place)->taken, 0);
 }
 
-static void key_create(void) {
-    no_key = pthread_key_create(&key, thread_end);
+static void flight_key_create(void) {
+    no_key = pthread_key_create(&key, flight_place_free);
 }
 
-static flight *place_take(void) {
+/* Returns a free place, or a new one; NULL with error_set without memory. */
+static flight *flight_place_take(void) {
     int64_t count = atomic_load(&flights.count);
     for (int64_t i = 0; i < count; i++) {
         flight *f = list_find(&flights, i);
@@ -39,8 +41,8 @@ static flight *place_take(void) {
 
 flight *flight_mine(void) {
     if (own) return own;
-    own = place_take();
-    pthread_once(&once, key_create);
+    own = flight_place_take();
+    pthread_once(&once, flight_key_create);
     pause_count_in(own ? &own->pauses : NULL);
     if (own && !no_key) (void)pthread_setspecific(key, own);
     return own;
@@ -54,12 +56,12 @@ int64_t flight_now(void) {
 #endif
 }
 
-/* Each word of a record is written and read for itself. Whoever reads them knows by the thread's number of calls
- * whether they belong together. */
-static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
+/* Writes a record as a seqlock does: each word is atomic, and a reader knows by the thread's number of calls whether
+ * the words belong together. */
+static void flight_record_write(atomic_int_least64_t *words, const call_facts *facts) {
     const char *bytes = (const char *)facts;
     int64_t word;
-    atomic_thread_fence(memory_order_release); /* who reads a word of this record sees all earlier calls counted */
+    atomic_thread_fence(memory_order_release); /* a reader of a word sees all earlier calls counted */
 #if defined(__GNUC__) && !defined(__clang__)   /* which unrolls it anyway */
 #pragma GCC unroll 16
 #endif
@@ -70,7 +72,7 @@ static void record_write(atomic_int_least64_t *words, const call_facts *facts) {
     atomic_store_explicit(&words[FLIGHT_WORDS - 1], flight_now(), memory_order_relaxed);
 }
 
-static void record_read(flight_record *r, atomic_int_least64_t *words) {
+static void flight_record_read(flight_record *r, atomic_int_least64_t *words) {
     int64_t values[FLIGHT_WORDS];
     for (int i = 0; i < FLIGHT_WORDS; i++) values[i] = atomic_load_explicit(&words[i], memory_order_relaxed);
     memcpy(r, values, sizeof *r);
@@ -82,7 +84,7 @@ int flight_last(int64_t thread, flight_record records[FLIGHT_KEPT]) {
     if (!f) return 0;
     int64_t newest = atomic_load_explicit(&f->entered, memory_order_acquire);
     for (int64_t n = newest; n > 0 && n > newest - FLIGHT_KEPT; n--) {
-        record_read(&records[found], f->last[n % FLIGHT_KEPT]);
+        flight_record_read(&records[found], f->last[n % FLIGHT_KEPT]);
         atomic_thread_fence(memory_order_acquire);
         /* The thread writes a record before it counts it. */
         if (atomic_load_explicit(&f->entered, memory_order_relaxed) < n + FLIGHT_KEPT - 1) found++;
@@ -95,12 +97,13 @@ void flight_enter(flight *mine, flight_call *call, const call_facts *facts) {
     call->facts = facts;
     atomic_init(&call->started, NULL);
     call->outer = atomic_load_explicit(&mine->call, memory_order_relaxed);
-    record_write(mine->last[(entered + 1) % FLIGHT_KEPT], facts);
+    flight_record_write(mine->last[(entered + 1) % FLIGHT_KEPT], facts);
     atomic_store_explicit(&mine->entered, entered + 1, memory_order_release);
     atomic_store_explicit(&mine->call, call, memory_order_release);
 }
 
-/* Either the one who looks finds no call, or this waits until it has looked: both orders are of one total order. */
+/* Dekker: either the reader finds no call, or this function waits until it has read, as all four accesses are
+ * sequentially consistent. */
 void flight_leave(flight *mine, flight_call *call) {
     atomic_store(&mine->call, call->outer);
     while (atomic_load(&mine->looked_at)) sched_yield();

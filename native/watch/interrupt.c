@@ -1,8 +1,8 @@
 /* SIGINT (Ctrl-C) while a call waits for another rank.
  *
- * Python learns of a signal when the call returns, which may be never. So a thread of the library's hears of it as
- * well, looks which calls are under way at that moment, says so if one of them lasts, and ends the job if it lasts too
- * long. What handled the signal before still does, so a program that catches KeyboardInterrupt has as much time.
+ * Python handles a signal when the call returns, which may be never. So a thread of the library is woken as well, finds
+ * the calls that are under way at that moment, prints one if it lasts, and ends the job if it lasts too long. The
+ * previous handler still runs, so a program that catches KeyboardInterrupt has as much time.
  */
 #define _XOPEN_SOURCE 700 /* SA_ONSTACK; NOLINT(*-reserved-identifier,cert-*): the C library's name for it */
 #include <errno.h>
@@ -21,20 +21,21 @@
 
 enum { MOST_CALLS = 64, CALL_BYTES = 512, SENTENCE_BYTES = 1024, STACK_BYTES = 1 << 18 };
 enum { EXIT_INTERRUPTED = 130 /* as shells give it for a process that SIGINT ended */ };
-/* Milliseconds: until a call that lasts is told, until it ends the job, and between two looks. */
-enum { TELL_AFTER = 300, END_AFTER = 5000, POLL = 50 };
+/* Milliseconds: until a call that lasts is printed, until it ends the job, and between two looks at it. */
+enum { PRINT_AFTER_MS = 300, END_AFTER_MS = 5000, POLL_MS = 50 };
 
-static struct sigaction before; /* the handler that the signal had; written before the thread starts */
-static int ends_job;            /* all ranks, not this process alone; as `before` */
+static struct sigaction previous; /* handler of the signal; written before the thread starts */
+static int ends_job;              /* all ranks, not this process alone; as `previous` */
 
-static void on_signal(int number, siginfo_t *info, void *context) {
+/* Handles the signal: wakes the thread, and calls the previous handler. */
+static void interrupt_handle(int number, siginfo_t *info, void *context) {
     int kept = errno;
     system_bell_ring();
     errno = kept;
-    if (before.sa_flags & SA_SIGINFO)
-        before.sa_sigaction(number, info, context);
+    if (previous.sa_flags & SA_SIGINFO)
+        previous.sa_sigaction(number, info, context);
     else
-        before.sa_handler(number);
+        previous.sa_handler(number);
 }
 
 /* A call that was under way at the signal. */
@@ -42,7 +43,8 @@ typedef struct seen_call {
     int64_t thread, entered;
 } seen_call;
 
-static int calls_see(seen_call seen[MOST_CALLS]) {
+/* Finds the calls that are under way, at most MOST_CALLS. Returns how many. */
+static int interrupt_calls_find(seen_call seen[MOST_CALLS]) {
     int calls = 0;
     flight_view view;
     for (int64_t i = 0; i < flight_threads() && calls < MOST_CALLS; i++)
@@ -50,8 +52,8 @@ static int calls_see(seen_call seen[MOST_CALLS]) {
     return calls;
 }
 
-/* Returns whether one of them has not ended, and writes which. */
-static int calls_last(const seen_call *seen, int calls, char text[CALL_BYTES]) {
+/* Returns whether one of the calls has not ended, and describes that one. */
+static int interrupt_calls_last(const seen_call *seen, int calls, char text[CALL_BYTES]) {
     flight_view view;
     for (int i = 0; i < calls; i++) {
         if (!flight_see(seen[i].thread, &view) || view.entered != seen[i].entered) continue;
@@ -61,32 +63,32 @@ static int calls_last(const seen_call *seen, int calls, char text[CALL_BYTES]) {
     return 0;
 }
 
-static void interrupt_tell(const char *call) {
+static void interrupt_print(const char *call) {
     char text[SENTENCE_BYTES];
     snprintf(
         text, sizeof text,
         "mpixla: rank %d was interrupted (SIGINT) in %s, which has not ended. A call of MPI cannot be interrupted: "
         "%s ends if the call lasts for %d s.\n",
-        mpi_get()->world_rank, call, ends_job ? "the whole job" : "this process", END_AFTER / 1000);
+        mpi_get()->world_rank, call, ends_job ? "the whole job" : "this process", END_AFTER_MS / 1000);
     output_say(text);
 }
 
-/* Returns when the calls have ended, and ends the job if they take too long. */
-static void calls_attend(const seen_call *seen, int calls) {
+/* Waits until the calls have ended; ends the job after END_AFTER_MS. */
+static void interrupt_calls_await(const seen_call *seen, int calls) {
     char text[CALL_BYTES];
-    for (int waited = 0; calls_last(seen, calls, text); waited += POLL) {
-        if (waited == TELL_AFTER) interrupt_tell(text);
-        if (waited == END_AFTER) job_end(NULL, EXIT_INTERRUPTED, ends_job);
-        clock_sleep(POLL);
+    for (int waited = 0; interrupt_calls_last(seen, calls, text); waited += POLL_MS) {
+        if (waited == PRINT_AFTER_MS) interrupt_print(text);
+        if (waited == END_AFTER_MS) job_end(NULL, EXIT_INTERRUPTED, ends_job);
+        clock_sleep(POLL_MS);
     }
 }
 
-static void *interrupts_attend(void *nothing) {
+static void *interrupt_run(void *nothing) {
     for (;;) {
         seen_call seen[MOST_CALLS];
         system_bell_wait();
-        const int calls = calls_see(seen);
-        calls_attend(seen, calls);
+        const int calls = interrupt_calls_find(seen);
+        interrupt_calls_await(seen, calls);
     }
     return nothing;
 }
@@ -94,14 +96,15 @@ static void *interrupts_attend(void *nothing) {
 int mpixla_interrupt_watch(int job) {
     struct sigaction now;
     if (!mpi_get()) return error_set("mpixla_start has not been called");
-    if (sigaction(SIGINT, NULL, &before) != 0) return error_set("the handler of SIGINT cannot be read");
+    if (sigaction(SIGINT, NULL, &previous) != 0) return error_set("the handler of SIGINT cannot be read");
     /* A signal that the program ignores stays ignored, and one that nothing handles ends the process anyway. */
-    if (!(before.sa_flags & SA_SIGINFO) && (before.sa_handler == SIG_IGN || before.sa_handler == SIG_DFL)) return 0;
+    if (!(previous.sa_flags & SA_SIGINFO) && (previous.sa_handler == SIG_IGN || previous.sa_handler == SIG_DFL))
+        return 0;
     ends_job = job;
-    if (system_bell_make() || thread_start(interrupts_attend, STACK_BYTES, "that hears of SIGINT")) return REFUSED;
+    if (system_bell_make() || thread_start(interrupt_run, STACK_BYTES, "that hears of SIGINT")) return REFUSED;
     memset(&now, 0, sizeof now);
-    now.sa_sigaction = on_signal;
-    now.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK));
-    now.sa_mask = before.sa_mask;
+    now.sa_sigaction = interrupt_handle;
+    now.sa_flags = SA_SIGINFO | (previous.sa_flags & (SA_RESTART | SA_ONSTACK));
+    now.sa_mask = previous.sa_mask;
     return sigaction(SIGINT, &now, NULL) == 0 ? 0 : error_set("the handler of SIGINT cannot be set");
 }

@@ -10,10 +10,10 @@
 #include "mpi/mpi.h"
 #include "xla/xla_ffi.h"
 
-/* MPI notices a message only while it is called, and not always in the first call: so many, and milliseconds between
- * two of them. */
-enum { LOOKS = 10, PAUSE = 1 };
-enum { KINDS = 8 }; /* that are told, of each communicator */
+/* MPI notices a message only while it is called, and not always in the first call: the number of calls, and the pause
+ * between two of them. */
+enum { PROGRESS_CALLS = 10, PROGRESS_PAUSE_MS = 1 };
+enum { KINDS_SHOWN = 8 }; /* of each communicator */
 
 /* Messages that are alike. */
 typedef struct kind {
@@ -21,18 +21,19 @@ typedef struct kind {
     int64_t bytes;
 } kind;
 
-static int is_there(mpixla_handle comm, void *status) {
+/* Returns whether a message has arrived, and sets its status. */
+static int leftover_probe(mpixla_handle comm, void *status) {
     const mpi_library *mpi = mpi_get();
     int there = 0;
     return mpi->iprobe((int)mpi->facts.any_source, (int)mpi->facts.any_tag, comm, &there, status) == 0 && there;
 }
 
-/* Receives a message of this communicator's. Returns 0 if none is there, or it cannot be received. */
-static int take(mpixla_handle comm, kind *taken) {
+/* Receives a message on a communicator. Returns 0 if there is none, or it cannot be received. */
+static int leftover_receive(mpixla_handle comm, kind *taken) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     const dtype_entry *byte = dtype_find(FFI_U8);
-    if (!byte || !is_there(comm, status)) return 0;
+    if (!byte || !leftover_probe(comm, status)) return 0;
     *taken = (kind){.source = mpi_source_of(status), .tag = mpi_tag_of(status), .count = 1};
     if (mpi_bytes_of(status, &taken->bytes) != 0 || taken->bytes < 0) return 0;
     void *memory = malloc((size_t)taken->bytes + 1);
@@ -43,22 +44,24 @@ static int take(mpixla_handle comm, kind *taken) {
     return received;
 }
 
-static kind *kind_find(kind *kinds, int found, const kind *wanted) {
+/* Returns the kind that has the source, tag and size of `wanted`, or NULL. */
+static kind *leftover_kind_find(kind *kinds, int found, const kind *wanted) {
     for (int i = 0; i < found; i++)
         if (kinds[i].source == wanted->source && kinds[i].tag == wanted->tag && kinds[i].bytes == wanted->bytes)
             return &kinds[i];
     return NULL;
 }
 
-static void tell(mpixla_handle comm, const char *name, int rank) {
-    kind kinds[KINDS], taken;
+/* Receives all messages that have arrived on a communicator, and prints a line for each kind. */
+static void leftover_comm_drain(mpixla_handle comm, const char *name, int rank) {
+    kind kinds[KINDS_SHOWN], taken;
     int found = 0, others = 0;
-    while (take(comm, &taken)) {
-        if (taken.source == rank) continue; /* what was sent to oneself is told with its line (ops/request.c) */
-        kind *like = kind_find(kinds, found, &taken);
+    while (leftover_receive(comm, &taken)) {
+        if (taken.source == rank) continue; /* ops/request.c prints messages that a rank has sent to itself */
+        kind *like = leftover_kind_find(kinds, found, &taken);
         if (like)
             like->count++;
-        else if (found < KINDS)
+        else if (found < KINDS_SHOWN)
             kinds[found++] = taken;
         else
             others++;
@@ -72,26 +75,27 @@ static void tell(mpixla_handle comm, const char *name, int rank) {
     if (others > 0) output_print("mpixla: and %d more like these.\n", others);
 }
 
-static void tell_all(void *nothing) {
+/* Receives and prints the messages of all communicators, when MPI_Finalize begins. */
+static void leftover_drain(void *nothing) {
     const mpi_library *mpi = mpi_get();
     const mpixla_handle world = mpi->facts.comm_world;
     int size = 0;
     (void)nothing;
     if (mpi->comm_size(world, &size) != 0 || size == 1) return;
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < PROGRESS_CALLS; i++) {
         (void)mpi_go_on(world);
-        clock_sleep(PAUSE);
+        clock_sleep(PROGRESS_PAUSE_MS);
     }
-    tell(world, "MPI_COMM_WORLD", mpi->world_rank);
+    leftover_comm_drain(world, "MPI_COMM_WORLD", mpi->world_rank);
     for (int64_t i = 0; i < comm_count_all(); i++) {
         const comm_entry *entry = comm_look(i);
         if (atomic_load(&entry->alive) && entry->size > 1 && entry->handle != world)
-            tell(entry->handle, entry->name, entry->rank);
+            leftover_comm_drain(entry->handle, entry->name, entry->rank);
     }
 }
 
 void leftover_start(void) {
     static char anything;
-    comm_slot_freed_by(COMM_SLOT_LEFTOVER, tell_all);
+    comm_slot_freed_by(COMM_SLOT_LEFTOVER, leftover_drain);
     comm_attach(comm_look(0), COMM_SLOT_LEFTOVER, &anything);
 }

@@ -10,13 +10,13 @@
 
 enum { LINE_BYTES = 512 };
 
-static atomic_uint calls;
+static atomic_uint call_count;
 
 int mpixla_logging_set(int wanted) {
     return feature_set(FEATURE_LOG, wanted);
 }
 
-/* `length` is what snprintf has returned: more than has fitted, perhaps. */
+/* Prints a line. `length` is what snprintf has returned, which may be more than fits. */
 static void log_print(const char *line, int length) {
     output_print("%.*s\n", length, line);
 }
@@ -24,7 +24,7 @@ static void log_print(const char *line, int length) {
 void log_start(log_call *l, const call_facts *f, const call_facts *started) {
     char line[LINE_BYTES], what[LINE_BYTES];
     /* An odd factor visits all 16-bit numbers and keeps neighbours apart. */
-    l->id = (atomic_fetch_add(&calls, 1) + 1) * 40503U & 0xffffU;
+    l->id = (atomic_fetch_add(&call_count, 1) + 1) * 40503U & 0xffffU;
     call_describe(f, started, 0, what, sizeof what);
     const int length = snprintf(line, sizeof line, "r%d | %04x | %s", mpi_get()->world_rank, l->id, what);
     log_print(line, length);

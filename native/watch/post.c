@@ -8,27 +8,27 @@
 #include "mpi/outbox.h"
 #include "xla/xla_ffi.h"
 
-enum { TAG = 1, AT_ONCE = 64 /* messages that are begun to be received at one time */ };
+enum { TAG = 1, MOST_BEGUN = 64 /* receives that one call of post_take starts */ };
 
-/* What a message begins with: the letter without its data. */
+/* The header of a message: the letter without its data. */
 typedef struct head {
     int64_t kind, from, number;
 } head;
 
-/* A message that MPI receives. */
-typedef struct parcel {
+/* A message that is being received. */
+typedef struct incoming {
     mpi_request request;
-    struct parcel *next;
+    struct incoming *next;
     int source;
     int64_t bytes;
     _Alignas(8) char data[];
-} parcel;
+} incoming;
 
 static mpixla_handle channel;
 static int channel_ranks;
 static outbox sending;
-static parcel *coming; /* those that are being received, in the order in which they came */
-static mpi_request joining;
+static incoming *receives; /* in the order in which the messages came */
+static mpi_request join_request;
 static int has_joined;
 
 void post_open(mpixla_handle comm, int ranks) {
@@ -36,12 +36,13 @@ void post_open(mpixla_handle comm, int ranks) {
     channel_ranks = ranks;
 }
 
-static mpixla_handle byte_type(void) {
+static mpixla_handle post_byte_type(void) {
     return dtype_find(FFI_U8)->handle;
 }
 
-static parcel *parcel_make(int64_t bytes) {
-    parcel *p = calloc(1, sizeof *p + (size_t)bytes);
+/* Returns memory for a message of so many bytes, which the caller frees; NULL without memory. */
+static incoming *post_incoming_new(int64_t bytes) {
+    incoming *p = calloc(1, sizeof *p + (size_t)bytes);
     if (p) p->bytes = bytes;
     return p;
 }
@@ -55,9 +56,9 @@ void post_send(int to, post_kind kind, int64_t number, const void *data, size_t 
     (void)outbox_send(&sending, m, to, TAG, channel);
 }
 
-/* Whether a message has come. Once a rank has failed MPI may refuse to look for one of any rank; that of each single
- * rank it still finds. */
-static int message_find(void *status) {
+/* Returns whether a message has arrived, and sets its status. Once a rank has failed, MPI may refuse to probe for a
+ * message of any source; it still finds those of single ranks. */
+static int post_message_probe(void *status) {
     const mpi_library *mpi = mpi_get();
     int there = 0;
     if (mpi->iprobe((int)mpi->facts.any_source, TAG, channel, &there, status) == 0) return there;
@@ -66,36 +67,35 @@ static int message_find(void *status) {
     return 0;
 }
 
-/* Begins to receive the next message that has come; NULL if there is none. */
-static parcel *receive_begin(void) {
+/* Starts to receive the next message that has arrived; NULL if there is none. */
+static incoming *post_receive_begin(void) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     int64_t bytes = 0;
-    if (!message_find(status)) return NULL;
+    if (!post_message_probe(status)) return NULL;
     if (mpi_bytes_of(status, &bytes) != 0 || bytes < 0) return NULL;
-    parcel *p = parcel_make(bytes);
-    /* Nobody else receives here, so this is the message that was found. It is received from its sender, not from any
-     * rank, as MPICH 5.0 on UCX never ends that for what has already come from another host. */
+    incoming *p = post_incoming_new(bytes);
+    /* No other thread receives here, so this is the message that was found. It is received from its sender: MPICH 5.0
+     * on UCX never ends a receive from any source of a message that has already come from another host. */
     if (p) p->source = mpi_source_of(status);
-    if (p && mpi->small->irecv(p->data, bytes, byte_type(), p->source, TAG, channel, &p->request) == 0) return p;
+    if (p && mpi->small->irecv(p->data, bytes, post_byte_type(), p->source, TAG, channel, &p->request) == 0) return p;
     free(p);
     return NULL;
 }
 
-/* Begins to receive what has come. A sender may die in the middle of a message, which then never ends: the others' are
- * received all the same. */
-static void receive_all(void) {
-    parcel **end = &coming;
+/* Starts to receive all messages that have arrived. A sender may die in the middle of a message, which then never ends:
+ * those of the others are received all the same. */
+static void post_receive_all(void) {
+    incoming **end = &receives;
     while (*end) end = &(*end)->next;
-    for (int i = 0; i < AT_ONCE && (*end = receive_begin()) != NULL; i++) end = &(*end)->next;
+    for (int i = 0; i < MOST_BEGUN && (*end = post_receive_begin()) != NULL; i++) end = &(*end)->next;
 }
 
-/* Takes the first message out that is there, and before which its sender has sent none that is not; NULL: there is
- * none.
+/* Removes and returns the first message that is complete, as are all earlier ones of its sender; NULL if there is none.
  */
-static parcel *received_take(void) {
-    for (parcel **at = &coming; *at; at = &(*at)->next) {
-        parcel *p = *at, *earlier = coming;
+static incoming *post_received_take(void) {
+    for (incoming **at = &receives; *at; at = &(*at)->next) {
+        incoming *p = *at, *earlier = receives;
         while (earlier != p && earlier->source != p->source) earlier = earlier->next;
         if (earlier != p || !mpi_request_is_done(&p->request)) continue;
         *at = p->next;
@@ -107,8 +107,8 @@ static parcel *received_take(void) {
 int post_take(post_letter *letter) {
     head h;
     (void)outbox_is_sending(&sending);
-    receive_all();
-    parcel *p = received_take();
+    post_receive_all();
+    incoming *p = post_received_take();
     if (!p) return 0;
     if (p->bytes < (int64_t)sizeof h) {
         free(p);
@@ -129,9 +129,9 @@ int post_unsent(void) {
 }
 
 void post_join(void) {
-    has_joined = mpi_get()->ibarrier(channel, &joining) == 0;
+    has_joined = mpi_get()->ibarrier(channel, &join_request) == 0;
 }
 
 int post_all_joined(void) {
-    return !has_joined || mpi_request_is_done(&joining);
+    return !has_joined || mpi_request_is_done(&join_request);
 }

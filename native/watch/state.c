@@ -23,20 +23,20 @@ enum {
 
 /* The last calls of a thread */
 
-/* A wait has been written down before it was known what it is for. */
-static void last_describe(const call_facts *f, char *text, size_t bytes) {
+/* Describes a past call. Of a wait only its line is known: it was recorded before its request was. */
+static void state_past_describe(const call_facts *f, char *text, size_t bytes) {
     if (f->row->request == MPIXLA_WAITS)
         snprintf(text, bytes, "%s%s%s", f->row->mpi_name, *site_text(f->site) ? ", at " : "", site_text(f->site));
     else
         (void)call_describe(f, NULL, 1, text, bytes);
 }
 
-/* Adds a line for so many calls that are alike, from the newest to the oldest. */
-static size_t last_add(char *text, size_t used, const flight_record *newest, int64_t calls, int64_t now) {
+/* Adds a line for `calls` records that are alike, of which `newest` is the first. Returns the bytes that are used. */
+static size_t state_past_add_line(char *text, size_t used, const flight_record *newest, int64_t calls, int64_t now) {
     const call_facts *f = &newest->facts, *oldest = &newest[calls - 1].facts;
     char what[TEXT_BYTES];
     if (used >= STATE_LINES) return used;
-    last_describe(f, what, sizeof what);
+    state_past_describe(f, what, sizeof what);
     if (calls > 1)
         used = text_add(text, STATE_LINES, used, "%lld times, the first one %.1f s ago and the last one ",
                         (long long)calls, 1e-9 * (double)(now - newest[calls - 1].when));
@@ -49,19 +49,20 @@ static size_t last_add(char *text, size_t used, const flight_record *newest, int
     return text_add(text, STATE_LINES, used, "\n");
 }
 
-/* Returns whether two calls are told in one line: they say the same, and the older one is collective just before the
- * newer one if that is. */
-static int last_are_alike(const call_facts *newer, const call_facts *older) {
+/* Returns whether one line serves two calls: both have the same description, and collective ones follow each other on
+ * the communicator. */
+static int state_past_are_alike(const call_facts *newer, const call_facts *older) {
     char a[TEXT_BYTES], b[TEXT_BYTES];
     if (newer->row != older->row || newer->site != older->site || newer->communicator != older->communicator) return 0;
     if (facts_are_collective(newer) && newer->sequence != older->sequence + 1) return 0;
-    last_describe(newer, a, sizeof a);
-    last_describe(older, b, sizeof b);
+    state_past_describe(newer, a, sizeof a);
+    state_past_describe(older, b, sizeof b);
     return strcmp(a, b) == 0;
 }
 
-/* In words, the newest first, and which of them were collective. A call that has not ended has its own line. */
-static void last_write(wire_writer *w, int64_t thread, int in_call) {
+/* Writes the last calls of a thread: a text, the newest first, and the list of those that were collective. A call that
+ * has not ended has a line of its own. */
+static void state_past_write(wire_writer *w, int64_t thread, int in_call) {
     flight_record records[FLIGHT_KEPT];
     int64_t past[FLIGHT_KEPT * PAST_WORDS], n = 0, now = flight_now(), line = 0;
     int found = thread < 0 ? 0 : flight_last(thread, records), first = 0;
@@ -75,8 +76,8 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
             past[n++] = (int64_t)hash_text(f->row->mpi_name);
             past[n++] = line;
         }
-        if (i + 1 < found && !(in_call && i == 0) && last_are_alike(f, &records[i + 1].facts)) continue;
-        used = last_add(text, used, &records[first], i + 1 - first, now);
+        if (i + 1 < found && !(in_call && i == 0) && state_past_are_alike(f, &records[i + 1].facts)) continue;
+        used = state_past_add_line(text, used, &records[first], i + 1 - first, now);
         first = i + 1;
         line++;
     }
@@ -85,8 +86,8 @@ static void last_write(wire_writer *w, int64_t thread, int in_call) {
     wire_write_list(w, past, n);
 }
 
-/* The thread that made the newest call of this process; -1 if there was none. */
-static int64_t newest_thread(int64_t threads) {
+/* Returns the thread that made the newest call of this process; -1 if there was none. */
+static int64_t state_newest_thread_find(int64_t threads) {
     flight_record records[FLIGHT_KEPT];
     int64_t newest = -1, when = 0;
     for (int64_t i = 0; i < threads; i++)
@@ -99,24 +100,28 @@ static int64_t newest_thread(int64_t threads) {
 
 /* The calls that threads are in */
 
-static int64_t peer_add(int64_t *list, int64_t n, int64_t rank, int64_t tag, int receives) {
+/* Appends the other end of a message; returns the new length. */
+static int64_t state_peer_add(int64_t *list, int64_t n, int64_t rank, int64_t tag, int receives) {
     list[n++] = rank;
     list[n++] = tag;
     list[n++] = receives;
     return n;
 }
 
-static void messages_write(wire_writer *w, const call_facts *f) {
+/* Writes the other ends of the call's messages. */
+static void state_messages_write(wire_writer *w, const call_facts *f) {
     int64_t list[2 * PEER_WORDS], n = 0;
     int any = f->source == MPIXLA_ANY_SOURCE;
     if (facts_have(f, ATTRIBUTE_DEST) && f->dest != MPIXLA_PROC_NULL)
-        n = peer_add(list, n, comm_world_rank(f->communicator, f->dest), f->sendtag, 0);
+        n = state_peer_add(list, n, comm_world_rank(f->communicator, f->dest), f->sendtag, 0);
     if (facts_have(f, ATTRIBUTE_SOURCE) && f->source != MPIXLA_PROC_NULL)
-        n = peer_add(list, n, any ? MPIXLA_ANY_SOURCE : comm_world_rank(f->communicator, f->source), f->recvtag, 1);
+        n = state_peer_add(list, n, any ? MPIXLA_ANY_SOURCE : comm_world_rank(f->communicator, f->source), f->recvtag,
+                           1);
     wire_write_list(w, list, n);
 }
 
-static int64_t needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t rank) {
+/* Appends another rank to the ranks that a call needs, once; returns the new length. */
+static int64_t state_needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t rank) {
     if (rank < 0 || rank >= c->size || rank == c->rank || n >= MOST_PEERS) return n;
     int64_t needed = comm_world_rank(c, rank);
     for (int64_t i = 0; i < n; i++)
@@ -125,15 +130,15 @@ static int64_t needed_add(int64_t *list, int64_t n, const comm_entry *c, int64_t
     return n + 1;
 }
 
-/* The neighbours of an exchange; of any other collective call, all members: those who compare a call wait for each
- * other. A message of any source needs them, too. */
-static void needed_write(wire_writer *w, const call_facts *f) {
+/* Writes the ranks that a call needs: the neighbours of an exchange, else all other members. A call that is compared
+ * needs all, and so does a message from any source. */
+static void state_needed_write(wire_writer *w, const call_facts *f) {
     const comm_entry *c = f->communicator;
     if (facts_have_neighbours(f) && !check_is_due(f)) {
         int64_t list[MOST_PEERS] = {0}, n = 0;
         for (int sending = 1; sending >= 0; sending--) {
             const topology_slots *slots = facts_neighbours(f, sending);
-            for (int64_t i = 0; i < slots->number; i++) n = needed_add(list, n, c, slots->ranks[i]);
+            for (int64_t i = 0; i < slots->number; i++) n = state_needed_add(list, n, c, slots->ranks[i]);
         }
         wire_write_list(w, list, n);
         return;
@@ -143,7 +148,8 @@ static void needed_write(wire_writer *w, const call_facts *f) {
         if (i != c->rank) wire_write(w, comm_world_rank(c, i));
 }
 
-static void call_write(wire_writer *w, const flight_view *view, int64_t thread, flight_moment moment) {
+/* Writes the call that a thread is in. */
+static void state_call_write(wire_writer *w, const flight_view *view, int64_t thread, flight_moment moment) {
     const call_facts *f = view->waits ? &view->started : &view->facts;
     const dtype_entry *type = facts_type(f);
     char what[TEXT_BYTES], kind[128];
@@ -169,12 +175,12 @@ static void call_write(wire_writer *w, const flight_view *view, int64_t thread, 
     wire_write_text(w, kind);
     wire_write_text(w, site_text(view->facts.site));
     wire_write_text(w, f->communicator->name);
-    needed_write(w, f);
-    messages_write(w, f);
+    state_needed_write(w, f);
+    state_messages_write(w, f);
 }
 
-/* The calls that have waited longest, the longest first: at most STATE_CALLS. A number that is none ends the list. */
-static void calls_write(wire_writer *w, int64_t threads) {
+/* Writes the calls that have waited longest, the longest first: at most STATE_CALLS. -1 ends the list. */
+static void state_calls_write(wire_writer *w, int64_t threads) {
     int64_t chosen[STATE_CALLS], n = 0;
     for (int64_t i = 0; i < threads; i++) {
         int64_t at = n, waited = flight_clock_of(i)->waited;
@@ -187,14 +193,14 @@ static void calls_write(wire_writer *w, int64_t threads) {
     }
     for (int64_t i = 0; i < n; i++) {
         flight_view view;
-        if (flight_see(chosen[i], &view)) call_write(w, &view, chosen[i], flight_moment_of(chosen[i]));
+        if (flight_see(chosen[i], &view)) state_call_write(w, &view, chosen[i], flight_moment_of(chosen[i]));
     }
     wire_write(w, -1);
 }
 
-/* Communicators, and how many collective calls there were on each: of many those that can still be used, from the
- * first on, and then those that were made last. */
-static void comms_write(wire_writer *w) {
+/* Writes the communicators, and the number of collective calls on each. Of more than MOST_COMMS, those in use come
+ * first, in the order in which they were made, and then the freed ones, the newest first. */
+static void state_comms_write(wire_writer *w) {
     int64_t words[MOST_COMMS * COMM_WORDS] = {0}, n = 0, comms = comm_count_all();
     const int64_t room = sizeof words / sizeof words[0];
     int has_all = comms <= MOST_COMMS;
@@ -210,7 +216,7 @@ static void comms_write(wire_writer *w) {
 }
 
 void state_write(wire_writer *w, const state_facts *facts) {
-    int64_t threads = flight_threads(), newest = newest_thread(threads);
+    int64_t threads = flight_threads(), newest = state_newest_thread_find(threads);
     wire_write(w, facts->rank);
     wire_write(w, STATE_HERE);
     wire_write(w, facts->ended);
@@ -221,20 +227,22 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write_text(w, facts->where);
     wire_write_text(w, facts->python);
     wire_write_list(w, facts->lost, facts->in_lost);
-    comms_write(w);
-    calls_write(w, threads);
-    last_write(w, newest, newest >= 0 && flight_moment_of(newest).in_call);
+    state_comms_write(w);
+    state_calls_write(w, threads);
+    state_past_write(w, newest, newest >= 0 && flight_moment_of(newest).in_call);
 }
 
 /* Reading */
 
-static const void *records_read(wire_reader *r, int64_t words, int64_t *n) {
+/* Reads a list of records of so many words; sets *n to their number. */
+static const void *state_records_read(wire_reader *r, int64_t words, int64_t *n) {
     const int64_t *list = wire_read_list(r, n);
     *n /= words;
     return list;
 }
 
-static void call_read(state_call *c, wire_reader *r, int64_t milliseconds) {
+/* Reads what state_call_write has written after the milliseconds. */
+static void state_call_read(state_call *c, wire_reader *r, int64_t milliseconds) {
     c->milliseconds = milliseconds;
     c->number = wire_read(r);
     c->thread = wire_read(r);
@@ -254,7 +262,7 @@ static void call_read(state_call *c, wire_reader *r, int64_t milliseconds) {
     c->site = wire_read_text(r);
     c->comm_name = wire_read_text(r);
     c->needed = wire_read_list(r, &c->needs);
-    c->peers = records_read(r, PEER_WORDS, &c->messages);
+    c->peers = state_records_read(r, PEER_WORDS, &c->messages);
 }
 
 int state_read(state *s, wire_reader *r) {
@@ -267,17 +275,17 @@ int state_read(state *s, wire_reader *r) {
     s->requests = wire_read(r);
     s->where = wire_read_text(r);
     s->python = wire_read_text(r);
-    s->lost = records_read(r, LOST_WORDS, &s->in_lost);
+    s->lost = state_records_read(r, LOST_WORDS, &s->in_lost);
     for (int64_t i = 0; i < s->in_lost; i++)
         if (s->lost[i].presence <= STATE_HERE || s->lost[i].presence >= STATE_PRESENCES) return 0;
-    s->comms = records_read(r, COMM_WORDS, &s->in_comms);
+    s->comms = state_records_read(r, COMM_WORDS, &s->in_comms);
     s->has_all_comms = wire_read(r);
     for (int64_t milliseconds; (milliseconds = wire_read(r)) >= 0 && !r->failed;) {
         if (s->in_calls == STATE_CALLS) return 0;
-        call_read(&s->calls[s->in_calls++], r, milliseconds);
+        state_call_read(&s->calls[s->in_calls++], r, milliseconds);
     }
     s->last = wire_read_text(r);
     s->in_newest = wire_read(r);
-    s->past = records_read(r, PAST_WORDS, &s->in_past);
+    s->past = state_records_read(r, PAST_WORDS, &s->in_past);
     return !r->failed && s->presence >= 0 && s->presence < STATE_PRESENCES;
 }

@@ -27,7 +27,7 @@ enum { PATH_BYTES = 4096, MODE = 0644, NUMBERS = 1 << 16 /* a power of two; at m
 enum { STACK_BYTES = 1 << 17 };
 /* Records: that may change at a time, and that are written at a time. */
 enum { OPEN = 1024, RECORDS = TIMELINE_CHUNK / TIMELINE_RECORD_BYTES };
-#define PERIOD INT64_C(50000000) /* nanoseconds between two writes to the file */
+#define PERIOD_NS INT64_C(50000000) /* nanoseconds between two writes to the file */
 
 /* What `used` is once the file takes no more records: greater than any room, and so far from SIZE_MAX that those who
  * still count up do not reach it. */
@@ -60,7 +60,7 @@ struct timeline {
 
 static _Atomic(timeline *) newest;
 
-/* Returns 0, or errno. */
+/* Writes bytes to a place in the file. Returns 0, or errno. */
 static int timeline_write(const timeline *t, const void *bytes, size_t size, size_t at) {
     const char *next = bytes;
     while (size > 0) {
@@ -74,40 +74,42 @@ static int timeline_write(const timeline *t, const void *bytes, size_t size, siz
     return 0;
 }
 
-static size_t record_place(size_t record) {
+/* Returns where a record begins in the file. */
+static size_t timeline_record_offset(size_t record) {
     return TIMELINE_HEADER_BYTES + record * TIMELINE_RECORD_BYTES;
 }
 
-/* Copies a record that a call may be writing. What is in it once it has a kind is in the copy then. */
-__attribute__((no_sanitize("thread"))) static void record_copy(timeline_record *to, const timeline_record *from) {
+/* Copies a record that a call may be writing: if the copy has a kind, it has all that was written before the kind. */
+__attribute__((no_sanitize("thread"))) static void timeline_record_copy(timeline_record *to,
+                                                                        const timeline_record *from) {
     const uint64_t *source = (const void *)from;
     uint64_t *copy = (void *)to;
     for (size_t i = 0; i < TIMELINE_RECORD_BYTES / sizeof *copy; i++)
         copy[i] = __atomic_load_n(&source[i], __ATOMIC_ACQUIRE);
 }
 
-/* With the lock. Returns 0, or errno. */
-static int records_write(timeline *t, size_t from, size_t to) {
+/* Writes records `from` to `to` - 1 to the file. The caller holds the lock. Returns 0, or errno. */
+static int timeline_records_write(timeline *t, size_t from, size_t to) {
     for (size_t n; from < to; from += n) {
         n = to - from < RECORDS ? to - from : RECORDS;
-        for (size_t i = 0; i < n; i++) record_copy(&t->copy[i], &t->records[from + i]);
-        const int failed = timeline_write(t, t->copy, n * TIMELINE_RECORD_BYTES, record_place(from));
+        for (size_t i = 0; i < n; i++) timeline_record_copy(&t->copy[i], &t->records[from + i]);
+        const int failed = timeline_write(t, t->copy, n * TIMELINE_RECORD_BYTES, timeline_record_offset(from));
         if (failed) return failed;
     }
     return 0;
 }
 
-/* With the lock: from now on no record gets a place. */
-static void records_stop(timeline *t) {
+/* Takes no more records from now on. The caller holds the lock. */
+static void timeline_records_close(timeline *t) {
     size_t used = atomic_exchange(&t->used, CLOSED);
     if (used < CLOSED) t->last = used < t->room ? used : t->room;
 }
 
-/* With the lock: the file gets no longer, and says why. */
-__attribute__((format(printf, 2, 3))) static void stop(timeline *t, const char *format, ...) {
+/* Ends the trace, with the reason in the file and on standard error. The caller holds the lock. */
+__attribute__((format(printf, 2, 3))) static void timeline_stop(timeline *t, const char *format, ...) {
     va_list arguments;
     if (*t->header->stopped) return;
-    records_stop(t);
+    timeline_records_close(t);
     va_start(arguments, format);
     (void)vsnprintf(t->header->stopped, sizeof t->header->stopped, format, arguments);
     va_end(arguments);
@@ -116,102 +118,105 @@ __attribute__((format(printf, 2, 3))) static void stop(timeline *t, const char *
                  t->header->stopped);
 }
 
-/* Whether the record changes no more. */
-static int record_is_final(const timeline_record *r) {
+/* Returns whether the record changes no more. */
+static int timeline_record_is_final(const timeline_record *r) {
     uint32_t kind = atomic_load_explicit(&r->kind, memory_order_acquire);
     return kind != TIMELINE_NOTHING &&
            (kind != TIMELINE_CALL || atomic_load_explicit(&r->of.call.state, memory_order_acquire) != TIMELINE_OPEN);
 }
 
-/* With the lock: writes those that were open, and keeps those that still are. Whether one is final is asked first: what
- * is written then is. Returns 0, or errno. */
-static int open_write(timeline *t) {
+/* Writes the open records, and keeps those that are not final yet. It looks whether a record is final before it copies
+ * the record, so that the copy is final, too. The caller holds the lock. Returns 0, or errno. */
+static int timeline_open_records_write(timeline *t) {
     size_t kept = 0;
     int failed = 0;
     for (size_t i = 0; i < t->in_open; i++) {
         const size_t record = t->open[i];
-        const int is_final = record_is_final(&t->records[record]);
-        if (!failed) failed = records_write(t, record, record + 1);
+        const int is_final = timeline_record_is_final(&t->records[record]);
+        if (!failed) failed = timeline_records_write(t, record, record + 1);
         if (!is_final) t->open[kept++] = record;
     }
     t->in_open = kept;
     return failed;
 }
 
-/* With the lock: writes records that are not in the file. More of them than `open` takes wait for the next time. */
-static int new_write(timeline *t) {
+/* Writes records that are not in the file; more open ones than `open` has room for wait until the next time. The caller
+ * holds the lock. Returns 0, or errno. */
+static int timeline_new_records_write(timeline *t) {
     const size_t from = t->written, used = atomic_load(&t->used);
     size_t to = from;
     const size_t end = used >= CLOSED ? t->last : used < t->room ? used : t->room;
     for (; to < end; to++) {
-        if (record_is_final(&t->records[to])) continue;
+        if (timeline_record_is_final(&t->records[to])) continue;
         if (t->in_open == OPEN) break;
         t->open[t->in_open++] = to;
     }
     if (to == from) return 0;
     t->written = to;
-    return records_write(t, from, to);
+    return timeline_records_write(t, from, to);
 }
 
-/* With the lock: gives memory back whose records are in the file and final. */
-static void memory_free(timeline *t) {
+/* Gives back the memory of records that are final and in the file. The caller holds the lock. */
+static void timeline_memory_free(timeline *t) {
     const size_t first = t->in_open > 0 ? t->open[0] : t->written;
-    const size_t end = record_place(first) / TIMELINE_CHUNK * TIMELINE_CHUNK;
+    const size_t end = timeline_record_offset(first) / TIMELINE_CHUNK * TIMELINE_CHUNK;
     if (t->freed == 0) t->freed = TIMELINE_CHUNK; /* the header stays */
     if (end <= t->freed) return;
     (void)madvise((char *)t->header + t->freed, end - t->freed, MADV_DONTNEED);
     t->freed = end;
 }
 
-/* With the lock: brings the file up to date, and stops where that cannot be done. */
-static void file_update(timeline *t) {
+/* Writes new and changed records to the file; ends the trace if that fails. The caller holds the lock. */
+static void timeline_file_update(timeline *t) {
     struct stat found;
     if (t->file < 0 || t->is_broken) return;
-    if (fstat(t->file, &found) == 0 && (size_t)found.st_size < record_place(t->written)) {
+    if (fstat(t->file, &found) == 0 && (size_t)found.st_size < timeline_record_offset(t->written)) {
         t->is_broken = 1;
-        stop(t, "it has been made shorter by another process");
+        timeline_stop(t, "it has been made shorter by another process");
         return;
     }
-    int failed = open_write(t);
-    if (!failed) failed = new_write(t);
+    int failed = timeline_open_records_write(t);
+    if (!failed) failed = timeline_new_records_write(t);
     t->is_broken = failed != 0;
     if (failed)
-        stop(t, "the file cannot be written: %s", strerror(failed));
+        timeline_stop(t, "the file cannot be written: %s", strerror(failed));
     else
-        memory_free(t);
+        timeline_memory_free(t);
 }
 
 void timelines_flush(void) {
     for (timeline *t = atomic_load(&newest); t; t = t->earlier) {
         pthread_mutex_lock(&t->lock);
-        file_update(t);
+        timeline_file_update(t);
         pthread_mutex_unlock(&t->lock);
     }
 }
 
-static void *file_keep(void *nothing) {
+/* Updates the file of a timeline that has no thread yet, every PERIOD_NS, until the file is closed. */
+static void *timeline_thread_run(void *nothing) {
     timeline *t = atomic_load(&newest);
     while (atomic_exchange(&t->is_kept, 1)) t = t->earlier;
     pthread_mutex_lock(&t->lock);
     while (t->file >= 0) {
-        file_update(t);
-        (void)system_condition_wait(&t->changed, &t->lock, clock_now() + PERIOD);
+        timeline_file_update(t);
+        (void)system_condition_wait(&t->changed, &t->lock, clock_now() + PERIOD_NS);
     }
     pthread_mutex_unlock(&t->lock);
     return nothing;
 }
 
-/* There is no room for another record. */
-static void stop_at_limit(timeline *t) {
+/* Ends the trace, as there is no room for another record. */
+static void timeline_stop_at_limit(timeline *t) {
     pthread_mutex_lock(&t->lock);
-    if (t->file >= 0) stop(t, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)", t->limit >> 20);
+    if (t->file >= 0)
+        timeline_stop(t, "the file has reached its limit of %zu MiB (MPIXLA_TRACE_LIMIT)", t->limit >> 20);
     pthread_mutex_unlock(&t->lock);
 }
 
 timeline_record *timeline_add(timeline *t) {
     size_t record = atomic_fetch_add_explicit(&t->used, 1, memory_order_relaxed);
     if (record < t->room) return t->records + record;
-    if (record < CLOSED) stop_at_limit(t);
+    if (record < CLOSED) timeline_stop_at_limit(t);
     return NULL;
 }
 
@@ -230,8 +235,9 @@ void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void 
     }
 }
 
-/* The place of this key, or the free place where it belongs; `*there` is what is in it. Place 0 is never used. */
-static uint16_t place_find(timeline *t, const void *key, const void **there) {
+/* Returns the number of a key, or the free one that it can have; sets *there to the key at that number, or NULL. Number
+ * 0 is never used. */
+static uint16_t timeline_key_find(timeline *t, const void *key, const void **there) {
     size_t i = (size_t)((uint64_t)(uintptr_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 32);
     for (;; i++) {
         i &= NUMBERS - 1;
@@ -241,23 +247,23 @@ static uint16_t place_find(timeline *t, const void *key, const void **there) {
     }
 }
 
-/* A record cannot do without the number of its communicator or line. */
-static void stop_without_numbers(timeline *t) {
+/* Ends the trace, as a record needs the number of its communicator or line, and there are no more numbers. */
+static void timeline_stop_at_numbers(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0) {
-        stop(t, "it has named as many source lines and communicators as it can (%d)", NUMBERS / 2);
+        timeline_stop(t, "it has named as many source lines and communicators as it can (%d)", NUMBERS / 2);
     }
     pthread_mutex_unlock(&t->lock);
 }
 
 uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define) {
     const void *there;
-    uint16_t number = place_find(t, key, &there);
+    uint16_t number = timeline_key_find(t, key, &there);
     if (there) return number;
     pthread_mutex_lock(&t->numbering);
-    number = place_find(t, key, &there);
+    number = timeline_key_find(t, key, &there);
     if (!there && t->numbered == NUMBERS / 2) {
-        stop_without_numbers(t);
+        timeline_stop_at_numbers(t);
         number = 0;
     } else if (!there) {
         t->numbered++;
@@ -277,8 +283,9 @@ void timeline_show(timeline *t) {
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Undoes what timeline_open has done so far; `what` could not be done with the file, as errno says. */
-static timeline *give_up(timeline *t, const char *what) {
+/* Undoes what timeline_open has done so far, and sets the error: `what` could not be done with the file, for the reason
+ * in errno. Returns NULL. */
+static timeline *timeline_open_fail(timeline *t, const char *what) {
     int why = errno;
     if (t->file >= 0) {
         (void)close(t->file);
@@ -307,11 +314,11 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
     (void)snprintf(t->path, sizeof t->path, "%s", path);
     (void)snprintf(t->hidden, sizeof t->hidden, "%s.%s.new", path, header->job);
     t->file = open(t->hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, MODE);
-    if (t->file < 0) return give_up(t, "made");
+    if (t->file < 0) return timeline_open_fail(t, "made");
     errno = timeline_write(t, header, sizeof *header, 0);
-    if (errno) return give_up(t, "written");
+    if (errno) return timeline_open_fail(t, "written");
     char *data = mmap(NULL, limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) return give_up(t, "kept in memory");
+    if (data == MAP_FAILED) return timeline_open_fail(t, "kept in memory");
     t->header = (timeline_header *)data;
     t->records = (timeline_record *)(data + TIMELINE_HEADER_BYTES);
     *t->header = *header;
@@ -319,7 +326,7 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
     /* From here on the thread of an earlier file, which may start late, can take it. */
     while (!atomic_compare_exchange_weak(&newest, &t->earlier, t)) {
     }
-    if (thread_start(file_keep, STACK_BYTES, "that writes the trace")) {
+    if (thread_start(timeline_thread_run, STACK_BYTES, "that writes the trace")) {
         (void)timeline_close(t);
         return NULL;
     }
@@ -329,8 +336,8 @@ timeline *timeline_open(const char *path, size_t limit, const timeline_header *h
 int timeline_close(timeline *t) {
     pthread_mutex_lock(&t->lock);
     if (t->file >= 0) {
-        records_stop(t);
-        file_update(t);
+        timeline_records_close(t);
+        timeline_file_update(t);
         (void)close(t->file);
         t->file = -1;
         if (!atomic_load(&t->is_shown)) (void)unlink(t->hidden);

@@ -24,49 +24,51 @@ int64_t mpixla_trace_now(void) {
     return clock_now();
 }
 
-/* Texts and communicators: each is written once, so that calls need only say its number. */
+/* Texts and communicators: each is written once, and records of calls have its number. */
 
-static void text_define(timeline *t, uint32_t number, const void *text) {
+/* Adds a text to the timeline, as `number`. */
+static void trace_text_define(timeline *t, uint32_t number, const void *text) {
     timeline_add_parts(t, TIMELINE_TEXT, number, text, strlen(text));
 }
 
-/* The text must live as long as the library. */
-static uint16_t text_number(timeline *t, const char *text) {
-    return text && *text ? timeline_number(t, text, text_define) : 0;
+/* Returns the number of a text, which must never be freed; 0 for none. */
+static uint16_t trace_text_number(timeline *t, const char *text) {
+    return text && *text ? timeline_number(t, text, trace_text_define) : 0;
 }
 
-/* A rank of the communicator as records have it. */
-static int32_t world_rank(const comm_entry *c, int64_t rank) {
+/* Returns the rank in MPI_COMM_WORLD of a communicator's rank, or TIMELINE_ANY or TIMELINE_NOBODY. */
+static int32_t trace_world_rank(const comm_entry *c, int64_t rank) {
     if (rank == MPIXLA_ANY_SOURCE) return TIMELINE_ANY;
     int64_t world = rank < 0 || rank >= c->size ? TIMELINE_NOBODY : comm_world_rank(c, rank);
     return world < 0 ? TIMELINE_NOBODY : (int32_t)world; /* a rank of another world */
 }
 
-/* Members whose ranks are too irregular for MOST_NUMBERS parts are left out: such a communicator goes by its name
- * alone.
- */
-static void members_define(timeline *t, uint32_t number, const comm_entry *c) {
+/* Adds the members of a communicator, as ranges of ranks. It adds none if they take more than MOST_NUMBERS ranges: the
+ * communicator is then known by its name alone. */
+static void trace_members_define(timeline *t, uint32_t number, const comm_entry *c) {
     int32_t parts[MOST_NUMBERS][3];
     int used = 0;
     for (int i = 0, n; i < c->size; i += n) {
         if (used == MOST_NUMBERS) return;
-        int step = i + 1 < c->size ? world_rank(c, i + 1) - world_rank(c, i) : 1;
-        for (n = 1; i + n < c->size && world_rank(c, i + n) - world_rank(c, i + n - 1) == step;) n++;
-        memcpy(parts[used++], (int32_t[]){world_rank(c, i), n, step}, sizeof parts[0]);
+        int step = i + 1 < c->size ? trace_world_rank(c, i + 1) - trace_world_rank(c, i) : 1;
+        for (n = 1; i + n < c->size && trace_world_rank(c, i + n) - trace_world_rank(c, i + n - 1) == step;) n++;
+        memcpy(parts[used++], (int32_t[]){trace_world_rank(c, i), n, step}, sizeof parts[0]);
     }
     timeline_add_parts(t, TIMELINE_MEMBERS, number, parts, (size_t)used * sizeof parts[0]);
 }
 
-static void neighbours_define(timeline *t, uint32_t number, uint32_t kind, const comm_entry *c,
-                              const topology_slots *s) {
+/* Adds the neighbours of a communicator on one side, at most MOST_NUMBERS. */
+static void trace_neighbours_define(timeline *t, uint32_t number, uint32_t kind, const comm_entry *c,
+                                    const topology_slots *s) {
     int32_t ranks[MOST_NUMBERS] = {0};
     size_t used = 0;
     for (int64_t i = 0; i < s->number && used < MOST_NUMBERS; i++)
-        if (s->ranks[i] != MPIXLA_PROC_NULL) ranks[used++] = world_rank(c, s->ranks[i]);
+        if (s->ranks[i] != MPIXLA_PROC_NULL) ranks[used++] = trace_world_rank(c, s->ranks[i]);
     timeline_add_parts(t, kind, number, ranks, used * sizeof *ranks);
 }
 
-static void communicator_define(timeline *t, uint32_t number, const void *key) {
+/* Adds a communicator, with its members and neighbours. */
+static void trace_communicator_define(timeline *t, uint32_t number, const void *key) {
     const comm_entry *c = key;
     timeline_record *r = timeline_add(t);
     if (!r) return;
@@ -75,13 +77,14 @@ static void communicator_define(timeline *t, uint32_t number, const void *key) {
     _Static_assert(sizeof r->of.communicator.name >= sizeof c->name, "names fit");
     memcpy(r->of.communicator.name, c->name, sizeof c->name);
     timeline_publish(r, TIMELINE_COMMUNICATOR);
-    if (atomic_load_explicit(&c->members, memory_order_acquire)) members_define(t, number, c);
+    if (atomic_load_explicit(&c->members, memory_order_acquire)) trace_members_define(t, number, c);
     if (!c->topology) return;
-    neighbours_define(t, number, TIMELINE_SOURCES, c, &c->topology->sources);
-    neighbours_define(t, number, TIMELINE_DESTS, c, &c->topology->dests);
+    trace_neighbours_define(t, number, TIMELINE_SOURCES, c, &c->topology->sources);
+    trace_neighbours_define(t, number, TIMELINE_DESTS, c, &c->topology->dests);
 }
 
-static void agreed_define(timeline *t, uint32_t number, const void *key) {
+/* Adds the number that the ranks of a communicator have agreed on for it; `key` points to that number. */
+static void trace_agreed_define(timeline *t, uint32_t number, const void *key) {
     const comm_entry *c = (const comm_entry *)((const char *)key - offsetof(comm_entry, agreed));
     timeline_record *r = timeline_add(t);
     if (!r) return;
@@ -92,52 +95,53 @@ static void agreed_define(timeline *t, uint32_t number, const void *key) {
 
 /* Calls */
 
-static int64_t bytes_of_items(const dtype_entry *type, int64_t items) {
+/* Returns the bytes of so many items; 0 if they do not fit 64 bits. */
+static int64_t trace_items_bytes(const dtype_entry *type, int64_t items) {
     int64_t bytes;
     return !type || __builtin_mul_overflow(items, type->row->itemsize, &bytes) ? 0 : bytes;
 }
 
-static void peers_write(timeline_call *e, const call_facts *f) {
+static void trace_peers_fill(timeline_call *e, const call_facts *f) {
     const comm_entry *c = f->communicator;
-    if (facts_have(f, ATTRIBUTE_ROOT)) e->root = world_rank(c, f->root);
+    if (facts_have(f, ATTRIBUTE_ROOT)) e->root = trace_world_rank(c, f->root);
     if (facts_have(f, ATTRIBUTE_DEST)) {
-        e->to = world_rank(c, f->dest);
+        e->to = trace_world_rank(c, f->dest);
         e->sendtag = f->sendtag;
     }
     if (facts_have(f, ATTRIBUTE_SOURCE)) {
-        e->from = world_rank(c, f->source);
+        e->from = trace_world_rank(c, f->source);
         e->recvtag = f->recvtag == MPIXLA_ANY_TAG ? TIMELINE_ANY : f->recvtag;
     }
 }
 
-static void data_write(timeline_call *e, const call_facts *f, timeline *t) {
+static void trace_data_fill(timeline_call *e, const call_facts *f, timeline *t) {
     int is_halo = facts_have(f, ATTRIBUTE_WIDTH);
-    e->sends = is_halo ? f->border_bytes : bytes_of_items(f->sent_type, f->sent);
-    e->receives = is_halo ? f->border_bytes : bytes_of_items(f->received_type, f->received);
+    e->sends = is_halo ? f->border_bytes : trace_items_bytes(f->sent_type, f->sent);
+    e->receives = is_halo ? f->border_bytes : trace_items_bytes(f->received_type, f->received);
     if (facts_type(f)) {
         e->items = facts_count(f);
-        e->dtype = text_number(t, facts_type(f)->row->name);
+        e->dtype = trace_text_number(t, facts_type(f)->row->name);
     }
-    if (facts_have(f, ATTRIBUTE_OP)) e->reduction = text_number(t, reduction_name(f->reduction));
+    if (facts_have(f, ATTRIBUTE_OP)) e->reduction = trace_text_number(t, reduction_name(f->reduction));
 }
 
-static void request_write(timeline_call *e, const trace_request *r, timeline *t) {
+static void trace_request_fill(timeline_call *e, const trace_request *r, timeline *t) {
     e->request = r->number;
     e->generation = r->generation;
     if (!r->started) return;
-    e->waits_for = text_number(t, r->started->row->op_name);
-    e->started_at = text_number(t, site_text(r->started->site));
+    e->waits_for = trace_text_number(t, r->started->row->op_name);
+    e->started_at = trace_text_number(t, site_text(r->started->site));
 }
 
-static uint8_t category_of(const call_facts *f) {
+static uint8_t trace_category(const call_facts *f) {
     if (f->row->request == MPIXLA_WAITS) return TIMELINE_WAIT;
     if (f->row->request == MPIXLA_STARTS) return TIMELINE_START;
     return facts_are_collective(f) ? TIMELINE_COLLECTIVE : TIMELINE_MESSAGE;
 }
 
-/* Returns which ranks wait for which others in the call: as its row says, but ranks that compare a call wait for each
- * other. Of messages and of waits nobody asks. */
-static uint8_t meeting_of(const call_facts *f, int is_compared) {
+/* Returns which ranks wait for which others in the call: by its row, but ranks that compare a call wait for each other.
+ * The result has no meaning for messages and waits. */
+static uint8_t trace_meeting(const call_facts *f, int is_compared) {
     static const uint8_t meetings[] = {[NO_PATTERN] = TIMELINE_EACH_FOR_ALL,
                                        [ALL] = TIMELINE_EACH_FOR_ALL,
                                        [FROM_ROOT] = TIMELINE_EACH_FOR_ROOT,
@@ -148,7 +152,8 @@ static uint8_t meeting_of(const call_facts *f, int is_compared) {
     return is_compared ? TIMELINE_EACH_FOR_ALL : meetings[f->row->pattern];
 }
 
-static void call_write(trace_call *c, const call_facts *f, const trace_request *request) {
+/* Adds the record of a call that begins. */
+static void trace_call_add(trace_call *c, const call_facts *f, const trace_request *request) {
     timeline *t = c->file;
     if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
     timeline_call e = {.sequence = facts_are_collective(f) ? f->sequence : -1,
@@ -160,19 +165,19 @@ static void call_write(trace_call *c, const call_facts *f, const trace_request *
                        .to = TIMELINE_NONE,
                        .from = TIMELINE_NONE,
                        .request = -1,
-                       .op = text_number(t, f->row->op_name),
-                       .mpi = text_number(t, f->row->mpi_name),
-                       .site = text_number(t, site_text(f->site)),
-                       .category = category_of(f),
-                       .meeting = meeting_of(f, c->is_compared),
+                       .op = trace_text_number(t, f->row->op_name),
+                       .mpi = trace_text_number(t, f->row->mpi_name),
+                       .site = trace_text_number(t, site_text(f->site)),
+                       .category = trace_category(f),
+                       .meeting = trace_meeting(f, c->is_compared),
                        .is_reverse = f->reverse};
-    if (request) request_write(&e, request, t);
+    if (request) trace_request_fill(&e, request, t);
     if (e.category != TIMELINE_WAIT) {
-        peers_write(&e, f);
-        data_write(&e, f, t);
+        trace_peers_fill(&e, f);
+        trace_data_fill(&e, f, t);
     }
     if (facts_have_neighbours(f)) e.neighbours = f->back ? TIMELINE_DESTS : TIMELINE_SOURCES;
-    uint16_t communicator = timeline_number(t, f->communicator, communicator_define);
+    uint16_t communicator = timeline_number(t, f->communicator, trace_communicator_define);
     timeline_record *r = timeline_add(t);
     if (!r) return;
     r->number = communicator;
@@ -189,18 +194,19 @@ void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compar
     if (!c->file) return;
     c->began = mpixla_trace_now();
     c->waited = pause_total();
-    if (f->row->request == MPIXLA_COMPLETES) call_write(c, f, NULL);
+    if (f->row->request == MPIXLA_COMPLETES) trace_call_add(c, f, NULL);
 }
 
 void trace_request_known(trace_call *c, const call_facts *f, const trace_request *r) {
-    if (c->file && f->row->request != MPIXLA_COMPLETES) call_write(c, f, r);
+    if (c->file && f->row->request != MPIXLA_COMPLETES) trace_call_add(c, f, r);
 }
 
 void trace_end(const trace_call *c, const char *transport, int failed) {
     if (!c->entry) return;
-    if (atomic_load(&c->communicator->agreed)) (void)timeline_number(c->file, &c->communicator->agreed, agreed_define);
+    if (atomic_load(&c->communicator->agreed))
+        (void)timeline_number(c->file, &c->communicator->agreed, trace_agreed_define);
     if (c->on_a_gpu) c->entry->gpu = pause_total() - c->waited;
-    c->entry->transport = text_number(c->file, transport);
+    c->entry->transport = trace_text_number(c->file, transport);
     c->entry->took = mpixla_trace_now() - c->began;
     atomic_store_explicit(&c->entry->state, failed ? TIMELINE_FAILED : TIMELINE_OVER, memory_order_release);
 }
