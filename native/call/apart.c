@@ -1,5 +1,5 @@
-/* XLA goes on in the thread that tells it of the end of a call, and may come to a collective there, and wait. So there
- * is a thread for each call that is under way: one that has nothing to do, or a new one. */
+/* XLA continues in the thread that tells it the end of a call, and may wait in a collective there. So each call that is
+ * under way has a thread of its own: an idle one, or a new one. */
 #include "call/apart.h"
 
 #include <fenv.h>
@@ -27,33 +27,35 @@ typedef struct job {
     ffi_future *future;
     int64_t site;           /* of the thread that XLA called in */
     fenv_t floats;          /* how XLA's thread rounds, and whether it has denormal numbers */
-    max_align_t contents[]; /* what the copy points to */
+    max_align_t contents[]; /* the arrays that the copy points to */
 } job;
 
-static atomic_int_least64_t under_way;
-static pthread_mutex_t giving = PTHREAD_MUTEX_INITIALIZER; /* for the rest */
-static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
-static job *first, **end = &first;
-static int64_t idle; /* threads that wait, and that no job in the list was given for */
+static atomic_int_least64_t calls_under_way;
+static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER; /* for all below */
+static pthread_cond_t queue_changed = PTHREAD_COND_INITIALIZER;
+static job *queue_first, **queue_end = &queue_first;
+static int64_t idle_threads; /* threads that wait, and that no job in the list was given for */
 
 void mpixla_calls_apart(void) {
     (void)feature_set(FEATURE_APART, 1);
 }
 
 int64_t apart_count(void) {
-    return atomic_load(&under_way);
+    return atomic_load(&calls_under_way);
 }
 
-/* Copying. Memory is given out from the front, what needs the most alignment first. */
+/* Copying: the arrays lie in the memory in the order of their alignment, the greatest first. */
 
-static size_t buffers_size(const ffi_buffers *from) {
+/* Returns the bytes that a copy of the buffers takes. */
+static size_t apart_buffers_size(const ffi_buffers *from) {
     size_t bytes = (size_t)from->size * (sizeof(ffi_buffer) + sizeof(void *) + sizeof(int));
     for (int64_t i = 0; i < from->size; i++)
         bytes += (size_t)((const ffi_buffer *)from->buffers[i])->rank * sizeof(int64_t);
     return (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t) * sizeof(max_align_t);
 }
 
-static void buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *memory) {
+/* Copies the buffers to `memory`, of apart_buffers_size bytes. */
+static void apart_buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *memory) {
     size_t size = (size_t)from->size;
     ffi_buffer *buffers = memory;
     int64_t *dims = (int64_t *)(buffers + size);
@@ -70,14 +72,15 @@ static void buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *memory)
     if (size > 0) memcpy(to->types, from->types, size * sizeof *to->types);
 }
 
-static job *job_make(const ffi_call_frame *call) {
-    size_t args = buffers_size(&call->args), rets = buffers_size(&call->rets);
+/* Returns a job with a copy of the call; NULL without memory. apart_job_run frees it. */
+static job *apart_job_new(const ffi_call_frame *call) {
+    size_t args = apart_buffers_size(&call->args), rets = apart_buffers_size(&call->rets);
     job *made = malloc(sizeof *made + args + rets);
     if (!made) return NULL;
     made->next = NULL;
     made->call = *call;
-    buffers_copy(&made->call.args, &call->args, made->contents);
-    buffers_copy(&made->call.rets, &call->rets, (char *)made->contents + args);
+    apart_buffers_copy(&made->call.args, &call->args, made->contents);
+    apart_buffers_copy(&made->call.rets, &call->rets, (char *)made->contents + args);
     made->site = site_of_thread();
     (void)fegetenv(&made->floats);
     return made;
@@ -85,52 +88,56 @@ static job *job_make(const ffi_call_frame *call) {
 
 /* Threads */
 
-static job *job_take(void) {
-    job *taken = first;
-    first = taken->next;
-    if (!first) end = &first;
+/* Removes and returns the first job of the queue, which has one. The caller holds the lock. */
+static job *apart_job_take(void) {
+    job *taken = queue_first;
+    queue_first = taken->next;
+    if (!queue_first) queue_end = &queue_first;
     return taken;
 }
 
-static void job_run(job *taken) {
+/* Makes the call, with the site and rounding of XLA's thread, tells XLA its end, and frees the job. */
+static void apart_job_run(job *taken) {
     (void)fesetenv(&taken->floats);
     mpixla_site_call(taken->site);
     ffi_error *error = taken->make(&taken->call, taken->operation, taken->state);
     ffi_call_end(&taken->call, taken->future, error);
     free(taken);
-    atomic_fetch_sub(&under_way, 1);
+    atomic_fetch_sub(&calls_under_way, 1);
 }
 
-static void *jobs_run(void *nothing) {
-    pthread_mutex_lock(&giving);
-    for (;; idle++) {
-        while (!first) pthread_cond_wait(&given, &giving);
-        job *taken = job_take();
-        pthread_mutex_unlock(&giving);
-        job_run(taken);
-        pthread_mutex_lock(&giving);
+/* Runs jobs of the queue, for ever. */
+static void *apart_thread_run(void *nothing) {
+    pthread_mutex_lock(&queue_lock);
+    for (;; idle_threads++) {
+        while (!queue_first) pthread_cond_wait(&queue_changed, &queue_lock);
+        job *taken = apart_job_take();
+        pthread_mutex_unlock(&queue_lock);
+        apart_job_run(taken);
+        pthread_mutex_lock(&queue_lock);
     }
     return nothing;
 }
 
-/* Gives a thread the job. Returns 0 or REFUSED. */
-static int job_give(job *made) {
-    pthread_mutex_lock(&giving);
+/* Appends the job to the queue, and starts a thread for it if none is idle. Returns 0 or REFUSED. */
+static int apart_job_give(job *made) {
+    pthread_mutex_lock(&queue_lock);
     int code = 0; /* a new thread finds the job once this is done */
-    if (idle == 0) code = thread_start(jobs_run, STACK_BYTES, "for a call that is to be made apart from XLA's threads");
+    if (idle_threads == 0)
+        code = thread_start(apart_thread_run, STACK_BYTES, "for a call that is to be made apart from XLA's threads");
     if (code == 0) {
-        if (idle > 0) idle--;
-        *end = made;
-        end = &made->next;
-        pthread_cond_signal(&given);
+        if (idle_threads > 0) idle_threads--;
+        *queue_end = made;
+        queue_end = &made->next;
+        pthread_cond_signal(&queue_changed);
     }
-    pthread_mutex_unlock(&giving);
+    pthread_mutex_unlock(&queue_lock);
     return code;
 }
 
 ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operation, void *state) {
     ffi_future *future;
-    job *made = job_make(call);
+    job *made = apart_job_new(call);
     if (!made) {
         error_set("there is no memory for a call that is to be made apart from XLA's threads");
         return ffi_error_of_call(call);
@@ -144,10 +151,10 @@ ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operati
     made->operation = operation;
     made->state = state;
     made->future = future;
-    atomic_fetch_add(&under_way, 1);
+    atomic_fetch_add(&calls_under_way, 1);
     call->future = future; /* before it is known how it ends */
-    if (job_give(made) != 0) {
-        atomic_fetch_sub(&under_way, 1);
+    if (apart_job_give(made) != 0) {
+        atomic_fetch_sub(&calls_under_way, 1);
         ffi_call_end(call, future, ffi_error_of_call(call));
         free(made);
     }

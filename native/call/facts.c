@@ -1,4 +1,5 @@
-/* A call in words: for errors, reports and debug lines. */
+/* Describes calls, for errors, reports and debug lines. Each function with `used` appends to a text, and returns the
+ * bytes that are used. */
 #include "call/facts.h"
 
 #include <stdio.h>
@@ -7,23 +8,24 @@
 #include "call/site.h"
 #include "mpi/reduction.h"
 
-static const char *peer_name(int64_t peer, char number[24]) {
+/* Returns the name of a rank or of a special value, which may lie in `number`. */
+static const char *facts_peer_name(int64_t peer, char number[24]) {
     if (peer == MPIXLA_ANY_SOURCE) return "any";
     if (peer == MPIXLA_PROC_NULL) return "nobody";
     snprintf(number, 24, "%lld", (long long)peer);
     return number;
 }
 
-static size_t add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer, int64_t tag,
-                          int64_t items) {
+static size_t facts_text_add_message(char *text, size_t bytes, size_t used, const char *arrow, int64_t peer,
+                                     int64_t tag, int64_t items) {
     char number[24], tag_text[24];
     snprintf(tag_text, sizeof tag_text, tag == MPIXLA_ANY_TAG ? "any" : "%lld", (long long)tag);
-    return text_add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, peer_name(peer, number), tag_text,
-                    (long long)items);
+    return text_add(text, bytes, used, " %s %s with tag %s and %lld items", arrow, facts_peer_name(peer, number),
+                    tag_text, (long long)items);
 }
 
-/* The neighbours on one side of an exchange, and the items that go to them or come from them. */
-static size_t add_neighbours(char *text, size_t bytes, size_t used, const call_facts *f, int sending) {
+/* Adds the number of neighbours on one side of an exchange, and the items that go to them or come from them. */
+static size_t facts_text_add_neighbours(char *text, size_t bytes, size_t used, const call_facts *f, int sending) {
     const topology_slots *slots = facts_neighbours(f, sending);
     int64_t neighbours = 0;
     for (int64_t i = 0; i < slots->number; i++) neighbours += slots->ranks[i] != MPIXLA_PROC_NULL;
@@ -31,24 +33,26 @@ static size_t add_neighbours(char *text, size_t bytes, size_t used, const call_f
                     (long long)neighbours, (long long)(sending ? f->sent : f->received));
 }
 
-static size_t add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
+static size_t facts_text_add_site(char *text, size_t bytes, size_t used, const char *what, int64_t site) {
     const char *line = site_text(site);
     return *line ? text_add(text, bytes, used, ", %s %s", what, line) : used;
 }
 
-/* A call that is not one that waits. `waits` is the line of that one, where it stands for what it waits for. */
-static size_t add_call(const call_facts *f, const call_facts *waits, int details, char *text, size_t bytes,
-                       size_t used) {
+/* Adds a call that does not wait itself. `waits` is the call that waits for the request which this one has started, or
+ * NULL. */
+static size_t facts_text_add_call(const call_facts *f, const call_facts *waits, int details, char *text, size_t bytes,
+                                  size_t used) {
     const dtype_entry *type = facts_type(f);
     used = text_add(text, bytes, used, "%s", f->row->mpi_name);
     if (facts_have(f, ATTRIBUTE_WIDTH)) used = text_add(text, bytes, used, " of the halos of blocks");
     if (facts_have(f, ATTRIBUTE_LEAVES)) used = text_add(text, bytes, used, " that compares arrays");
-    if (facts_have(f, ATTRIBUTE_DEST)) used = add_message(text, bytes, used, "->", f->dest, f->sendtag, f->sent);
+    if (facts_have(f, ATTRIBUTE_DEST))
+        used = facts_text_add_message(text, bytes, used, "->", f->dest, f->sendtag, f->sent);
     if (facts_have(f, ATTRIBUTE_SOURCE)) {
-        used = add_message(text, bytes, used, "<-", f->source, f->recvtag, f->received);
+        used = facts_text_add_message(text, bytes, used, "<-", f->source, f->recvtag, f->received);
     } else if (facts_have(f, ATTRIBUTE_BACK)) {
-        used = add_neighbours(text, bytes, used, f, 1);
-        used = add_neighbours(text, bytes, used, f, 0);
+        used = facts_text_add_neighbours(text, bytes, used, f, 1);
+        used = facts_text_add_neighbours(text, bytes, used, f, 0);
     } else if (!facts_have(f, ATTRIBUTE_DEST) && type) {
         used = text_add(text, bytes, used, " with %lld items", (long long)facts_count(f));
     }
@@ -61,13 +65,13 @@ static size_t add_call(const call_facts *f, const call_facts *waits, int details
     if (facts_have(f, ATTRIBUTE_OP)) used = text_add(text, bytes, used, ", op %s", reduction_name(f->reduction));
     used = text_add(text, bytes, used, ", on rank %d of %d of communicator '%s'", f->communicator->rank,
                     f->communicator->size, f->communicator->name);
-    if (waits) used = add_site(text, bytes, used, "at", waits->site);
-    return add_site(text, bytes, used, waits ? "started at" : "at", f->site);
+    if (waits) used = facts_text_add_site(text, bytes, used, "at", waits->site);
+    return facts_text_add_site(text, bytes, used, waits ? "started at" : "at", f->site);
 }
 
 size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes) {
-    if (f->row->request != MPIXLA_WAITS) return add_call(f, NULL, details, text, bytes, 0);
+    if (f->row->request != MPIXLA_WAITS) return facts_text_add_call(f, NULL, details, text, bytes, 0);
     size_t used = text_add(text, bytes, 0, "%s for %s", f->row->mpi_name, started ? "" : "no request");
-    if (started) return add_call(started, f, details, text, bytes, used);
-    return details ? add_site(text, bytes, used, "at", f->site) : used;
+    if (started) return facts_text_add_call(started, f, details, text, bytes, used);
+    return details ? facts_text_add_site(text, bytes, used, "at", f->site) : used;
 }

@@ -13,22 +13,22 @@
 #include "mpi/reduction.h"
 #include "mpi/status.h"
 
-static const char *const names[] = {
+static const char *const attribute_names[] = {
 #define MPIXLA_ATTRIBUTE(NAME, name, kind) name,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
 };
 
-static const uint8_t lengths[] = {
+static const uint8_t attribute_lengths[] = {
 #define MPIXLA_ATTRIBUTE(NAME, name, kind) sizeof name - 1,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
 };
 
-/* What a program may give for an attribute; for ROWS see attributes.def. */
+/* The forms that a program may give an attribute in; for ROWS see attributes.def. */
 enum { NUMBER = 1, ARRAY = 2, STEPS = 4, AT_RUN_TIME = 8 };
 enum { RANK = NUMBER | STEPS | AT_RUN_TIME, TAG = NUMBER | AT_RUN_TIME, ROWS = ARRAY | AT_RUN_TIME };
-static const uint8_t forms[] = {
+static const uint8_t attribute_forms[] = {
 #define MPIXLA_ATTRIBUTE(NAME, name, kind) kind,
 #include "tables/attributes.def"
 #undef MPIXLA_ATTRIBUTE
@@ -36,17 +36,17 @@ static const uint8_t forms[] = {
 
 const char *const *mpixla_attribute_table(size_t *rows) {
     *rows = ATTRIBUTES;
-    return names;
+    return attribute_names;
 }
 
-/* Attributes: both lists are sorted, so they are walked together, ours by the bits that are set. */
+/* Attributes */
 
-static int name_is(const ffi_bytes *name, int attribute) {
-    return name->len == lengths[attribute] && memcmp(name->ptr, names[attribute], name->len) == 0;
+static int frame_attribute_name_is(const ffi_bytes *name, int attribute) {
+    return name->len == attribute_lengths[attribute] && memcmp(name->ptr, attribute_names[attribute], name->len) == 0;
 }
 
-/* Where the call comes from only matters to people: a program may leave it out, and what is no site is unknown. */
-static int64_t site_of(frame *f, const ffi_attributes *given, int64_t i) {
+/* Returns the call's site; 0 if the attribute is none, as only reports need it. */
+static int64_t frame_site_read(frame *f, const ffi_attributes *given, int64_t i) {
     if (given->types[i] == FFI_ATTRIBUTE_STRING) {
         const ffi_bytes *text = given->values[i];
         return site_read(text->ptr, text->len);
@@ -58,28 +58,31 @@ static int64_t site_of(frame *f, const ffi_attributes *given, int64_t i) {
     return f->site_is_of_thread ? site_of_thread() : site;
 }
 
-/* The next attribute is an array, or a rank that is given as a shift. */
-static int array_read(frame *f, const ffi_attributes *given, int64_t next, int i) {
+/* Reads attribute `next` of `given`, which must be an array, or the steps of a shifted rank, as attribute i. Returns 0
+ * or REFUSED. */
+static int frame_array_read(frame *f, const ffi_attributes *given, int64_t next, int i) {
     const ffi_array *array = given->values[next];
-    int is_rank = forms[i] & STEPS;
+    int is_rank = attribute_forms[i] & STEPS;
     if (given->types[next] != FFI_ATTRIBUTE_ARRAY || array->dtype != FFI_S64 || array->size > INT_MAX ||
         (is_rank && (array->size == 0 || !comm_is_shift((int64_t)array->size))))
-        return error_set("attribute '%s' of %s must be %s", names[i], f->facts.row->mpi_name,
+        return error_set("attribute '%s' of %s must be %s", attribute_names[i], f->facts.row->mpi_name,
                          is_rank ? "a 64-bit integer, or pairs of them: a direction and by how many ranks"
                                  : "an array of 64-bit integers");
     f->own.arrays[i] = (frame_array){.items = array->data, .size = (int64_t)array->size};
     return 0;
 }
 
-static int attributes_read(frame *f, const ffi_attributes *given) {
+/* Reads the call's attributes. Both lists are sorted by name, so one pass finds the missing and the unknown ones.
+ * Returns 0 or REFUSED. */
+static int frame_attributes_read(frame *f, const ffi_attributes *given) {
     const char *op = f->facts.row->mpi_name;
     int64_t next = 0;
     for (uint32_t left = (f->facts.row->attributes | OPTIONAL) & ((1U << ATTRIBUTES) - 1); left; left &= left - 1) {
         int i = __builtin_ctz(left);
-        int is_given = next < given->size && name_is(given->names[next], i);
+        int is_given = next < given->size && frame_attribute_name_is(given->names[next], i);
         f->own.arrays[i].size = 0;
         if (i == ATTRIBUTE_SITE) {
-            if (is_given) f->facts.site = site_of(f, given, next++);
+            if (is_given) f->facts.site = frame_site_read(f, given, next++);
             continue;
         }
         if (i == ATTRIBUTE_PACKED && !is_given) {
@@ -88,20 +91,21 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
         }
         if (!is_given)
             return error_set("%s was called without its attribute '%s', or with one that it does not take", op,
-                             names[i]);
+                             attribute_names[i]);
         int type = given->types[next];
-        if ((forms[i] & AT_RUN_TIME) && type == FFI_ATTRIBUTE_STRING && values_are_in_operand(given->values[next])) {
+        if ((attribute_forms[i] & AT_RUN_TIME) && type == FFI_ATTRIBUTE_STRING &&
+            values_are_in_operand(given->values[next])) {
             f->at_run_time |= 1U << i;
             next++;
             continue;
         }
-        if ((forms[i] & ARRAY) || ((forms[i] & STEPS) && type == FFI_ATTRIBUTE_ARRAY)) {
-            if (array_read(f, given, next++, i)) return REFUSED;
+        if ((attribute_forms[i] & ARRAY) || ((attribute_forms[i] & STEPS) && type == FFI_ATTRIBUTE_ARRAY)) {
+            if (frame_array_read(f, given, next++, i)) return REFUSED;
             continue;
         }
         const ffi_scalar *scalar = given->values[next];
         if (type != FFI_ATTRIBUTE_SCALAR || scalar->dtype != FFI_S64)
-            return error_set("attribute '%s' of %s must be a 64-bit integer", names[i], op);
+            return error_set("attribute '%s' of %s must be a 64-bit integer", attribute_names[i], op);
         f->own.attributes[i] = *(const int64_t *)scalar->value;
         next++;
     }
@@ -111,26 +115,28 @@ static int attributes_read(frame *f, const ffi_attributes *given) {
     return 0;
 }
 
-/* The rank at the other end of a message, where the program says how far it is from here. */
-static int shift_resolve(frame *f, int attribute) {
+/* Sets a rank that the program gives as steps from this one. Returns 0 or REFUSED. */
+static int frame_shift_resolve(frame *f, int attribute) {
     const frame_array *steps = &f->arrays[attribute];
     return comm_shift(f->facts.communicator, steps->items, steps->size, &f->own.attributes[attribute]);
 }
 
-/* At run time: numbers of this MPI's, which become those that programs have. */
+/* Numbers at run time: they are this MPI's, and are translated to those of programs */
 
-static int is_at_run_time(const frame *f, int attribute) {
+static int frame_attribute_is_at_run_time(const frame *f, int attribute) {
     return (int)(f->at_run_time >> attribute & 1U);
 }
 
-static int64_t numbers_of(const frame *f, int attribute) {
-    if (!(forms[attribute] & ARRAY)) return 1;
+/* Returns how many numbers an attribute has at run time. */
+static int64_t frame_attribute_size(const frame *f, int attribute) {
+    if (!(attribute_forms[attribute] & ARRAY)) return 1;
     if (!facts_have_neighbours(&f->facts)) return f->size;
     return facts_neighbours(&f->facts, attribute != ATTRIBUTE_RECVCOUNTS)->number;
 }
 
-/* A number that means no rank or tag must not look like one of those that programs have for nobody and any. */
-static int64_t number_of_program(const mpixla_mpi_facts *facts, int attribute, int64_t number) {
+/* Returns a program's number for MPI's. A number that is no rank or tag becomes INT64_MIN, as it could equal one of a
+ * program's special values. */
+static int64_t frame_number_from_mpi(const mpixla_mpi_facts *facts, int attribute, int64_t number) {
     int is_source = attribute == ATTRIBUTE_SOURCE;
     if (is_source && number == facts->any_source) return MPIXLA_ANY_SOURCE;
     if ((is_source || attribute == ATTRIBUTE_DEST) && number == facts->proc_null) return MPIXLA_PROC_NULL;
@@ -138,23 +144,24 @@ static int64_t number_of_program(const mpixla_mpi_facts *facts, int attribute, i
     return number < 0 ? INT64_MIN : number;
 }
 
-/* What a message says of an attribute that has a wrong number. */
-static int64_t as_given(const frame *f, int attribute) {
-    return is_at_run_time(f, attribute) ? *f->arrays[attribute].items : f->attributes[attribute];
+/* Returns the number that the program has given for an attribute, for error messages. */
+static int64_t frame_number_given(const frame *f, int attribute) {
+    return frame_attribute_is_at_run_time(f, attribute) ? *f->arrays[attribute].items : f->attributes[attribute];
 }
 
-static int values_resolve(frame *f, const mpi_library *mpi, const values *v) {
+/* Sets the attributes that are given at run time. Returns 0 or REFUSED. */
+static int frame_values_resolve(frame *f, const mpi_library *mpi, const values *v) {
     int64_t used = 0;
     for (uint32_t left = f->at_run_time; left; left &= left - 1) {
         int i = __builtin_ctz(left);
-        int64_t n = numbers_of(f, i);
+        int64_t n = frame_attribute_size(f, i);
         if (!v->numbers || used + n > v->n) {
             used = v->n + 1;
             break;
         }
         f->own.arrays[i] = (frame_array){.items = v->numbers + used, .size = n};
-        if (!(forms[i] & ARRAY)) {
-            f->own.attributes[i] = number_of_program(&mpi->facts, i, v->numbers[used]);
+        if (!(attribute_forms[i] & ARRAY)) {
+            f->own.attributes[i] = frame_number_from_mpi(&mpi->facts, i, v->numbers[used]);
             f->own.arrays[i].size = 0; /* no steps */
         }
         used += n;
@@ -164,30 +171,32 @@ static int values_resolve(frame *f, const mpi_library *mpi, const values *v) {
                      f->facts.row->mpi_name, (long long)v->n);
 }
 
-/* A rank of the communicator, or one of `also` (ending with a number that is not negative). */
-static int rank_check(frame *f, int attribute, const int *also) {
-    if (f->arrays[attribute].size > 0) return shift_resolve(f, attribute);
+/* Checks that an attribute is a rank of the communicator, or one of `also`, which ends with a number that is not
+ * negative. Resolves a shift. Returns 0 or REFUSED. */
+static int frame_rank_check(frame *f, int attribute, const int *also) {
+    if (f->arrays[attribute].size > 0) return frame_shift_resolve(f, attribute);
     int64_t rank = f->attributes[attribute];
     if (rank >= 0 && rank < f->size) return 0;
     for (; *also < 0; also++)
         if (rank == *also) return 0;
     return error_set("%s got %s = %lld, but the ranks of communicator '%s' are 0 to %d", f->facts.row->mpi_name,
-                     names[attribute], (long long)as_given(f, attribute), f->facts.communicator->name, f->size - 1);
+                     attribute_names[attribute], (long long)frame_number_given(f, attribute),
+                     f->facts.communicator->name, f->size - 1);
 }
 
-static int tag_check(const frame *f, int attribute, int any) {
+static int frame_tag_check(const frame *f, int attribute, int any) {
     const int64_t tag = f->attributes[attribute], most = mpi_get()->facts.tag_ub;
     if ((tag >= 0 && tag <= most) || (any && tag == MPIXLA_ANY_TAG)) return 0;
-    return error_set("%s got %s = %lld, but tags are 0 to %lld", f->facts.row->mpi_name, names[attribute],
-                     (long long)as_given(f, attribute), (long long)most);
+    return error_set("%s got %s = %lld, but tags are 0 to %lld", f->facts.row->mpi_name, attribute_names[attribute],
+                     (long long)frame_number_given(f, attribute), (long long)most);
 }
 
-static int rank_of_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
+static int frame_rank_to_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
     return (int)(rank == MPIXLA_PROC_NULL ? facts->proc_null : rank == MPIXLA_ANY_SOURCE ? facts->any_source : rank);
 }
 
-/* The communicator says who the neighbours are: so the program is the same on every rank. */
-static int topology_check(const frame *f) {
+/* Checks that the communicator has the topology that the call's neighbours come from. Returns 0 or REFUSED. */
+static int frame_topology_check(const frame *f) {
     const topology *t = f->facts.communicator->topology;
     int is_halo = frame_has(f, ATTRIBUTE_WIDTH);
     if (t && (!is_halo || t->dimensions >= 0)) return 0;
@@ -196,15 +205,15 @@ static int topology_check(const frame *f) {
                      f->facts.communicator->name);
 }
 
-static int waits_for_message(const frame_shape *row) {
+static int frame_waits_for_message(const frame_shape *row) {
     return row->request == MPIXLA_WAITS && (row->template_ != MPIXLA_NOWHERE || row->recv == MPIXLA_NOWHERE);
 }
 
-/* MPI allows a communicator to be freed while something is under way on it. With messages every MPI can do that; in a
- * wait for a collective call Open MPI 5 crashes. */
-static int comm_resolve(frame *f) {
+/* Finds the call's communicator. Returns 0 or REFUSED. A wait for a message also takes a freed communicator: MPI allows
+ * freeing it while requests are open. A wait for a collective call does not: Open MPI 5 crashes. */
+static int frame_comm_resolve(frame *f) {
     const int64_t id = f->attributes[ATTRIBUTE_COMM];
-    const int may_be_freed = waits_for_message(f->facts.row) && comm_state_check() == 0;
+    const int may_be_freed = frame_waits_for_message(f->facts.row) && comm_state_check() == 0;
     f->facts.communicator = may_be_freed ? comm_look(id) : NULL;
     if (!f->facts.communicator) f->facts.communicator = comm_find(id);
     if (!f->facts.communicator) return REFUSED;
@@ -213,57 +222,61 @@ static int comm_resolve(frame *f) {
     return 0;
 }
 
-/* Where MPI writes the status, unless that is a result (status_take). */
-static int status_resolve(frame *f) {
+/* Sets where MPI writes the status, unless that is a result (frame_status_take). Returns 0 or REFUSED. */
+static int frame_status_resolve(frame *f) {
     const int64_t status = frame_has(f, ATTRIBUTE_STATUS) ? f->attributes[ATTRIBUTE_STATUS] : MPIXLA_NO_STATUS;
     const int is_object = status != MPIXLA_NO_STATUS && status != MPIXLA_STATUS_RESULT;
     f->status = is_object ? status_find(status) : f->scratch;
     return f->status ? 0 : REFUSED;
 }
 
-static int attributes_resolve(frame *f, const mpi_library *mpi, const values *v) {
+/* Checks the attributes, and sets the numbers that MPI is called with. Returns 0 or REFUSED. */
+static int frame_attributes_resolve(frame *f, const mpi_library *mpi, const values *v) {
     static const int nothing_else[] = {0}, nobody[] = {MPIXLA_PROC_NULL, 0},
                      anybody[] = {MPIXLA_PROC_NULL, MPIXLA_ANY_SOURCE, 0};
     const int64_t *a = f->attributes;
     f->facts.reverse = frame_has(f, ATTRIBUTE_REVERSE) && a[ATTRIBUTE_REVERSE] != 0;
     f->facts.back = frame_has(f, ATTRIBUTE_BACK) && a[ATTRIBUTE_BACK] != 0;
     if (frame_has(f, ATTRIBUTE_ROOT)) {
-        if (rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return REFUSED;
+        if (frame_rank_check(f, ATTRIBUTE_ROOT, nothing_else)) return REFUSED;
         f->root = (int)a[ATTRIBUTE_ROOT];
         f->on_root = f->root == f->facts.communicator->rank;
     }
-    if (frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size != 2) /* which no item is longer than */
+    if (frame_has(f, ATTRIBUTE_FILL) && f->arrays[ATTRIBUTE_FILL].size != 2) /* as many as the longest item takes */
         return error_set("%s got %lld numbers to fill its first result with, but takes 2", f->facts.row->mpi_name,
                          (long long)f->arrays[ATTRIBUTE_FILL].size);
-    if ((facts_have_neighbours(&f->facts) && topology_check(f)) || values_resolve(f, mpi, v)) return REFUSED;
+    if ((facts_have_neighbours(&f->facts) && frame_topology_check(f)) || frame_values_resolve(f, mpi, v))
+        return REFUSED;
     if (frame_has(f, ATTRIBUTE_DEST)) {
-        if (rank_check(f, ATTRIBUTE_DEST, nobody) || tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;
-        f->dest = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
+        if (frame_rank_check(f, ATTRIBUTE_DEST, nobody) || frame_tag_check(f, ATTRIBUTE_SENDTAG, 0)) return REFUSED;
+        f->dest = frame_rank_to_mpi(&mpi->facts, a[ATTRIBUTE_DEST]);
         f->sendtag = (int)a[ATTRIBUTE_SENDTAG];
     }
     if (frame_has(f, ATTRIBUTE_SOURCE)) {
-        if (rank_check(f, ATTRIBUTE_SOURCE, anybody) || tag_check(f, ATTRIBUTE_RECVTAG, 1)) return REFUSED;
-        f->source = rank_of_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
+        if (frame_rank_check(f, ATTRIBUTE_SOURCE, anybody) || frame_tag_check(f, ATTRIBUTE_RECVTAG, 1)) return REFUSED;
+        f->source = frame_rank_to_mpi(&mpi->facts, a[ATTRIBUTE_SOURCE]);
         f->recvtag = (int)(a[ATTRIBUTE_RECVTAG] == MPIXLA_ANY_TAG ? mpi->facts.any_tag : a[ATTRIBUTE_RECVTAG]);
     }
-    return status_resolve(f);
+    return frame_status_resolve(f);
 }
 
 /* Buffers. Tokens carry order, not data, and are passed over. */
 
-static int is_here(mpixla_where where, const frame *f) {
+/* Returns whether this rank has a buffer. */
+static int frame_buffer_is_here(mpixla_where where, const frame *f) {
     return where == MPIXLA_EVERYWHERE || (where == MPIXLA_ON_ROOT && f->on_root) ||
            (where == MPIXLA_OFF_ROOT && !f->on_root);
 }
 
-static int buffer_read(frame_buffer *b, const frame *f, const char *what, const ffi_buffer *given) {
+/* Reads and checks one of XLA's buffers. Returns 0 or REFUSED. */
+static int frame_buffer_read(frame_buffer *b, const frame *f, const char *what, const ffi_buffer *given) {
     const char *op = f->facts.row->mpi_name;
     b->dtype = dtype_find(given->dtype);
     if (!b->dtype) return REFUSED;
     if (given->rank < 0 || (given->rank > 0 && !given->dims))
         return error_set("the %s of %s has no valid shape", what, op);
     b->count = 1;
-    /* Without the axes that are empty: so no product of some of the dimensions can be too large, nor its bytes. */
+    /* Empty axes are left out: so no product of some of the dimensions overflows, nor its bytes. */
     int64_t bytes = b->dtype->row->itemsize;
     for (int64_t i = 0; i < given->rank; i++) {
         int64_t dim = given->dims[i];
@@ -280,10 +293,10 @@ static int buffer_read(frame_buffer *b, const frame *f, const char *what, const 
     return 0;
 }
 
-/* The data buffers of one side of the call, in the order of the two slots; a slot that is NULL is not there. A call
- * that waits may have further operands, whose values do not matter. */
-static int buffers_read(frame *f, const ffi_buffers *given, const char *side, frame_buffer *slots[2],
-                        const char *const what[2]) {
+/* Reads the data buffers of the call's operands or results into two slots, in order; a slot that is NULL is left out. A
+ * call that waits may have further operands, which it does not read. Returns 0 or REFUSED. */
+static int frame_buffers_read(frame *f, const ffi_buffers *given, const char *side, frame_buffer *slots[2],
+                              const char *const what[2]) {
     int expected = (slots[0] != NULL) + (slots[1] != NULL), found = 0;
     for (int64_t i = 0; i < given->size; i++) {
         const ffi_buffer *buffer = given->buffers[i];
@@ -291,7 +304,7 @@ static int buffers_read(frame *f, const ffi_buffers *given, const char *side, fr
             return error_set("%s %lld of %s is not a buffer", side, (long long)i, f->facts.row->mpi_name);
         if (buffer->dtype == FFI_TOKEN) continue;
         int slot = slots[0] && found == 0 ? 0 : 1;
-        if (found < expected && buffer_read(slots[slot], f, what[slot], buffer)) return REFUSED;
+        if (found < expected && frame_buffer_read(slots[slot], f, what[slot], buffer)) return REFUSED;
         if (found < expected) slots[slot]->place = i;
         found++;
     }
@@ -309,14 +322,15 @@ int64_t frame_next(const ffi_buffers *given, int64_t i) {
     return i;
 }
 
-static int shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
+static int frame_shapes_differ(const ffi_buffer *a, const ffi_buffer *b) {
     int differ = a->dtype != b->dtype || a->rank != b->rank;
     for (int64_t i = 0; !differ && i < a->rank; i++) differ = a->dims[i] != b->dims[i];
     return differ;
 }
 
-/* The pairs of MANY. `send` and `recv` are the first pair, with the items of all of them. */
-static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *results) {
+/* Reads the pairs of operand and result of a MANY call. `send` and `recv` become the first pair, with the items of all
+ * pairs. Returns 0 or REFUSED. */
+static int frame_many_read(frame *f, const ffi_buffers *operands, const ffi_buffers *results) {
     const char *op = f->facts.row->mpi_name;
     int64_t items = 0, pairs = 0, i = 0, j = 0;
     for (;; i++, j++, pairs++) {
@@ -329,9 +343,9 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
         if (results->types[j] != FFI_KIND_BUFFER)
             return error_set("result %lld of %s is not a buffer", (long long)j, op);
         const ffi_buffer *operand = operands->buffers[i], *result = results->buffers[j];
-        if (buffer_read(&in, f, "send buffer", operand) || buffer_read(&out, f, "receive buffer", result))
+        if (frame_buffer_read(&in, f, "send buffer", operand) || frame_buffer_read(&out, f, "receive buffer", result))
             return REFUSED;
-        if (shapes_differ(operand, result))
+        if (frame_shapes_differ(operand, result))
             return error_set("operand %lld of %s differs from its result in type or shape", (long long)i, op);
         if (__builtin_add_overflow(items, out.count, &items))
             return error_set("%s was called with more items in all than a 64-bit integer holds", op);
@@ -350,12 +364,14 @@ static int pairs_read(frame *f, const ffi_buffers *operands, const ffi_buffers *
     return 0;
 }
 
-static int is_product(int64_t all, int64_t a, int64_t b) {
+/* Returns whether `all` is the product, without overflow. */
+static int frame_is_product(int64_t all, int64_t a, int64_t b) {
     int64_t product;
     return !__builtin_mul_overflow(a, b, &product) && product == all;
 }
 
-static int counts_check(frame *f) {
+/* Checks that the counts of the buffers agree, and sets the count for MPI. Returns 0 or REFUSED. */
+static int frame_counts_check(frame *f) {
     const frame_buffer *send = &f->send, *recv = &f->recv;
     const char *op = f->facts.row->mpi_name;
     if (f->template_.dtype && (f->template_.dtype != recv->dtype || f->template_.count != recv->count))
@@ -372,8 +388,8 @@ static int counts_check(frame *f) {
     int64_t size = f->size;
     if ((f->facts.row->counts == SAME && send->count != recv->count) ||
         (f->facts.row->counts == DIVIDED && (send->count != recv->count || f->n * size != recv->count)) ||
-        (f->facts.row->counts == GATHERED && !is_product(recv->count, size, send->count)) ||
-        (f->facts.row->counts == SCATTERED && !is_product(send->count, size, recv->count)))
+        (f->facts.row->counts == GATHERED && !frame_is_product(recv->count, size, send->count)) ||
+        (f->facts.row->counts == SCATTERED && !frame_is_product(send->count, size, recv->count)))
         return error_set(
             "%s on %lld ranks was called with %lld items to send and %lld to receive, which do not go "
             "together",
@@ -381,8 +397,9 @@ static int counts_check(frame *f) {
     return 0;
 }
 
-/* Pairs of a value and a place are bytes along the last axis, and MPI is told of the pairs. */
-static int pairs_resolve(frame *f, const mpi_library *mpi) {
+/* Sets the operation, type and count of a reduction of pairs (value, place), which are bytes along the last axis.
+ * Returns 0 or REFUSED. */
+static int frame_pairs_resolve(frame *f, const mpi_library *mpi) {
     const frame_buffer *b = f->send.dtype ? &f->send : &f->recv;
     if (b->dtype->number != FFI_U8 || b->rank == 0 || (f->recv.dtype && f->recv.dtype != b->dtype))
         return error_set("%s with op %s takes pairs as uint8 with the bytes of a pair along the last axis",
@@ -401,13 +418,13 @@ int64_t frame_pair_bytes(const frame *f) {
     return frame_has(f, ATTRIBUTE_OP) && reduction_is_of_pairs(f->attributes[ATTRIBUTE_OP]) ? b->dims[b->rank - 1] : 0;
 }
 
-/* Which operation of MPI's reduces depends on the element type. */
-static int reduction_resolve(frame *f, const mpi_library *mpi) {
+/* Sets MPI's operation for the call's reduction and element type. Returns 0 or REFUSED. */
+static int frame_reduction_resolve(frame *f, const mpi_library *mpi) {
     if (!frame_has(f, ATTRIBUTE_OP)) return 0;
     int64_t number = f->attributes[ATTRIBUTE_OP];
     const dtype_entry *dtype = f->send.dtype ? f->send.dtype : f->recv.dtype;
     if (!dtype) return error_set("%s was called without a buffer to reduce", f->facts.row->mpi_name);
-    if (reduction_is_of_pairs(number)) return pairs_resolve(f, mpi);
+    if (reduction_is_of_pairs(number)) return frame_pairs_resolve(f, mpi);
     if (!reduction_takes(number, dtype->number))
         return error_set("%s of %s cannot be made with op %s, which has no meaning for that data type",
                          f->facts.row->mpi_name, dtype->row->name, reduction_name(number));
@@ -420,18 +437,19 @@ static int reduction_resolve(frame *f, const mpi_library *mpi) {
 
 /* Parts by rows */
 
-static int attribute_of(const frame *f, int slot) {
+/* Returns the attribute with the rows of the buffer that is sent, or received. */
+static int frame_rows_attribute(const frame *f, int slot) {
     if (f->facts.row->counts != EXCHANGED_ROWS) return ATTRIBUTE_COUNTS;
     return slot == PARTS_SENT ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
 }
 
 const int64_t *frame_rows(const frame *f, int slot) {
-    return f->arrays[attribute_of(f, slot)].items;
+    return f->arrays[frame_rows_attribute(f, slot)].items;
 }
 
-/* All rows of an array attribute, or REFUSED. */
-static int64_t rows_sum(const frame *f, int attribute) {
-    const char *op = frame_name(f), *name = names[attribute];
+/* Returns the sum of an array attribute's rows, or REFUSED. */
+static int64_t frame_rows_sum(const frame *f, int attribute) {
+    const char *op = frame_name(f), *name = attribute_names[attribute];
     const frame_array *array = &f->arrays[attribute];
     int64_t sum = 0;
     for (int64_t i = 0; i < array->size; i++) {
@@ -444,17 +462,17 @@ static int64_t rows_sum(const frame *f, int attribute) {
     return sum;
 }
 
-/* The same, of one number of rows for each rank. */
-static int64_t rows_add_up(const frame *f, int attribute) {
+/* Returns the same, of an attribute with one number for each rank. */
+static int64_t frame_rank_rows_sum(const frame *f, int attribute) {
     const frame_array *array = &f->arrays[attribute];
-    if (array->size == f->size) return rows_sum(f, attribute);
+    if (array->size == f->size) return frame_rows_sum(f, attribute);
     return error_set("%s got %lld %s, but communicator '%s' has %d ranks", f->facts.row->mpi_name,
-                     (long long)array->size, names[attribute], f->facts.communicator->name, f->size);
+                     (long long)array->size, attribute_names[attribute], f->facts.communicator->name, f->size);
 }
 
-/* The items of each of the buffer's rows, of which there must be as many as are given, or at run time no less; or
- * REFUSED. */
-static int64_t row_measure(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
+/* Returns the items of a row of the buffer, or REFUSED. The buffer must have `rows` rows, or at run time at least as
+ * many. */
+static int64_t frame_row_items(const frame *f, const frame_buffer *b, const char *what, int64_t rows) {
     const char *op = frame_name(f);
     int64_t items = 1;
     if (b->rank == 0) return error_set("the %s of %s is a scalar, which has no rows", what, op);
@@ -464,12 +482,12 @@ static int64_t row_measure(const frame *f, const frame_buffer *b, const char *wh
     if (!f->at_run_time && b->dims[0] != rows)
         return error_set("the %s of %s has %lld rows, but its counts say %lld", what, op, (long long)b->dims[0],
                          (long long)rows);
-    for (int64_t i = 1; i < b->rank; i++) items *= b->dims[i]; /* buffer_read has looked at every product */
+    for (int64_t i = 1; i < b->rank; i++) items *= b->dims[i]; /* frame_buffer_read has checked every product */
     return items;
 }
 
-/* From now on the buffer has the items that count. What the result has behind them becomes zeros. */
-static void rest_leave(frame *f, frame_buffer *b, int64_t items) {
+/* Shortens a buffer to its first items. Of a receive buffer the rest becomes zeros. */
+static void frame_rest_set(frame *f, frame_buffer *b, int64_t items) {
     int64_t itemsize = b->dtype->row->itemsize;
     if (b == &f->recv && b->count > items) {
         f->rest = (char *)b->data + items * itemsize;
@@ -478,22 +496,23 @@ static void rest_leave(frame *f, frame_buffer *b, int64_t items) {
     b->count = items;
 }
 
-/* Compares the buffers with the rows of all ranks, and finds the items of a row and the greatest count. */
-static int rows_check(frame *f) {
-    int64_t whole_sent = rows_add_up(f, attribute_of(f, PARTS_SENT));
-    int64_t whole_received = whole_sent < 0 ? -1 : rows_add_up(f, attribute_of(f, PARTS_RECEIVED));
+/* Checks the buffers against the rows of all ranks, and sets the items of a row and the greatest count. Returns 0 or
+ * REFUSED. */
+static int frame_rows_check(frame *f) {
+    int64_t whole_sent = frame_rank_rows_sum(f, frame_rows_attribute(f, PARTS_SENT));
+    int64_t whole_received = whole_sent < 0 ? -1 : frame_rank_rows_sum(f, frame_rows_attribute(f, PARTS_RECEIVED));
     if (whole_received < 0) return REFUSED;
     int rank = f->facts.communicator->rank;
     int64_t sent = f->facts.row->counts == GATHERED_ROWS ? frame_rows(f, PARTS_SENT)[rank] : whole_sent;
     int64_t received = f->facts.row->counts == SCATTERED_ROWS ? frame_rows(f, PARTS_RECEIVED)[rank] : whole_received;
-    int64_t items_sent = f->send.dtype ? row_measure(f, &f->send, "send buffer", sent) : 0;
+    int64_t items_sent = f->send.dtype ? frame_row_items(f, &f->send, "send buffer", sent) : 0;
     if (items_sent < 0) return REFUSED;
-    int64_t items_received = f->recv.dtype ? row_measure(f, &f->recv, "receive buffer", received) : items_sent;
+    int64_t items_received = f->recv.dtype ? frame_row_items(f, &f->recv, "receive buffer", received) : items_sent;
     if (items_received < 0) return REFUSED;
     if (f->send.dtype && items_sent != items_received)
         return error_set("%s was called with rows of %lld items to send and of %lld to receive", f->facts.row->mpi_name,
                          (long long)items_sent, (long long)items_received);
-    /* What a rank alone sends itself nobody compares after its first calls, and not every MPI does. */
+    /* The counts of a rank that is alone are compared in its first calls only, and not by every MPI. */
     if (f->size == 1 && f->facts.row->counts == EXCHANGED_ROWS && sent != received)
         return error_set(
             "%s got sendcounts[0] = %lld but recvcounts[0] = %lld, on a communicator of one rank: it is "
@@ -502,17 +521,18 @@ static int rows_check(frame *f) {
     f->row_items = items_received;
     if (__builtin_mul_overflow(whole_sent > whole_received ? whole_sent : whole_received, f->row_items, &f->n))
         return error_set("%s got counts of more items than a 64-bit integer holds", f->facts.row->mpi_name);
-    if (f->at_run_time && f->send.dtype) rest_leave(f, &f->send, sent * f->row_items);
-    if (f->at_run_time && f->recv.dtype) rest_leave(f, &f->recv, received * f->row_items);
+    if (f->at_run_time && f->send.dtype) frame_rest_set(f, &f->send, sent * f->row_items);
+    if (f->at_run_time && f->recv.dtype) frame_rest_set(f, &f->recv, received * f->row_items);
     return 0;
 }
 
-/* Of an exchange: the items of a row. Of what is sent, parts may overlap, and some rows go nowhere. */
-static int slots_check(frame *f) {
-    int64_t received = rows_sum(f, ATTRIBUTE_RECVCOUNTS);
+/* Checks the buffers of an exchange against its received rows, and sets the items of a row. Parts that are sent may
+ * overlap or leave rows out. Returns 0 or REFUSED. */
+static int frame_slots_check(frame *f) {
+    int64_t received = frame_rows_sum(f, ATTRIBUTE_RECVCOUNTS);
     int64_t sent = f->send.rank > 0 ? f->send.dims[0] : 0;
-    f->row_items = received < 0 ? -1 : row_measure(f, &f->send, "send buffer", sent);
-    int64_t items = f->row_items < 0 ? -1 : row_measure(f, &f->recv, "receive buffer", received);
+    f->row_items = received < 0 ? -1 : frame_row_items(f, &f->send, "send buffer", sent);
+    int64_t items = f->row_items < 0 ? -1 : frame_row_items(f, &f->recv, "receive buffer", received);
     if (items < 0) return REFUSED;
     int at_run_time = f->at_run_time != 0;
     if (f->row_items != items || f->at_run_time != (at_run_time ? RECVCOUNTS | SENDCOUNTS | SENDOFFSETS : 0))
@@ -520,11 +540,12 @@ static int slots_check(frame *f) {
             "an exchange was called with rows of %lld items to send and of %lld to receive, or with only "
             "some of its counts at run time",
             (long long)f->row_items, (long long)items);
-    if (at_run_time) rest_leave(f, &f->recv, received * items);
+    if (at_run_time) frame_rest_set(f, &f->recv, received * items);
     return 0;
 }
 
-static int parts_fill(frame *f, int large) {
+/* Sets the counts and displacements for MPI. Returns 0, or as call_fail. */
+static int frame_parts_fill(frame *f, int large) {
     int sends_parts = f->facts.row->counts != GATHERED_ROWS && f->send.dtype;
     int receives_parts = f->facts.row->counts != SCATTERED_ROWS && f->recv.dtype;
     int failed =
@@ -536,8 +557,8 @@ static int parts_fill(frame *f, int large) {
 
 /* Requests */
 
-/* What a call that starts will receive. */
-static int started_read(frame *f) {
+/* Sets the type and size of the data that a call which starts a request will receive. Returns 0 or REFUSED. */
+static int frame_started_read(frame *f) {
     const char *op = f->facts.row->mpi_name;
     f->recv = f->template_.dtype ? f->template_ : f->send;
     f->recv.data = NULL;
@@ -548,16 +569,16 @@ static int started_read(frame *f) {
     return 0;
 }
 
-/* A request for a batch of no examples has no id, and gives nothing. */
-static int id_check(const frame *f) {
+/* Checks the shape of a request's id, which only a request of an empty batch lacks. Returns 0 or REFUSED. */
+static int frame_id_check(const frame *f) {
     int is_there = f->id.count > 0 ? f->id.count % 2 == 0 : f->send.count == 0 && f->recv.count == 0;
     if (is_there && strcmp(f->id.dtype->row->name, "float32") == 0) return 0;
     return error_set("the id of a request is two float32 numbers, but %s was called with %lld of %s",
                      f->facts.row->mpi_name, (long long)f->id.count, f->id.dtype->row->name);
 }
 
-/* MPI writes the status where the program wants it. */
-static int status_take(frame *f, const mpi_library *mpi, const frame_buffer *status) {
+/* Sets a result as the place that MPI writes the status to. Returns 0 or REFUSED. */
+static int frame_status_take(frame *f, const mpi_library *mpi, const frame_buffer *status) {
     if (status->dtype->number != FFI_U8 || status->count < mpi->facts.status_size)
         return error_set("the status that %s gives is uint8 and of %lld bytes, but was to be %s and %lld",
                          f->facts.row->mpi_name, (long long)mpi->facts.status_size, status->dtype->row->name,
@@ -567,31 +588,32 @@ static int status_take(frame *f, const mpi_library *mpi, const frame_buffer *sta
     return 0;
 }
 
-/* Whether the call's only operand is the memory of its result: a rank that sends nothing passes that, so that XLA gets
- * no other for the result. */
-static int passes_memory(const ffi_call_frame *call) {
+/* Returns whether the call's only operand is the memory of its result: a rank that sends nothing passes that, so that
+ * XLA allocates no other. */
+static int frame_passes_result_memory(const ffi_call_frame *call) {
     int64_t i = frame_next(&call->args, 0), j = frame_next(&call->rets, 0);
     return i < call->args.size && j < call->rets.size && frame_next(&call->args, i + 1) == call->args.size &&
            call->args.types[i] == FFI_KIND_BUFFER && call->rets.types[j] == FFI_KIND_BUFFER &&
            ((const ffi_buffer *)call->args.buffers[i])->data == ((const ffi_buffer *)call->rets.buffers[j])->data;
 }
 
-/* What MPI is told to send. */
-static void from_resolve(frame *f, const mpi_library *mpi) {
+/* Sets the address that MPI sends from: the send buffer, or MPI_IN_PLACE. */
+static void frame_from_resolve(frame *f, const mpi_library *mpi) {
     const int is_in_place = f->send.data == f->recv.data && f->recv.count > 0;
     f->from = is_in_place ? (const void *)(intptr_t)mpi->facts.in_place /* NOLINT(performance-no-int-to-ptr) */
                           : f->send.data;
 }
 
-/* A call that is refused is not made, and so it is not counted: the other ranks have made no call in its place. */
-static void call_number(frame *f) {
+/* Counts the call on its communicator. A refused call is not counted: the other ranks have made none in its place. */
+static void frame_sequence_set(frame *f) {
     f->facts.sequence = facts_are_collective(&f->facts) ? comm_count(f->facts.communicator) : 0;
 }
 
-static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
+/* Reads and checks all of the frame but its facts and posts. Returns 0 or REFUSED. */
+static int frame_read_all(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
     static const char *const taken[] = {"send buffer", "template"}, *const given[] = {"receive buffer", "status"};
     const mpi_library *mpi = mpi_get();
-    memset(&f->facts, 0, sizeof f->facts); /* what a row does not have, and what lies between, is 0 in every copy */
+    memset(&f->facts, 0, sizeof f->facts); /* padding and fields that a row lacks are 0 in every copy */
     if (!mpi) return error_set("%s was called before mpixla_start", shape->mpi_name);
     /* Field by field: clearing the whole would touch the scratch status on every call. */
     f->facts.row = shape;
@@ -613,45 +635,48 @@ static int read_all(frame *f, const frame_shape *shape, const ffi_call_frame *ca
     f->arrived = 0;
     ffi_buffers operands = call->args;
     values v = {.n = 0};
-    if (attributes_read(f, &call->attrs) || comm_resolve(f) ||
-        (f->at_run_time && values_take(&v, &operands, frame_device(f), &f->facts)) || attributes_resolve(f, mpi, &v))
+    if (frame_attributes_read(f, &call->attrs) || frame_comm_resolve(f) ||
+        (f->at_run_time && values_take(&v, &operands, frame_device(f), &f->facts)) ||
+        frame_attributes_resolve(f, mpi, &v))
         return REFUSED;
     if (shape->counts == MANY) {
-        if (pairs_read(f, &call->args, &call->rets)) return REFUSED;
+        if (frame_many_read(f, &call->args, &call->rets)) return REFUSED;
         return facts_have_neighbours(&f->facts) ? frame_check_neighbours(f) : 0;
     }
-    frame_buffer *in[] = {is_here(shape->send, f) ? &f->send : NULL,
-                          is_here(shape->template_, f) ? &f->template_ : NULL};
+    frame_buffer *in[] = {frame_buffer_is_here(shape->send, f) ? &f->send : NULL,
+                          frame_buffer_is_here(shape->template_, f) ? &f->template_ : NULL};
     frame_buffer status = {0}; /* as a result */
     const int gives_status = frame_gives_status(f);
-    frame_buffer *out[] = {is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
+    frame_buffer *out[] = {frame_buffer_is_here(shape->recv, f) ? &f->recv : NULL, gives_status ? &status : NULL};
     if (shape->request == MPIXLA_STARTS) out[0] = &f->id;
     if (shape->request == MPIXLA_WAITS) in[0] = &f->id;
     frame_buffer memory = {0}; /* of the result */
-    if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && passes_memory(call)) in[0] = &memory;
-    if (buffers_read(f, &operands, "operand", in, taken) || buffers_read(f, &call->rets, "result", out, given) ||
-        (gives_status && status_take(f, mpi, &status)) || (shape->request == MPIXLA_STARTS && started_read(f)) ||
-        (f->id.dtype && id_check(f)) || counts_check(f) || reduction_resolve(f, mpi) ||
-        (frame_has_rows(f) && rows_check(f)) || (frame_has(f, ATTRIBUTE_BACK) && slots_check(f)) ||
+    if ((shape->attributes & IN_PLACE) && !in[0] && out[0] && frame_passes_result_memory(call)) in[0] = &memory;
+    if (frame_buffers_read(f, &operands, "operand", in, taken) ||
+        frame_buffers_read(f, &call->rets, "result", out, given) ||
+        (gives_status && frame_status_take(f, mpi, &status)) ||
+        (shape->request == MPIXLA_STARTS && frame_started_read(f)) || (f->id.dtype && frame_id_check(f)) ||
+        frame_counts_check(f) || frame_reduction_resolve(f, mpi) || (frame_has_rows(f) && frame_rows_check(f)) ||
+        (frame_has(f, ATTRIBUTE_BACK) && frame_slots_check(f)) ||
         (facts_have_neighbours(&f->facts) && frame_check_neighbours(f)))
         return REFUSED;
-    from_resolve(f, mpi);
+    frame_from_resolve(f, mpi);
     int large = f->n > mpi->count_limit;
     f->mpi = large ? mpi->large : mpi->small;
     if (frame_has(f, ATTRIBUTE_SOURCE)) f->expects = dtype_receive(f->recv.dtype, f->recv.count, mpi_most_bytes(mpi));
-    return frame_has_rows(f) ? parts_fill(f, large) : 0;
+    return frame_has_rows(f) ? frame_parts_fill(f, large) : 0;
 }
 
-/* The buffer of another run of the call. */
-static void buffer_read_again(frame_buffer *b, const ffi_buffers *given) {
+/* Sets a buffer to that of another run of the call. */
+static void frame_buffer_read_again(frame_buffer *b, const ffi_buffers *given) {
     if (!b->dtype) return;
     const ffi_buffer *buffer = given->buffers[b->place];
     b->data = buffer->data;
     b->dims = buffer->dims;
 }
 
-/* A user-made reduction may have been freed since. */
-static int reduction_find_again(frame *f) {
+/* Finds a user-made reduction again, which may have been freed since. Returns 0 or REFUSED. */
+static int frame_reduction_find_again(frame *f) {
     const int64_t number = frame_has(f, ATTRIBUTE_OP) ? f->attributes[ATTRIBUTE_OP] : 0;
     if (reduction_is_predefined(number) || reduction_is_of_pairs(number)) return 0;
     const mpixla_handle *op = reduction_find(number);
@@ -666,14 +691,14 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
     memcpy(f, known, offsetof(frame, own));
     f->gpu = gpu;
     if (f->site_is_of_thread) f->facts.site = site_of_thread();
-    if (comm_resolve(f) || status_resolve(f) || reduction_find_again(f)) return REFUSED;
-    buffer_read_again(&f->send, &call->args);
-    buffer_read_again(&f->template_, &call->args);
-    buffer_read_again(&f->id, request == MPIXLA_STARTS ? &call->rets : &call->args);
+    if (frame_comm_resolve(f) || frame_status_resolve(f) || frame_reduction_find_again(f)) return REFUSED;
+    frame_buffer_read_again(&f->send, &call->args);
+    frame_buffer_read_again(&f->template_, &call->args);
+    frame_buffer_read_again(&f->id, request == MPIXLA_STARTS ? &call->rets : &call->args);
     if (request == MPIXLA_STARTS)
-        f->recv.dims = f->template_.dtype ? f->template_.dims : f->send.dims; /* as in started_read */
+        f->recv.dims = f->template_.dtype ? f->template_.dims : f->send.dims; /* as in frame_started_read */
     else
-        buffer_read_again(&f->recv, &call->rets);
+        frame_buffer_read_again(&f->recv, &call->rets);
     if (frame_gives_status(f)) f->status = ((const ffi_buffer *)call->rets.buffers[f->status_place])->data;
     if (f->facts.row->attributes & LOCAL) {
         f->posts.send = f->send.data;
@@ -683,17 +708,17 @@ int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, f
         f->operands = &call->args;
         f->results = &call->rets;
     } else {
-        from_resolve(f, mpi);
+        frame_from_resolve(f, mpi);
     }
-    if (frame_has_rows(f) && parts_fill(f, f->n > mpi->count_limit)) return REFUSED;
-    call_number(f);
+    if (frame_has_rows(f) && frame_parts_fill(f, f->n > mpi->count_limit)) return REFUSED;
+    frame_sequence_set(f);
     return 0;
 }
 
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu) {
-    if (read_all(f, shape, call, gpu)) return REFUSED;
+    if (frame_read_all(f, shape, call, gpu)) return REFUSED;
     facts_read(f);
     if (shape->attributes & LOCAL) frame_posts_read(f);
-    call_number(f);
+    frame_sequence_set(f);
     return 0;
 }

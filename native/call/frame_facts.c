@@ -1,11 +1,11 @@
-/* The facts of a frame, and in words what only the thread that makes the call knows besides. */
+/* Fills the facts of a frame, and describes it with details that only the thread that makes the call has. */
 #include <stdio.h>
 
 #include "base/text.h"
 #include "call/frame.h"
 
-/* What a halo exchange sends, which is not all of its arrays: two neighbours in each dimension get their lines. */
-static int64_t bytes_of_borders(const frame *f) {
+/* Returns the bytes that a halo exchange sends: the border lines of its arrays, to two neighbours in each dimension. */
+static int64_t frame_borders_bytes(const frame *f) {
     const topology_slots *dests = facts_neighbours(&f->facts, 1);
     int64_t bytes = 0;
     for (int64_t i = 0; i < dests->number; i++)
@@ -13,8 +13,8 @@ static int64_t bytes_of_borders(const frame *f) {
     return bytes;
 }
 
-/* Items that go to neighbours, or come from them. */
-static int64_t items_of_neighbours(const frame *f, int sending) {
+/* Returns the items that all neighbours are sent, or send. */
+static int64_t frame_neighbours_items(const frame *f, int sending) {
     const topology_slots *slots = facts_neighbours(&f->facts, sending);
     const int attribute = sending ? ATTRIBUTE_SENDCOUNTS : ATTRIBUTE_RECVCOUNTS;
     int64_t items = 0;
@@ -23,9 +23,9 @@ static int64_t items_of_neighbours(const frame *f, int sending) {
     return items;
 }
 
-/* Counts that all ranks must have alike. Those of EXCHANGED_ROWS and of neighbours go in pairs (check/tally.h), and the
- * sizes of blocks may differ. */
-static int64_t items_of_all(const frame *f) {
+/* Returns the count that must be equal on all ranks; -1 if there is none. Those of EXCHANGED_ROWS and of neighbours are
+ * compared in pairs (check/tally.h), and the sizes of blocks may differ. */
+static int64_t frame_common_items(const frame *f) {
     if (frame_has_rows(f)) return f->row_items;
     if (f->facts.row->counts == MANY || frame_has(f, ATTRIBUTE_BACK)) return -1;
     return f->send.dtype || f->recv.dtype ? f->n : -1;
@@ -39,7 +39,7 @@ void facts_read(frame *f) {
     facts->received_type = f->recv.dtype;
     facts->sent = f->send.count;
     facts->received = f->recv.count;
-    facts->items = is_message ? -1 : items_of_all(f);
+    facts->items = is_message ? -1 : frame_common_items(f);
     if (is_message) {
         if (frame_has(f, ATTRIBUTE_DEST)) {
             facts->dest = (int32_t)a[ATTRIBUTE_DEST];
@@ -52,47 +52,47 @@ void facts_read(frame *f) {
         return;
     }
     if (frame_has(f, ATTRIBUTE_ROOT)) facts->root = f->root;
-    facts->border_bytes = frame_has(f, ATTRIBUTE_WIDTH) ? bytes_of_borders(f) : 0;
+    facts->border_bytes = frame_has(f, ATTRIBUTE_WIDTH) ? frame_borders_bytes(f) : 0;
     if (frame_has(f, ATTRIBUTE_OP)) facts->reduction = a[ATTRIBUTE_OP];
     if (!frame_has(f, ATTRIBUTE_BACK)) return;
-    facts->sent = items_of_neighbours(f, 1);
-    facts->received = items_of_neighbours(f, 0);
+    facts->sent = frame_neighbours_items(f, 1);
+    facts->received = frame_neighbours_items(f, 0);
 }
 
-/* Words */
+/* Text: each function appends to it, and returns the bytes that are used */
 
-static size_t add_fault(const frame_fault *fault, char *text, size_t bytes, size_t used) {
+static size_t frame_text_add_fault(const frame_fault *fault, char *text, size_t bytes, size_t used) {
     return text_add(text, bytes, used, ", in %s slot %lld %s %lld with tag %lld and %lld items",
                     fault->is_sent ? "destination" : "source", (long long)fault->slot, fault->is_sent ? "->" : "<-",
                     (long long)fault->peer, (long long)fault->tag, (long long)fault->items);
 }
 
-static size_t add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
+static size_t frame_text_add_rows(char *text, size_t bytes, size_t used, const char *what, const int64_t *rows, int n) {
     used = text_add(text, bytes, used, "%s %lld", what, (long long)rows[0]);
     for (int i = 1; i < n; i++) used = text_add(text, bytes, used, ", %lld", (long long)rows[i]);
     return text_add(text, bytes, used, " rows");
 }
 
-/* The rows of each rank, or of the first ones, and what all ranks must agree on: MPI itself only says that a message is
- * too long. */
-static size_t add_parts(const frame *f, char *text, size_t bytes, size_t used) {
+/* Adds the rows of the first ranks, and the rule that they must keep: MPI itself only says that a message is too long.
+ */
+static size_t frame_text_add_parts(const frame *f, char *text, size_t bytes, size_t used) {
     enum { SHOWN = 8 };
     char ranks[64] = "rank 0", others[32] = "";
     int n = f->size < SHOWN ? f->size : SHOWN;
     if (f->size > n) snprintf(others, sizeof others, " (and %d more)", f->size - n);
     if (n > 1) snprintf(ranks, sizeof ranks, "ranks 0 to %d%s", n - 1, others);
     if (f->facts.row->counts != EXCHANGED_ROWS) {
-        used = add_rows(text, bytes, used, ", with", frame_rows(f, PARTS_SENT), n);
+        used = frame_text_add_rows(text, bytes, used, ", with", frame_rows(f, PARTS_SENT), n);
         return text_add(text, bytes, used, " on %s; the counts must be the same on every rank", ranks);
     }
-    used = add_rows(text, bytes, used, ", sending", frame_rows(f, PARTS_SENT), n);
+    used = frame_text_add_rows(text, bytes, used, ", sending", frame_rows(f, PARTS_SENT), n);
     used = text_add(text, bytes, used, " to %s", ranks);
-    used = add_rows(text, bytes, used, " and receiving", frame_rows(f, PARTS_RECEIVED), n);
+    used = frame_text_add_rows(text, bytes, used, " and receiving", frame_rows(f, PARTS_RECEIVED), n);
     return text_add(text, bytes, used, " from there; rank i's sendcounts[j] must be rank j's recvcounts[i]");
 }
 
 void frame_describe(const frame *f, char *text, size_t bytes) {
     size_t used = call_describe(&f->facts, f->started, 1, text, bytes);
-    if (f->fault.function && f->fault.slot >= 0) used = add_fault(&f->fault, text, bytes, used);
-    if (frame_has_rows(f)) (void)add_parts(f, text, bytes, used);
+    if (f->fault.function && f->fault.slot >= 0) used = frame_text_add_fault(&f->fault, text, bytes, used);
+    if (frame_has_rows(f)) (void)frame_text_add_parts(f, text, bytes, used);
 }

@@ -1,4 +1,4 @@
-/* What a call between neighbours says of its messages, checked once: whoever reads the frame later can rely on it. */
+/* Checks the messages of a call between neighbours, once: all later readers of the frame rely on it. */
 #include "base/error.h"
 #include "call/frame.h"
 
@@ -10,8 +10,9 @@ int64_t frame_bytes(const ffi_buffer *buffer) {
 
 /* Exchanges */
 
-static int numbers_check(const frame *f, const char *peer, const topology_slots *slots, int attribute,
-                         const char *what) {
+/* Checks that an attribute has a number for each neighbour. Returns 0 or REFUSED. */
+static int frame_slot_numbers_check(const frame *f, const char *peer, const topology_slots *slots, int attribute,
+                                    const char *what) {
     const frame_array *numbers = &f->arrays[attribute];
     if (numbers->size == slots->number) return 0;
     return error_set("an exchange has %lld %s for its %ss, but rank %d of communicator '%s' has %lld",
@@ -19,17 +20,17 @@ static int numbers_check(const frame *f, const char *peer, const topology_slots 
                      (long long)slots->number);
 }
 
-/* Each destination has rows of the send buffer, which may be another's too. What comes is as long as the receive
- * buffer, as frame.c has looked at. */
-static int exchange_check(const frame *f) {
+/* Checks that the rows for each destination lie in the send buffer; they may overlap. frame.c has compared the received
+ * rows with the receive buffer. Returns 0 or REFUSED. */
+static int frame_exchange_check(const frame *f) {
     const topology_slots *dests = facts_neighbours(&f->facts, 1), *sources = facts_neighbours(&f->facts, 0);
     int64_t items = 0;
     if (f->send.dtype != f->recv.dtype)
         return error_set("an exchange was called with %s to send and %s to receive", f->send.dtype->row->name,
                          f->recv.dtype->row->name);
-    if (numbers_check(f, "destination", dests, ATTRIBUTE_SENDCOUNTS, "counts") ||
-        numbers_check(f, "destination", dests, ATTRIBUTE_SENDOFFSETS, "offsets") ||
-        numbers_check(f, "source", sources, ATTRIBUTE_RECVCOUNTS, "counts"))
+    if (frame_slot_numbers_check(f, "destination", dests, ATTRIBUTE_SENDCOUNTS, "counts") ||
+        frame_slot_numbers_check(f, "destination", dests, ATTRIBUTE_SENDOFFSETS, "offsets") ||
+        frame_slot_numbers_check(f, "source", sources, ATTRIBUTE_RECVCOUNTS, "counts"))
         return REFUSED;
     for (int64_t i = 0; i < dests->number; i++) {
         int64_t rows = f->arrays[ATTRIBUTE_SENDCOUNTS].items[i], first = f->arrays[ATTRIBUTE_SENDOFFSETS].items[i], end;
@@ -57,7 +58,8 @@ int64_t frame_border_bytes(const frame *f, int64_t dimension) {
     return bytes;
 }
 
-static int widths_check(const frame *f, const ffi_buffer *array, const int64_t *axes) {
+/* Checks that an array has the axes of the halos, each at least three widths long. Returns 0 or REFUSED. */
+static int frame_widths_check(const frame *f, const ffi_buffer *array, const int64_t *axes) {
     const frame_array *width = &f->arrays[ATTRIBUTE_WIDTH];
     for (int64_t d = 0; d < width->size; d++)
         if (axes[d] < 0 || axes[d] >= array->rank || width->items[d] < 0 || width->items[d] > array->dims[axes[d]] / 3)
@@ -68,7 +70,8 @@ static int widths_check(const frame *f, const ffi_buffer *array, const int64_t *
     return 0;
 }
 
-static int halo_check(const frame *f) {
+/* Checks the widths and axes of a halo exchange. Returns 0 or REFUSED. */
+static int frame_halo_check(const frame *f) {
     const ffi_buffers *arrays = f->results;
     const frame_array *axes = &f->arrays[ATTRIBUTE_AXES];
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, number = 0, bytes = 0;
@@ -80,7 +83,7 @@ static int halo_check(const frame *f) {
             f->facts.communicator->topology->dimensions);
     const int64_t *own = axes->items;
     for (int64_t i = frame_next(arrays, 0); i < arrays->size; i = frame_next(arrays, i + 1), own += dimensions) {
-        if (widths_check(f, arrays->buffers[i], own)) return REFUSED;
+        if (frame_widths_check(f, arrays->buffers[i], own)) return REFUSED;
         /* A dimension has four messages at most, each of a part of this: so all of them can be measured. */
         if (__builtin_add_overflow(bytes, frame_bytes(arrays->buffers[i]), &bytes) ||
             bytes > INT64_MAX / 4 / (dimensions + 1))
@@ -90,5 +93,5 @@ static int halo_check(const frame *f) {
 }
 
 int frame_check_neighbours(const frame *f) {
-    return frame_has(f, ATTRIBUTE_WIDTH) ? halo_check(f) : exchange_check(f);
+    return frame_has(f, ATTRIBUTE_WIDTH) ? frame_halo_check(f) : frame_exchange_check(f);
 }

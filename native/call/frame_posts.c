@@ -1,8 +1,8 @@
 /* A collective call as bytes that ranks post: all of it follows from the columns of the row. */
 #include "call/frame.h"
 
-/* Returns the call in a number: its row, type, reduction, root or direction, and items. */
-static uint64_t frame_what(const call_facts *c, int64_t pair_bytes) {
+/* Returns a number that identifies the call: its row, type, reduction, root or direction, and items. */
+static uint64_t frame_posts_call_number(const call_facts *c, int64_t pair_bytes) {
     const dtype_entry *type = facts_type(c);
     const int64_t reduction = facts_have(c, ATTRIBUTE_OP) ? c->reduction + 1 : 0;
     const int64_t root = facts_have(c, ATTRIBUTE_ROOT) ? c->root + 1 : c->reverse;
@@ -26,7 +26,7 @@ void frame_posts_read(frame *f) {
                        .ranks = is_barrier || f->recv.dtype ? f->size : 0,
                        .step = 1,
                        .combines = frame_has(f, ATTRIBUTE_OP),
-                       .what = frame_what(&f->facts, frame_pair_bytes(f))};
+                       .what = frame_posts_call_number(&f->facts, frame_pair_bytes(f))};
     if (counts == DIVIDED) p->bytes /= f->size;
     if (counts == DIVIDED || counts == GATHERED) p->apart = p->bytes;
     if (pattern == FROM_ROOT && p->ranks > 0) {

@@ -33,13 +33,13 @@ prepared *prepared_of(const ffi_call_frame *call) {
 }
 
 /* Copies the frame, with the items of its array attributes behind it; NULL without memory. */
-static frame *frame_copy(const frame *f) {
+static frame *prepared_frame_copy(const frame *f) {
     size_t items = 0;
     for (int i = 0; i < ATTRIBUTES; i++) items += frame_has(f, i) ? (size_t)f->arrays[i].size : 0;
     frame *copy = malloc(sizeof *copy + items * sizeof(int64_t));
     if (!copy) return NULL;
     *copy = *f;
-    copy->gpu = NULL; /* each run has these by itself, and in a GPU's memory also its route */
+    copy->gpu = NULL; /* each run has its own, and in a GPU's memory its own route, too */
     copy->agreement = NULL;
     if (f->gpu) copy->route = NULL;
     copy->attributes = copy->own.attributes;
@@ -64,6 +64,6 @@ int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_cal
 void prepared_publish(prepared *p, const frame *f) {
     frame *none = NULL;
     if (!p || f->at_run_time != 0 || atomic_load_explicit(&p->frame, memory_order_relaxed)) return;
-    frame *copy = frame_copy(f);
+    frame *copy = prepared_frame_copy(f);
     if (copy && !atomic_compare_exchange_strong(&p->frame, &none, copy)) free(copy);
 }

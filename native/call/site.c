@@ -1,4 +1,4 @@
-/* A hash table. Names are looked up where something is told to people, and by exported programs: so a lock will do. */
+/* A hash table with chaining, under a lock: only messages and exported programs look names up. */
 #include "call/site.h"
 
 #include <pthread.h>
@@ -11,39 +11,40 @@
 #include "base/text.h"
 #include "mpixla.h"
 
-enum { PLACES = 4096, DIGITS = 16 };
+enum { BUCKETS = 4096, DIGITS = 16 };
 
-typedef struct named {
-    struct named *next; /* of this place */
+typedef struct site_entry {
+    struct site_entry *next; /* of this bucket */
     int64_t site;
     int is_marked; /* site_is_new was called for it */
     char text[];
-} named;
+} site_entry;
 
-static named *places[PLACES];
-static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local int64_t of_thread;
+static site_entry *buckets[BUCKETS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int64_t thread_site;
 
 int64_t site_of_thread(void) {
-    return of_thread;
+    return thread_site;
 }
 
 void mpixla_site_call(int64_t site) {
-    of_thread = site;
+    thread_site = site;
 }
 
-/* What points to the site, or the end of its place. With the lock, as the next. */
-static named **find(int64_t site) {
-    named **at = &places[hash_combine((uint64_t)site, 0) % PLACES];
+/* Returns the link that points to the site, or the end of its bucket. The caller holds the lock. */
+static site_entry **site_find(int64_t site) {
+    site_entry **at = &buckets[hash_combine((uint64_t)site, 0) % BUCKETS];
     while (*at && (*at)->site != site) at = &(*at)->next;
     return at;
 }
 
-static int name(int64_t site, const char *text, size_t bytes) {
-    named **at = find(site);
+/* Adds a site with its text, unless it has one. The caller holds the lock. Returns 0 or REFUSED. */
+static int site_add(int64_t site, const char *text, size_t bytes) {
+    site_entry **at = site_find(site);
     if (*at) return 0;
     if (bytes >= SITE_TEXT_BYTES) bytes = SITE_TEXT_BYTES - 1;
-    named *made = calloc(1, sizeof *made + bytes + 1);
+    site_entry *made = calloc(1, sizeof *made + bytes + 1);
     if (!made) return error_set("out of memory for the line that a call comes from");
     made->site = site;
     memcpy(made->text, text, bytes);
@@ -55,29 +56,29 @@ static int name(int64_t site, const char *text, size_t bytes) {
 int mpixla_site_name(int64_t site, const char *text) {
     if (site == 0) return error_set("a site has a number other than 0");
     if (features_get() & FEATURE_FORKED) return 0; /* no call is made that would ask for the name */
-    pthread_mutex_lock(&table);
-    int failed = name(site, text, strlen(text));
-    pthread_mutex_unlock(&table);
+    pthread_mutex_lock(&lock);
+    int failed = site_add(site, text, strlen(text));
+    pthread_mutex_unlock(&lock);
     return failed;
 }
 
 const char *site_text(int64_t site) {
-    pthread_mutex_lock(&table);
-    const named *found = *find(site);
-    pthread_mutex_unlock(&table);
+    pthread_mutex_lock(&lock);
+    const site_entry *found = *site_find(site);
+    pthread_mutex_unlock(&lock);
     return found ? found->text : "";
 }
 
 int site_is_new(int64_t site) {
-    pthread_mutex_lock(&table);
-    named *found = name(site, "", 0) == 0 ? *find(site) : NULL; /* no memory: nothing is told */
+    pthread_mutex_lock(&lock);
+    site_entry *found = site_add(site, "", 0) == 0 ? *site_find(site) : NULL; /* without memory it is not new */
     const int is_new = found && !found->is_marked;
     if (is_new) found->is_marked = 1;
-    pthread_mutex_unlock(&table);
+    pthread_mutex_unlock(&lock);
     return is_new;
 }
 
-static int digit_of(char c) {
+static int site_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
@@ -86,13 +87,13 @@ int64_t site_read(const char *text, size_t bytes) {
     uint64_t site = 0;
     if (bytes <= DIGITS || text[DIGITS] != ' ') return 0;
     for (int i = 0; i < DIGITS; i++) {
-        int digit = digit_of(text[i]);
+        int digit = site_digit(text[i]);
         if (digit < 0) return 0;
         site = site << 4 | (uint64_t)digit;
     }
     if (site == 0 || site > INT64_MAX) return 0;
-    pthread_mutex_lock(&table);
-    int failed = name((int64_t)site, text + DIGITS + 1, bytes - DIGITS - 1);
-    pthread_mutex_unlock(&table);
+    pthread_mutex_lock(&lock);
+    int failed = site_add((int64_t)site, text + DIGITS + 1, bytes - DIGITS - 1);
+    pthread_mutex_unlock(&lock);
     return failed ? 0 : (int64_t)site;
 }

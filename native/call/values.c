@@ -11,8 +11,8 @@ int values_are_in_operand(const ffi_bytes *text) {
     return text->len == sizeof word - 1 && memcmp(text->ptr, word, sizeof word - 1) == 0;
 }
 
-/* The last operand that is data; NULL if there is none. */
-static const ffi_buffer *last_of(ffi_buffers *given) {
+/* Removes the last operand that is data, and the tokens behind it. Returns it, or NULL if there is none. */
+static const ffi_buffer *values_operand_remove(ffi_buffers *given) {
     while (given->size > 0) {
         int64_t i = --given->size;
         const ffi_buffer *buffer = given->buffers[i];
@@ -22,8 +22,9 @@ static const ffi_buffer *last_of(ffi_buffers *given) {
     return NULL;
 }
 
-/* Waits for the GPU: without these numbers nobody knows what the call is. */
-static int fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
+/* Copies the numbers from the GPU's memory, and waits for it, as the call cannot be read without them. Returns 0 or
+ * REFUSED. */
+static int values_fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
     pool_block *block = pool_get(gpu, POOL_PINNED, bytes);
     int failed = !block || device_copy_out(gpu, block->data, from, bytes) || device_wait(gpu);
     if (!failed) memcpy(to, block->data, (size_t)bytes);
@@ -32,7 +33,7 @@ static int fetch(void *to, const void *from, int64_t bytes, const device *gpu) {
 }
 
 int values_take(values *v, ffi_buffers *given, const device *gpu, const call_facts *call) {
-    const ffi_buffer *b = last_of(given);
+    const ffi_buffer *b = values_operand_remove(given);
     if (!b || (b->dtype != FFI_S32 && b->dtype != FFI_S64) || b->rank != 1 || !b->dims || b->dims[0] < 0 ||
         b->dims[0] > INT32_MAX || (!b->data && b->dims[0] > 0))
         return error_set(
@@ -42,9 +43,9 @@ int values_take(values *v, ffi_buffers *given, const device *gpu, const call_fac
     int64_t *numbers = scratch_get(SCRATCH_VALUES, (size_t)n * sizeof *numbers);
     if (!numbers) return call_fail(call);
     int64_t bytes = n * (int64_t)(b->dtype == FFI_S32 ? sizeof(int32_t) : sizeof(int64_t));
-    if (gpu && bytes > 0 && fetch(numbers, b->data, bytes, gpu)) return call_fail(call);
+    if (gpu && bytes > 0 && values_fetch(numbers, b->data, bytes, gpu)) return call_fail(call);
     if (!gpu && bytes > 0) memcpy(numbers, b->data, (size_t)bytes);
-    if (b->dtype == FFI_S32) { /* from the last on: each becomes wider in its place */
+    if (b->dtype == FFI_S32) { /* widen in place, from the last on */
         const char *narrow = (const char *)numbers;
         for (int64_t i = n; i-- > 0;) {
             int32_t number;
