@@ -11,9 +11,10 @@
 #include "check/wanted.h"
 #include "mpixla.h"
 
-/* Nanoseconds: how long a process that ends waits for others that have yet to make a collective call which it has
- * started. Once it is gone nobody can tell them that it is not theirs; those that have ended never make it. */
-#define AGREE_PATIENCE INT64_C(30000000000)
+/* Time that an ending process waits for ranks that have yet to make a collective call which it has started: once the
+ * process is gone, it cannot send them the description of its call. Ranks that have ended never make the call, so the
+ * time is limited. */
+#define AGREE_PATIENCE_NS INT64_C(30000000000)
 
 atomic_int check_mode_now = CHECK_OFF;
 
@@ -43,11 +44,11 @@ int mpixla_check_first_calls(void) {
 
 void mpixla_check_end(void) {
     if (check_mode_get() == CHECK_OFF || !mpi_get()) return;
-    const int64_t until = clock_now() + AGREE_PATIENCE;
+    const int64_t until = clock_now() + AGREE_PATIENCE_NS;
     while (agree_end() > 0 && clock_now() < until) clock_sleep(1);
 }
 
-static messages_compared messages_are_compared(void) {
+static messages_compared check_messages_compared(void) {
     const check_mode mode = check_mode_get();
     return mode == CHECK_OFF ? MESSAGES_NONE : mode == CHECK_FIRST ? MESSAGES_FIRST : MESSAGES_ALL;
 }
@@ -56,31 +57,31 @@ int check_message_is_due(const call_facts *f) {
     return message_is_on_own(f);
 }
 
-static unsigned details_get(void) {
+static unsigned check_details(void) {
     const check_mode mode = check_mode_get();
     return mode == CHECK_LINES ? WANTED_LINES | WANTED_SHAPES : mode == CHECK_CALLS ? WANTED_SHAPES : 0;
 }
 
-static int receives(const call_facts *call) {
+static int check_call_receives(const call_facts *call) {
     return facts_have(call, ATTRIBUTE_SOURCE) && call->source != MPIXLA_PROC_NULL;
 }
 
-/* Where the receive fails, MPI may not write its status. One that is a result in a GPU's memory gets a mirror later,
- * which says the same (routes/gpu.c). */
-static void status_clear(const frame *f) {
+/* Sets the status's source to none, as MPI may not write the status if the receive fails. For a status that is a result
+ * in a GPU's memory, routes/gpu.c does that. */
+static void check_status_clear(const frame *f) {
     const int nobody = -1;
     if (frame_has(f, ATTRIBUTE_STATUS) && !(f->gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
         memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
 }
 
 int check_begin(frame *f) {
-    const unsigned details = details_get();
+    const unsigned details = check_details();
     if (f->facts.row->request == MPIXLA_WAITS) return 0;
     if (!facts_are_collective(&f->facts)) {
-        status_clear(f);
+        check_status_clear(f);
         return 0;
     }
-    /* A rank alone agrees with itself, but what it sends itself may not be what it expects. */
+    /* With one rank the calls agree, but its messages to itself may differ from those that it expects. */
     const int is_alone = f->size == 1;
     if (f->facts.row->request == MPIXLA_STARTS) return is_alone ? 0 : agree_start(f, details, &f->agreement);
     int code = is_alone ? 0 : agree_now(f, details);
@@ -88,16 +89,16 @@ int check_begin(frame *f) {
 }
 
 int check_run(const frame *f) {
-    if (facts_are_of_message(&f->facts)) message_announce(f, messages_are_compared());
+    if (facts_are_of_message(&f->facts)) message_announce(f, check_messages_compared());
     return f->started && f->agreement ? agree_wait(f->agreement) : 0;
 }
 
 int check_end(frame *f, int made, int code) {
     const int waits = f->facts.row->request == MPIXLA_WAITS;
     const call_facts *call = waits && f->request ? f->started : waits ? NULL : &f->facts;
-    if (!made || !call || f->facts.row->request == MPIXLA_STARTS || !receives(call)) return code;
+    if (!made || !call || f->facts.row->request == MPIXLA_STARTS || !check_call_receives(call)) return code;
     int has_status = frame_has(f, ATTRIBUTE_STATUS);
     int accepts_short = has_status && f->attributes[ATTRIBUTE_STATUS] != MPIXLA_NO_STATUS;
     return message_compare(f, call, has_status || waits ? f->status : f->scratch, accepts_short,
-                           messages_are_compared(), code);
+                           check_messages_compared(), code);
 }

@@ -1,4 +1,4 @@
-/* Compares calls between the ranks that make them (checked mode, MPIXLA_CHECK). */
+/* Checked mode (MPIXLA_CHECK): compares calls between the ranks that make them. */
 #ifndef MPIXLA_NATIVE_CHECK_CHECK_H
 #define MPIXLA_NATIVE_CHECK_CHECK_H
 
@@ -24,7 +24,7 @@ int check_message_is_due(const call_facts *f);
 static inline int check_is_due(const call_facts *f) {
     check_mode mode = check_mode_get();
     if (mode != CHECK_FIRST) return mode != CHECK_OFF;
-    if (f->row->request == MPIXLA_WAITS) return 1; /* for a call that was, see check_run */
+    if (f->row->request == MPIXLA_WAITS) return 1; /* the start may have been compared (check_run) */
     if (facts_are_of_message(f)) return check_message_is_due(f);
     int64_t number = f->sequence + 1;
     return (number <= CHECK_FIRST_CALLS || (number & (number - 1)) == 0);
@@ -32,9 +32,11 @@ static inline int check_is_due(const call_facts *f) {
 
 /* Compares a call before its route is chosen. Returns 0 or an error code. */
 int check_begin(frame *f);
+
 /* Compares right before a call is made, when its request is known. Returns 0 or an error code. If a wait is refused,
  * MPI keeps the memory of its request for good. */
 int check_run(const frame *f);
+
 /* Compares what a call has received, after check_begin has returned 0; `made`: the call was made. Returns `code`, the
  * code of the call, if there is no difference, else REFUSED. */
 int check_end(frame *f, int made, int code);

@@ -150,7 +150,7 @@ static void message_note_fill(message_note *n, const frame *f) {
                         .items = call->sent,
                         .bytes = bytes,
                         .dtype = call->sent_type->number,
-                        .shape = wanted_shape_number(&f->send, 0),
+                        .shape = wanted_shape_hash(&f->send, 0),
                         .leaves = wanted_parts(f)};
     wanted_shape_describe(&f->send, 0, n->shape_text, sizeof n->shape_text);
     snprintf(n->line, sizeof n->line, "%s", site_text(call->site));
@@ -396,7 +396,7 @@ int message_compare(const frame *f, const call_facts *call, const void *status, 
     if (which == MESSAGES_FIRST && (m.from < 0 || !message_count_first(&peers[m.from].compared))) return code;
     if (code == 0) m.content = message_content_of(f, &f->recv, m.bytes);
     if (code == 0 && m.bytes == expected && which == MESSAGES_ALL && is_on_own) {
-        m.shape = wanted_shape_number(&f->recv, 0);
+        m.shape = wanted_shape_hash(&f->recv, 0);
         m.leaves = call == &f->facts ? wanted_parts(f) : 0; /* the frame of a wait has the leaves of its own pytree */
     }
     const int may_be_shorter = accepts_short || which == MESSAGES_FIRST;

@@ -7,13 +7,15 @@
 #include "base/text.h"
 #include "mpi/reduction.h"
 
-static int64_t number_of_array(const frame *f, int attribute) {
+/* Returns the hash of an attribute that is an array; 0 if the call does not have it. */
+static int64_t wanted_array_hash(const frame *f, int attribute) {
     const frame_array *a = &f->arrays[attribute];
     return frame_has(f, attribute) ? (int64_t)hash_bytes(a->items, (size_t)a->size * sizeof *a->items) : 0;
 }
 
-/* The data type, with the bytes of a pair, or a number made of those of all arrays; -1: it has none. */
-static int64_t number_of_types(const frame *f) {
+/* Returns the data type, combined with the size of a pair, or the hash of the types of all arrays; -1 if the call has
+ * none. */
+static int64_t wanted_types_hash(const frame *f) {
     const dtype_entry *dtype = facts_type(&f->facts);
     if (f->facts.row->counts != MANY) return dtype ? dtype->number + 256 * frame_pair_bytes(f) : -1;
     uint64_t n = 0;
@@ -22,7 +24,7 @@ static int64_t number_of_types(const frame *f) {
     return (int64_t)n;
 }
 
-int64_t wanted_shape_number(const frame_buffer *b, int64_t first_axis) {
+int64_t wanted_shape_hash(const frame_buffer *b, int64_t first_axis) {
     uint64_t n = 1;
     for (int64_t i = first_axis; i < b->rank; i++)
         if (b->dims[i] != 1) n = hash_combine(n, (uint64_t)b->dims[i]);
@@ -36,9 +38,9 @@ void wanted_shape_describe(const frame_buffer *b, int64_t first_axis, char *text
     (void)text_add(text, bytes, used, b->rank - first_axis == 1 ? ",)" : ")");
 }
 
-/* The buffer whose shape must be the same on all ranks, from its axis `*first` on: of rows that are counted, a row.
- * NULL: the call has none, or its ranks may have others, as blocks of a halo. */
-static const frame_buffer *buffer_of_all(const frame *f, int64_t *first) {
+/* Returns the buffer whose shape must be equal on all ranks, and sets `*first` to the first axis that must: 1 if the
+ * call counts rows. NULL if the call has no such buffer, or if shapes may differ, as of blocks of a halo. */
+static const frame_buffer *wanted_shape_buffer(const frame *f, int64_t *first) {
     const frame_shape *row = f->facts.row;
     const int is_received =
         (row->counts == SCATTERED || row->counts == SCATTERED_ROWS) && row->send != MPIXLA_EVERYWHERE;
@@ -47,29 +49,30 @@ static const frame_buffer *buffer_of_all(const frame *f, int64_t *first) {
     return row->counts == MANY || frame_has(f, ATTRIBUTE_BACK) || !b->dtype ? NULL : b;
 }
 
-static int64_t number_of_shape(const frame *f) {
+static int64_t wanted_call_shape_hash(const frame *f) {
     int64_t first = 0;
-    const frame_buffer *b = buffer_of_all(f, &first);
-    return b ? wanted_shape_number(b, first) : 0;
+    const frame_buffer *b = wanted_shape_buffer(f, &first);
+    return b ? wanted_shape_hash(b, first) : 0;
 }
 
-static size_t add_shape(const frame *f, char *text, size_t bytes, size_t used) {
+/* Appends " of shape (2, 3)". */
+static size_t wanted_add_shape(const frame *f, char *text, size_t bytes, size_t used) {
     char shape[96];
     int64_t first = 0;
-    const frame_buffer *b = buffer_of_all(f, &first);
-    if (!b || wanted_parts(f)) return used; /* of what is packed the line has the shapes */
+    const frame_buffer *b = wanted_shape_buffer(f, &first);
+    if (!b || wanted_parts(f)) return used; /* the shapes of packed arrays are in the line of the site */
     wanted_shape_describe(b, first, shape, sizeof shape);
     return text_add(text, bytes, used, " of shape %s", shape);
 }
 
 wanted_facts wanted_facts_of(const frame *f, unsigned details) {
     return (wanted_facts){.of = {[WANTED_OPERATION] = (int64_t)hash_text(f->facts.row->op_name),
-                                 [WANTED_DTYPE] = number_of_types(f),
+                                 [WANTED_DTYPE] = wanted_types_hash(f),
                                  [WANTED_ITEMS] = f->facts.items,
-                                 [WANTED_SHAPE] = details & WANTED_SHAPES ? number_of_shape(f) : 0,
-                                 [WANTED_COUNTS] = number_of_array(f, ATTRIBUTE_COUNTS),
+                                 [WANTED_SHAPE] = details & WANTED_SHAPES ? wanted_call_shape_hash(f) : 0,
+                                 [WANTED_COUNTS] = wanted_array_hash(f, ATTRIBUTE_COUNTS),
                                  [WANTED_PARTS] = wanted_parts(f),
-                                 [WANTED_WIDTH] = number_of_array(f, ATTRIBUTE_WIDTH),
+                                 [WANTED_WIDTH] = wanted_array_hash(f, ATTRIBUTE_WIDTH),
                                  [WANTED_REDUCTION] = frame_has(f, ATTRIBUTE_OP)
                                                           ? (int64_t)hash_text(reduction_name(f->facts.reduction))
                                                           : 0,
@@ -88,13 +91,14 @@ int wanted_differ(const wanted_facts *a, const wanted_facts *b) {
     return differences;
 }
 
-/* Words */
+/* Text */
 
 void wanted_name(int differences, char *text, size_t bytes) {
     static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count", "the shape",
                                                     "the counts",    "the parts",     "the width", "the reduction",
                                                     "the root",      "the direction", "the line"};
-    /* Where the operations differ, so does all else, which tells nothing; and with the count the shape. */
+    /* If the operations differ, all other properties do, which is no information; if the count differs, so does the
+     * shape. */
     if (differences & WANTED_OTHER_OPERATION) differences &= WANTED_OTHER_OPERATION | WANTED_OTHER_LINE;
     if (differences & 1 << WANTED_ITEMS) differences &= ~(1 << WANTED_SHAPE);
     size_t used = 0;
@@ -106,8 +110,8 @@ void wanted_name(int differences, char *text, size_t bytes) {
     }
 }
 
-/* " with counts 1, 2 and 3 more", where `what` is "with counts". */
-static size_t add_list(char *text, size_t bytes, size_t used, const char *what, const frame_array *list) {
+/* Appends a list: " with counts 1, 2 and 3 more", where `what` is "with counts". */
+static size_t wanted_add_list(char *text, size_t bytes, size_t used, const char *what, const frame_array *list) {
     enum { SHOWN = 12 };
     used = text_add(text, bytes, used, " %s", what);
     for (int64_t i = 0; i < list->size && i < SHOWN; i++)
@@ -115,24 +119,25 @@ static size_t add_list(char *text, size_t bytes, size_t used, const char *what, 
     return list->size > SHOWN ? text_add(text, bytes, used, " and %lld more", (long long)list->size - SHOWN) : used;
 }
 
-/* " of float32, int32 with width 1, 1", for a call of many arrays. */
-static size_t add_arrays(const frame *f, char *text, size_t bytes, size_t used) {
+/* Appends the data types of a call of many arrays: " of float32, int32 with width 1, 1". */
+static size_t wanted_add_arrays(const frame *f, char *text, size_t bytes, size_t used) {
     int64_t number = 0;
     used = text_add(text, bytes, used, " of");
     for (int64_t i = frame_next(f->operands, 0); i < f->operands->size; i = frame_next(f->operands, i + 1), number++) {
         const dtype_entry *dtype = dtype_find(((const ffi_buffer *)f->operands->buffers[i])->dtype);
         used = text_add(text, bytes, used, "%s%s", number == 0 ? " " : ", ", dtype ? dtype->row->name : "?");
     }
-    return frame_has(f, ATTRIBUTE_WIDTH) ? add_list(text, bytes, used, "with width", &f->arrays[ATTRIBUTE_WIDTH])
+    return frame_has(f, ATTRIBUTE_WIDTH) ? wanted_add_list(text, bytes, used, "with width", &f->arrays[ATTRIBUTE_WIDTH])
                                          : used;
 }
 
-static void call_words(const frame *f, unsigned details, char *text, size_t bytes) {
+/* Writes the call: "MPI_Bcast of 3 items of float32 with root 0". */
+static void wanted_describe(const frame *f, unsigned details, char *text, size_t bytes) {
     const dtype_entry *dtype = facts_type(&f->facts);
     const int has_op = frame_has(f, ATTRIBUTE_OP), has_root = frame_has(f, ATTRIBUTE_ROOT);
     size_t used = text_add(text, bytes, 0, "%s", f->facts.row->counts == MANY ? f->facts.row->op_name : frame_name(f));
     if (f->facts.row->counts == MANY)
-        used = add_arrays(f, text, bytes, used);
+        used = wanted_add_arrays(f, text, bytes, used);
     else if (frame_pair_bytes(f) > 0)
         used = text_add(text, bytes, used, " of %lld pair%s of %lld bytes", (long long)f->facts.items,
                         f->facts.items == 1 ? "" : "s", (long long)frame_pair_bytes(f));
@@ -141,13 +146,13 @@ static void call_words(const frame *f, unsigned details, char *text, size_t byte
                         (long long)f->facts.items, f->facts.items == 1 ? "" : "s", dtype->row->name);
     else if (dtype)
         used = text_add(text, bytes, used, " of %s", dtype->row->name);
-    if (details & WANTED_SHAPES) used = add_shape(f, text, bytes, used);
+    if (details & WANTED_SHAPES) used = wanted_add_shape(f, text, bytes, used);
     if (has_op) used = text_add(text, bytes, used, " with op %s", reduction_name(f->facts.reduction));
     if (has_root) used = text_add(text, bytes, used, "%s root %d", has_op ? " and" : " with", f->root);
     if (f->facts.reverse) used = text_add(text, bytes, used, " from the last rank");
     if (frame_has(f, ATTRIBUTE_COUNTS))
-        (void)add_list(text, bytes, used, has_op || has_root ? "and counts" : "with counts",
-                       &f->arrays[ATTRIBUTE_COUNTS]);
+        (void)wanted_add_list(text, bytes, used, has_op || has_root ? "and counts" : "with counts",
+                              &f->arrays[ATTRIBUTE_COUNTS]);
 }
 
 void wanted_fill(wanted *w, const frame *f, unsigned details) {
@@ -155,6 +160,6 @@ void wanted_fill(wanted *w, const frame *f, unsigned details) {
     w->facts = wanted_facts_of(f, details);
     w->starts = f->facts.row->request == MPIXLA_STARTS;
     w->is_shared = atomic_load(&f->facts.communicator->is_shared);
-    call_words(f, details, w->call, sizeof w->call);
+    wanted_describe(f, details, w->call, sizeof w->call);
     snprintf(w->line, sizeof w->line, "%s", site_text(f->facts.site));
 }

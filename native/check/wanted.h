@@ -7,17 +7,17 @@
 
 /* Numbers that must be equal on all ranks; -1 if the call has no such property. */
 typedef enum wanted_fact {
-    WANTED_OPERATION, /* made of the operation's name (base/hash.h) */
-    WANTED_DTYPE,     /* XLA's number; of a call of many arrays one made of theirs */
+    WANTED_OPERATION, /* hash of the operation's name (base/hash.h) */
+    WANTED_DTYPE,     /* XLA's number; of a call of many arrays the hash of their numbers */
     WANTED_ITEMS,     /* as in call_facts */
-    WANTED_SHAPE,     /* made of the shape that must be the same on all ranks; 0: none must, or it is not compared */
-    WANTED_COUNTS,    /* made of the rows of each rank; 0: there are none */
-    WANTED_PARTS,     /* made of what travels as one array, such as leaves of a pytree; 0: nothing is known of it */
-    WANTED_WIDTH,     /* made of a halo's widths; 0: there are none */
-    WANTED_REDUCTION, /* made of its name: user-made ones, which have other numbers on other ranks, are all one; 0:
-                       * none */
+    WANTED_SHAPE,  /* hash of the shape that must be equal on all ranks; 0: there is none, or shapes are not compared */
+    WANTED_COUNTS, /* hash of the rows of each rank; 0: there are none */
+    WANTED_PARTS,  /* hash of the arrays that are packed into one, such as leaves of a pytree; 0: unknown */
+    WANTED_WIDTH,  /* hash of a halo's widths; 0: there are none */
+    WANTED_REDUCTION, /* hash of its name, which is the same for all user-made ones: their numbers differ by rank; 0:
+                         none */
     WANTED_ROOT,
-    WANTED_DIRECTION, /* whether the ranks count from the last one */
+    WANTED_DIRECTION, /* 1: ranks are in reverse order */
     WANTED_LINE,      /* its site; 0: lines are not compared */
     WANTED_FACTS
 } wanted_fact;
@@ -28,7 +28,7 @@ typedef struct wanted_facts {
 /* Details: properties that are compared only on request. */
 enum { WANTED_LINES = 1, WANTED_SHAPES = 2 };
 
-/* Facts that differ, a bit each: */
+/* Bits of wanted_differ */
 enum { WANTED_OTHER_OPERATION = 1 << WANTED_OPERATION, WANTED_OTHER_LINE = 1 << WANTED_LINE };
 
 /* The numbers and the text of a call, as they are sent to other ranks. */
@@ -40,9 +40,11 @@ typedef struct wanted {
     char line[SITE_TEXT_BYTES];
 } wanted;
 
-/* Return the hash of a buffer's shape from this axis on, and write the shape as text, "(2, 3)". The hash skips axes of
- * length 1, which do not change the order of items. */
-int64_t wanted_shape_number(const frame_buffer *b, int64_t first_axis);
+/* Returns the hash of a buffer's shape from this axis on; never 0. Skips axes of length 1, which do not change the
+ * order of items. */
+int64_t wanted_shape_hash(const frame_buffer *b, int64_t first_axis);
+
+/* Writes a buffer's shape from this axis on as text, "(2, 3)". */
 void wanted_shape_describe(const frame_buffer *b, int64_t first_axis, char *text, size_t bytes);
 
 /* Returns the hash of the arrays that are packed into one, such as leaves of a pytree; 0: unknown. */
