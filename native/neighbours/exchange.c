@@ -3,9 +3,9 @@
 #include "device/device.h"
 #include "neighbours/messages.h"
 
-/* What would come from nobody becomes zeros: after the messages, as a GPU does it later, and until they are through MPI
- * has the GPU's memory. */
-static int zeros_fill(const frame *f, int64_t at, int64_t items) {
+/* Fills the rows of a neighbour MPIXLA_PROC_NULL with zeros. Call it after the messages: on a GPU the stream does it
+ * later, and during the messages MPI uses the GPU's memory. */
+static int exchange_zeros_fill(const frame *f, int64_t at, int64_t items) {
     return device_clear(frame_array_device(f), frame_item(&f->recv, at), items * f->recv.dtype->row->itemsize);
 }
 
@@ -33,6 +33,6 @@ int exchange(frame *f) {
                                    .dtype = f->send.dtype});
     int code = messages_run(&m, f);
     for (int64_t i = 0, at = 0; i < sources->number && code == 0; at += received[i++])
-        if (sources->ranks[i] == MPIXLA_PROC_NULL) code = zeros_fill(f, at * row, received[i] * row);
+        if (sources->ranks[i] == MPIXLA_PROC_NULL) code = exchange_zeros_fill(f, at * row, received[i] * row);
     return code;
 }

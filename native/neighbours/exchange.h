@@ -1,13 +1,13 @@
-/* Messages to and from the neighbours on a communicator with a topology: what the neighbour operations use. */
+/* The exchange of the neighbour operations: messages to and from the neighbours on a communicator with a topology. */
 #ifndef MPIXLA_NATIVE_EXCHANGE_H
 #define MPIXLA_NATIVE_EXCHANGE_H
 
 #include "call/frame.h"
 
-/* Neighbour i of those that the call sends to (facts_neighbours) is sent sendcounts[i] rows (of the first axis) from
- * row sendoffsets[i] of the send buffer; from neighbour i of those that it receives from come recvcounts[i] rows, one
- * behind the other, which together are the receive buffer. Where a rank is MPIXLA_PROC_NULL nothing is sent, and what
- * would come is zeros. Messages between two ranks that have the same tag arrive in the order of the slots.
+/* Sends sendcounts[i] rows (of the first axis), from row sendoffsets[i] of the send buffer on, to destination neighbour
+ * i (facts_neighbours), and receives recvcounts[i] rows from source neighbour i; the received rows, one neighbour's
+ * behind the other's, fill the receive buffer. For a neighbour MPIXLA_PROC_NULL sends nothing, and fills its received
+ * rows with zeros. Messages between two ranks with the same tag arrive in the order of the slots.
  *
  * Returns as messages_run (messages.h). */
 int exchange(frame *f);

@@ -1,22 +1,22 @@
-/* Halo exchange: the ghost zones of blocks on a Cartesian grid of ranks. Both work on the pairs of a frame of MANY, in
- * place where operand and result are one buffer.
+/* Halo exchange: the ghost zones of blocks on a Cartesian grid of ranks. Both functions work on the pairs of a frame of
+ * MANY, in place if XLA has given operand and result one buffer.
  *
- * For each dimension of the communicator, which says who the neighbours are, the attributes say how many items wide the
- * ghost zones are (`width`), and, array by array, which axis it is (`axes`).
+ * The communicator has the neighbours in each dimension. The attributes have, for each dimension, the width of the
+ * ghost zones in items (`width`) and, for each array, its axis (`axes`).
  *
- * Both return as messages_run (messages.h). What fails on this rank alone, memory or the GPU's driver, ends the job
- * (job.h), since the neighbours wait for its lines.
+ * Both return as messages_run (messages.h). A local failure (memory, a GPU's driver) is handled as by job_fail (job.h),
+ * since the neighbours wait for this rank's messages.
  */
 #ifndef MPIXLA_NATIVE_HALO_H
 #define MPIXLA_NATIVE_HALO_H
 
 #include "call/frame.h"
 
-/* Fills the ghost zones from the neighbours; at a wall they stay as they are. */
+/* Fills the ghost zones from the neighbours. A ghost zone at a wall is left unchanged. */
 int halo_exchange(frame *f);
 
-/* The transpose: adds the ghost zones to the neighbours' items that they were filled from, and clears them; at a wall
- * they stay as they are. Arrays of types that cannot be added are refused. */
+/* The transpose of halo_exchange: adds each ghost zone to the neighbour's items that it was filled from, and clears it.
+ * A ghost zone at a wall is left unchanged. Returns REFUSED for arrays of types that cannot be added. */
 int halo_transpose(frame *f);
 
 #endif

@@ -18,10 +18,10 @@ void messages_add(messages *m, message one) {
     if (one.peer != MPIXLA_PROC_NULL) m->all[m->number++] = one;
 }
 
-/* Through MPI, */
+/* Through MPI */
 
-/* The first failure is the one that is told of. */
-static void note_failure(frame *f, int *first, int code, const char *function, const message *m) {
+/* Records a failure in `*first` and f->fault, unless there is one already. */
+static void messages_failure_record(frame *f, int *first, int code, const char *function, const message *m) {
     if (*first != 0 || code == 0) return;
     *first = code;
     f->fault = (frame_fault){.function = function, .slot = -1};
@@ -34,6 +34,7 @@ static void note_failure(frame *f, int *first, int code, const char *function, c
                              .items = m->items};
 }
 
+/* Starts a message with MPI. Returns 0 or an error code of MPI. */
 static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) {
     const dtype_received as = m->is_sent ? (dtype_received){m->items, m->dtype->handle}
                                          : dtype_receive(m->dtype, m->items, mpi_most_bytes(mpi));
@@ -45,8 +46,8 @@ static int message_post(message *m, const mpi_library *mpi, mpixla_handle comm) 
     return code;
 }
 
-/* MPI takes a message that is shorter than the receiver expects. */
-static int arrival_check(const frame *f, const message *m, int64_t arrived, const char *rule) {
+/* Returns REFUSED if a received message has another length than expected: MPI accepts a shorter one. */
+static int message_arrival_check(const frame *f, const message *m, int64_t arrived, const char *rule) {
     const int64_t expected = m->items * m->dtype->row->itemsize;
     if (arrived == expected) return 0;
     char what[512];
@@ -58,7 +59,8 @@ static int arrival_check(const frame *f, const message *m, int64_t arrived, cons
 }
 
 static void message_start(message *one, frame *f, mpixla_handle comm, int *first) {
-    note_failure(f, first, message_post(one, mpi_get(), comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv", one);
+    messages_failure_record(f, first, message_post(one, mpi_get(), comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv",
+                            one);
 }
 
 static void messages_start(messages *m, frame *f, mpixla_handle comm, int *first) {
@@ -70,18 +72,17 @@ static void messages_wait(messages *m, frame *f, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++) {
         int64_t arrived = 0;
         if (!one->is_posted) continue;
-        note_failure(f, first, mpi_get()->wait(&one->request, f->scratch), "MPI_Wait", one);
+        messages_failure_record(f, first, mpi_get()->wait(&one->request, f->scratch), "MPI_Wait", one);
         if (*first != 0 || one->is_sent) continue;
-        note_failure(f, first, mpi_bytes_of(f->scratch, &arrived), "MPI_Get_elements_x", one);
-        if (*first == 0) note_failure(f, first, arrival_check(f, one, arrived, m->rule), NULL, one);
+        messages_failure_record(f, first, mpi_bytes_of(f->scratch, &arrived), "MPI_Get_elements_x", one);
+        if (*first == 0) messages_failure_record(f, first, message_arrival_check(f, one, arrived, m->rule), NULL, one);
     }
 }
 
-/* Through memory that two ranks share, which has no tags: two ranks' messages meet in the order in which both give
- * them.
+/* Through memory that two ranks share, which has no tags: two ranks' messages match by their order.
  */
 
-/* As those of a halo are: few messages, and mostly in order. */
+/* Insertion sort, since those of a halo are few, and mostly in order. */
 void messages_sort(messages *m) {
     for (int64_t i = 1; i < m->number; i++) {
         const message moved = m->all[i];
@@ -91,9 +92,10 @@ void messages_sort(messages *m) {
     }
 }
 
-/* Gives each message its place among those of its pair. Returns 0 if the messages of one pair are not in order. */
-static int pairs_number(messages *m, pairs *p) {
-    m->left = 0;
+/* Sets the pair of each message, and its place among the messages of the pair. Returns 0 if messages of a pair are not
+ * in order of descending tags. */
+static int messages_pairs_assign(messages *m, pairs *p) {
+    m->pending = 0;
     pairs_begin(p);
     for (message *one = m->all; one < m->all + m->number; one++) {
         one->pair = pairs_find(p, one->peer);
@@ -103,16 +105,16 @@ static int pairs_number(messages *m, pairs *p) {
         progress->tag = one->tag;
         one->place = progress->all++;
         one->bytes = one->items * one->dtype->row->itemsize;
-        m->left++;
+        m->pending++;
     }
     return 1;
 }
 
-/* A longer message goes through MPI, for which its sender posts an empty piece: so both ends know. */
+/* A longer message goes through MPI. Its sender posts an empty piece with the length, so that the receiver knows. */
 enum { MOST_BYTES = 1 << 15 };
 
-/* Returns whether there was room. */
-static int piece_send(message *one) {
+/* Copies the next piece of a message to the shared memory. Returns whether there was room. */
+static int message_piece_send(message *one) {
     const int is_long = one->bytes > MOST_BYTES;
     int64_t bytes = is_long ? 0 : one->bytes - one->moved;
     char *to = pair_room(one->pair, &bytes);
@@ -125,8 +127,9 @@ static int piece_send(message *one) {
     return 1;
 }
 
-/* Returns whether one has come. What is too long is read all the same. */
-static int piece_receive(message *one) {
+/* Copies the next piece of a message from the shared memory. Returns whether there was one. Skips what exceeds the
+ * receive buffer. */
+static int message_piece_receive(message *one) {
     int64_t bytes, whole;
     const char *from = pair_look(one->pair, &bytes, &whole);
     if (!from) return 0;
@@ -139,27 +142,29 @@ static int piece_receive(message *one) {
     return 1;
 }
 
-/* Moves a piece of each message that can go on. Returns whether there was one. */
+/* Copies a piece of each message that can progress. Returns whether one did. */
 static int messages_move(messages *m, frame *f, mpixla_handle comm, int *first) {
     int moved = 0;
     for (int is_sent = 1; is_sent >= 0; is_sent--)
         for (message *one = m->all; one < m->all + m->number; one++) {
             if (!one->pair || one->is_sent != is_sent) continue;
             pair_progress *progress = pair_progress_of(one->pair, is_sent);
-            if (one->place != progress->done || !(is_sent ? piece_send(one) : piece_receive(one))) continue;
+            if (one->place != progress->done || !(is_sent ? message_piece_send(one) : message_piece_receive(one)))
+                continue;
             moved = 1;
             progress->done += one->is_done;
-            m->left -= one->is_done;
+            m->pending -= one->is_done;
             if (one->is_long) message_start(one, f, comm, first);
         }
     return moved;
 }
 
-/* All messages of the pairs, while MPI has the others. Returns 0 or an error code: they are not all through then. */
+/* Passes all messages of the pairs, while MPI passes the others. Returns 0, or an error code: then some have not been
+ * passed. */
 static int messages_pass(messages *m, frame *f, pairs *p, mpixla_handle comm, int *first) {
     pairs_wait wait = {.looks = pairs_looks(p)};
     int code = 0;
-    while (m->left > 0 && code == 0)
+    while (m->pending > 0 && code == 0)
         if (messages_move(m, f, comm, first))
             wait = (pairs_wait){.looks = pairs_looks(p)};
         else
@@ -167,34 +172,36 @@ static int messages_pass(messages *m, frame *f, pairs *p, mpixla_handle comm, in
     return code;
 }
 
+/* Checks the lengths of the messages that were received through memory. */
 static void messages_check(const messages *m, frame *f, int *first) {
     for (const message *one = m->all; one < m->all + m->number && *first == 0; one++)
         if (one->pair && !one->is_sent && !one->is_long) {
             const int code = one->moved > one->bytes ? (int)mpi_get()->facts.err_truncate
-                                                     : arrival_check(f, one, one->moved, m->rule);
-            note_failure(f, first, code, "MPI_Irecv", one);
+                                                     : message_arrival_check(f, one, one->moved, m->rule);
+            messages_failure_record(f, first, code, "MPI_Irecv", one);
         }
 }
 
-static int run_on_host(messages *m, frame *f) {
+/* Sends and receives all messages, in the host's memory or, if MPI reaches it, a GPU's. Returns 0 or an error code. */
+static int messages_run_without_route(messages *m, frame *f) {
     mpixla_handle comm = 0;
     void *held = NULL;
     int first = 0, code = 0;
-    note_failure(f, &first, comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), "MPI_Comm_dup", NULL);
+    messages_failure_record(f, &first, comm_derive(f->facts.communicator, COMM_PRIVATE, &comm), "MPI_Comm_dup", NULL);
     if (first == 0 && pairs_are_on())
-        note_failure(f, &first, hold_take(&pairs_held, f->facts.communicator, &held), "MPI_Allgather", NULL);
+        messages_failure_record(f, &first, hold_take(&pairs_held, f->facts.communicator, &held), "MPI_Allgather", NULL);
     if (first != 0) return first;
     pairs *p = held;
     if (p) code = pairs_held.check(p);
-    if (p && code == 0 && !pairs_number(m, p)) {
+    if (p && code == 0 && !messages_pairs_assign(m, p)) {
         messages_sort(m);
-        (void)pairs_number(m, p);
+        (void)messages_pairs_assign(m, p);
     }
     if (code == 0) messages_start(m, f, comm, &first);
     if (p && code == 0) code = messages_pass(m, f, p, comm, &first);
     if (p && code != 0) memory_fail(pairs_held.state(p), f, code);
     if (p && code == 0) messages_check(m, f, &first);
-    note_failure(f, &first, code, NULL, NULL);
+    messages_failure_record(f, &first, code, NULL, NULL);
     if (p) hold_give(&pairs_held, f->facts.communicator, p);
     messages_wait(m, f, &first);
     return first;
@@ -202,5 +209,5 @@ static int run_on_host(messages *m, frame *f) {
 
 int messages_run(messages *m, frame *f) {
     const route *r = route_on_gpu(f);
-    return r && r->messages_run ? r->messages_run(m, f) : run_on_host(m, f);
+    return r && r->messages_run ? r->messages_run(m, f) : messages_run_without_route(m, f);
 }

@@ -1,14 +1,13 @@
-/* Messages of one call, from any number of ranks and to any number, all under way at once: a list of them, and what
- * makes it: as the route of a GPU's memory makes messages, if it does (call/route.h); else each through memory that the
- * two ranks share, or through MPI.
+/* Sends and receives the messages of one call, with any number of ranks, all active at once: by the route of a GPU's
+ * memory, if that passes messages (call/route.h); else each through memory that the two ranks share, or through MPI.
  *
  *   messages m;
  *   if (messages_begin(&m, f, 2)) return REFUSED;
  *   messages_add(&m, (message){...});
  *   return messages_run(&m, f);
  *
- * All ranks of the communicator make such a call, each with the other end of the others' messages. Two ranks' messages
- * meet by their tags, and those of one tag in the order of the list. Messages of the program are not met.
+ * All ranks of the communicator make such a call, each with the other ends of the other ranks' messages. Messages of
+ * two ranks match by tag, and those of one tag in the order of the list. They never match messages of the program.
  */
 #ifndef MPIXLA_NATIVE_MESSAGES_H
 #define MPIXLA_NATIVE_MESSAGES_H
@@ -18,50 +17,51 @@
 typedef struct message {
     int is_sent; /* by this rank; else it receives the message */
     int64_t peer, tag;
-    int64_t slot; /* its number among the messages that are sent, or received: for errors */
+    int64_t slot; /* its number among the sent, or the received, messages: for error messages */
     void *data;
     int64_t items;
     const dtype_entry *dtype;
-    /* All below is messages_run's own. */
-    int is_posted; /* to MPI */
+    /* The fields below belong to messages_run. */
+    int is_posted; /* `request` is active */
     mpi_request request;
-    struct pair *pair; /* of the two ranks (local/pairs.h); NULL: the message goes through MPI */
-    int64_t place;     /* among the messages of the pair that go the same way */
-    int64_t bytes, moved;
-    int is_done; /* with the pair */
-    int is_long; /* and goes through MPI all the same */
+    struct pair *pair;    /* the shared memory of the two ranks (local/pairs.h); NULL: the message goes through MPI */
+    int64_t place;        /* among the messages of the pair in this direction */
+    int64_t bytes, moved; /* moved: bytes copied so far */
+    int is_done;          /* nothing more goes through the pair */
+    int is_long;          /* goes through MPI, though there is a pair */
 } message;
 
 typedef struct messages {
-    const char *rule; /* what is wrong where a message is shorter than its receiver expects */
+    const char *rule; /* for the error message about a message of a wrong length: the rule that the program broke */
     message *all;
     int64_t number;
-    int64_t left; /* messages_run's own: that are not done */
+    int64_t pending; /* belongs to messages_run: messages of pairs that are not done */
 } messages;
 
-/* An empty list with room for `most` messages, in memory of the thread that lasts until it begins another list. The
- * other ranks count on this one, so without memory the job ends (job.h). Returns 0, or REFUSED on a rank that is alone.
- */
+/* Makes an empty list with room for `most` messages, in scratch memory of the thread: valid until the thread begins
+ * another list. Returns 0, or, without memory, as job_fail (job.h), since the other ranks wait for this rank's
+ * messages. */
 int messages_begin(messages *m, const frame *f, int64_t most);
 
-/* Adds a message at the end; none if its peer is MPIXLA_PROC_NULL. Those that are received come first, so that MPI
- * knows where they go when they arrive. */
+/* Appends a message; ignores one whose peer is MPIXLA_PROC_NULL. Append the receives before the sends, so that receives
+ * are posted when messages arrive. */
 void messages_add(messages *m, message one);
 
-/* Sends and receives all. Returns 0 or an error code; of one that is MPI's f->fault says what failed.
+/* Sends and receives all messages. Returns 0 or an error code; for an error of MPI f->fault has the function and the
+ * message.
  *
- * Through MPI: whatever fails, all other messages are made, since their other ends wait for them, and none is under way
- * any more when this returns. The first failure is told. A message that is too short is one; one that is too long MPI
- * itself reports, or this in its name.
+ * Through MPI: after a failure all other messages are passed all the same, since their other ends wait for them; no
+ * request is active when this returns. The first failure is reported. A message that is too short is REFUSED; one that
+ * is too long is an error of MPI (MPI_ERR_TRUNCATE), also through memory.
  *
- * Through memory: a call that fails before all its messages are through breaks the communicator for later calls, as
- * local_run says (local/local.h).
+ * Through memory: a call that fails before all its messages are passed breaks the communicator for later calls
+ * (local_run, local/local.h).
  *
- * By the route: all are given to the stream. NCCL does not compare sizes. */
+ * By the route: all messages are put on the stream. NCCL does not compare sizes. */
 int messages_run(messages *m, frame *f);
 
-/* For what has no tags, so that two ranks' messages meet in the order in which both give them: puts messages in the
- * order of descending tags, and those of one tag in the order of the list. */
+/* Sorts messages by descending tag; stable. For transports without tags, where two ranks' messages match by their
+ * order. */
 void messages_sort(messages *m);
 
 #endif
