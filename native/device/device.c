@@ -5,8 +5,9 @@
 #include "base/error.h"
 #include "base/pause.h"
 
-static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
-    /* An older table ends before it. */
+/* Sets `*stream` to the stream that XLA has for the call. Returns 0 or REFUSED. */
+static int device_stream_get(const ffi_call_frame *call, driver_stream *stream) {
+    /* In an older XLA the table of functions ends before it. */
     if (call->api->struct_size < offsetof(ffi_api, stream_get) + sizeof call->api->stream_get || !call->api->stream_get)
         return error_set("this XLA does not tell its stream to custom calls; install a newer jaxlib");
     ffi_stream_get_args args = {.struct_size = sizeof args, .context = call->context};
@@ -20,8 +21,8 @@ static int stream_of(const ffi_call_frame *call, driver_stream *stream) {
     return 0;
 }
 
-/* The context of the stream becomes the thread's: XLA does not promise that it is. */
-static int enter_cuda(device *d) {
+/* Pushes the context of the stream on the thread's stack: XLA does not promise that it is current. */
+static int device_enter_cuda(device *d) {
     driver_context context = NULL;
     if (DRIVER_CALL(d->driver, stream_context, d->stream, &context)) return REFUSED;
     if (DRIVER_CALL(d->driver, context_push, context)) return REFUSED;
@@ -30,7 +31,7 @@ static int enter_cuda(device *d) {
     return REFUSED;
 }
 
-static int enter_hip(device *d) {
+static int device_enter_hip(device *d) {
     if (DRIVER_CALL(d->driver, stream_device, d->stream, &d->number)) return REFUSED;
     if (DRIVER_CALL(d->driver, current_device, &d->previous)) return REFUSED;
     return d->previous == d->number ? 0 : DRIVER_CALL(d->driver, make_current, d->number);
@@ -38,8 +39,8 @@ static int enter_hip(device *d) {
 
 int device_enter(device *d, const ffi_call_frame *call) {
     *d = (device){.driver = driver_get()};
-    if (!d->driver || stream_of(call, &d->stream)) return REFUSED;
-    return d->driver->platform == DRIVER_CUDA ? enter_cuda(d) : enter_hip(d);
+    if (!d->driver || device_stream_get(call, &d->stream)) return REFUSED;
+    return d->driver->platform == DRIVER_CUDA ? device_enter_cuda(d) : device_enter_hip(d);
 }
 
 void device_leave(const device *d) {
@@ -64,7 +65,7 @@ int device_wait_for(const device *d, driver_event event) {
     return failed;
 }
 
-static int host_copy(void *to, const void *from, int64_t bytes) {
+static int device_host_copy(void *to, const void *from, int64_t bytes) {
     if (bytes > 0) memcpy(to, from, (size_t)bytes);
     return 0;
 }
@@ -74,25 +75,26 @@ int device_copy_in(const device *d, void *to, const void *from_host, int64_t byt
 }
 
 int device_copy_out(const device *d, void *to_host, const void *from, int64_t bytes) {
-    if (!d) return host_copy(to_host, from, bytes);
+    if (!d) return device_host_copy(to_host, from, bytes);
     return bytes > 0 ? DRIVER_CALL(d->driver, copy_out, to_host, from, (size_t)bytes, d->stream) : 0;
 }
 
 int device_copy_within(const device *d, void *to, const void *from, int64_t bytes) {
-    if (!d) return host_copy(to, from, bytes);
+    if (!d) return device_host_copy(to, from, bytes);
     return bytes > 0 ? DRIVER_CALL(d->driver, copy_within, to, from, (size_t)bytes, d->stream) : 0;
 }
 
-/* Lines that are farther apart than the drivers take, of which a GPU's memory has few, are given to them one by one. */
-static int is_far(const device_lines *lines) {
+/* Returns whether the distance is greater than the drivers take. Such lines, of which a GPU's memory has few, are
+ * copied one by one. */
+static int device_lines_are_far(const device_lines *lines) {
     return lines->distance > INT32_MAX;
 }
 
-static device_lines line_of(const device_lines *lines, int64_t i) {
+static device_lines device_line_at(const device_lines *lines, int64_t i) {
     return (device_lines){.first = (char *)lines->first + i * lines->distance, .on_host = lines->on_host};
 }
 
-static driver_side side_of(const device_lines *lines) {
+static driver_side device_side_of(const device_lines *lines) {
     driver_side side = {.kind = lines->on_host ? DRIVER_HOST : DRIVER_DEVICE, .pitch = (size_t)lines->distance};
     if (lines->on_host)
         side.host = lines->first;
@@ -101,7 +103,8 @@ static driver_side side_of(const device_lines *lines) {
     return side;
 }
 
-static int copy_bytes(const device *d, device_lines to, device_lines from, int64_t bytes) {
+/* Copies one block between two places, by the kind of memory of each. Returns 0 or REFUSED. */
+static int device_copy_bytes(const device *d, device_lines to, device_lines from, int64_t bytes) {
     if (to.on_host) return device_copy_out(d, to.first, from.first, bytes);
     return from.on_host ? device_copy_in(d, to.first, from.first, bytes)
                         : device_copy_within(d, to.first, from.first, bytes);
@@ -109,15 +112,16 @@ static int copy_bytes(const device *d, device_lines to, device_lines from, int64
 
 int device_copy_lines(const device *d, device_lines to, device_lines from, int64_t number, int64_t size) {
     if (number == 0 || size == 0) return 0;
-    if (number == 1 || (to.distance == size && from.distance == size)) return copy_bytes(d, to, from, number * size);
-    if (is_far(&to) || is_far(&from)) {
+    if (number == 1 || (to.distance == size && from.distance == size))
+        return device_copy_bytes(d, to, from, number * size);
+    if (device_lines_are_far(&to) || device_lines_are_far(&from)) {
         int failed = 0;
         for (int64_t i = 0; i < number && !failed; i++)
-            failed = copy_bytes(d, line_of(&to, i), line_of(&from, i), size);
+            failed = device_copy_bytes(d, device_line_at(&to, i), device_line_at(&from, i), size);
         return failed;
     }
     const driver_copy_2d copy = {
-        .from = side_of(&from), .to = side_of(&to), .width = (size_t)size, .height = (size_t)number};
+        .from = device_side_of(&from), .to = device_side_of(&to), .width = (size_t)size, .height = (size_t)number};
     return DRIVER_CALL(d->driver, copy_2d, &copy, d->stream);
 }
 
@@ -129,9 +133,9 @@ int device_clear(const device *d, void *memory, int64_t bytes) {
 int device_clear_lines(const device *d, device_lines lines, int64_t number, int64_t size) {
     if (number == 0 || size == 0) return 0;
     if (number == 1) return device_clear(d, lines.first, size);
-    if (is_far(&lines)) {
+    if (device_lines_are_far(&lines)) {
         int failed = 0;
-        for (int64_t i = 0; i < number && !failed; i++) failed = device_clear(d, line_of(&lines, i).first, size);
+        for (int64_t i = 0; i < number && !failed; i++) failed = device_clear(d, device_line_at(&lines, i).first, size);
         return failed;
     }
     return DRIVER_CALL(d->driver, fill_lines, lines.first, (size_t)lines.distance, 0, (size_t)size, (size_t)number,

@@ -1,4 +1,4 @@
-/* The GPU of one call: the stream that XLA passes to it, and copies on that stream. */
+/* The GPU of one call: the stream that XLA passes to the call, and copies on that stream. */
 #ifndef MPIXLA_NATIVE_DEVICE_H
 #define MPIXLA_NATIVE_DEVICE_H
 
@@ -11,22 +11,25 @@ typedef struct device {
     const driver *driver;
     driver_stream stream;
     int number;   /* as the driver counts */
-    int previous; /* HIP: the thread's device before, which device_leave makes its own again */
+    int previous; /* HIP: the thread's current device before device_enter */
 } device;
 
-/* Around a call: finds the stream, and makes its device the thread's own. 0 or REFUSED; device_leave is not
- * to be called then. */
+/* Fills `d` with the stream of the call, and makes its device current in this thread. Returns 0; or REFUSED, and then
+ * device_leave must not be called. */
 int device_enter(device *d, const ffi_call_frame *call);
+
+/* Makes the previous device of the thread current again. */
 void device_leave(const device *d);
 
-/* Waits until all is done that the stream was given. This, and the copies, return 0 or REFUSED. */
+/* Waits until the stream has done all that was put on it. Returns 0 or REFUSED. */
 int device_wait(const device *d);
-/* The same, up to where the event was recorded. */
+
+/* Waits until the stream has reached the event. Returns 0 or REFUSED. */
 int device_wait_for(const device *d, driver_event event);
 
-/* Each gives the stream a copy and returns. Memory of the host is pinned (pool.h), and is left alone until the copy is
- * done. Nothing happens for 0 bytes. Without a device (NULL) device_copy_out, device_copy_within and device_clear work
- * on the host's memory, at once. */
+/* Put a copy on the stream, and do not wait for it. Return 0 or REFUSED. Memory of the host must be pinned (pool.h),
+ * and unchanged until the copy is done. 0 bytes are no error. Without a device (NULL) device_copy_out,
+ * device_copy_within and device_clear work on the host's memory, at once. */
 int device_copy_in(const device *d, void *to, const void *from_host, int64_t bytes);
 int device_copy_out(const device *d, void *to_host, const void *from, int64_t bytes);
 int device_copy_within(const device *d, void *to, const void *from, int64_t bytes);
@@ -37,10 +40,11 @@ typedef struct device_lines {
     int64_t distance;
     int on_host; /* pinned */
 } device_lines;
-/* One of the two at least is in the GPU's memory. */
+
+/* Puts a copy of lines on the stream. At least one of the two is in the GPU's memory. Returns 0 or REFUSED. */
 int device_copy_lines(const device *d, device_lines to, device_lines from, int64_t number, int64_t size);
 
-/* Zeros. */
+/* Put a fill with zeros on the stream. Return 0 or REFUSED. */
 int device_clear_lines(const device *d, device_lines lines, int64_t number, int64_t size);
 int device_clear(const device *d, void *memory, int64_t bytes);
 

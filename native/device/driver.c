@@ -8,8 +8,8 @@
 #include "base/loader.h"
 #include "mpixla.h"
 
-/* Of each platform, by number; what belongs to the other has no name. */
-static const loader_row cuda_rows[DRIVER_FUNCTIONS] = {
+/* The functions of a platform, by number; functions of the other platform alone have no name. */
+static const loader_row cuda_functions[DRIVER_FUNCTIONS] = {
 #define MPIXLA_DRIVER(name, cuda, hip, prototype) [DRIVER_FUNCTION_##name] = {#cuda, offsetof(driver, name)},
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) [DRIVER_FUNCTION_##name] = {#cuda, offsetof(driver, name)},
 #include "tables/driver_functions.def"
@@ -17,7 +17,7 @@ static const loader_row cuda_rows[DRIVER_FUNCTIONS] = {
 #undef MPIXLA_DRIVER_CUDA
 };
 
-static const loader_row hip_rows[DRIVER_FUNCTIONS] = {
+static const loader_row hip_functions[DRIVER_FUNCTIONS] = {
 #define MPIXLA_DRIVER(name, cuda, hip, prototype) [DRIVER_FUNCTION_##name] = {#hip, offsetof(driver, name)},
 #define MPIXLA_DRIVER_HIP(name, hip, prototype) [DRIVER_FUNCTION_##name] = {#hip, offsetof(driver, name)},
 #include "tables/driver_functions.def"
@@ -34,18 +34,19 @@ static const struct {
     const char *files[FILES];
     const loader_row *rows;
 } platforms[DRIVER_PLATFORMS] = {
-    [DRIVER_CUDA] = {"CUDA", "MPIXLA_CUDA_LIBRARY", {"libcuda.so.1", "", ""}, cuda_rows},
+    [DRIVER_CUDA] = {"CUDA", "MPIXLA_CUDA_LIBRARY", {"libcuda.so.1", "", ""}, cuda_functions},
     [DRIVER_ROCM] = {"ROCm",
                      "MPIXLA_HIP_LIBRARY",
                      {the_driver.added, "libamdhip64.so.7", "libamdhip64.so.6"},
-                     hip_rows},
+                     hip_functions},
 };
 
 void mpixla_hip_file_add(const char *file) {
     loader_add(&the_driver, file);
 }
 
-static const driver *bind(driver_platform p, void *library, const char *file) {
+/* Looks up the functions in the library. Returns NULL with error_set if one is missing. */
+static const driver *driver_bind(driver_platform p, void *library, const char *file) {
     static driver found;
     found = (driver){.platform = p, .platform_name = platforms[p].name, .file = file, .functions = platforms[p].rows};
     const char *missing = loader_functions(library, found.functions, DRIVER_FUNCTIONS, &found);
@@ -54,7 +55,8 @@ static const driver *bind(driver_platform p, void *library, const char *file) {
                       found.platform_name, file, missing);
 }
 
-/* The platform that JAX has loaded comes first; it may not have loaded any yet. */
+/* Loads the driver. Tries libraries that are in the process already first: JAX has loaded the one of its platform, if
+ * it has loaded any yet. */
 static const void *driver_find(int number) {
     char tried[512] = "";
     (void)number;
@@ -62,7 +64,7 @@ static const void *driver_find(int number) {
         for (int p = 0; p < DRIVER_PLATFORMS; p++) {
             const char *file = "";
             void *library = loader_open(platforms[p].variable, platforms[p].files, FILES, is_loaded, &file);
-            if (library) return bind(p, library, file);
+            if (library) return driver_bind(p, library, file);
             if (is_loaded) continue;
             size_t used = strlen(tried);
             const char *reason = dlerror();
@@ -83,7 +85,8 @@ int mpixla_gpu_is_possible(void) {
 int mpixla_gpu_count(const char *platform) {
     int count = 0;
     const driver *d = driver_get();
-    if (!d || strcmp(d->platform_name, platform) != 0 || DRIVER_CALL(d, init, 0)) return 0; /* which may be again */
+    if (!d || strcmp(d->platform_name, platform) != 0 || DRIVER_CALL(d, init, 0))
+        return 0; /* init may be called again */
     return DRIVER_CALL(d, device_count, &count) ? 0 : count;
 }
 

@@ -1,4 +1,4 @@
-/* The driver of this process's GPUs, found when it is first needed: CUDA's or HIP's. Building needs neither. */
+/* The driver of this process's GPUs, CUDA's or HIP's, loaded when it is first needed. Building needs neither. */
 #ifndef MPIXLA_NATIVE_DRIVER_H
 #define MPIXLA_NATIVE_DRIVER_H
 
@@ -6,14 +6,14 @@
 
 #include "base/loader.h"
 
-/* What the drivers hand out, in their binary layout. */
+/* The types of the drivers, in their binary layout. */
 typedef void *driver_stream;
 typedef void *driver_event;
 typedef void *driver_context;
 typedef int driver_code;
 typedef void *driver_memory; /* of the device */
 typedef const void *driver_const_memory;
-typedef int driver_byte; /* 0 to 255: CUDA takes an unsigned char, HIP an int, and this is passed as both are */
+typedef int driver_byte; /* 0 to 255: CUDA takes an unsigned char, HIP an int; both are passed in the same way */
 typedef struct driver_uuid {
     char bytes[16];
 } driver_uuid;
@@ -37,7 +37,7 @@ typedef struct driver_copy_2d {
     size_t width, height; /* bytes, lines */
 } driver_copy_2d;
 
-/* Results that are no failures. */
+/* Codes that are no failures. */
 enum { DRIVER_NOT_READY = 600 };
 
 /* Flags. */
@@ -60,7 +60,7 @@ typedef enum driver_platform { DRIVER_CUDA, DRIVER_ROCM, DRIVER_PLATFORMS } driv
 typedef struct driver {
     driver_platform platform;
     const char *platform_name;   /* "CUDA" */
-    const char *file;            /* as it was opened */
+    const char *file;            /* the name by which it was opened */
     const loader_row *functions; /* their names, by number; NULL for those of another platform */
 #define MPIXLA_DRIVER(name, cuda, hip, prototype) driver_code(*name) prototype;
 #define MPIXLA_DRIVER_CUDA(name, cuda, prototype) driver_code(*name) prototype;
@@ -71,15 +71,15 @@ typedef struct driver {
 #undef MPIXLA_DRIVER_HIP
 } driver;
 
-/* The driver, whose library is loaded if it is not yet: that of the platform that this process has loaded already, if
- * any. NULL with error_set, which says what was tried, if there is none or it lacks a function. Nothing is initialized.
- */
+/* Returns the driver, and loads its library if necessary; prefers the platform whose library is in the process already.
+ * Does not initialize the driver. Returns NULL with error_set, which lists the files tried, if there is none or it
+ * lacks a function. */
 const driver *driver_get(void);
 
-/* 0 for a function (DRIVER_FUNCTION_...) that returned 0, else REFUSED. */
+/* Returns 0 if `code`, the result of a function (DRIVER_FUNCTION_...), is 0, else REFUSED. */
 int driver_check(const driver *d, int function, int code);
 
-/* Calls a function: 0 or REFUSED. */
+/* Calls a function of the driver. Returns 0 or REFUSED. */
 #define DRIVER_CALL(d, name, ...) driver_check(d, DRIVER_FUNCTION_##name, (d)->name(__VA_ARGS__))
 
 #endif

@@ -27,9 +27,10 @@ void mpixla_nccl_file_add(const char *file) {
     loader_add(&the_nccl, file);
 }
 
-/* The one that the user names; else the one that XLA has loaded, which should be the process's only one; else the one
- * of the Python package, or of the system. */
-static int bind(nccl *n, driver_platform p) {
+/* Loads the library and looks up its functions. Returns 0 or REFUSED. Takes the file that the user names; else the one
+ * that XLA has loaded, which should be the only one of the process; else the one of the Python package, or of the
+ * system. */
+static int nccl_bind(nccl *n, driver_platform p) {
     const char *what = libraries[p].name, *variable = libraries[p].variable;
     void *library = loader_open(variable, libraries[p].files, FILES, 1, &n->file);
     if (!library) library = loader_open(variable, libraries[p].files, FILES, 0, &n->file);
@@ -45,14 +46,15 @@ static int bind(nccl *n, driver_platform p) {
 
 static const void *nccl_find(int platform) {
     static nccl found;
-    return bind(&found, (driver_platform)platform) ? NULL : &found;
+    return nccl_bind(&found, (driver_platform)platform) ? NULL : &found;
 }
 
 const nccl *nccl_get(driver_platform platform) {
     return loader_get(&the_nccl, nccl_find, (int)platform);
 }
 
-static int fail(const nccl *n, const char *what, nccl_comm comm, int code) {
+/* Sets the error of a failed call. Returns REFUSED. */
+static int nccl_fail(const nccl *n, const char *what, nccl_comm comm, int code) {
     const char *text = n->error_text(code), *more = n->last_error(comm);
     return error_set("%s error code %d, %s%s%s", what, code, text ? text : "unknown", more && *more ? ": " : "",
                      more ? more : "");
@@ -67,19 +69,19 @@ int nccl_check(const nccl *n, int function, nccl_comm comm, int code) {
             "NCCL_COMM_BLOCKING, or set it to 1",
             functions[function].name);
     snprintf(what, sizeof what, "%s returned", functions[function].name);
-    return fail(n, what, comm, code);
+    return nccl_fail(n, what, comm, code);
 }
 
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code) {
     if (code == 0 || code == NCCL_IN_PROGRESS) return 0;
-    return fail(n, "an earlier call through NCCL has failed since, so start the job again: NCCL's", comm, code);
+    return nccl_fail(n, "an earlier call through NCCL has failed since, so start the job again: NCCL's", comm, code);
 }
 
 int nccl_comm_make(const nccl *n, nccl_comm *comm, int size, nccl_id id, int rank) {
     int code = n->comm_init(comm, size, id, rank), state = 0;
     if (code != 0 && code != NCCL_IN_PROGRESS) *comm = NULL;
     if (nccl_check(n, NCCL_FUNCTION_comm_init, NULL, code)) return REFUSED;
-    /* Of a nonblocking communicator, too, NCCL says that all went well, here. */
+    /* comm_init may return 0 for a nonblocking communicator; then the state is NCCL_IN_PROGRESS. */
     if (NCCL_CALL(n, *comm, comm_error, *comm, &state)) return REFUSED;
     return nccl_check(n, NCCL_FUNCTION_comm_init, *comm, state);
 }

@@ -1,4 +1,4 @@
-/* NCCL, or RCCL, which has the same functions: found when it is first needed. */
+/* NCCL, or RCCL, which has the same functions: loaded when it is first needed. */
 #ifndef MPIXLA_NATIVE_NCCL_H
 #define MPIXLA_NATIVE_NCCL_H
 
@@ -28,12 +28,13 @@ enum {
 };
 enum { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3 };
 
-/* The result of a call that has not done its work yet: nobody knows when the stream has it. */
+/* The result of a call on a nonblocking communicator that goes on after the call: its work may not be on the stream
+ * yet. */
 enum { NCCL_IN_PROGRESS = 7 };
 
 /* Versions, as NCCL writes them. */
 enum {
-    NCCL_OLDEST = 21400,      /* the first with all that is called */
+    NCCL_OLDEST = 21400,      /* the first with all functions that are called */
     NCCL_SHARED_GPUS = 23000, /* ranks on one GPU, if NCCL_MULTI_RANK_GPU_ENABLE=1 */
 };
 
@@ -53,22 +54,23 @@ enum {
     NCCL_FUNCTIONS
 };
 
-/* NCCL for GPUs of this platform, or NULL with error_set, which says what was tried. */
+/* Returns NCCL for GPUs of this platform, or NULL with error_set, which says which file failed. */
 const nccl *nccl_get(driver_platform platform);
 
-/* 0 or REFUSED, for a function that returned `code`. */
+/* Returns 0 if `code`, the result of a function (NCCL_FUNCTION_...), is 0, else REFUSED. */
 int nccl_check(const nccl *n, int function, nccl_comm comm, int code);
 
-/* The same for a failure that NCCL found after the call had returned; what is in progress is none. */
+/* Returns REFUSED if `code` is a failure that NCCL found after a call had returned, else 0. NCCL_IN_PROGRESS is no
+ * failure. */
 int nccl_check_earlier(const nccl *n, nccl_comm comm, int code);
 
-/* Makes a communicator: 0 or REFUSED, as for one that is nonblocking. What `comm` is then, if not NULL, is to be
- * aborted.
- */
+/* Makes a communicator. Returns 0; or REFUSED, also for a nonblocking communicator: then the caller aborts `*comm`
+ * unless it is NULL. */
 int nccl_comm_make(const nccl *n, nccl_comm *comm, int size, nccl_id id, int rank);
 
-/* Around messages that go at once: 0 or REFUSED. `failed`: whether one has; the group is ended all the same,
- * else NCCL would wait for its end in all later calls, and the first failure is the one that is told. */
+/* Start and end a group of messages that go at once. Return 0 or REFUSED. `failed`: a message of the group has failed.
+ * The group must be ended all the same, since NCCL would wait for its end in all later calls; then nccl_group_end
+ * returns REFUSED with the error_set of that failure. */
 int nccl_group_start(const nccl *n, nccl_comm comm);
 int nccl_group_end(const nccl *n, nccl_comm comm, int failed);
 

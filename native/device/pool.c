@@ -1,5 +1,5 @@
-/* For each power of two a list of blocks, and one of all that are larger than these. The block that was given back
- * first is in front: if the stream is not done with that one, it is not done with the others either.
+/* For each power of two a queue of free blocks, and one of all larger ones. The block that was given back first is in
+ * front: if the stream is not done with that block, it is not done with the others either.
  */
 #include "device/pool.h"
 
@@ -9,47 +9,49 @@
 
 #include "base/error.h"
 
-/* Classes of sizes: powers of two from SMALLEST to LARGE - 1, and LARGE, which is all above, in multiples of LARGE_UNIT
- * bytes. */
+/* Size classes: 2^n bytes for n from SMALLEST to LARGE - 1; and LARGE for all above, in multiples of LARGE_UNIT bytes.
+ */
 enum { SMALLEST = 12, LARGE = 29, SIZE_CLASSES = LARGE + 1, LARGE_UNIT = 1 << 26 };
-/* So many large blocks are kept, of pinned memory alone: to pin it takes longer than to fill it. A program that is far
- * ahead of its stream gets no more than MOST_WAITING new blocks of a size, and of large ones none, and waits for the
- * stream. */
+/* LARGE_KEPT large blocks are kept, of pinned memory only: pinning takes longer than filling. MOST_WAITING limits the
+ * run-ahead: at most so many blocks of one size class, and one large block, may wait for streams; then a call waits,
+ * too. */
 enum { LARGE_KEPT = 2, MOST_WAITING = 16 };
 
-typedef struct queue {
+typedef struct pool_queue {
     pool_block *first, **last;
     int length;
-} queue;
+} pool_queue;
 
-static queue unused[POOL_KINDS][SIZE_CLASSES];
-static pthread_mutex_t pool = PTHREAD_MUTEX_INITIALIZER;
+static pool_queue free_blocks[POOL_KINDS][SIZE_CLASSES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const char *const kind_names[POOL_KINDS] = {
     [POOL_PINNED] = "pinned memory of the host", [POOL_DEVICE] = "memory of the GPU", [POOL_HOST] = "memory"};
 
-static int class_of(int64_t bytes) {
+static int pool_size_class(int64_t bytes) {
     int size_class = SMALLEST;
     while (size_class < LARGE && (INT64_C(1) << size_class) < bytes) size_class++;
     return size_class;
 }
 
-static int64_t rounded(int64_t bytes) {
-    int size_class = class_of(bytes);
+/* Rounds a size up to that of its class. */
+static int64_t pool_size_round_up(int64_t bytes) {
+    int size_class = pool_size_class(bytes);
     return size_class < LARGE ? INT64_C(1) << size_class : (bytes + LARGE_UNIT - 1) / LARGE_UNIT * LARGE_UNIT;
 }
 
-static int number_of(const device *d) {
+static int pool_device_number(const device *d) {
     return d ? d->number : 0;
 }
 
-/* Takes the oldest block of this device out of its queue, if its stream is done with it, or is to be waited for. */
-static pool_block *block_take(const device *d, pool_kind kind, int64_t bytes, int *waits) {
-    int size_class = class_of(bytes), most = size_class == LARGE ? 1 : MOST_WAITING;
-    queue *q = &unused[kind][size_class];
+/* Removes the oldest block of this device from its queue, if its stream is done with it or the run-ahead limit is
+ * reached. Returns NULL if a new block is to be made. Sets `*waits` to whether the stream is not done. */
+static pool_block *pool_block_take(const device *d, pool_kind kind, int64_t bytes, int *waits) {
+    int size_class = pool_size_class(bytes), most = size_class == LARGE ? 1 : MOST_WAITING;
+    pool_queue *q = &free_blocks[kind][size_class];
     pool_block *b = NULL, **at = &q->first;
-    pthread_mutex_lock(&pool);
-    while (*at && (*at)->device != number_of(d)) at = &(*at)->next;
+    pthread_mutex_lock(&lock);
+    while (*at && (*at)->device != pool_device_number(d)) at = &(*at)->next;
     *waits = d && *at && d->driver->event_query((*at)->released) != 0;
     if (*at && (!*waits || q->length >= most)) {
         b = *at;
@@ -57,12 +59,12 @@ static pool_block *block_take(const device *d, pool_kind kind, int64_t bytes, in
         if (q->last == &b->next) q->last = at;
         q->length--;
     }
-    pthread_mutex_unlock(&pool);
+    pthread_mutex_unlock(&lock);
     return b;
 }
 
-/* Without a device it is one of POOL_HOST. */
-static void block_free(const device *d, pool_block *b) {
+/* Frees a block; the device is NULL for POOL_HOST. */
+static void pool_block_free(const device *d, pool_block *b) {
     if (d && b->released) (void)d->driver->event_destroy(b->released);
     if (!d)
         free(b->data);
@@ -71,20 +73,20 @@ static void block_free(const device *d, pool_block *b) {
     free(b);
 }
 
-/* Returns 0 or REFUSED. */
-static int memory_get(const device *d, pool_kind kind, size_t bytes, void **data) {
+/* Allocates memory of this kind. Returns 0 or REFUSED. */
+static int pool_memory_allocate(const device *d, pool_kind kind, size_t bytes, void **data) {
     if (kind == POOL_PINNED) return DRIVER_CALL(d->driver, host_alloc, data, bytes, DRIVER_HOST_PORTABLE);
     if (kind == POOL_DEVICE) return DRIVER_CALL(d->driver, device_alloc, data, bytes);
     *data = malloc(bytes);
     return *data ? 0 : error_set("malloc returned NULL");
 }
 
-static pool_block *block_make(const device *d, pool_kind kind, int64_t bytes) {
+static pool_block *pool_block_make(const device *d, pool_kind kind, int64_t bytes) {
     pool_block *b = malloc(sizeof *b);
     void *data = NULL;
     if (!b) return error_null("out of memory for a block of memory for a call");
-    *b = (pool_block){.kind = kind, .bytes = bytes, .device = number_of(d)};
-    int failed = memory_get(d, kind, (size_t)bytes, &data);
+    *b = (pool_block){.kind = kind, .bytes = bytes, .device = pool_device_number(d)};
+    int failed = pool_memory_allocate(d, kind, (size_t)bytes, &data);
     if (failed) {
         char why[ERROR_BYTES / 2];
         snprintf(why, sizeof why, "%s", error_get());
@@ -92,28 +94,28 @@ static pool_block *block_make(const device *d, pool_kind kind, int64_t bytes) {
     }
     b->data = data;
     if (failed || (d && DRIVER_CALL(d->driver, event_create, &b->released, DRIVER_EVENT_NO_TIMING))) {
-        block_free(d, b);
+        pool_block_free(d, b);
         return NULL;
     }
     return b;
 }
 
-/* A large block may be too small: then a larger one takes its place. */
+/* A free large block may be too small: then it is freed, and a new one made. */
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes) {
     int waits = 0;
-    pool_block *b = block_take(d, kind, bytes, &waits);
+    pool_block *b = pool_block_take(d, kind, bytes, &waits);
     int failed = b && waits && device_wait_for(d, b->released);
     if (b && !failed && b->bytes >= bytes) return b;
-    if (b) block_free(d, b);
-    return failed ? NULL : block_make(d, kind, rounded(bytes));
+    if (b) pool_block_free(d, b);
+    return failed ? NULL : pool_block_make(d, kind, pool_size_round_up(bytes));
 }
 
-/* Returns whether the block is kept. */
-static int block_keep(pool_block *b) {
-    int size_class = class_of(b->bytes);
-    queue *q = &unused[b->kind][size_class];
+/* Puts a block into its queue. Returns whether the block is kept. */
+static int pool_block_keep(pool_block *b) {
+    int size_class = pool_size_class(b->bytes);
+    pool_queue *q = &free_blocks[b->kind][size_class];
     b->next = NULL;
-    pthread_mutex_lock(&pool);
+    pthread_mutex_lock(&lock);
     int is_kept = size_class < LARGE || (b->kind == POOL_PINNED && q->length < LARGE_KEPT);
     if (is_kept) {
         if (!q->first) q->last = &q->first;
@@ -121,15 +123,15 @@ static int block_keep(pool_block *b) {
         q->last = &b->next;
         q->length++;
     }
-    pthread_mutex_unlock(&pool);
+    pthread_mutex_unlock(&lock);
     return is_kept;
 }
 
-/* What cannot be recorded, or is not kept, is waited for, and freed. */
+/* A block that is not kept, or whose event cannot be recorded, is freed once the stream is done. */
 void pool_give_back(const device *d, pool_block *b) {
     if (!b) return;
     int is_recorded = !d || d->driver->event_record(b->released, d->stream) == 0;
-    if (is_recorded && block_keep(b)) return;
+    if (is_recorded && pool_block_keep(b)) return;
     if (d) (void)d->driver->stream_synchronize(d->stream);
-    block_free(d, b);
+    pool_block_free(d, b);
 }

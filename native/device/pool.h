@@ -1,6 +1,6 @@
-/* Memory for one call, kept for the next call: pinned memory of the host or memory of the device; or ordinary memory of
- * the host, for which there is no device. What a call has given the stream to do with it is done before another call
- * gets it. Nobody waits for that but a program that is far ahead of its stream. Any thread may call it.
+/* Allocates memory for one call, and keeps it for the next one: pinned memory of the host, memory of the device, or,
+ * without a device, ordinary memory of the host. A block is reused only when the stream has done all that the call put
+ * on it. A thread waits for that only if its program is far ahead of the stream. Thread-safe.
  */
 #ifndef MPIXLA_NATIVE_POOL_H
 #define MPIXLA_NATIVE_POOL_H
@@ -12,17 +12,18 @@ typedef enum pool_kind { POOL_PINNED, POOL_DEVICE, POOL_HOST, POOL_KINDS } pool_
 typedef struct pool_block {
     char *data; /* aligned for anything */
     pool_kind kind;
-    int64_t bytes;         /* that it has */
-    int device;            /* whose streams use it; not of POOL_HOST, as the next one */
-    driver_event released; /* when the stream is done with it */
+    int64_t bytes;
+    int device;            /* the device whose streams use it; this field and `released` are unused for POOL_HOST */
+    driver_event released; /* recorded when it was given back */
     struct pool_block *next;
 } pool_block;
 
-/* A block of at least `bytes` bytes, to be given back. On failure NULL with error_set. The device is NULL for
- * POOL_HOST, here and when it is given back. */
+/* Returns a block of at least `bytes` bytes, which the caller gives back; NULL with error_set on failure. The device is
+ * NULL for POOL_HOST, here and in pool_give_back. */
 pool_block *pool_get(const device *d, pool_kind kind, int64_t bytes);
 
-/* Gives it back, once all is done that the stream has been given so far. NULL is allowed. */
+/* Gives a block back: another call may get it once the stream has done all that was put on it so far. NULL is ignored.
+ */
 void pool_give_back(const device *d, pool_block *b);
 
 #endif
