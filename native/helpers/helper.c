@@ -6,11 +6,11 @@
 #include "mpi/dtype.h"
 #include "xla/ffi.h"
 
-static ffi_error *run_on_host(const ffi_call_frame *call, helper_work *work) {
+static ffi_error *helper_run_on_host(const ffi_call_frame *call, helper_work *work) {
     return !ffi_is_answered(call, FFI_STAGE_EXECUTE) && work(call, NULL) ? ffi_error_of_call(call) : NULL;
 }
 
-static ffi_error *run_on_device(const ffi_call_frame *call, helper_work *work) {
+static ffi_error *helper_run_on_device(const ffi_call_frame *call, helper_work *work) {
     device d;
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
     if (device_enter(&d, call)) return ffi_error_of_call(call);
@@ -19,12 +19,12 @@ static ffi_error *run_on_device(const ffi_call_frame *call, helper_work *work) {
     return failed ? ffi_error_of_call(call) : NULL;
 }
 
-#define HELPER(name, on_host, on_device)           \
-    ffi_error *on_host(ffi_call_frame *call) {     \
-        return run_on_host(call, helper_##name);   \
-    }                                              \
-    ffi_error *on_device(ffi_call_frame *call) {   \
-        return run_on_device(call, helper_##name); \
+#define HELPER(name, on_host, on_device)                  \
+    ffi_error *on_host(ffi_call_frame *call) {            \
+        return helper_run_on_host(call, helper_##name);   \
+    }                                                     \
+    ffi_error *on_device(ffi_call_frame *call) {          \
+        return helper_run_on_device(call, helper_##name); \
     }
 MPIXLA_HELPERS(HELPER)
 #undef HELPER

@@ -5,27 +5,26 @@
 #include "device/device.h"
 #include "mpixla.h"
 
-/* An array that a handler gets, as lines along its last axis; without axes it is one line of one item. */
+/* An argument or result of a handler, as lines along its last axis; without axes it is one line of one item. */
 typedef struct helper_array {
     const ffi_buffer *buffer;
-    int64_t lines, line; /* how many, and of how many items */
+    int64_t lines, line; /* line: items in a line */
     int64_t bytes;
 } helper_array;
 
-/* Reads array i of those that are given, which the message of a failure says are there for this ("to pack"). Returns 0
- * or REFUSED. */
+/* Reads array i of `given`. Returns 0 or REFUSED; `what` follows "array 0" in the error message ("to pack"). */
 int helper_array_read(helper_array *a, const ffi_buffers *given, int64_t i, const char *what);
 
-/* Whether attribute i of those that are given has this name and this type (FFI_ATTRIBUTE_...). */
+/* Returns whether attribute i exists, and has this name and this type (FFI_ATTRIBUTE_...). */
 int helper_attribute_is(const ffi_attributes *given, int64_t i, const char *name, int type);
 
-/* What helpers do, with arrays in this GPU's memory, or the host's for NULL. Each returns 0 or REFUSED. */
+/* The work of a helper, on arrays in this GPU's memory, or the host's for NULL. Returns 0 or REFUSED. */
 typedef int helper_work(const ffi_call_frame *call, const device *d);
-helper_work helper_exact_add, helper_exact_round; /* the exact sum of each line of an array, as words; and rounded */
-helper_work helper_pack, helper_unpack;           /* puts several arrays into one, and takes them out again */
-helper_work helper_rank;                          /* gives this rank, or one that is some steps from it */
+helper_work helper_exact_add, helper_exact_round; /* sums each line of an array exactly, into words; rounds words */
+helper_work helper_pack, helper_unpack;           /* packs several arrays into one, and unpacks them */
+helper_work helper_rank;                          /* returns this rank, or one at a shift from it */
 
-/* The handlers of each, for the host's memory and for a GPU's. */
+/* The handlers of each helper, for the host's memory and for a GPU's. */
 #define MPIXLA_HELPERS(HELPER)                                              \
     HELPER(exact_add, mpixla_exact_add_host, mpixla_exact_add_device)       \
     HELPER(exact_round, mpixla_exact_round_host, mpixla_exact_round_device) \
@@ -39,7 +38,7 @@ helper_work helper_rank;                          /* gives this rank, or one tha
 MPIXLA_HELPERS(HELPER)
 #undef HELPER
 
-/* Makes a token of an array, or an array of a token (order.c), on any device. */
+/* Turns an array into a token, or a token into an array (order.c), on any device. Returns NULL or XLA's error. */
 ffi_error *mpixla_order(ffi_call_frame *call);
 
 #endif

@@ -1,20 +1,23 @@
-/* Many arrays as one, for a call of MPI with all of them. The one has lines of equal length, as many as its axes but
- * the last have entries; each of the many has as many, and its lines follow those of the one before.
+/* Packs many arrays into one along the last axis, for one call of MPI, and unpacks them. Each array has as many lines
+ * as the packed one: the product of its axes but the last. Line k of the packed array is line k of each array, one
+ * behind the other.
  *
- * XLA could do the same, but runs a kernel for each array, which takes longer than copying some thousand bytes.
+ * XLA's concatenate runs a kernel for each array, which takes longer than copying some thousand bytes.
  */
 #include <string.h>
 
 #include "base/error.h"
 #include "helpers/helper.h"
 
-/* Copies `lines` lines of `line` bytes, into the packed array or out of it. */
-typedef struct copier {
-    const device *device; /* which has the arrays; NULL: the host */
-    int packs;
-} copier;
+/* The direction of copies, and their memory. */
+typedef struct pack_copier {
+    const device *device; /* whose memory has the arrays; NULL: the host's */
+    int packs;            /* 0: copies out of the packed array */
+} pack_copier;
 
-static int copy_lines(const copier *c, char *packed, int64_t distance, char *own, int64_t line, int64_t lines) {
+/* Copies `lines` lines of `line` bytes. Returns 0 or REFUSED. */
+static int pack_lines_copy(const pack_copier *c, char *packed, int64_t distance, char *own, int64_t line,
+                           int64_t lines) {
     device_lines whole = {.first = packed, .distance = distance}, part = {.first = own, .distance = line};
     if (c->device) return device_copy_lines(c->device, c->packs ? whole : part, c->packs ? part : whole, lines, line);
     for (int64_t k = 0; k < lines; k++, packed += distance, own += line)
@@ -22,7 +25,8 @@ static int copy_lines(const copier *c, char *packed, int64_t distance, char *own
     return 0;
 }
 
-static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copier *c) {
+/* Checks the arrays, and copies them all. Returns 0 or REFUSED. */
+static int pack_arrays_copy(const ffi_buffers *one, const ffi_buffers *many, const pack_copier *c) {
     helper_array whole, part;
     int64_t sum = 0;
     if (one->size != 1) return error_set("arrays are packed into 1 array, but there are %lld", (long long)one->size);
@@ -43,16 +47,16 @@ static int copy_all(const ffi_buffers *one, const ffi_buffers *many, const copie
         if (helper_array_read(&part, many, i, "to pack")) return REFUSED;
         int64_t line = part.bytes / whole.lines;
         if (line == 0) continue;
-        if (copy_lines(c, place, whole.bytes / whole.lines, part.buffer->data, line, whole.lines)) return REFUSED;
+        if (pack_lines_copy(c, place, whole.bytes / whole.lines, part.buffer->data, line, whole.lines)) return REFUSED;
         place += line;
     }
     return 0;
 }
 
 int helper_pack(const ffi_call_frame *call, const device *d) {
-    return copy_all(&call->rets, &call->args, &(copier){.device = d, .packs = 1});
+    return pack_arrays_copy(&call->rets, &call->args, &(pack_copier){.device = d, .packs = 1});
 }
 
 int helper_unpack(const ffi_call_frame *call, const device *d) {
-    return copy_all(&call->args, &call->rets, &(copier){.device = d});
+    return pack_arrays_copy(&call->args, &call->rets, &(pack_copier){.device = d});
 }

@@ -1,12 +1,12 @@
-/* Ranks as values of a program, so that its text does not have them: attributes are "comm", and "shift", an array that
- * is empty for this process's own rank, or has the steps from it (mpixla_comm_shift).
+/* Returns a rank as a value of a program, so that all ranks compile the same text. The attributes are "comm", and
+ * "shift", an array: empty for this process's rank, or the steps from it (mpixla_comm_shift).
  */
 #include "base/error.h"
 #include "device/pool.h"
 #include "helpers/helper.h"
 #include "mpi/comm.h"
 
-/* The rank that is asked for. */
+/* Sets `*rank` to the rank of the attributes. Returns 0 or REFUSED. */
 static int rank_read(const ffi_attributes *given, int64_t *rank) {
     if (given->size != 2 || !helper_attribute_is(given, 0, "comm", FFI_ATTRIBUTE_SCALAR) ||
         !helper_attribute_is(given, 1, "shift", FFI_ATTRIBUTE_ARRAY))
@@ -20,7 +20,8 @@ static int rank_read(const ffi_attributes *given, int64_t *rank) {
     return comm_shift(entry, shift->data, (int64_t)shift->size, rank);
 }
 
-static int32_t *result_of(const ffi_call_frame *call) {
+/* Returns the memory of the result; NULL with error_set if it is no int32 scalar. */
+static int32_t *rank_result(const ffi_call_frame *call) {
     const ffi_buffer *b = call->rets.size == 1 && call->rets.types[0] == FFI_KIND_BUFFER ? call->rets.buffers[0] : NULL;
     if (b && b->dtype == FFI_S32 && b->rank == 0 && b->data) return b->data;
     return error_null("a rank is given as one int32 without axes");
@@ -28,7 +29,7 @@ static int32_t *result_of(const ffi_call_frame *call) {
 
 int helper_rank(const ffi_call_frame *call, const device *d) {
     int64_t rank = 0;
-    int32_t *result = result_of(call);
+    int32_t *result = rank_result(call);
     if (!result || rank_read(&call->attrs, &rank)) return REFUSED;
     if (!d) {
         *result = (int32_t)rank;
