@@ -86,16 +86,19 @@ static void agree_words_finish(comm_entry *entry, const agree_words *w) {
         atomic_store(&entry->agreed, (int64_t)hash_combine(w->most[COMMUNICATOR], WORDS));
 }
 
+/* Returns whether all ranks have the same hash. */
 static int agree_words_are_same(const agree_words *w) {
     return agreed_is_same(agreed_read(w->most));
 }
 
 /* The report */
 
+/* Returns the description of a rank's call; its `call` is empty until it is received. */
 static const wanted *agreement_peer_call(const agreement *a, int rank) {
     return &a->peers[rank].other;
 }
 
+/* Returns whether a rank's description was received. */
 static int agreement_peer_is_known(const agreement *a, int rank) {
     return agreement_peer_call(a, rank)->call[0] != '\0';
 }
@@ -224,11 +227,13 @@ static int agree_replacement_start(const comm_entry *entry) {
 
 /* The exchange of descriptions, once the reduction has told this rank, and tells all others, that the calls differ. */
 
+/* Returns the tag of the descriptions of one comparison, equal on all ranks. */
 static int agreement_tag(const agreement *a) {
     enum { FIRST_TAG = 2, TAGS = 30000 }; /* MPI has 32768 at least; watch/post.c uses 1 */
     return FIRST_TAG + (int)(hash_combine(a->words.most[COMMUNICATOR], (uint64_t)a->sequence) % TAGS);
 }
 
+/* Fails as job_fail, as there is no memory for the descriptions. */
 static int agree_memory_fail(const comm_entry *entry) {
     (void)error_set("out of memory to say on what the ranks of communicator '%s' disagree", entry->name);
     return job_fail(entry);
@@ -336,6 +341,7 @@ static agreement *agreement_new(const frame *f, unsigned details) {
     return a;
 }
 
+/* Adds a comparison to the list of active ones. */
 static void agreement_add(agreement *a) {
     pthread_mutex_lock(&lock);
     a->next = active;

@@ -48,6 +48,7 @@ void mpixla_check_end(void) {
     while (agree_end() > 0 && clock_now() < until) clock_sleep(1);
 }
 
+/* Returns which messages the mode compares. */
 static messages_compared check_messages_compared(void) {
     const check_mode mode = check_mode_get();
     return mode == CHECK_OFF ? MESSAGES_NONE : mode == CHECK_FIRST ? MESSAGES_FIRST : MESSAGES_ALL;
@@ -57,11 +58,13 @@ int check_message_is_due(const call_facts *f) {
     return message_is_on_own(f);
 }
 
+/* Returns the details that the mode compares (wanted.h). */
 static unsigned check_details(void) {
     const check_mode mode = check_mode_get();
     return mode == CHECK_LINES ? WANTED_LINES | WANTED_SHAPES : mode == CHECK_CALLS ? WANTED_SHAPES : 0;
 }
 
+/* Returns whether the call receives a message from a rank. */
 static int check_call_receives(const call_facts *call) {
     return facts_have(call, ATTRIBUTE_SOURCE) && call->source != MPIXLA_PROC_NULL;
 }
@@ -69,9 +72,9 @@ static int check_call_receives(const call_facts *call) {
 /* Sets the status's source to none, as MPI may not write the status if the receive fails. For a status that is a result
  * in a GPU's memory, routes/gpu.c does that. */
 static void check_status_clear(const frame *f) {
-    const int nobody = -1;
+    const int no_source = -1;
     if (frame_has(f, ATTRIBUTE_STATUS) && !(f->gpu && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT))
-        memcpy((char *)f->status + mpi_get()->facts.status_source, &nobody, sizeof nobody);
+        memcpy((char *)f->status + mpi_get()->facts.status_source, &no_source, sizeof no_source);
 }
 
 int check_begin(frame *f) {

@@ -138,6 +138,7 @@ static int message_count_first(atomic_int *so_far) {
            atomic_fetch_add_explicit(so_far, 1, memory_order_relaxed) < MESSAGES_FIRST_NOTES;
 }
 
+/* Fills the note of a call that sends a message. Sets all bytes, since all are sent. */
 static void message_note_fill(message_note *n, const frame *f) {
     const call_facts *call = &f->facts;
     const int64_t bytes = call->sent * call->sent_type->row->itemsize;
@@ -174,6 +175,7 @@ void message_announce(const frame *f, messages_compared which) {
 
 /* Receiving. The caller holds the lock, except for the two message_take_... functions. */
 
+/* Removes a note from the list, and returns it. The caller frees it. */
 static message_note_entry *message_note_remove(message_note_entry **at) {
     message_note_entry *l = *at;
     *at = l->next;
@@ -213,10 +215,12 @@ static int message_note_may_match(const message *m, const message_note_entry *l)
     return n->bytes == m->bytes && (!n->content.hash || !m->content.hash || n->content.hash == m->content.hash);
 }
 
+/* Returns whether the sender has the data type of the receiver. */
 static int message_note_has_dtype(const message *m, const message_note *n) {
     return n->dtype == m->call->received_type->number;
 }
 
+/* Returns whether the sender has the data type, shape and leaves of the receiver, as far as they are compared. */
 static int message_note_fits(const message *m, const message_note *n) {
     return message_note_has_dtype(m, n) && (!m->shape || m->shape == n->shape) &&
            (!m->leaves || !n->leaves || m->leaves == n->leaves);
@@ -226,6 +230,7 @@ static int message_type_is_integral(const mpixla_dtype_row *row) {
     return strcmp(row->kind, "integer") == 0 || strcmp(row->kind, "bool") == 0;
 }
 
+/* Returns whether the complex type `a` has parts of the size of `b`. */
 static int message_type_is_pair(const mpixla_dtype_row *a, const mpixla_dtype_row *b) {
     return strcmp(a->kind, "complex") == 0 && a->itemsize == 2 * b->itemsize;
 }
@@ -261,9 +266,9 @@ static int message_proves_nothing(const message *m) {
     return !m->is_on_own && !m->content.has_nonzero;
 }
 
-/* Returns the place of the first matching note: one that fits, or that is evidence, or any. `*place` is NULL if there
- * is none. */
 enum message_look { LOOK_FITS, LOOK_EVIDENCE, LOOK_ANY };
+/* Returns the address of the link to the first matching note: one that fits, or that is evidence, or any. The link is
+ * NULL if there is none. */
 static message_note_entry **message_note_find(const message *m, enum message_look look) {
     message_note_entry **at = &notes;
     for (; *at; at = &(*at)->next) {
@@ -321,24 +326,26 @@ static message_note_entry *message_take_note_of_other_length(const message *m) {
 
 /* Marks the sender as one that sends messages without notes: this rank no longer waits for its notes, except on the
  * library's own communicator. */
-static void message_peer_distrust(const message *m, int tells) {
+static void message_peer_distrust(const message *m, int prints) {
     pthread_mutex_lock(&lock);
     int is_known = peers[m->from].has_no_notes;
     peers[m->from].has_no_notes = 1;
     pthread_mutex_unlock(&lock);
-    if (!is_known && tells)
+    if (!is_known && prints)
         output_print(
             "mpixla: r%d | MPIXLA_CHECK: a message from rank %d of communicator '%s' was not sent with mpixla: "
             "the data types of such messages are not compared\n",
             mpi_get()->world_rank, m->source, m->call->communicator->name);
 }
 
+/* Writes items as text: "3 items of float32 of shape (3,)". */
 static void message_items_describe(char *text, size_t bytes, int64_t items, int64_t dtype, const char *shape) {
     const dtype_entry *found = dtype_find((int)dtype);
     snprintf(text, bytes, "%lld item%s of %s%s%s", (long long)items, items == 1 ? "" : "s",
              found ? found->row->name : "an unknown type", *shape ? " of shape " : "", shape);
 }
 
+/* Returns the properties in which message and note differ, as text; `n` may be NULL. */
 static const char *message_difference_name(const message *m, const message_note *n) {
     const int types = n && !message_note_has_dtype(m, n), counts = !n || n->items != m->call->received;
     if (types || counts) return types && counts ? "the data type and the count" : types ? "the data type" : "the count";

@@ -41,6 +41,7 @@ static void tally_message(tally *all, int64_t peer, int64_t tag, int64_t nth, in
     t->hash += hash_combine(hash_combine((uint64_t)tag, (uint64_t)nth), (uint64_t)items);
 }
 
+/* Counts the messages of an alltoallv, one for each rank. */
 static void tally_rows(tally *all, const frame_array *rows) {
     for (int64_t i = 0; i < rows->size; i++) tally_message(all, i, 0, 0, rows->items[i]);
 }

@@ -49,6 +49,7 @@ static const frame_buffer *wanted_shape_buffer(const frame *f, int64_t *first) {
     return row->counts == MANY || frame_has(f, ATTRIBUTE_BACK) || !b->dtype ? NULL : b;
 }
 
+/* Returns the hash of the shape that must be equal on all ranks; 0 if there is none. */
 static int64_t wanted_call_shape_hash(const frame *f) {
     int64_t first = 0;
     const frame_buffer *b = wanted_shape_buffer(f, &first);
@@ -97,8 +98,7 @@ void wanted_name(int differences, char *text, size_t bytes) {
     static const char *const names[WANTED_FACTS] = {"the operation", "the data type", "the count", "the shape",
                                                     "the counts",    "the parts",     "the width", "the reduction",
                                                     "the root",      "the direction", "the line"};
-    /* If the operations differ, all other properties do, which is no information; if the count differs, so does the
-     * shape. */
+    /* Differences that follow from others are no information: all from the operation, the shape from the count. */
     if (differences & WANTED_OTHER_OPERATION) differences &= WANTED_OTHER_OPERATION | WANTED_OTHER_LINE;
     if (differences & 1 << WANTED_ITEMS) differences &= ~(1 << WANTED_SHAPE);
     size_t used = 0;

@@ -31,6 +31,7 @@ static int device_enter_cuda(device *d) {
     return REFUSED;
 }
 
+/* Makes the device of the stream current in this thread. Returns 0 or REFUSED. */
 static int device_enter_hip(device *d) {
     if (DRIVER_CALL(d->driver, stream_device, d->stream, &d->number)) return REFUSED;
     if (DRIVER_CALL(d->driver, current_device, &d->previous)) return REFUSED;
@@ -65,6 +66,7 @@ int device_wait_for(const device *d, driver_event event) {
     return failed;
 }
 
+/* Copies in the host's memory. Returns 0. */
 static int device_host_copy(void *to, const void *from, int64_t bytes) {
     if (bytes > 0) memcpy(to, from, (size_t)bytes);
     return 0;
@@ -90,10 +92,12 @@ static int device_lines_are_far(const device_lines *lines) {
     return lines->distance > INT32_MAX;
 }
 
+/* Returns line i alone. */
 static device_lines device_line_at(const device_lines *lines, int64_t i) {
     return (device_lines){.first = (char *)lines->first + i * lines->distance, .on_host = lines->on_host};
 }
 
+/* Returns lines as one side of the driver's copy of lines. */
 static driver_side device_side_of(const device_lines *lines) {
     driver_side side = {.kind = lines->on_host ? DRIVER_HOST : DRIVER_DEVICE, .pitch = (size_t)lines->distance};
     if (lines->on_host)

@@ -44,6 +44,7 @@ static int nccl_bind(nccl *n, driver_platform p) {
     return 0;
 }
 
+/* Returns the functions of NCCL, or of RCCL; NULL with error_set on failure. Called once, by loader_get. */
 static const void *nccl_find(int platform) {
     static nccl found;
     return nccl_bind(&found, (driver_platform)platform) ? NULL : &found;

@@ -28,6 +28,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *const kind_names[POOL_KINDS] = {
     [POOL_PINNED] = "pinned memory of the host", [POOL_DEVICE] = "memory of the GPU", [POOL_HOST] = "memory"};
 
+/* Returns the class of a size. */
 static int pool_size_class(int64_t bytes) {
     int size_class = SMALLEST;
     while (size_class < LARGE && (INT64_C(1) << size_class) < bytes) size_class++;
@@ -40,6 +41,7 @@ static int64_t pool_size_round_up(int64_t bytes) {
     return size_class < LARGE ? INT64_C(1) << size_class : (bytes + LARGE_UNIT - 1) / LARGE_UNIT * LARGE_UNIT;
 }
 
+/* Returns the number of a device; 0 for POOL_HOST. */
 static int pool_device_number(const device *d) {
     return d ? d->number : 0;
 }
@@ -81,6 +83,7 @@ static int pool_memory_allocate(const device *d, pool_kind kind, size_t bytes, v
     return *data ? 0 : error_set("malloc returned NULL");
 }
 
+/* Allocates a block and its event. Returns NULL with error_set on failure. */
 static pool_block *pool_block_make(const device *d, pool_kind kind, int64_t bytes) {
     pool_block *b = malloc(sizeof *b);
     void *data = NULL;

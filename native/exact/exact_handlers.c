@@ -26,10 +26,12 @@ static int64_t exact_itemsize(int dtype) {
     return dtype == FFI_F32 ? (int64_t)sizeof(float) : (int64_t)sizeof(double);
 }
 
+/* Returns the kind of accumulator that has so many words. */
 static exact_kind exact_kind_of_words(int words) {
     return words == exact_words(EXACT_PRODUCTS) ? EXACT_PRODUCTS : EXACT_NUMBERS;
 }
 
+/* Reads array i, which must have an axis. Returns 0 or REFUSED. */
 static int exact_array_read(helper_array *a, const ffi_buffers *given, int64_t i) {
     if (helper_array_read(a, given, i, "of an exact sum")) return REFUSED;
     return a->buffer->rank > 0 ? 0 : error_set("array %lld of an exact sum has no axes", (long long)i);
@@ -68,6 +70,7 @@ static void exact_add_numbers(exact_sum *s, const exact_lines *r, const char *x,
         exact_add_products_f64(s, (const double *)(const void *)x, (const double *)(const void *)y, n);
 }
 
+/* Sums all lines, of arrays in the host's memory. */
 static void exact_add_on_host(const exact_lines *r) {
     int64_t bytes = r->line * exact_itemsize(r->dtype);
     const char *x = r->data[0], *y = r->data[1]; /* NULL without items; y also with one array */
@@ -112,6 +115,7 @@ static int exact_add_pieces(const device *d, const exact_lines *r, char *pieces,
     return 0;
 }
 
+/* Sums all lines, of arrays in a GPU's memory, on the host, and copies the words to the GPU. Returns 0 or REFUSED. */
 static int exact_add_on_device(const device *d, const exact_lines *r) {
     int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t);
     if (bytes == 0) return 0;
@@ -175,6 +179,7 @@ static int exact_round_read(exact_lines *r, exact_form *form, const ffi_call_fra
     return 0;
 }
 
+/* Rounds all accumulators; `from` and `to` are in the host's memory. */
 static void exact_round_on_host(const exact_lines *r, const exact_form *form, const char *from, char *to) {
     int64_t words[EXACT_WORDS_MOST];
     size_t bytes = (size_t)r->words * sizeof *words;
@@ -192,6 +197,7 @@ static void exact_round_on_host(const exact_lines *r, const exact_form *form, co
     exact_leave(&e);
 }
 
+/* Copies the words from the GPU, rounds them on the host, and copies the numbers to the GPU. Returns 0 or REFUSED. */
 static int exact_round_on_device(const device *d, const exact_lines *r, const exact_form *form) {
     int64_t bytes = r->lines * r->words * (int64_t)sizeof(int64_t), given = r->lines * exact_itemsize(r->dtype);
     if (r->lines == 0) return 0;

@@ -24,6 +24,7 @@ int exact_words(exact_kind kind) {
     return (kind == EXACT_PRODUCTS ? PRODUCT_WORDS : NUMBER_WORDS) + FLAG_WORDS;
 }
 
+/* Returns the word of the counters of NaNs and infinities. */
 static int64_t *exact_specials(const exact_sum *s) {
     return s->words + s->n;
 }
@@ -39,12 +40,14 @@ static void exact_flag_set(int64_t *word, int flag) {
     if (!((*word >> (flag * FLAG_BITS)) & 1)) *word += (int64_t)1 << (flag * FLAG_BITS);
 }
 
+/* Returns the bits of a double. */
 static uint64_t exact_bits_of(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
+/* Returns the double of these bits. */
 static double exact_double_of(uint64_t bits) {
     double x;
     memcpy(&x, &bits, sizeof x);
@@ -84,6 +87,7 @@ static void exact_bits_add(exact_sum *s, uint64_t mantissa, int exponent, int is
     if (--s->room <= 0) exact_carry(s);
 }
 
+/* A double as +-mantissa * 2^exponent; is_special: it is a NaN or an infinity. */
 typedef struct exact_parts {
     uint64_t mantissa;
     int exponent, is_negative, is_special;
@@ -103,6 +107,7 @@ static void exact_special_add(const exact_sum *s, double x) {
     exact_flag_set(exact_specials(s), isnan(x) ? HAS_NAN : x > 0 ? HAS_INFINITY : HAS_NEGATIVE_INFINITY);
 }
 
+/* Adds one number. */
 static void exact_number_add(exact_sum *s, double x) {
     const exact_parts p = exact_parts_of(x);
     if (p.is_special)
@@ -111,6 +116,7 @@ static void exact_number_add(exact_sum *s, double x) {
         exact_bits_add(s, p.mantissa, p.exponent, p.is_negative);
 }
 
+/* Adds the exact product of two numbers. */
 static void exact_product_add(exact_sum *s, double x, double y) {
     const exact_parts p = exact_parts_of(x), q = exact_parts_of(y);
     int is_negative = p.is_negative ^ q.is_negative;
@@ -196,6 +202,7 @@ static int exact_code_is_supported(int code) {
 
 static const exact_code *_Atomic chosen_code; /* by exact_code_choose; NULL: the first that the processor has */
 
+/* Returns the variant to use: the selected one, or the best that the processor has. */
 static const exact_code *exact_code_get(void) {
     const exact_code *one = atomic_load_explicit(&chosen_code, memory_order_relaxed);
     if (one) return one;
@@ -244,6 +251,7 @@ void exact_leave(const exact_environment *e) {
     (void)fesetenv(&environment);
 }
 
+/* Returns the accumulator in these words. */
 static exact_sum exact_sum_of(exact_kind kind, int64_t *words) {
     return (exact_sum){.words = words,
                        .n = exact_words(kind) - FLAG_WORDS,
@@ -360,12 +368,13 @@ void exact_add_products_f32(exact_sum *s, const float *x, const float *y, int64_
 
 /* Rounding */
 
-/* The highest three words of a value, and whether a lower word is not 0. */
+/* The highest three words of a value, in units of 2^exponent; is_more: a lower word is not 0. */
 typedef struct exact_window {
     exact_wide value;
     int exponent, is_more;
 } exact_window;
 
+/* Returns the window of a non-negative accumulator without carries. */
 static exact_window exact_window_of(const exact_sum *s) {
     int top = s->n - 1;
     while (top > 0 && s->words[top] == 0) top--;

@@ -6,10 +6,12 @@
 #include "mpi/dtype.h"
 #include "xla/ffi.h"
 
+/* Runs a helper on arrays in the host's memory. Returns NULL or XLA's error. */
 static ffi_error *helper_run_on_host(const ffi_call_frame *call, helper_work *work) {
     return !ffi_is_answered(call, FFI_STAGE_EXECUTE) && work(call, NULL) ? ffi_error_of_call(call) : NULL;
 }
 
+/* Runs a helper on the GPU of the call. Returns NULL or XLA's error. */
 static ffi_error *helper_run_on_device(const ffi_call_frame *call, helper_work *work) {
     device d;
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;

@@ -87,6 +87,7 @@ static void halo_message_measure(halo *h) {
 
 /* Messages */
 
+/* Returns whether the slot has a neighbour to send to, or to receive from; else it is at a wall. */
 static int halo_has_neighbour(const halo *h, int sending, int64_t slot) {
     return facts_neighbours(&h->f->facts, sending)->ranks[slot] != MPIXLA_PROC_NULL;
 }
@@ -117,6 +118,7 @@ static int halo_transfers_prepare(halo *h, halo_transfer both[2], pool_block **b
     return 0;
 }
 
+/* Returns the message to send to, or to receive from, the neighbour of a slot. */
 static message halo_message_of(const halo *h, int is_sent, int64_t slot, char *data) {
     const topology_slots *slots = facts_neighbours(&h->f->facts, is_sent);
     return (message){.is_sent = is_sent,
@@ -128,6 +130,7 @@ static message halo_message_of(const halo *h, int is_sent, int64_t slot, char *d
                      .dtype = h->dtype};
 }
 
+/* Passes the messages of both directions. Returns as messages_run. */
 static int halo_transfers_run(const halo *h, const halo_transfer both[2]) {
     frame *f = h->f;
     messages m;
@@ -183,6 +186,7 @@ static int halo_dimension_run(halo *h) {
     return failed ? job_fail(h->f->facts.communicator) : code;
 }
 
+/* Runs an exchange, or the transpose, in all dimensions. Returns as messages_run. */
 static int halo_run(frame *f, int adds) {
     halo h = {.f = f, .adds = adds, .place = {.device = frame_array_device(f)}};
     int64_t dimensions = f->arrays[ATTRIBUTE_WIDTH].size, rank = f->facts.communicator->rank;

@@ -58,16 +58,19 @@ static int message_arrival_check(const frame *f, const message *m, int64_t arriv
         what);
 }
 
+/* Starts a message with MPI, and records a failure. */
 static void message_start(message *one, frame *f, mpixla_handle comm, int *first) {
     messages_failure_record(f, first, message_post(one, mpi_get(), comm), one->is_sent ? "MPI_Isend" : "MPI_Irecv",
                             one);
 }
 
+/* Starts all messages that do not go through shared memory. */
 static void messages_start(messages *m, frame *f, mpixla_handle comm, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++)
         if (!one->pair) message_start(one, f, comm, first);
 }
 
+/* Waits for all active requests, and checks the lengths of received messages. Records failures. */
 static void messages_wait(messages *m, frame *f, int *first) {
     for (message *one = m->all; one < m->all + m->number; one++) {
         int64_t arrived = 0;

@@ -31,6 +31,7 @@ static int itself_is_alone(void) {
     return stack_ask(unread, sizeof unread, &threads, PATIENCE_MILLISECONDS) && threads == thread_is_front_end();
 }
 
+/* Sets the error of a receive that would block for ever. Returns REFUSED. */
 static int itself_refuse(const call_facts *f) {
     char what[512];
     (void)call_describe(f, NULL, 1, what, sizeof what);
@@ -42,7 +43,7 @@ static int itself_refuse(const call_facts *f) {
         mpi_get()->world_rank, what);
 }
 
-/* What is polled: a message by MPI_Iprobe, or a request by MPI_Test. */
+/* The operation to poll for: a message, by MPI_Iprobe, or a request, by MPI_Test. */
 typedef struct itself_awaited {
     const frame *f; /* receives the message; NULL: the request is polled */
     mpi_request *receiving;

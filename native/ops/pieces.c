@@ -35,6 +35,7 @@ static void pieces_copy(char *there, int64_t there_step, const char *here, int64
         PIECES_COPY_BLOCKS((size_t)p.size);
 }
 
+/* Returns the blocks of a slice as lines. */
 static device_lines pieces_lines(pieces p) {
     return (device_lines){.first = p.first, .distance = p.distance};
 }

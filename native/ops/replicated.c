@@ -96,6 +96,7 @@ static int replicated_leaf_next(const frame *f, int64_t *i, int64_t k, replicate
     return 0;
 }
 
+/* Returns the hash of the name, the kind and the entries of an array. */
 static uint64_t replicated_leaf_hash(const replicated_leaf *one) {
     return hash_combine(hash_combine(one->name, one->kind), one->data);
 }
@@ -184,10 +185,12 @@ static int replicated_leaves_find(const frame *f, replicated_array *first, repli
     return code;
 }
 
+/* Returns whether two arrays have the same name, data type and shape. */
 static int replicated_kind_is_same(const replicated_leaf *a, const replicated_leaf *b) {
     return a->name == b->name && a->kind == b->kind;
 }
 
+/* Returns whether the arrays of all ranks have the same name, data type and shape. */
 static int replicated_kinds_are_same(int size, const replicated_leaf *all) {
     int one_kind = 1;
     for (int i = 1; i < size; i++) one_kind = one_kind && replicated_kind_is_same(&all[i], &all[0]);

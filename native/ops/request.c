@@ -1,6 +1,6 @@
-/* One table of requests, and for each power of two a list of the free ones with that much memory. Where the table is
- * full, a free one of another size gives its place. One lock, which is held for a few instructions, guards who has
- * which; MPI is called, and data is copied, without it.
+/* One table of requests, and for each size class a list of the free ones. If the table is full, a free request changes
+ * its size class. One lock, held for a few instructions, guards the states and the lists; MPI is called, and data is
+ * copied, without it.
  */
 #include "ops/request.h"
 
@@ -119,14 +119,17 @@ static int request_open_for_call(frame *f) {
 
 /* Waiting */
 
+/* Returns whether the request receives data, by a message or a collective call. */
 static int request_receives(const request *r) {
     return r->facts.received_type != NULL;
 }
 
+/* Returns whether the request sends a message. */
 static int request_sends(const request *r) {
     return facts_have(&r->facts, ATTRIBUTE_DEST);
 }
 
+/* Returns whether the call sends a message to this rank itself. */
 static int request_dest_is_self(const call_facts *f) {
     return facts_have(f, ATTRIBUTE_DEST) && f->dest == f->communicator->rank;
 }
@@ -270,6 +273,7 @@ int request_take(frame *f) {
 
 /* Ending */
 
+/* Adds a request to the list of unreceived ones. */
 static void request_unreceived_add(request *r) {
     pthread_mutex_lock(&lock);
     r->state = REQUEST_UNRECEIVED;
@@ -298,9 +302,10 @@ static void request_leave_unreceived(request *added) {
     }
 }
 
+/* Writes the id of a request, once for each example of a batch. */
 static void request_id_write(const frame_buffer *id, const request *r) {
     float *values = id->data;
-    for (int64_t i = 0; i < id->count; i += 2) { /* one id for each example of a batch */
+    for (int64_t i = 0; i < id->count; i += 2) {
         values[i] = (float)(r->number + 1);
         values[i + 1] = (float)r->generation;
     }
@@ -417,6 +422,7 @@ int request_wait(frame *f) {
 /* The end. MPI_Finalize may hang while a request is active. So requests that the other ranks complete soon are waited
  * for, and then receives are cancelled, and sends freed. MPI allows neither for collective calls. */
 
+/* Returns whether the request was not waited for, or is a send to this rank itself that may not have been received. */
 static int request_is_unfinished(const request *r) {
     return r->state == REQUEST_STARTED || r->state == REQUEST_UNRECEIVED;
 }
@@ -449,6 +455,7 @@ static request_kind *request_kind_find(request_kind *kinds, int *kinds_count, co
     return added;
 }
 
+/* Prints the line of one kind of unfinished requests. */
 static void request_kind_print(const request_kind *k) {
     char times[32] = "";
     if (k->count > 1) snprintf(times, sizeof times, " (%lld times)", (long long)k->count);
