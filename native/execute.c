@@ -167,7 +167,7 @@ static ffi_error *execute(const ffi_call_frame *call, prepared *p, const operati
  * locks, which another thread may have held. Else such failures are told. Returns whether it is refused. */
 static int is_refused_at_once(unsigned on) {
     if (on & FEATURE_FORKED) return comm_state_check() != 0;
-    failure_tell();
+    failure_print();
     return 0;
 }
 
@@ -178,7 +178,7 @@ static ffi_error *execute_apart(const ffi_call_frame *call, const void *o, void 
 ffi_error *execute_on_host(ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
+    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && is_refused_at_once(on)) return ffi_error_of_call(call);
     prepared *p = prepared_of(call);
     return (on & FEATURE_APART) && ffi_can_wait(call) ? apart_run(call, execute_apart, o, p)
                                                       : execute(call, p, o, NULL, on);
@@ -187,7 +187,7 @@ ffi_error *execute_on_host(ffi_call_frame *call, const operation *o) {
 ffi_error *execute_on_device(const ffi_call_frame *call, const operation *o) {
     const unsigned on = features_get();
     if (ffi_is_answered(call, FFI_STAGE_EXECUTE)) return NULL;
-    if ((on & (FEATURE_FORKED | FEATURE_UNTOLD)) && is_refused_at_once(on)) return ffi_error_of_call(call);
+    if ((on & (FEATURE_FORKED | FEATURE_UNPRINTED)) && is_refused_at_once(on)) return ffi_error_of_call(call);
     gpu_call g;
     if (gpu_enter(&g, call)) return refuse(call, 0);
     ffi_error *error = execute(call, prepared_of(call), o, &g.of_frame, on);

@@ -5,12 +5,12 @@
 #include <stdatomic.h>
 
 enum {
-    FEATURE_APART = 1,   /* calls are made by threads of the library's own (call/apart.h) */
-    FEATURE_CHECKS = 2,  /* calls are compared between ranks (check/check.h) */
-    FEATURE_GPUS = 4,    /* some rank may have a GPU (routes/plan.h) */
-    FEATURE_LOG = 8,     /* debug lines (watch/log.h) */
-    FEATURE_TRACE = 16,  /* the timeline (watch/trace.h) */
-    FEATURE_UNTOLD = 32, /* there are failures that nobody has heard of (watch/failure.h) */
+    FEATURE_APART = 1,      /* calls are made by threads of the library's own (call/apart.h) */
+    FEATURE_CHECKS = 2,     /* calls are compared between ranks (check/check.h) */
+    FEATURE_GPUS = 4,       /* some rank may have a GPU (routes/plan.h) */
+    FEATURE_LOG = 8,        /* debug lines (watch/log.h) */
+    FEATURE_TRACE = 16,     /* the timeline (watch/trace.h) */
+    FEATURE_UNPRINTED = 32, /* there are failures that were neither seen nor printed (watch/failure.h) */
     /* This process was forked from one that runs MPI (mpixla_forked): all calls are refused, and what Python calls all
      * the same takes no lock, since one that another thread held at the fork is held for ever. */
     FEATURE_FORKED = 64

@@ -18,8 +18,8 @@
 
 enum { STACK_BYTES = 8 << 20 /* as a thread of XLA's has */ };
 
-typedef struct job {
-    struct job *next;
+typedef struct queued_call {
+    struct queued_call *next;
     ffi_call_frame call; /* a copy, as XLA uses its own again; the attributes stay where they are */
     apart_make *make;
     const void *operation;
@@ -28,13 +28,13 @@ typedef struct job {
     int64_t site;           /* of the thread that XLA called in */
     fenv_t floats;          /* how XLA's thread rounds, and whether it has denormal numbers */
     max_align_t contents[]; /* the arrays that the copy points to */
-} job;
+} queued_call;
 
 static atomic_int_least64_t calls_under_way;
 static pthread_mutex_t queue_lock = PTHREAD_MUTEX_INITIALIZER; /* for all below */
 static pthread_cond_t queue_changed = PTHREAD_COND_INITIALIZER;
-static job *queue_first, **queue_end = &queue_first;
-static int64_t idle_threads; /* threads that wait, and that no job in the list was given for */
+static queued_call *queue_first, **queue_end = &queue_first;
+static int64_t idle_threads; /* threads that wait, less the calls in the queue that have one of them */
 
 void mpixla_calls_apart(void) {
     (void)feature_set(FEATURE_APART, 1);
@@ -72,10 +72,10 @@ static void apart_buffers_copy(ffi_buffers *to, const ffi_buffers *from, void *m
     if (size > 0) memcpy(to->types, from->types, size * sizeof *to->types);
 }
 
-/* Returns a job with a copy of the call; NULL without memory. apart_job_run frees it. */
-static job *apart_job_new(const ffi_call_frame *call) {
+/* Returns a copy of the call for the queue; NULL without memory. apart_call_run frees it. */
+static queued_call *apart_call_new(const ffi_call_frame *call) {
     size_t args = apart_buffers_size(&call->args), rets = apart_buffers_size(&call->rets);
-    job *made = malloc(sizeof *made + args + rets);
+    queued_call *made = malloc(sizeof *made + args + rets);
     if (!made) return NULL;
     made->next = NULL;
     made->call = *call;
@@ -88,16 +88,16 @@ static job *apart_job_new(const ffi_call_frame *call) {
 
 /* Threads */
 
-/* Removes and returns the first job of the queue, which has one. The caller holds the lock. */
-static job *apart_job_take(void) {
-    job *taken = queue_first;
+/* Removes and returns the first call of the queue, which has one. The caller holds the lock. */
+static queued_call *apart_call_take(void) {
+    queued_call *taken = queue_first;
     queue_first = taken->next;
     if (!queue_first) queue_end = &queue_first;
     return taken;
 }
 
-/* Makes the call, with the site and rounding of XLA's thread, tells XLA its end, and frees the job. */
-static void apart_job_run(job *taken) {
+/* Makes the call, with the site and rounding of XLA's thread, tells XLA its end, and frees the copy. */
+static void apart_call_run(queued_call *taken) {
     (void)fesetenv(&taken->floats);
     mpixla_site_call(taken->site);
     ffi_error *error = taken->make(&taken->call, taken->operation, taken->state);
@@ -106,23 +106,23 @@ static void apart_job_run(job *taken) {
     atomic_fetch_sub(&calls_under_way, 1);
 }
 
-/* Runs jobs of the queue, for ever. */
+/* Makes calls of the queue, for ever. */
 static void *apart_thread_run(void *nothing) {
     pthread_mutex_lock(&queue_lock);
     for (;; idle_threads++) {
         while (!queue_first) pthread_cond_wait(&queue_changed, &queue_lock);
-        job *taken = apart_job_take();
+        queued_call *taken = apart_call_take();
         pthread_mutex_unlock(&queue_lock);
-        apart_job_run(taken);
+        apart_call_run(taken);
         pthread_mutex_lock(&queue_lock);
     }
     return nothing;
 }
 
-/* Appends the job to the queue, and starts a thread for it if none is idle. Returns 0 or REFUSED. */
-static int apart_job_give(job *made) {
+/* Appends the call to the queue, and starts a thread for it if none is idle. Returns 0 or REFUSED. */
+static int apart_call_queue(queued_call *made) {
     pthread_mutex_lock(&queue_lock);
-    int code = 0; /* a new thread finds the job once this is done */
+    int code = 0; /* a new thread finds the call once the lock is free */
     if (idle_threads == 0)
         code = thread_start(apart_thread_run, STACK_BYTES, "for a call that is to be made apart from XLA's threads");
     if (code == 0) {
@@ -137,7 +137,7 @@ static int apart_job_give(job *made) {
 
 ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operation, void *state) {
     ffi_future *future;
-    job *made = apart_job_new(call);
+    queued_call *made = apart_call_new(call);
     if (!made) {
         error_set("there is no memory for a call that is to be made apart from XLA's threads");
         return ffi_error_of_call(call);
@@ -153,7 +153,7 @@ ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operati
     made->future = future;
     atomic_fetch_add(&calls_under_way, 1);
     call->future = future; /* before it is known how it ends */
-    if (apart_job_give(made) != 0) {
+    if (apart_call_queue(made) != 0) {
         atomic_fetch_sub(&calls_under_way, 1);
         ffi_call_end(call, future, ffi_error_of_call(call));
         free(made);

@@ -12,9 +12,9 @@
 
 #include "xla/xla_ffi.h"
 
-/* For a call of a jaxlib that is new enough (ffi_can_wait), while FEATURE_APART is on (mpixla_calls_apart). Has a
- * thread run `make` with a copy of the call, and with `operation` and `state`, which must last. Returns NULL at once,
- * with the call's future set, by which XLA hears how it ended; or an error, and then it is not made. */
+/* Has a thread run `make` with a copy of the call, and with `operation` and `state`, which must last. Returns NULL at
+ * once, with the call's future set, which tells XLA how the call ended; or an error, and then the call is not made.
+ * Used with a jaxlib that is new enough (ffi_can_wait), while FEATURE_APART is on (mpixla_calls_apart). */
 typedef ffi_error *apart_make(const ffi_call_frame *call, const void *operation, void *state);
 ffi_error *apart_run(ffi_call_frame *call, apart_make *make, const void *operation, void *state);
 

@@ -1,5 +1,5 @@
-/* What a call is, for all that watches it: a plain value, complete when the call has been read and never changed
- * afterwards, so that other threads may look at it while the call runs, and anybody may keep a copy.
+/* The facts of a call, for reports, traces and checks: a plain value, complete when the call has been read and never
+ * changed afterwards, so that other threads may read or copy it while the call runs.
  *
  * Ranks and tags are as programs number them: MPIXLA_ANY_SOURCE, MPIXLA_PROC_NULL and MPIXLA_ANY_TAG are among them.
  */
@@ -17,7 +17,7 @@ enum {
     ATTRIBUTES
 };
 
-/* Sets of attributes, as ops.def writes them, and what else a row says of itself. */
+/* Sets of attributes, as ops.def writes them, and flags of a row. */
 enum {
 #define MPIXLA_ATTRIBUTE(NAME, name, kind) NAME = 1 << ATTRIBUTE_##NAME,
 #include "tables/attributes.def"
@@ -55,7 +55,7 @@ typedef enum frame_counts {
     MANY            /* any number of operands and as many results, in pairs of one type and shape: see frame_next */
 } frame_counts;
 
-/* What a frame is checked against. */
+/* The row of ops.def that a frame is checked against. */
 typedef struct frame_shape {
     int number;          /* the row's, in ops.def */
     const char *op_name; /* "allreduce" */
@@ -85,41 +85,42 @@ typedef struct call_facts {
     uint8_t back;    /* an exchange sends to its sources, and receives from its destinations */
 } call_facts;
 
-/* Whether its row takes this attribute. */
+/* Returns whether the call's row takes this attribute. */
 static inline int facts_have(const call_facts *f, int attribute) {
     return (int)((f->row->attributes | OPTIONAL) >> attribute & 1U);
 }
 
-/* Whether it is a message: a call that not all ranks of the communicator make. */
+/* Returns whether the call is a message: one that not all ranks of the communicator make. */
 static inline int facts_are_of_message(const call_facts *f) {
     return f->row->pattern == PAIR;
 }
 
-/* Whether all ranks of the communicator make the call. */
+/* Returns whether all ranks of the communicator make the call. */
 static inline int facts_are_collective(const call_facts *f) {
     return !facts_are_of_message(f) && f->row->request != MPIXLA_WAITS;
 }
 
-/* Whether it is a call between neighbours on a communicator with a topology. */
+/* Returns whether it is a call between neighbours on a communicator with a topology. */
 static inline int facts_have_neighbours(const call_facts *f) {
     return f->row->pattern == NEIGHBOURS;
 }
 
-/* The neighbours that it sends to, or receives from. */
+/* Returns the neighbours that the call sends to, or receives from. */
 static inline const topology_slots *facts_neighbours(const call_facts *f, int sending) {
     const topology *t = f->communicator->topology;
     return sending != f->back ? &t->dests : &t->sources;
 }
 
-/* For what fails on this rank alone, memory or a GPU's driver, in the words of error_get, before it has made its part
- * of the call. If all ranks make the call, the others wait for this one, and the job ends (mpi/job.h). Else returns
- * REFUSED: a message, or a wait, is an error of this rank's program only. */
+/* Handles a failure of this rank alone (memory, a GPU's driver), with its text in error_get, before the rank has done
+ * its part of the call. In a collective call the other ranks wait for this one: ends the job (mpi/job.h). In a message
+ * or a wait returns REFUSED. */
 static inline int call_fail(const call_facts *f) {
     if (facts_are_collective(f)) (void)job_fail(f->communicator);
     return REFUSED;
 }
 
-/* The buffer that stands for the call in words: what is sent, or else what is received. NULL: there is none. */
+/* Return the type and items that describe the call: of the sent buffer, or else of the received one. NULL: it has none.
+ */
 static inline const dtype_entry *facts_type(const call_facts *f) {
     return f->sent_type ? f->sent_type : f->received_type;
 }
@@ -127,9 +128,9 @@ static inline int64_t facts_count(const call_facts *f) {
     return f->sent_type ? f->sent : f->received;
 }
 
-/* Says what the call is, in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data type, the
- * reduction, the communicator and the line of the user's source. `started`: the call that one waits for which waits, or
- * NULL for no request. Returns the length as text_add does. */
+/* Describes the call in one line: "MPI_Send -> 1 with tag 0 and 3 items". With `details` also the data type, the
+ * reduction, the communicator and the line of the user's source. `started`: of a wait, the call that started its
+ * request, or NULL for no request. Returns the length as text_add does. */
 size_t call_describe(const call_facts *f, const call_facts *started, int details, char *text, size_t bytes);
 
 #endif

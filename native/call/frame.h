@@ -1,4 +1,4 @@
-/* One call, read from XLA's call frame and checked: what an operation's row (ops.def) works with. */
+/* One call, read from XLA's call frame and checked: the argument of an operation's row (ops.def). */
 #ifndef MPIXLA_NATIVE_FRAME_H
 #define MPIXLA_NATIVE_FRAME_H
 
@@ -29,11 +29,11 @@ typedef struct frame_array {
 typedef struct frame_fault {
     const char *function; /* NULL: the call's own, or none failed */
     int is_sent;          /* by this rank; else it was to receive the message */
-    int64_t slot;         /* of the message; negative: no message failed, but what comes before them */
+    int64_t slot;         /* of the message; negative: the call failed before its messages */
     int64_t peer, tag, items;
 } frame_fault;
 
-/* Of a call with a GPU's memory: what its operation may know of it. Each route keeps more (routes/gpu.h). */
+/* The part of a call with a GPU's memory that its operation may use. Each route keeps more (routes/gpu.h). */
 typedef struct frame_gpu {
     device device;  /* with the stream that XLA passes */
     int has_arrays; /* the operation finds the call's arrays in the GPU's memory; else the route has them on the host */
@@ -55,7 +55,7 @@ typedef struct frame_posts {
     uint64_t what;    /* the call, in a number: the same on all ranks that make the same call; its last bit is 0 */
 } frame_posts;
 
-/* `facts` are what the call is. All else is what making it takes, private to the thread that makes it. */
+/* `facts` describe the call, for all threads. All else is private to the thread that makes the call. */
 typedef struct frame {
     call_facts facts;
     const mpi_counted *mpi; /* the calls for these counts */
@@ -63,12 +63,13 @@ typedef struct frame {
     frame_buffer id;           /* of a request, where the call starts or waits for one; `recv` is then what it gives */
     struct request *request;   /* what it starts or waits for (ops/request.h); NULL: nothing */
     const call_facts *started; /* of a call that waits: of the one that started it, or NULL */
-    const void *from;  /* what MPI is told to send: the send buffer, or MPI_IN_PLACE where it is the receive buffer */
-    int64_t row_items; /* of a row, where parts are by rows */
+    const void
+        *from; /* the address that MPI sends from: the send buffer, or MPI_IN_PLACE where that is the receive buffer */
+    int64_t row_items;      /* of a row, where parts are by rows */
     parts sent, received;   /* of the send and the receive buffer, where they have parts by rows */
     void *rest;             /* of the receive buffer: behind the rows that count, where it may have more; else NULL */
     int64_t rest_bytes;     /* which become zeros */
-    int64_t n;              /* the count that MPI is told; by rows, the greatest that occurs */
+    int64_t n;              /* the count for MPI; by rows, the greatest that occurs */
     mpixla_handle type;     /* of the receive buffer, or of the send buffer where there is no other */
     dtype_received expects; /* of a call that receives a message */
     int64_t arrived;        /* bytes of the message that came, where what is behind it is the template's; else 0 */
@@ -97,33 +98,33 @@ typedef struct frame {
     _Alignas(16) char scratch[MPI_STATUS_BYTES];
 } frame;
 
-/* Whether the call's row takes this attribute. */
+/* Returns whether the call's row takes this attribute. */
 static inline int frame_has(const frame *f, int attribute) {
     return facts_have(&f->facts, attribute);
 }
 
-/* Whether the status of its message is one of the call's results. */
+/* Returns whether the status of the call's message is one of its results. */
 static inline int frame_gives_status(const frame *f) {
     return frame_has(f, ATTRIBUTE_STATUS) && f->attributes[ATTRIBUTE_STATUS] == MPIXLA_STATUS_RESULT;
 }
 
-/* What messages call it: MPI's function, where it is one. */
+/* Returns the call's name in messages: MPI's function, where it is one. */
 static inline const char *frame_name(const frame *f) {
     return frame_has(f, ATTRIBUTE_BACK) ? "an exchange with neighbours" : f->facts.row->mpi_name;
 }
 
-/* The rows of each rank, or of each slot, in the buffer that is sent or the one that is received (parts.h). Of a call
- * that has such. */
+/* Returns the rows of each rank, or of each slot, in the buffer that is sent or received (parts.h). The call must have
+ * rows. */
 const int64_t *frame_rows(const frame *f, int slot);
 
-/* Whether parts of a buffer, one for each rank, are counted in rows. */
+/* Returns whether the buffers have parts, one for each rank, that are counted in rows. */
 static inline int frame_has_rows(const frame *f) {
     return f->facts.row->counts == GATHERED_ROWS || f->facts.row->counts == SCATTERED_ROWS ||
            f->facts.row->counts == EXCHANGED_ROWS;
 }
 
-/* The GPU in whose memory XLA's buffers lie, and the one in whose memory the operation finds the call's arrays; NULL,
- * which is the host, as functions of device.h take it. They differ where a route works on copies. */
+/* Return the GPU in whose memory XLA's buffers lie, and the one in whose memory the operation finds the call's arrays;
+ * NULL for the host, as functions of device.h take it. They differ where a route works on copies. */
 static inline const device *frame_device(const frame *f) {
     return f->gpu ? &f->gpu->device : NULL;
 }
@@ -131,12 +132,13 @@ static inline const device *frame_array_device(const frame *f) {
     return f->gpu && f->gpu->has_arrays ? &f->gpu->device : NULL;
 }
 
-/* Reads and checks a call, whose buffers are in this GPU's memory, or the host's for NULL. `*frame` is filled on
- * success; on failure -1, with error_set, and `site` alone is filled, as far as it could be read. What is given at run
- * time lasts until the thread reads another call. */
+/* Reads and checks a call, whose buffers are in this GPU's memory, or the host's for NULL. Returns 0; REFUSED on
+ * failure, when only the site is set, if it could be read. Numbers given at run time last until the thread reads
+ * another call. */
 int frame_read(frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
 
-/* The same of a later run of a call, of which `known` was read: only what can differ is read. `known` must last. */
+/* Reads a later run of a call from the frame `known` of an earlier run, and checks only what can differ. `known` must
+ * outlive the frame. */
 int frame_read_again(frame *f, const frame *known, const ffi_call_frame *call, frame_gpu *gpu);
 
 /* Fills the facts of a call that is read but for its `sequence`. Called by frame_read. */
@@ -145,45 +147,45 @@ void facts_read(frame *f);
 /* Fills the posts of a call that is read, with its facts (frame_posts.c). Called by frame_read. */
 void frame_posts_read(frame *f);
 
-/* The place of the first buffer from `i` on that is no token; `given->size` if there is none. */
+/* Returns the place of the first buffer from `i` on that is no token; `given->size` if there is none. */
 int64_t frame_next(const ffi_buffers *given, int64_t i);
 
-/* The bytes of a buffer of a frame that was read. */
+/* Returns the bytes of a buffer of a frame that was read. */
 int64_t frame_bytes(const ffi_buffer *buffer);
 
-/* Of a halo exchange that was read: the bytes of all arrays that go to one neighbour in this dimension, and as many
- * come from it. What goes to all neighbours can be added up without overflow. */
+/* Returns the bytes that a halo exchange sends to one neighbour in this dimension; as many come from it. Those of all
+ * neighbours can be added up without overflow. */
 int64_t frame_border_bytes(const frame *f, int64_t dimension);
 
-/* The bytes of a buffer; the greatest number there is for more than a 64-bit integer holds: no memory has as many. */
+/* Returns the bytes of a buffer; INT64_MAX for more than a 64-bit integer holds: no memory has as many. */
 static inline int64_t frame_buffer_bytes(const frame_buffer *b) {
     int64_t bytes;
     if (!b->dtype) return 0;
     return __builtin_mul_overflow(b->count, b->dtype->row->itemsize, &bytes) ? INT64_MAX : bytes;
 }
 
-/* Finds f->arrived in a message's status. Returns MPI's code. */
+/* Sets f->arrived from a message's status. Returns MPI's code. */
 static inline int frame_arrive(frame *f, const void *status) {
     int code = mpi_bytes_of(status, &f->arrived);
     if (f->arrived < 0) f->arrived = 0;
     return code;
 }
 
-/* Of a pair of a value and a place, where a call reduces such; else 0. */
+/* Returns the bytes of a pair (value, place), if the call reduces such pairs; else 0. */
 int64_t frame_pair_bytes(const frame *f);
 
-/* The address of an item; NULL where the buffer has no memory, because it has no items. */
+/* Returns the address of an item; NULL where the buffer has no memory, because it has no items. */
 static inline void *frame_item(const frame_buffer *b, int64_t item) {
     return b->data ? (char *)b->data + item * b->dtype->row->itemsize : NULL;
 }
 
-/* The part of frame_read that is about neighbours (frame_neighbours.c): whether the counts and offsets of an exchange,
- * or the widths and axes of halos, go together, and fit the communicator and the buffers. From then on they can be
- * added up, and multiplied by the bytes of an item, without overflow. 0 or REFUSED. */
+/* Checks that the counts and offsets of an exchange, or the widths and axes of halos, agree with each other, the
+ * communicator and the buffers. From then on they can be added up, and multiplied by the bytes of an item, without
+ * overflow. Returns 0 or REFUSED. Called by frame_read. */
 int frame_check_neighbours(const frame *f);
 
-/* What call_describe says with details of the call and of what it waits for, and what only the thread that makes it
- * knows: which of its messages failed, and the rows of each rank. */
+/* Describes the call as call_describe does, with details, and with those that only the thread which makes it has: which
+ * of its messages failed, and the rows of each rank. */
 void frame_describe(const frame *f, char *text, size_t bytes);
 
 #endif

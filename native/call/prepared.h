@@ -13,14 +13,15 @@
 
 typedef struct prepared prepared;
 
-/* Returns the call's, which XLA owns; NULL if XLA did not instantiate the call. To be asked in XLA's own thread. */
+/* Returns the call's `prepared`, which XLA owns; NULL if XLA did not instantiate the call. Called in XLA's own thread.
+ */
 prepared *prepared_of(const ffi_call_frame *call);
 
-/* As frame_read (frame.h), of a call that may be prepared. `p` may be NULL, here and below. */
+/* Reads a call as frame_read does, or from its prepared frame. `p` may be NULL, here and below. */
 int prepared_read(prepared *p, frame *f, const frame_shape *shape, const ffi_call_frame *call, frame_gpu *gpu);
 
-/* Prepares the call by a run that was read and has its route, and has not begun; unless another run has done so, or
- * attributes are given at run time. */
+/* Publishes a copy of the frame of a run that was read, has its route, and has not begun; unless another run has done
+ * so, or attributes are given at run time. */
 void prepared_publish(prepared *p, const frame *f);
 
 #endif

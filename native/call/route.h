@@ -19,11 +19,12 @@ struct messages;
 typedef struct route {
     const char *name; /* in timelines; NULL: they name none for the host's memory */
 
-    /* Whether the call goes this way. All ranks of a collective call say the same, without communicating. NULL: yes. */
+    /* Returns whether the route can make the call: the same on all ranks of a collective call, without communication.
+     * NULL: it always can. */
     int (*can)(const frame *f, const operation *o);
 
-    /* Brings arrays to where the operation reads them. What fails on this rank alone, such as memory or a GPU's driver,
-     * returns as call_fail (facts.h), since other ranks may wait. NULL: there is nothing to do. */
+    /* Brings arrays to where the operation reads them. For a failure of this rank alone, of memory or a GPU's driver,
+     * it returns call_fail (facts.h), since other ranks may wait. NULL: there is nothing to do. */
     int (*begin)(frame *f);
 
     /* Makes the call. */

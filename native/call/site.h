@@ -1,8 +1,8 @@
 /* Registers sites: source lines of the user's program that calls come from, by number.
  *
- * A program carries the number, which whoever traced it made of the line and named (mpixla_site_name); an exported one
+ * A program carries the number, which the front end derives from the line and names (mpixla_site_name); an exported one
  * carries the name as well, for a process that has not traced it. 0 is "unknown". A program that is called from many
- * lines carries MPIXLA_SITE_OF_THREAD: the line is that which the thread that calls it has told (mpixla_site_call).
+ * lines carries MPIXLA_SITE_OF_THREAD: the line is the one that the calling thread has set (mpixla_site_call).
  */
 #ifndef MPIXLA_NATIVE_SITE_H
 #define MPIXLA_NATIVE_SITE_H

@@ -158,7 +158,7 @@ static void stay_while_it_dies(void) {
     if (!fixture_is("MPI_Isend")) return;
     memcpy(&kind, fake->send, sizeof kind);
     *asked += kind == POST_ASK;
-    if (kind == POST_TOLD) kill(victim, SIGKILL);
+    if (kind == POST_REPORTED) kill(victim, SIGKILL);
 }
 
 /* The job ends when two looks say the same. The second one sees another death, so it takes a third. */
@@ -236,7 +236,7 @@ static void ends_after_a_death(void) {
         alarm(60);
         fake->done = 0;
         post_open(fake->handle(FAKE_WORLD), RANKS);
-        post_send(1, POST_TOLD, 0, NULL, 0);
+        post_send(1, POST_REPORTED, 0, NULL, 0);
         if (!post_unsent() || start(RANKS, 1) != 0) _exit(77);
         mpixla_timeout_left();
         fake->finalize();

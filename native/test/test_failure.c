@@ -32,11 +32,11 @@ static const char *fail_to_send(int tag) {
 
 static void forgets_what_was_seen(void) {
     CHECK_IN(fail_to_send(1), "error code 6");
-    CHECK(features_get() & FEATURE_UNTOLD);
+    CHECK(features_get() & FEATURE_UNPRINTED);
     char text[2 * CALL_MESSAGE];
     snprintf(text, sizeof text, "INTERNAL: %s and more", c.message);
     mpixla_failures_seen(text);
-    CHECK(!(features_get() & FEATURE_UNTOLD));
+    CHECK(!(features_get() & FEATURE_UNPRINTED));
     CHECK_STR(fixture_stderr_of(run_end), "");
     CHECK_INT(ended, 0);
 }
@@ -78,21 +78,21 @@ static void knows_a_loss_once_it_was_seen(void) {
     CHECK_IN(first, "error code 75");
     CHECK_IN(first, "with tag 1");
     CHECK_IN(first, "A process of this communicator has died");
-    CHECK(features_get() & FEATURE_UNTOLD);
+    CHECK(features_get() & FEATURE_UNPRINTED);
     CHECK_IN(fail_to_send(4), "with tag 4"); /* of another cause */
     mpixla_failures_seen(first);
     CHECK_INT(mpixla_failures_end(), 1);
     mpixla_failures_seen(c.message);
-    CHECK(!(features_get() & FEATURE_UNTOLD));
+    CHECK(!(features_get() & FEATURE_UNPRINTED));
     call_make(&c, "send", FIXTURE_RANK0, 0);
     fixture_fail("MPI_Send", OTHER);
     call_run_unseen(&c);
-    CHECK(!(features_get() & FEATURE_UNTOLD));
+    CHECK(!(features_get() & FEATURE_UNPRINTED));
     call_make(&c, "send", FIXTURE_RANK2, 0); /* another communicator */
     fixture_fail("MPI_Send", OTHER);
     call_run_unseen(&c);
     fixture_fail(NULL, 0);
-    CHECK(features_get() & FEATURE_UNTOLD);
+    CHECK(features_get() & FEATURE_UNPRINTED);
     mpixla_failures_seen(c.message);
     CHECK_INT(mpixla_failures_end(), 0);
     mpixla_loss_classes_set(0, 0, 0);

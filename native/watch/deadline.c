@@ -98,7 +98,7 @@ static struct {
     int64_t number;    /* of this inquiry, which answers have as well */
     int64_t until;     /* when this phase ends in any case, nanoseconds */
     int64_t thread;    /* whose call it is about */
-    flight_clock call; /* what was measured of that thread when the inquiry began */
+    flight_clock call; /* the thread's clock when the inquiry began */
     int questions, answers;
     char **memory; /* by rank: its answer, which `all` points into; NULL: it has not answered */
     state *all;
@@ -116,7 +116,7 @@ static flight_clock at_end;
 /* The last warning that this rank has written, and about which it inquires again. */
 static struct {
     int64_t thread;    /* whose call it is about; NONE: there is none */
-    flight_clock call; /* what was measured of it then */
+    flight_clock call; /* the thread's clock then */
     int64_t next;      /* nanoseconds that it must have waited for the next inquiry */
     uint64_t deadlock; /* what report_deadlock has returned then */
 } warning;
@@ -200,7 +200,7 @@ static int64_t deadline_lost_find(void) {
     return n;
 }
 
-/* Returns why Python does not say where it is: it is called by one thread, which also flushes what was printed. */
+/* Returns the likely reason why Python does not answer. The thread that calls it also flushes its output. */
 static const char *deadline_python_silence(void) {
     return output_is_stuck()
                ? "Python does not answer: what the program prints waits for somebody to read standard output\n"
@@ -352,7 +352,7 @@ static void deadline_letters_read(void) {
             case POST_DROP:
                 if (letter.from == held_back_by) held_back_until_ns = 0;
                 break;
-            case POST_TOLD:
+            case POST_REPORTED:
                 deadline_waits_mark_reported();
                 break;
             case POST_LEFT:
@@ -477,7 +477,7 @@ static void deadline_report_end(void) {
     warning.call = inquiry.call;
     warning.next = deadline_clock_of(inquiry.thread)->waited + deadline.period;
     deadline_waits_mark_reported();
-    deadline_post_to_others(POST_TOLD);
+    deadline_post_to_others(POST_REPORTED);
     inquiry.phase = IDLE;
     next_report_ns = deadline_first_report_ns();
 }

@@ -52,12 +52,12 @@ static void failure_add(const char *sentence, comm_entry *lost) {
     made->lost = lost;
     *end = made;
     unseen_count++;
-    feature_set(FEATURE_UNTOLD, 1);
+    feature_set(FEATURE_UNPRINTED, 1);
 }
 
 /* Removes the failures of a communicator that has lost a process, or, for NULL, those whose sentence is in the text. */
 static void failure_remove(const comm_entry *lost, const char *text) {
-    int untold = 0;
+    int unprinted = 0;
     for (failure **at = &unseen; *at;) {
         failure *f = *at;
         if (lost ? f->lost == lost : strstr(text, f->sentence) != NULL) {
@@ -65,11 +65,11 @@ static void failure_remove(const comm_entry *lost, const char *text) {
             free(f);
             unseen_count--;
         } else {
-            untold += !f->is_printed;
+            unprinted += !f->is_printed;
             at = &f->next;
         }
     }
-    feature_set(FEATURE_UNTOLD, untold > 0);
+    feature_set(FEATURE_UNPRINTED, unprinted > 0);
 }
 
 /* Marks the death of a communicator's process as seen by the program: all later calls on it fail for that reason. */
@@ -88,7 +88,7 @@ static int64_t failure_print_all(int again) {
     if (dropped_count > 0 && again)
         output_print("mpixla: rank %d: %lld more calls failed, of which no sentence was kept\n",
                      mpi_get() ? mpi_get()->world_rank : 0, (long long)dropped_count);
-    feature_set(FEATURE_UNTOLD, 0);
+    feature_set(FEATURE_UNPRINTED, 0);
     return count;
 }
 
@@ -103,7 +103,7 @@ void failure_note(const char *sentence, comm_entry *lost) {
     pthread_mutex_unlock(&lock);
 }
 
-void failure_tell(void) {
+void failure_print(void) {
     pthread_mutex_lock(&lock);
     (void)failure_print_all(0);
     pthread_mutex_unlock(&lock);

@@ -17,8 +17,9 @@
  * others of that communicator count as seen, later ones too. */
 void failure_note(const char *sentence, comm_entry *lost);
 
-/* Prints the failures that are unseen and not printed yet. While there are such, FEATURE_UNTOLD is on (base/feature.h).
+/* Prints the failures that are unseen and not printed yet. While there are such, FEATURE_UNPRINTED is on
+ * (base/feature.h).
  */
-void failure_tell(void);
+void failure_print(void);
 
 #endif

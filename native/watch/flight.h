@@ -21,7 +21,7 @@ enum { FLIGHT_WORDS = sizeof(flight_record) / sizeof(int64_t) };
 /* A call that a thread is in. The memory is the caller's, on its stack. */
 typedef struct flight_call {
     const call_facts *facts;
-    _Atomic(const call_facts *) started; /* what it waits for, once that is known (flight_waits_for) */
+    _Atomic(const call_facts *) started; /* the call that started its request, once known (flight_waits_for) */
     struct flight_call *outer;           /* the call that this one is inside of, where MPI calls a user's function that
                                           * calls us */
 } flight_call;
@@ -33,14 +33,14 @@ typedef struct flight_clock {
     int64_t entered; /* these two as in the flight */
     int pauses;
     int reported;    /* a report has been written in which this wait is */
-    int64_t scouted; /* what it had waited when it was last asked which ranks have left */
+    int64_t scouted; /* `waited` when deadline.c last asked which ranks have left */
 } flight_clock;
 
 /* A thread's place. */
 typedef struct flight {
     _Atomic(flight_call *) call;                          /* NULL: it is in none */
     atomic_int_least64_t entered;                         /* calls so far: tells them apart */
-    atomic_int looked_at;                                 /* by so many: the call must not end meanwhile */
+    atomic_int looked_at;                                 /* readers at the moment: the call must not end meanwhile */
     atomic_int taken;                                     /* a thread has the place */
     atomic_int is_front_end;                              /* it is one of the front end's */
     atomic_int pauses;                                    /* as pause.h counts them */

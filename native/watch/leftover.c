@@ -16,10 +16,10 @@ enum { PROGRESS_CALLS = 10, PROGRESS_PAUSE_MS = 1 };
 enum { KINDS_SHOWN = 8 }; /* of each communicator */
 
 /* Messages that are alike. */
-typedef struct kind {
+typedef struct message_kind {
     int source, tag, count;
     int64_t bytes;
-} kind;
+} message_kind;
 
 /* Returns whether a message has arrived, and sets its status. */
 static int leftover_probe(mpixla_handle comm, void *status) {
@@ -29,12 +29,12 @@ static int leftover_probe(mpixla_handle comm, void *status) {
 }
 
 /* Receives a message on a communicator. Returns 0 if there is none, or it cannot be received. */
-static int leftover_receive(mpixla_handle comm, kind *taken) {
+static int leftover_receive(mpixla_handle comm, message_kind *taken) {
     _Alignas(16) char status[MPI_STATUS_BYTES];
     const mpi_library *mpi = mpi_get();
     const dtype_entry *byte = dtype_find(FFI_U8);
     if (!byte || !leftover_probe(comm, status)) return 0;
-    *taken = (kind){.source = mpi_source_of(status), .tag = mpi_tag_of(status), .count = 1};
+    *taken = (message_kind){.source = mpi_source_of(status), .tag = mpi_tag_of(status), .count = 1};
     if (mpi_bytes_of(status, &taken->bytes) != 0 || taken->bytes < 0) return 0;
     void *memory = malloc((size_t)taken->bytes + 1);
     const mpi_counted *calls = taken->bytes <= mpi->count_limit ? mpi->small : mpi->large;
@@ -45,7 +45,7 @@ static int leftover_receive(mpixla_handle comm, kind *taken) {
 }
 
 /* Returns the kind that has the source, tag and size of `wanted`, or NULL. */
-static kind *leftover_kind_find(kind *kinds, int found, const kind *wanted) {
+static message_kind *leftover_kind_find(message_kind *kinds, int found, const message_kind *wanted) {
     for (int i = 0; i < found; i++)
         if (kinds[i].source == wanted->source && kinds[i].tag == wanted->tag && kinds[i].bytes == wanted->bytes)
             return &kinds[i];
@@ -54,11 +54,11 @@ static kind *leftover_kind_find(kind *kinds, int found, const kind *wanted) {
 
 /* Receives all messages that have arrived on a communicator, and prints a line for each kind. */
 static void leftover_comm_drain(mpixla_handle comm, const char *name, int rank) {
-    kind kinds[KINDS_SHOWN], taken;
+    message_kind kinds[KINDS_SHOWN], taken;
     int found = 0, others = 0;
     while (leftover_receive(comm, &taken)) {
         if (taken.source == rank) continue; /* ops/request.c prints messages that a rank has sent to itself */
-        kind *like = leftover_kind_find(kinds, found, &taken);
+        message_kind *like = leftover_kind_find(kinds, found, &taken);
         if (like)
             like->count++;
         else if (found < KINDS_SHOWN)

@@ -13,7 +13,7 @@ typedef enum post_kind {
     POST_ANSWER,    /* the answer: what state_write writes */
     POST_CLAIM,     /* the sender is about to report */
     POST_DROP,      /* it is not, as there is nothing to report */
-    POST_TOLD,      /* it has reported, and the job goes on */
+    POST_REPORTED,  /* it has reported, and the job goes on */
     POST_LEFT,      /* to rank 0: the sender has left */
     POST_WHO_LEFT,  /* to rank 0: which ranks have left? */
     POST_THESE_LEFT /* the answer: their numbers */

@@ -1,5 +1,4 @@
-/* What a rank says of itself when others wait for it: the calls that it is in, where its script is, and its last calls.
- */
+/* The state of a rank, for reports of other ranks: the calls that it is in, where its script is, and its last calls. */
 #ifndef MPIXLA_NATIVE_STATE_H
 #define MPIXLA_NATIVE_STATE_H
 
@@ -7,7 +6,7 @@
 
 #include "base/wire.h"
 
-/* Calls of so many threads are told, and the last calls in a text of at most so many bytes. */
+/* A state has the calls of at most so many threads, and the last calls in a text of at most so many bytes. */
 enum { STATE_CALLS = 4, STATE_LINES = 8192 };
 
 /* The other end of a message of a call. */
@@ -25,7 +24,7 @@ typedef struct state_call {
     int64_t pauses;       /* it waits for the rank's own GPU, which computes */
     int64_t collective;   /* all members of the communicator make it */
     int64_t comm;         /* the communicator: the same number on all its members */
-    int64_t has_members;  /* it is known who these are; else the ranks below are guesses */
+    int64_t has_members;  /* the members are known; else the ranks below are guesses */
     int64_t is_shared;    /* several threads of the rank use it */
     int64_t sequence;     /* of a collective call: how many there were before on the communicator */
     int64_t bytes;        /* of its buffer on this rank */
@@ -86,12 +85,12 @@ typedef struct state {
     int64_t in_calls;
     const state_comm *comms;
     int64_t in_comms;
-    int64_t has_all_comms; /* none is left out, and of each it is known who its members are */
+    int64_t has_all_comms; /* none is left out, and the members of each are known */
     const state_lost *lost;
     int64_t in_lost;
 } state;
 
-/* What the calls do not say; as in `state`. */
+/* The part of a `state` that is not read from the calls. */
 typedef struct state_facts {
     int64_t rank, ended, left_ms, percent, threads;
     const char *where, *python;
@@ -99,11 +98,12 @@ typedef struct state_facts {
     int64_t in_lost;
 } state_facts;
 
-/* Writes what this process does, in the thread of deadline.c, which has measured how long calls wait (flight_clock). If
- * there is no memory the writer's `failed` says so. */
+/* Writes this process's state; without memory the writer's `failed` is set. Called by the thread of deadline.c, which
+ * measures how long calls wait (flight_clock). */
 void state_write(wire_writer *w, const state_facts *facts);
 
-/* Reads what state_write has written; the texts and lists stay in the reader's memory. Returns whether it was that. */
+/* Reads a state that state_write has written; its texts and lists stay in the reader's memory. Returns whether the
+ * bytes are a valid state. */
 int state_read(state *s, wire_reader *r);
 
 #endif

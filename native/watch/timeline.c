@@ -1,6 +1,6 @@
 /* An atomic number counts the records and gives each its place in memory, where calls write it. A thread writes what is
  * new, and what has changed, to the file: calls make no call of the system, and no store of theirs meets a page that a
- * full disk, or someone who has made the file shorter, has no room for, which would be a signal (SIGBUS).
+ * full disk, or another process that has made the file shorter, has no room for, which would be a signal (SIGBUS).
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS, madvise; NOLINT(*-reserved-identifier,cert-*): the C library's name for it \
                          */

@@ -1,11 +1,10 @@
-/* A file of records of one size. However the process ends, and whenever somebody reads the file, each record is whole
- * or is not there, because its kind is written last. src/mpixla/trace/layout.py has the same structures for those who
- * read.
+/* A file of records of one size. At any time, and however the process ends, a record in the file is whole or absent,
+ * because its kind is written last. src/mpixla/trace/layout.py has the same structures, for readers.
  *
  * Calls write records into memory; a thread writes them to the file, many times a second. A process that is killed
- * loses those of that moment. Where the file cannot be written, as on a full disk, or was made shorter by another
- * process, at its limit, and without numbers for more texts, the header says why the file ends, and later records are
- * left out.
+ * loses those of that moment. The file ends early if it cannot be written (a full disk), another process has made it
+ * shorter, it has reached its limit, or no numbers are left for texts: the header then has the reason, and later
+ * records are left out.
  */
 #ifndef MPIXLA_NATIVE_TIMELINE_H
 #define MPIXLA_NATIVE_TIMELINE_H
@@ -21,7 +20,7 @@ enum {
     TIMELINE_RECORD_BYTES = 128
 };
 
-/* What stands at the beginning of the file. Texts end with a zero. */
+/* The beginning of the file. Texts end with a zero. */
 typedef struct timeline_header {
     char magic[8]; /* "mpixla" */
     uint32_t version, record_bytes;
@@ -31,11 +30,12 @@ typedef struct timeline_header {
     char stopped[352]; /* why the file ends before the process did; "": it does not */
 } timeline_header;
 
-/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. A rank of another world is nobody, too. */
+/* Ranks and tags in records: those of MPI_COMM_WORLD, or one of these. A rank of another world is TIMELINE_NOBODY. */
 enum { TIMELINE_ANY = -1, TIMELINE_NOBODY = -2, TIMELINE_NONE = -3 /* a call of this kind has none */ };
 
 enum { TIMELINE_COLLECTIVE, TIMELINE_MESSAGE, TIMELINE_START, TIMELINE_WAIT };
-/* Of a collective call: who waits for whom. Ranks before one are those after it where the call is in reverse. */
+/* Which ranks wait for which others in a collective call. In a reverse call the ranks before one are the higher ones.
+ */
 enum {
     TIMELINE_EACH_FOR_ALL,
     TIMELINE_EACH_FOR_ROOT,
@@ -59,7 +59,7 @@ typedef struct timeline_call {
     uint8_t category, meeting, is_reverse;
     uint8_t neighbours; /* the kind of the list of those that it receives from; 0: it is no call between neighbours */
     _Atomic uint8_t state;
-    uint8_t zeros[3]; /* without a name they would be bytes of whatever was there before, in a file */
+    uint8_t zeros[3]; /* padding with a name: unnamed bytes would be written uninitialized */
 } timeline_call;
 
 /* A communicator: its number in this process, and the rank of this process in it. */
@@ -80,7 +80,7 @@ typedef struct timeline_part {
     char bytes[TIMELINE_RECORD_BYTES - 12];
 } timeline_part;
 
-/* What mpixla_trace_clock was told. */
+/* The arguments of mpixla_trace_clock. */
 typedef struct timeline_clock {
     int64_t when, ahead, round_trip;
 } timeline_clock;
@@ -115,36 +115,34 @@ _Static_assert(sizeof(timeline_record) == TIMELINE_RECORD_BYTES, "files have thi
 /* One file. Several threads may use it at once, and after it was closed. */
 typedef struct timeline timeline;
 
-/* Makes the file, with this header, of at most `limit` bytes. It is hidden until it is shown, so that a process that
- * has nothing to tell leaves what was there: as `path` with the job's name and ".new" behind, which no other job uses.
- * The timeline and its memory stay for good, as calls may end after everything else. On failure NULL, with
- * error_set.
- */
+/* Makes a file of at most `limit` bytes, with this header; NULL with error_set on failure. Until timeline_show the file
+ * is hidden, as `path` with the job's name and ".new" behind, so that a process without calls does not replace an
+ * earlier file. The timeline is never freed, as late calls may write to it. */
 timeline *timeline_open(const char *path, size_t limit, const timeline_header *header);
 
-/* The place for a record, all zeros, which must be published, and may be written to until it changes no more: as a call
- * does when it is over; NULL where there is no room. Whoever reads the file sees it some time later. */
+/* Returns memory for a record, all zeros; NULL without room. The caller fills and publishes the record, and may still
+ * write to it until it is final: a call does so at its end. It reaches the file some time later. */
 timeline_record *timeline_add(timeline *t);
 static inline void timeline_publish(timeline_record *r, uint32_t kind) {
     atomic_store_explicit(&r->kind, kind, memory_order_release);
 }
 
-/* The number by which records of this file call what lies at `key`, which stays where and as it is: at its first use
- * `define` adds the records that say what it is. 0 where there are no more numbers: the file ends. */
+/* Returns the number that records use for the object at `key`, which must never move or change; 0 without numbers: the
+ * file ends. At the first use `define` adds the records that describe the object. */
 typedef void timeline_definition(timeline *t, uint32_t number, const void *key);
 uint16_t timeline_number(timeline *t, const void *key, timeline_definition *define);
 
-/* Adds a text or a list, of so many bytes, in as many parts as it takes. */
+/* Adds a text or a list of so many bytes, in parts. */
 void timeline_add_parts(timeline *t, uint32_t kind, uint32_t number, const void *bytes, size_t size);
 
-/* Writes to all files what they lack, at once. */
+/* Writes all files up to date, at once. */
 void timelines_flush(void);
 
-/* The file gets its name, if it has not got it yet. */
+/* Gives the file its name, if it is still hidden. */
 void timeline_show(timeline *t);
 
-/* Writes all that there is, or takes the file away if it is hidden; nothing can be added any more. Returns 0, or
- * REFUSED if the file lacks something. */
+/* Writes all records and closes the file, or removes it if it is hidden; takes no more records. Returns 0, or REFUSED
+ * if the file is not complete. */
 int timeline_close(timeline *t);
 
 #endif

@@ -16,9 +16,9 @@
 
 enum { MOST_NUMBERS = 1024, PATH_BYTES = 4096 };
 
-static _Atomic(timeline *) current; /* NULL: this process is not traced */
-static atomic_int threads;          /* that have been numbered, from 1 */
-static _Thread_local int thread;    /* the number of this one; 0: it has none yet */
+static _Atomic(timeline *) current_timeline; /* NULL: this process is not traced */
+static atomic_int thread_count;              /* threads with a number, from 1 */
+static _Thread_local int thread_number;      /* of this thread; 0: it has none yet */
 
 int64_t mpixla_trace_now(void) {
     return clock_now();
@@ -155,12 +155,12 @@ static uint8_t trace_meeting(const call_facts *f, int is_compared) {
 /* Adds the record of a call that begins. */
 static void trace_call_add(trace_call *c, const call_facts *f, const trace_request *request) {
     timeline *t = c->file;
-    if (!thread) thread = atomic_fetch_add(&threads, 1) + 1;
+    if (!thread_number) thread_number = atomic_fetch_add(&thread_count, 1) + 1;
     timeline_call e = {.sequence = facts_are_collective(f) ? f->sequence : -1,
                        .items = -1,
                        .began = c->began,
                        .gpu = c->on_a_gpu ? 0 : -1,
-                       .thread = thread,
+                       .thread = thread_number,
                        .root = TIMELINE_NONE,
                        .to = TIMELINE_NONE,
                        .from = TIMELINE_NONE,
@@ -189,8 +189,9 @@ static void trace_call_add(trace_call *c, const call_facts *f, const trace_reque
 }
 
 void trace_start(trace_call *c, const call_facts *f, int on_a_gpu, int is_compared) {
-    *c = (trace_call){
-        .file = atomic_load_explicit(&current, memory_order_acquire), .on_a_gpu = on_a_gpu, .is_compared = is_compared};
+    *c = (trace_call){.file = atomic_load_explicit(&current_timeline, memory_order_acquire),
+                      .on_a_gpu = on_a_gpu,
+                      .is_compared = is_compared};
     if (!c->file) return;
     c->began = mpixla_trace_now();
     c->waited = pause_total();
@@ -221,7 +222,7 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
             "mpixla_trace_start was given facts of %zu bytes, but this library expects %zu: the Python package and "
             "libmpixla are of different versions; install mpixla again",
             facts->struct_size, sizeof *facts);
-    if (atomic_load(&current)) return error_set("this process is traced already");
+    if (atomic_load(&current_timeline)) return error_set("this process is traced already");
     if (snprintf(path, sizeof path, "%s/rank-%04d.trace", facts->directory, mpi_get()->world_rank) >= (int)sizeof path)
         return error_set("the path of a trace is too long: %s", facts->directory);
     timeline_header header = {.magic = "mpixla",
@@ -235,13 +236,13 @@ int mpixla_trace_start(const mpixla_trace_facts *facts) {
     (void)snprintf(header.clock, sizeof header.clock, "%s", facts->clock);
     timeline *made = timeline_open(path, (size_t)facts->limit, &header);
     if (!made) return REFUSED;
-    atomic_store(&current, made);
+    atomic_store(&current_timeline, made);
     (void)feature_set(FEATURE_TRACE, 1);
     return 0;
 }
 
 int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
-    timeline *t = atomic_load(&current);
+    timeline *t = atomic_load(&current_timeline);
     timeline_record *r = t ? timeline_add(t) : NULL;
     if (!r) return error_set("this process is not traced, or its trace takes no more");
     r->of.clock = (timeline_clock){when, ahead, round_trip};
@@ -251,6 +252,6 @@ int mpixla_trace_clock(int64_t when, int64_t ahead, int64_t round_trip) {
 
 int mpixla_trace_end(void) {
     (void)feature_set(FEATURE_TRACE, 0);
-    timeline *t = atomic_exchange(&current, NULL);
+    timeline *t = atomic_exchange(&current_timeline, NULL);
     return t ? timeline_close(t) : 0;
 }
