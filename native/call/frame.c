@@ -184,6 +184,7 @@ static int frame_rank_check(frame *f, int attribute, const int *also) {
                      f->facts.communicator->name, f->size - 1);
 }
 
+/* Checks that an attribute is a tag, or, with `any`, MPIXLA_ANY_TAG. Returns 0 or REFUSED. */
 static int frame_tag_check(const frame *f, int attribute, int any) {
     const int64_t tag = f->attributes[attribute], most = mpi_get()->facts.tag_ub;
     if ((tag >= 0 && tag <= most) || (any && tag == MPIXLA_ANY_TAG)) return 0;
@@ -191,6 +192,7 @@ static int frame_tag_check(const frame *f, int attribute, int any) {
                      (long long)frame_number_given(f, attribute), (long long)most);
 }
 
+/* Returns MPI's number for a program's rank. */
 static int frame_rank_to_mpi(const mpixla_mpi_facts *facts, int64_t rank) {
     return (int)(rank == MPIXLA_PROC_NULL ? facts->proc_null : rank == MPIXLA_ANY_SOURCE ? facts->any_source : rank);
 }
@@ -205,6 +207,7 @@ static int frame_topology_check(const frame *f) {
                      f->facts.communicator->name);
 }
 
+/* Returns whether the row waits for the request of a message. */
 static int frame_waits_for_message(const frame_shape *row) {
     return row->request == MPIXLA_WAITS && (row->template_ != MPIXLA_NOWHERE || row->recv == MPIXLA_NOWHERE);
 }

@@ -39,20 +39,20 @@ typedef struct frame_gpu {
     int has_arrays; /* the operation finds the call's arrays in the GPU's memory; else the route has them on the host */
 } frame_gpu;
 
-/* A collective call as bytes that ranks post, for others to look at. Only calls of rows with LOCAL are read as such. */
+/* A collective call as bytes that ranks post, for others to read. Set for calls of rows with LOCAL only. */
 typedef struct frame_posts {
     const char *send;
     char *recv;
-    int posts;        /* whether others look at this rank's; those of a barrier have no bytes */
+    int posts;        /* other ranks read this rank's post; that of a barrier has no bytes */
     int parts;        /* of a post, a part for each rank, or one for all */
     int part;         /* which of them this rank takes */
     int64_t bytes;    /* of a part */
-    int first, ranks; /* whose posts it looks at: so many ranks, from this one on, */
+    int first, ranks; /* the ranks whose posts it reads: so many, from this one on, */
     int step;         /* upwards or downwards */
     int64_t apart;    /* their parts go to places so many bytes apart, by rank, */
     int combines;     /* or are combined by the call's reduction, */
     int is_alone;     /* which no other rank does with these parts */
-    uint64_t what;    /* the call, in a number: the same on all ranks that make the same call; its last bit is 0 */
+    uint64_t what;    /* identifies the call: equal on all ranks that make the same call; its last bit is 0 */
 } frame_posts;
 
 /* `facts` describe the call, for all threads. All else is private to the thread that makes the call. */
@@ -60,19 +60,18 @@ typedef struct frame {
     call_facts facts;
     const mpi_counted *mpi; /* the calls for these counts */
     frame_buffer send, template_, recv;
-    frame_buffer id;           /* of a request, where the call starts or waits for one; `recv` is then what it gives */
-    struct request *request;   /* what it starts or waits for (ops/request.h); NULL: nothing */
-    const call_facts *started; /* of a call that waits: of the one that started it, or NULL */
-    const void
-        *from; /* the address that MPI sends from: the send buffer, or MPI_IN_PLACE where that is the receive buffer */
-    int64_t row_items;      /* of a row, where parts are by rows */
-    parts sent, received;   /* of the send and the receive buffer, where they have parts by rows */
+    frame_buffer id;           /* of a request, if the call starts or waits for one; `recv` is then its result */
+    struct request *request;   /* that the call starts or waits for (ops/request.h); or NULL */
+    const call_facts *started; /* of a wait: the facts of the call that started the request; or NULL */
+    const void *from;          /* MPI's send buffer: `send`, or MPI_IN_PLACE where that is the receive buffer */
+    int64_t row_items;         /* of a row, where parts are by rows */
+    parts sent, received;      /* of the send and the receive buffer, where they have parts by rows */
     void *rest;             /* of the receive buffer: behind the rows that count, where it may have more; else NULL */
     int64_t rest_bytes;     /* which become zeros */
     int64_t n;              /* the count for MPI; by rows, the greatest that occurs */
     mpixla_handle type;     /* of the receive buffer, or of the send buffer where there is no other */
     dtype_received expects; /* of a call that receives a message */
-    int64_t arrived;        /* bytes of the message that came, where what is behind it is the template's; else 0 */
+    int64_t arrived;        /* bytes of the message, if the rest of the result is the template's; else 0 */
 
     mpixla_handle comm;
     int size;
@@ -82,8 +81,8 @@ typedef struct frame {
     void *status;                             /* the user's, or `scratch`; of a call that waits the request's */
     const int64_t *attributes;                /* as the program has them; DEST and SOURCE are always ranks */
     const frame_array *arrays;                /* likewise */
-    uint32_t at_run_time;                     /* those of the attributes that are */
-    int site_is_of_thread;                    /* the thread that makes the call says the line, in each run */
+    uint32_t at_run_time;                     /* the attributes that are given at run time, as bits */
+    int site_is_of_thread;                    /* in each run the site is the calling thread's (site_of_thread) */
     int64_t status_place;                     /* of a status that is a result */
     struct agreement *agreement;              /* of a call that starts: check/agree.h; NULL: it is not compared */
     frame_fault fault;

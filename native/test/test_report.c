@@ -33,7 +33,7 @@ static void everybody_ends(void) {
 static state_call *put(int rank, const char *op, const char *what) {
     state *s = &all[rank];
     s->ended = 0;
-    state_call *c = &s->calls[s->in_calls++];
+    state_call *c = &s->calls[s->call_count++];
     *c = (state_call){.milliseconds = 1500,
                       .comm = WORLD,
                       .has_members = 1,
@@ -204,7 +204,7 @@ static void large_both_ways(void) {
     CHECK(report_is_in_vain(&four, 1)); /* it is small */
     c->bytes = 4096;
     CHECK(!report_is_in_vain(&four, 1)); /* rank 2 may be late */
-    all[2].in_calls = 0;
+    all[2].call_count = 0;
     all[2].ended = 0;
     CHECK_IN(report(1),
              "  Rank 0 has not come, or come and gone: it is at the end of its script.\n"
@@ -213,7 +213,7 @@ static void large_both_ways(void) {
     (void)message(0, 1, 1, 2); /* and now it waits for rank 1 */
     lacks(report(0), "circle");
     CHECK_IN(report(0), "  Rank 2 has not come, or come and gone: ");
-    all[0].in_calls = 0;
+    all[0].call_count = 0;
     all[2].left_ms = 5000;
     CHECK(report_is_in_vain(&four, 1));
 }
@@ -249,7 +249,7 @@ static void a_call_that_differed(void) {
     everybody_ends();
     for (int i = 0; i < 3; i++) (void)collective(i, "MPI_Reduce", 8);
     all[3].past = past;
-    all[3].in_past = 2;
+    all[3].past_count = 2;
     all[3].last = "MPI_Barrier, later\nMPI_Bcast, the one\nMPI_Send, before";
     CHECK_IN(report(0), "    on rank 0: MPI_Reduce\n    on rank 3: MPI_Bcast, the one\n");
     CHECK_IN(report(0), "      MPI_Barrier, later\n      MPI_Bcast, the one\n      MPI_Send, before\n");
@@ -264,7 +264,7 @@ static void a_rank_that_went_on(void) {
     for (int i = 0; i < RANKS; i++) {
         comms[i][0] = (state_comm){.comm = WORLD, .calls = 9};
         all[i].comms = comms[i];
-        all[i].in_comms = 1;
+        all[i].comm_count = 1;
     }
     CHECK(!report_is_stuck(&four, 1));
     comms[2][0].calls = 8;
@@ -328,7 +328,7 @@ static void many_ranks(void) {
         next[i] = (state_peer){.rank = (i + 1) % MANY, .receives = 1};
         snprintf(stacks[i], sizeof stacks[i], "  in line %d", i);
         ring[i] =
-            (state){.rank = i, .presence = STATE_HERE, .where = "", .python = stacks[i], .last = "", .in_calls = 1};
+            (state){.rank = i, .presence = STATE_HERE, .where = "", .python = stacks[i], .last = "", .call_count = 1};
         ring[i].calls[0] = (state_call){.milliseconds = 1500,
                                         .comm = WORLD,
                                         .what = "MPI_Recv",
@@ -348,7 +348,7 @@ static void many_ranks(void) {
     CHECK_IN(text, "  and 268 more: 31 to 298\n");
     free(text);
 
-    for (int i = 0; i < MANY; i++) ring[i].in_calls = i == REPORTS;
+    for (int i = 0; i < MANY; i++) ring[i].call_count = i == REPORTS;
     ring[REPORTS].calls[0].peers = &(state_peer){.rank = MPIXLA_ANY_SOURCE, .receives = 1};
     int64_t odd[MANY / 2];
     for (int i = 0; i < MANY / 2; i++) odd[i] = 2 * i;
@@ -386,7 +386,7 @@ static void in_vain(void) {
     c->milliseconds = 5000;
     comms[2][0] = (state_comm){.comm = WORLD, .calls = 5}; /* it has made the call */
     all[2].comms = comms[2];
-    all[2].in_comms = 1;
+    all[2].comm_count = 1;
     CHECK(!report_is_in_vain(&four, 0));
     comms[2][0].comm = WORLD + 1; /* or on one of the same kind, which it used in another order */
     CHECK(!report_is_in_vain(&four, 0));
@@ -439,7 +439,7 @@ static void in_vain_for_certain(void) {
     c->milliseconds = all[2].left_ms = 5000;
     comms[2][0] = (state_comm){.comm = HALF, .calls = 1};
     all[2].comms = comms[2];
-    all[2].in_comms = 1;
+    all[2].comm_count = 1;
     CHECK(report_is_in_vain(&four, 0)); /* it has never used the communicator */
     all[2].has_all_comms = 0;           /* but for one that is not in its list */
     CHECK(!report_is_in_vain(&four, 0));
@@ -458,7 +458,7 @@ static void receive_in_a_circle(void) {
     everybody_ends();
     for (int i = 0; i < 2; i++) message(i, 1, 1 - i, 5)->number = 7 + i;
     (void)message(2, 1, 0, 5); /* leads to it */
-    all[3].in_calls = 0;
+    all[3].call_count = 0;
 }
 
 /* Circles that nothing ends have a number, the same for the same calls. */

@@ -30,8 +30,8 @@ static void write_down(void) {
                                .where = "process 3 on a host",
                                .python = "a line",
                                .lost = lost,
-                               .in_lost = 2 * LOST};
-    if (flight_threads() > 0) flight_clock_of(0)->waited = 2500000000;
+                               .lost_count = 2 * LOST};
+    if (flight_threads() > 0) flight_clock_of(0)->waited_ns = 2500000000;
     free(w.data);
     w = (wire_writer){.data = NULL};
     state_write(&w, &facts);
@@ -49,7 +49,7 @@ static const state_call *seen_in(const char *op, int64_t comm) {
     CHECK_STR(call_run(&c), "");
     fake->during = NULL;
     CHECK(read_back());
-    CHECK_INT(s.in_calls, 1);
+    CHECK_INT(s.call_count, 1);
     return &s.calls[0];
 }
 
@@ -65,12 +65,12 @@ static void tells_of_itself(void) {
     CHECK_INT(s.requests, 0);
     CHECK_STR(s.where, "process 3 on a host");
     CHECK_STR(s.python, "a line");
-    CHECK_INT(s.in_lost, LOST);
+    CHECK_INT(s.lost_count, LOST);
     CHECK(s.lost[0].rank == 1 && s.lost[0].presence == STATE_DEAD);
     CHECK(s.lost[1].rank == 3 && s.lost[1].presence == STATE_STOPPED);
     CHECK_STR(s.last, "");
-    CHECK_INT(s.in_calls, 0);
-    CHECK_INT(s.in_comms, 3);      /* SELF and the two of the fixture, */
+    CHECK_INT(s.call_count, 0);
+    CHECK_INT(s.comm_count, 3);    /* SELF and the two of the fixture, */
     CHECK_INT(s.has_all_comms, 0); /* of which nobody has said who is in them */
 }
 
@@ -100,7 +100,7 @@ static void tells_of_collective_calls(void) {
     CHECK(s.comms[FIXTURE_RANK0].comm != k->comm);
     CHECK_INT(seen_in("barrier", FIXTURE_RANK2)->sequence, sequence + 1);
     CHECK(s.in_newest);
-    CHECK_INT(s.in_past, 3);
+    CHECK_INT(s.past_count, 3);
     CHECK_INT(s.past[1].op, (int64_t)hash_text("MPI_Reduce"));
     CHECK_INT(s.past[1].sequence, sequence);
     CHECK_INT(s.past[1].line, 1);
@@ -178,7 +178,7 @@ static void tells_twins_apart(void) {
     CHECK_INT(mpixla_comm_members_set(FIXTURE_RANK2 + 1, members), 0);
     write_down();
     CHECK(read_back());
-    CHECK_INT(s.in_comms, 4);
+    CHECK_INT(s.comm_count, 4);
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < i; j++) CHECK(s.comms[i].comm != s.comms[j].comm);
     CHECK(s.has_all_comms);
@@ -199,7 +199,7 @@ static void tells_many_communicators_apart(void) {
     const state_call *k = seen_in("barrier", last);
     CHECK_INT(k->comm, comm_look(last)->key);
     int found = 0, is_first = 0;
-    for (int64_t i = 0; i < s.in_comms; i++) {
+    for (int64_t i = 0; i < s.comm_count; i++) {
         found |= s.comms[i].comm == k->comm;
         is_first |= s.comms[i].comm == comm_look(0)->key;
     }

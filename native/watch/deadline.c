@@ -68,11 +68,11 @@ typedef struct process {
 
 static struct {
     int64_t rank, ranks;
-    double limit;   /* seconds, for reports: the limit, or the time for a warning */
-    int64_t period; /* the same in nanoseconds */
-    int ends_job;   /* it is a limit */
-    int64_t poll;   /* nanoseconds between two steps */
-    int64_t delay;  /* nanoseconds: see RANK_DELAY_NS */
+    double limit;     /* seconds, for reports: the limit, or the time for a warning */
+    int64_t limit_ns; /* the same */
+    int ends_job;     /* `limit` is a limit, not the time for a warning */
+    int64_t poll_ns;  /* between two steps */
+    int64_t delay_ns; /* see RANK_DELAY_NS */
     process *processes;
     int talks;            /* this rank can ask the others: MPI has MPI_THREAD_MULTIPLE */
     pthread_mutex_t lock; /* held by the thread that does the watchdog's work */
@@ -96,16 +96,16 @@ static struct {
     phase phase;
     report_reason reason;
     int64_t number;    /* of this inquiry, which answers have as well */
-    int64_t until;     /* when this phase ends in any case, nanoseconds */
+    int64_t until_ns;  /* when this phase ends in any case */
     int64_t thread;    /* whose call it is about */
     flight_clock call; /* the thread's clock when the inquiry began */
     int questions, answers;
     char **memory; /* by rank: its answer, which `all` points into; NULL: it has not answered */
     state *all;
-    report_ranks ranks; /* the same */
+    report_ranks ranks; /* of `all` */
 } inquiry;
 
-static int64_t next_report_ns; /* nanoseconds that a call must have waited to be reported */
+static int64_t next_report_ns; /* that a call must have waited to be reported */
 static int64_t held_back_until_ns;
 static int held_back_by; /* the rank that is about to report */
 
@@ -117,7 +117,7 @@ static flight_clock at_end;
 static struct {
     int64_t thread;    /* whose call it is about; NONE: there is none */
     flight_clock call; /* the thread's clock then */
-    int64_t next;      /* nanoseconds that it must have waited for the next inquiry */
+    int64_t next_ns;   /* that it must have waited for the next inquiry */
     uint64_t deadlock; /* what report_deadlock has returned then */
 } warning;
 
@@ -134,6 +134,7 @@ static int64_t deadline_after_ms(int64_t ms) {
 
 /* Measuring */
 
+/* Returns the clock of a thread, or of AT_END. */
 static flight_clock *deadline_clock_of(int64_t thread) {
     return thread == AT_END ? &at_end : flight_clock_of(thread);
 }
@@ -143,15 +144,15 @@ static void deadline_waits_measure(void) {
     static int64_t looked;
     int64_t now = clock_now(), passed = looked ? now - looked : 0;
     looked = now;
-    if (passed > 4 * deadline.poll) passed = deadline.poll; /* this process was stopped, or had no processor */
+    if (passed > 4 * deadline.poll_ns) passed = deadline.poll_ns; /* this process was stopped, or had no processor */
     for (int64_t i = 0; i < flight_threads(); i++) {
         flight_moment m = flight_moment_of(i);
         flight_clock *c = flight_clock_of(i);
         int goes_on = m.in_call && !(m.pauses & 1) && c->entered == m.entered && c->pauses == m.pauses;
         if (!goes_on) *c = (flight_clock){.entered = m.entered, .pauses = m.pauses};
-        if (goes_on) c->waited += passed;
+        if (goes_on) c->waited_ns += passed;
     }
-    if (has_joined) at_end.waited += passed;
+    if (has_joined) at_end.waited_ns += passed;
 }
 
 /* Returns the thread that has waited longest without a report, AT_END, or NONE. */
@@ -159,27 +160,29 @@ static int64_t deadline_longest_wait_find(void) {
     int64_t found = NONE;
     for (int64_t i = 0; i < flight_threads(); i++) {
         const flight_clock *c = flight_clock_of(i);
-        if (c->waited > 0 && !c->reported && (found < 0 || c->waited > flight_clock_of(found)->waited)) found = i;
+        if (c->waited_ns > 0 && !c->reported && (found < 0 || c->waited_ns > flight_clock_of(found)->waited_ns))
+            found = i;
     }
-    return found < 0 && at_end.waited > 0 && deadline.ends_job ? AT_END : found;
+    return found < 0 && at_end.waited_ns > 0 && deadline.ends_job ? AT_END : found;
 }
 
 /* Returns a thread for which it is time to ask again which ranks have left, or NONE. */
 static int64_t deadline_scout_due_find(void) {
     for (int64_t i = 0; deadline.talks && i < flight_threads(); i++)
-        if (flight_clock_of(i)->waited >= flight_clock_of(i)->scouted + SCOUT_PERIOD_NS + deadline.delay) return i;
+        if (flight_clock_of(i)->waited_ns >= flight_clock_of(i)->scouted_ns + SCOUT_PERIOD_NS + deadline.delay_ns)
+            return i;
     return NONE;
 }
 
 /* Marks all waits as reported, after a warning of this rank or another. */
 static void deadline_waits_mark_reported(void) {
-    for (int64_t i = 0; i < flight_threads(); i++) flight_clock_of(i)->reported = flight_clock_of(i)->waited > 0;
+    for (int64_t i = 0; i < flight_threads(); i++) flight_clock_of(i)->reported = flight_clock_of(i)->waited_ns > 0;
 }
 
 /* Returns how long a call must have waited for its first report: longer on higher ranks, so that the lowest rank that
  * waits asks for all. */
 static int64_t deadline_first_report_ns(void) {
-    return deadline.period + deadline.delay;
+    return deadline.limit_ns + deadline.delay_ns;
 }
 
 /* Answering */
@@ -224,7 +227,7 @@ static int deadline_self_describe(wire_writer *w) {
                                .threads = threads,
                                .python = ended ? "" : python,
                                .lost = lost_facts,
-                               .in_lost = deadline_lost_find()};
+                               .lost_count = deadline_lost_find()};
     state_write(w, &facts);
     return !w->failed;
 }
@@ -248,7 +251,7 @@ static void deadline_post_to_others(post_kind kind) {
 static void deadline_inquiry_begin(phase first, int64_t thread) {
     inquiry.phase = first;
     inquiry.number++;
-    inquiry.until = deadline_after_ms(ANSWER_MS);
+    inquiry.until_ns = deadline_after_ms(ANSWER_MS);
     inquiry.thread = thread;
     inquiry.call = *deadline_clock_of(thread);
     inquiry.questions = inquiry.answers = 0;
@@ -292,7 +295,7 @@ static void deadline_left_ask(const int64_t *ranks, int64_t n) {
 
 /* Begins to find out whether the call of a thread waits for ranks that have left. */
 static void deadline_scout_begin(int64_t thread) {
-    deadline_clock_of(thread)->scouted = deadline_clock_of(thread)->waited;
+    deadline_clock_of(thread)->scouted_ns = deadline_clock_of(thread)->waited_ns;
     deadline_inquiry_begin(ASKING_WHO_LEFT, thread);
     if (deadline.rank == 0)
         deadline_left_ask(left_ranks, left_count);
@@ -329,7 +332,7 @@ static void deadline_hold_back(const post_letter *letter) {
     inquiry.phase = IDLE;
 }
 
-/* Adds a rank to those that have left. */
+/* Adds a rank to left_ranks. */
 static void deadline_left_add(int64_t rank) {
     if (left_count < deadline.ranks) left_ranks[left_count++] = rank;
 }
@@ -397,7 +400,7 @@ static void deadline_scout_decide(void) {
 /* Sets the presence of ranks that have not answered to what ranks of their hosts have reported of their processes. */
 static void deadline_lost_apply(void) {
     for (int64_t i = 0; i < deadline.ranks; i++)
-        for (int64_t j = 0; j < inquiry.all[i].in_lost; j++) {
+        for (int64_t j = 0; j < inquiry.all[i].lost_count; j++) {
             const state_lost *l = &inquiry.all[i].lost[j];
             if (l->rank < 0 || l->rank >= deadline.ranks || inquiry.all[l->rank].presence == STATE_HERE) continue;
             inquiry.all[l->rank].presence = l->presence;
@@ -407,7 +410,7 @@ static void deadline_lost_apply(void) {
 /* Returns whether a thread is still in the wait that was measured then. */
 static int deadline_wait_is_same(int64_t thread, const flight_clock *then) {
     const flight_clock *c = deadline_clock_of(thread);
-    return c->waited > 0 && c->entered == then->entered && c->pauses == then->pauses;
+    return c->waited_ns > 0 && c->entered == then->entered && c->pauses == then->pauses;
 }
 
 /* Returns whether the last warning is about a call that still waits. */
@@ -429,7 +432,7 @@ static void deadline_warning_update(void) {
     const int is_old = deadline_inquiry_repeats_warning();
     warning.deadlock = deadlock;
     if (!is_old) return;
-    warning.next = deadline_clock_of(warning.thread)->waited + deadline.period;
+    warning.next_ns = deadline_clock_of(warning.thread)->waited_ns + deadline.limit_ns;
     if (deadlock && deadlock == before) inquiry.reason = REPORT_DEADLOCK;
 }
 
@@ -441,7 +444,7 @@ static int deadline_inquiry_needs_report(void) {
     if (inquiry.thread == AT_END) return report_has_lost(&inquiry.ranks); /* it waits for as long as the others run */
     /* A rank that cannot ask does not know whether they have come. */
     return !deadline.talks || report_is_stuck(&inquiry.ranks, deadline.rank) ||
-           deadline_clock_of(inquiry.thread)->waited / LIMITS_WITH_DATA >= deadline.period;
+           deadline_clock_of(inquiry.thread)->waited_ns / LIMITS_WITH_DATA >= deadline.limit_ns;
 }
 
 /* Claims a report or drops the inquiry, once all ranks have answered or are too late. */
@@ -451,11 +454,11 @@ static void deadline_report_decide(void) {
     if (inquiry.reason == REPORT_WARNING) deadline_warning_update();
     if (deadline_inquiry_needs_report()) {
         inquiry.phase = CLAIMING;
-        inquiry.until = deadline_after_ms(deadline.talks && deadline.ranks > 1 ? CLAIM_MS : 0);
+        inquiry.until_ns = deadline_after_ms(deadline.talks && deadline.ranks > 1 ? CLAIM_MS : 0);
         return;
     }
     if (inquiry.reason != REPORT_IN_VAIN && !deadline_inquiry_repeats_warning())
-        next_report_ns = deadline_clock_of(inquiry.thread)->waited + deadline.period;
+        next_report_ns = deadline_clock_of(inquiry.thread)->waited_ns + deadline.limit_ns;
     deadline_inquiry_drop();
 }
 
@@ -466,7 +469,7 @@ static void deadline_report_end(void) {
     int64_t rank = deadline.rank;
     /* Ranks begin to wait at nearly the same time, and each warning is to be about the same rank. */
     if (inquiry.reason == REPORT_WARNING)
-        rank = report_lowest(&inquiry.ranks, rank, deadline.period / 1000000 * 9 / 10);
+        rank = report_lowest(&inquiry.ranks, rank, deadline.limit_ns / 1000000 * 9 / 10);
     char *text = report_write(&inquiry.ranks, rank, inquiry.reason, deadline.limit);
     const char *words = text ? text : "mpixla: a call has waited for too long, and there is no memory to say more.\n";
     if (inquiry.reason != REPORT_WARNING)
@@ -475,7 +478,7 @@ static void deadline_report_end(void) {
     free(text);
     warning.thread = inquiry.thread;
     warning.call = inquiry.call;
-    warning.next = deadline_clock_of(inquiry.thread)->waited + deadline.period;
+    warning.next_ns = deadline_clock_of(inquiry.thread)->waited_ns + deadline.limit_ns;
     deadline_waits_mark_reported();
     deadline_post_to_others(POST_REPORTED);
     inquiry.phase = IDLE;
@@ -487,12 +490,12 @@ static void deadline_report_end(void) {
 /* Begins an inquiry if it is time for one. */
 static void deadline_inquiry_choose(void) {
     int64_t waiting = deadline_longest_wait_find(), to_scout = deadline_scout_due_find();
-    if (waiting == NONE || deadline_clock_of(waiting)->waited < deadline_first_report_ns())
+    if (waiting == NONE || deadline_clock_of(waiting)->waited_ns < deadline_first_report_ns())
         next_report_ns = deadline_first_report_ns();
     if (clock_now() < held_back_until_ns) return;
-    if (deadline_warning_is_current() && deadline_clock_of(warning.thread)->waited >= warning.next)
+    if (deadline_warning_is_current() && deadline_clock_of(warning.thread)->waited_ns >= warning.next_ns)
         deadline_report_begin(warning.thread, REPORT_WARNING);
-    else if (waiting != NONE && deadline_clock_of(waiting)->waited >= next_report_ns)
+    else if (waiting != NONE && deadline_clock_of(waiting)->waited_ns >= next_report_ns)
         deadline_report_begin(waiting, deadline.ends_job ? REPORT_LIMIT : REPORT_WARNING);
     else if (to_scout != NONE)
         deadline_scout_begin(to_scout);
@@ -505,7 +508,7 @@ static int deadline_inquiry_is_current(void) {
 
 /* Moves the inquiry to its next phase if it is time. */
 static void deadline_inquiry_advance(void) {
-    int is_late = clock_now() >= inquiry.until, all_answered = inquiry.answers >= inquiry.questions;
+    int is_late = clock_now() >= inquiry.until_ns, all_answered = inquiry.answers >= inquiry.questions;
     if (inquiry.phase != IDLE && !deadline_inquiry_is_current()) {
         deadline_inquiry_drop();
         next_report_ns = deadline_first_report_ns();
@@ -595,13 +598,14 @@ static void deadline_output_flush(void) {
     output_flush_soon();
 }
 
+/* Runs the watchdog's thread until MPI_Finalize begins. */
 static void *deadline_watch(void *nothing) {
     pthread_mutex_lock(&deadline.lock);
     while (!atomic_load(&deadline.stopped)) {
         deadline_step();
         deadline_nccl_check();
         deadline_output_flush();
-        int64_t pause = inquiry.phase != IDLE ? INT64_C(1000000) * BUSY_POLL_MS : deadline.poll;
+        int64_t pause = inquiry.phase != IDLE ? INT64_C(1000000) * BUSY_POLL_MS : deadline.poll_ns;
         (void)system_condition_wait(&deadline.changed, &deadline.lock, clock_now() + pause);
     }
     pthread_mutex_unlock(&deadline.lock);
@@ -680,13 +684,14 @@ int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpix
     if (!deadline_processes_keep(processes, count)) return error_set("out of memory for the time limit");
     const int64_t poll = (int64_t)(seconds * 1e3 / POLLS_IN_LIMIT);
     deadline.limit = seconds;
-    deadline.period = (int64_t)(seconds * 1e9);
+    deadline.limit_ns = (int64_t)(seconds * 1e9);
     deadline.ends_job = limit != 0;
-    deadline.poll = (poll < SHORTEST_POLL_MS  ? SHORTEST_POLL_MS
-                     : poll > LONGEST_POLL_MS ? LONGEST_POLL_MS
-                                              : poll) *
-                    1000000;
-    deadline.delay = rank * (RANK_DELAY_NS < LAST_RANK_DELAY_NS / count ? RANK_DELAY_NS : LAST_RANK_DELAY_NS / count);
+    deadline.poll_ns = (poll < SHORTEST_POLL_MS  ? SHORTEST_POLL_MS
+                        : poll > LONGEST_POLL_MS ? LONGEST_POLL_MS
+                                                 : poll) *
+                       1000000;
+    deadline.delay_ns =
+        rank * (RANK_DELAY_NS < LAST_RANK_DELAY_NS / count ? RANK_DELAY_NS : LAST_RANK_DELAY_NS / count);
     deadline.talks = comm != 0;
     deadline.ranks = count;
     warning.thread = NONE;

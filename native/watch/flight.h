@@ -29,11 +29,11 @@ typedef struct flight_call {
 /* The wait of a thread as deadline.c measures it, in nanoseconds. A wait is the same one as long as neither the number
  * of calls of the thread nor that of its pauses changes. */
 typedef struct flight_clock {
-    int64_t waited;
+    int64_t waited_ns;
     int64_t entered; /* these two as in the flight */
     int pauses;
-    int reported;    /* a report has been written in which this wait is */
-    int64_t scouted; /* `waited` when deadline.c last asked which ranks have left */
+    int reported;       /* a report has been written in which this wait is */
+    int64_t scouted_ns; /* `waited_ns` when deadline.c last asked which ranks have left */
 } flight_clock;
 
 /* A thread's place. */

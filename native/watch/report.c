@@ -27,13 +27,14 @@ static int report_rank_exists(const report_ranks *ranks, int64_t rank) {
     return rank >= 0 && rank < ranks->n;
 }
 
+/* Returns whether a receive with tag `wanted` takes a message with tag `sent`. */
 static int report_tags_match(int64_t sent, int64_t wanted) {
     return wanted == MPIXLA_ANY_TAG || wanted == sent;
 }
 
 /* Returns whether a call of `other` has the other end of this message of a call of `rank`. */
 static int report_message_is_matched(const state *other, const state_call *c, const state_peer *p, int64_t rank) {
-    for (int64_t i = 0; i < other->in_calls; i++) {
+    for (int64_t i = 0; i < other->call_count; i++) {
         const state_call *k = &other->calls[i];
         if (k->comm != c->comm || k->pauses) continue;
         for (int64_t j = 0; j < k->messages; j++) {
@@ -63,6 +64,7 @@ static int64_t report_message_find_missing(const report_ranks *ranks, int64_t ra
     return found;
 }
 
+/* Returns whether two collective calls differ in a fact that must be equal on all ranks. */
 static int report_calls_differ(const state_call *a, const state_call *b) {
     return strcmp(a->op, b->op) != 0 || a->root != b->root || strcmp(a->kind, b->kind) != 0 || a->items != b->items;
 }
@@ -70,7 +72,7 @@ static int report_calls_differ(const state_call *a, const state_call *b) {
 /* Returns the call that a rank is in, and that has the number and communicator of collective call `c`; NULL if there is
  * none. */
 static const state_call *report_counterpart_find(const state *s, const state_call *c) {
-    for (int64_t i = 0; i < s->in_calls; i++) {
+    for (int64_t i = 0; i < s->call_count; i++) {
         const state_call *k = &s->calls[i];
         if (k->collective && k->comm == c->comm && k->sequence == c->sequence) return k;
     }
@@ -79,7 +81,7 @@ static const state_call *report_counterpart_find(const state *s, const state_cal
 
 /* Returns the last such call that a rank has made; NULL if there is none, or the rank has forgotten it. */
 static const state_past *report_past_call_find(const state *s, const state_call *c) {
-    for (int64_t i = 0; i < s->in_past; i++)
+    for (int64_t i = 0; i < s->past_count; i++)
         if (s->past[i].comm == c->comm && s->past[i].sequence == c->sequence) return &s->past[i];
     return NULL;
 }
@@ -90,7 +92,7 @@ static standing report_collective_compare(const state *other, const state_call *
     if (k) return report_calls_differ(c, k) ? DIFFERS : k->pauses ? MISSING : COMES;
     const state_past *past = report_past_call_find(other, c);
     if (past) return past->op != (int64_t)hash_text(c->op) ? DIFFERS : COMES;
-    for (int64_t i = 0; i < other->in_comms; i++)
+    for (int64_t i = 0; i < other->comm_count; i++)
         if (other->comms[i].comm == c->comm && other->comms[i].calls > c->sequence) return COMES;
     return MISSING;
 }
@@ -129,7 +131,7 @@ static const state_call *report_waiting_call_find(const report_ranks *ranks, int
     const state *s = &ranks->all[rank];
     const state_call *longest = NULL;
     if (s->presence != STATE_HERE) return NULL;
-    for (int64_t i = 0; i < s->in_calls; i++) {
+    for (int64_t i = 0; i < s->call_count; i++) {
         const state_call *c = &s->calls[i];
         if (c->pauses || (longest && c->milliseconds <= longest->milliseconds)) continue;
         if (report_call_find_missing(ranks, rank, c, lacks) > 0) longest = c;
@@ -174,7 +176,7 @@ static int report_rank_has_other_threads(const state *s, const state_call *c) {
 
 /* Returns whether the rank may have made collective call `c`, on a communicator that may be the same one. */
 static int report_rank_may_have_arrived(const state *other, const state_call *c) {
-    for (int64_t i = 0; c->collective && i < other->in_comms; i++) {
+    for (int64_t i = 0; c->collective && i < other->comm_count; i++) {
         const state_comm *of = &other->comms[i];
         if (of->comm != c->comm && comm_keys_alike(of->comm, c->comm) && of->calls > c->sequence) return 1;
     }
@@ -212,7 +214,7 @@ int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
 static const state_call *report_only_call_find(const report_ranks *ranks, int64_t rank) {
     const state *s = &ranks->all[rank];
     const state_call *c = report_waiting_call_find(ranks, rank, ranks->room);
-    return c && s->in_calls == 1 && s->requests == 0 && !report_rank_has_other_threads(s, c) ? c : NULL;
+    return c && s->call_count == 1 && s->requests == 0 && !report_rank_has_other_threads(s, c) ? c : NULL;
 }
 
 /* Returns the first rank that a call lacks for certain: one whose process is gone, or else one that is not in the call;
@@ -276,6 +278,7 @@ int64_t report_lowest(const report_ranks *ranks, int64_t rank, int64_t milliseco
     return lowest;
 }
 
+/* Returns whether the rank's process is stopped or gone. */
 static int report_rank_is_lost(const state *s) {
     return s->presence == STATE_STOPPED || s->presence == STATE_DEAD;
 }
@@ -350,7 +353,7 @@ static const char *report_lines_skip(const char *text, int64_t line) {
 
 /* Writes why a rank that waits for no other rank does not come. */
 static void report_write_absence(const writer *w, const state *s) {
-    const state_call *c = s->in_calls > 0 ? &s->calls[0] : NULL;
+    const state_call *c = s->call_count > 0 ? &s->calls[0] : NULL;
     const char *where = *s->where ? s->where : "unknown process";
     if (s->presence == STATE_STOPPED)
         fprintf(w->to, "its process is stopped (SIGSTOP, or a debugger): %s", where);
@@ -377,8 +380,8 @@ static void report_write_absence(const writer *w, const state *s) {
 /* Returns whether two ranks are missing for the same reason, so that one line serves both. */
 static int report_absences_equal(const state *a, const state *b) {
     if (a->presence != b->presence || a->presence != STATE_HERE) return 0;
-    if (a->in_calls != b->in_calls || a->ended != b->ended) return 0;
-    if (a->in_calls > 0) return strcmp(a->calls[0].what, b->calls[0].what) == 0;
+    if (a->call_count != b->call_count || a->ended != b->ended) return 0;
+    if (a->call_count > 0) return strcmp(a->calls[0].what, b->calls[0].what) == 0;
     return a->ended || (strcmp(a->python, b->python) == 0 && (a->percent >= 20) == (b->percent >= 20));
 }
 
@@ -406,7 +409,7 @@ static void report_write_missing(writer *w) {
                 w->uncertain[i] ? ", or come and gone" : "");
         report_write_absence(w, &all[i]);
         fputs(".\n", w->to);
-        int speaks = all[i].presence == STATE_HERE && all[i].in_calls == 0 && !all[i].ended;
+        int speaks = all[i].presence == STATE_HERE && all[i].call_count == 0 && !all[i].ended;
         if (speaks) report_write_lines(w, all[i].python, "    ", PYTHON_LINES_SHOWN);
     }
 }
@@ -437,7 +440,7 @@ static void report_write_difference(const writer *w) {
 /* Returns whether two threads of a rank use the communicator of one of its calls, now or earlier. */
 static int report_rank_shares_comm(const state *s) {
     int found = 0;
-    for (int64_t i = 0; i < s->in_calls; i++) {
+    for (int64_t i = 0; i < s->call_count; i++) {
         found |= s->calls[i].is_shared != 0;
         for (int64_t j = 0; j < i; j++) found |= s->calls[i].comm == s->calls[j].comm;
     }
@@ -533,7 +536,7 @@ static void report_graph_traverse(writer *w) {
                 w->differ[0] = rank;
                 w->differ[1] = i;
             }
-            int has_come = w->lacks[i] == DIFFERS && w->ranks->all[i].in_calls > 0; /* to a call of its own */
+            int has_come = w->lacks[i] == DIFFERS && w->ranks->all[i].call_count > 0; /* to a call of its own */
             w->uncertain[i] = uncertain && (!w->reached[i] || w->uncertain[i]);
             if (has_come || w->reached[i]) continue;
             w->reached[i] = 1;
@@ -547,7 +550,8 @@ static void report_graph_traverse(writer *w) {
 /* Returns whether two ranks wait in the same collective call at the same line, and do nothing else: one stands for
  * both. */
 static int report_ranks_are_alike(const state *a, const state *b) {
-    if (a->presence != b->presence || a->in_calls != b->in_calls || a->ended != b->ended || a->in_calls != 1) return 0;
+    if (a->presence != b->presence || a->call_count != b->call_count || a->ended != b->ended || a->call_count != 1)
+        return 0;
     const state_call *c = &a->calls[0], *k = &b->calls[0];
     return c->collective && k->collective && c->comm == k->comm && c->sequence == k->sequence &&
            c->pauses == k->pauses && !report_calls_differ(c, k) && strcmp(c->site, k->site) == 0;
@@ -566,6 +570,7 @@ static void report_write_awaited(writer *w, int64_t rank) {
     fprintf(w->to, "\n");
 }
 
+/* Writes a call that a rank is in. */
 static void report_write_call(const writer *w, const state *s, const state_call *c) {
     if (c->pauses)
         fprintf(w->to, "    its GPU computes what comes before %s (%lld bytes)\n", c->what, (long long)c->bytes);
@@ -583,14 +588,14 @@ static void report_write_rank(writer *w, int64_t rank) {
     report_write_ranks(w, "rank", w->group);
     if (report_ranks_count(w, w->group) > 1) fprintf(w->to, "; of rank %lld", (long long)rank);
     fprintf(w->to, "%s%s%s:\n", *s->where ? " (" : "", s->where, *s->where ? ")" : "");
-    for (int64_t i = 0; i < s->in_calls; i++) report_write_call(w, s, &s->calls[i]);
+    for (int64_t i = 0; i < s->call_count; i++) report_write_call(w, s, &s->calls[i]);
     report_write_awaited(w, rank);
-    if (s->presence != STATE_HERE || s->in_calls == 0) {
+    if (s->presence != STATE_HERE || s->call_count == 0) {
         fprintf(w->to, "    ");
         report_write_absence(w, s);
         fprintf(w->to, "\n");
     }
-    if (s->ended && s->in_calls > 0) fprintf(w->to, "    its script has ended\n");
+    if (s->ended && s->call_count > 0) fprintf(w->to, "    its script has ended\n");
     const char *last = report_lines_skip(s->last, s->in_newest != 0); /* a newest call that has not ended is above */
     if (*last) fprintf(w->to, "    its last calls, the newest first:\n");
     report_write_lines(w, last, "      ", LINES_SHOWN);
@@ -649,7 +654,7 @@ static void report_write_ended(writer *w) {
 static void report_write_waiting(writer *w) {
     const state *s = &w->ranks->all[w->rank];
     const state_call *longest = &s->calls[0];
-    for (int64_t i = 1; i < s->in_calls; i++)
+    for (int64_t i = 1; i < s->call_count; i++)
         if (s->calls[i].milliseconds >= longest->milliseconds) longest = &s->calls[i];
     fprintf(w->to, "mpixla: rank %lld has waited for %.1f s in a call", (long long)w->rank,
             1e-3 * (double)longest->milliseconds);
@@ -687,7 +692,7 @@ static void report_write_waiting(writer *w) {
 }
 
 static void report_write_all(writer *w) {
-    if (w->ranks->all[w->rank].in_calls > 0)
+    if (w->ranks->all[w->rank].call_count > 0)
         report_write_waiting(w);
     else
         report_write_ended(w);

@@ -157,7 +157,7 @@ static void state_call_write(wire_writer *w, const flight_view *view, int64_t th
     flight_describe(view, what, sizeof what);
     snprintf(kind, sizeof kind, "%s%s%s", type ? type->row->name : "no data", has_op ? ", op " : "",
              has_op ? reduction_name(f->reduction) : "");
-    wire_write(w, flight_clock_of(thread)->waited / 1000000);
+    wire_write(w, flight_clock_of(thread)->waited_ns / 1000000);
     wire_write(w, view->entered);
     wire_write(w, thread);
     wire_write(w, moment.is_front_end);
@@ -183,9 +183,9 @@ static void state_call_write(wire_writer *w, const flight_view *view, int64_t th
 static void state_calls_write(wire_writer *w, int64_t threads) {
     int64_t chosen[STATE_CALLS], n = 0;
     for (int64_t i = 0; i < threads; i++) {
-        int64_t at = n, waited = flight_clock_of(i)->waited;
+        int64_t at = n, waited = flight_clock_of(i)->waited_ns;
         if (!flight_moment_of(i).in_call) continue;
-        while (at > 0 && flight_clock_of(chosen[at - 1])->waited < waited) at--;
+        while (at > 0 && flight_clock_of(chosen[at - 1])->waited_ns < waited) at--;
         if (at == STATE_CALLS) continue;
         if (n < STATE_CALLS) n++;
         memmove(&chosen[at + 1], &chosen[at], (size_t)(n - at - 1) * sizeof *chosen);
@@ -226,7 +226,7 @@ void state_write(wire_writer *w, const state_facts *facts) {
     wire_write(w, request_count_open());
     wire_write_text(w, facts->where);
     wire_write_text(w, facts->python);
-    wire_write_list(w, facts->lost, facts->in_lost);
+    wire_write_list(w, facts->lost, facts->lost_count);
     state_comms_write(w);
     state_calls_write(w, threads);
     state_past_write(w, newest, newest >= 0 && flight_moment_of(newest).in_call);
@@ -275,17 +275,17 @@ int state_read(state *s, wire_reader *r) {
     s->requests = wire_read(r);
     s->where = wire_read_text(r);
     s->python = wire_read_text(r);
-    s->lost = state_records_read(r, LOST_WORDS, &s->in_lost);
-    for (int64_t i = 0; i < s->in_lost; i++)
+    s->lost = state_records_read(r, LOST_WORDS, &s->lost_count);
+    for (int64_t i = 0; i < s->lost_count; i++)
         if (s->lost[i].presence <= STATE_HERE || s->lost[i].presence >= STATE_PRESENCES) return 0;
-    s->comms = state_records_read(r, COMM_WORDS, &s->in_comms);
+    s->comms = state_records_read(r, COMM_WORDS, &s->comm_count);
     s->has_all_comms = wire_read(r);
     for (int64_t milliseconds; (milliseconds = wire_read(r)) >= 0 && !r->failed;) {
-        if (s->in_calls == STATE_CALLS) return 0;
-        state_call_read(&s->calls[s->in_calls++], r, milliseconds);
+        if (s->call_count == STATE_CALLS) return 0;
+        state_call_read(&s->calls[s->call_count++], r, milliseconds);
     }
     s->last = wire_read_text(r);
     s->in_newest = wire_read(r);
-    s->past = state_records_read(r, PAST_WORDS, &s->in_past);
+    s->past = state_records_read(r, PAST_WORDS, &s->past_count);
     return !r->failed && s->presence >= 0 && s->presence < STATE_PRESENCES;
 }

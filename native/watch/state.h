@@ -68,11 +68,10 @@ typedef struct state_lost {
 typedef struct state {
     int64_t rank; /* in MPI_COMM_WORLD */
     int64_t presence;
-    int64_t ended;   /* it is at the end of its script */
-    int64_t left_ms; /* since it makes no more calls, as in MPI_Finalize; -1: it still may */
-    int64_t percent; /* of a processor that it used lately; -1: unknown */
-    int64_t
-        threads; /* of the front end that may still make a call (stack_ask), those in a call among them; -1: unknown */
+    int64_t ended;      /* it is at the end of its script */
+    int64_t left_ms;    /* since it makes no more calls, as in MPI_Finalize; -1: it still may */
+    int64_t percent;    /* of a processor that it used lately; -1: unknown */
+    int64_t threads;    /* of the front end that may still make a call, or are in one (stack_ask); -1: unknown */
     int64_t requests;   /* that are open: request_count_open */
     const char *where;  /* "process 12 on host node1"; "" */
     const char *python; /* lines of its Python threads, the first of each at the margin; "" */
@@ -80,14 +79,14 @@ typedef struct state {
                          * several that are alike and follow each other */
     int64_t in_newest;  /* the newest has not ended */
     const state_past *past;
-    int64_t in_past;
+    int64_t past_count;
     state_call calls[STATE_CALLS];
-    int64_t in_calls;
+    int64_t call_count;
     const state_comm *comms;
-    int64_t in_comms;
+    int64_t comm_count;
     int64_t has_all_comms; /* none is left out, and the members of each are known */
     const state_lost *lost;
-    int64_t in_lost;
+    int64_t lost_count;
 } state;
 
 /* The part of a `state` that is not read from the calls. */
@@ -95,7 +94,7 @@ typedef struct state_facts {
     int64_t rank, ended, left_ms, percent, threads;
     const char *where, *python;
     const int64_t *lost; /* the members of each state_lost, one behind the other */
-    int64_t in_lost;
+    int64_t lost_count;
 } state_facts;
 
 /* Writes this process's state; without memory the writer's `failed` is set. Called by the thread of deadline.c, which

@@ -101,6 +101,7 @@ static int64_t trace_items_bytes(const dtype_entry *type, int64_t items) {
     return !type || __builtin_mul_overflow(items, type->row->itemsize, &bytes) ? 0 : bytes;
 }
 
+/* Sets the root or the other ends of a message in a record. */
 static void trace_peers_fill(timeline_call *e, const call_facts *f) {
     const comm_entry *c = f->communicator;
     if (facts_have(f, ATTRIBUTE_ROOT)) e->root = trace_world_rank(c, f->root);
@@ -114,6 +115,7 @@ static void trace_peers_fill(timeline_call *e, const call_facts *f) {
     }
 }
 
+/* Sets the bytes, items, type and reduction in a record. */
 static void trace_data_fill(timeline_call *e, const call_facts *f, timeline *t) {
     int is_halo = facts_have(f, ATTRIBUTE_WIDTH);
     e->sends = is_halo ? f->border_bytes : trace_items_bytes(f->sent_type, f->sent);
@@ -125,6 +127,7 @@ static void trace_data_fill(timeline_call *e, const call_facts *f, timeline *t) 
     if (facts_have(f, ATTRIBUTE_OP)) e->reduction = trace_text_number(t, reduction_name(f->reduction));
 }
 
+/* Sets the request, and the call that started it, in a record. */
 static void trace_request_fill(timeline_call *e, const trace_request *r, timeline *t) {
     e->request = r->number;
     e->generation = r->generation;
