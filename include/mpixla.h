@@ -454,19 +454,19 @@ MPIXLA_API void mpixla_local_start(void);
  * has no handler. Call it once. */
 MPIXLA_API int mpixla_interrupt_watch(int job);
 
-/* A time limit. Once a call has waited for other ranks for longer, what all ranks do is written on standard error and
- * the job ends, through MPI_Abort with the code 124; or, where there is no limit but a time for a word, the job goes
- * on. A call that waits for a rank which makes none any more ends the job in any case. A process as others see it:
- */
+/* A time limit. Once a call has waited for other ranks for longer, this rank writes a report of all ranks on standard
+ * error and the job ends, through MPI_Abort with the code 124; or, without a limit, the job goes on after the report. A
+ * call that waits for a rank which makes no more calls ends the job in any case. A process as others see it: */
 typedef struct mpixla_process {
     const char *host; /* where its number means it: the same text in all processes that can see each other's */
     const char *name; /* of the host, for people */
     int64_t number;   /* getpid() */
 } mpixla_process;
-/* In seconds; where `limit` is 0, `word` counts. `processes` are those of MPI_COMM_WORLD, in their order, and `comm` is
- * a duplicate of it that is used for nothing else; 0 where MPI does not have MPI_THREAD_MULTIPLE: then each process
- * tells of itself alone. Call it once, on all ranks alike. MPI_Finalize then waits until all have come to it. */
-MPIXLA_API int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes,
+/* In seconds; where `limit` is 0, there is none, and `warn_after` is the time until a report. `processes` are those of
+ * MPI_COMM_WORLD, in their order, and `comm` is a duplicate of it that is used for nothing else; 0 where MPI does not
+ * have MPI_THREAD_MULTIPLE: then each process tells of itself alone. Call it once, on all ranks alike. MPI_Finalize
+ * then waits until all have come to it. */
+MPIXLA_API int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, const mpixla_process *processes,
                                   int64_t count);
 /* In the function for MPIXLA_WISH_STACKS: the lines of the front end's threads. `threads` is how many of them may still
  * call XLA or MPI: all but this one and those that wait for the result of a program. Without such a function no call to

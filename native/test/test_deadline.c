@@ -63,8 +63,8 @@ static void older_threads_start(void) {
     while (atomic_load(&taken) < older_threads) clock_sleep(1);
 }
 
-static int is_word;  /* there is no limit, but a word is said */
-static pid_t victim; /* rank 1, and then rank 3 is gone from the beginning */
+static int is_warning; /* there is no limit, but a warning */
+static pid_t victim;   /* rank 1, and then rank 3 is gone from the beginning */
 
 static int start(int ranks, int talks) {
     mpixla_process processes[RANKS];
@@ -72,7 +72,7 @@ static int start(int ranks, int talks) {
         processes[i] = (mpixla_process){.host = "here", .name = "a host", .number = (int64_t)getpid()};
     if (victim) processes[1].number = victim;
     if (ranks > 1) processes[victim ? 3 : 1].number = 1 << 30; /* there is none */
-    return mpixla_timeout_set(is_word ? 0 : 1e-3 * MILLISECONDS, 1e-3 * MILLISECONDS,
+    return mpixla_timeout_set(is_warning ? 0 : 1e-3 * MILLISECONDS, 1e-3 * MILLISECONDS,
                               talks ? fake->handle(FAKE_WORLD) : 0, processes, ranks);
 }
 
@@ -131,12 +131,12 @@ static void stay_a_while(void) {
 
 /* Once for one wait, however long it is. */
 static void says_a_word(void) {
-    is_word = 1;
+    is_warning = 1;
     CHECK_INT(ended(stay_a_while, 1, 0, 1), STAYS);
     CHECK_IN(text, "mpixla: rank 0 has waited for ");
     CHECK_IN(text, ", and goes on waiting; MPIXLA_TIMEOUT=seconds");
     CHECK(!strstr(strstr(text, "and goes on waiting") + 1, "and goes on waiting"));
-    is_word = 0;
+    is_warning = 0;
 }
 
 /* Three ranks that do not answer, one of which is gone. */
@@ -149,7 +149,7 @@ static void names_who_does_not_answer(void) {
 
 static int *asked; /* how often others were asked what they do, in all processes of this test */
 
-/* Rank 1 dies as soon as a word was said. */
+/* Rank 1 dies after the first warning. */
 static void stay_while_it_dies(void) {
     static const int members[RANKS] = {0, 1, 2, 3};
     int64_t kind;
@@ -169,13 +169,13 @@ static void looks_again(void) {
         clock_sleep(60000);
         _exit(0);
     }
-    is_word = 1;
+    is_warning = 1;
     CHECK_INT(ended(stay_while_it_dies, RANKS, 1, 1), 1);
     CHECK_IN(text, "It can never end, as it seems: if that is still so in 0.2 s, the job ends.");
     CHECK_IN(text, "in a call that can never end, so the whole job ends.");
     CHECK_INT(*asked, 3 * (RANKS - 1));
     CHECK_INT(process_end(victim), -SIGKILL);
-    is_word = victim = 0;
+    is_warning = victim = 0;
 }
 
 static void leaves_others_alone(void) {
@@ -230,7 +230,7 @@ static void ends_with_mpi(void) {
 
 /* Also where one of the others is gone and never comes there, and a message is never taken. */
 static void ends_after_a_death(void) {
-    is_word = 1;
+    is_warning = 1;
     pid_t child = fork();
     if (child == 0) {
         alarm(60);
@@ -243,7 +243,7 @@ static void ends_after_a_death(void) {
         _exit(STAYS);
     }
     CHECK_INT(process_end(child), STAYS);
-    is_word = 0;
+    is_warning = 0;
 }
 
 /* Where its thread cannot be started the process still ends, and answers the others when it does. */

@@ -670,11 +670,12 @@ static int deadline_processes_keep(const mpixla_process *processes, int64_t coun
     return 1;
 }
 
-int mpixla_timeout_set(double limit, double word, mpixla_handle comm, const mpixla_process *processes, int64_t count) {
+int mpixla_timeout_set(double limit, double warn_after, mpixla_handle comm, const mpixla_process *processes,
+                       int64_t count) {
     if (!mpi_get()) return error_set("mpixla_start has not been called");
     if (deadline.ranks > 0) return error_set("the time limit was set twice");
     const int64_t rank = mpi_get()->world_rank;
-    const double seconds = limit == 0 ? word : limit;
+    const double seconds = limit == 0 ? warn_after : limit;
     if (!(seconds > 0 && seconds < 1e9) || count <= rank)
         return error_set(
             "a time limit is a number of seconds greater than 0 and less than 1e9, and comes with all processes of "

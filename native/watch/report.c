@@ -193,15 +193,15 @@ static int report_rank_is_absent(const state *other, const state_call *c) {
 
 int report_is_in_vain(const report_ranks *ranks, int64_t rank) {
     /* A rank that has left may have sent the message before. It arrives within so many milliseconds, and one more for
-     * each SLOWEST_NETWORK bytes. */
-    enum { ARRIVES_WITHIN = 2000, SLOWEST_NETWORK = 10000 };
+     * each BYTES_PER_MS bytes. */
+    enum { ARRIVAL_MS = 2000, BYTES_PER_MS = 10000 };
     const int *lacks = ranks->room;
     const state_call *c = report_waiting_call_find(ranks, rank, ranks->room);
     int64_t gone = 0, lacking = 0;
     for (int64_t i = 0; c && i < ranks->n; i++) {
-        int64_t patience = ARRIVES_WITHIN + c->bytes / SLOWEST_NETWORK;
+        int64_t arrival_ms = ARRIVAL_MS + c->bytes / BYTES_PER_MS;
         lacking += lacks[i] == MISSING;
-        gone += lacks[i] == MISSING && ranks->all[i].left_ms >= patience && c->milliseconds >= patience &&
+        gone += lacks[i] == MISSING && ranks->all[i].left_ms >= arrival_ms && c->milliseconds >= arrival_ms &&
                 report_rank_is_absent(&ranks->all[i], c);
     }
     if (!c || gone == 0 || (report_call_is_from_any(c) && report_rank_has_other_threads(&ranks->all[rank], c)))
