@@ -1,1 +1,1 @@
-"""What needs no MPI."""
+"""Helpers that need no MPI."""

@@ -1,8 +1,8 @@
-"""Ranks of a host that have to say the same say it once. They settle it without MPI, which may be what failed.
+"""Deduplicated messages: ranks of a host with the same message print it once. They agree without MPI, which may fail.
 
-They share a file, which has a name only until each has opened it. Each adds a line to it. The first one with
-a thing to say waits a moment for the others, and speaks for all that have come with the same. Who comes later, or waits
-for it in vain, speaks for itself.
+They share a file, which has a name only until each rank has opened it. Each rank appends lines to it. The first rank
+with a message waits a moment for the others, and prints it for all ranks with the same message. A rank that comes
+later, or waits for the first one in vain, prints its own.
 
 base/program.py loads this file alone, before the program has imported mpixla. So it imports nothing of mpixla's.
 """
@@ -21,20 +21,20 @@ from typing import NamedTuple
 _MOMENT = 0.5
 _PAUSE = 0.01
 
-file = -1  # that all ranks of this host have open, or -1
+file = -1  # the descriptor of the file that all ranks of this host have open, or -1
 
 
 class Told(NamedTuple):
-    """How it came out."""
+    """The outcome of ``tell`` on this rank."""
 
-    here: bool  # this rank has spoken
-    by_all: bool  # all ranks of the job had something to say before any spoke, so none of them waits for another
+    here: bool  # this rank has printed the message
+    by_all: bool  # all ranks of the job had a message before any rank printed one, so no rank waits for another
 
 
 class _Note(NamedTuple):
-    """A line of the file: a rank has come to say something, is about to say it, or has said it."""
+    """A line of the file: a rank has a message, is about to print it, or has printed it."""
 
-    what: str  # the same for what is the same
+    what: str  # the hash of the message
     rank: int
     when: float
     step: str
@@ -70,18 +70,18 @@ def tell(
     then_by_all: str | None = None,
     moment: float = _MOMENT,
 ) -> Told:
-    """Write what has happened to this rank, or leave that to another one.
+    """Print this rank's message, unless another rank prints the same one, and return the outcome.
 
     Args:
         rank: this rank.
-        size: how many ranks the job has.
-        write: writes a text, for people.
-        did: what is said of "rank 3", or of "ranks 0 to 7": "ended ...", or ": uncaught KeyError ...".
+        size: the number of ranks of the job.
+        write: prints a text.
+        did: the sentence after its subject, "rank 3" or "ranks 0 to 7": "ended ...", or ": uncaught KeyError ...".
         then: the rest of that sentence.
-        more: further lines. Ranks may say the same but for their own number, where mpixla's errors have it, and for
+        more: further lines. Messages are the same if they differ only in the rank that mpixla's errors name, and in
             addresses of memory.
-        then_by_all: what stands in the place of ``then`` where all ranks of the job have something to say.
-        moment: seconds in which others may come.
+        then_by_all: replaces ``then`` where all ranks of the job have a message.
+        moment: seconds to wait for other ranks.
     """
     own = re.sub(rf"\br{rank} \||\bon rank {rank} of\b|\b0x[0-9a-fA-F]+\b", "*", f"{did}\n{more}")
     what = hashlib.sha256(own.encode(errors="replace")).hexdigest()
@@ -104,10 +104,10 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
     notes = _read()
     first = next(note.rank for note in notes if note.what == what)
     if is_first := first == rank:
-        # Whatever comes when the moment is over is said at once: the job is about to end.
+        # A message that comes after the moment is printed at once: the job is about to end.
         start = min(note.when for note in notes)
         _wait_until(lambda notes: len({note.rank for note in notes}) == size, start + moment)
-    else:  # the first one speaks
+    else:  # the first one prints it
         _wait_until(
             lambda notes: any(note[:2] == (what, first) and note.step == _SAID for note in notes), now + 2 * moment
         )
@@ -116,11 +116,11 @@ def _settle(what: str, rank: int, size: int, say: Callable[[list[int], bool, boo
     alike = [note for note in notes if note.what == what]
     said = {note.rank for note in alike if note.step == _SAID}
     left = sorted(({note.rank for note in alike} if is_first else {rank}) - said)
-    # All ranks find the same, as each line of the file stands behind those that were written before.
+    # All ranks get the same result: the file is in append mode, so its lines have one order.
     by_all = len({note.rank for note in takewhile(lambda note: note.step == _COMES, notes)}) == size
     if left:
         say(left, bool(said), by_all)
-    for other in sorted(left, key=lambda other: other == rank):  # its own last, for which the others wait
+    for other in sorted(left, key=lambda other: other == rank):  # its own line last: the others wait for it
         _note(what, other, now, _SAID)
     return Told(bool(left), by_all)
 

@@ -1,4 +1,4 @@
-"""Locks by name, which one process of a host holds to its end: for processes that can agree on nothing by MPI.
+"""Locks by name that one process of a host holds until it ends, for processes that cannot communicate by MPI yet.
 
 base/program.py loads this file alone, before the program has imported mpixla. So it imports nothing of mpixla's.
 """
@@ -9,11 +9,11 @@ import os
 import socket
 import sys
 
-_held: dict[str, int] = {}  # the locks of this process, with file descriptors that it keeps to its very end
+_held: dict[str, int] = {}  # the locks of this process, and their file descriptors, which stay open until it ends
 
 
 def acquire(name: str) -> bool:
-    """Take a lock; return False if a process of this host that still runs has it, True where that is not known."""
+    """Take a lock; return False if a running process of this host holds it, True where the system cannot tell."""
     if sys.platform != "linux":
         return True
     mine = socket.socket(socket.AF_UNIX)
@@ -27,13 +27,13 @@ def acquire(name: str) -> bool:
 
 
 def release(name: str) -> None:
-    """Give a lock back that this process has acquired."""
+    """Release a lock that this process has acquired."""
     if name in _held:
         os.close(_held.pop(name))
 
 
 def is_held(name: str) -> bool:
-    """Return whether a process of this host that still runs has a lock; False where that is not known."""
+    """Return whether a running process of this host holds a lock; False where the system cannot tell."""
     if sys.platform != "linux":
         return False
     with socket.socket(socket.AF_UNIX) as other:
@@ -42,4 +42,4 @@ def is_held(name: str) -> bool:
 
 
 def _make_address(name: str) -> str:
-    return f"\0mpixla {name}"  # in no directory: it goes with the process
+    return f"\0mpixla {name}"  # an abstract address, in no directory: it vanishes with the process

@@ -1,4 +1,4 @@
-"""Refuses JAX's settings that a program makes in the environment after mpixla, which runs it, has imported JAX."""
+"""Refusal of JAX's environment variables that a program sets after mpixla, which runs it, has imported JAX."""
 
 import os
 
@@ -13,13 +13,13 @@ _before: dict[str, str] | None = None  # the environment when JAX was imported; 
 
 
 def note_environment(module: str) -> None:
-    """Note what the environment says before ``python -m module`` runs the program."""
+    """Save the environment before ``python -m module`` runs the program."""
     global _module, _before
     _module, _before = module, dict(os.environ)
 
 
 def refuse_late() -> None:
-    """Raise RuntimeError for a setting that has no effect, unless one call has found none: before the first result."""
+    """Raise RuntimeError for a variable that has no effect; do nothing once a call has found none."""
     global _before
     if (before := _before) is None:
         return

@@ -1,6 +1,7 @@
 """Running a user's program as Python would: a script, ``-m module`` or ``-c code``.
 
-``python -m mpixla run`` starts it as a file, so it imports nothing of mpixla's: that the program does when it wants to.
+``python -m mpixla run`` starts this file as a script, so it imports nothing of mpixla's: the program itself decides
+when to import mpixla.
 """
 
 import atexit
@@ -22,12 +23,12 @@ from typing import Any
 
 
 def is_kind(word: str) -> bool:
-    """Whether it is ``-m`` or ``-c``, which may have their value in the same word."""
+    """Return whether a word is ``-m`` or ``-c``, which may have their value in the same word."""
     return word[:2] in ("-m", "-c")
 
 
 def program_of(words: list[str]) -> list[str]:
-    """The program that a command line begins with, without ``--`` and with ``-mmodule`` in two words; [] for none."""
+    """Return the program at the head of a command line, without ``--`` and with ``-mmodule`` split; [] for none."""
     program = words[words[:1] == ["--"] :]
     if program and is_kind(program[0]):
         program[:1] = filter(None, (program[0][:2], program[0][2:]))
@@ -42,11 +43,11 @@ _FOLDER = os.path.dirname(__file__)  # Python deletes __file__ before exit handl
 
 _EXIT, _OWNER = "mpixla.watch.exit", "mpixla.watch.owner"
 
-# Seconds in which other ranks, which nothing has kept in step yet, may come to the same failure.
+# Seconds in which other ranks, which no communication has synchronized yet, may fail alike.
 _MOMENT = 3.0
 
-# Seconds in which a rank that fails before it has imported mpixla starts MPI, for which all ranks must come; that it
-# leaves to the rank that has spoken for it, which ends the job; that the launcher has to forward what was printed.
+# For a rank that fails before it has imported mpixla, seconds: to start MPI, which all ranks must do; to wait for the
+# rank that has printed the same message to abort the job; for the launcher to forward printed output.
 _STARTING, _PATIENCE, _FORWARDING = 30, 2.0, 0.3
 
 
@@ -67,15 +68,15 @@ def _write(text: str) -> None:
 
 
 def _end_early(did: str, more: str, status: int) -> bool:
-    """End all ranks where the program has failed before it has imported mpixla; the others may wait in MPI's start.
+    """Abort the job where the program has failed before it has imported mpixla; other ranks may wait in MPI's start.
 
     Args:
-        did: what is said of this rank, and of others that end alike, if they all end before they import mpixla.
-        more: what else is printed, once for these.
+        did: the sentence after its subject, the ranks that fail alike.
+        more: further lines, printed once for these ranks.
         status: the job's exit status.
 
     Returns:
-        Whether it was printed; if so and this returns, all ranks of the job have failed.
+        Whether the message was printed, by this rank or another; if True is returned, all ranks of the job have failed.
     """
     settings, started, alike = map(_load, ("settings.py", "started.py", "alike.py"))
     others, rank = started.by_launcher(), started.rank()
@@ -103,8 +104,8 @@ def _end_early(did: str, more: str, status: int) -> bool:
 
 
 def _abort(status: int) -> None:
-    """End all ranks through MPI, which this one starts for that. Returns where there is no MPI."""
-    # If they never come, the signal kills this process, for which its launcher ends them.
+    """Abort the job by MPI_Abort, and start MPI for that if necessary. Return where there is no MPI."""
+    # If other ranks never start MPI, the signal kills this process, and its launcher then ends the job.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_STARTING)
     with suppress(Exception):
@@ -118,7 +119,7 @@ def _abort(status: int) -> None:
 
 
 def _note_end() -> None:
-    """Take the lock of ranks that end without having imported mpixla: others may wait in its import."""
+    """Take the lock that marks an end without an import of mpixla: other ranks may wait in that import."""
     if os.getpid() == _process and not any(module.partition(".")[0] == "mpixla" for module in sys.modules):
         started = _load("started.py")
         if started.by_launcher():
@@ -126,7 +127,7 @@ def _note_end() -> None:
 
 
 def run(program: list[str]) -> None:
-    """Runs it as ``__main__``, with what follows it as its arguments. A failure that it exits with ends the job."""
+    """Run a program as ``__main__`` with its arguments; an uncaught exception or a nonzero exit status ends the job."""
     own = {__file__, sys._getframe(1).f_code.co_filename, runpy.run_path.__code__.co_filename}
 
     def without_us(hook: _Hook) -> _Hook:
@@ -150,19 +151,19 @@ def run(program: list[str]) -> None:
         print_without_us.only_prints = hook is sys.__excepthook__  # type: ignore[attr-defined]  # for watch/exit.py
         return print_without_us
 
-    if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported what ends the job
+    if end := sys.modules.get(_EXIT):  # mpixla.compat and mpixla.distributed have imported it
         end.replace_printing(without_us)
         sys.modules[_OWNER].install()
     else:
         sys.excepthook = without_us(sys.excepthook)
     atexit.register(_note_end)  # the first one, which runs last, when threads have ended too
-    # Under MPICH it is a pipe, and what is in a buffer of 8 KiB comes late, or never where the process is killed.
+    # Under MPICH stdout is a pipe: output in Python's buffer of 8 KiB comes late, or never if the process is killed.
     with suppress(AttributeError, ValueError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         _run(program)
     except SystemExit as e:
-        # No hook of Python's hears of this one.
+        # sys.excepthook is not called for SystemExit.
         if status := status_of(e.code):
             if end := sys.modules.get(_EXIT):
                 end.program_exits(e.code)
@@ -175,10 +176,10 @@ def run(program: list[str]) -> None:
 
 def _run(program: list[str]) -> None:
     kind, *rest = program
-    # The module stays when its last line has run: exit handlers and threads pickle what is its.
+    # The module outlives its last line: exit handlers and threads pickle its functions and classes.
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __loader__=BuiltinImporter)
-    if "__annotations__" in vars(sys.modules["__main__"]):  # which not every version of Python gives it
+    if "__annotations__" in vars(sys.modules["__main__"]):  # not in every version of Python
         main.__dict__.update(__annotations__={})
     if kind == "-c":
         code, *rest = rest

@@ -1,6 +1,6 @@
-"""What mpixla needs of JAX beyond its documented API, in one place, with the reason for each name.
+"""The names of JAX that mpixla needs beyond the documented API, with the reason for each.
 
-What is replaced in JAX, which mpixla can do without, are in ``hooks``.
+Functions and rules of JAX that mpixla replaces, and can do without, are in ``hooks``.
 """
 
 import jax
@@ -8,8 +8,9 @@ import jax
 from . import tested
 
 try:
-    # Documented as part of jax.extend, whose import takes as long as that of all of mpixla (it imports Pallas). And
-    # whether anything is being traced: each call of a sealed program and each eager operation asks.
+    # Primitive is documented as part of jax.extend, whose import takes as long as that of all of mpixla (it imports
+    # Pallas). trace_state_clean tells whether JAX is tracing: each call of a sealed program and each eager operation
+    # asks.
     from jax._src.core import Primitive, trace_state_clean
 
     # The class of effects and the registries of their types: JAX has no public way to declare an ordered effect, and
@@ -24,14 +25,13 @@ try:
         shardable_ordered_effects,
     )
 
-    # Which frames are the user's: JAX names them in what it compiles, and mpixla in reports.
+    # The user's frames: JAX names them in compiled programs, and mpixla in reports.
     from jax._src.source_info_util import is_user_filename, register_exclusion, user_context
 
-    # Whether JAX has started: asking in public starts it.
+    # True once JAX has started; the public functions that tell start it.
     from jax._src.xla_bridge import backends_are_initialized as jax_has_started
 
-    # What becomes of a primitive where JAX takes a program apart: the registries for derivatives, which are documented,
-    # do not say.
+    # Rules for primitives in partial evaluation, which the documented registries for derivatives do not cover.
     from jax.interpreters.partial_eval import custom_partial_eval_rules, partial_eval_jaxpr_custom_rules
 except ImportError as e:
     raise ImportError(
@@ -39,11 +39,11 @@ except ImportError as e:
         f"pip install 'jax<={tested.NEWEST}', or a newer mpixla, pip install --upgrade mpixla."
     ) from None
 
-# What JAX does with an effect says in which of these its type is.
+# JAX's treatment of an effect is decided by the registries that have its type.
 EFFECT_REGISTRIES = (
     ordered_effects,
     # JAX itself would refuse an ordered effect on several devices with a message about its internals; our
-    # lowering rule refuses it with one about what to do.
+    # lowering rule refuses it with a message that says what to do.
     shardable_ordered_effects,
     control_flow_allowed_effects,
     custom_derivatives_allowed_effects,

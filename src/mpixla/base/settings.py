@@ -1,4 +1,4 @@
-"""What the environment asks for, as far as more than one file wants to know."""
+"""Settings from the environment that more than one file reads."""
 
 import os
 from contextlib import suppress
@@ -21,7 +21,7 @@ def removed_variables_report() -> str:
 
 
 def is_on(variable: str, *, otherwise: bool = False) -> bool:
-    """Whether a variable of the environment turns something on, by any word but those for no; unset, `otherwise`."""
+    """Return whether an environment variable is set to any word but one of ``OFF``; ``otherwise`` if it is unset."""
     word = os.environ.get(variable, "").lower()
     return word not in OFF if word else otherwise
 
@@ -31,20 +31,20 @@ def aborts_job() -> bool:
     return is_on("MPIXLA_ABORT", otherwise=True)
 
 
-# Whether something is on, on any rank, that reports calls of several ranks to people (agreement.py finds out).
+# True if any rank asks for reports about calls of several ranks (agreement.py sets it).
 reports = False
 
-# Whether ranks compare all calls, with their shapes and leaves (agreement.py finds out).
+# True if ranks compare all calls, with their shapes and leaves (agreement.py sets it).
 compares_all = False
 
 
 def asks_for_reports() -> bool:
-    """Whether this rank's environment does."""
+    """Return whether this rank's environment asks for checks, a time limit or a trace."""
     return any(map(is_on, (CHECK, TIMEOUT, TRACE)))
 
 
 def time_limit(*, otherwise: float = 0.0) -> float | None:
-    """The seconds of ``MPIXLA_TIMEOUT``, 0: no limit; `otherwise` if unset; None for what is no time."""
+    """Return ``MPIXLA_TIMEOUT`` in seconds, 0 for no limit; ``otherwise`` if it is unset; None if it is no time."""
     if not os.environ.get(TIMEOUT):
         return otherwise
     if not is_on(TIMEOUT):

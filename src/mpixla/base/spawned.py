@@ -1,7 +1,7 @@
-"""Refuse the import in a process that multiprocessing has started on a rank.
+"""Refusal of the import in a process that multiprocessing has started on a rank.
 
-It inherits the variables by which MPI's launcher told the rank its place, and in MPI's start it would hang, or end the
-job: only the rank itself can run MPI.
+Such a process inherits the variables by which MPI's launcher told the rank its place. In MPI's start it would hang, or
+end the job: only the rank itself can run MPI.
 """
 
 import sys
@@ -9,7 +9,7 @@ from multiprocessing import parent_process
 
 from .started import place
 
-# While it imports the program's file, which is what it begins with, it has no parent_process yet.
+# Such a process begins by importing the program's file, and has no parent_process until then.
 _begins = any(argument.startswith("from multiprocessing.") for argument in sys.orig_argv)
 
 if (_begins or parent_process() is not None) and (_rank := place()) is not None:

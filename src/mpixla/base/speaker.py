@@ -1,4 +1,4 @@
-"""Write sentences for people, where they read them."""
+"""Messages for people, on the standard error that they read."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from . import started
 
 
 def _find() -> TextIO | None:
-    """Return the standard error that people read."""
+    """Return the standard error that this process was started with; None if there is none."""
     descriptor = started.standard_error()
     if descriptor == 2:
         return sys.__stderr__
@@ -22,14 +22,14 @@ _people = _find()
 
 
 def file() -> int:
-    """Its file descriptor."""
+    """Return the file descriptor of the standard error that people read."""
     with contextlib.suppress(AttributeError, ValueError):  # there is none, or it was closed or detached
         return _people.fileno()  # type: ignore[union-attr]
     return 2
 
 
 def say(text: str) -> None:
-    """Writes why the job ends, or why it waits: there, and in ``sys.stderr`` if a program has put that elsewhere."""
+    """Print a text on the original standard error, and on ``sys.stderr`` too if the program has redirected it."""
     heard = False
     with contextlib.suppress(Exception):  # a program may have put anything there, or None
         sys.stderr.write(text)

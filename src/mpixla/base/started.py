@@ -1,9 +1,9 @@
-"""What launchers say to the processes that they start. Loads nothing."""
+"""Variables by which launchers describe a job to the processes that they start. Imports nothing of mpixla or JAX."""
 
 import os
 from contextlib import suppress
 
-# Where they say how many these are.
+# Variables that have the number of processes of the job, and the launchers that set them.
 STARTED = {
     "OMPI_COMM_WORLD_SIZE": "Open MPI's mpirun",
     "PMI_SIZE": "an mpirun or srun that speaks PMI (MPICH, Intel MPI, Cray, Slurm)",
@@ -11,7 +11,7 @@ STARTED = {
 }
 
 
-# Where they say which rank a process is; MPI's start reads the first two.
+# Variables that have the rank of the process; MPI's start reads the first two.
 _PLACES = ("PMI_RANK", "PMIX_RANK")
 _RANKS = (*_PLACES, "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 
@@ -21,23 +21,23 @@ PROCESS = "PROCESS_OF_MPIXLA"
 
 
 def _from_run() -> tuple[int, int] | None:
-    """Return the process of the launcher and the descriptor, in a rank of ``python -m mpixla run``; None elsewhere."""
+    """Return the launcher's process and stderr's descriptor in a rank of ``python -m mpixla run``; None elsewhere."""
     words = os.environ.get(PROCESS, "").split()
     return (int(words[1]), int(words[2])) if words[:1] == [str(os.getpid())] else None
 
 
 def _read_first(variables: tuple[str, ...]) -> int | None:
-    """Return the number in the first of these variables that has one; None if none has."""
+    """Return the number in the first of these variables that has one; None if no variable has."""
     return next((int(os.environ[name]) for name in variables if os.environ.get(name, "").isdecimal()), None)
 
 
 def rank() -> int | None:
-    """Return the rank of this process, as its launcher has told it; None if it has not."""
+    """Return the rank of this process by its launcher's variables; None if there are none."""
     return _read_first(_RANKS)
 
 
 def place() -> int | None:
-    """Return the rank that MPI would start this process as; None if that is a job of its own."""
+    """Return the rank with which MPI would start this process; None if MPI would start a job of one process."""
     return _read_first(_PLACES)
 
 
@@ -47,31 +47,31 @@ def is_of_run() -> bool:
 
 
 def launcher() -> int:
-    """Return the number of the process by which a launcher has started the ranks of this host.
+    """Return the process ID of the launcher's process that has started the ranks of this host.
 
-    It is the parent, but for ranks of ``python -m mpixla run``, which have a parent each (launch/rank.py).
+    It is the parent, except for ranks of ``python -m mpixla run``, each of which has its own parent (launch/rank.py).
     """
     found = _from_run()
     return found[0] if found else os.getppid()
 
 
 def standard_error() -> int:
-    """Return a descriptor of the standard error that this process has started with, as far as that is known.
+    """Return a descriptor of the standard error that this process was started with; 2 where it is not known.
 
-    A program may put something else in the place of descriptor 2, as pytest does.
+    A program may redirect descriptor 2, as pytest does.
     """
     found = _from_run()
     return found[1] if found else 2
 
 
 def job() -> str:
-    """Return a name that the ranks of one launcher on this host have in common, and no others have."""
+    """Return a name shared by the ranks of one launcher on this host, and by no other processes."""
     number = launcher()
     return f"{number}-{_fact_of(number, 19)}"
 
 
 def parent_of(process: int) -> str:
-    """Return the number of a process's parent; "" where that is not known."""
+    """Return the process ID of a process's parent; "" where the system does not tell."""
     return _fact_of(process, 1)
 
 
@@ -87,7 +87,7 @@ def ended_without() -> str:
 
 
 def by_launcher() -> tuple[str, str, int] | None:
-    """The variable that says it, the launcher, and the number of processes, if this is one of several."""
+    """Return the variable, the launcher and the number of processes, if a launcher started several; else None."""
     for variable, launcher in STARTED.items():
         number = os.environ.get(variable, "")
         if number.isdigit() and int(number) > 1:

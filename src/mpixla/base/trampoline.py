@@ -1,7 +1,7 @@
-"""JAX's own collectives over MPI: what must be so before jaxlib is loaded. So mpixla imports this first of all.
+"""JAX's own collectives over MPI: preparations before jaxlib is loaded. So mpixla imports this module first of all.
 
 The MPItrampoline in jaxlib loads the library that the environment names at that moment, or none. Under
-``python -m mpixla.distributed`` the environment names ours. A process is not started anew for that: MPI would end it.
+``python -m mpixla.distributed`` the environment names ours. The process is not restarted for that: MPI would end it.
 """
 
 import importlib.metadata
@@ -14,7 +14,7 @@ from . import tested
 
 
 def own_file(name: str) -> Path:
-    """A file that the build has put into the package, which after ``pip install -e`` has two folders."""
+    """Return a file that the build has put into the package, which after ``pip install -e`` has two folders."""
     files = [Path(folder, name) for folder in sys.modules[__package__.partition(".")[0]].__path__]
     return next((file for file in files if file.exists()), files[0])
 
@@ -25,7 +25,7 @@ LAUNCHER = "mpixla.distributed"
 _VARIABLES = {"MPITRAMPOLINE_LIB": str(LIBRARY), "MPITRAMPOLINE_DLOPEN_MODE": "dlopen"}
 _TRIAL_SECONDS = 120
 
-# Why JAX's own collectives cannot go over MPI in this process; "" where they can.
+# The reason why JAX's own collectives cannot go over MPI in this process; "" where they can.
 why_not = (
     f"this process was not started by it. Start the job as: mpirun -n 4 python -m {LAUNCHER} script.py (jaxlib looks "
     "for MPI when it is loaded, so nothing that is called later can give it one)"
@@ -33,9 +33,10 @@ why_not = (
 
 
 def module_run() -> tuple[str, list[str]] | None:
-    """The module of ``-m`` whose package Python imports just now, if it does, and Python's own options before it.
+    """Return the module of ``-m`` whose package Python is importing, and Python's options before it; else None.
 
-    Until the module is found, ``sys.argv`` is ``-m`` and what follows the module: ``-X dev -um mpixla run -n 4``.
+    Until Python has found the module, ``sys.argv`` is ``-m`` and the words after the module, for example of
+    ``-X dev -um mpixla run -n 4``.
     """
     words = sys.orig_argv[: len(sys.orig_argv) + 1 - len(sys.argv)]
     if sys.argv[:1] != ["-m"] or len(words) < 2:
@@ -49,7 +50,7 @@ def module_run() -> tuple[str, list[str]] | None:
 
 
 def forget_variables() -> None:
-    """Takes the variables out of the environment, so that processes that this one starts load jaxlib as usual."""
+    """Remove the variables from the environment, so that child processes load jaxlib as usual."""
     for name in _VARIABLES:
         os.environ.pop(name, None)
 
@@ -60,14 +61,14 @@ def _prepare() -> None:
         why_not = "jaxlib was loaded before it (by a .pth file or sitecustomize?), and looks for MPI when it is loaded"
         return
     version = importlib.metadata.version("jaxlib")
-    # Of those that were tested it is known; any other is asked to, in a process of its own, which may end.
+    # Tested versions are known to work; any other is tried in a child process, which may crash.
     why_not = "" if version in tested.JAX else _try_loading(version)
     if not why_not:
         os.environ.update(_VARIABLES)
 
 
 def _try_loading(version: str) -> str:
-    """Why this jaxlib does not load our library; "" if it does."""
+    """Return why this jaxlib does not load our library; "" if it does."""
     command = [sys.executable, "-c", "import jaxlib._jax"]
     try:
         done = subprocess.run(
@@ -85,6 +86,6 @@ def _try_loading(version: str) -> str:
     )
 
 
-# Python looks for the module of -m, and imports this package for it.
+# True while Python imports this package in order to find the module of -m.
 if (_run := module_run()) and _run[0] == LAUNCHER:
     _prepare()
