@@ -1,1 +1,1 @@
-"""What ``python -m mpixla`` does."""
+"""The commands of ``python -m mpixla``: report, self test and benchmark."""

@@ -1,4 +1,4 @@
-"""python -m mpixla bench: what a message between ranks costs, for a first look at an installation."""
+"""python -m mpixla bench: the time of a message between ranks, for a first look at an installation."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _REPEATS = 3
 
 
 def run() -> int:
-    """Prints a table on rank 0, and returns the exit status. All ranks must call it."""
+    """Print a table of times on rank 0, and return the exit status. All ranks must call it."""
     comm = MPI.COMM_WORLD.Clone()
     rank, size = comm.Get_rank(), comm.Get_size()
     if wrong := wrong_launcher():
@@ -50,7 +50,7 @@ def run() -> int:
 
 
 def _measure(call: Callable[[Any], Any], x: jax.Array, comm: MPI.Intracomm) -> float:
-    """Seconds of one call, on the rank where it takes longest."""
+    """Return the seconds of one call, on the rank where it takes longest."""
 
     @jax.jit
     def loop(n: Any, x: Any) -> Any:

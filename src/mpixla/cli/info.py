@@ -1,4 +1,4 @@
-"""python -m mpixla: what is installed and in use."""
+"""python -m mpixla: a report of the versions that are installed and in use."""
 
 import importlib.metadata
 import platform
@@ -24,7 +24,7 @@ _THREAD_LEVELS = {
     for name in ("THREAD_SINGLE", "THREAD_FUNNELED", "THREAD_SERIALIZED", "THREAD_MULTIPLE")
 }
 
-_PATIENCE = 30.0  # seconds that the ranks may take to tell each other where they are
+_PATIENCE = 30.0  # seconds that the ranks may take to exchange their hosts and CPUs
 _NOTHING_ARRIVES = (
     "mpixla: MPI has started, but messages between the ranks have not arrived within {:g} s, so the job ends. MPI may "
     "have chosen a network that does not connect the hosts, or a firewall is between them: tell MPI which network to "
@@ -33,14 +33,14 @@ _NOTHING_ARRIVES = (
 
 
 def say(text: str) -> None:
-    """Prints a line on rank 0."""
+    """Print a line on rank 0."""
     if MPI.COMM_WORLD.Get_rank() == 0:
         with while_read():
             print(text)
 
 
 def run() -> int:
-    """Prints the report on rank 0. Returns the exit status."""
+    """Print the report on rank 0, and return the exit status. All ranks must call it."""
     comm = MPI.COMM_WORLD
     transport = _transport()
     end = threading.Timer(_PATIENCE, abort, [_NOTHING_ARRIVES.format(_PATIENCE)])
@@ -49,11 +49,11 @@ def run() -> int:
     rows = report(places, transport)
     for title, text in rows.items():
         say(f"{title:{max(map(len, rows))}}  {text}")
-    return int(wrong_launcher() is not None)  # which was said when mpixla was imported
+    return int(wrong_launcher() is not None)  # the message was printed when mpixla was imported
 
 
 def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str]:
-    """Titles and texts of the report, for ranks on these hosts with these CPUs, and GPUs."""
+    """Return titles and texts of the report, for ranks with these hosts and CPUs, and this transport of GPU arrays."""
     version = importlib.metadata.version
     return {
         "mpixla": f"{version('mpixla')} in {Path(__file__).parent.parent}",
@@ -75,7 +75,7 @@ def report(places: list[tuple[str, list[int]]], transport: str) -> dict[str, str
 
 
 def _transport() -> str:
-    """How arrays travel from GPUs, which the ranks agree on in the first call. All ranks must call it."""
+    """Return the transport of GPU arrays, on which the ranks agree in the first call. All ranks must call it."""
     if not gpu.in_job:
         return "none: CPU only"
     try:
@@ -86,13 +86,13 @@ def _transport() -> str:
 
 
 def mpi_name() -> str:
-    """The first line of MPI's own description, which may be long."""
+    """Return the first line of MPI_Get_library_version's text; "unknown" if it is empty."""
     text = MPI.Get_library_version().replace("\0", "").strip()
     return " ".join(text.splitlines()[0].split()) if text else "unknown"
 
 
 def _mpi_file() -> str:
-    """The name by which the file was loaded, the file that this is, and the tool in front of it."""
+    """Return the name by which MPI's library was loaded, the file behind it, and the tool that intercepts calls."""
     name = native.lib.mpixla_mpi_file().decode()
     file = str(Path(name).resolve())
     tool = native.lib.mpixla_mpi_tool().decode()
@@ -102,7 +102,7 @@ def _mpi_file() -> str:
 
 
 def handle_kind() -> str:
-    """The binary interface of the MPI in use, as far as it matters to a caller."""
+    """Return the binary interface of the MPI in use, as far as it matters to a caller: the type of its handles."""
     size = MPI._sizeof(MPI.Comm)
     if size == 4:
         return "int, as in MPICH and its family"

@@ -1,7 +1,7 @@
 """python -m mpixla test: an operation of each kind, compared with NumPy, on any number of ranks.
 
-It checks an installation; what each operation promises is checked by the test suite. Whatever happens, it ends: a rank
-on which a check fails says so, and ends the job if the others do not come back from that check.
+It checks an installation; the contract of each operation is checked by the test suite. It always ends: a rank on which
+a check fails prints a report, and ends the job if the other ranks do not return from that check.
 """
 
 import threading
@@ -24,34 +24,34 @@ from ..mpi.mpi import MPI, wrong_launcher
 from . import info, trial
 from .info import say
 
-# Seconds that a check may take, and that a rank on which one failed waits for the others.
+# Seconds that a check may take, and that a rank waits for the others after a failed check.
 TIMEOUT = 60.0
 _PATIENCE = 10.0
 
 
 class World:
-    """The ranks, in a row and in a ring."""
+    """The communicators of the checks, and this rank's neighbours in a ring."""
 
     def __init__(self) -> None:
         self.comm = MPI.COMM_WORLD.Clone()
-        self.results = MPI.COMM_WORLD.Clone()  # where ranks may be that have not come back from a check on the other
+        self.results = MPI.COMM_WORLD.Clone()  # of its own, as ranks may be stuck in a check on the other one
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.below, self.above = (self.rank - 1) % self.size, (self.rank + 1) % self.size
         self.last = self.size - 1
         self.ring = self.comm.Create_cart([self.size], periods=[True])
 
     def rows(self, rank: int) -> list[int]:
-        """How many rows a rank sends to each, and gets from each, in operations with parts of different sizes."""
+        """Return the number of rows that a rank sends to, and receives from, each rank in alltoallv: 0 or 1."""
         return [(rank + r + 1) % 2 for r in range(self.size)]
 
     def input(self, rank: int, dtype: Any) -> np.ndarray:
-        """The operand of a rank: small whole numbers, so that every order of summation gives the same."""
+        """Return the operand of a rank: small integers, so that every order of summation gives the same result."""
         return (np.arange(3 * self.size).reshape(self.size, 3) % 5 + rank % 3).astype(dtype)
 
 
 @dataclass(frozen=True)
 class Check:
-    """Something that must work, and what it must give on a rank from the operands of all ranks."""
+    """A call that must work, and its expected result on a rank, computed from the operands of all ranks."""
 
     name: str
     call: Callable[[World, Any], Any]
@@ -64,7 +64,7 @@ def _total(w: World, xs: list[np.ndarray]) -> np.ndarray:
     return sum(xs[1:], xs[0])
 
 
-# Half precision counts to few: the sum of eight ranks is exact.
+# bfloat16 represents only small integers exactly: the sum over eight ranks is exact.
 def _eight(w: World, x: Any) -> Any:
     return mpixla.allreduce(x if w.rank < 8 else jnp.zeros_like(x), MPI.SUM, comm=w.comm)
 
@@ -73,11 +73,11 @@ def _from_rows(w: World, xs: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.split(x, np.cumsum(w.rows(r)))[w.rank] for r, x in enumerate(xs)])
 
 
-_LARGE = 2**18  # elements: too many for MPI to send them unasked
+_LARGE = 2**18  # elements: too many for MPI's eager protocol
 
 
 def _chain(w: World, x: Any) -> Any:
-    """Each rank hands much to the rank above."""
+    """Receive a large message from the rank below, and send it to the rank above."""
     large = jnp.full(_LARGE, x[0, 1])
     y = mpixla.recv(large, w.rank - 1, tag=1, comm=w.comm) if w.rank > 0 else large
     if w.rank < w.last:
@@ -95,7 +95,7 @@ _STEPS = 5
 
 
 def _derivative(w: World, x: Any) -> Any:
-    """Each row of a batch goes some steps up the ring, and its cotangent as many down."""
+    """Return the gradient of a loop that sends each row of a batch some steps up the ring; cotangents go down."""
 
     def up(row: Any) -> Any:
         return jax.lax.fori_loop(0, _STEPS, lambda i, y: mpixla.sendrecv(y, y, w.below, w.above, comm=w.comm), row)
@@ -103,7 +103,7 @@ def _derivative(w: World, x: Any) -> Any:
     return jax.grad(lambda y: (jax.vmap(up)(y) * x).sum())(x)
 
 
-# One of each kind: rooted, reducing, of our own reductions and called eagerly, over the ranks below, with counts,
+# One of each kind: rooted, reducing, of our own reductions and called eagerly, a prefix over ranks, with counts,
 # messages, neighbours, requests, derivatives.
 CHECKS = [
     Check("bcast", lambda w, x: mpixla.bcast(x, w.last, comm=w.comm), lambda w, xs: xs[-1]),
@@ -130,11 +130,11 @@ CHECKS = [
 
 
 def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
-    """Runs the checks, prints a line for each on rank 0, and returns the exit status. All ranks must call it.
+    """Run the checks, print a line for each on rank 0, and return the exit status. All ranks must call it.
 
     Args:
         timeout: seconds that a check may take.
-        tries_mpi: whether to try, where there are GPUs, if MPI can be given their memory.
+        tries_mpi: True to test, where there are GPUs, whether MPI accepts pointers to their memory.
     """
     if wrong := wrong_launcher():
         print(f"mpixla does NOT work here: {wrong}", flush=True)
@@ -153,7 +153,7 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
     if gpu.in_job:
         say(f"        GPU arrays travel by {gpu.transport_of(world.comm)}")
         if tries_mpi:
-            # What MPIXLA_GPU_TRANSPORT=mpi would do: rank 0 tries it, and the others wait.
+            # Rank 0 tries MPIXLA_GPU_TRANSPORT=mpi in a job of its own, and the others wait.
             if world.rank == 0:
                 say(f"        MPI with a GPU's memory: {trial.gpu_memory_through_mpi()}")
             _wait_without_spinning()
@@ -166,14 +166,14 @@ def run(timeout: float = TIMEOUT, *, tries_mpi: bool = True) -> int:
 
 
 def _wait_without_spinning() -> None:
-    """Wait for all ranks, and leave the processor to the rank that works meanwhile."""
+    """Wait for all ranks, and sleep between tests, which leaves the CPU to the rank that works meanwhile."""
     request = MPI.COMM_WORLD.Ibarrier()
     while not request.Test():
         time.sleep(0.002)
 
 
 def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
-    """Does a check, and returns what was wrong on which rank: the same on every rank."""
+    """Run a check, and return a line for each rank on which it failed: the same list on every rank."""
 
     def limited(seconds: float, why: str) -> AbstractContextManager[None]:
         end = (
@@ -184,7 +184,7 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
 
     with limited(timeout, f"did not end within {timeout:g} s"):
         wrong = _attempt(check, world)
-    # A rank on which it failed may have left the others in the middle of the operation: it waits for less.
+    # A rank on which the check failed may have left the others in the middle of the operation: it waits less long.
     why = wrong or "went well, but another rank did not come back from it"
     with limited(min(timeout, _PATIENCE) if wrong else timeout, why):
         answers = world.results.allgather(wrong)
@@ -192,7 +192,7 @@ def _on_all_ranks(check: Check, world: World, timeout: float) -> list[str]:
 
 
 def _attempt(check: Check, world: World) -> str | None:
-    """Does a check on this rank, and returns what is wrong, or None."""
+    """Run a check on this rank, and return why it failed; None if it passed."""
     inputs = [world.input(rank, check.dtype) for rank in range(world.size)]
 
     def call(x: Any) -> Any:

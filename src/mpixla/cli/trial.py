@@ -1,4 +1,4 @@
-"""Whether MPI can be given a GPU's memory: tried in a job of its own, since where it cannot, that ends the process."""
+"""A trial of MPI with pointers to a GPU's memory, in a job of its own: an MPI without support ends the process."""
 
 import os
 import subprocess
@@ -7,16 +7,16 @@ import sys
 from ..mpi import gpu
 
 _SECONDS = 180
-# What mpirun or srun sets for the processes that it starts: without it a process can start a job of its own.
+# Prefixes of variables that mpirun or srun sets for its processes: without these a process can start another job.
 _LAUNCHERS = ("PMI", "PMIX", "OMPI_", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPI_PROC", "SLURM_")
 _CONFIGURATION = ("OMPI_MCA_", "PRTE_MCA_", "OMPI_ALLOW", "I_MPI_FABRICS", "I_MPI_ROOT")
 
-# The self test, which is not to try this again.
+# The self test, without a further trial.
 _JOB = "import sys; from mpixla.cli import selftest; sys.exit(selftest.run(tries_mpi=False))"
 
 
 def gpu_memory_through_mpi() -> str:
-    """Whether it works, in words. Call it on one rank."""
+    """Return in words whether MPI can send from a GPU's memory. Call it on one rank."""
     if why_not := gpu.mpi_refuses():
         return f"not tried: {why_not}"
     environment = {

@@ -1,7 +1,7 @@
-"""Programs written for mpi4jax and for JPI, unmodified, on mpixla.
+"""Interfaces of mpi4jax and JPI on mpixla, for programs that run unmodified.
 
 ``python -m mpixla.compat NAME script.py arguments`` runs one; ``install(NAME)`` does the same from inside a program.
-docs/migration.md says what each call becomes and what differs.
+docs/migration.md has the equivalent of each call, and the differences.
 """
 
 import functools
@@ -27,13 +27,13 @@ _MAKERS: dict[str, Callable[[], dict[str, ModuleType]]] = {
 }
 
 NAMES = tuple(_MAKERS)
-"""What ``install`` takes: "mpi4jax" is mpi4jax 0.8 and later, "mpi4jax-tokens" is mpi4jax before 0.8, "jpi" is JPI."""
+"""Names for ``install``: "mpi4jax" is mpi4jax 0.8 and later, "mpi4jax-tokens" is mpi4jax before 0.8, "jpi" is JPI."""
 
 _installed: set[str] = set()
 
 
 def install(name: str) -> None:
-    """Makes ``import mpi4jax`` or ``import jpi`` import an interface to mpixla, whether the library is there or not.
+    """Make ``import mpi4jax`` or ``import jpi`` import an interface to mpixla, whether the library is there or not.
 
     Call it before the library's modules are imported, on every rank.
 
@@ -79,7 +79,7 @@ def install(name: str) -> None:
 
 _LINE = re.compile(r"r\d+ \| \w+ returned error code -?\d+: .*")
 
-# What the C library says of a rank that the communicator does not have, which it does not pass on to MPI.
+# The C library's message for a rank outside of the communicator, which it refuses without a call of MPI.
 _WRONG_RANK = re.compile(r"(\w+) got (dest|source|root) = .*")
 
 
@@ -93,7 +93,7 @@ def _line_of(text: str) -> str | None:
 
 
 def _tell_errors() -> None:
-    """Puts the line by which programs for mpi4jax know an MPI error before its traceback, where nobody catches it."""
+    """Install an exception hook that prints mpi4jax's line for an MPI error before the traceback."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""JPI: its functions in terms of mpixla's. Each takes a token and gives one."""
+"""JPI: its functions in terms of mpixla's. Each takes a token and returns one."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -19,15 +19,15 @@ _Result = tuple[jax.Array, Any]
 
 
 def gen_token() -> jax.Array:
-    """A token to begin with."""
+    """Return a new token."""
     return jnp.zeros((), jnp.float32)
 
 
 def _after(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
     if token is None:
         raise TypeError(f"token of {name} is None. Start with jpi.gen_token().")
-    # As in JPI, a call is differentiated if its token is. An allreduce passes that on, and is differentiated for its
-    # operand alone: reverse mode of it is each rank's own affair, and not every op has a derivative.
+    # As in JPI, a call is differentiated if its token is. An allreduce passes the token's tangent on, and is itself
+    # differentiated with respect to its operand alone: its reverse mode is local, and not every op has a derivative.
     x, token = batch_with(x, take_token(token, name))
     tied, token = tie(x, token)
     with ranks_left_to_calls():
@@ -37,27 +37,27 @@ def _after(token: Any, name: str, call: Callable[[Any], Any], x: Any) -> Any:
 
 
 def allgather(x: Any, token: Any, comm: MPI.Comm | None = None) -> _Result:
-    """The arrays of all ranks, stacked."""
+    """Return the arrays of all ranks, stacked, and a token."""
     return _after(token, "allgather", lambda x: mpixla.allgather(x, comm=comm), x)
 
 
 def allreduce(x: Any, token: Any, op: MPI.Op, comm: MPI.Comm | None = None) -> _Result:
-    """The reduction over all ranks."""
+    """Return the reduction over all ranks, and a token."""
     return _after(token, "allreduce", lambda x: mpixla.allreduce(x, op=op, comm=comm), x)
 
 
 def barrier(token: Any, comm: MPI.Comm | None = None) -> Any:
-    """The token, after all ranks have come here."""
+    """Return a token once all ranks have called it."""
     return _after(token, "barrier", lambda _: mpixla.barrier(comm=comm), None)[1]
 
 
 def bcast(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
-    """The root's array."""
+    """Return the root's array, and a token."""
     return _after(token, "bcast", lambda x: mpixla.bcast(x, root=root, comm=comm), x)
 
 
 def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
-    """On the root the arrays of all ranks, stacked; elsewhere zeros of that shape."""
+    """Return the arrays of all ranks, stacked, on the root, zeros of that shape elsewhere; and a token."""
 
     def stack(x: Any) -> jax.Array:
         result, c = mpixla.gather(x, root=root, comm=comm), comm_of(comm)
@@ -67,9 +67,9 @@ def gather(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Resu
 
 
 def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Result:
-    """This rank's part of the root's array, whose first axis is cut into as many parts as there are ranks.
+    """Return this rank's part of the root's array, split along its first axis into one part for each rank; and a token.
 
-    A part of one entry comes without the first axis.
+    A part of length 1 comes without the first axis.
     """
 
     def cut(x: Any) -> jax.Array:
@@ -87,17 +87,17 @@ def scatter(x: Any, token: Any, root: int, comm: MPI.Comm | None = None) -> _Res
 
 
 def recv(x: Any, token: Any, source: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
-    """The array that ``source`` sends, like the template ``x``."""
+    """Return the array that ``source`` sends, of the shape and dtype of the template ``x``, and a token."""
     return _after(token, "recv", lambda x: mpixla.recv(x, source=source, tag=tag, comm=comm), x)
 
 
 def send(x: Any, token: Any, dest: int, tag: int = 0, comm: MPI.Comm | None = None) -> _Result:
-    """``x``, after it was sent."""
+    """Send ``x``, and return it with a token."""
     return _after(token, "send", lambda x: mpixla.wait(mpixla.isend(x, dest=dest, tag=tag, comm=comm)), x)
 
 
 def make() -> dict[str, ModuleType]:
-    """JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
+    """Return JPI's modules by name. As importing JPI does, this turns on JAX's 64-bit types."""
     jax.config.update("jax_enable_x64", True)
     ops = {f.__name__: f for f in (allgather, allreduce, barrier, bcast, gather, recv, scatter, send)}
     # jpi.allreduce is the function, and jpi.allreduce in an import statement the module that has it.

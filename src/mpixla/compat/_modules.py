@@ -1,4 +1,4 @@
-"""Modules that are no files, and the version that their package has for those who ask importlib.metadata."""
+"""Modules without files, and the version of their package for importlib.metadata."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def make_module(name: str, contents: Mapping[str, Any]) -> ModuleType:
-    """A package of this name with these contents, and no file to import more from."""
+    """Return a package with this name and these contents, and an empty path: importing further submodules fails."""
     module = ModuleType(name, f"The interface of {name.partition('.')[0]}, provided by mpixla.compat.")
     module.__spec__ = ModuleSpec(name, None, origin="mpixla.compat", is_package=True)
     module.__path__ = []
@@ -20,7 +20,7 @@ def make_module(name: str, contents: Mapping[str, Any]) -> ModuleType:
 
 
 def tell_version(name: str, version: str) -> None:
-    """Has importlib.metadata say this version of a package, also where another is installed."""
+    """Make importlib.metadata report this version of a package, even where another one is installed."""
 
     class Provided(Distribution):
         def read_text(self, filename: str) -> str | None:
@@ -32,7 +32,7 @@ def tell_version(name: str, version: str) -> None:
 
     class Finder(DistributionFinder):
         def find_spec(self, *args: Any) -> None:
-            """No modules: those are in sys.modules."""
+            """Return None: the modules are in sys.modules."""
 
         def find_distributions(self, context: Any = DistributionFinder.Context()) -> Iterable[Distribution]:  # noqa: B008
             return [Provided()] if context.name == name else []

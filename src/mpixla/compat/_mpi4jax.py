@@ -1,4 +1,4 @@
-"""mpi4jax: its functions, those with tokens (before 0.8) and those without, in terms of mpixla's."""
+"""mpi4jax: its functions with tokens (before 0.8) and without, in terms of mpixla's."""
 
 import functools
 import inspect
@@ -39,7 +39,7 @@ class HashableMPIType:
     """An MPI object that jax.jit accepts as a static argument, and every operation in place of the object."""
 
     def __init__(self, obj: Any) -> None:
-        """Wraps a communicator, reduction or status object."""
+        """Wrap a communicator, reduction or status object."""
         self.wrapped = obj
 
     def __hash__(self) -> int:
@@ -49,18 +49,18 @@ class HashableMPIType:
         return isinstance(other, HashableMPIType) and self._key() == other._key()
 
     def _key(self) -> tuple[type, int]:
-        # A status object is the memory that it fills; of the others MPI's handle says which one it is.
+        # A status object is identified by its memory, which a receive fills; other objects by MPI's handle.
         is_status = isinstance(self.wrapped, MPI.Status)
         return type(self.wrapped), (MPI._addressof if is_status else MPI._handleof)(self.wrapped)
 
 
 def wrap_as_hashable(obj: Any) -> HashableMPIType:
-    """The object in a ``HashableMPIType``, unless it is one."""
+    """Return the object in a ``HashableMPIType``; the object itself if it is one already."""
     return obj if isinstance(obj, HashableMPIType) else HashableMPIType(obj)
 
 
 def unpack_hashable(obj: Any) -> Any:
-    """What a ``HashableMPIType`` holds; anything else as it is."""
+    """Return the object in a ``HashableMPIType``; any other object unchanged."""
     return obj.wrapped if isinstance(obj, HashableMPIType) else obj
 
 
@@ -69,7 +69,7 @@ _signature = functools.cache(inspect.signature)
 
 @functools.cache
 def _heed_environment() -> None:
-    """Once, at first use: a program may set these variables before it imports mpi4jax."""
+    """Apply mpi4jax's environment variables once, at the first use: a program may set them before its import."""
     if is_on("MPI4JAX_USE_CUDA_MPI"):
         gpu.use_mpi()
     if is_on("MPI4JAX_DEBUG"):
@@ -77,7 +77,7 @@ def _heed_environment() -> None:
 
 
 def _call(name: str, args: Any, kwargs: Any) -> Any:
-    """The result of mpixla's operation of this name, for arguments as mpi4jax takes them."""
+    """Call mpixla's operation of this name with mpi4jax's arguments, and return its result."""
     _heed_environment()
     function = getattr(mpixla, name)
     try:
@@ -85,7 +85,7 @@ def _call(name: str, args: Any, kwargs: Any) -> Any:
     except TypeError as e:
         raise TypeError(f"{name}() {e}.") from None
     with ranks_left_to_calls():
-        # Arrays by position: so calls are remembered (core/repeat.py).
+        # Arrays go by position: only such calls are cached (core/repeat.py).
         named = {what: unpack_hashable(value) for what, value in bound.kwargs.items()}
         return function(*map(unpack_hashable, bound.args), **named)
 
@@ -138,13 +138,13 @@ def _get_logging() -> bool:
 
 
 def _flush(platform: str = "cpu") -> None:
-    """Waits for everything that was dispatched."""
+    """Wait for all programs that were dispatched."""
     jax.block_until_ready(jax.jit(lambda: jax.numpy.zeros(()))())
     jax.effects_barrier()
 
 
 def make(*, tokens: bool) -> dict[str, ModuleType]:
-    """The modules of one of the two APIs, by name."""
+    """Return the modules of mpi4jax's API with tokens, or of the one without, by name."""
     ops = {name: (_with_token if tokens else _without_token)(name) for name in _OPERATIONS}
     support = {
         "has_cuda_support": mpixla.has_cuda_support,

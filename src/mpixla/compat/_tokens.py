@@ -1,7 +1,7 @@
-"""Tokens, by which programs for JPI, and for mpi4jax before 0.8, say which call comes after which.
+"""Tokens, by which programs for JPI, and for mpi4jax before 0.8, order their calls.
 
-mpixla makes calls in the order of the program. A program can pass a call only tokens of calls that stand before it, so
-that order is one that the tokens allow, and a token has nothing to do but to be handed on. It is an array of any kind.
+mpixla makes calls in the order of the program. A program can pass a call only tokens of earlier calls, so this order
+satisfies the tokens, and a token need only be passed on. It is an array of any kind.
 """
 
 from typing import Any
@@ -19,57 +19,57 @@ from ..core.spmd import Primitive
 
 
 def new_token() -> jax.Array:
-    """A token to begin with."""
-    with jax.transfer_guard("allow"):  # to JAX its own is no transfer either
+    """Return a new token."""
+    with jax.transfer_guard("allow"):  # JAX's own tokens are no transfers either
         return jnp.zeros((), jnp.bool_)
 
 
 def take_token(token: Any, name: str) -> Any:
-    """The token that the operation ``name`` was given, as an array.
+    """Return the token that the operation ``name`` was given, as an array.
 
-    JAX's own token, which neither JAX's control flow nor XLA's programs with effects can do with, becomes a new one;
-    so does None.
+    JAX's own token is replaced by a new one, since neither JAX's control flow nor XLA's programs with effects accept
+    it; None is replaced, too.
 
     Raises:
         TypeError: if it is neither None nor an array nor JAX's token.
     """
     if token is not None and not isinstance(token, (Token, jax.core.Tracer, jax.Array, np.ndarray)):
         raise TypeError(f"token of {name} must be a token, which every operation returns, but is {kind_of(token)}.")
-    # JAX's has no shape, also as an argument of a function that is traced.
+    # JAX's own token has no shape, also as an argument of a function that is traced.
     return token if hasattr(token, "shape") else new_token()
 
 
-# The identity of arrays, of which all have a batch if one has.
+# The identity of arrays: under vmap all results are batched if one operand is.
 _batch = Primitive("mpi_batch_with_token")
 
 
 def batch_with(tree: Any, token: Any) -> tuple[Any, Any]:
-    """Gives the arguments back, each with a batch if one of them has one.
+    """Return the arguments unchanged, all batched if one of them is.
 
-    In JPI all that a call in a batch gives back has the batch, the token too; so the next call is in the batch as well.
-    Here a receive gets it so from the token, and its partner, who sends a batch, meets one.
+    In JPI all results of a batched call are batched, the token too, and so is the next call. In this way a receive is
+    batched by its token, and matches the send of a batch by its partner.
     """
     leaves, structure = jax.tree.flatten(tree)
     *leaves, token = _batch.bind(*leaves, token)
     return jax.tree.unflatten(structure, leaves), token
 
 
-# The identity of arrays, of which all are differentiated if one is.
+# The identity of arrays: all results have tangents if one operand has.
 _tie = Primitive("mpi_tie_to_token")
 
 
 def pass_on(token: Any) -> Any:
-    """The token, as something that the program computes: JAX can wait for a program that gives back nothing else."""
+    """Return the token as a computed result, so that JAX can wait for a program with no other result."""
     return token if trace_state_clean() else _tie.bind(token)[0]
 
 
 def tie(tree: Any, token: Any) -> tuple[Any, Any]:
-    """Gives the arguments back, and has JAX differentiate each by all of them, with zeros where there is nothing else.
+    """Return the arguments unchanged, all with tangents if one of them has, zeros where there is no other tangent.
 
-    A receive is a part of a derivative because of what it receives, of which this rank knows nothing: its template is a
-    constant. If the token before it comes from a call that is differentiated, so is the receive then, and the partner,
-    who waits for its cotangents, gets them. What has no derivative, such as integers, is left out, as are all arguments
-    if the token has none.
+    This rank cannot know whether a receive is differentiated: that depends on the sender, and the template is a
+    constant. If the receive's token comes from a call that is differentiated, so is the receive, and the partner gets
+    the cotangents that it waits for. Arguments without derivatives, such as integers, are left out, as are all
+    arguments if the token has none.
     """
     leaves, structure = jax.tree.flatten(tree)
     places = [i for i, x in enumerate(leaves) if _has_derivative(x)] if _has_derivative(token) else []
