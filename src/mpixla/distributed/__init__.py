@@ -33,25 +33,25 @@ def initialize(
     cluster_detection_method: str | None = None,
     **options: Any,
 ) -> None:
-    """Does what ``jax.distributed.initialize`` does, with the processes, and where to meet, found over MPI.
+    """Call ``jax.distributed.initialize`` with MPI's ranks as processes and a coordinator that is found over MPI.
 
     All ranks of ``MPI.COMM_WORLD`` must call it, before any of them computes with JAX. Then ``jax.devices()`` has the
-    devices of all ranks, one each on CPUs, and JAX's process *i* is MPI's rank *i*. What programs communicate, whether
-    they say so (``jax.lax.psum``) or are sharded over the devices, goes over MPI.
+    devices of all ranks, one each on CPUs, and JAX's process *i* is MPI's rank *i*. The collectives of programs, both
+    explicit ones (``jax.lax.psum``) and those that XLA inserts for sharded arrays, go over MPI.
 
     Args:
-        coordinator_address: where to meet; found if it is left out.
-        num_processes: as MPI has, or left out.
-        process_id: the rank, or left out.
-        local_device_ids: as JAX takes it.
-        cluster_detection_method: not looked at.
-        **options: those of ``jax.distributed.initialize`` that are about time limits.
+        coordinator_address: the coordinator's address; by default one that all ranks reach.
+        num_processes: the number of ranks; it may be left out.
+        process_id: the rank; it may be left out.
+        local_device_ids: passed on to JAX.
+        cluster_detection_method: ignored.
+        **options: passed on to ``jax.distributed.initialize``, such as time limits.
 
     Raises:
         RuntimeError: if the job was not started by ``python -m mpixla.distributed``, if JAX has started, if this was
             called before, if MPI was initialized with less than ``MPI_THREAD_MULTIPLE``, or if the program has set
             one of JAX's variables in the environment, which has no effect.
-        ValueError: if it is told of other processes than MPI's, or JAX is to have several CPU devices in a process.
+        ValueError: if the processes are not MPI's, or if JAX is set to have several CPU devices in a process.
 
     Example:
         >>> import jax, mpixla.distributed
@@ -113,7 +113,7 @@ def _refuse_where_it_cannot_be() -> None:
 
 
 def over_hosts(make_mesh: Any) -> Any:
-    """``jax.make_mesh`` that also makes meshes of CPUs of several hosts, in their order.
+    """Return a ``jax.make_mesh`` that also makes meshes of CPUs of several hosts, in the order of the devices.
 
     JAX takes each host for a slice of accelerators, with a fast network inside and a slow one between, and refuses to
     make a mesh of several. Under MPI the network is one.
@@ -126,7 +126,7 @@ def over_hosts(make_mesh: Any) -> Any:
         used = (jax.devices() if devices is None else list(devices))[: math.prod(axis_shapes)]
         if not _are_cpus_of_several_hosts(used) or len(used) < math.prod(axis_shapes):
             return make_mesh(axis_shapes, axis_names, *types, devices=devices, **named)
-        # What it makes of the other arguments, and of those that were left out, each JAX decides for itself.
+        # A mesh of one device shows how this version of JAX interprets the other arguments, and their defaults.
         one = make_mesh([1] * len(axis_shapes), axis_names, *types, devices=used[:1], **named)
         return jax.sharding.Mesh(np.array(used).reshape(axis_shapes), one.axis_names, axis_types=one.axis_types)
 

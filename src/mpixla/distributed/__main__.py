@@ -26,7 +26,7 @@ def _main(words: list[str]) -> None:
         print_and_exit(1, f"python -m {trampoline.LAUNCHER}: {trampoline.why_not}.\n")
     trampoline.forget_variables()
     if not os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION"):
-        # JAX's default is gloo: so what asks for gloo from here on is the program (initialize).
+        # JAX's default is gloo: once it is replaced, only the program itself can ask for gloo (initialize).
         jax.config.update("jax_cpu_collectives_implementation", "mpi")
     jax.distributed.initialize = initialize  # type: ignore[assignment]
     jax.make_mesh = over_hosts(jax.make_mesh)

@@ -1,9 +1,9 @@
-"""The communicators that XLA's collectives take: made before a program first runs, among those that it takes.
+"""Communicators for XLA's collectives, made by their members before a program first runs.
 
 XLA calls the devices of one collective a clique, and asks MPI for its communicator in the middle of the first program
-that needs it, by a call that all processes of the job would have to make. So each program is looked at before it first
-runs. Communicators that are not there yet are made by their members, who meet first, within a time limit. A program
-that does nothing but a sum over these devices then has XLA ask for it.
+that needs it, by a call that all processes of the job would have to make. So each program is inspected before it first
+runs. The members of a clique without a communicator first meet, within a time limit, and then create it. Finally a
+program with nothing but a sum over these devices makes XLA ask for the communicator.
 """
 
 import math
@@ -31,20 +31,21 @@ _INT_MAX = 2**31 - 1
 _TYPES = {"pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f32", "f64", "c64", "c128"}
 
 _opened: set[tuple[int, ...]] = set()
-_channel: Any = None  # for meetings, and for a rank at its end
-_END = 32767  # the tag by which it says so: the greatest that every MPI has
+_channel: Any = None  # the communicator for meetings, and for the messages of ranks that have ended
+_END = 32767  # the tag of a rank's last message: the greatest tag that every MPI has
 _NOTHING = np.zeros(0)
 
-# Ranks may open cliques in different orders, in different threads: none waits for another rank while it keeps those of
-# this rank from opening others.
-_opening: dict[tuple[int, ...], threading.Lock] = {}  # the right to open a clique
-# While one is offered to XLA, which says only its first device and this process's place in it: two may have the same.
+# A lock for each clique: ranks may open cliques in different orders, in different threads, so no thread may wait for
+# another rank while it blocks the threads that open other cliques.
+_opening: dict[tuple[int, ...], threading.Lock] = {}
+# Held while a communicator is offered to XLA, which asks with the first device and this process's place alone: two
+# cliques may have the same.
 _offering = threading.Lock()
-_asking = threading.local()  # `now`: in the thread that has XLA ask for it
+_asking = threading.local()  # `now` is True in the thread that makes XLA ask for a communicator
 
 
 def install() -> None:
-    """Has each program of this process looked at. All ranks must call it."""
+    """Install the hook that opens the cliques of each program before it first runs. All ranks must call it."""
     global _channel
     _channel = MPI.COMM_WORLD.Dup()
     hooks.require("first_run", "mpixla.distributed", _prepare)
@@ -58,10 +59,10 @@ _end_is_said: list[MPI.Request] = []
 
 
 def _stay(*_: object) -> None:
-    """A rank that comes to its end says so, and stays until all others have come to theirs.
+    """Tell all other ranks that this one has come to its end, and wait until all of them have.
 
-    Who then waits for it in a collective, the time limit's thread finds out, as it does of mpixla's operations
-    (native/watch/deadline.c). Who waits for it before a program, finds out in ``_meet``.
+    A rank that waits for this one in a collective is reported by the time limit's thread, as in mpixla's operations
+    (native/watch/deadline.c); a rank that waits for it before a program sees the message in ``_meet``.
     """
     others = set(range(_channel.Get_size())) - {_channel.Get_rank()}
     if _end_is_said or not others:
@@ -77,7 +78,7 @@ def _stay(*_: object) -> None:
 
 
 def _prepare(executable: Any, devices: Sequence[Any]) -> None:
-    """Opens the cliques of a program, or refuses one whose collectives cannot be made over MPI."""
+    """Open the cliques of a program; raise NotImplementedError if its collectives cannot go over MPI."""
     if devices[0].platform != "cpu" or getattr(_asking, "now", False):
         return
     found = [c for module in executable.hlo_modules() for c in collectives_of(module.to_string(), len(devices))]
@@ -99,7 +100,10 @@ def _prepare(executable: Any, devices: Sequence[Any]) -> None:
 
 
 def refuse_where_mpi_cannot(collective: Collective) -> None:
-    """XLA knows few types for MPI, and hands it counts as ints: all but reductions count bytes."""
+    """Raise NotImplementedError if XLA cannot pass a collective to MPI.
+
+    XLA has MPI datatypes for few of its types, and passes counts as ints, in bytes for all collectives but reductions.
+    """
     is_reduction = collective.operation in ("all-reduce", "reduce-scatter")
     if (is_reduction or collective.operation == "all-gather") and collective.dtype not in _TYPES:
         raise NotImplementedError(
@@ -140,7 +144,7 @@ def _open(devices: tuple[Any, ...]) -> None:
 
 
 def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
-    """Has XLA take this communicator for these devices."""
+    """Make XLA take a communicator for these devices; raise RuntimeError if it does not."""
     offers = native.lib.mpixla_trampoline_offers
     failed: list[Exception] = []
     thread = threading.Thread(target=_have_it_asked_for, args=(devices, failed), name="mpixla clique", daemon=True)
@@ -160,7 +164,7 @@ def _offer(comm: MPI.Intracomm, devices: tuple[Any, ...]) -> None:
 
 
 def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> None:
-    """Runs a sum over these devices, for which XLA asks for their clique before it waits for others."""
+    """Run a sum over these devices, for which XLA asks for their communicator; append an exception to ``failed``."""
     _asking.now = True
     mesh = Mesh(np.array(devices), "clique")
     spec = PartitionSpec("clique")
@@ -171,7 +175,7 @@ def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> Non
         return jnp.sum(jax.lax.all_gather(x, "clique"))
 
     try:
-        with jax.transfer_guard("allow"):  # these are no arrays of the program's
+        with jax.transfer_guard("allow"):  # the arrays are not the program's
             ones = jax.make_array_from_process_local_data(NamedSharding(mesh, spec), np.ones(1, np.float32))
             count = int(members(ones).addressable_data(0))
         if count != len(devices):
@@ -181,13 +185,13 @@ def _have_it_asked_for(devices: tuple[Any, ...], failed: list[Exception]) -> Non
 
 
 def _tag(ranks: Sequence[int]) -> int:
-    return hash(tuple(ranks)) % 30000  # of integers the same in every process
+    return hash(tuple(ranks)) % 30000  # Python's hash of integers is the same in every process
 
 
 def _meet(ranks: Sequence[int]) -> None:
-    """Returns when all these ranks have come here, or ends the job with a sentence that names those that have not.
+    """Wait until all these ranks have called it; after the time limit, end the job and name the missing ranks.
 
-    Those may be compiling, or will never come.
+    A missing rank may be compiling, or may never come.
     """
     rank, first = MPI.COMM_WORLD.Get_rank(), ranks[0]
     limit = settings.time_limit(otherwise=_LIMIT) or math.inf
@@ -196,7 +200,7 @@ def _meet(ranks: Sequence[int]) -> None:
     waiting = {r: _channel.Irecv(_NOTHING, r, tag) for r in others}
     if rank != first:
         said = _channel.Isend(_NOTHING, first, tag)
-        limit += 5  # the first one knows who is missing, and says it
+        limit += 5  # the first rank knows all missing ranks, and reports them
     end, pause = time.monotonic() + limit, 0.0
     while waiting:
         waiting = {r: request for r, request in waiting.items() if not request.Test()}

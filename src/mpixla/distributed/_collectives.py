@@ -1,4 +1,4 @@
-"""The collectives in a compiled program, read from XLA's text of it."""
+"""The collectives in a compiled program, parsed from its HLO text."""
 
 import math
 import re
@@ -25,16 +25,16 @@ _ARRAY = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 
 
 class Collective(NamedTuple):
-    """One instruction."""
+    """A collective instruction of a program."""
 
     operation: str
-    groups: tuple[tuple[int, ...], ...]  # of places in the program's list of devices
+    groups: tuple[tuple[int, ...], ...]  # indices into the program's list of devices
     dtype: str  # XLA's name
-    items: int  # of the largest array that it gives
+    items: int  # the number of elements of the largest result
 
 
 def collectives_of(text: str, devices: int) -> Iterator[Collective]:
-    """The collectives in XLA's text of a program for this many devices."""
+    """Yield the collectives in the HLO text of a program for this many devices."""
     for line in text.splitlines():
         found = _INSTRUCTION.match(line)
         if not found:
@@ -68,13 +68,17 @@ def _iota(shape: Sequence[int], order: Sequence[int]) -> Any:
 
 
 def _of_mesh(axes: str, ids: str, chosen: str) -> Any:
-    """The groups along axes of a mesh: ``'a'=2,'b'=4``, its devices if not in order: ``[2,4]T(1,0)``, ``'a','b':(2)2``.
+    """Return the replica groups along chosen axes of a mesh, a row each.
 
-    The last is a part of an axis: of so many parts before it, and of this size.
+    Args:
+        axes: the mesh: ``'a'=2,'b'=4``.
+        ids: its devices if not in order: ``[2,4]T(1,0)``.
+        chosen: the axes: ``'a','b':(2)2``. ``:(m)n`` stands for a part of an axis of size n, with m parts before it.
     """
     sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", axes)}
     devices = np.ravel(_mesh_devices(ids, math.prod(sizes.values())))
-    # Where each device is along each axis; below, what is the same in all of a group, and its place in that.
+    # Each device's coordinate along each axis. In the loop, `along` becomes the coordinates that are equal in a group,
+    # and `place` the position within the group.
     along = dict(zip(sizes, np.indices([*sizes.values()]).reshape(len(sizes), devices.size), strict=True))
     place, members = np.zeros(devices.size, int), 1
     for name, before, length in re.findall(r"'([^']*)'(?::\((\d+)\)(\d+))?", chosen):

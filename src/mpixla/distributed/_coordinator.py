@@ -1,4 +1,4 @@
-"""Where the processes of a job meet: an address of rank 0 that all of them reach."""
+"""The coordinator's address: one of rank 0's host that all ranks reach."""
 
 import contextlib
 import fcntl
@@ -14,8 +14,12 @@ _SIOCGIFADDR = 0xC0206921 if sys.platform == "darwin" else 0x8915  # the kernel'
 
 
 def find_coordinator() -> str:
-    """An address and a free port of rank 0's host. All ranks must call it; all refuse where one reaches no address."""
-    # Rank 0 listens, and the others try the addresses that it knows of itself, one after the other.
+    """Return an address and a free port of rank 0's host that all ranks reach. All ranks must call it.
+
+    Raises:
+        RuntimeError: on all ranks, if some rank does not reach any address.
+    """
+    # Rank 0 listens, and the others try its addresses, one after the other.
     comm = own_comm()
     is_first, several = comm.Get_rank() == 0, hosts.has_several(comm)
     with socket.socket(socket.AF_INET) as listener:
@@ -39,7 +43,7 @@ def find_coordinator() -> str:
 
 
 def _own_addresses() -> list[str]:
-    """What others may reach this host by."""
+    """Return the IPv4 addresses of this host's network devices, but for loopback."""
     found = list[str]()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, device in socket.if_nameindex():
@@ -49,7 +53,11 @@ def _own_addresses() -> list[str]:
 
 
 def _address_of(device: str, any_socket: socket.socket) -> str:
-    """By an ifreq, on Linux and macOS: a name in 16 bytes, then a sockaddr_in, whose address is its second word."""
+    """Return a network device's IPv4 address; raise OSError if it has none.
+
+    The ioctl takes an ifreq, on Linux and macOS: a name in 16 bytes, then a sockaddr_in with the address as its second
+    word.
+    """
     asked = struct.pack("16s24x", device.encode())
     return socket.inet_ntoa(fcntl.ioctl(any_socket, _SIOCGIFADDR, asked)[20:24])
 
