@@ -1,9 +1,9 @@
-"""The functions and rules of JAX's that are replaced, a file each; and the notice where JAX is newer than tested.
+"""Hooks: replacements of JAX's functions and rules, a file each; and the warning where JAX is newer than tested.
 
-What mpixla computes does not rest on them. A hook's ``LOST`` says what is lost without it, ``install`` takes what it
-needs of JAX, before it changes anything, and replaces functions, and ``install_refusals``, where there is one, has the
-programs refused that would need it. One that does not fit the installed JAX is left off. In which order they are
-installed does not matter: no two replace one function, and none calls another. docs/other_tools.md has their table.
+The results of programs do not depend on hooks. A hook's ``LOST`` describes the loss without it. ``install`` first looks
+up all that it needs of JAX, and then replaces functions. ``install_refusals``, where a hook has it, refuses programs
+that need the hook. A hook that does not fit the installed JAX is left off. The order of installation does not matter:
+no two hooks replace one function, and no hook calls another. docs/other_tools.md has their table.
 """
 
 import functools
@@ -38,14 +38,14 @@ HOOKS = (
     "tokens",
     "while_loops",
 )
-# Installed by the features that are nothing without them.
+# Installed by the features that cannot do without them.
 ON_REQUEST = ("first_run",)
 
 installed: set[str] = set()
 
 _VARIABLE = "MPIXLA_HOOKS_OFF"
 _IS_OFF = f"{_VARIABLE} turns it off"
-# The hooks that are not to be installed, or "all".
+# The hooks that are turned off, or "all".
 off = {name.strip() for name in os.environ.get(_VARIABLE, "").lower().split(",")} - {""}
 
 
@@ -55,13 +55,13 @@ IN_CHECKPOINT = "jax._src.interpreters.partial_eval:partial_eval_jaxpr_custom_ru
 
 
 class JaxVersionWarning(UserWarning):
-    """JAX is newer than any that this mpixla was tested with."""
+    """The warning that JAX is newer than any version that this mpixla was tested with, or does not fit hooks."""
 
 
 def notice() -> None:
-    """Warns on one rank, once, where JAX is newer than tested."""
+    """Warn on rank 0 if JAX is newer than the tested versions."""
     if settings.is_on("MPI4JAX_NO_WARN_JAX_VERSION"):
-        return  # what users of mpi4jax set, who run their programs on mpixla
+        return  # mpi4jax's variable, for its programs that run on mpixla
     if _parts(jax.__version__) > _parts(tested.NEWEST) and MPI.COMM_WORLD.Get_rank() == 0:
         warnings.warn(
             f"mpixla was tested with JAX up to {tested.NEWEST} ({tested.NEWEST_IN}), and this is JAX "
@@ -73,16 +73,20 @@ def notice() -> None:
 
 
 def _parts(version: str) -> tuple[int, ...]:
-    """The numbers of a release, without what marks it as a development version: (0, 12, 1) of 0.12.1.dev20261101."""
+    """Return the numbers of a version, without a development suffix: (0, 12, 1) of 0.12.1.dev20261101."""
     return tuple(int(part) for part in re.match(r"[\d.]*\d", version)[0].split("."))  # type: ignore[index]
 
 
 class UnfitError(Exception):
-    """This JAX does not have what a hook takes."""
+    """The error that this JAX lacks a function or rule that a hook needs."""
 
 
 def need(name: str, *arguments: str) -> Any:
-    """What this JAX has by a name: a function that takes these arguments first, where there are any."""
+    """Return JAX's object of a name; if arguments are given, a function whose first parameters have these names.
+
+    Raises:
+        UnfitError: if this JAX has no such object.
+    """
     try:
         found = resolve_name(name)
     except (ImportError, AttributeError):
@@ -99,7 +103,7 @@ def need(name: str, *arguments: str) -> Any:
 
 
 def need_rules(name: str, *primitives: Any) -> dict[Any, Any]:
-    """A registry of JAX's by its name, which has rules for these primitives."""
+    """Return a registry of JAX's by its name; raise UnfitError if it lacks a rule for one of these primitives."""
     rules = need(name)
     for primitive in primitives:
         if primitive not in rules:
@@ -108,7 +112,11 @@ def need_rules(name: str, *primitives: Any) -> dict[Any, Any]:
 
 
 def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
-    """Decorates what takes the place of a function that a hook needs, which it is given before its own arguments."""
+    """Return a decorator that puts a function in the place of JAX's, which it gets as its first argument.
+
+    Raises:
+        UnfitError: if this JAX has no such function.
+    """
     original = need(name, *arguments)
     outer, last = re.split(r"[.:](?=\w+$)", name)
 
@@ -123,7 +131,7 @@ def replace(name: str, *arguments: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def _install(name: str, *arguments: Any) -> tuple[ModuleType, str | None]:
-    """A hook, and why it is not installed, if it is not: it is turned off, or does not fit this JAX."""
+    """Install a hook; return it, and None or the reason why it is not installed: turned off, or unfit for this JAX."""
     hook = importlib.import_module(f".{name}", __name__)
     if off & {"all", name}:
         return hook, _IS_OFF
@@ -136,7 +144,7 @@ def _install(name: str, *arguments: Any) -> tuple[ModuleType, str | None]:
 
 
 def install() -> None:
-    """Installs the hooks that fit, but for those that ``MPIXLA_HOOKS_OFF`` names, and says which do not."""
+    """Install all hooks but those in ``MPIXLA_HOOKS_OFF``, and warn on rank 0 of hooks that do not fit this JAX."""
     unknown = off - {*HOOKS, *ON_REQUEST, "all"}
     if unknown:
         raise ValueError(
@@ -160,7 +168,7 @@ def install() -> None:
 
 
 def require(name: str, feature: str, *arguments: Any) -> None:
-    """Installs the hook that a feature is nothing without, or refuses the feature."""
+    """Install the hook that a feature needs; raise RuntimeError if the hook is off or does not fit this JAX."""
     _, reason = _install(name, *arguments)
     if reason is not None:
         raise RuntimeError(

@@ -1,7 +1,7 @@
-"""What ``jit(f).lower(x).compile()`` returns is dispatched in Python, if it communicates and has no result.
+"""Dispatch in Python of programs that are compiled ahead of time, ``jit(f).lower(x).compile()``, and show the effect.
 
-JAX's C++ dispatch hands no tokens over. JAX asks for ordered effects before it takes it for a jitted function, but not
-for one that was compiled ahead of time.
+JAX's C++ dispatch passes no tokens. JAX does not use it for a jitted function with ordered effects, but does for one
+that is compiled ahead of time.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ LOST = "A program without a result that was compiled ahead of time fails at its 
 
 
 def install() -> None:
-    """Replaces what makes the dispatch in C++."""
+    """Replace the function that creates the C++ dispatch, which then returns None for programs that show the effect."""
 
     @replace("jax._src.interpreters.pxla:MeshExecutable.create_cpp_call", "self", "params")
     def create_if_silent(create: Any, self: Any, params: Any) -> Any:

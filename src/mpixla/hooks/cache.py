@@ -1,4 +1,4 @@
-"""The compilation cache does without sharded programs that take tokens: jaxlib crashes when it serializes one.
+"""Omission of sharded programs with tokens from the compilation cache: jaxlib crashes when it serializes one.
 
 JAX itself has no such programs: it refuses ordered effects on several devices.
 """
@@ -14,7 +14,7 @@ _WRITE = "jax._src.compiler:_cache_write", "cache_key", "compile_time_secs", "mo
 
 
 def install() -> None:
-    """Has sharded programs that take tokens compiled, from now on, and not written."""
+    """Let sharded programs that take tokens be compiled, and keep them from being written to the cache."""
     need(*_WRITE)
     primitive.before_sharded = _replace
 

@@ -1,6 +1,6 @@
-"""Have calls in checkpoints and branches made once, where the program has them, by rules in place of JAX's.
+"""Rules in place of JAX's by which calls in checkpoints and branches are made once, in the program's order.
 
-core/keep.py says what JAX does without these rules. They leave programs alone that do not communicate.
+core/keep.py describes JAX's own treatment. The rules do not change programs that do not communicate.
 """
 
 import functools
@@ -24,7 +24,7 @@ _REMAT = "jax._src.ad_checkpoint:remat_p"
 
 
 def install() -> None:
-    """Replace rules by which JAX linearizes, and takes checkpoints apart."""
+    """Replace rules by which JAX linearizes, and partially evaluates checkpoints."""
     remat, jit = need(_REMAT), need("jax._src.pjit:jit_p")
     rules = need_rules(LINEARIZE, cond_p, jit, remat, scan_p, while_p)
     in_checkpoint = need_rules(IN_CHECKPOINT, scan_p)
@@ -42,7 +42,7 @@ def _apply_to_shown_jaxpr(rule: Callable[..., Any], trace: Any, *tracers: Any, j
 
 
 def install_refusals() -> None:
-    """Refuse derivatives in which JAX might drop calls, or make them twice, or in another place."""
+    """Refuse derivatives in which JAX might drop, repeat or move calls."""
     for what, name in (("branch (jax.lax.cond)", "jax.lax:cond_p"), ("jax.checkpoint", _REMAT)):
         with suppress(UnfitError):
             primitive = need(name)

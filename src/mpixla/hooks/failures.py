@@ -1,6 +1,6 @@
-"""Whether anybody has looked at the result of a call that failed.
+"""Notice of failed calls whose exception the program has seen.
 
-XLA keeps a failure until somebody looks at a result. JAX does not say that somebody has; but it makes an exception.
+XLA keeps a failure until the program reads a result. JAX does not report the reading, but constructs an exception.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ LOST = "A program that catches the exception of a failed call ends badly all the
 
 
 def install() -> None:
-    """Replaces the constructor of JAX's exception."""
+    """Replace the constructor of JAX's exception by one that notes the failure as seen."""
     init = JaxRuntimeError.__init__
 
     def init_and_tell(self: Any, *args: Any) -> None:

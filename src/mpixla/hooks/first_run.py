@@ -1,7 +1,8 @@
-"""What is to be done before a program first runs (distributed/_cliques.py).
+"""A callback before a program first runs (distributed/_cliques.py).
 
-XLA makes what its collectives need in the middle of the first execution. JAX has no place before that where it is known
-which devices a program is for. Every program is made here, and is always first dispatched in Python.
+XLA creates the communicators of its collectives in the middle of the first execution. JAX has no callback before that
+which knows a program's devices. Every program is built by the function that is replaced here, and is first dispatched
+in Python.
 """
 
 from collections.abc import Callable
@@ -14,10 +15,10 @@ LOST = "mpixla.distributed is refused."
 
 
 def install(prepare: Callable[[Any, tuple[Any, ...]], None]) -> None:
-    """Calls ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs."""
+    """Call ``prepare`` with each program's executable, and its devices in XLA's order, before it first runs."""
     program = need("jax._src.interpreters.pxla:ExecuteReplicated")
     need("jax._src.interpreters.pxla:ExecuteReplicated.xla_executable")
-    devices: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # of programs that did not run yet
+    devices: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # by program, for its first run
 
     class Unprepared(program):  # type: ignore[misc,valid-type]
         __slots__ = ()

@@ -1,4 +1,4 @@
-"""Tracebacks leave out mpixla's own lines, as they leave out JAX's."""
+"""Tracebacks without mpixla's own frames, as without JAX's."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ LOST = "Tracebacks show the lines inside mpixla as well."
 
 
 def install() -> None:
-    """Registers the package, for what JAX traces or runs, and has eager calls filtered as JAX does it."""
+    """Register the package's frames with JAX's traceback filter, and give that filter to eager calls."""
     register = need("jax._src.traceback_util:register_exclusion")
     tracebacks.filtered = need("jax._src.traceback_util:filter_traceback")
     register(str(Path(__file__).parents[1]))

@@ -1,6 +1,6 @@
-"""Rewrite programs before they are lowered: bring hidden communication to light, and add checks to loops.
+"""Rewriting of programs before they are lowered: show the effect of hidden communication, and add checks to loops.
 
-Every program comes through here, before JAX makes anything of its effects.
+Every program passes here before JAX looks at its effects.
 """
 
 from contextlib import suppress
@@ -38,13 +38,13 @@ def install() -> None:
 
 
 def install_refusals() -> None:
-    """Replace the function by one that refuses hidden calls in a sentence, where JAX says ``KeyError: MPI``."""
+    """Replace the function by one that refuses hidden calls with a message, where JAX raises ``KeyError: MPI``."""
     with suppress(UnfitError):
         replace(_LOWER)(_lower_or_refuse)
 
 
 def _lower_or_refuse(lower: Any, *args: Any, **options: Any) -> Any:
-    """Lower a program, and refuse it where JAX finds no token for a hidden call."""
+    """Lower a program; raise NotImplementedError if JAX finds no token for a hidden call."""
     try:
         return lower(*args, **options)
     except Exception as e:

@@ -1,4 +1,4 @@
-"""Whether JAX is running a function again on this rank alone, to find where a NaN comes from (``jax_debug_nans``)."""
+"""Recognition of JAX's search for a NaN (``jax_debug_nans``), which runs a function again on this rank alone."""
 
 from ..core import nan
 from . import need
@@ -7,5 +7,5 @@ LOST = "With jax_debug_nans or jax_debug_infs, calls outside of compiled program
 
 
 def install() -> None:
-    """Has the search recognized by the function of JAX's that is on the stack."""
+    """Pass the code of JAX's function for the search to core/nan.py, which looks for it on the stack."""
     nan.search = need("jax._src.api_util:maybe_recursive_nan_check").__code__

@@ -1,4 +1,4 @@
-"""Refusals of JAX's with the way out: MPI's objects as arguments of jitted functions, and exports that communicate."""
+"""Better messages for JAX's refusals: MPI's objects as arguments of jitted functions, exports that communicate."""
 
 import functools
 from typing import Any

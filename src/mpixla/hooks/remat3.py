@@ -1,6 +1,6 @@
-"""Refuses the derivative of a checkpoint that communicates, under JAX's next implementation (``jax_remat3``).
+"""Refusal of the derivative of a checkpoint that communicates, under JAX's next implementation (``jax_remat3``).
 
-That one makes calls again on the way back, and drops those whose result a rank ignores.
+That implementation repeats calls in the backward pass, and drops calls whose result a rank does not use.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ _REMAT = "jax._src.ad_checkpoint:RematTraced"
 
 
 def install() -> None:
-    """Replace the functions by which such a checkpoint is linearized, and its reverse mode begins."""
+    """Replace the functions that linearize such a checkpoint and begin its reverse mode."""
     for put in [replace(f"{_REMAT}.{name}", "self") for name in ("lin", "vjp_fwd")]:
         put(_derive_or_refuse)
 

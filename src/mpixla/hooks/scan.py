@@ -1,7 +1,7 @@
-"""Keep the calls in a loop that is differentiated that do not depend on what changes in it.
+"""Loop-invariant calls stay in a ``scan`` that is differentiated.
 
-JAX takes out of a ``scan`` what depends on nothing that changes, as a receive into a constant does, and computes it
-once, although it has an effect. The other rank sends once in each iteration.
+JAX hoists loop-invariant equations out of a ``scan``, such as a receive with a constant template, although they have an
+effect, and computes them once. The other rank sends once in each iteration.
 """
 
 import functools
@@ -21,7 +21,7 @@ LOST = "A scan has no derivative in which a call depends on nothing that changes
 
 
 def install() -> None:
-    """Replace the function that takes out of a loop what does not change."""
+    """Replace the function that hoists loop-invariant equations by one that hoists none if the body communicates."""
 
     @replace("jax._src.lax.control_flow.loops:_scan_known_hoisting", "jaxpr_known", "known_consts")
     def leave_in(take_out: Any, jaxpr: Any, consts: Any, count: int, *rest: Any) -> Any:
@@ -31,8 +31,8 @@ def install() -> None:
 
 
 def install_refusals() -> None:
-    """Refuse derivatives in which JAX would take a call out of its loop."""
-    # A JAX without the second registry has only the former's rules.
+    """Refuse derivatives in which JAX would hoist a call out of its loop."""
+    # Some versions of JAX have only the first registry.
     for name in (LINEARIZE, "jax._src.interpreters.ad:primitive_linearizations"):
         with suppress(UnfitError):
             rules = need_rules(name, scan_p)
@@ -40,7 +40,7 @@ def install_refusals() -> None:
 
 
 def _apply_unless_hoisted(rule: Callable[..., Any], *args: Any, jaxpr: Any, **params: Any) -> Any:
-    """Apply JAX's rule, unless it would make a call once, before the loop."""
+    """Apply JAX's rule, unless it would hoist a call out of the loop."""
     shown = show_effects(jaxpr)
     if ordered in shown.effects:
         consts = params["num_consts"] if "num_consts" in params else len(list(params["ft_in"].unpack()[0]))
@@ -50,7 +50,7 @@ def _apply_unless_hoisted(rule: Callable[..., Any], *args: Any, jaxpr: Any, **pa
 
 
 def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
-    """Refuse a body with a call whose operands do not depend on the variables that change."""
+    """Raise NotImplementedError if a body has a call that does not depend on the variables that change."""
     changing = set(changing)
     for eqn in jaxpr.eqns:
         changes = [not hasattr(atom, "val") and atom in changing for atom in eqn.invars]
@@ -60,7 +60,7 @@ def _refuse_constant_calls(jaxpr: Any, changing: Iterable[Any]) -> None:
             continue
         inner = [] if may_hide(eqn.primitive) else jaxprs_in(eqn.params)
         for part in (getattr(x, "jaxpr", x) for x in inner):
-            # JAX takes it apart. The last operands of a branch, or of the body of a loop, are those of its function.
+            # JAX evaluates it partially. The last operands of a branch or loop body are those of its function.
             _refuse_constant_calls(part, (v for v, c in zip(part.invars[::-1], changes[::-1], strict=False) if c))
         if not inner and not any(changes):
             refused = (

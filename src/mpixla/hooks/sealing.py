@@ -1,7 +1,7 @@
-"""Programs that communicate are dispatched in C++: their effect is sealed in (core/seal.py) where JAX makes a module.
+"""C++ dispatch of programs that communicate: their effect is hidden (core/seal.py) when JAX lowers them to a module.
 
-By then JAX has found in a program all that it wants to know; what it makes of the module's own effects is how it
-dispatches the program. Not so for export, where whoever loads the program must know of the effect.
+By then JAX has analysed the program, and uses the module's effects only to choose the dispatch. A program for export
+keeps its effect: the process that loads it must know.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ LOST = "A call of a program that communicates takes some 0.1 ms, not microsecond
 
 
 def install() -> None:
-    """Replaces the function that makes modules."""
+    """Replace the function that lowers a program to a module by one that hides the effect first."""
     const_args = need("jax._src.core:jaxpr_const_args")
     need("jax._src.interpreters.mlir:LoweringParameters.for_export")
 
@@ -25,8 +25,8 @@ def install() -> None:
     ) -> Any:
         if ordered in jaxpr.effects and not getattr(options.get("lowering_parameters"), "for_export", True):
             sealed = seal(jaxpr)
-            # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants) and expects as many here. One
-            # that is used twice it counts twice, but not within an equation.
+            # JAX makes large constants arguments (jax_use_simplified_jaxpr_constants), and expects their number here.
+            # It counts a constant for each equation that uses it, so sealing may change the number.
             if len(const_args(getattr(sealed, "jaxpr", sealed))) == constants:
                 jaxpr = sealed
         return lower(jaxpr, name, backend, constants, *args, **options)

@@ -1,8 +1,8 @@
-"""Each dispatch of a program that shows the effect gets the same token, in place of its predecessor's.
+"""One token for all dispatches of programs that show the effect, in place of the predecessor's.
 
-JAX would hand the token of a failed program to every later one and so fail them all. Nothing is lost: dispatches from
-one thread to one device run in program order without it (ARCHITECTURE.md, "Order"). And a token that is there need not
-be made, which takes as long as the rest of a dispatch.
+JAX would pass the token of a failed program to every later one and so fail them all. The order does not need tokens:
+dispatches from one thread to one device run in program order (ARCHITECTURE.md, "Order"). And creating a token takes as
+long as the rest of a dispatch.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _tokens: dict[tuple[Any, ...], Any] = {}  # for each list of devices
 
 
 def install() -> None:
-    """Replaces what gives a dispatch its token."""
+    """Replace the function that returns a dispatch's token."""
     need("jax._src.dispatch:runtime_tokens.current_tokens")
     clear = need("jax._src.dispatch:runtime_tokens.clear")
 
@@ -34,5 +34,5 @@ def install() -> None:
                 _tokens[key] = next_token(self, effect, devices)
         return _tokens[key]
 
-    # JAX's exit handlers would print the failures of programs whose tokens it has.
+    # JAX's exit handlers would print the failures of programs whose tokens it keeps.
     exit.forget_failures = clear

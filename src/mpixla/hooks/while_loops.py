@@ -1,4 +1,4 @@
-"""Give while loops that communicate rules of their own for batches, checkpoints and reverse mode (core/loops.py)."""
+"""Rules for batches, checkpoints and reverse mode of while loops that communicate (core/loops.py)."""
 
 import functools
 from collections.abc import Callable
