@@ -1,7 +1,7 @@
 """Eager calls: a compiled program for each primitive and its parameters, sealed (seal.py).
 
-Ranks and tags of messages are operands of the program. It goes when the communicator or the reduction that it was made
-for is freed.
+Ranks and tags of messages are operands of the program. A program is dropped when its communicator or reduction is
+freed.
 """
 
 import functools
@@ -26,13 +26,17 @@ Params = tuple[tuple[str, Any], ...]
 
 
 def _compiled(primitive: Primitive, params: Params) -> Callable[..., Any]:
-    """The program of one primitive and its parameters, which gives its results, or what says that it is done."""
+    """Return the jitted program that binds one primitive with its parameters.
+
+    The program returns the list of results; for a primitive without results an array that is ready once the call is
+    done.
+    """
 
     def call(*operands: Any) -> Any:
         if jax.config.jax_disable_jit:  # type: ignore[attr-defined]
             with jax.disable_jit(False):
                 return program(*operands)
-        if trace_state_clean():  # JAX calls it in the place of the program, which gave a NaN
+        if trace_state_clean():  # JAX reruns the function itself, since the program gave a NaN
             raise FloatingPointError(
                 f"the result of {primitive.name} has a NaN or an infinity (jax_debug_nans, jax_debug_infs)."
             )
@@ -49,14 +53,14 @@ _programs = Recent[Callable[..., Any]]()
 
 
 def _program(primitive: Primitive, params: Params) -> Callable[..., Any]:
-    # A program has the line that called it first, so where that is asked for, each line has programs of its own. What
-    # is packed is in the program.
+    # A program contains the call site that compiled it and the description of packed leaves. So with reports each call
+    # site has programs of its own.
     key = primitive, params, sites.of_caller() if settings.reports else sites.packed_of_caller()
     return _programs.use(key) or _programs.add(key, _compiled(primitive, params))
 
 
 def _owners(params: dict[str, Any]) -> list[Comm | Reduction]:
-    """What can be freed among the parameters of a primitive."""
+    """Return the communicators and user-made reductions among a primitive's parameters."""
     return [x for x in details(params).values() if isinstance(x, Comm) or (isinstance(x, Reduction) and x.is_user_made)]
 
 
@@ -70,10 +74,13 @@ when_freed.append(_forget_freed)
 
 
 def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[Any]:
-    """Runs a primitive for arrays: its program, compiled at the first call for these parameters and shapes."""
+    """Run a primitive on arrays and return the list of its results.
+
+    Its program is compiled at the first call for these parameters and shapes.
+    """
     status = params.get("status")
     if isinstance(status, Status) and status.object is not None:
-        # A status object is no part of the program: what it is to hold is one more result.
+        # A status object is no part of the program: its content is one more result.
         *results, content = call_eagerly(primitive, *operands, **{**params, "status": STATUS_RESULT})
         status.fill(np.asarray(content).tobytes())
         return results
@@ -101,7 +108,7 @@ def call_eagerly(primitive: Primitive, *operands: Any, **params: Any) -> list[An
         with jax.transfer_guard_host_to_device("allow"):
             results = program(*operands, numbers)
     if not isinstance(results, list):
-        # Without a result nobody would see the call fail, or know when it is done.
+        # Without results no later use of one would wait for the call or raise its error.
         jax.block_until_ready(results)
         results = []
     if recorder.programs is not None:

@@ -1,4 +1,4 @@
-"""The effect that marks what communicates."""
+"""The JAX effect that marks communication."""
 
 import functools
 from typing import Any
@@ -31,9 +31,9 @@ ordered = CommunicationEffect()
 
 
 class HiddenCommunicationError(NotImplementedError):
-    """A primitive communicates whose equation does not show it, so JAX has handed it no token.
+    """A primitive's equation does not declare the communication inside, so JAX has given the call no token.
 
-    Users see it where no program is rewritten before it is lowered, and where JAX lowers a part of one by itself.
+    Users see it where no program is rewritten before it is lowered, and where JAX lowers a part of a program by itself.
     """
 
     WAY_OUT = "Call it outside."
@@ -47,15 +47,15 @@ class HiddenCommunicationError(NotImplementedError):
 
 
 def is_missing_token(error: Exception) -> bool:
-    """Return whether JAX, or mpixla, has found no token for a call that a primitive hides."""
-    # JAX looks for one in a dictionary, where the primitive has the call in a loop, a branch or a jitted function.
+    """Return True if an error says that a call inside a primitive got no token."""
+    # JAX's own lookup raises KeyError where the primitive has the call in a loop, a branch or a jitted function.
     return isinstance(error, HiddenCommunicationError) or (isinstance(error, KeyError) and error.args == (ordered,))
 
 
-_create_token = jax.lax.create_token  # mpixla.compat puts one of its own there
+_create_token = jax.lax.create_token  # the original: mpixla.compat replaces jax.lax.create_token
 
 
 @functools.cache
 def token_aval() -> Any:
-    """The type of the values that carry order: JAX's one token type, which jax.ffi recognizes by identity."""
+    """Return the aval of JAX's token type, which jax.ffi recognizes by identity."""
     return jax.make_jaxpr(_create_token)().out_avals[0]

@@ -1,6 +1,7 @@
-"""Exact sums, of numbers and of products, as words, which add up in any order (native/exact/exact_handlers.c).
+"""Exact sums of numbers and of products, as accumulators of 64-bit words (native/exact/exact_handlers.c).
 
-They have neither derivatives nor batches: the operations that are made of them do (ops/exact.py).
+The sum of accumulators is the same in any order. These primitives have no derivative or batching rules: the operations
+composed of them do (ops/exact.py).
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from jax.core import ShapedArray
 from .helper import make_helper
 from .spmd import reshaped
 
-# Of an accumulator of numbers, and of one of products of float64 (native/exact/exact_sum.h).
+# Words of an accumulator of numbers, and of one of products of float64 (native/exact/exact_sum.h).
 _WORDS, _WORDS_OF_PRODUCTS = 70, 138
 
 
@@ -32,12 +33,15 @@ _round_p = make_helper("exact_round", _rounded, ("digits", "largest", "lowest"))
 
 
 def words_of(*lines: jax.Array) -> jax.Array:
-    """The words of each line, along the last axis, of one array, or of the products of two: float32 or float64."""
+    """Return the accumulator of each line, along the last axis, of one array, or of the products of two.
+
+    The arrays are float32 or float64.
+    """
     return _add_p.bind(*lines)[0]
 
 
 def rounded(words: jax.Array, dtype: Any) -> jax.Array:
-    """The values, rounded once to this type of floats."""
+    """Return the values of accumulators, each rounded once to ``dtype``, a type of floats."""
     form = jnp.finfo(dtype)
     wide = np.dtype(np.float64 if form.bits == 64 else np.float32)
     lowest = int(np.log2(float(form.smallest_subnormal)))

@@ -1,4 +1,4 @@
-"""What jax.export needs to know of us."""
+"""Support for jax.export."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from .primitive import LAYOUT_TARGET
 
 
 def export_checks() -> list[Any]:
-    """Returns the ``disabled_checks`` with which ``jax.export.export`` accepts programs that communicate.
+    """Return the ``disabled_checks`` with which ``jax.export.export`` accepts programs that communicate.
 
-    JAX writes programs to files only with custom calls that it knows to stay as they are, and asks for a word about all
-    others. Those of mpixla stay as they are. The process that loads the program must import
-    mpixla first. docs/other_tools.md says more.
+    JAX exports programs only with custom calls that it knows to be stable, and must be given the names of all others.
+    The custom calls of mpixla are stable. The process that loads the program must import mpixla first.
+    docs/other_tools.md says more.
 
     Returns:
         A list of ``jax.export.DisabledSafetyCheck``, one for each custom call of mpixla, and one for XLA's

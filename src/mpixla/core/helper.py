@@ -14,13 +14,13 @@ from .spmd import Primitive, strong
 
 
 def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """These parameters as a handler's attributes: numbers and texts, and arrays of numbers."""
+    """Return the named parameters as a handler's attributes: scalars (numbers and texts), and arrays of numbers."""
     scalars: dict[str, Any] = {}
     arrays: dict[str, Any] = {}
     for name in names:
         value = params[name]
         if isinstance(value, tuple):
-            # For people who read programs: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
+            # Readable in a program's text: array<i64: 1, 2> rather than JAX's dense<[1, 2]> : tensor<2xi64>.
             numbers = value.steps if isinstance(value, Shift) else np.ravel(value).tolist()
             arrays[name] = mlir.dense_int_array(numbers)
         else:
@@ -29,7 +29,7 @@ def attributes_of(names: Sequence[str], params: dict[str, Any]) -> tuple[dict[st
 
 
 def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes: Sequence[str] = ()) -> Primitive:
-    """Makes the primitive of a handler, by its name, which gets these of its parameters."""
+    """Return a new primitive for the handler ``name``, which gets the parameters named in ``attributes``."""
     primitive = Primitive(name)
     primitive.def_abstract_eval(lambda *operands, **params: list(map(strong, shapes(*operands, **params))))
 
@@ -37,7 +37,7 @@ def make_helper(name: str, shapes: Callable[..., list[ShapedArray]], attributes:
         scalars, arrays = attributes_of(attributes, params)
         return jax.ffi.ffi_lowering(native.target_of(name), backend_config=arrays)(ctx, *operands, **scalars)
 
-    # One function for all calls: of another one JAX would compile the same program anew.
+    # One function object for all calls: for another one JAX would compile the same program again.
     program = jax.jit(lambda params, *operands: primitive.bind(*operands, **dict(params)), static_argnums=0)
 
     def run(*operands: Any, **params: Any) -> list[Any]:

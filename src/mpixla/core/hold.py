@@ -1,13 +1,13 @@
-"""An identity that XLA sees as a dependence: it keeps arrays behind others.
+"""An identity with a data dependence, by which XLA computes some arrays after others.
 
 So computation stays behind a start of communication (its request first, then the arrays), and a wait behind computation
 (the arrays first, then the request). Reverse mode starts at the wait and waits at the start, and the transpose is the
 same identity the other way round.
 
-A dependence of data is all that XLA keeps: it would remove an optimization barrier before it decides the order of
-computations. So this is a custom call that does nothing (native/helpers/order.c), on one operand's memory, and takes
-what is to come first as further operands. (``where`` with a condition that always holds is a dependence, too, but makes
-the kernels that read the arrays several times slower.)
+XLA keeps data dependences alone: it removes optimization barriers before it schedules computations. So this is a custom
+call that does nothing (native/helpers/order.c): its result aliases one operand, and the arrays that come first are
+further operands. (``where`` with a condition that always holds is a dependence, too, but makes the kernels that read
+the arrays several times slower.)
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from ..mpi import native
 from .primitive import row_major
 from .spmd import Primitive
 
-_hold = Primitive("hold")  # of arrays, of which so many are `first`: the same, where the others are there after those
+_hold = Primitive("hold")  # the identity; operands[first:] depend on operands[:first]
 
 
 def hold(first: Sequence[Any], then: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Both, where the arrays ``then`` are there after the arrays ``first``."""
+    """Return both lists unchanged, with a data dependence by which XLA computes ``then`` after ``first``."""
     if not first or not then:
         return list(first), list(then)
     held = _hold.bind(*first, *then, first=len(first))
@@ -40,10 +40,9 @@ def _now(*operands: Any, first: int) -> list[Any]:
 
 
 def _lower(ctx: Any, *operands: Any, first: int) -> list[Any]:
-    """A number that is there after what comes first, and the others after that number.
+    """Lower to a scalar that depends on ``operands[:first]``, on which each of the other operands depends.
 
-    So the arrays that come first are read once, and what is then made in their memory comes after that for certain;
-    else XLA copies them.
+    So the first operands have one reader, after which XLA may reuse their memory; with several readers it copies them.
     """
     rule = jax.ffi.ffi_lowering(
         native.target_of("order"), operand_output_aliases={0: 0}, skip_ffi_layout_processing=True
@@ -74,7 +73,7 @@ def _transpose(cotangents: Any, *operands: Any, first: int) -> list[Any]:
 
 
 def _those_that_are(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
-    """Tangents or cotangents, ``first`` and ``then``: of zeros, JAX's, there is nothing to come first."""
+    """Apply ``hold`` to tangents or cotangents and return all in one list; symbolic zeros pass through unchanged."""
     values = [*first, *then]
     some = [i for i, x in enumerate(values) if type(x) is not ad.Zero]
     n = sum(i < len(first) for i in some)

@@ -1,7 +1,7 @@
-"""``mpixla.jit``: whatever communicates is dispatched in C++, also what has no result.
+"""``mpixla.jit``: dispatch in C++ of functions that communicate, also of functions without a result.
 
-JAX's own programs are sealed where JAX makes modules of them (hooks/sealing.py), except those without a result, since
-nobody could wait for one or see it fail. This gives it one.
+JAX's own programs are sealed where JAX makes modules of them (hooks/sealing.py), except programs without a result,
+since nothing could wait for one or raise its error. ``mpixla.jit`` gives them a result.
 """
 
 import functools
@@ -22,7 +22,7 @@ R = TypeVar("R", covariant=True)
 
 
 class Compiled(Generic[P, R]):
-    """What ``jit`` makes: the function, and methods as those of ``jax.jit``'s."""
+    """A function compiled by ``jit``, with the methods of a function compiled by ``jax.jit``."""
 
     def __init__(self, fun: Callable[P, R], options: dict[str, Any]) -> None:
         @functools.wraps(fun)
@@ -31,12 +31,12 @@ class Compiled(Generic[P, R]):
                 return fun(*args, **kwargs)
             return _seal(self._plain, args, kwargs)
 
-        functools.update_wrapper(self, fun)  # first, since it copies what another one has below
+        functools.update_wrapper(self, fun)  # first, since it copies _plain and _sealed if fun has them
         self._plain: Any = jax.jit(fun, **options)
         self._sealed: Any = jax.jit(program, **options)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """The function's result."""
+        """Return the function's result."""
         try:
             if not trace_state_clean():
                 return self._plain(*args, **kwargs)
@@ -52,38 +52,38 @@ class Compiled(Generic[P, R]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
 
-    # Not attributes: functools.wraps copies those to functions made of this one, such as its gradient.
+    # Methods, since functools.wraps copies attributes to functions made of this one, such as its gradient.
 
     def lower(self, /, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
-        """The function for such arguments, lowered."""
+        """Return the function lowered for such arguments."""
         return self._plain.lower(*args, **kwargs)
 
     def trace(self, /, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Traced:
-        """The function for such arguments, traced."""
+        """Return the function traced for such arguments."""
         return self._plain.trace(*args, **kwargs)
 
     def eval_shape(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The shapes and dtypes of its results."""
+        """Return the shapes and dtypes of the function's results."""
         return self._plain.eval_shape(*args, **kwargs)
 
     def clear_cache(self) -> None:
-        """Forgets what was compiled."""
+        """Drop the compiled programs."""
         self._plain.clear_cache()
         self._sealed.clear_cache()
 
 
 class _Silent(NamedTuple):
-    """What a function returns that has no result, but None or its arguments; and what there is when it is done."""
+    """The output of a function without computed results (None or its own arguments), and an array to wait for."""
 
     tree: Any
     done: Any
 
 
-seals_itself = True  # but where hooks/sealing.py does it
+seals_itself = True  # False where hooks/sealing.py seals programs
 
 
 def _seal(plain: Any, args: Any, kwargs: Any) -> Any:
-    """Calls what ``jax.jit`` made within a jit, with something to wait for if it has no result."""
+    """Return the result of ``plain`` within a jit, sealed if it communicates; a ``_Silent`` if without a result."""
     traced = plain.trace(*args, **kwargs)
     jaxpr, tree = traced.jaxpr, jax.tree.structure(traced.out_info)
     operands = [x for x in jax.tree.leaves((args, kwargs)) if isinstance(x, jax.core.Tracer)]
@@ -108,13 +108,13 @@ def jit(fun: None = None, /, **options: Any) -> Callable[[Callable[P, R]], Compi
 
 
 def jit(fun: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Compiles a function as ``jax.jit`` does, also one that communicates and has no result.
+    """Compile a function as ``jax.jit`` does, with dispatch in C++ even if it communicates and has no result.
 
-    Whatever JAX compiles is dispatched in C++, whether it communicates or not, except what has no result: None, or
-    its own arguments. That is dispatched in Python, and nobody can wait for it. Compiled by this it is dispatched in
-    C++, too, and returns when its communication is done. Where JAX transforms or traces the function (under
-    ``jax.grad``, ``jax.vmap``, or inside another jitted function) it is ``jax.jit``, and so are its methods ``lower``
-    and ``trace``.
+    Functions compiled by ``jax.jit`` are dispatched in C++, whether they communicate or not, except a function that
+    communicates and has no result: it returns None, or its own arguments. ``jax.jit`` dispatches such a function in
+    Python, and nothing can wait for it. ``mpixla.jit`` dispatches it in C++, too, and it returns when its communication
+    is done. Where JAX transforms or traces the function (under ``jax.grad``, ``jax.vmap``, or inside another jitted
+    function) it is ``jax.jit``, and so are its methods ``lower`` and ``trace``.
 
     Args:
         fun: the function; left out, ``jit`` returns a decorator.

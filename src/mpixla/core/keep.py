@@ -1,10 +1,9 @@
-"""Rules by which JAX neither drops a call, nor makes it twice or in another place, when it takes a program apart.
+"""Partial-evaluation rules: JAX must neither drop, duplicate nor hoist a call when it linearizes or checkpoints.
 
-A rank may ignore a result, and the other ranks still count on its part in reverse mode. JAX keeps what has the effect
-(``partial_eval_kept_effects``), but of a checkpoint and a branch it only keeps what leads to a result; and in a
-checkpoint it takes out of a loop what does not change in it, and computes it once. hooks/checkpoints.py puts the rules
-of JAX's own primitives into its registries. A loop outside of a checkpoint needs a function of JAX's to be replaced
-(hooks/scan.py).
+A rank may ignore a result, and the other ranks still count on its part in reverse mode. JAX keeps equations with the
+effect (``partial_eval_kept_effects``), but in a checkpoint or a branch only equations that lead to a result; and it
+hoists loop-invariant equations out of a loop in a checkpoint. hooks/checkpoints.py puts the rules of JAX's own
+primitives into its registries. A loop outside of a checkpoint needs a function of JAX's to be replaced (hooks/scan.py).
 """
 
 import threading
@@ -18,20 +17,20 @@ from ..base.required import custom_partial_eval_rules
 from .effect import ordered
 from .rewrite import Rewriting, changed, communicates, map_jaxprs
 
-_loop = threading.local()  # `depth`: how many of the rules below are at work that take things out of a loop
+_loop = threading.local()  # `depth`: how many rules that hoist equations out of a scan are running
 
 
 def register_no_hoist_rule(primitive: Any) -> None:
-    """Keep a primitive that communicates in its loop."""
+    """Register a partial-eval rule that keeps ``primitive`` inside the loop that calls it."""
     custom_partial_eval_rules[primitive] = make_no_hoist_rule(primitive, None, lambda params: True)
 
 
 def make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str, Any]], bool]) -> Callable[..., Any]:
-    """Return a rule of linearization by which a primitive stays in the loop of a checkpoint, where ``applies``."""
+    """Return a partial-eval rule that keeps a primitive inside the loop of a checkpoint if ``applies(params)``."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         if getattr(_loop, "depth", 0) and applies(params):
-            tracers = tuple(trace.instantiate_const(t) for t in tracers)  # as if it changed in the loop
+            tracers = tuple(trace.instantiate_const(t) for t in tracers)  # as if the operands changed in the loop
         elif before is not None:
             return before(trace, *tracers, **params)
         return trace.default_process_primitive(primitive, tracers, params)
@@ -40,9 +39,9 @@ def make_no_hoist_rule(primitive: Any, before: Any, applies: Callable[[dict[str,
 
 
 def find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict[str, Any]) -> int | None:
-    """Return the operand of a branch or a checkpoint that its calls may be dropped with, or None.
+    """Return the index of the unknown operand with which JAX may drop calls in a branch or a checkpoint, or None.
 
-    JAX keeps all of a branch whose first operand, which says which branch, is unknown.
+    JAX keeps all of a branch whose first operand, the index of the branch, is unknown.
     """
     unknown = [i for i, t in enumerate(tracers) if not t.is_known()]
     first = int(primitive is cond_p)
@@ -50,7 +49,7 @@ def find_droppable_operand(primitive: Any, tracers: Sequence[Any], params: dict[
 
 
 def make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule that keeps the calls in a primitive's functions, by one more result: one of their operands."""
+    """Return a partial-eval rule that keeps the calls in a primitive's jaxprs by one more result, their operand."""
 
     def rule(trace: Any, *tracers: Any, **params: Any) -> Any:
         operand = find_droppable_operand(primitive, tracers, params)
@@ -58,14 +57,14 @@ def make_no_drop_rule(primitive: Any, before: Callable[..., Any]) -> Callable[..
             return before(trace, *tracers, **params)
         more = map_jaxprs(lambda jaxpr: changed(jaxpr, outvars=[*jaxpr.outvars, jaxpr.invars[operand]]), params)
         *results, held = before(trace, *tracers, **more)
-        trace.effect_handles.append(held)  # of which JAX wants `parents` and `recipe`: those of the call
+        trace.effect_handles.append(held)  # JAX reads its `parents` and `recipe`, the call's
         return results
 
     return rule
 
 
 def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
-    """Put a call that has no rule to stay into a jit, which has one."""
+    """Wrap an equation that communicates and has no no-hoist rule in a jit, which has one; return others unchanged."""
     if eqn.primitive in custom_partial_eval_rules or ordered not in eqn.effects:
         return eqn
     operands = list(dict.fromkeys(atom for atom in eqn.invars if not hasattr(atom, "val")))
@@ -74,12 +73,12 @@ def _in_a_jit(rewriting: Rewriting, eqn: Any) -> Any:
     alone = jax.make_jaxpr(lambda: None)().jaxpr.replace(**one)
     call = jax.jit(lambda *xs: jax.core.eval_jaxpr(alone, (), *xs))
     (inside,) = jax.make_jaxpr(call)(*(v.aval for v in operands)).eqns
-    params = map_jaxprs(lambda jaxpr: changed(jaxpr, **one), inside.params)  # in which the equation shows the effect
+    params = map_jaxprs(lambda jaxpr: changed(jaxpr, **one), inside.params)  # the effect is in the inner jaxpr, too
     return eqn.replace(primitive=inside.primitive, params=params, invars=operands, outvars=results)
 
 
 def make_scan_checkpoint_rule(before: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rule of checkpoints that takes nothing out of a scan that communicates."""
+    """Return a rule for scans in checkpoints that hoists no call out of a scan that communicates."""
 
     def rule(saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
         if ordered not in eqn.effects:

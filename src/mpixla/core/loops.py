@@ -1,9 +1,8 @@
-"""Rules for while loops that communicate, in batches and in checkpoints.
+"""Batching and partial-evaluation rules for while loops that communicate.
 
-JAX lowers a loop in another way where its condition has an ordered effect, and leaves out there what it does in all
-others: to choose, example by example of a batch, between the new values and the old ones. It never needs that itself,
-since it refuses its own ordered effects in a batch. So such a loop gets the batch as one whose condition only looks at
-what was decided before.
+JAX has a lowering of its own for a loop whose condition has an ordered effect. There it does not select, for each
+example of a batch, between the new values and the old ones: it refuses its own ordered effects in a batch. So such a
+loop is batched as a loop that evaluates the condition at the end of its body and carries the decision.
 """
 
 import itertools
@@ -18,9 +17,9 @@ from .rewrite import evaluate
 
 
 def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Return the loop of these parameters, as a function of its operands, which asks ``condition`` behind its body.
+    """Return the loop as a function of its operands, with ``condition`` evaluated at the end of its body.
 
-    What the condition gives may be a batch: it has the first axes of all that the loop carries.
+    The condition's result may be a batch: its axes are the first axes of all arrays that the loop carries.
     """
     split = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
@@ -43,7 +42,7 @@ def make_loop_decided_before(params: dict[str, Any], condition: Callable[..., An
 
 
 def batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, **params: Any) -> Any:
-    """Apply JAX's rule for batches, or another one where the condition communicates."""
+    """Apply JAX's batching rule, or one for a loop whose condition communicates."""
     condition = params["cond_jaxpr"]
     if ordered not in condition.effects:
         return before(axis, operands, dims, **params)
@@ -59,9 +58,9 @@ def batch_loop(before: Callable[..., Any], axis: Any, operands: Any, dims: Any, 
 
 
 def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[list[bool], dict[str, Any]]:
-    """Return which operands a loop needs, and its parameters without unknown ones that its body makes no use of.
+    """Return which operands a loop needs, and its parameters without unknown constants that its body does not use.
 
-    Such are the tangents of arrays that are only compared, of which JAX leaves a loop free that has no effects.
+    Tangents of arrays that are only compared are such constants. JAX removes them from loops without effects only.
     """
     first, count, body = params["cond_nconsts"], params["body_nconsts"], params["body_jaxpr"]
     carried = [True] * (len(unknown) - first - count)
@@ -72,7 +71,7 @@ def _without_unused(params: dict[str, Any], unknown: Sequence[bool]) -> tuple[li
 
 
 def linearize_loop(before: Callable[..., Any], trace: Any, *tracers: Any, **params: Any) -> Any:
-    """Apply JAX's rule for linearization, to fewer operands of a loop whose body communicates."""
+    """Apply JAX's linearization rule, without the unused operands of a loop whose body communicates."""
     if ordered in params["body_jaxpr"].effects:
         needs, params = _without_unused(params, [not tracer.is_known() for tracer in tracers])
         tracers = tuple(itertools.compress(tracers, needs))
@@ -80,7 +79,7 @@ def linearize_loop(before: Callable[..., Any], trace: Any, *tracers: Any, **para
 
 
 def partial_eval_loop(before: Callable[..., Any], saveable: Any, unknown: Any, instantiated: Any, eqn: Any) -> Any:
-    """Run a loop in a checkpoint once, and keep its results, as those of every call are, if it communicates."""
+    """Apply JAX's rule for checkpoints, or keep a loop that communicates whole, so that it runs once."""
     if ordered not in eqn.effects:
         return before(saveable, unknown, instantiated, eqn)
     needs, params = _without_unused(eqn.params, unknown)

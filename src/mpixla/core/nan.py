@@ -1,17 +1,17 @@
-"""Searches for a NaN: JAX runs a function again on the rank whose result has one, operation by operation."""
+"""JAX's search for a NaN: it reruns a function, operation by operation, on the rank whose result has one."""
 
 import sys
 from typing import Any
 
 import jax
 
-search: Any = None  # the code of JAX's function that does it, unless hooks/nan.py is off
+search: Any = None  # the code object of JAX's function that searches; None if hooks/nan.py is off
 
 
 def refuses_calls() -> bool:
-    """Whether an eager call would be one of such a search, in which the other ranks do not take part.
+    """Return True if an eager call would be part of such a search, in which the other ranks do not take part.
 
-    Where that cannot be known, all eager calls are refused while JAX looks for a NaN.
+    Without ``search`` that is unknown: then True whenever JAX is set to look for NaNs or infinities.
     """
     if not (jax.config.jax_debug_nans or jax.config.jax_debug_infs):  # type: ignore[attr-defined]
         return False

@@ -1,4 +1,4 @@
-"""Many arrays as one, for one call of MPI with all of them, and one as many: in C (native/helpers/pack.c)."""
+"""Packing of many arrays into one, for one MPI call, and unpacking (native/helpers/pack.c)."""
 
 import math
 from collections.abc import Sequence
@@ -48,14 +48,14 @@ batching.primitive_batchers[_pack] = _batch_of_pack
 
 
 def pack(arrays: Sequence[jax.Array], kept_axes: int) -> jax.Array:
-    """Joins arrays of one type, equal in their first ``kept_axes`` axes, along one further axis."""
+    """Join arrays of one type, equal in their first ``kept_axes`` axes, along one further axis; return the result."""
     if len(arrays) == 1:
         return arrays[0].reshape(*arrays[0].shape[:kept_axes], -1)
     return _pack.bind(*arrays, kept_axes=kept_axes)[0]
 
 
 def unpack(packed: jax.Array, shapes: Shapes) -> list[jax.Array]:
-    """Cuts the last axis apart into arrays of these shapes, each with the axes before it in front."""
+    """Split the last axis into arrays of these shapes, each with the axes before it in front; return the arrays."""
     if len(shapes) == 1:
         return [packed.reshape(*packed.shape[:-1], *shapes[0])]
     return _unpack.bind(packed, shapes=shapes)

@@ -1,7 +1,7 @@
 """``MAXLOC`` and ``MINLOC``: reductions of pairs, an array of values and an array of places.
 
-MPI has these for a few C types. Here a pair becomes bytes of which the greatest, compared byte by byte, is the one to
-keep (native/mpi/pair_reduce.h), so that all types of values and places work, in one call.
+MPI has these for a few C types. Here a pair is encoded as bytes, of which the lexicographic maximum is the result
+(native/mpi/pair_reduce.h), so that all types of values and places work, in one call.
 """
 
 import functools
@@ -20,12 +20,12 @@ from .primitive import as_array, wide
 
 
 def is_of_pairs(op: Any) -> TypeGuard[MPI.Op]:
-    """Whether this is ``MPI.MAXLOC`` or ``MPI.MINLOC``."""
+    """Return True if ``op`` is ``MPI.MAXLOC`` or ``MPI.MINLOC``."""
     return isinstance(op, MPI.Op) and op in (MPI.MAXLOC, MPI.MINLOC)
 
 
 def reduce_pair(function: Callable[..., Any], pair: Any, op: MPI.Op, *args: Any, **kwargs: Any) -> Any:
-    """Calls ``function(array, op, *args, **kwargs)``, a reduction of arrays, for a tuple or a list of two arrays."""
+    """Reduce a pair (a tuple or list) by ``function(array, op, *args, **kwargs)``; return a pair of the same type."""
     results = _reduce(function, pair, op, *args, **kwargs)
     return jax.tree.unflatten(jax.tree.structure(pair, is_leaf=lambda x: x is not pair), results)
 
@@ -66,8 +66,8 @@ def _arrays(pair: Any, name: str, op: str) -> tuple[jax.Array, jax.Array]:
     return values, places
 
 
-# Keys: unsigned integers in the order of what they stand for. NaN, which is neither, is more than all others for both
-# reductions, as in NumPy.
+# Keys: unsigned integers in the order of their values. NaN compares greater than all others in both reductions, as in
+# NumPy.
 
 
 def _unsigned(dtype: np.dtype) -> np.dtype:
@@ -98,7 +98,7 @@ def _of_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
 
 
 def _bytes(key: jax.Array) -> jax.Array:
-    """The bytes of a key, the most significant first, along a new last axis."""
+    """Return the bytes of a key, the most significant first, along a new last axis."""
     octets = jax.lax.bitcast_convert_type(key, np.uint8)
     return octets[..., None] if key.dtype.itemsize == 1 else jnp.flip(octets, -1)
 
@@ -107,7 +107,7 @@ def _of_bytes(octets: jax.Array, dtype: np.dtype) -> jax.Array:
     return octets[..., 0] if dtype.itemsize == 1 else jax.lax.bitcast_convert_type(jnp.flip(octets, -1), dtype)
 
 
-# Each is one program, also eagerly, where numbers that are written down here would be transfers to the device.
+# Jitted, so that each is one program in eager calls, too: its constants would otherwise be transfers to the device.
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -116,7 +116,7 @@ def _encode(values: jax.Array, places: jax.Array, largest: bool) -> jax.Array:
     key = key if largest else ~key
     if jnp.issubdtype(values.dtype, jnp.floating):
         key = jnp.where(values != values, ~key.dtype.type(0), key)
-    return jnp.concatenate([_bytes(key), _bytes(~_key_of(places))], -1)  # of equal values the first place is kept
+    return jnp.concatenate([_bytes(key), _bytes(~_key_of(places))], -1)  # of equal values the least place is kept
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
@@ -125,7 +125,7 @@ def _decode(encoded: jax.Array, value: np.dtype, place: np.dtype, largest: bool)
     key = _of_bytes(encoded[..., :width], _unsigned(wide(value)))
     places = _of_key(~_of_bytes(encoded[..., width:], _unsigned(place)), place)
     is_nan = key == ~key.dtype.type(0)
-    # Zeros, which exscan gives on the first rank, are less than every pair: there the value is the least.
+    # The zeros that exscan gives on the first rank are less than every pair: they decode to the neutral value.
     low, high = (_key_of(jnp.asarray(reduction_of(op).neutral(value), value)) for op in (MPI.MAX, MPI.MIN))
     values = _of_key(jnp.clip(key if largest else ~key, low, high), value)
     return jnp.where(is_nan, jnp.nan, values) if jnp.issubdtype(value, jnp.floating) else values, places

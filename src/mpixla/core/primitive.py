@@ -1,7 +1,7 @@
 """The factory for primitives: from a row of native/tables/ops.def, or a composition of rows, to a JAX primitive.
 
 A primitive has a shape rule and a lowering (this file), an implementation for eager calls (eager.py), and rules for
-derivatives and batches (rules.py): all are said where it is made.
+derivatives and batching (rules.py), all given where it is made.
 """
 
 import functools
@@ -29,22 +29,21 @@ from .rules import Rules, define
 from .spmd import Primitive, is_spread, strong, tracked_axes
 from .values import has_values
 
-# An operation's shape rule: the operands' types, and the parameters as keywords, to the results' types, which are never
-# weak.
+# An operation's shape rule: from the operands' types, and the parameters as keywords, to the results' types.
 ShapeRule = Callable[..., Sequence[ShapedArray]]
 
 
-# The cotangents of a result that is the same on every rank.
+# How reverse mode counts the cotangents of a result that is the same on every rank.
 Cotangent = Literal["replicated", "varying"]
 REPLICATED: Final = "replicated"
 VARYING: Final = "varying"
 
 
 def counts_once(comm: Comm) -> bool:
-    """Whether a result that is the same on all ranks of a communicator, and its cotangent, can count as one.
+    """Return True if a result that is the same on all ranks of a communicator, and its cotangent, can count once.
 
-    Inside ``jax.shard_map`` over several devices its types must be able to say so: they do if the communicator is as
-    large as the mesh.
+    Inside ``jax.shard_map`` over several devices JAX's types must be able to express it: all axes of the mesh are
+    tracked, and the communicator is as large as the mesh.
     """
     if not is_spread():
         return True
@@ -53,21 +52,22 @@ def counts_once(comm: Comm) -> bool:
 
 
 def make(name: str, shapes: ShapeRule, *, lower: Callable[..., Any] | None = None, **rules: Unpack[Rules]) -> Primitive:
-    """Makes the primitive for the row ``name`` of native/tables/ops.def.
+    """Return a new primitive for the row ``name`` of native/tables/ops.def.
 
     It communicates in program order when traced, and through a compiled program of its own when called with arrays.
     Its parameters include the row's attributes. ``lower`` is ``lower_in_place`` for rows of many arrays. ``rules`` are
-    those for derivatives and batches.
+    the derivative and batching rules.
     """
     row = native.ops.get(name) or native.request_ops[name]
     return _define(name, shapes, functools.partial(lower or _lower, row), rules)
 
 
 def compose(name: str, shapes: ShapeRule, fun: Callable[..., Sequence[Any]], **rules: Unpack[Rules]) -> Primitive:
-    """Makes a primitive of what ``fun`` does with other primitives, so that it can have rules of its own.
+    """Return a new primitive that is lowered as ``fun``, a composition of primitives, and has rules of its own.
 
-    Its ``fun``, from the operands and the parameters as keywords to the list of results, need not communicate: its
-    transpose will, and JAX must not drop that on a rank that ignores the result.
+    ``fun`` takes the operands, and the parameters as keywords, and returns the list of results. The primitive has the
+    effect even if ``fun`` does not communicate: its transpose does, and JAX must not drop the primitive on a rank that
+    ignores the result.
     """
     return _define(name, shapes, mlir.lower_fun(fun, multiple_results=True), rules)
 
@@ -80,7 +80,7 @@ def _define(name: str, shapes: ShapeRule, lower: Callable[..., Any], rules: Rule
         return list(map(strong, shapes(*operands, **params))), {ordered}
 
     primitive.def_effectful_abstract_eval(types)
-    mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument looks at where the call stands
+    mlir.register_lowering(primitive, lower, cacheable=False)  # _is_argument depends on the call's place
     primitive.def_impl(functools.partial(call_eagerly, primitive))
     register_no_hoist_rule(primitive)
     define(primitive, **rules)
@@ -95,12 +95,15 @@ def _is_here(where: int, on_root: bool) -> bool:
 
 
 def _lower(row: native.Op, ctx: Any, *operands: Any, on_root: bool | None = None, **params: Any) -> Sequence[Any]:
-    """Passes the handler the buffers that this rank has. A result that it does not give is the first operand."""
+    """Lower a call to the custom call of its row, with the operands and results of this rank's side: root or not.
+
+    Where the handler has no result, the call's result is its first operand.
+    """
     if not {row.send, row.template, row.recv} & {native.ON_ROOT, native.OFF_ROOT}:
         on_root = False
     elif on_root is None and _device_count(ctx.module_context) != 1:
-        # XLA's collectives in a sharded program fit together only if XLA makes the same of it in each process: so both
-        # sides are in it, of which the rank chooses when it runs.
+        # XLA's collectives in a sharded program match only if XLA compiles the same program in each process. So the
+        # program has both sides, and the rank selects one when it runs.
         sides = [functools.partial(ctx.primitive.bind, on_root=side, **params) for side in (True, False)]
 
         def choose(*operands: Any) -> Any:
@@ -119,14 +122,14 @@ def _lower_side(row: native.Op, ctx: Any, *operands: Any, on_root: bool, **param
         passed.append(data - 1)
     passed += range(data, len(operands))
     gives = _is_here(row.recv, on_root)
-    # A program's own argument is not overwritten: XLA would copy it before, where MPI only reads it.
+    # A program's own argument is not overwritten: XLA would copy it first, and MPI needs only to read it.
     in_place = row.in_place and gives and not _is_argument(operands[0])
     results = _call_handler(row, ctx, operands, [0] if in_place else passed, gives, params, in_place=in_place)
     return results if gives else operands[: len(ctx.avals_out)]
 
 
 def _is_argument(value: Any) -> bool:
-    """Whether an MLIR value is an argument of the whole program."""
+    """Return True if an MLIR value is an argument of the whole program."""
     block = value.owner
     if not isinstance(block, mlir.ir.Block):
         return False
@@ -135,7 +138,10 @@ def _is_argument(value: Any) -> bool:
 
 
 def lower_in_place(row: native.Op, ctx: Any, *operands: Any, **params: Any) -> Sequence[Any]:
-    """As many results as operands, each in its operand's memory, which XLA copies before if it is still needed."""
+    """Lower a call with as many results as operands, each in its operand's memory.
+
+    XLA copies an operand first if the program still needs it.
+    """
     return _call_handler(row, ctx, operands, range(len(operands)), True, params, in_place=True)
 
 
@@ -149,7 +155,7 @@ def _call_handler(
     *,
     in_place: bool = False,
 ) -> Sequence[Any]:
-    """The custom call of a row with these operands, in program order. Returns what the handler gives."""
+    """Emit the custom call of a row with these operands, in program order, and return the handler's results."""
     try:
         token_in = ctx.tokens_in.get(ordered)
     except KeyError:
@@ -184,7 +190,7 @@ def _call_handler(
 
 
 def refuse_symbolic(arrays: Sequence[Any], name: str) -> None:
-    """Refuses sizes that are known only where an export is used."""
+    """Raise NotImplementedError for arrays with symbolic sizes, which are known only where an export is used."""
     if not all(isinstance(n, int) for x in arrays for n in x.shape):
         raise NotImplementedError(
             f"{name} was used in an export with symbolic shapes, on which the call depends. Export it once for each "
@@ -192,11 +198,11 @@ def refuse_symbolic(arrays: Sequence[Any], name: str) -> None:
         )
 
 
-LAYOUT_TARGET = "LayoutConstraint"  # what JAX makes of with_layout_constraint
+LAYOUT_TARGET = "LayoutConstraint"  # the custom call of with_layout_constraint
 
 
 def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
-    """A value of this type in the layout that handlers read and write, for calls that do not ask for it themselves."""
+    """Return a value in row-major layout, which handlers read and write, for calls without fixed layouts."""
     if aval.ndim < 2:
         return value  # there is one layout
     from jax.experimental.layout import Layout, with_layout_constraint  # takes a while to import
@@ -208,7 +214,7 @@ def row_major(ctx: Any, aval: ShapedArray, value: Any) -> Any:
 
 
 def _prepare_for_devices(row: native.Op, module: Any) -> None:
-    """An operation is a rank's. So of a program for many devices, each must be in a process of its own."""
+    """Refuse a program for several devices unless each is in a process of its own; call ``before_sharded`` if so."""
     context = module.axis_context
     mesh = getattr(context, "mesh", None)
     devices = _device_count(module)
@@ -235,7 +241,7 @@ def _prepare_for_devices(row: native.Op, module: Any) -> None:
 
 
 def _way_out_of_mesh(devices: int) -> str:
-    """Return the sentence for a program that is for as many devices because of ``jax.set_mesh``, or ""."""
+    """Return the advice for a program that is for ``devices`` devices because of ``jax.set_mesh``, or ""."""
     if jax.sharding.get_abstract_mesh().size != devices:
         return ""
     return (
@@ -245,18 +251,18 @@ def _way_out_of_mesh(devices: int) -> str:
 
 
 def refuse_cache() -> None:
-    """Refuses a sharded program that communicates where JAX keeps compiled programs: jaxlib crashes at one."""
+    """Raise NotImplementedError for a sharded program if JAX's compilation cache is on, where jaxlib would crash."""
     if jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         refused = "a sharded program that communicates cannot be kept in JAX's compilation cache"
         raise NotImplementedError(refuse_without_hook("cache", refused, "Unset JAX_COMPILATION_CACHE_DIR."))
 
 
 def leave_to_jax() -> None:
-    """Leaves it to JAX to refuse the export of a program that communicates."""
+    """Do nothing: JAX refuses the export of a program that communicates."""
 
 
-before_export: Callable[[], None] = leave_to_jax  # unless hooks/refusals.py has the refusal name the way out
-before_sharded: Callable[[], None] = refuse_cache  # unless hooks/cache.py keeps them out of it
+before_export: Callable[[], None] = leave_to_jax  # hooks/refusals.py refuses it with advice
+before_sharded: Callable[[], None] = refuse_cache  # hooks/cache.py keeps such programs out of it
 
 
 def _device_count(module: Any) -> int:
@@ -273,7 +279,7 @@ def _has_two_of_a_process(mesh: Any) -> bool:
 
 
 def as_array(x: Any, what: str, name: str) -> jax.Array:
-    """The data argument ``what`` of the operation ``name`` as a JAX array."""
+    """Return the data argument ``what`` of the operation ``name`` as a JAX array of a dtype that MPI can move."""
     if not isinstance(x, jax.Array):
         if isinstance(x, jax.Ref):  # a traced one passes asarray
             raise TypeError(_explain_no_array(x, what, name))
@@ -282,7 +288,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
             raise TypeError(_explain_no_array(x, what, name))
         try:
             x = jnp.asarray(x)
-        except (TypeError, ValueError):  # the latter for None
+        except (TypeError, ValueError):  # ValueError for None
             raise TypeError(_explain_no_array(x, what, name)) from None
         except OverflowError as e:
             raise ValueError(f"{what} of {name} is a number that is too large for JAX: {e}.") from None
@@ -293,7 +299,7 @@ def as_array(x: Any, what: str, name: str) -> jax.Array:
 
 
 def wide(dtype: Any) -> np.dtype:
-    """What a type is computed in: floats of less than 32 bits as float32, which has them all."""
+    """Return float32 for narrower floats, which it represents exactly, else the dtype itself."""
     return np.dtype(np.float32) if jnp.issubdtype(dtype, jnp.floating) and dtype.itemsize < 4 else np.dtype(dtype)
 
 
@@ -309,7 +315,7 @@ def _way_of_objects(name: str) -> str:
 
 
 def _explain_no_array(x: Any, what: str, name: str) -> str:
-    """Why JAX makes no array of ``x``, and what to pass."""
+    """Return why JAX makes no array of ``x``, and what to pass instead."""
     if isinstance(x, jax.Ref):
         return f"{what} of {name} must be an array or a number, but is {kind_of(x)}. Pass {what}[...]."
     if not isinstance(x, (np.ndarray, np.generic)):

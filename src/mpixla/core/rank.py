@@ -1,4 +1,4 @@
-"""Ranks as values of a program, from native/helpers/rank.c: so that its text is the same on every rank."""
+"""Ranks as values that a program looks up when it runs (native/helpers/rank.c), so its text is equal on all ranks."""
 
 import ctypes
 import functools
@@ -17,17 +17,17 @@ _rank = make_helper("rank", lambda *, comm, shift: [ShapedArray((), np.dtype(np.
 
 
 def own_rank(comm: Comm) -> Any:
-    """This process's rank, as a traced int32."""
+    """Return this process's rank as a traced int32."""
     return _rank.bind(comm=comm, shift=())[0]
 
 
 def rank_at(comm: Comm, shift: Shift) -> Any:
-    """The rank that a shift leads to, or ``native.PROC_NULL``, as a traced int32."""
+    """Return the rank that a shift leads to, or ``native.PROC_NULL``, as a traced int32."""
     return _rank.bind(comm=comm, shift=shift)[0]
 
 
 def known_rank_at(comm: Comm, shift: Shift) -> int:
-    """The same, as a number that is known here. Refuses a direction that the communicator does not have."""
+    """Return the rank that a shift leads to as an int; raise for a direction that the communicator does not have."""
     rank = ctypes.c_int64()
     steps = shift.steps
     array = (ctypes.c_int64 * len(steps))(*steps)
@@ -36,7 +36,7 @@ def known_rank_at(comm: Comm, shift: Shift) -> int:
 
 
 def by_root(comm: Comm, root: int | None, there: Any, elsewhere: Any = None) -> Any:
-    """Chooses one of two arrays of a type when it runs: that for the root, or that for all others, or zeros."""
+    """Return ``there`` on the root, else ``elsewhere`` (by default zeros), selected when the program runs."""
     return _by_rank(own_rank(comm), root, there, elsewhere)
 
 

@@ -1,9 +1,9 @@
-"""Eager calls that are made again and again: the second one goes straight to the program of the first.
+"""A cache of eager calls: a repeated call goes straight to the program of the first.
 
-What an operation does before it calls its program (checks, numbers for communicators) depends only on the types of its
-arrays and on its other arguments. So where a call turns out to be one program applied to its arrays, this is remembered
-under those, and the next call like it costs hardly more than the program. It returns a pytree, such as a request, of
-what the program gives and of the arrays.
+The work of an operation before it calls its program (checks, numbers for communicators) depends only on the types of
+its arrays and on its other arguments. So where a call turns out to be one program applied to its arrays, the program is
+remembered under these, and the next call like it costs hardly more than the program. The call returns a pytree, such as
+a request, of the program's results and of the arrays.
 """
 
 import functools
@@ -27,7 +27,7 @@ from .tracebacks import explain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What stands for an argument in a key, by its type; calls with arguments of other types are not remembered.
+# From an argument to its entry in a key, by type; calls with arguments of other types are not remembered.
 _STANDS_FOR: dict[type, Callable[[Any], Any]] = {
     type(None): lambda x: x,
     int: lambda x: x,
@@ -61,7 +61,7 @@ class Recent(dict[tuple[Any, ...], list[Any]], Generic[T]):
         return value
 
     def add(self, key: tuple[Any, ...], value: T) -> T:
-        """Add a value, in the place of those that were used longest ago. Return that of the key, if it has one."""
+        """Add a value, unless the key has one; return the key's value. A full table evicts the least recently used."""
         if len(self) >= _LIMIT:
             for old, _ in sorted(list(self.items()), key=lambda item: item[1][1])[: _LIMIT // 8]:
                 self.pop(old, None)
@@ -74,12 +74,12 @@ class Program(NamedTuple):
 
     run: Callable[..., Any]
     operands: tuple[Any, ...]
-    numbers: np.ndarray | None  # its operand behind these: ranks and tags
-    results: list[Any]  # empty for one that is waited for
-    owners: tuple[Comm | Reduction, ...]  # without which it cannot run
+    numbers: np.ndarray | None  # one more operand, the last: ranks and tags
+    results: list[Any]  # empty if the call was waited for
+    owners: tuple[Comm | Reduction, ...]  # must not be freed
 
 
-# From what a program gives, and its operands, to what the call returns.
+# From a program's results and its operands to the call's result.
 _Collect = Callable[[Any, Sequence[Any]], Any]
 
 
@@ -93,13 +93,13 @@ def _wait_for(done: Any, operands: Sequence[Any]) -> None:
 
 @dataclass(slots=True)
 class _Known:
-    """A call that is remembered."""
+    """A remembered call."""
 
     program: Callable[..., Any]
-    numbers: np.ndarray | None  # its operand behind the arrays: ranks and tags
+    numbers: np.ndarray | None  # the operand behind the arrays: ranks and tags
     collect: _Collect
-    checks: tuple[tuple[Any, int], ...]  # that communicator and reduction were not freed
-    on_device: jax.Array | None = None  # the numbers, of a call that was made again
+    checks: tuple[tuple[Any, int], ...]  # of ``_check``, for communicator and reduction
+    on_device: jax.Array | None = None  # the numbers, from the second call on
 
     def run(self, operands: Sequence[Any]) -> Any:
         """Make the call for these arrays."""
@@ -119,7 +119,7 @@ recorder = _Recorder()
 
 
 def remembers(arguments: int) -> Callable[[F], F]:
-    """Makes a function of this many arrays, and of further arguments, remember its calls."""
+    """Return a decorator by which a function of ``arguments`` arrays, and of further arguments, remembers its calls."""
 
     def decorate(function: F) -> F:
         known = Recent[_Known]()
@@ -190,13 +190,13 @@ def remembers(arguments: int) -> Callable[[F], F]:
 
 
 def _check(owner: Comm | Reduction) -> tuple[Any, int]:
-    """What says whether it was not freed, and its number there."""
+    """Return the C function that tells whether an owner is alive, and the owner's number, its argument."""
     lib = native.lib
     return lib.mpixla_comm_is_alive if isinstance(owner, Comm) else lib.mpixla_reduction_is_alive, owner.id
 
 
 def _collect_of(program: Program, arrays: tuple[Any, ...], result: Any) -> _Collect | None:
-    """What makes the result of a call, if the program, applied to the arrays, is all that it did."""
+    """Return the function from the program's results to the call's, or None if the call did more than run it."""
     if not program.owners or len(program.operands) != len(arrays):
         return None
     if any(x is not y for x, y in zip(program.operands, arrays, strict=True)):

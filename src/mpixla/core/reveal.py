@@ -1,13 +1,13 @@
-"""Find communication inside primitives that do not show it: of other libraries, and two of JAX's own.
+"""Communication inside primitives that do not declare it: primitives of other libraries, and two of JAX's own.
 
-A primitive's equation shows the effect of what is inside only if the primitive's rules say so, and most that others
-define say nothing (those of equinox, by which lineax solves). When JAX lowers such an equation, it has no token for the
+A primitive's equation shows the effects inside only if the primitive's rules declare them, and most primitives of other
+libraries declare none (those of equinox, which lineax uses). When JAX lowers such an equation, it has no token for the
 calls inside. The program is then lowered once more, with the traced function of each such primitive in place of its
 equation, so that the effect is seen everywhere and keeps program order.
 
 That is too late for derivatives of loops and checkpoints: JAX would make the calls once before the loop, or once more
-on the way back. So what takes a loop or a checkpoint apart is given its jaxpr with the effect in these equations, too.
-The primitives themselves stay as they are.
+on the way back. So the partial-evaluation rules of loops and checkpoints get jaxprs whose equations show the effect,
+too. The primitives themselves stay as they are.
 """
 
 import functools
@@ -19,12 +19,12 @@ from .effect import ordered
 from .rewrite import Rewriting, as_call
 
 _OURS = __name__.partition(".")[0]
-# Those of JAX's that do not show the effects of what is inside.
+# JAX's primitives that do not show the effects inside.
 _HIDING = ("composite", "linear_call")
 
 
 def may_hide(primitive: Any) -> bool:
-    """Return whether a primitive is neither JAX's nor ours, or one of those."""
+    """Return True if a primitive is neither JAX's nor mpixla's, or is named in ``_HIDING``."""
     impl = primitive.impl
     while isinstance(impl, functools.partial):
         impl = impl.func
@@ -33,7 +33,7 @@ def may_hide(primitive: Any) -> bool:
 
 
 def _trace_impl(eqn: Any) -> Any:
-    """Return what an equation's primitive does, as a jaxpr."""
+    """Return the jaxpr of an equation's primitive, traced from its ``impl``."""
     impl = functools.partial(eqn.primitive.impl, **eqn.params)
     with eqn.ctx.manager:  # settings, as in JAX's own lowering
         traced = jax.make_jaxpr(impl)(*(atom.aval for atom in eqn.invars))
@@ -57,7 +57,7 @@ def show_effects(jaxpr: Any) -> Any:
 
 
 def _hides_communication(eqn: Any) -> bool:
-    """Return whether what an equation's primitive does communicates."""
+    """Return True if the ``impl`` of an equation's primitive communicates."""
     try:
         traced = _trace_impl(eqn)
     except Exception:  # whatever others raise where they get no arrays
@@ -66,7 +66,7 @@ def _hides_communication(eqn: Any) -> bool:
 
 
 def reveal(jaxpr: Any, name: str) -> Any:
-    """Return a program with all communication visible, from its jaxpr and name. Refuse one in which there is none."""
+    """Return a program's jaxpr with each primitive that hides communication replaced by a call; refuse if none does."""
     failed: dict[str, Exception] = {}
 
     def shown(rewriting: Rewriting, eqn: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Programs rewritten equation by equation, also those inside others: loops, branches, other jitted functions."""
+"""Rewriting of jaxprs equation by equation, including inner jaxprs: loops, branches, other jitted functions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,35 +9,35 @@ from .effect import ordered
 
 
 def _is_jaxpr(x: Any) -> bool:
-    # JAX has no name for their classes that it does not take a while to import.
+    # By attributes, since the module with their classes takes a while to import.
     return hasattr(x, "eqns") and hasattr(x, "outvars")
 
 
 def jaxprs_in(params: dict[str, Any]) -> list[Any]:
-    """The jaxprs in an equation's parameters."""
+    """Return the jaxprs in an equation's parameters."""
     return [x for x in jax.tree.leaves(params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
 
 
 def communicates(params: dict[str, Any]) -> bool:
-    """Whether a jaxpr in an equation's parameters does."""
+    """Return True if a jaxpr in an equation's parameters communicates."""
     return any(ordered in jaxpr.effects for jaxpr in jaxprs_in(params))
 
 
 def changed(jaxpr: Any, **parts: Any) -> Any:
-    """A jaxpr with these parts, closed or not as it was."""
+    """Return a jaxpr with these parts replaced; a closed one stays closed."""
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     result = inner.replace(**parts)
     return result if inner is jaxpr else jaxpr.replace(jaxpr=result)
 
 
 def evaluate(jaxpr: Any, *operands: Any) -> list[Any]:
-    """The results of a closed jaxpr."""
+    """Return the results of a closed jaxpr for these operands."""
     # Not by jaxpr_as_fun, which turns jax_debug_nans off meanwhile: JAX does not turn it on again in C++.
     return jax.core.eval_jaxpr(getattr(jaxpr, "jaxpr", jaxpr), jaxpr.consts, *operands)
 
 
 def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str, Any]:
-    """An equation's parameters with ``change`` of each jaxpr; the same object if none has changed."""
+    """Return an equation's parameters with ``change`` applied to each jaxpr; the same object if none has changed."""
     before, structure = jax.tree.flatten(params, is_leaf=_is_jaxpr)
     after = [change(x) if _is_jaxpr(x) else x for x in before]
     if all(new is old for new, old in zip(after, before, strict=True)):
@@ -46,23 +46,23 @@ def map_jaxprs(change: Callable[[Any], Any], params: dict[str, Any]) -> dict[str
 
 
 def as_call(eqn: Any, jaxpr: Any) -> Any:
-    """The equation as a call of this program, which communicates."""
+    """Return the equation as a call of a jaxpr that communicates."""
     from jax.extend.core.primitives import closed_call_p  # takes a while to import
 
     return eqn.replace(primitive=closed_call_p, params={"call_jaxpr": jaxpr}, effects={*eqn.effects, ordered})
 
 
 class Rewriting:
-    """One program while it is rewritten."""
+    """The rewriting of one program, which rewrites each jaxpr once."""
 
     def __init__(self, equation: Callable[["Rewriting", Any], Any]) -> None:
-        """What ``equation`` gives for each equation has its place; it calls ``inside`` where it looks further."""
+        """Replace each equation by ``equation(self, eqn)``, which calls ``inside(eqn)`` to rewrite its inner jaxprs."""
         self._equation = equation
-        # Each jaxpr and what became of it, by identity: equations that share one share the result.
+        # Each jaxpr and its replacement, by id: equations that share a jaxpr share its replacement.
         self._seen: dict[int, tuple[Any, Any]] = {}
 
     def of(self, jaxpr: Any) -> Any:
-        """The jaxpr with its equations rewritten; the same object if none has changed."""
+        """Return the jaxpr with its equations rewritten; the same object if none has changed."""
         if id(jaxpr) not in self._seen:
             inner = getattr(jaxpr, "jaxpr", jaxpr)  # a closed one's
             eqns = [self._equation(self, eqn) for eqn in inner.eqns]
@@ -74,7 +74,7 @@ class Rewriting:
         return self._seen[id(jaxpr)][1]
 
     def inside(self, eqn: Any) -> Any:
-        """The equation with the jaxprs in its parameters rewritten; the same object if none has changed."""
+        """Return the equation with the jaxprs in its parameters rewritten; the same object if none has changed."""
         params = map_jaxprs(self.of, eqn.params)
         if params is eqn.params:
             return eqn

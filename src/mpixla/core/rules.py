@@ -1,7 +1,7 @@
 """The general forms of the derivative and batching rules; mpixla.ops says which operation has which.
 
-Communication in a rule must not depend on what JAX knows about zeros on one rank: the others count on it. So rules
-that run at all make every call, with zeros where JAX has none, and with what JAX takes for a constant as with others
+Communication in a rule must not depend on symbolic zeros, which differ by rank: the other ranks take part in it. So a
+rule that runs makes every call, instantiates symbolic zeros, and treats constants as it treats other operands
 (shadow.py).
 """
 
@@ -23,26 +23,26 @@ from .values import details, has_values
 Jvp = Callable[..., Sequence[Any]]
 # The results' cotangents, the operands' types and the parameters to the operands' cotangents.
 Transpose = Callable[..., Sequence[Any]]
-# The axes at which operands and results have their batch, or what the parameters say of them.
+# The batch axes of operands and of results, or a function of the parameters that returns them.
 BatchAxes = tuple[int, int] | Callable[..., tuple[int, int]]
 
 
 class Rules(TypedDict, total=False):
-    """What there may be for a primitive."""
+    """The optional rules of a primitive."""
 
-    # For reverse mode. Numbers at run time (values.py) it gets as `values`, where the primitive takes any.
+    # Reverse mode. It gets numbers known at run time (values.py) as `values`, if the primitive takes any.
     transpose: Transpose
-    # For forward mode, if the primitive is not linear in its operands without such numbers.
+    # Forward mode, if the primitive is not linear in its operands other than such numbers.
     jvp: Jvp
-    # Of a reduction, whose sum is linear: for forward mode of PROD, MAX and MIN, from the operand, its tangent, and the
-    # parameters.
+    # Forward mode of a reduction with PROD, MAX or MIN (SUM is linear): from the operand, its tangent and the
+    # parameters to the results' tangents.
     weighted: Callable[..., Sequence[Any]]
-    # Where operands and results have the batch of a vmap, all of which it does in one call.
+    # Batching: the batch axes of operands and results; one call takes the whole batch.
     batch: BatchAxes
 
 
 def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
-    """Gives a primitive its rules."""
+    """Register the rules of a primitive."""
 
     def linear(primals: Any, tangents: Any, **params: Any) -> Sequence[Any]:
         if "op" in params and params["op"].name != "SUM":
@@ -58,7 +58,7 @@ def define(primitive: Primitive, **rules: Unpack[Rules]) -> None:
 
 
 def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
-    """The transpose is another primitive of the same parameters, numbers at run time among them, and of these."""
+    """Return a transpose rule that binds ``other()`` with the same parameters and run-time numbers, plus ``more``."""
 
     def transpose(*cts: Any, types: Any, values: Sequence[Any] = (), **params: Any) -> list[Any]:
         return other().bind(*cts, *values, **params, **more)
@@ -67,7 +67,7 @@ def by(other: Callable[[], Primitive], **more: Any) -> Transpose:
 
 
 def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
-    """The rule gets arrays for all tangents."""
+    """Register the rules for forward mode and Taylor series from ``jvp``, which gets an array for each tangent."""
 
     def tangents_of(primals: Any, tangents: Any, results: Any, params: dict[str, Any]) -> Any:
         if primitive.name == "sendrecv":
@@ -75,7 +75,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
         if results and not any(map(_is_inexact, results)):
             return [ad.Zero(jax.typeof(y).to_tangent_aval()) for y in results]
         arrays = [_tangent(t, x) for t, x in zip(tangents, primals, strict=True)]
-        # What send sends has the batch, and the derivative, of what is received of it.
+        # send has no results: its tangent gets the batch, and the derivative, of its operands.
         traced = (y for y in results or primals if _is_inexact(y) and isinstance(y, jax.core.Tracer))
         like = next(map(shadow, traced), None)
 
@@ -96,7 +96,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
                 f"{name} with op {op.name} has no derivative. SUM, PROD, MAX and MIN have one; jax.lax.stop_gradient "
                 "keeps others out of a derivative."
             )
-        primals = [jnp.asarray(x) for x in primals]  # a Python number is none yet
+        primals = [jnp.asarray(x) for x in primals]  # a Python number is no array yet
         results = primitive.bind(*primals, **params)
         return results, tangents_of(primals, tangents, results, params)
 
@@ -106,7 +106,7 @@ def _define_jvp(primitive: Primitive, jvp: Jvp) -> None:
 
 
 def refuse_one_way(name: str, sent: Any, received: Any) -> None:
-    """Refuses the derivative of an exchange that has one in one direction alone: the other rank would wait for it."""
+    """Raise TypeError for an exchange with a derivative in one direction only: the other rank would wait for it."""
     if jnp.issubdtype(sent, jnp.inexact) != jnp.issubdtype(received, jnp.inexact):
         raise TypeError(
             f"{name} sends {sent} and receives {received}, of which one has a derivative and the other none, so that "
@@ -116,7 +116,7 @@ def refuse_one_way(name: str, sent: Any, received: Any) -> None:
 
 
 def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params: Any) -> tuple[Any, Any]:
-    """The rule for Taylor series (jax.experimental.jet), term by term: of what is linear each term is as the first."""
+    """Return results and Taylor series (jax.experimental.jet) of a linear primitive: ``jvp`` of each term."""
     op = details(params).get("op")
     if op is not None and op.name != "SUM":
         raise NotImplementedError(
@@ -130,7 +130,7 @@ def _series(primitive: Primitive, jvp: Jvp, primals: Any, series: Any, **params:
 
 
 def tangents_beside_values(primals: Any, tangents: Any, params: dict[str, Any]) -> list[Any]:
-    """What a linear primitive takes for the tangents: its numbers at run time stay what they are."""
+    """Return the operands of a linear primitive's JVP: the tangents, with its numbers at run time unchanged."""
     return [*tangents[:-1], primals[-1]] if has_values(params) else list(tangents)
 
 
@@ -139,14 +139,14 @@ def _is_inexact(x: Any) -> bool:
 
 
 def _tangent(tangent: Any, primal: Any) -> Any:
-    # Integers have tangents of a type without values; the communication takes zeros of their own type.
+    # Integers have float0 tangents; the communication takes zeros of the primal's dtype.
     if isinstance(tangent, ad.Zero) or jnp.result_type(tangent) == jax.dtypes.float0:
         return jnp.zeros(primal.shape, primal.dtype)
     return jnp.asarray(tangent)
 
 
 def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
-    """Gives the primitive a rule for reverse mode. The rule gets arrays for all cotangents."""
+    """Register the rule for reverse mode from ``transpose``, which gets an array for each cotangent."""
 
     def rule(cotangents: Any, *operands: Any, **params: Any) -> list[Any]:
         call = details(params)
@@ -171,7 +171,7 @@ def _define_transpose(primitive: Primitive, transpose: Transpose) -> None:
 
 
 def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]) -> list[Any]:
-    """The operands of a batching rule, all with the batch at this axis; -1 is each operand's last."""
+    """Return the operands of a batching rule, all with the batch at ``axis``; -1 is each operand's last."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
     def placed(x: Any, d: int | None) -> Any:
@@ -183,9 +183,9 @@ def with_batch_at(axis: int, operands: Sequence[Any], dims: Sequence[int | None]
 
 
 def _define_batching(primitive: Primitive, axes: BatchAxes) -> None:
-    """The primitive does the whole batch in one call, with the batch at these axes of its operands and results.
+    """Register a batching rule: one call for the whole batch, at these axes of operands and results.
 
-    Where its numbers at run time differ within the batch, it makes one call for each part, in their order.
+    Where numbers at run time differ within the batch, the rule makes one call for each example, in order.
     """
 
     def rule(operands: Any, dims: Any, **params: Any) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
-"""Sealing: a program that communicates, as one that does not show it.
+"""Sealing: a program that communicates becomes one equation without the effect.
 
 JAX dispatches a program with effects in Python and one without in C++, which is many times faster. The effect only has
-to keep the order within the program, so it is sealed in when the program is lowered: what JAX then makes a module of
+to keep the order within the program, so it is hidden when the program is lowered: the jaxpr that JAX then lowers
 consists of one primitive without effects, whose lowering makes the token that threads through the communication inside.
 """
 
@@ -19,8 +19,8 @@ from .effect import ordered
 from .rewrite import changed, evaluate
 from .spmd import Primitive
 
-# Its results are those of the program, and one to wait for: JAX drops what has no effect, unless something uses a
-# result of it. That of an eager call other lines make as well (watch/sites.py).
+# Its results are the program's, and one to wait for: JAX drops an equation without effects unless a result is used.
+# `is_eager`: several call sites share the program of an eager call (watch/sites.py).
 sealed_p = Primitive("mpi_program")
 
 _DONE = ShapedArray((0,), np.dtype(np.bool_))
@@ -31,9 +31,12 @@ def _types(*operands: ShapedArray, jaxpr: Any, is_eager: bool) -> tuple[list[Sha
 
 
 def _inline(ctx: Any, jaxpr: Any, *operands: Any) -> Sequence[Any]:
-    """Lower a jaxpr into the function that ``ctx`` is in. Tracing it again, as JAX does, takes twice as long."""
+    """Lower a jaxpr into the function of ``ctx``, and return its results.
+
+    Tracing the jaxpr again, as JAX does, takes twice as long.
+    """
     inner = getattr(jaxpr, "jaxpr", jaxpr)
-    if inner.effects - {ordered}:  # references to arrays, among others, which JAX removes in that second trace
+    if inner.effects - {ordered}:  # effects of jax.Ref, among others, which JAX removes in that second trace
         return mlir.lower_fun(functools.partial(evaluate, jaxpr), multiple_results=True)(ctx, *operands)
     constants = zip(jaxpr.consts, inner.constvars, strict=True)
     results, tokens = mlir.jaxpr_subcomp(
@@ -68,13 +71,13 @@ mlir.register_lowering(sealed_p, _lower, cacheable=False)  # for primitive._is_a
 
 
 def computes(jaxpr: Any) -> bool:
-    """Whether a program computes any of its results."""
+    """Return True if a program computes any of its results."""
     made = {id(v) for eqn in jaxpr.jaxpr.eqns for v in eqn.outvars}
     return any(id(v) in made for v in jaxpr.jaxpr.outvars)
 
 
 def seal(jaxpr: Any) -> Any:
-    """A program as one equation without the effect; itself, if it has no result: nobody could wait for it."""
+    """Return a program as one equation without the effect; unchanged if it has no result that could be waited for."""
     if not computes(jaxpr):
         return jaxpr
     sealed = jax.make_jaxpr(lambda *xs: sealed_p.bind(*xs, jaxpr=jaxpr, is_eager=False)[:-1])(*jaxpr.in_avals)

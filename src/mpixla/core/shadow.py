@@ -1,9 +1,9 @@
 """Tangents and cotangents that one rank takes for constants, and the others do not.
 
-To JAX a constant has no batch and no derivative, and a result that the program ignores has zeros for its cotangent. The
-other ranks count on this one's part all the same. So each tangent before a call, and each cotangent after it, gets the
-batch of the call's own results (of send, which has none, of what it sends), and a derivative if they have one. Nothing
-of that remains in a compiled program.
+To JAX a constant has no batch and no derivative, and a result that the program ignores has a cotangent of zeros. The
+other ranks wait for this rank's part all the same. So each tangent before a call, and each cotangent after it, gets the
+batch of the call's own results (for send, which has none, of its operands), and a derivative if they have one. Nothing
+of this remains in a compiled program.
 """
 
 from collections.abc import Sequence
@@ -19,24 +19,27 @@ from .effect import ordered
 from .spmd import Primitive, reshaped, vary, varying_axes
 
 _alike = required.Primitive("alike")  # the identity of an array
-# It has the effect where JAX would drop it, or make it again in a checkpoint, and `kept` says so. `is_zero`: of zeros.
+# `kept`: it has the effect, so that JAX neither drops nor recomputes it. `is_zero`: its operand is zeros.
 _tied = Primitive("tied")  # the identity of arrays, none of which is ignored alone
 
 
 def shadow(x: jax.Array) -> Any:
-    """What ``alike`` takes of an array: one without entries, which reverse mode keeps in its place."""
+    """Return an array without entries, with the batch and derivative of ``x``: a residual for ``alike``."""
     return _alike.bind(_zeros(reshaped(x.aval, (0,))), x, kept=True, is_zero=True)
 
 
 def alike(x: Any, like: Any, *, is_result: bool = False) -> Any:
-    """An array or JAX's zeros, with a batch where ``like`` has one, and a derivative. So is a result's cotangent."""
+    """Return ``x``, an array or a symbolic zero, as an array with a batch and a derivative if ``like`` has them.
+
+    With ``is_result`` its cotangent gets them, too.
+    """
     if isinstance(x, ad.Zero):
         return _alike.bind(_zeros(x.aval), like, kept=False, is_zero=True)
     return _alike.bind(x, like, kept=is_result, is_zero=False)
 
 
 def tied(results: Sequence[Any]) -> list[Any]:
-    """The arrays. In reverse mode the zeros of those that the program ignores are like the others' cotangents."""
+    """Return the arrays, tied: in reverse mode ignored ones get zeros that are ``alike`` to the others' cotangents."""
     ties = [i for i, x in enumerate(results) if jnp.issubdtype(jnp.result_type(x), jnp.inexact)]
     if len(ties) < 2:
         return list(results)
@@ -76,7 +79,7 @@ def _alike_transpose(ct: Any, x: Any, like: Any, *, kept: bool, is_zero: bool) -
 
 # jax.lax.custom_root differentiates the function that a linear solve inverts by operands that are unknown. A known
 # tangent, such as a column of the identity, must stay known there: JAX transposes a linear solve only if its matrix is
-# known. Zeros are linear in whatever is unknown, and go with it.
+# known. Zeros are linear in any unknown operand, and become unknown with it.
 
 
 def _is_known(x: bool, like: bool, is_zero: bool) -> bool:

@@ -1,7 +1,7 @@
 """Primitives inside ``jax.shard_map``.
 
-JAX tracks in the types over which axes of the mesh a value differs between devices, unless check_vma=False, and from
-that derives what reverse mode has to add up.
+JAX tracks in the types over which axes of the mesh a value varies between devices, unless check_vma=False, and derives
+the sums of reverse mode from them.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,44 +15,44 @@ from ..base.required import trace_state_clean
 
 
 def manual_axes() -> frozenset[str]:
-    """The axes of the mesh of the ``jax.shard_map`` that is being traced; none outside of one."""
+    """Return the mesh axes of the ``jax.shard_map`` that is being traced; empty outside of one."""
     return frozenset(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def is_spread() -> bool:
-    """Whether what is being traced is in a ``jax.shard_map`` over several devices."""
+    """Return True while a ``jax.shard_map`` over several devices is being traced."""
     return bool(manual_axes()) and jax.sharding.get_abstract_mesh().size > 1
 
 
 def tracked_axes() -> frozenset[str]:
-    """Those over which the types say that values vary."""
+    """Return the mesh axes that shard_map's varying types track; empty if check_vma=False."""
     axes = manual_axes()
     if not axes:
         return axes
-    # JAX says to nobody whether it keeps track. Where it does, what differs most varies: a device's own index.
+    # JAX has no query for check_vma. If the types track axes, a device's index along an axis varies over it.
     (index,) = jax.make_jaxpr(lambda: jax.lax.axis_index(next(iter(axes))))().out_avals
     return axes if varying_axes(index) else frozenset()
 
 
 def varying_axes(aval: Any) -> frozenset[str]:
-    """The axes over which a value of this type varies."""
+    """Return the mesh axes over which a value of this type varies."""
     mat = getattr(aval, "mat", None)
     return mat.varying if mat is not None else frozenset()
 
 
 def vary(x: Any, axes: frozenset[str]) -> Any:
-    """``x`` as a value that varies over these axes as well."""
+    """Return ``x`` as a value that varies over these axes as well."""
     missing = axes - varying_axes(jax.typeof(x))
     return jax.lax.pcast(x, tuple(missing), to="varying") if missing else x
 
 
 def reshaped(aval: ShapedArray, shape: Sequence[int], **other: Any) -> ShapedArray:
-    """The type with another shape, of which no axis is sharded."""
+    """Return the type with another shape, with no axis sharded."""
     return aval.update(shape=shape, sharding=_whole(aval.sharding.mesh, len(shape)), **other)
 
 
 def strong(aval: ShapedArray) -> ShapedArray:
-    """The type without JAX's weak_type, which has no counterpart in MPI: so that results have one type on all ranks."""
+    """Return the type without JAX's weak_type, which MPI does not have, so that results have one type on all ranks."""
     return aval.update(weak_type=False) if aval.weak_type else aval
 
 
@@ -61,7 +61,7 @@ def _whole(mesh: Any, ndim: int) -> jax.sharding.NamedSharding:
 
 
 def with_varying(aval: Any, axes: frozenset[str]) -> Any:
-    """The type of a value that varies over these axes, and over no others."""
+    """Return the type of a value that varies over these axes, and over no others."""
     if not isinstance(aval, ShapedArray) or varying_axes(aval) == axes:
         return aval
     if aval.sharding.mesh.empty:
@@ -70,10 +70,11 @@ def with_varying(aval: Any, axes: frozenset[str]) -> Any:
 
 
 class Primitive(required.Primitive):
-    """JAX's primitives with a list of results, of which each device inside ``jax.shard_map`` has its own values.
+    """A JAX primitive with a list of results; inside ``jax.shard_map`` each device has its own values of them.
 
-    ``replicates(params)`` says that the results are the same on all devices, ``takes_replicated`` that operands are.
-    ``tangents(primals, tangents, results, params)`` are those of the results, where there is a derivative (rules.py).
+    ``replicates(params)``: True if the results are the same on all devices; ``takes_replicated``: True if operands may
+    be. ``tangents(primals, tangents, results, params)`` returns the results' tangents, if there is a derivative
+    (rules.py).
     """
 
     multiple_results = True
@@ -82,18 +83,18 @@ class Primitive(required.Primitive):
     tangents: Callable[..., Any]
 
     def bind(self, *operands: Any, **params: Any) -> Any:
-        """Binds it to operands that vary."""
+        """Bind the primitive and return its results; inside ``jax.shard_map`` operands are made varying first."""
         if not self.takes_replicated and not trace_state_clean() and (axes := tracked_axes()):
             operands = tuple(vary(x, axes) for x in operands)
         return super().bind(*operands, **params)
 
     def def_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Defines the results' types."""
+        """Define the rule for the results' types."""
         self.def_effectful_abstract_eval(lambda *operands, **params: (rule(*operands, **params), set()))
         return rule
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Defines the results' types, and the effects."""
+        """Define the rule for the results' types and the effects; it adds the varying axes to the types."""
 
         def typed(*operands: Any, **params: Any) -> Any:
             results, effects = rule(*operands, **params)

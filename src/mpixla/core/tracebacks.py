@@ -9,18 +9,18 @@ import jax
 
 from ..base.required import trace_state_clean
 
-# What leaves out mpixla's frames, unless hooks/frames.py is off.
+# The function that removes mpixla's frames from a traceback; None if hooks/frames.py is off.
 filtered: Callable[[TracebackType | None], TracebackType | None] | None = None
 
 
 def hide_own_frames(e: Exception) -> None:
-    """Has the traceback of an eager call end at the user's line, as JAX has that of what it traces."""
+    """End the traceback of an eager call at the user's line, as JAX does for traced functions."""
     if filtered and trace_state_clean() and jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
         e.__traceback__ = filtered(e.__traceback__)
 
 
 def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
-    """Makes of an exception what the user sees who has called the function."""
+    """Explain a TypeError for a ``token`` argument of the function ``name``, and hide mpixla's frames."""
     if isinstance(e, TypeError) and "token" in arguments:
         e.args = (
             f"{name}() takes no token: calls are made in the order of the program. docs/migration.md says what each "
@@ -30,7 +30,7 @@ def explain(e: Exception, name: str, arguments: dict[str, Any]) -> None:
 
 
 def present(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function with its exceptions explained."""
+    """Return the function with its exceptions passed through ``explain``."""
     if getattr(function, "hides_own_frames", False):
         return function
 

@@ -1,4 +1,4 @@
-"""Data arguments that are pytrees, and arrays of PRNG keys: what makes a function of one array a function of many.
+"""Pytrees and arrays of PRNG keys as data arguments: decorators that extend a function of one array to them.
 
 A reduction or broadcast of a pytree is one call of MPI for each data type: the leaves are packed into one array, and
 the result is cut apart again (pack.py). Everything else is one call for each leaf, in their order.
@@ -26,59 +26,62 @@ _join = jax.jit(pack, static_argnums=1)
 _cut = jax.jit(unpack, static_argnums=1)
 
 F = TypeVar("F", bound=Callable[..., Any])
-# What a pytree is, which an operation gives back as it was.
+# The type of a pytree, which an operation's result has, too.
 Tree = TypeVar("Tree")
 
 
 class Started:
-    """What was started: a pytree, but no data."""
+    """Base class of requests: a pytree, but no data."""
 
     __slots__ = ()
 
 
 def started_in(data: Any) -> list[Any]:
-    """All in a pytree that was started."""
+    """Return all requests in a pytree."""
     leaves = jax.tree.leaves(data, is_leaf=lambda x: isinstance(x, Started))
     return [x for x in leaves if isinstance(x, Started)]
 
 
 def refuse_started(data: Any, *_: Any) -> None:
-    """Refuses what was started, and a pytree that has it."""
+    """Raise TypeError for a request, and for a pytree that has one."""
     for x in started_in(data):
         raise TypeError(f"{x} was started, and is no array. wait(request) gives the result.")
 
 
 def flatten(data: Any) -> tuple[list[Any], Any]:
-    """The leaves and the structure of data. None is a leaf, for the operation to refuse; within a pytree it is none."""
+    """Return the leaves and the structure of data.
+
+    None as a whole is a leaf, for the operation to refuse; within a pytree it is none.
+    """
     refuse_started(data)
     return jax.tree.flatten(data, is_leaf=lambda _: data is None)
 
 
 def is_key(x: Any) -> bool:
-    """Whether it is an array of PRNG keys."""
+    """Return True if ``x`` is an array of PRNG keys."""
     return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def _is_array(x: Any) -> bool:
-    """Whether a function of arrays gets it as it is.
+    """Return True if a function of arrays gets ``x`` as it is.
 
-    So does it get None, and refuses it: to JAX that is a pytree without arrays, for which there is nothing to do.
+    It gets None, too, and refuses it: to JAX None is a pytree without arrays, for which there is nothing to do.
     """
     return x is None or ((isinstance(x, jax.Array) or jax.tree_util.all_leaves([x])) and not is_key(x))
 
 
 def data_of(x: Any) -> Any:
-    """What travels of an array: of PRNG keys their data, which has further axes behind the keys' own."""
+    """Return the data of PRNG keys, which has further axes behind the keys' own; other arrays as they are."""
     return jax.random.key_data(x) if is_key(x) else x
 
 
 def as_leaf(x: Any, what: str, name: str) -> jax.Array:
-    """The data argument ``what`` of the operation ``name`` as a JAX array, or the PRNG keys that it is."""
+    """Return the data argument ``what`` of the operation ``name`` as a JAX array; PRNG keys as they are."""
     return x if is_key(x) else as_array(x, what, name)
 
 
 def as_leaves(data: Any, leaves: Sequence[Any], what: str, name: str) -> list[jax.Array]:
-    """Return the leaves of the data argument ``what``, each as ``as_leaf`` gives it.
+    """Return the leaves of the data argument ``what``, each as ``as_leaf`` returns it.
 
     Raises:
         TypeError, ValueError: as ``as_leaf``, with the leaf's name: ``x['name']``.
@@ -97,7 +100,7 @@ def as_leaves(data: Any, leaves: Sequence[Any], what: str, name: str) -> list[ja
 
 
 def check_leading_size(x: Any, name: str, comm: Comm) -> None:
-    """Refuses an array, or a pytree of arrays, without one entry along the first axis for each rank."""
+    """Raise ValueError unless the first axis of an array, or of each leaf, has one entry for each rank."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(x)[0]:
         shape = leaf.shape if hasattr(leaf, "shape") else as_array(leaf, f"x{jax.tree_util.keystr(path)}", name).shape
         if shape[:1] != (comm.size,):
@@ -114,7 +117,7 @@ def check_leading_size(x: Any, name: str, comm: Comm) -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """How the leaves of a pytree travel, and how the results become a pytree again. Equal plans do the same."""
+    """How the leaves of a pytree are grouped into calls, and the results become a pytree. Equal plans do the same."""
 
     structure: Any
     key_impls: tuple[Any, ...]  # of each leaf; None where it is no array of keys
@@ -122,7 +125,7 @@ class Plan:
     shapes: tuple[tuple[int, ...], ...] | None = None  # of each leaf's part of its group's result; None: all of it
 
     def tree_of(self, results: Sequence[Any]) -> Any:
-        """The pytree of the groups' results; None if they have none, as ``send``."""
+        """Return the pytree of the groups' results; None if the operation has none, as ``send``."""
         if results and all(y is None for y in results):
             return None
         leaves: list[Any] = [None] * len(self.key_impls)
@@ -139,19 +142,20 @@ def _impls(leaves: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def plan_of_each(structure: Any, leaves: Sequence[Any]) -> Plan:
-    """A plan by which each leaf travels alone."""
+    """Return a plan by which each leaf is communicated alone."""
     return Plan(structure, _impls(leaves), tuple((i,) for i in range(len(leaves))))
 
 
-# From a plan and the results of its groups to what a function returns for a pytree.
+# From a plan and the results of its groups to a function's result for a pytree.
 Collect = Callable[[Plan, Sequence[Any]], Any]
 
 
 def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
-    """Lets the first arguments of a function that moves arrays be pytrees of one structure, with PRNG keys as leaves.
+    """Return a decorator that lets the first arguments of a function that moves arrays be pytrees, with PRNG keys.
 
     Args:
-        arguments: how many. The result has the structure of the last one, and keys where that has keys.
+        arguments: how many; they have one structure. The result has the structure of the last one, and keys where that
+            has keys.
         keys: whether the function gets keys as they are, because their shape matters, and makes data of them itself.
         collect: makes the result.
     """
@@ -193,7 +197,7 @@ def moves(arguments: int = 1, *, keys: bool = False, collect: Collect = Plan.tre
 
 
 def _names_of(tree: Any) -> list[str]:
-    """Names the leaves by their keys, whichever containers these are of."""
+    """Return the names of the leaves, made of their keys in containers of any type."""
     paths = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda _: tree is None)[0]
     return [sites.as_name(".".join(map(_key_text, path))) for path, _ in paths]
 
@@ -203,7 +207,7 @@ def _key_text(key: Any) -> str:
 
 
 def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
-    """Says which leaves of a pytree travel together: their sizes; where all is compared, their names and shapes."""
+    """Return a description of the leaves that are packed together: sizes; if all is compared, names and shapes."""
     said = f"{len(places)} of {len(data)} leaves, {data[places[0]].dtype.name}"
     if settings.compares_all:
         names, shapes = _names_of(x), [tuple(n for n in y.shape if n != 1) for y in data]  # as the C library compares
@@ -214,12 +218,12 @@ def _part(x: Any, data: Sequence[jax.Array], places: Sequence[int]) -> str:
 
 
 def _nothing(comm: Any, kept_axes: int) -> jax.Array:
-    """An array without entries."""
+    """Return an array without entries."""
     return jnp.zeros((*[comm_of(comm).size] * kept_axes, 0), np.int32)
 
 
 def joins(*, reduces: bool, kept_axes: int = 0, collect: Collect = Plan.tree_of) -> Callable[[F], F]:
-    """Lets the first argument of a function that works entry by entry be a pytree, with one call for each data type.
+    """Return a decorator that lets the first argument of an entrywise function be a pytree, in one call for each dtype.
 
     Args:
         reduces: whether it computes with the entries, which PRNG keys do not allow.

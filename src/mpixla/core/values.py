@@ -1,8 +1,8 @@
-"""Numbers that a program knows only when it runs: ranks, tags and counts that are traced.
+"""Numbers that are known only at run time: traced ranks, tags and counts.
 
 A static one is a parameter of the primitive and an attribute of the call. For a traced one the parameter is
 ``OPERAND``, and the numbers of all such parameters are one more operand, the last, in the parameters' alphabetical
-order. They are this MPI's numbers: nobody, for one, is ``MPI.PROC_NULL``. The C library reads them
+order. They are this MPI's numbers, such as ``MPI.PROC_NULL``. The C library reads them
 (native/call/values.h).
 """
 
@@ -22,23 +22,23 @@ def _is_operand(param: Any) -> bool:
 
 
 def details(params: dict[str, Any]) -> dict[str, Any]:
-    """A primitive's parameters, with those of the call that it only starts or waits for (ops/request.py)."""
+    """Return a primitive's parameters, with those of the call that it starts or waits for (ops/request.py)."""
     call = params.get("call")
     return {**params, **vars(call)} if hasattr(call, "comm") else params
 
 
 def has_values(params: dict[str, Any]) -> bool:
-    """Whether the last operand is numbers at run time."""
+    """Return True if the last operand holds the numbers known at run time."""
     return any(map(_is_operand, details(params).values()))
 
 
 def is_traced(x: Any) -> bool:
-    """Whether a number is known only at run time."""
+    """Return True if a number is known only at run time."""
     return isinstance(x, jax.core.Tracer)
 
 
 def as_scalar(value: Any, what: str, name: str) -> Any:
-    """A traced integer, of 32 bits unless it has 64."""
+    """Return a traced integer as an int32; an int64 as it is."""
     if value.shape != () or not jnp.issubdtype(value.dtype, jnp.integer):
         raise TypeError(f"{what} of {name} must be an integer, but is a traced value of {value.aval}.")
     if value.dtype.itemsize == 8 and jnp.issubdtype(value.dtype, jnp.signedinteger):
@@ -49,14 +49,14 @@ def as_scalar(value: Any, what: str, name: str) -> Any:
 
 
 def split(numbers: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Numbers by their names, static or traced, to parameters and the further operand; none if all are static."""
+    """Return parameters for numbers by name, static or traced, and a list of the one operand of the traced ones."""
     traced = [jnp.ravel(numbers[name]) for name in sorted(numbers) if isinstance(numbers[name], jax.Array)]
     params = {name: OPERAND if isinstance(x, jax.Array) else x for name, x in numbers.items()}
     return params, [jnp.concatenate(traced)] if traced else []
 
 
 def joined(params: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
-    """The inverse of ``split``, where each traced one is a single number."""
+    """Return the numbers by name from the results of ``split``, whose traced numbers were scalars."""
     names = sorted(name for name, x in params.items() if _is_operand(x))
     return {**params, **{name: values[0][i] for i, name in enumerate(names)}}
 
@@ -66,7 +66,7 @@ _MESSAGE = (("dest", "dest"), ("recvtag", "source"), ("sendtag", "dest"), ("sour
 
 
 def as_operand(params: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
-    """Make an operand of the ranks and tags of a message, as ``split`` does of traced ones.
+    """Return parameters without the static ranks and tags of a message, and these as an operand, or None.
 
     ``native.PROC_NULL``, ``native.ANY_SOURCE``, ``native.ANY_TAG`` and a ``Shift`` remain parameters.
     """
