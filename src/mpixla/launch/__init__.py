@@ -1,4 +1,4 @@
-"""Starting the ranks of a job, whatever the MPI: ``python -m mpixla run``. Nothing here loads JAX or starts MPI."""
+"""Starting the ranks of a job under any MPI: ``python -m mpixla run``. Nothing here imports JAX or starts MPI."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The launchers of MPIs, a row each: what they are called, and what tells them what to do."""
+"""The launchers of MPIs, a row each: their names and their options."""
 
 import os
 import re
@@ -15,23 +15,24 @@ _SECONDS = 30  # that one may take to say what it is
 
 @dataclass(frozen=True)
 class Kind:
-    """What all launchers of one MPI have in common."""
+    """Names and options of the launchers of one MPI."""
 
-    vendors: tuple[str, ...]  # of the libraries that it starts, as mpi4py calls them
-    names: tuple[str, ...]  # of the program, the first one there is
-    says: str  # what it prints with --version, with the version as a group
-    label: tuple[str, ...]  # each line of output with its rank
-    unpinned: tuple[str, ...]  # leaves the pinning to us
-    as_root: tuple[str, ...] = ()
-    crowded: tuple[str, ...] = ()  # more ranks than cores
-    # Variables, where the user has not set these: that leave the pinning to us, and that pay between hosts.
+    vendors: tuple[str, ...]  # mpi4py's names of the MPI libraries
+    names: tuple[str, ...]  # the program's names, in the order in which they are tried
+    says: str  # a pattern of the output of --version, with the version as a group
+    label: tuple[str, ...]  # options: print the rank before each line of output
+    unpinned: tuple[str, ...]  # options: do not pin ranks
+    as_root: tuple[str, ...] = ()  # options: allow root
+    crowded: tuple[str, ...] = ()  # options: allow more ranks than cores
+    # Variables to set where the user has not: to turn pinning off, and for performance between hosts.
     environment_unpinned: Mapping[str, str] = field(default_factory=dict)
     environment_between_hosts: Mapping[str, str] = field(default_factory=dict)
     passes_environment: bool = True  # to other hosts
-    srun: tuple[str, ...] = ()  # the languages of Slurm's that it understands, the best first
+    srun: tuple[str, ...] = ()  # values for srun --mpi that the library supports, the best first
 
 
-# By itself UCX moves 8 KiB at a time over TCP: less than the network can, while only a thread calls MPI now and then.
+# UCX's default of 8 KiB for each TCP segment does not use the network's bandwidth while only a progress thread calls
+# MPI now and then.
 _UCX = {"UCX_TCP_TX_SEG_SIZE": "256k", "UCX_TCP_RX_SEG_SIZE": "256k"}
 _HYDRA = ("mpiexec.hydra", "mpiexec.mpich", "mpirun.mpich", "mpiexec", "mpirun")
 
@@ -41,7 +42,7 @@ KINDS = (
         names=_HYDRA,
         says=r"HYDRA build details:\s+Version:\s+(\d+(?:\.\d+)*)",
         label=("-prepend-rank",),
-        unpinned=(),  # it pins none unless it is told to; and told not to, it cannot serve MPI_Comm_spawn
+        unpinned=(),  # Hydra does not pin by default; with an option that says so, MPI_Comm_spawn fails
         environment_between_hosts=_UCX,
         srun=("pmi2", "pmix"),
     ),
@@ -70,10 +71,10 @@ KINDS = (
 
 
 def kind_of(library: Library) -> Kind:
-    """The kind of an MPI's launchers.
+    """Return the kind of an MPI library's launchers.
 
     Raises:
-        CannotStartError: if the MPI is one that is not in the table.
+        CannotStartError: if the MPI is not in the table.
     """
     for kind in KINDS:
         if library.vendor in kind.vendors:
@@ -86,17 +87,17 @@ def kind_of(library: Library) -> Kind:
 
 
 def find(kind: Kind, library: Library) -> Path:
-    """The launcher that belongs to an MPI library: beside it, or on PATH.
+    """Return the launcher that belongs to an MPI library: beside it, or on PATH.
 
-    A name says nothing: every MPI has an mpirun, and another MPI's starts ranks that each take themselves for alone.
+    The name is not enough: every MPI has an mpirun, and another MPI's launcher starts jobs of one rank each.
 
     Raises:
-        CannotStartError: if there is none, with those that there are.
+        CannotStartError: if there is none; the message lists the launchers that were found.
     """
     others = []
     for file in _candidates(kind, library):
         found = _version_of(file, kind)
-        # MVAPICH has numbers of its own, and a launcher of MPICH's.
+        # MVAPICH has version numbers of its own, and MPICH's launcher.
         if found and (_shortest(found) == _shortest(library.version) or library.vendor not in kind.vendors[:1]):
             return file
         others.append(f"{file} ({found or 'of another MPI, or it fails: see what its --version says'})")
@@ -108,14 +109,14 @@ def find(kind: Kind, library: Library) -> Path:
 
 
 def _shortest(version: str) -> str:
-    """4.2 is the version that others call 4.2.0."""
+    """Return a version without trailing zeros: 4.2 of 4.2.0."""
     return re.sub(r"(\.0)+$", "", version)
 
 
 def _beside(file: Path) -> list[Path]:
-    """Where the installation has its programs that this library, in its `lib` or below, belongs to.
+    """Return the `bin` of the installation whose `lib` or `lib64` has this library; [] if there is none.
 
-    Not wherever there is a `bin` above the library: further up, anybody may have made one.
+    Only the innermost `lib` counts: a `bin` further up may belong to another installation.
     """
     roots = [folder.parent for folder in file.parents if folder.name in ("lib", "lib64")]
     return [root / "bin" for root in roots[:1]]
@@ -125,7 +126,7 @@ def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
     folders = _beside(library.file.resolve()) + _beside(library.file.absolute()) if library.file else []
     folders += map(Path, os.environ.get("PATH", os.defpath).split(os.pathsep))
     seen = set()
-    # Open MPI's takes the name by which it is called apart, and cannot have /bin, which is /usr/bin.
+    # Open MPI's launcher derives its prefix from its own path, and fails with /bin, a link to /usr/bin.
     for folder in dict.fromkeys(folder.resolve() for folder in folders):
         for name in kind.names:
             found = shutil.which(name, path=str(folder))
@@ -135,13 +136,13 @@ def _candidates(kind: Kind, library: Library) -> Iterator[Path]:
 
 
 def _version_of(file: Path, kind: Kind) -> str | None:
-    """The version of a launcher; None if it is of another kind, or does not say."""
+    """Return the version of a launcher; None if it is of another kind, or prints no version."""
     said = re.search(kind.says, said_by([str(file), "--version"], with_folder(file)))
     return said.group(1) if said else None
 
 
 def said_by(command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-    """All that a command prints; "" if it cannot be started, or takes too long."""
+    """Return the output of a command, stdout and stderr; "" if it cannot be started, or takes too long."""
     try:
         done = subprocess.run(
             command,
@@ -158,7 +159,7 @@ def said_by(command: Sequence[str], environment: Mapping[str, str] | None = None
 
 
 def with_folder(launcher: Path) -> dict[str, str]:
-    """The environment in which a launcher finds its own parts first: some are scripts that look for these on PATH."""
+    """Return this environment with the launcher's folder first on PATH: some launchers are scripts that need it."""
     path = os.environ.get("PATH", os.defpath)
     if os.path.realpath(shutil.which(launcher.name) or "") == os.path.realpath(launcher):
         return dict(os.environ)

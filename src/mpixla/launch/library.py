@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def missing(reason: Exception) -> str:
-    """Why mpi4py loads no MPI, and what to do."""
+    """Return the message for an MPI that mpi4py cannot load: the reason, and the remedy."""
     if named := os.environ.get("MPI4PY_LIBMPI"):
         found = f"MPI4PY_LIBMPI names {named}, which mpi4py cannot load. Name the file of an MPI library, or unset it."
     else:
@@ -20,23 +20,23 @@ def missing(reason: Exception) -> str:
 
 
 class CannotStartError(Exception):
-    """No rank can be started, as there is no MPI or no launcher of it: in words."""
+    """The error that no rank can be started, since there is no MPI or no launcher of it; its text is for the user."""
 
 
 @dataclass(frozen=True)
 class Library:
     """An MPI library."""
 
-    vendor: str  # as mpi4py calls it: MPICH, Open MPI, Intel MPI, ...
+    vendor: str  # mpi4py's name: MPICH, Open MPI, Intel MPI, ...
     version: str
-    file: Path | None  # None if the system does not say
+    file: Path | None  # None if the system does not tell
 
     def __str__(self) -> str:
         return f"{self.vendor} {self.version}" + (f" ({self.file})" if self.file else "")
 
 
 def loaded() -> Library:
-    """The library that a rank will have, as this process has the same environment.
+    """Return the MPI library that ranks will load, since they inherit this process's environment.
 
     Raises:
         CannotStartError: if mpi4py finds none.
@@ -53,7 +53,7 @@ def loaded() -> Library:
 
 
 def _file(extension: str) -> Path | None:
-    """Where MPI's functions come from that mpi4py's extension module calls."""
+    """Return the file with the MPI functions that mpi4py's extension module calls; None if the system does not tell."""
     function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
     info = (ctypes.c_char_p * 4)()  # Dl_info: four pointers, the first to the file's name
     if not ctypes.CDLL(None).dladdr(function, info) or not info[0]:

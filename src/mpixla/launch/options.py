@@ -11,19 +11,19 @@ from pathlib import Path
 
 from ..base.program import is_kind, program_of
 
-# How the number of ranks is given.
+# The options for the number of ranks.
 RANKS = ("-n", "-np", "--ranks")
 
 
 def positive(text: str) -> int:
-    """A number of things."""
+    """Return a positive integer, for argparse."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"it must be a whole number, at least 1, but is '{text}'.")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """A time to wait."""
+    """Return a time in seconds greater than 0, for argparse."""
     with suppress(ValueError):
         if 0 < (number := float(text)) < 1e9:
             return number
@@ -38,12 +38,12 @@ def _hosts(text: str) -> list[str]:
 
 
 def _launcher(text: str) -> Path:
-    """A file, or a name on PATH."""
+    """Return the absolute path of a launcher, which is given as a file or as a name on PATH."""
     return Path(shutil.which(text) or text).absolute()
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """What the user asks for behind ``run``; ends the process where that cannot be understood."""
+    """Parse the arguments after ``run``, and return the options; print usage and exit if they are invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m mpixla run",
         usage="%(prog)s -n N [options] (script.py | -m module | -c code) [arguments...]",
@@ -81,7 +81,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "program", nargs=argparse.REMAINDER, metavar="script.py", help="or -m module, or -c code; with its arguments"
     )
-    # What begins so is no option of ours, nor is what follows: argparse would take that for one after -mmodule.
+    # Words from "--", -m or -c on belong to the program: after -mmodule argparse would take them for our options.
     end = next((i for i, word in enumerate(arguments) if word == "--" or is_kind(word)), len(arguments))
     options = parser.parse_args(arguments[:end])
     options.program = program_of(options.program + arguments[end:])
@@ -96,7 +96,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def misplaced_ranks(program: list[str]) -> str:
-    """Say that a number of ranks stands behind the program's name, as an argument of its own; "" if none does."""
+    """Return the message for a number of ranks that stands after the program's name; "" if there is none."""
     names = 2 if is_kind(program[0]) else 1
     name, rest = shlex.join(program[:names]), program[names:]
     at = next((i for i, word in enumerate(rest[:-1]) if word in RANKS and rest[i + 1].isdecimal()), None)
@@ -110,7 +110,7 @@ def misplaced_ranks(program: list[str]) -> str:
 
 
 def _missing(program: list[str], before: list[str]) -> str:
-    """Say that there is no such program, and what to do; "" where there is one, or where nobody can look.
+    """Return the message for a program that does not exist; "" if it exists, or if this cannot be checked.
 
     Args:
         program: the program and its arguments.

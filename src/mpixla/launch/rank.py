@@ -2,10 +2,10 @@
 
 MPI's launcher starts this file once for each rank, so it imports nothing of mpixla's. Launchers pin ranks, too, but
 each by options of its own, and MPICH's and Open MPI's count all cores of the host: under ``taskset``, or beside another
-job, several ranks get the same ones. Which CPUs a process may use, the process knows.
+job, several ranks get the same ones. The process's own affinity mask has the CPUs that it may use.
 
-Only a parent learns which signal has ended a process. This one is in the group of the child, to which launchers send
-signals, so it blocks all of them; those that cannot be blocked (SIGKILL, SIGSTOP) reach both.
+Only a parent learns which signal has ended a process. This one is in the child's process group, to which launchers send
+signals, so it blocks all of them; SIGKILL and SIGSTOP, which cannot be blocked, reach both processes.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-# Where launchers say which of how many ranks on its host a process is.
+# Variables that have the local rank and the number of ranks on the host.
 PLACES = (
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH and its family
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),  # Open MPI
@@ -41,9 +41,9 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 def cores() -> list[set[int]]:
-    """The cores that this process may use, each as the numbers of its CPUs, neighbours side by side.
+    """Return the cores that this process may use, each as the set of its CPUs, ordered by node, package and core.
 
-    Where the system does not say which CPUs a process may use (macOS), there are as many cores as CPUs.
+    Where the system has no affinity masks (macOS), each CPU counts as a core.
     """
     if not hasattr(os, "sched_getaffinity"):
         return [{cpu} for cpu in range(os.cpu_count() or 1)]
@@ -54,7 +54,7 @@ def cores() -> list[set[int]]:
 
 
 def _core_of(cpu: int) -> tuple[int, ...]:
-    """Where a CPU is: memory node, package, core. CPUs of one core are in the same place."""
+    """Return a CPU's memory node, package and core, which are equal for all CPUs of one core."""
     folder = _CPUS / f"cpu{cpu}"
     nodes = [int(node.name[4:]) for node in folder.glob("node[0-9]*")]
     try:
@@ -65,9 +65,13 @@ def _core_of(cpu: int) -> tuple[int, ...]:
 
 
 def share(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tuple[set[int] | None, int]:
-    """The CPUs of a rank, by its place among those of a host with these cores, and its number of threads.
+    """Return the CPUs of a rank, None if there are too few cores, and its number of threads.
 
-    None for the CPUs if there are too few cores. ``threads`` is what each rank is to have, None for one on each core.
+    Args:
+        of: the cores of the host, as sets of CPUs.
+        place: the rank among those of the host.
+        ranks: the number of ranks on the host.
+        threads: the threads of each rank; None for one on each core of its share.
     """
     each = threads or len(of) // ranks
     if each == 0 or each * ranks > len(of):
@@ -76,7 +80,7 @@ def share(of: list[set[int]], place: int, ranks: int, threads: int | None) -> tu
 
 
 def _pin(threads: str) -> None:
-    """Take this rank's share of the cores, and have XLA start as many threads."""
+    """Pin this rank to its share of the cores, and set XLA's number of threads to match."""
     known = [(os.environ[rank], os.environ[size]) for rank, size in PLACES if rank in os.environ and size in os.environ]
     if not known:
         sys.exit(
@@ -99,9 +103,9 @@ def _pin(threads: str) -> None:
 
 
 def _become(command: list[str], variable: str, parent: int, launcher: int) -> NoReturn:
-    """Become the user's Python, in the child, which ends with its parent."""
+    """Execute the user's Python in this child process, which the kernel kills if its parent ends (on Linux)."""
     try:
-        with suppress(AttributeError):  # another system than Linux
+        with suppress(AttributeError):  # not on Linux
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() == parent:
             error = 2
@@ -117,7 +121,7 @@ def _become(command: list[str], variable: str, parent: int, launcher: int) -> No
 
 
 def _say_signal(number: int, rank: int | None) -> None:
-    """Say that a signal has ended this rank, if it is one that the kernel sends."""
+    """Print that a signal has ended this rank, if the signal is one that the kernel sends."""
     if hint := _FATAL.get(number):  # type: ignore[call-overload]  # a signal is an int
         who = "a rank" if rank is None else f"rank {rank}"
         text = f"mpixla: {who} was ended by signal {number} ({signal.Signals(number).name}), {hint}.\n"

@@ -1,4 +1,4 @@
-"""Slurm: whether we are in an allocation, and what its srun is told."""
+"""Slurm: its allocation, and the command line of srun."""
 
 import os
 import re
@@ -10,9 +10,9 @@ from .launchers import said_by
 
 
 def language(understood: Sequence[str]) -> str | None:
-    """The language in which srun is to speak to the MPI, inside an allocation; None if srun cannot start the ranks.
+    """Return the value for srun --mpi inside an allocation; None if srun cannot start the ranks.
 
-    It is the first that both know of those that the MPI understands. ``pmix`` is also ``pmix_v4`` and so on.
+    It is the first one of ``understood`` that srun supports, too. ``pmix_v4`` and the like count as ``pmix``.
     """
     if not os.environ.get("SLURM_JOB_ID") or not shutil.which("srun"):
         return None
@@ -21,13 +21,13 @@ def language(understood: Sequence[str]) -> str | None:
 
 
 def tasks() -> int | None:
-    """The tasks of the allocation that this process is in; None if it is in none, or they were not said."""
+    """Return the number of tasks of this process's allocation; None without an allocation or a number of tasks."""
     number = os.environ.get("SLURM_NTASKS", "") if os.environ.get("SLURM_JOB_ID") else ""
     return int(number) if number.isdecimal() else None
 
 
 def command(speaks: str, options: Namespace) -> list[str]:
-    """srun with what it is asked for; where that is nothing, it takes what the allocation has."""
+    """Return the srun command line for these options; srun takes missing numbers from the allocation."""
     threads = options.threads or os.environ.get("SLURM_CPUS_PER_TASK")
     return [
         "srun",

@@ -1,6 +1,6 @@
-"""``python -m mpixla run``: from the command line to the launcher, which this process becomes.
+"""``python -m mpixla run``: this process executes the launcher in its own place.
 
-It is no parent of it, so signals, the terminal, standard input and the exit status are the launcher's own.
+It is not the launcher's parent, so signals, the terminal, standard input and the exit status are the launcher's own.
 """
 
 import os
@@ -18,15 +18,17 @@ from .options import misplaced_ranks, parse
 
 _WRONG = 2  # exit status where nothing was started
 
-# Variables that ranks on other hosts are to have, too, by their beginnings.
+# Prefixes of the variables to pass to ranks on other hosts.
 _OURS = ("MPIXLA_", "JAX_", "XLA_", "TF_CPP_", "MPI4PY_", "PYTHON", "LD_", "CUDA_", "NCCL_", "UCX_", "OMP_")
 _OF_A_SHELL = ("PATH", "VIRTUAL_ENV", "NPROC")
 
 
 def run(arguments: list[str], python: list[str]) -> NoReturn:
-    """Becomes the launcher of the MPI that mpi4py loads, which starts each rank with this Python and its own options.
+    """Execute the launcher of the MPI that mpi4py loads in place of this process, or print why not and exit.
 
-    The arguments are what follows ``run`` on the command line.
+    Args:
+        arguments: the words after ``run`` on the command line.
+        python: the Python and its own options with which each rank is started.
     """
     options = parse(arguments)
     if others := started.by_launcher():
@@ -74,7 +76,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
     launcher = options.launcher or launchers.find(kind, library)
     between_hosts = kind.environment_between_hosts if options.hosts else {}
     environment = {**kind.environment_unpinned, **between_hosts, **launchers.with_folder(launcher), **asked}
-    # srun pins ranks itself, and says which signal has ended one.
+    # Not under srun (above), which pins ranks itself, and reports the signal that has ended one.
     share = rank.ALL if options.no_pin else str(options.threads or rank.AUTO)
     head = [
         str(launcher),
@@ -90,7 +92,7 @@ def _command(options: Namespace, library: Library, python: list[str]) -> tuple[l
 
 
 def _runner(options: Namespace) -> list[str]:
-    """What runs the program, and hears how it ends; nothing for our own commands, which say that themselves."""
+    """Return Python's arguments for the runner that reports the program's failure; [] for mpixla's own commands."""
     if options.distributed:
         return ["-m", trampoline.LAUNCHER]
     is_own = options.program[0] == "-m" and options.program[1].split(".")[0] == "mpixla"
@@ -98,7 +100,7 @@ def _runner(options: Namespace) -> list[str]:
 
 
 def _asked(options: Namespace) -> dict[str, str]:
-    """The variables that options stand for."""
+    """Return the environment variables that the options set."""
     asked = {
         settings.TIMEOUT: str(options.timeout).removesuffix(".0") if options.timeout else None,
         settings.CHECK: "1" if options.check else None,
@@ -108,7 +110,7 @@ def _asked(options: Namespace) -> dict[str, str]:
 
 
 def _where(options: Namespace, kind: launchers.Kind, environment: Mapping[str, str]) -> list[str]:
-    """What tells the launcher on which hosts how many ranks are."""
+    """Return the launcher's options for the hosts and the number of ranks on each."""
     if not options.hosts:
         return list(kind.crowded) if options.ranks > len(rank.cores()) else []
     each = ceil(options.ranks / len(options.hosts))
