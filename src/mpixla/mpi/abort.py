@@ -1,4 +1,4 @@
-"""Ending all ranks with a sentence."""
+"""Aborting the job with a message."""
 
 import os
 import threading
@@ -10,26 +10,26 @@ from . import output
 from .mpi import MPI
 from .native import lib
 
-# Seconds that saying why and flushing may take: a terminal may be stopped, and nobody may read a pipe.
+# Seconds that printing the reason and flushing may take: a terminal may be stopped, and a pipe may have no reader.
 _MOST = 15
 
-exit_at_once = os._exit  # before watch/owner.py puts its own there
+exit_at_once = os._exit  # the original: watch/owner.py replaces it
 
 
 def limit_end(status: int) -> None:
-    """Has this process end with a status in some seconds at the latest, whatever keeps it."""
+    """Start a deadline of some seconds, after which the C library ends this process with a status."""
     lib.mpixla_job_limit(_MOST, status)
 
 
 def abort(sentence: str, status: int = 1) -> NoReturn:
-    """Says on this rank why the job ends, and ends it."""
+    """Print a message on this rank, and abort the job."""
     limit_end(status)
     say(f"{sentence}\n")
     end_all_ranks(status)
 
 
 def end_all_ranks(status: int, seconds: float = 0.0) -> NoReturn:
-    """Ends all ranks, after so many seconds more than what they have printed takes."""
+    """Flush this rank's output, wait for some seconds, and abort the job with a status."""
     limit_end(status)
     if not output.is_running():
         output.flush()

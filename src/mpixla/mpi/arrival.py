@@ -1,4 +1,4 @@
-"""A start waits for all ranks: what says so if one never comes, and ends the job where there is a limit."""
+"""Time limits for collective starts: a timer reports that a rank has not come, or ends the job."""
 
 import contextlib
 import sys
@@ -11,11 +11,11 @@ from ..base.speaker import say
 from .abort import abort
 from .mpi import MPI
 
-# Ranks import at different speeds, and no call of the program's is late yet: seconds until a word, and that a limit is
-# at least.
+# Seconds until the report, and the least limit: ranks import at different speeds, and no call of the program is late
+# yet.
 _LEAST = 20.0
-_PAUSE = 1.0  # between two looks at whether another rank has ended
-_LATER = 0.1  # for each rank, up to some, so that the lowest one that waits speaks
+_PAUSE = 1.0  # seconds between two checks whether another rank has ended
+_LATER = 0.1  # seconds of delay for each rank, up to a bound, so that the lowest waiting rank reports
 
 _WHY = (
     "Importing mpixla is collective. Another rank has not imported it, so import it on every rank; or MPI's messages "
@@ -30,7 +30,7 @@ _WHY_IN_A_POOL = (
 
 @contextlib.contextmanager
 def running(timer: threading.Timer) -> Iterator[None]:
-    """The timer runs while what is inside does, and keeps no process from ending."""
+    """Run a timer during the body of the with statement, in a daemon thread."""
     timer.daemon = True
     timer.start()
     try:
@@ -41,7 +41,10 @@ def running(timer: threading.Timer) -> Iterator[None]:
 
 
 def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManager[None]:
-    """Says once if what is inside waits for another rank for long, and ends the job where ``MPIXLA_TIMEOUT`` is set."""
+    """Return a context that reports once if its body waits long for another rank, or ends the job.
+
+    It ends the job if ``MPIXLA_TIMEOUT`` is set, and the body takes longer than that and than ``_LEAST``.
+    """
     rank, limit = MPI.COMM_WORLD.Get_rank(), settings.time_limit()
     seconds = max(limit or 0, _LEAST)
     waits = f"mpixla: rank {rank} has waited for {seconds:g} s in `{what}`"
@@ -58,8 +61,8 @@ def limited(what: str = "import mpixla", why: str = "") -> AbstractContextManage
 
 
 def _tell(what: str, sentence: str, done: threading.Event) -> None:
-    """Say that this rank waits, and end the job once a rank for which it waits has ended its script."""
-    if host_lock.acquire(f"{what} {started.launcher()}"):  # of those that one launcher has started
+    """Print that this rank waits, and end the job once a rank on this host has ended its script without an import."""
+    if host_lock.acquire(f"{what} {started.launcher()}"):  # once for the ranks of one launcher
         say(sentence)
     while not done.wait(_PAUSE):
         if host_lock.is_held(started.ended_without()) and settings.aborts_job():

@@ -1,4 +1,4 @@
-"""Clocks of several hosts: how far rank 0's is ahead, found by short messages there and back."""
+"""Clocks of several hosts: the offset of rank 0's clock, measured by short round trips."""
 
 import os
 import socket
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# The best of these messages counts: it was held up least.
+# The shortest of these round trips counts.
 _ROUNDS = 32
 _TAG = 1
 
 
 class Reading(NamedTuple):
-    """A comparison with rank 0's clock, all in nanoseconds: at ``when`` it said ``ahead`` more."""
+    """A comparison with rank 0's clock, in nanoseconds: at ``when`` on this rank's clock, it was ``ahead`` further."""
 
     when: int
     ahead: int
@@ -24,10 +24,10 @@ class Reading(NamedTuple):
 
 
 def host(namespace: str) -> str:
-    """What processes have in common that run on one host since its start, on Linux in one namespace of a kind.
+    """Return an identifier shared by all processes of one host since its boot, on Linux in one namespace of a kind.
 
     Args:
-        namespace: "time" for those that have the same monotonic clock, "pid" for those that see each other's numbers.
+        namespace: "time" for processes with the same monotonic clock, "pid" for processes with the same process IDs.
     """
     text = socket.gethostname()
     with suppress(OSError):
@@ -38,10 +38,18 @@ def host(namespace: str) -> str:
 
 
 def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: float) -> Reading | None:
-    """What this rank finds; None on rank 0, on ranks that do not compare, and if it waits longer than ``seconds``.
+    """Compare this rank's clock with rank 0's, and return the reading with the shortest round trip.
 
-    Rank 0 and ``ranks``, which compare their clocks with its, must call it at about the same time, with a communicator
-    of mpi4py's on which nothing else is under way. ``now`` is the clock.
+    Rank 0 and ``ranks`` must call it at about the same time.
+
+    Args:
+        comm: an mpi4py communicator without other communication in progress.
+        ranks: the ranks that compare their clocks with rank 0's.
+        now: the clock.
+        seconds: the time limit.
+
+    Returns:
+        The reading; None on rank 0, on ranks that do not compare, and after the time limit.
     """
     deadline = time.monotonic() + seconds
     if comm.Get_rank() == 0:
@@ -53,7 +61,7 @@ def compare(comm: Any, ranks: Sequence[int], now: Callable[[], int], seconds: fl
 def _answer(comm: Any, ranks: Sequence[int], now: Callable[[], int], deadline: float) -> None:
     left, message = dict.fromkeys(ranks, _ROUNDS), np.zeros(1, np.int64)
     while any(left.values()) and time.monotonic() < deadline:
-        # By rank: who is done may already ask for the next comparison, and must not be counted twice in this one.
+        # Counted by rank: a rank that is done may already begin its next comparison, which does not belong to this one.
         for rank in ranks:
             if left[rank] and comm.Iprobe(rank, _TAG):
                 comm.Recv(message, rank, _TAG)

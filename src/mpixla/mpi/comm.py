@@ -1,7 +1,7 @@
-"""Communicators, reductions and status objects as a program carries them: by a small number.
+"""Communicators, reductions and status objects as programs carry them: by a small number.
 
-Each class stands for one MPI object. Instances are hashable and equal when they stand for the same object, so
-JAX finds the program that it compiled for them before.
+Each instance stands for one MPI object. Instances are hashable, and equal if they stand for the same object, so JAX
+finds the program that it compiled for them before.
 """
 
 import ctypes
@@ -33,10 +33,10 @@ class Comm:
 
 
 class Shift(NamedTuple):
-    """A rank by how far it is from this one: what ``dest`` and ``source`` of a message may be in place of a number.
+    """A rank relative to this one, which ``dest`` and ``source`` of a message may be in place of a number.
 
     ``sendrecv(x, x, source=Shift(0, -1), dest=Shift(0, 1))`` sends ``x`` one rank up along the first dimension. The
-    program does not say which ranks these are: it is the same on every rank, so all find it in one compilation cache.
+    program does not contain the ranks' numbers: it is the same on all ranks, so all find it in one compilation cache.
 
     Args:
         direction: the dimension of a Cartesian communicator, from 0. Of any other communicator the ranks are a ring,
@@ -60,13 +60,13 @@ class Shift(NamedTuple):
 
     @property
     def steps(self) -> list[int]:
-        """Each direction, and how far it goes there: one after the other, as the C library takes them."""
+        """Return directions and displacements interleaved, as the C library takes them."""
         return np.ravel(np.transpose([np.ravel(self.direction), np.ravel(self.disp)])).tolist()
 
 
 @dataclass(frozen=True)
 class Reduction:
-    """A reduction: a predefined one by its row's number, or a user-made one."""
+    """A reduction: a predefined one by its number in the C library's table, or a user-made one."""
 
     id: int
     name: str = field(compare=False)
@@ -74,11 +74,11 @@ class Reduction:
 
     @property
     def is_user_made(self) -> bool:
-        """Whether it was made with ``MPI.Op.Create``, and can be freed."""
+        """Return whether it was made with ``MPI.Op.Create``, and can be freed."""
         return self.id >= len(native.reductions)
 
     def neutral(self, dtype: Any) -> Any:
-        """What changes nothing when it is reduced with anything else; 0 for a user-made reduction."""
+        """Return the neutral element of the reduction in a dtype; 0 for a user-made reduction."""
         if self.name in ("MAX", "MIN"):
             floating = jnp.issubdtype(dtype, jnp.floating)
             bounds = jnp.finfo(dtype) if floating else jnp.iinfo(dtype)
@@ -103,14 +103,14 @@ class PairOp:
 
 @dataclass(frozen=True)
 class Status:
-    """A status object that a receive fills, or none, or further bytes that it gives."""
+    """A status object that a receive fills; or none; or a result with the status's bytes."""
 
     address: int  # of the object
     object: MPI.Status | None = field(compare=False, repr=False)
 
     @cached_property
     def id(self) -> int:
-        """Its number, which it has only when a program needs one that is traced: that fills the object at each run."""
+        """Return its number, and register it first: for a traced program, which fills the object at each run."""
         if self.object is None:
             return self.address
         number = native.check(native.lib.mpixla_status_register(self.address))
@@ -118,7 +118,7 @@ class Status:
         return number
 
     def fill(self, content: bytes) -> None:
-        """Makes the object's content what a receive has given."""
+        """Copy the bytes of a receive's status into the object."""
         ctypes.memmove(self.address, content, STATUS_BYTES)
 
     def __repr__(self) -> str:
@@ -128,24 +128,24 @@ class Status:
 NO_STATUS, STATUS_RESULT = Status(native.NO_STATUS, None), Status(native.STATUS_RESULT, None)
 STATUS_BYTES = MPI._sizeof(MPI.Status)
 
-# Objects by their addresses, which the C library has: kept, so that these stay theirs.
+# Objects by their addresses, which the C library uses: kept alive, so that no other object gets the address.
 _kept: dict[int, MPI.Status | MPI.Op] = {}
 _comms: dict[int, Comm] = {}
 
-# What is called now and then after a communicator or a reduction was freed (``is_alive`` says which), by which others
-# let go of what they keep for it.
+# Callbacks that drop cached data of freed communicators and reductions (``is_alive`` tells which are); called now and
+# then after one was freed.
 when_freed: list[Callable[[], None]] = []
 
 
 def is_alive(thing: Comm | Reduction) -> bool:
-    """Whether it was not freed."""
+    """Return whether a communicator or reduction has not been freed."""
     if isinstance(thing, Comm):
         return bool(native.lib.mpixla_comm_is_alive(thing.id))
     return not thing.is_user_made or bool(native.lib.mpixla_reduction_is_alive(thing.id))
 
 
 def _forget_freed() -> None:
-    freed = [number for number, comm in list(_comms.items()) if not is_alive(comm)]  # other threads add to it
+    freed = [number for number, comm in list(_comms.items()) if not is_alive(comm)]  # a copy: other threads add items
     for number in freed:
         _comms.pop(number, None)
     for forget in when_freed:
@@ -153,7 +153,7 @@ def _forget_freed() -> None:
 
 
 def others_may_wait() -> bool:
-    """Whether other processes may wait for this one. Alone in its world, it may have met some by Spawn."""
+    """Return whether other processes may wait for this one: in its MPI.COMM_WORLD, or connected by Spawn."""
     if MPI.COMM_WORLD.Get_size() > 1 or MPI.Comm.Get_parent() != MPI.COMM_NULL:
         return True
     return any(comm.size > 1 for comm in list(_comms.values()))
@@ -161,16 +161,16 @@ def others_may_wait() -> bool:
 
 _NAME = "mpixla default"
 
-# Two clones of MPI.COMM_WORLD: the operations' own, and the one that users have, on which mpi4py's calls do not meet
-# the operations that XLA still runs. Given to an operation, users' clone means the own one, as None does: one rank may
-# write None, and another the clone.
+# Two clones of MPI.COMM_WORLD: the operations' own, and the users', on which mpi4py's calls cannot match operations
+# that XLA still runs. An operation takes the users' clone for its own one, like None: one rank may pass None, and
+# another the clone.
 _own: MPI.Intracomm | None = None
 _users: MPI.Intracomm | None = None
 _users_is_alive = False  # once it is freed, another communicator may have its handle
 
 
 def own_comm() -> MPI.Intracomm:
-    """Returns the communicator of operations that are given none, for calls of mpi4py's at import and in tests.
+    """Return the default communicator of operations, for mpi4py's calls at import and in tests.
 
     The first call makes the two clones, so all processes must make it.
     """
@@ -186,18 +186,18 @@ def own_comm() -> MPI.Intracomm:
 
 
 def _forget_users(*_: Any) -> None:
-    """Called by MPI when users' clone is freed, through whichever object."""
+    """Note that the users' clone is freed; MPI calls this, whichever mpi4py object is used to free it."""
     global _users_is_alive
     _users_is_alive = False
 
 
 def get_default_comm() -> MPI.Intracomm:
-    """Returns the communicator that stands for the one that operations use when they are given none.
+    """Return the communicator that stands for the operations' default one.
 
     It is a clone of ``MPI.COMM_WORLD`` for your calls of mpi4py. Operations take it for their default, ``comm=None``,
-    which is another clone: so calls of mpi4py on it never meet operations, which may still run, and need not wait for
-    these. (For a message from mpi4py to ``recv`` take another communicator, such as ``MPI.COMM_WORLD``.) Both are made
-    when mpixla is imported, which is therefore a collective act: every process must import mpixla.
+    which is another clone: so calls of mpi4py on it never match operations that still run, and need not wait for them.
+    (For a message from mpi4py to ``recv`` take another communicator, such as ``MPI.COMM_WORLD``.) Both are made when
+    mpixla is imported, which is therefore collective: every process must import mpixla.
 
     Returns:
         An ``mpi4py.MPI.Intracomm`` of all processes.
@@ -214,15 +214,15 @@ def get_default_comm() -> MPI.Intracomm:
 
 
 def is_default(comm: MPI.Comm) -> bool:
-    """Whether operations take a communicator for their default one."""
+    """Return whether operations take a communicator for their default one."""
     return _users_is_alive and comm == _users
 
 
 @cache
 def channel_of_reports() -> int:
-    """The handle of a duplicate of ``MPI.COMM_WORLD`` on which ranks tell each other what is wrong.
+    """Return the handle of a duplicate of ``MPI.COMM_WORLD`` for error reports between ranks.
 
-    All ranks must call it at one time, first. It is never freed, since others may not be there any more.
+    The first call is collective. The duplicate is never freed, since other ranks may have ended.
     """
     channel = MPI.COMM_WORLD.Dup()
     channel.Set_name("mpixla reports")
@@ -230,7 +230,13 @@ def channel_of_reports() -> int:
 
 
 def communicator_of(comm: Any) -> MPI.Intracomm:
-    """An mpi4py communicator, or the default one for ``None``. Others are refused in a sentence."""
+    """Return an mpi4py communicator, the default one for ``None``.
+
+    Raises:
+        TypeError: if it is no intra-communicator.
+        ValueError: if it is ``MPI.COMM_NULL``.
+        RuntimeError: if MPI is finalized.
+    """
     if MPI.Is_finalized():
         raise RuntimeError("MPI is finalized (MPI.Finalize was called), so no communicator can be used any more.")
     if comm is None:
@@ -253,7 +259,11 @@ def communicator_of(comm: Any) -> MPI.Intracomm:
 
 
 def comm_of(comm: Any) -> Comm:
-    """The number of an mpi4py communicator, or of the default one for ``None``. Others are refused in a sentence."""
+    """Register an mpi4py communicator, the default one for ``None``, with the C library; return it with its number.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: as ``communicator_of`` does.
+    """
     comm = communicator_of(comm)
     name = comm.Get_name() or "unnamed"
     number = native.check(native.lib.mpixla_comm_register(native.handle_of(comm), name.encode(errors="replace")))
@@ -271,7 +281,7 @@ def comm_of(comm: Any) -> Comm:
 
 
 def refuse_in_fork() -> None:
-    """Refuses what a forked process calls, before anything of JAX's, which waits for threads that are not in it."""
+    """Raise ValueError in a forked process, before a call of JAX waits for threads that the fork does not have."""
     if native.is_forked:
         comm_of(None)
 
@@ -283,7 +293,12 @@ _predefined: dict[int, Reduction] = {
 
 
 def reduction_of(op: Any) -> Reduction:
-    """The number of an mpi4py reduction. One that does not apply to arrays is refused in a sentence."""
+    """Return an mpi4py reduction with its number, and register a user-made one with the C library.
+
+    Raises:
+        TypeError: if it is no ``MPI.Op``.
+        ValueError: if it is ``MPI.OP_NULL``, or does not apply to arrays.
+    """
     if isinstance(op, PairOp):
         return replace(reduction_of(op.op), kinds=None)
     if not isinstance(op, MPI.Op):
@@ -309,7 +324,7 @@ def reduction_of(op: Any) -> Reduction:
 
 
 def _function_of(op: MPI.Op) -> str:
-    """Return the name of the function that ``MPI.Op.Create`` was given, which mpi4py tells to pickle."""
+    """Return the name of the function that ``MPI.Op.Create`` was given, from mpi4py's pickling of the reduction."""
     with suppress(Exception):  # a reduction that another library made
         made: Any = op.__reduce__()
         return str(made[1][0].__name__)
@@ -317,7 +332,7 @@ def _function_of(op: MPI.Op) -> str:
 
 
 def status_of(status: Any) -> Status:
-    """What stands for an mpi4py status object, or for none if it is ``None``."""
+    """Return an mpi4py status object as programs carry it, ``NO_STATUS`` for ``None``; raise TypeError otherwise."""
     if status is None:
         return NO_STATUS
     if not isinstance(status, MPI.Status):

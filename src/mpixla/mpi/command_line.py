@@ -1,4 +1,4 @@
-"""Command lines that all ranks were given: rank 0 answers for all, and no rank ends before it has."""
+"""Command lines that all ranks were given: rank 0 prints for all, and no rank ends before that."""
 
 import argparse
 import contextlib
@@ -13,7 +13,7 @@ from .mpi import MPI
 
 @contextlib.contextmanager
 def while_read() -> Iterator[None]:
-    """What is printed inside and later goes nowhere once its reader has seen enough, as ``head`` has."""
+    """Discard standard output once its reader has closed the pipe, as ``head`` does; flush it after the body."""
     try:
         yield
         sys.stdout.flush()
@@ -22,9 +22,9 @@ def while_read() -> Iterator[None]:
 
 
 def print_and_exit(status: int, text: str) -> NoReturn:
-    """Prints on rank 0, and ends this process when all ranks have come here: mpirun may kill the others then.
+    """Print a text on rank 0, and raise SystemExit after a barrier of all ranks: mpirun may kill others at an exit.
 
-    The text goes to standard output where the exit status is 0, and to standard error elsewhere.
+    The text goes to standard output if the exit status is 0, and to standard error otherwise.
     """
     if MPI.COMM_WORLD.Get_rank() == 0:
         if status:
@@ -37,10 +37,10 @@ def print_and_exit(status: int, text: str) -> NoReturn:
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's, with one voice for all ranks. All ranks must parse the same arguments."""
+    """An argparse.ArgumentParser that prints on rank 0 alone. All ranks must parse the same arguments."""
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """Ends the process, with the others."""
+        """Print on rank 0, and end the process together with the others."""
         print_and_exit(status, message or "")
 
     def _print_message(self, message: str, file: Any = None) -> None:

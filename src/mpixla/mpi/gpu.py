@@ -1,4 +1,4 @@
-"""GPUs: whether this process and others of its job may use any, how their arrays travel, and one GPU for each rank."""
+"""GPUs: the use of GPUs in this process and its job, the transport of their arrays, and a GPU for each rank."""
 
 import ctypes
 import os
@@ -15,24 +15,31 @@ from . import native
 from .comm import comm_of, communicator_of
 from .mpi import MPI
 
-# What the C library takes a driver from instead of the system's.
+# Variables that name a driver for the C library instead of the system's.
 _DRIVER_VARIABLES = ("MPIXLA_CUDA_LIBRARY", "MPIXLA_HIP_LIBRARY")
 
-# Where JAX has the choice of devices, for the platforms of native/device/driver.h.
+# JAX's options for the visible devices of the platforms in native/device/driver.h.
 _VISIBLE_DEVICES = {"CUDA": "jax_cuda_visible_devices", "ROCm": "jax_rocm_visible_devices"}
 
-in_job = _here = False  # whether a rank of the job may use a GPU, and whether this one may
+in_job = _here = False  # True if any rank of the job may use a GPU; True if this rank may
 
 
 def wish() -> bool:
-    """Whether this rank may use a GPU."""
+    """Return whether this rank may use a GPU."""
     global _here
     _here = _is_possible()
     return _here
 
 
 def begin(wishes: Sequence[bool]) -> None:
-    """Tells the C library what the user wants, which may refuse it, and whether any rank may use a GPU."""
+    """Pass the user's transport, the use of GPUs and the files of libraries to the C library.
+
+    Args:
+        wishes: for each rank, whether it may use a GPU.
+
+    Raises:
+        ValueError: if the C library refuses the transport.
+    """
     global in_job
     transport = os.environ.get("MPIXLA_GPU_TRANSPORT") or "auto"
     native.check(native.lib.mpixla_gpu_transport_set(os.fsencode(transport)))
@@ -47,7 +54,7 @@ def begin(wishes: Sequence[bool]) -> None:
 
 
 def settle() -> None:
-    """Tells the C library if this process has no GPU after all: JAX has started when a program is lowered."""
+    """Tell the C library if JAX finds no GPU here; called when a program is lowered, by when JAX has started."""
     global _here
     if not _here or any(os.environ.get(name) for name in _DRIVER_VARIABLES):
         return
@@ -59,7 +66,7 @@ def settle() -> None:
 
 
 def _is_possible() -> bool:
-    """Whether JAX could run programs on a GPU here: it need not have started."""
+    """Return whether JAX could run programs on a GPU here, without starting JAX."""
     if not any(os.environ.get(name) for name in _DRIVER_VARIABLES):
         platforms = jax.config.jax_platforms  # type: ignore[attr-defined]
         if platforms and not {"cuda", "rocm", "gpu"} & set(platforms.split(",")):
@@ -72,19 +79,19 @@ def _is_possible() -> bool:
 
 
 def _hip_file() -> str | None:
-    """HIP where JAX's plugin, which may not be loaded yet, will find it: of several, there must be one in a process."""
+    """Return the HIP library that JAX's plugin will load, or None: a process must not load two of them."""
     folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     folders += [*_libraries_of("_rocm_sdk_core"), Path("/opt/rocm/lib")]
     return _first_of(folders, "libamdhip64.so.7", "libamdhip64.so.6")
 
 
 def _nccl_file() -> str | None:
-    """NCCL as JAX's CUDA packages bring it."""
+    """Return the NCCL library of JAX's CUDA packages; None if it is not installed."""
     return _first_of(_libraries_of("nvidia.nccl"), "libnccl.so.2")
 
 
 def _libraries_of(package: str) -> list[Path]:
-    with suppress(ModuleNotFoundError):  # nor is there the package that it is in
+    with suppress(ModuleNotFoundError):  # find_spec raises it if the parent package is missing
         if spec := find_spec(package):
             return [Path(folder) / "lib" for folder in spec.submodule_search_locations or ()]
     return []
@@ -96,7 +103,7 @@ def _first_of(folders: Sequence[Path], *names: str) -> str | None:
 
 
 def mpi_refuses() -> str | None:
-    """Why MPI cannot be given a GPU's memory, as far as it says; None if it says that it can."""
+    """Return why MPI does not accept a GPU's memory, by its own account; None if it says that it does."""
     library = ctypes.CDLL(str(MPI.__file__))  # also has the functions of the MPI that it has loaded
     answers = []
     if hasattr(library, "MPIX_GPU_query_support"):  # MPICH's; 0 is CUDA, 2 HIP
@@ -115,7 +122,7 @@ def mpi_refuses() -> str | None:
 
 
 def _memory_kinds() -> list[str]:
-    """What MPI 4.1 says it can be given."""
+    """Return the memory kinds that MPI supports (mpi_memory_alloc_kinds); [] before MPI 4.1."""
     if MPI.Get_version() < (4, 1):
         return []
     info = MPI.COMM_WORLD.Get_info()
@@ -125,23 +132,23 @@ def _memory_kinds() -> list[str]:
 
 
 def gpu_count(platform: str) -> int:
-    """How many GPUs of a platform ("CUDA", "ROCm") this process can use."""
+    """Return the number of GPUs of a platform ("CUDA", "ROCm") that this process can use."""
     return int(native.lib.mpixla_gpu_count(platform.encode()))
 
 
 def gpu_platform() -> str | None:
-    """The platform whose driver is there and has a GPU."""
+    """Return the first platform with a GPU that this process can use; None if there is none."""
     return next((name for name in _VISIBLE_DEVICES if gpu_count(name) > 0), None)
 
 
 def use_mpi() -> None:
-    """What MPIXLA_GPU_TRANSPORT=mpi does, unless the variable says something else."""
+    """Set the transport of GPU arrays to MPI, unless MPIXLA_GPU_TRANSPORT is set."""
     if not os.environ.get("MPIXLA_GPU_TRANSPORT"):
         native.check(native.lib.mpixla_gpu_transport_set(b"mpi"))
 
 
 def describe() -> str:
-    """Which GPUs this rank has, or why none."""
+    """Return in words the GPUs of this rank, or why it has none."""
     if not native.lib.mpixla_gpu_is_possible():
         return f"none: {native.lib.mpixla_last_error().decode()}"
     if not _here:
@@ -151,16 +158,16 @@ def describe() -> str:
 
 
 def transport_of(comm: Any) -> str:
-    """How the collective calls on a communicator travel from a GPU's memory, and why, in words."""
+    """Return in words the transport of GPU arrays in collective calls on a communicator, and the reason for it."""
     text = ctypes.create_string_buffer(1024)
     native.lib.mpixla_gpu_transport_describe(comm_of(comm).id, text, len(text))
     return text.value.decode()
 
 
 def has_cuda_support() -> bool:
-    """Returns whether arrays in the memory of an NVIDIA GPU can be communicated.
+    """Return whether arrays in the memory of an NVIDIA GPU can be communicated.
 
-    They can where the CUDA driver and a GPU are: nothing else is needed when mpixla is built or installed.
+    They can if there are a CUDA driver and a GPU: nothing else is needed when mpixla is built or installed.
 
     Example:
         >>> import mpixla
@@ -171,7 +178,7 @@ def has_cuda_support() -> bool:
 
 
 def has_rocm_support() -> bool:
-    """Returns whether arrays in the memory of an AMD GPU can be communicated.
+    """Return whether arrays in the memory of an AMD GPU can be communicated.
 
     Example:
         >>> import mpixla
@@ -182,7 +189,7 @@ def has_rocm_support() -> bool:
 
 
 def has_sycl_support() -> bool:
-    """Returns whether arrays in the memory of an Intel GPU can be communicated: not in this version (docs/gpu.md).
+    """Return whether arrays in the memory of an Intel GPU can be communicated: False in this version (docs/gpu.md).
 
     Example:
         >>> import mpixla
@@ -193,21 +200,21 @@ def has_sycl_support() -> bool:
 
 
 def select_local_gpu(comm: MPI.Intracomm | None = None) -> int | None:
-    """Gives each rank of a host a GPU of its own. Call it before anything that starts JAX.
+    """Select a GPU for each rank of a host, and return its number. Call it before anything that starts JAX.
 
-    JAX takes the first GPU that it sees in every process, so that all ranks of a host share it. This makes rank 0
-    of the host see the first one only, rank 1 the second one, and so on, from the beginning again where there are more
-    ranks than GPUs. Where the launcher has given each rank a GPU, each sees one, and keeps it. All ranks of ``comm``
-    must call it.
+    JAX takes the first visible GPU in every process, so that all ranks of a host share it. This function makes only
+    the first GPU visible to rank 0 of the host, the second one to rank 1, and so on, from the beginning again if there
+    are more ranks than GPUs. If the launcher has given each rank a GPU, each rank sees one, and keeps it. All ranks of
+    ``comm`` must call it.
 
     Args:
         comm: a communicator of all ranks that share GPUs; by default the one of all processes.
 
     Returns:
-        The number of the GPU among those that this process sees, or None where there is none: JAX then uses the CPU.
+        The number of the GPU among those that this process sees, or None if there is none: JAX then uses the CPU.
 
     Raises:
-        RuntimeError: if JAX has started, and so has chosen.
+        RuntimeError: if JAX has started, and has chosen a GPU.
 
     Example:
         >>> import mpixla

@@ -1,4 +1,4 @@
-"""Which ranks are on one host: those that share memory, as MPI sees it, since two hosts may have one name."""
+"""The hosts of ranks. Ranks are on one host if MPI says that they share memory, since two hosts may have one name."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from .mpi import MPI
 
 
 def has_several(comm: Any) -> bool:
-    """Whether some ranks of a communicator are on another host than others. All of them must call it."""
+    """Return whether a communicator has ranks on several hosts. All its ranks must call it."""
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     is_alone = here.Get_size() == comm.Get_size()
     here.Free()
@@ -14,12 +14,12 @@ def has_several(comm: Any) -> bool:
 
 
 def host_of_each(comm: Any) -> list[str]:
-    """The name of each rank's host, with a number behind it where several have the same. All ranks must call it."""
+    """Return the name of each rank's host, numbered if several hosts have the same name. All ranks must call it."""
     here = comm.Split_type(MPI.COMM_TYPE_SHARED)
     first = here.bcast(comm.Get_rank())
     here.Free()
     found = comm.allgather((MPI.Get_processor_name(), first))
-    alike: dict[str, list[int]] = {}  # by a name, the first rank of each host that has it
+    alike: dict[str, list[int]] = {}  # by name: the lowest rank of each host with this name
     for name, first in found:
         if first not in alike.setdefault(name, []):
             alike[name].append(first)

@@ -1,4 +1,4 @@
-"""The MPI of this process, as mpi4py has it: refused in words where mpixla cannot use it."""
+"""The MPI that mpi4py has loaded; the import fails with a message if mpixla cannot use it."""
 
 import ctypes
 import os
@@ -10,11 +10,11 @@ from ..base import host_lock, speaker, started
 from ..base.speaker import say
 from ..base.trampoline import own_file
 
-_PATIENCE = 20.0  # seconds until a word, as for the import (arrival.py)
+_PATIENCE = 20.0  # seconds until the report, as for the import (arrival.py)
 
 
 def _tell_of_launcher() -> None:
-    """MPICH ends a process that Open MPI has started, and does not say why, unless it was built to speak PMIx."""
+    """Print on rank 0 that Open MPI has started this process for MPICH, which may end it without a message."""
     if "mpi4py.MPI" in sys.modules or os.environ.get("OMPI_COMM_WORLD_RANK") != "0":
         return
     with suppress(ImportError, AttributeError, RuntimeError):  # an mpi4py for one MPI only, or no MPI
@@ -29,14 +29,14 @@ def _tell_of_launcher() -> None:
 
 
 def _tell_of_lost_socket() -> None:
-    """Say why MPICH is about to end this process: a program between the launcher and Python has closed its socket."""
+    """Print that the socket to MPICH's launcher is closed: MPICH is about to end this process without a message."""
     number = os.environ.get("PMI_FD", "")
     if "mpi4py.MPI" in sys.modules or not number.isdecimal() or "OMPI_COMM_WORLD_RANK" in os.environ:
         return
     try:
         os.fstat(int(number))
     except OSError:
-        # The launcher has started the first process of this session, by which it ends all that belongs to a rank.
+        # The session's first process is the launcher's child: the launcher starts a session for each rank.
         if host_lock.acquire(f"socket {started.parent_of(os.getsid(0))}"):
             say(
                 f"mpixla: MPI's launcher has given this process the file descriptor {number} (PMI_FD), which is not "
@@ -48,14 +48,17 @@ def _tell_of_lost_socket() -> None:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """A thread of the C library, as MPI_Init holds Python's lock, says so if the start of MPI waits for long."""
+    """Watch the start of MPI in the body, and report if it takes long.
+
+    The report comes from a thread of the C library, since MPI_Init holds Python's global lock.
+    """
     name = f"MPI's start {started.launcher()}"
     if "mpi4py.MPI" in sys.modules or started.by_launcher() is None or not host_lock.acquire(name):
         yield
         return
     try:
         library = ctypes.CDLL(str(own_file("libmpixla.so")))
-    except OSError:  # of which native.py tells
+    except OSError:  # native.py raises the error
         yield
         return
     rank = started.rank()
@@ -82,7 +85,7 @@ try:
     with _watched():
         from mpi4py import MPI
 except (ImportError, RuntimeError) as e:
-    from ..launch.library import missing  # which other processes need not load
+    from ..launch.library import missing  # here, since only this case needs it
 
     raise ImportError(missing(e)) from None
 
@@ -104,7 +107,7 @@ if MPI.Query_thread() in _TOO_LOW:
 
 
 def wrong_launcher() -> str | None:
-    """A sentence about processes that were started together and do not know each other, or None."""
+    """Return the message for processes that one launcher has started as separate MPI jobs; None if all is well."""
     found = started.by_launcher()
     if MPI.COMM_WORLD.Get_size() > 1 or found is None:
         return None
@@ -117,6 +120,6 @@ def wrong_launcher() -> str | None:
     )
 
 
-# Each computes then what all were to share.
+# A warning only: each process then computes the whole problem.
 if (_wrong := wrong_launcher()) and host_lock.acquire(f"launcher {started.launcher()}"):
     say(f"mpixla: {_wrong}\n")

@@ -16,12 +16,12 @@ from .mpi import MPI
 
 
 class Named(int):
-    """A number that programs print by its name."""
+    """An int whose repr is its name."""
 
     _name: str
 
     def __new__(cls, value: int, name: str) -> "Named":
-        """The number with this name."""
+        """Return a number with a name."""
         self = super().__new__(cls, value)
         self._name = name
         return self
@@ -43,7 +43,7 @@ NOWHERE, EVERYWHERE, ON_ROOT, OFF_ROOT = range(4)
 
 
 class TraceFacts(ctypes.Structure):
-    """``mpixla_trace_facts``."""
+    """The C struct ``mpixla_trace_facts``."""
 
     _fields_ = (
         ("struct_size", c_size_t),
@@ -56,7 +56,7 @@ class TraceFacts(ctypes.Structure):
 
 
 class Process(ctypes.Structure):
-    """mpixla_process."""
+    """The C struct ``mpixla_process``."""
 
     _fields_ = (("host", c_char_p), ("name", c_char_p), ("number", c_int64))
 
@@ -71,7 +71,7 @@ class Dtype(NamedTuple):
 
 
 class Reduction(NamedTuple):
-    """A row of native/tables/reductions.def; its number is its place."""
+    """A row of native/tables/reductions.def; its number is its index."""
 
     name: str
     kinds: tuple[str, ...]
@@ -86,7 +86,7 @@ class _Helper(NamedTuple):
 
 
 def target_of(name: str) -> str:
-    """What programs call a row of the tables of handlers."""
+    """Return the custom call target of a row of the tables of handlers."""
     return "mpixla_" + name
 
 
@@ -102,11 +102,11 @@ class Op(NamedTuple):
     recv: int
     attributes: tuple[str, ...]
     in_place: bool
-    request: int  # mpixla_request: what it does to a request
+    request: int  # mpixla_request: its effect on a request
 
     @property
     def target(self) -> str:
-        """What programs call it."""
+        """The custom call target."""
         return target_of(self.name)
 
     @property
@@ -140,24 +140,24 @@ _thread_states = threading.local()
 
 
 def grant(function: Callable[[], None]) -> Any:
-    """Make a function of C's that calls this one, for ``mpixla_front_end_set``.
+    """Return a C function that calls a Python function, for ``mpixla_front_end_set``.
 
-    The thread that calls it is the C library's, and keeps the state that Python makes for a thread at its first call.
-    Python would make and drop one in each call, and crashes where ``tracemalloc.stop`` runs meanwhile.
+    The calling thread is the C library's. It keeps the thread state that Python creates at its first call: otherwise
+    Python would create and drop one in each call, and crash if ``tracemalloc.stop`` runs meanwhile.
     """
 
     def called() -> None:
         if not hasattr(_thread_states, "kept"):
-            _thread_states.kept = ctypes.pythonapi.PyGILState_Ensure()  # without the release that would drop it
+            _thread_states.kept = ctypes.pythonapi.PyGILState_Ensure()  # without PyGILState_Release, which drops it
         function()
 
     return ctypes.CFUNCTYPE(None)(called)
 
 
 lib = _load()
-WISH_STACKS, WISH_FLUSH, WISH_FLUSH_OWN = range(3)  # mpixla_wish, and the type of a function for one
-is_forked = False  # this process was, from one that runs MPI (watch/exit.py)
-# Those that take ints, or nothing, and return an int or nothing are called as they are.
+WISH_STACKS, WISH_FLUSH, WISH_FLUSH_OWN = range(3)  # mpixla_wish
+is_forked = False  # True in a process that was forked from one that runs MPI (watch/exit.py)
+# Signatures; functions that take only ints and return an int or nothing need none.
 for _name, _result, _arguments in (
     ("mpixla_start", c_int, [c_void_p]),
     ("mpixla_mpi_file", c_char_p, []),
@@ -204,14 +204,14 @@ for _name, _result, _arguments in (
 
 
 def check(result: int) -> int:
-    """Passes a result of the C library on, or raises ``ValueError`` with the library's sentence."""
+    """Return a result of the C library; raise ``ValueError`` with the library's message if it is negative."""
     if result < 0:
         raise ValueError(lib.mpixla_last_error().decode())
     return result
 
 
 def _table(function: Any, row_class: Any, *c_types: Any) -> list[Any]:
-    """A table of the library's, with its texts as ``str``: its columns are the fields of a class, in their order."""
+    """Return a table of the C library as a list of ``row_class``; its fields are the columns, with texts as ``str``."""
 
     class Row(ctypes.Structure):
         _fields_ = tuple(zip(row_class._fields, c_types, strict=True))
@@ -231,17 +231,17 @@ def _attribute_names() -> list[str]:
 
 
 def handle_of(mpi_object: Any) -> int:
-    """MPI's handle of an mpi4py object, as the C library takes it."""
+    """Return MPI's handle of an mpi4py object as an unsigned number of 64 bits."""
     return int(MPI._handleof(mpi_object)) % 2**64
 
 
 def find_mpi(mpi_name: str) -> Any:
-    """mpi4py's object with this MPI name."""
+    """Return mpi4py's object with this MPI name."""
     return getattr(MPI, mpi_name.removeprefix("MPI_"))
 
 
 def _place_in_status(set_it: Any) -> int:
-    """At which byte an ``MPI_Status`` has what this method sets: MPI has functions for that only from 4.1 on."""
+    """Return the byte offset in ``MPI_Status`` of the field that a setter sets: MPI has accessors only since 4.1."""
     status = MPI.Status()
     set_it(status, 0x5A5B5C5D)
     content = ctypes.string_at(MPI._addressof(status), MPI._sizeof(MPI.Status))
@@ -271,7 +271,7 @@ def _connect() -> None:
     }
 
     class MPIFacts(ctypes.Structure):
-        """``mpixla_mpi_facts``: its size, the file, and numbers of 64 bits."""
+        """The C struct ``mpixla_mpi_facts``: its size, the file, and numbers of 64 bits."""
 
         _fields_ = (
             ("struct_size", c_size_t),
@@ -281,7 +281,7 @@ def _connect() -> None:
     lib.mpixla_output_set(speaker.file())
     if lib.mpixla_start(ctypes.byref(MPIFacts(ctypes.sizeof(MPIFacts), **facts))) != 0:
         raise ImportError(f"mpixla cannot use this MPI: {lib.mpixla_last_error().decode()}.")
-    # Where MPI does not have them, mpi4py gives one class for all three, which is that of other errors.
+    # For an MPI without these error classes, mpi4py has the same value for all three, a general error class.
     losses = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
     if len(set(losses)) == len(losses):
         lib.mpixla_loss_classes_set(*losses)
@@ -307,7 +307,7 @@ _all_ops = [
     for row in _table(lib.mpixla_op_table, Op, _text, _text, _code, _code, *[c_int] * 3, c_uint32, c_int, c_int)
 ]
 ops = {op.name: op for op in _all_ops if not op.request}
-# Operations that start something, and those that wait for it.
+# Operations that start requests, or wait for them.
 request_ops = {op.name: op for op in _all_ops if op.request}
 _helpers = _table(lib.mpixla_helper_table, _Helper, _text, _code, _code)
 HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
@@ -315,7 +315,7 @@ HELPER_TARGETS = tuple(target_of(row.name) for row in _helpers)
 lib.mpixla_instantiate_handler.restype = c_void_p
 _instantiate = jax.ffi.pycapsule(lib.mpixla_instantiate_handler())
 
-# On all platforms of GPUs one handler finds out where it is.
+# One device handler serves all GPU platforms, and finds out at run time on which it is.
 for _row in (*_all_ops, *_helpers):
     for _platform in ("cpu", "CUDA", "ROCM"):
         _execute = jax.ffi.pycapsule(_row.host_handler if _platform == "cpu" else _row.device_handler)
@@ -324,7 +324,7 @@ for _row in (*_all_ops, *_helpers):
 
 
 def set_logging(enabled: bool) -> bool:
-    """Turns the debug lines on or off, and returns the setting before.
+    """Turn the debug lines on or off, and return the previous setting.
 
     With debug lines on, each communication call prints one line on standard error when it starts and one when
     it ends, such as ``r0 | 9e37 | MPI_Allreduce with 3 items`` and
@@ -335,7 +335,7 @@ def set_logging(enabled: bool) -> bool:
         enabled: whether to print.
 
     Returns:
-        Whether they were printed before.
+        True if debug lines were printed before.
 
     Example:
         >>> import mpixla

@@ -1,7 +1,7 @@
-"""Flush what the program has printed, so that it is not lost when another rank ends the job.
+"""Flushing of the program's output, so that it is not lost when another rank ends the job.
 
-MPICH gives a rank a pipe for its standard output, where Python keeps what is printed in a buffer of 8 KiB. The C
-library says when (native/watch/deadline.c, native/mpi/job.c).
+Under MPICH a rank's standard output is a pipe, for which Python has a buffer of 8 KiB. The C library calls for each
+flush (native/watch/deadline.c, native/mpi/job.c).
 """
 
 import atexit
@@ -14,12 +14,12 @@ from contextlib import suppress
 from . import native
 
 _is_asked = False
-# Held while a thread of the C library flushes, and around a fork: a child gets buffers as they are.
+# Held while a thread of the C library flushes, and around a fork, so that a child does not copy a buffer in between.
 _flushing = threading.Lock()
 
 
 def flush() -> None:
-    """Flush standard output and error as far as possible: a program may have put anything there, or None."""
+    """Flush standard output and error; suppress exceptions: a program may have put anything there, or None."""
     for name in ("stdout", "stderr"):
         with suppress(Exception):
             getattr(sys, name).flush()
@@ -33,7 +33,7 @@ def _flush_all() -> None:
 
 @native.grant
 def _flush_own() -> None:
-    """Flush streams of Python's own kind alone, which may be flushed in any thread."""
+    """Flush standard output if it is of Python's own class, which may be flushed in any thread."""
     with _flushing:
         for name in ("stdout", "__stdout__"):
             if type(stream := getattr(sys, name, None)) is io.TextIOWrapper:
@@ -42,7 +42,7 @@ def _flush_own() -> None:
 
 
 def start_flushing() -> None:
-    """Let the C library flush the program's output: some times a second, and before this rank ends the job."""
+    """Let the C library flush the program's output, several times a second and before this rank ends the job."""
     global _is_asked
     native.lib.mpixla_front_end_set(native.WISH_FLUSH, _flush_all)
     native.lib.mpixla_front_end_set(native.WISH_FLUSH_OWN, _flush_own)
@@ -52,7 +52,7 @@ def start_flushing() -> None:
 
 def _end_in_child() -> None:
     global _is_asked
-    _is_asked = False  # the C library's thread is not there
+    _is_asked = False  # the C library's thread does not exist in the child
     _flushing.release()
 
 
@@ -62,7 +62,7 @@ def is_running() -> bool:
 
 
 def stop_flushing() -> None:
-    """Stop the C library's calls of Python, at the end of the program. Python itself flushes last."""
+    """Stop the C library's calls of Python at the end of the program. Python itself flushes last."""
     global _is_asked
     _is_asked = False
     native.lib.mpixla_front_end_end()
